@@ -1,0 +1,1 @@
+//! libnthbyte: the part of nthbyte that lives inside the interpreter.

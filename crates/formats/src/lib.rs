@@ -1,0 +1,1 @@
+//! Other people's profile formats: written, and VMProf's read.

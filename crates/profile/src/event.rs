@@ -1,0 +1,290 @@
+//! What can happen in a session: the events that an agent hands to the [`Writer`](crate::Writer).
+//!
+//! Vocabulary, used in every later file:
+//!
+//! - *definition*: an event that gives a number to something ([`Code`], [`Node`], [`TypeName`],
+//!   [`Thread`]). Definitions of one kind are numbered 0, 1, 2, … in the order of their events, so
+//!   the number itself is implied; a definition comes before anything that refers to it.
+//! - *stack*: a [`NodeId`]: a node of the stack tree and, by its parents, all its callers.
+//! - *sample*: one [`Allocation`] event. Samples are numbered in the order of their events.
+//! - *young*: allocated since the last collection of the youngest generation.
+//!
+//! The order of events is the order of time as the agent saw it, with one liberty: an allocation
+//! may be written a little later than it happened (its type is known only after it), but always
+//! before the collection that follows it, and always before its own [`Event::Freed`].
+
+/// The time of an event: nanoseconds of `CLOCK_MONOTONIC` since the start of the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+macro_rules! id {
+    ($(#[$doc:meta] $name:ident),* $(,)?) => {$(
+        #[$doc]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The number as an index into a table.
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )*};
+}
+
+id! {
+    /// A code object: its number in the order of [`Code`] definitions.
+    CodeId,
+    /// A node of the stack tree. Node 0 is the root and is never defined: its stack is empty.
+    NodeId,
+    /// The type of an object. Type 0 is never defined: it stands for "not known".
+    TypeId,
+    /// A thread: its number in the order of [`Thread`] definitions.
+    ThreadId,
+    /// A sample: its number in the order of [`Allocation`] events.
+    SampleId,
+}
+
+impl NodeId {
+    /// The empty stack.
+    pub const ROOT: Self = Self(0);
+}
+
+impl TypeId {
+    /// The type that stands for "not known".
+    pub const UNKNOWN: Self = Self(0);
+}
+
+/// One event, borrowed from whoever made or read it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event<'a> {
+    /// Defines the next [`CodeId`].
+    Code(Code<'a>),
+    /// Defines the next [`NodeId`].
+    Node(Node),
+    /// Defines the next [`TypeId`].
+    Type(TypeName<'a>),
+    /// Defines the next [`ThreadId`].
+    Thread(Thread<'a>),
+    /// Gives a thread that is already defined a new name.
+    ThreadName(ThreadId, &'a str),
+    /// The next sample: an allocation.
+    Allocation(Allocation),
+    /// A sampled object was freed.
+    Freed(SampleId, Nanos),
+    /// A time sample: the stack of a thread that was using the processor.
+    Cpu(CpuSample),
+    /// A collection of the garbage collector, or one phase of it. Written when it ends.
+    Collection(Collection),
+    /// Memory totals at one moment.
+    Memory(Memory),
+    /// This many events of a kind were dropped, because the ring was full or memory ran out.
+    Lost(LostKind, u64),
+    /// The session ended in an orderly way. Nothing follows. A profile without it was cut off.
+    End(End),
+}
+
+/// A code object, or anything else that a frame can belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code<'a> {
+    /// The qualified name where the interpreter has one: `Class.method`.
+    pub name: &'a str,
+    /// The source file, as the interpreter names it; a shared library for native code; may be empty.
+    pub file: &'a str,
+    /// The line of the definition; 0 if there is none.
+    pub first_line: u32,
+    /// How [`Node::position`] becomes a line.
+    pub lines: Lines<'a>,
+}
+
+/// How the position in a frame becomes a line number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lines<'a> {
+    /// The position is the line itself; 0 if it is not known.
+    Direct,
+    /// The position is a byte offset into the code, and this is `co_linetable` of CPython 3.11 and
+    /// later: the "location table" of `Objects/locations.md` (`InternalDocs/code_objects.md` since 3.14).
+    LocationTable(&'a [u8]),
+}
+
+/// What runs in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// Bytecode, run by the interpreter.
+    Interpreted = 0,
+    /// Machine code made by a just-in-time compiler.
+    Jit = 1,
+    /// Machine code of a shared library or of the executable.
+    Native = 2,
+    /// The garbage collector.
+    Gc = 3,
+    /// Not a frame of the program: a note of the agent, such as where a deep stack was cut.
+    Note = 4,
+}
+
+/// A node of the stack tree: a frame and the frames that called it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// The caller; [`NodeId::ROOT`] for an outermost frame.
+    pub parent: NodeId,
+    /// The code that runs in the frame.
+    pub code: CodeId,
+    /// Where in the code: see [`Lines`].
+    pub position: u32,
+    /// What runs.
+    pub kind: FrameKind,
+}
+
+/// The name of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TypeName<'a> {
+    /// As a Python programmer says it: `dict`, `collections.OrderedDict`, `list items`.
+    pub name: &'a str,
+    /// What the interpreter itself calls it, where that is another name (`W_IntObject`); else empty.
+    pub native: &'a str,
+}
+
+/// A thread of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thread<'a> {
+    /// The operating system's number of the thread.
+    pub os_id: u64,
+    /// Its name; may be empty.
+    pub name: &'a str,
+}
+
+/// An allocation that was sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// When it was allocated.
+    pub time: Nanos,
+    /// Who allocated it.
+    pub thread: ThreadId,
+    /// The stack that allocated it.
+    pub stack: NodeId,
+    /// The size that the program asked for, in bytes.
+    pub size: u64,
+    /// The size that the sampler counted, in bytes, at least `size`: what the allocator set aside.
+    pub block: u64,
+    /// How many sample points the block covers; at least 1.
+    pub points: u32,
+    /// What was allocated.
+    pub type_id: TypeId,
+    /// The fate as far as it is known when the event is written.
+    pub survival: Survival,
+}
+
+/// Whether an object outlived its youth, where the agent says it with the sample itself (PyPy).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Survival {
+    /// Nothing is said here: the fate follows from [`Event::Freed`] and [`Event::Collection`].
+    Unsaid = 0,
+    /// It was dead at the first minor collection after its allocation.
+    DiedYoung = 1,
+    /// It was alive then, and was tenured.
+    Survived = 2,
+}
+
+/// A time sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuSample {
+    /// When.
+    pub time: Nanos,
+    /// The thread that ran.
+    pub thread: ThreadId,
+    /// Its stack.
+    pub stack: NodeId,
+}
+
+/// Work of the garbage collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collection {
+    /// When it began.
+    pub start: Nanos,
+    /// How long it took.
+    pub duration: Nanos,
+    /// The thread that did it.
+    pub thread: ThreadId,
+    /// What was collected.
+    pub kind: CollectionKind,
+    /// Objects found dead, where the collector counts them.
+    pub freed_objects: Option<u64>,
+    /// Memory in use before, in bytes, where it is known.
+    pub bytes_before: Option<u64>,
+    /// Memory in use after, in bytes, where it is known.
+    pub bytes_after: Option<u64>,
+}
+
+/// What a collection collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CollectionKind {
+    /// CPython: this generation and all younger ones.
+    Generation(u8),
+    /// PyPy: the nursery.
+    Minor,
+    /// PyPy: one step of a major collection, in this phase.
+    MajorStep(MajorPhase),
+    /// PyPy: a major collection as a whole, from its first step to its last.
+    Major,
+}
+
+impl CollectionKind {
+    /// Whether the youngest generation was among what was collected, so that who lived then survived.
+    #[must_use]
+    pub const fn ends_youth(self) -> bool {
+        matches!(self, Self::Generation(_) | Self::Minor)
+    }
+}
+
+/// The phases of PyPy's incremental major collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum MajorPhase {
+    /// Looking for roots.
+    Scanning = 0,
+    /// Marking what is reachable.
+    Marking = 1,
+    /// Sweeping what is not.
+    Sweeping = 2,
+    /// Running finalizers.
+    Finalizing = 3,
+}
+
+/// Memory totals, in bytes. What is not known is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// When.
+    pub time: Nanos,
+    /// Heap memory in blocks that are in use.
+    pub heap_used: Option<u64>,
+    /// Heap memory taken from the operating system.
+    pub heap_reserved: Option<u64>,
+    /// Resident set size of the process.
+    pub rss: Option<u64>,
+    /// Bytes allocated since the session's start, sampled or not, where the agent can count them.
+    pub allocated: Option<u64>,
+}
+
+/// What kind of event was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum LostKind {
+    /// Allocation samples.
+    Allocations = 0,
+    /// Time samples.
+    CpuSamples = 1,
+    /// Anything else: frees, collections, memory totals.
+    Other = 2,
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// When.
+    pub time: Nanos,
+    /// Bytes allocated since the session's start, sampled or not, where the agent can count them.
+    pub allocated: Option<u64>,
+}

@@ -1,0 +1,1 @@
+//! When to sample: intervals, sample points and weights.
