@@ -6,6 +6,7 @@
 pub mod event;
 pub mod meta;
 pub mod model;
+mod samples;
 
 pub use meta::{Distances, Meta, Method};
 pub use model::Profile;

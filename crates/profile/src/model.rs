@@ -1,9 +1,8 @@
 //! A profile read whole into memory: tables by column, ready to be asked.
 
-use crate::event::{
-    Collection, CpuSample, FrameKind, LostKind, Memory, Nanos, NodeId, SampleId, ThreadId, TypeId,
-};
+use crate::event::{Collection, CpuSample, FrameKind, LostKind, Memory, Nanos, NodeId, SampleId};
 use crate::meta::{Distances, Meta};
+pub use crate::samples::{Fate, Sample, Samples, Shape, ShapeId};
 
 /// A function: a name in a file. Code objects with the same name, file and first line are one function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -52,61 +51,6 @@ pub struct ThreadNames {
     pub os_id: u64,
     /// Name; may be empty.
     pub name: String,
-}
-
-/// What became of a sampled object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Fate {
-    /// Freed before, or by, the first collection of the youngest generation after its allocation.
-    DiedYoung,
-    /// Survived that collection and was freed later, at a known time.
-    Freed,
-    /// Survived that collection; what came later was not recorded (PyPy).
-    Survived,
-    /// Alive when the session ended or the profile breaks off.
-    StillLive,
-}
-
-/// The allocation samples, a column each; all have the same length.
-#[derive(Clone, Debug, Default)]
-pub struct Samples {
-    /// When allocated.
-    pub time: Vec<Nanos>,
-    /// By which thread.
-    pub thread: Vec<ThreadId>,
-    /// From which stack.
-    pub stack: Vec<NodeId>,
-    /// Bytes asked for.
-    pub size: Vec<u64>,
-    /// Bytes that the sampler counted.
-    pub block: Vec<u64>,
-    /// Sample points covered.
-    pub points: Vec<u32>,
-    /// What was allocated.
-    pub type_id: Vec<TypeId>,
-    /// What became of it.
-    pub fate: Vec<Fate>,
-    /// When it was freed; `Nanos(u64::MAX)` if it was not, or if that is not known.
-    pub freed: Vec<Nanos>,
-}
-
-impl Samples {
-    /// The number of samples.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.time.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.time.is_empty()
-    }
-
-    /// All sample numbers in order.
-    pub fn ids(&self) -> impl Iterator<Item = SampleId> + use<> {
-        (0..u32::try_from(self.len()).unwrap_or(u32::MAX)).map(SampleId)
-    }
 }
 
 /// The probability with which a sampler of a given period notices a block, and what one noticed block stands for.
@@ -202,13 +146,23 @@ impl Profile {
     /// The weight of one sample.
     #[must_use]
     pub fn weight(&self, sample: SampleId) -> Weight {
-        let (samples, at) = (&self.samples, sample.index());
+        self.shape_weight(self.samples.shape(self.samples.shape_id(sample)))
+    }
+
+    /// The weight of every shape, by [`ShapeId`]: for passes over all samples.
+    #[must_use]
+    pub fn shape_weights(&self) -> Vec<Weight> {
+        let shapes = self.samples.shapes().iter();
+        shapes.map(|&shape| self.shape_weight(shape)).collect()
+    }
+
+    fn shape_weight(&self, shape: Shape) -> Weight {
         Weight::of(
             self.meta.distances,
             self.meta.period,
-            samples.size[at],
-            samples.block[at],
-            samples.points[at],
+            shape.size,
+            shape.block,
+            shape.points,
         )
     }
 

@@ -1,0 +1,235 @@
+//! The allocation samples of a profile, packed for tens of millions of them.
+//!
+//! A sample takes 33 bytes. Size, block and sample points are interned together as a [`ShapeId`]:
+//! programs ask for few distinct sizes, so the column of shapes is narrow, and what depends on
+//! them only (the weight) can be worked out once a shape instead of once a sample. What was given
+//! up: columns cannot be borrowed as slices of the public types; ask [`Samples::get`] for a whole
+//! sample or the accessors for one field.
+
+use std::collections::HashMap;
+
+use crate::event::{Nanos, NodeId, SampleId, ThreadId, TypeId};
+
+/// What became of a sampled object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Fate {
+    /// Freed before, or by, the first collection of the youngest generation after its allocation.
+    DiedYoung,
+    /// Survived that collection and was freed later, at a known time.
+    Freed,
+    /// Survived that collection; what came later was not recorded (PyPy).
+    Survived,
+    /// Alive when the session ended or the profile breaks off.
+    StillLive,
+}
+
+impl Fate {
+    /// All fates, in the order of their discriminants.
+    pub const ALL: [Self; 4] = [
+        Self::DiedYoung,
+        Self::Freed,
+        Self::Survived,
+        Self::StillLive,
+    ];
+}
+
+/// Size, block and points of a sample: its number in the order of first appearance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShapeId(pub u32);
+
+/// How big a sampled object was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Bytes asked for.
+    pub size: u64,
+    /// Bytes that the sampler counted.
+    pub block: u64,
+    /// Sample points covered.
+    pub points: u32,
+}
+
+/// One sample, with what became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// When allocated.
+    pub time: Nanos,
+    /// By which thread.
+    pub thread: ThreadId,
+    /// From which stack.
+    pub stack: NodeId,
+    /// How big.
+    pub shape: Shape,
+    /// What was allocated.
+    pub type_id: TypeId,
+    /// What became of it.
+    pub fate: Fate,
+    /// When it was freed; `None` if it was not, or if that is not known.
+    pub freed: Option<Nanos>,
+}
+
+/// Stands for "not freed" in the column of times.
+const NEVER: Nanos = Nanos(u64::MAX);
+
+/// The allocation samples of a profile, in the order of their events.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    time: Vec<Nanos>,
+    thread: Vec<ThreadId>,
+    stack: Vec<NodeId>,
+    shape: Vec<ShapeId>,
+    type_id: Vec<TypeId>,
+    fate: Vec<Fate>,
+    freed: Vec<Nanos>,
+    shapes: Vec<Shape>,
+    shape_ids: HashMap<Shape, ShapeId>,
+}
+
+impl Samples {
+    /// The number of samples.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.time.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.time.is_empty()
+    }
+
+    /// All sample numbers in order.
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = SampleId> + use<> {
+        // `push` keeps the length within u32.
+        (0..self.len() as u32).map(SampleId)
+    }
+
+    /// All samples in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Sample> + '_ {
+        self.ids().map(|id| self.get(id))
+    }
+
+    /// One sample.
+    ///
+    /// # Panics
+    /// If there is no such sample; so do all accessors below.
+    #[must_use]
+    pub fn get(&self, id: SampleId) -> Sample {
+        Sample {
+            time: self.time(id),
+            thread: self.thread(id),
+            stack: self.stack(id),
+            shape: self.shape(self.shape_id(id)),
+            type_id: self.type_id(id),
+            fate: self.fate(id),
+            freed: self.freed(id),
+        }
+    }
+
+    /// When the sample was allocated.
+    #[must_use]
+    pub fn time(&self, id: SampleId) -> Nanos {
+        self.time[id.index()]
+    }
+
+    /// By which thread.
+    #[must_use]
+    pub fn thread(&self, id: SampleId) -> ThreadId {
+        self.thread[id.index()]
+    }
+
+    /// From which stack.
+    #[must_use]
+    pub fn stack(&self, id: SampleId) -> NodeId {
+        self.stack[id.index()]
+    }
+
+    /// Its shape's number, for tables by shape.
+    #[must_use]
+    pub fn shape_id(&self, id: SampleId) -> ShapeId {
+        self.shape[id.index()]
+    }
+
+    /// A shape.
+    #[must_use]
+    pub fn shape(&self, shape: ShapeId) -> Shape {
+        self.shapes[shape.0 as usize]
+    }
+
+    /// All shapes; a [`ShapeId`] is an index into this.
+    #[must_use]
+    pub fn shapes(&self) -> &[Shape] {
+        &self.shapes
+    }
+
+    /// Bytes asked for.
+    #[must_use]
+    pub fn size(&self, id: SampleId) -> u64 {
+        self.shape(self.shape_id(id)).size
+    }
+
+    /// Bytes that the sampler counted.
+    #[must_use]
+    pub fn block(&self, id: SampleId) -> u64 {
+        self.shape(self.shape_id(id)).block
+    }
+
+    /// Sample points covered.
+    #[must_use]
+    pub fn points(&self, id: SampleId) -> u32 {
+        self.shape(self.shape_id(id)).points
+    }
+
+    /// What was allocated.
+    #[must_use]
+    pub fn type_id(&self, id: SampleId) -> TypeId {
+        self.type_id[id.index()]
+    }
+
+    /// What became of it.
+    #[must_use]
+    pub fn fate(&self, id: SampleId) -> Fate {
+        self.fate[id.index()]
+    }
+
+    /// When it was freed; `None` if it was not, or if that is not known.
+    #[must_use]
+    pub fn freed(&self, id: SampleId) -> Option<Nanos> {
+        Some(self.freed[id.index()]).filter(|&time| time != NEVER)
+    }
+
+    /// Appends a sample and returns its number; `None`, and nothing is appended, when there are
+    /// already 2^32 - 1.
+    pub fn push(&mut self, sample: Sample) -> Option<SampleId> {
+        let shape = self.intern(sample.shape);
+        self.push_with_shape(sample, shape)
+    }
+
+    /// The number of a shape, a new one if it has none yet.
+    pub(crate) fn intern(&mut self, shape: Shape) -> ShapeId {
+        *self.shape_ids.entry(shape).or_insert_with(|| {
+            self.shapes.push(shape);
+            // There are at most as many shapes as samples, and a shape is interned only for a sample.
+            ShapeId(self.shapes.len() as u32 - 1)
+        })
+    }
+
+    /// As `push`, where the shape's number is known: `sample.shape` is not looked at.
+    pub(crate) fn push_with_shape(&mut self, sample: Sample, shape: ShapeId) -> Option<SampleId> {
+        let id = u32::try_from(self.len()).ok().filter(|&id| id < u32::MAX)?;
+        self.time.push(sample.time);
+        self.thread.push(sample.thread);
+        self.stack.push(sample.stack);
+        self.shape.push(shape);
+        self.type_id.push(sample.type_id);
+        self.fate.push(sample.fate);
+        self.freed.push(sample.freed.unwrap_or(NEVER));
+        Some(SampleId(id))
+    }
+
+    /// Records what became of a sample.
+    pub(crate) fn set_fate(&mut self, id: SampleId, fate: Fate, freed: Option<Nanos>) {
+        self.fate[id.index()] = fate;
+        self.freed[id.index()] = freed.unwrap_or(NEVER);
+    }
+}
