@@ -4,9 +4,13 @@
 //! [`model::Profile`] that a [`Reader`] has read. This crate knows nothing of Python.
 
 pub mod event;
+mod format;
 pub mod meta;
 pub mod model;
 mod samples;
+mod varint;
+mod writer;
 
 pub use meta::{Distances, Meta, Method};
 pub use model::Profile;
+pub use writer::{Writer, create};

@@ -1,0 +1,155 @@
+//! Writes a profile, block by block.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use crate::event::{End, Event};
+use crate::format::{MAGIC, MAX_META, TICK_NANOS, VERSION, block::Packer, encode::Encoder};
+use crate::meta::Meta;
+
+/// Creates the file of a profile, or empties one that is there. Only its owner can read it
+/// (mode 0600), for a profile tells much about a program.
+///
+/// # Errors
+/// What the system says, with the path and, for a missing folder, what to do.
+pub fn create(path: &Path) -> io::Result<File> {
+    let explain = |error: io::Error| {
+        let what = match error.kind() {
+            io::ErrorKind::NotFound => "its folder does not exist".to_owned(),
+            io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+            io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+            _ => error.to_string(),
+        };
+        let message = format!("cannot write the profile {}: {what}", path.display());
+        io::Error::new(error.kind(), message)
+    };
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(explain)?;
+    // The mode above holds for a new file only. A device (/dev/null) keeps its own.
+    if file.metadata().map_err(explain)?.is_file() {
+        file.set_permissions(PermissionsExt::from_mode(0o600))
+            .map_err(explain)?;
+    }
+    Ok(file)
+}
+
+/// Encodes events and writes them in blocks.
+///
+/// [`write`](Self::write) costs some tens of nanoseconds and touches the disk only when a block is
+/// full (256 KiB before compression). Whoever writes calls [`flush`](Self::flush) at least once a
+/// second: what is not flushed is lost with the process. Takes at most about 1 MiB of memory.
+///
+/// After an error the events of that block are lost, and a reader will say so; later blocks can
+/// still be written. `w` needs no buffer of its own: every block is one `write_all`.
+pub struct Writer<W: Write> {
+    out: W,
+    encoder: Encoder,
+    packer: Packer,
+    written: u64,
+}
+
+impl<W: Write> std::fmt::Debug for Writer<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer")
+            .field("written", &self.written)
+            .field("block_len", &self.block_len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the header of a profile.
+    ///
+    /// # Errors
+    /// Those of `out`; `InvalidInput` if `meta` is larger than a mebibyte.
+    pub fn new(mut out: W, meta: &Meta) -> io::Result<Self> {
+        let packer = Packer::new()?;
+        let meta = serde_json::to_vec(meta)?;
+        if meta.len() > MAX_META {
+            let message = "the command line is too long for a profile's header";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let mut header = MAGIC.to_vec();
+        header.extend_from_slice(&VERSION.to_le_bytes());
+        header.extend_from_slice(&TICK_NANOS.to_le_bytes());
+        header.extend_from_slice(&(meta.len() as u32).to_le_bytes());
+        header.extend_from_slice(&meta);
+        let check = crc32fast::hash(&header);
+        header.extend_from_slice(&check.to_le_bytes());
+        out.write_all(&header)?;
+        out.flush()?;
+        Ok(Self {
+            out,
+            encoder: Encoder::new(TICK_NANOS),
+            packer,
+            written: header.len() as u64,
+        })
+    }
+
+    /// Adds an event to the block, and ends the block if it is full.
+    ///
+    /// Times of allocations, frees, time samples and memory totals are kept to the microsecond.
+    /// A text longer than 16 KiB is cut; a location table longer than 2 MiB is left out.
+    ///
+    /// # Errors
+    /// Those of the file, when the block was full.
+    pub fn write(&mut self, event: &Event<'_>) -> io::Result<()> {
+        self.encoder.event(event);
+        if self.encoder.is_full() {
+            return self.flush();
+        }
+        Ok(())
+    }
+
+    /// Ends the block: everything written so far is in the file afterwards. Writes nothing if
+    /// there is nothing new.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.encoder.events() == 0 {
+            return Ok(());
+        }
+        let result = match self.packer.pack(&self.encoder) {
+            Ok(block) => self.out.write_all(block).map(|()| block.len()),
+            Err(error) => Err(error),
+        };
+        self.encoder.begin();
+        self.written += result? as u64;
+        self.out.flush()
+    }
+
+    /// Writes that the session ended, and the last block.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn finish(mut self, end: End) -> io::Result<W> {
+        self.encoder.event(&Event::End(end));
+        self.flush()?;
+        Ok(self.out)
+    }
+
+    /// Bytes of events that wait for the end of their block, before compression.
+    #[must_use]
+    pub fn block_len(&self) -> usize {
+        self.encoder.len()
+    }
+
+    /// Bytes written to the file.
+    #[must_use]
+    pub fn bytes_written(&self) -> u64 {
+        self.written
+    }
+
+    /// The file.
+    pub fn get_ref(&self) -> &W {
+        &self.out
+    }
+}
