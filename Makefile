@@ -1,0 +1,87 @@
+# The two commands: `make demo` and `make test`. Both set up all that they need.
+
+PYTHON ?= python3
+PYPY ?= $(shell command -v pypy3)
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BIN := .venv/bin
+WHEELS := build/wheels
+
+# Where there is a pypy3, nthbyte is installed for it too.
+VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
+
+SOURCES := $(shell find crates python/nthbyte -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
+           Cargo.toml Cargo.lock pyproject.toml hatch_build.py
+
+.PHONY: all demo test check check-rust check-python test-python system interpreters lock bench clean
+
+all: $(VENVS)
+
+## The set-up
+
+.venv/ready: requirements-dev.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	touch $@
+
+.venv-pypy/ready:
+	$(PYPY) -m venv .venv-pypy
+	touch $@
+
+# One wheel serves every interpreter.
+$(WHEELS)/built: $(SOURCES) .venv/ready
+	rm -rf $(WHEELS) && mkdir -p $(WHEELS)
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w $(WHEELS) .
+	touch $@
+
+.venv/installed: $(WHEELS)/built
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall $(WHEELS)/*.whl
+	touch $@
+
+.venv-pypy/installed: $(WHEELS)/built .venv-pypy/ready
+	.venv-pypy/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall $(WHEELS)/*.whl
+	touch $@
+
+# Debian's packages that the demo and the checks use, where they are missing and may be installed.
+system:
+	@sh tests/system-packages.sh
+
+# More interpreters to test with: CPython 3.13 to 3.15 and two more PyPys, from Debian (root).
+interpreters:
+	sh tests/interpreters.sh
+
+# Pins what the checks and the benchmarks install.
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet pip-tools
+	for list in requirements-dev bench/requirements; do \
+	  build/lock/bin/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host \
+	    --no-emit-find-links $$list.in -o $$list.txt || exit 1; \
+	done
+
+## The demo
+
+demo: system
+	@$(MAKE) --no-print-directory all
+	@sh bench/demo/demo.sh
+
+## The checks
+
+test: system
+	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory check-rust check-python test-python
+
+check-rust:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --locked
+
+check-python: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test-python: all
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf build .venv .venv-pypy $(TARGET)

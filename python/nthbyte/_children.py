@@ -1,0 +1,85 @@
+"""Processes that the program starts with ``multiprocessing``: profiled like the program itself.
+
+The agent follows ``fork`` on its own. The other two start methods begin with a new interpreter, and
+no variable of the environment should tell it what to do, for other programs would inherit it. So
+the one call through which ``multiprocessing`` starts an interpreter is looked at, and where the
+code on its command line is that of a start method, a line is put before it. Every other call
+passes through unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, Callable
+
+from nthbyte._agent import Config, Error
+
+# How the code begins that multiprocessing gives to the interpreters it starts, and what goes before.
+_START_METHODS = {
+    "from multiprocessing.spawn import spawn_main": "join",
+    "from multiprocessing.forkserver import main": "join_when_forked",
+}
+
+_following = False
+
+
+def follow(running: Callable[[], Config | None]) -> None:
+    """From now on, processes of ``multiprocessing`` join the session that ``running`` returns, if any."""
+    global _following
+    if _following:
+        return
+    _following = True
+    import _posixsubprocess
+
+    fork_exec: Callable[..., int] = _posixsubprocess.fork_exec
+
+    def fork_exec_and_join(*arguments: Any) -> int:
+        config = running()
+        if config is not None and arguments:
+            arguments = (_joining(arguments[0], config), *arguments[1:])
+        return fork_exec(*arguments)
+
+    _posixsubprocess.fork_exec = fork_exec_and_join
+
+
+def child_path(path: str, pid: int) -> str:
+    """Returns where a child writes its profile: ``app.nthb`` becomes ``app.1234.nthb``."""
+    stem, suffix = os.path.splitext(path)
+    return f"{stem}.{pid}{suffix}"
+
+
+def join(text: str) -> None:
+    """Begins a session in this process, as a child of the one that ``text`` describes."""
+    from nthbyte._session import begin
+
+    family: Config = json.loads(text)
+    config: Config = {**family, "output": child_path(family["output"], os.getpid())}
+    try:
+        begin(config, family=family["output"])
+    except Error as error:
+        print(f"nthbyte: process {os.getpid()} is not profiled: {error}", file=sys.stderr)
+
+
+def join_when_forked(text: str) -> None:
+    """Makes each process that is forked off this one join; this one, the fork server, does not."""
+    os.register_at_fork(after_in_child=lambda: join(text))
+
+
+def _joining(command: Any, config: Config) -> Any:
+    """Returns the command line with the line put in, or ``command`` itself if it is another program."""
+    if not isinstance(command, list) or command[:1] != [sys.executable]:
+        return command
+    try:
+        at = command.index("-c") + 1
+        function = next(f for start, f in _START_METHODS.items() if command[at].startswith(start))
+    except (ValueError, IndexError, AttributeError, StopIteration):
+        return command
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    text = json.dumps({**config, "parent_pid": os.getpid()})
+    line = (
+        f"import sys; sys.path.append({package!r}); from nthbyte._children import {function}; "
+        f"sys.path.pop(); {function}({text!r}); "
+    )
+    return [*command[:at], line + command[at], *command[at + 1 :]]

@@ -1,0 +1,324 @@
+"""``nthbyte run``: runs a program under the profiler, in this interpreter.
+
+The program must not notice. It gets the ``__main__``, ``sys.argv`` and ``sys.path`` that plain
+Python would give it; an exception that it does not catch goes on to the interpreter, which prints it
+and exits as it always does. Only the traceback is cut: it begins with the program's own frames.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+import types
+from typing import Any, Callable, NoReturn
+
+from nthbyte._agent import Error, Result
+from nthbyte._session import begin, configure, stop
+from nthbyte._size import DEFAULT_PERIOD, format_size, parse_period
+
+
+class Program:
+    """What to run: a script, a module or code."""
+
+    def __init__(self, kind: str, target: str, arguments: list[str]):
+        self.kind = kind
+        """``script``, ``module`` or ``code``."""
+        self.target = target
+        """The path, the module's name or the code; ``-`` is the script on standard input."""
+        self.arguments = arguments
+        """What follows on the command line."""
+
+    @property
+    def name(self) -> str:
+        """A short name, for the profile."""
+        if self.kind == "code":
+            return "code"
+        if self.kind == "module":
+            return self.target
+        if self.target == "-":
+            return "stdin"
+        return os.path.splitext(os.path.basename(os.path.abspath(self.target)))[0]
+
+    @property
+    def command_line(self) -> list[str]:
+        """The words that plain Python would be started with."""
+        option = {"script": [], "module": ["-m"], "code": ["-c"]}[self.kind]
+        return [*option, self.target, *self.arguments]
+
+
+# Options of `run` whose value is the next word.
+_WITH_VALUE = {"-o", "--output", "--every", "--seed", "--cpu", "--huge-pages"}
+
+
+def main(words: list[str]) -> None:
+    """Runs ``nthbyte run`` with these words after it. Exits on an error; else returns with the program."""
+    own, program = split(words)
+    options = _parser().parse_args(own)
+    if program is None:
+        _fail("what is to run? nthbyte run (SCRIPT | -m MODULE | -c CODE) [ARGS...]", 2)
+    output = options.output or f"nthbyte-{program.name}.{os.getpid()}.nthb"
+    try:
+        config = configure(
+            output,
+            every=options.every,
+            fixed=options.fixed,
+            seed=options.seed,
+            cpu=options.cpu,
+            native=options.native,
+            huge_pages=options.huge_pages,
+            command=program.command_line,
+        )
+    except ValueError as error:
+        _fail(str(error), 2)
+    _become(program)
+    execute = _prepare(program)
+    try:
+        begin(config, at_exit=None if options.quiet else _Farewell(config["output"]))
+    except Error as error:
+        _fail(str(error), 1)
+    _execute(execute)
+
+
+def split(words: list[str]) -> tuple[list[str], Program | None]:
+    """Splits the words into nthbyte's own and the program, which begins at the first that is not an option."""
+    at = 0
+    while at < len(words):
+        word, rest = words[at], words[at + 1 :]
+        for option, kind in (("-m", "module"), ("-c", "code")):
+            if word.startswith(option):
+                target = [word[2:]] if len(word) > 2 else rest[:1]
+                rest = rest if len(word) > 2 else rest[1:]
+                if not target:
+                    _fail(f"{option} needs the {kind} that is to run", 2)
+                return words[:at], Program(kind, target[0], rest)
+        if word == "--":
+            return words[:at], Program("script", rest[0], rest[1:]) if rest else None
+        if word == "-" or not word.startswith("-"):
+            return words[:at], Program("script", word, rest)
+        at += 2 if word in _WITH_VALUE else 1
+    return words, None
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        _fail(f"{message}; see nthbyte run --help", 2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="nthbyte run",
+        usage="nthbyte run [OPTIONS] (SCRIPT | -m MODULE | -c CODE) [ARGS...]",
+        description="Runs a Python program and records which allocations it makes.",
+        epilog="The interpreter that is profiled is the one that runs nthbyte: pypy3 -m nthbyte run app.py",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("-o", "--output", metavar="OUT", help="the profile (default: nthbyte-NAME.PID.nthb in this folder)")
+    add(
+        "--every",
+        metavar="SIZE",
+        type=_period,
+        default=DEFAULT_PERIOD,
+        help="mean distance between samples: 64B to 1TiB, or 1 for every allocation (default: 512KiB)",
+    )
+    add("--fixed", action="store_true", help="sample exactly every n-th byte (PyPy only)")
+    add("--seed", metavar="N", type=int, help="make the choice of samples repeatable")
+    add("--cpu", metavar="HZ", type=int, help="also take time samples, so many a second (PyPy only)")
+    add("--native", action="store_true", help="also record native memory and frames")
+    add(
+        "--huge-pages",
+        choices=("thp", "hugetlb", "off"),
+        default="thp",
+        help="pages of the object heap: transparent huge pages, the hugetlb pool, or ordinary (default: thp)",
+    )
+    add("-q", "--quiet", action="store_true", help="say nothing at the end")
+    return parser
+
+
+def _period(text: str) -> int:
+    try:
+        return parse_period(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _become(program: Program) -> None:
+    """Puts ``sys`` into the state in which plain Python would start the program."""
+    words = program.command_line
+    original = getattr(sys, "orig_argv", None)
+    if original:
+        # What stands before nthbyte's own words are options of the interpreter; -m or the script is the last.
+        own = len(sys.argv) - 1
+        interpreter = original[: len(original) - own]
+        interpreter = interpreter[: -2 if interpreter[-2:-1] == ["-m"] else -1]
+        sys.orig_argv = [*interpreter, *words]
+    first = {"script": program.target, "module": "-m", "code": "-c"}[program.kind]
+    sys.argv[:] = [first, *program.arguments]
+    if getattr(sys.flags, "safe_path", False) or sys.flags.isolated:
+        return
+    if program.kind == "module":
+        sys.path[0] = os.getcwd()
+    elif program.kind == "code" or program.target == "-":
+        sys.path[0] = ""
+    else:
+        sys.path[0] = os.path.dirname(os.path.realpath(program.target))
+
+
+def _prepare(program: Program) -> Callable[[], Any]:
+    """Returns a call that runs the program. Exits if it is a script that cannot be read."""
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    # The module that was `__main__` until now still runs: somebody must hold it.
+    sys.modules["nthbyte.__main__"] = sys.modules["__main__"]
+    sys.modules["__main__"] = main
+    if program.kind == "module":
+        return lambda: _run_module(program.target)
+    if program.kind == "code":
+        return lambda: exec(compile(program.target, "<string>", "exec", dont_inherit=True), main.__dict__)
+    if program.target != "-" and _is_package_path(program.target):
+        if not getattr(sys.flags, "safe_path", False) and not sys.flags.isolated:
+            sys.path[0] = program.target
+        else:
+            sys.path.insert(0, program.target)
+        return lambda: _run_module("__main__", alter_argv=False)
+    return _prepare_script(program.target, main)
+
+
+def _run_module(name: str, alter_argv: bool = True) -> None:
+    import runpy
+
+    # What the interpreter itself calls for -m, and for folders and zip files.
+    runpy._run_module_as_main(name, alter_argv)  # type: ignore[attr-defined]
+
+
+def _is_package_path(path: str) -> bool:
+    """Whether the path is a folder or a zip file with a ``__main__`` in it."""
+    if os.path.isdir(path):
+        return True
+    import pkgutil
+
+    return pkgutil.get_importer(path) is not None
+
+
+def _prepare_script(path: str, main: types.ModuleType) -> Callable[[], Any]:
+    import importlib.machinery
+
+    name = os.path.abspath(path) if path != "-" else "<stdin>"
+    try:
+        if path == "-":
+            source = sys.stdin.buffer.read()
+        else:
+            with open(path, "rb") as file:
+                source = file.read()
+    except OSError as error:
+        _fail(f"can't open {path!r}: {error.strerror}", 2)
+    loader: Any
+    if path == "-":
+        loader = importlib.machinery.BuiltinImporter
+    elif path.endswith(".pyc"):
+        loader = importlib.machinery.SourcelessFileLoader("__main__", name)
+    else:
+        loader = importlib.machinery.SourceFileLoader("__main__", name)
+    main.__dict__.update(__file__=name, __cached__=None, __loader__=loader)
+
+    def execute() -> None:
+        if path.endswith(".pyc"):
+            code = loader.get_code("__main__")
+        else:
+            code = compile(source, name, "exec", dont_inherit=True)
+        exec(code, main.__dict__)
+
+    return execute
+
+
+def _execute(program: Callable[[], Any]) -> None:
+    try:
+        program()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _hide_own_frames(error)
+        raise
+
+
+def _hide_own_frames(error: BaseException) -> None:
+    """Makes the interpreter report this exception as if the program alone had been running."""
+    traceback = error.__traceback__
+    rest = traceback
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == __file__:
+            rest = traceback.tb_next
+        traceback = traceback.tb_next
+    hook = getattr(sys, "excepthook", None)
+    if hook is None:
+        return
+
+    def report(kind: type[BaseException], value: BaseException, longer: types.TracebackType | None) -> Any:
+        sys.excepthook = hook
+        if value is not error:
+            return hook(kind, value, longer)
+        sys.last_traceback = rest
+        return hook(kind, error.with_traceback(rest), rest)
+
+    # The interpreter calls the hook with the frames that it passes on its way out, ours among them.
+    sys.excepthook = report
+
+
+class _Farewell:
+    """Ends the session and says where the profile is: the one line of nthbyte."""
+
+    def __init__(self, path: str):
+        self._path = path
+        self._pid = os.getpid()
+        self._started = time.time()
+
+    def __call__(self) -> None:
+        try:
+            result = stop()
+        except Error:
+            # Stopped by the program, or nothing was begun.
+            return
+        if os.getpid() != self._pid or sys.__stderr__ is None:
+            return
+        # The program may have closed it: then nobody reads it.
+        with contextlib.suppress(OSError, ValueError):
+            sys.__stderr__.write(f"nthbyte: {self._line(result)}\n")
+            sys.__stderr__.flush()
+
+    def _line(self, result: Result) -> str:
+        shown = os.path.relpath(result.path)
+        shown = shown if len(shown) < len(result.path) else result.path
+        said = [f"{result.samples:,} samples"]
+        if result.bytes_allocated is not None:
+            said[0] += f" of {format_size(result.bytes_allocated)} allocated"
+        children = self._children()
+        if children:
+            said.append("1 child process" if children == 1 else f"{children} child processes")
+        if result.lost:
+            said.append(f"{result.lost:,} events lost")
+        said.extend(note.rstrip(".") for note in result.notes)
+        return f"{', '.join(said)}; to look: nthbyte summary {shown}"
+
+    def _children(self) -> int:
+        """The number of children's profiles: ``app.1234.nthb`` beside ``app.nthb``, and not older."""
+        stem, suffix = os.path.splitext(self._path)
+        folder, start = os.path.split(stem + ".")
+        try:
+            return sum(
+                entry.name.startswith(start)
+                and entry.name.endswith(suffix)
+                and entry.name[len(start) : len(entry.name) - len(suffix)].isdecimal()
+                and entry.stat().st_mtime >= self._started
+                for entry in os.scandir(folder)
+            )
+        except OSError:
+            return 0
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    """Says one line and exits: 2 for a wrong command, 1 where it could not be done."""
+    print(f"nthbyte: {message}", file=sys.stderr)
+    sys.exit(status)

@@ -1,0 +1,214 @@
+"""Sessions of this process: the programming interface, and what it shares with ``nthbyte run``."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import operator
+import os
+import sys
+from types import TracebackType
+from typing import Callable, Union
+
+from nthbyte._agent import Config, Error, Result, interpreter, load
+from nthbyte._children import follow
+from nthbyte._size import DEFAULT_PERIOD, Size, parse_period
+
+Path = Union[str, "os.PathLike[str]"]
+
+# The first bytes of every profile: see docs/format.md.
+MAGIC = b"nthbyte"
+
+# What is done when the process exits; None until the first session.
+_at_exit: Callable[[], None] | None = None
+
+# The session that runs, as its children are to be told of it: with the path of the family's first process.
+_running: Config | None = None
+
+
+def start(
+    output: Path,
+    *,
+    every: Size = DEFAULT_PERIOD,
+    fixed: bool = False,
+    seed: int | None = None,
+    cpu: int | None = None,
+    native: bool = False,
+    huge_pages: str = "thp",
+) -> None:
+    """Starts to record the allocations of this process, all threads, into the file ``output``.
+
+    every: mean distance between samples, in bytes or as a text such as ``"512KiB"``; from 64 B
+        to 1 TiB, or 1 to record every allocation.
+    fixed: a sample at exactly every n-th byte instead of at random distances. PyPy only.
+    seed: makes the distances the same in each run.
+    cpu: also take this many time samples a second. PyPy only.
+    native: also record memory and frames of native code.
+    huge_pages: ``"thp"``, ``"hugetlb"`` or ``"off"``.
+
+    The session ends with :func:`stop`, or when the process exits. Any thread may start it and any
+    other may stop it. Processes that are forked off write a profile of their own, with their number
+    in its name: ``out.1234.nthb``.
+
+    Raises ValueError for an option out of range, and Error if nthbyte is already running, if the
+    file cannot be written, or if this interpreter is not supported.
+    """
+    begin(
+        configure(output, every=every, fixed=fixed, seed=seed, cpu=cpu, native=native, huge_pages=huge_pages)
+    )
+
+
+def stop() -> Result:
+    """Stops recording, completes the profile and returns what was recorded.
+
+    Raises Error if nthbyte is not running.
+    """
+    global _running
+    _running = None
+    return load().stop()
+
+
+class Profiler:
+    """Records the allocations made while its ``with`` block runs, in all threads.
+
+    It takes the arguments of :func:`start`. After the block, ``result`` says what was recorded.
+    """
+
+    def __init__(
+        self,
+        output: Path,
+        *,
+        every: Size = DEFAULT_PERIOD,
+        fixed: bool = False,
+        seed: int | None = None,
+        cpu: int | None = None,
+        native: bool = False,
+        huge_pages: str = "thp",
+    ):
+        self._config = configure(
+            output, every=every, fixed=fixed, seed=seed, cpu=cpu, native=native, huge_pages=huge_pages
+        )
+        self.result: Result | None = None
+
+    def __enter__(self) -> Profiler:
+        begin(self._config)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.result = stop()
+
+
+def configure(
+    output: Path,
+    *,
+    every: Size = DEFAULT_PERIOD,
+    fixed: bool = False,
+    seed: int | None = None,
+    cpu: int | None = None,
+    native: bool = False,
+    huge_pages: str = "thp",
+    command: list[str] | None = None,
+) -> Config:
+    """Checks options and returns a session's description; ``command`` is ``sys.argv`` unless given.
+
+    Raises ValueError for options that are out of range or that this interpreter does not have.
+    """
+    period = parse_period(every)
+    pypy = sys.implementation.name == "pypy"
+    if fixed and period == 1:
+        raise ValueError("--fixed and --every 1 exclude each other: every allocation is recorded already")
+    if fixed and not pypy:
+        raise ValueError("--fixed works on PyPy only; --seed makes a run on CPython repeatable")
+    if cpu is not None and not pypy:
+        raise ValueError("time samples (--cpu) work on PyPy only")
+    if native and not pypy:
+        raise ValueError("native memory and frames (--native) cannot be recorded on CPython")
+    if seed is not None and not 0 <= seed < 1 << 64:
+        raise ValueError(f"a seed is a number from 0 to 2**64-1, not {seed}")
+    if cpu is not None and not 1 <= cpu <= 10_000:
+        raise ValueError(f"time samples: from 1 to 10000 a second, not {cpu}")
+    if huge_pages not in ("thp", "hugetlb", "off"):
+        raise ValueError(f"huge pages: 'thp', 'hugetlb' or 'off', not {huge_pages!r}")
+    path = os.path.abspath(os.fspath(output))
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the profile's name is not UTF-8: {path!a}") from None
+    return {
+        "output": path,
+        "period": period,
+        "distances": "every" if period == 1 else "fixed" if fixed else "exponential",
+        "seed": seed,
+        "cpu_hz": cpu,
+        "native": native,
+        "huge_pages": huge_pages,
+        # Arguments need not be text, JSON must be.
+        "command": [_text(argument) for argument in (sys.argv if command is None else command)],
+        "executable": _text(sys.executable or ""),
+        "interpreter": interpreter(),
+        "parent_pid": None,
+    }
+
+
+def begin(config: Config, *, family: str | None = None, at_exit: Callable[[], None] | None = None) -> None:
+    """Starts a session, and sees to it that it ends with the process and that children join it.
+
+    family: for a child, the path of the profile of the first process.
+    at_exit: called when the process exits, in place of a plain stop.
+    Raises Error if the session cannot be had.
+    """
+    global _running, _at_exit
+    _refuse_to_overwrite(config["output"])
+    load().start(config)
+    _running = {**config, "output": family or config["output"]}
+    if _at_exit is None:
+        # What is registered first runs last: after all that the program registers.
+        atexit.register(_exiting)
+        _call_on_os_exit(_exiting)
+        follow(lambda: _running)
+    _at_exit = at_exit or end_quietly
+
+
+def end_quietly() -> None:
+    """Stops the session if one is running; for exits, where nobody can be told of an error."""
+    with contextlib.suppress(Error):
+        stop()
+
+
+def _exiting() -> None:
+    if _at_exit is not None:
+        _at_exit()
+
+
+def _call_on_os_exit(function: Callable[[], None]) -> None:
+    """Makes ``os._exit`` call the function too: children of multiprocessing end that way."""
+    exit_now = os._exit
+
+    def _exit(status: int) -> None:
+        """Exit to the system with specified status, without normal exit processing."""
+        status = operator.index(status)
+        function()
+        exit_now(status)
+
+    os._exit = _exit  # type: ignore[assignment]
+
+
+def _refuse_to_overwrite(path: str) -> None:
+    """Raises Error if there is a file at ``path`` that is not a profile."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(MAGIC))
+    except OSError:
+        # Missing, or not readable: then the agent says what is wrong when it cannot write.
+        return
+    if head and head != MAGIC:
+        raise Error(f"{path} exists and is not a profile: choose another name with -o, or remove it")
+
+
+def _text(argument: str) -> str:
+    return argument.encode(errors="replace").decode()

@@ -1,0 +1,60 @@
+"""Sizes as people write them: ``512KiB``, ``512K``, ``0.5MiB``, ``524288``."""
+
+from __future__ import annotations
+
+import re
+from typing import Union
+
+DEFAULT_PERIOD = 512 * 1024
+SMALLEST_PERIOD = 64
+LARGEST_PERIOD = 1 << 40
+
+Size = Union[int, str]
+
+_UNITS = "BKMGT"
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:([KMGT])(?:i?B)?|B)?\s*", re.ASCII | re.IGNORECASE)
+
+
+def parse_size(size: Size) -> int:
+    """Returns a size in bytes. All units are binary: ``1K`` is 1024.
+
+    Raises ValueError, with one line for the user, if ``size`` is not a size of whole bytes.
+    """
+    if isinstance(size, bool) or not isinstance(size, (int, str)):
+        raise ValueError(f"a size is a number of bytes or a text such as '512KiB', not {size!r}")
+    if isinstance(size, int):
+        return size
+    match = _SIZE.fullmatch(size)
+    if match is None:
+        raise ValueError(f"{size!r} is not a size: write 512KiB, 0.5MiB or 524288")
+    number, unit = match.groups()
+    factor = 1 << 10 * _UNITS.index((unit or "B").upper())
+    # Exact in decimal: a float would round 2**40 + 1 and its like.
+    whole, _, fraction = number.partition(".")
+    scaled = int(whole + fraction or "0") * factor
+    value, rest = divmod(scaled, 10 ** len(fraction))
+    if rest:
+        raise ValueError(f"{size!r} is not a whole number of bytes")
+    return value
+
+
+def parse_period(size: Size) -> int:
+    """Returns the mean distance between samples in bytes; 1 stands for "every allocation".
+
+    Raises ValueError, with one line for the user, unless it is 1 or from 64 B to 1 TiB.
+    """
+    period = parse_size(size)
+    if period == 1 or SMALLEST_PERIOD <= period <= LARGEST_PERIOD:
+        return period
+    raise ValueError(f"a period of {size} is out of range: from 64B to 1TiB, or 1 to record every allocation")
+
+
+def format_size(size: float) -> str:
+    """Returns a size for people, in binary units: ``512 B``, ``1.5 KiB``, ``20.3 GiB``."""
+    if size < 1024:
+        return f"{size:.0f} B"
+    unit = 0
+    while size >= 1023.95 and unit < len(_UNITS) - 1:
+        size /= 1024
+        unit += 1
+    return f"{size:.1f} {_UNITS[unit]}iB"

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Installs the Debian packages that the demo and the checks use and that are missing.
+# Where that is not allowed, says what is left out, and goes on: everything else still works.
+set -eu
+
+WANTED="pypy3 pypy3-venv pypy3-lib-testsuite"
+[ "${CI:-}" = true ] && [ "$(id -u)" = 0 ] && WANTED="$WANTED debootstrap"
+
+missing=""
+for package in $WANTED; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $package"
+done
+[ -z "$missing" ] && exit 0
+
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "nthbyte: not installed, so what needs it is left out:$missing" >&2
+    exit 0
+fi
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086 # a list of words
+apt-get install -qq -y --no-install-recommends $missing >/dev/null 2>&1 ||
+    { apt-get update -qq && apt-get install -qq -y --no-install-recommends $missing >/dev/null; } ||
+    echo "nthbyte: could not be installed, so what needs it is left out:$missing" >&2
