@@ -1,0 +1,125 @@
+//! Where the sample points lie.
+
+use crate::{Period, Random, logarithm::negative_ln};
+
+/// How the distances between sample points are distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Distances {
+    /// Each byte is a sample point with the same probability, independently of all others, such
+    /// that an allocation of `s` bytes is sampled with probability 1 - exp(-s/period): a Poisson
+    /// process, rounded up to whole bytes. It cannot fall in step with the program.
+    Exponential,
+    /// Exactly every `period`-th byte is a sample point, as in section 3.1 of the paper.
+    Fixed,
+}
+
+/// An endless row of sample points: a period, a distribution and a seed.
+#[derive(Clone, Debug)]
+pub struct SamplePoints {
+    period: Period,
+    distances: Distances,
+    random: Random,
+}
+
+impl SamplePoints {
+    /// The row that these three determine. With [`Period::EVERY`] each byte is a sample point,
+    /// whatever the distribution.
+    #[must_use]
+    pub const fn new(period: Period, distances: Distances, seed: u64) -> Self {
+        let distances = if period.bytes() == 1 {
+            Distances::Fixed
+        } else {
+            distances
+        };
+        Self {
+            period,
+            distances,
+            random: Random::new(seed),
+        }
+    }
+
+    /// The mean distance.
+    #[must_use]
+    pub const fn period(&self) -> Period {
+        self.period
+    }
+
+    /// The distribution; always [`Distances::Fixed`] if the period is [`Period::EVERY`].
+    #[must_use]
+    pub const fn distances(&self) -> Distances {
+        self.distances
+    }
+
+    /// The distance from one sample point to the next, in bytes: from 1 to less than 2^46.
+    ///
+    /// Exponential: ⌈-ln(u)·period⌉ with u uniform in (0, 1]. As P(distance > s) = exp(-s/period)
+    /// for every whole s, rounding up costs no exactness.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss
+    )]
+    pub const fn next_distance(&mut self) -> u64 {
+        match self.distances {
+            Distances::Fixed => self.period.bytes(),
+            Distances::Exponential => {
+                let distance = negative_ln(self.random.next_unit()) * self.period.bytes() as f64;
+                let whole = distance as u64; // at most 45·2^40
+                let up = whole.saturating_add(((whole as f64) < distance) as u64);
+                if up == 0 { 1 } else { up }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::{Distances, SamplePoints};
+    use crate::Period;
+
+    #[test]
+    fn fixed_is_fixed_and_every_is_one() {
+        let period = Period::new(4096).unwrap();
+        let mut points = SamplePoints::new(period, Distances::Fixed, 3);
+        assert!((0..100).all(|_| points.next_distance() == 4096));
+        let mut every = SamplePoints::new(Period::EVERY, Distances::Exponential, 3);
+        assert!((0..100).all(|_| every.next_distance() == 1));
+    }
+
+    /// Kolmogorov's distance between the drawn and the exact distribution, at the significance of
+    /// one in a million for a million draws: sqrt(-ln(1e-6/2)/2)/sqrt(1e6) = 0.0027.
+    #[test]
+    fn exponential_is_exponential() {
+        for (seed, bytes) in [(1, 64), (2, 524_288), (3, Period::MAX)] {
+            let period = Period::new(bytes).unwrap();
+            let mut points = SamplePoints::new(period, Distances::Exponential, seed);
+            let mut drawn: std::vec::Vec<u64> =
+                (0..1_000_000).map(|_| points.next_distance()).collect();
+            drawn.sort_unstable();
+            let worst = drawn
+                .chunk_by(|a, b| a == b)
+                .scan(0usize, |below, equal| {
+                    *below += equal.len();
+                    Some((equal[0], *below))
+                })
+                .map(|(distance, below)| {
+                    let exact = -(-(distance as f64) / bytes as f64).exp_m1();
+                    (below as f64 / 1e6 - exact).abs()
+                })
+                .fold(0.0, f64::max);
+            assert!(worst < 0.0027, "period {bytes}: {worst}");
+        }
+    }
+
+    #[test]
+    fn the_seed_decides() {
+        let row = |seed| {
+            let period = Period::new(524_288).unwrap();
+            let mut points = SamplePoints::new(period, Distances::Exponential, seed);
+            core::array::from_fn::<u64, 16, _>(|_| points.next_distance())
+        };
+        assert_eq!(row(5), row(5));
+        assert_ne!(row(5), row(6));
+    }
+}

@@ -1,0 +1,119 @@
+//! The arithmetic of the countdown against the definition: bytes on a line, some of them marked.
+
+use nthbyte_sampling::{Countdown, Distances, Period, SamplePoints, Sampler, weight};
+use proptest::prelude::*;
+
+fn periods() -> impl Strategy<Value = Period> {
+    prop_oneof![
+        Just(1),
+        64u64..=512,
+        64u64..=1 << 20,
+        (6u32..=40).prop_map(|bits| 1 << bits)
+    ]
+    .prop_map(|bytes| Period::new(bytes).expect("in the range"))
+}
+
+fn sizes() -> impl Strategy<Value = u64> {
+    prop_oneof![16u64..=512, 0u64..=16, 0u64..=1 << 16, 0u64..=1 << 24]
+}
+
+proptest! {
+    /// Every allocation is told the exact number of sample points in it, for up to 64 of them.
+    #[test]
+    fn points_are_where_the_distances_put_them(
+        period in periods(),
+        fixed: bool,
+        seed: u64,
+        sizes in prop::collection::vec(sizes(), 1..300),
+    ) {
+        let distances = if fixed { Distances::Fixed } else { Distances::Exponential };
+        let mut sampler = Sampler::new(period, distances, seed);
+        let mut row = SamplePoints::new(period, distances, seed);
+        let mut allocated = 0u64;
+        let mut next_point = row.next_distance();
+        for size in sizes {
+            prop_assert_eq!(sampler.bytes_until_sample(), next_point - allocated);
+            let end = allocated + size;
+            let mut expected = 0u32;
+            if sampler.distances() == Distances::Fixed {
+                // Bytes that are multiples of the period, by division alone.
+                expected = u32::try_from(end / period.bytes() - allocated / period.bytes()).unwrap();
+                next_point = (end / period.bytes() + 1) * period.bytes();
+                prop_assert_eq!(sampler.advance(size), expected);
+            } else {
+                while next_point <= end && expected < 64 {
+                    expected += 1;
+                    if expected < 64 {
+                        next_point += row.next_distance();
+                    }
+                }
+                let points = sampler.advance(size);
+                if expected < 64 {
+                    prop_assert_eq!(points, expected);
+                } else {
+                    prop_assert!(points >= 64);
+                    next_point = end + row.next_distance();
+                }
+            }
+            allocated = end;
+        }
+    }
+
+    /// Size classes: so many allocations pass, and the one after them is sampled.
+    #[test]
+    fn allocations_until_sample_is_exact(period in periods(), seed: u64, size in 1u64..4096) {
+        let mut points = SamplePoints::new(period, Distances::Exponential, seed);
+        let mut countdown = Countdown::new(&mut points);
+        let free = countdown.allocations_until_sample(size);
+        countdown.pass(free * size);
+        prop_assert_eq!(countdown.allocations_until_sample(size), 0);
+        prop_assert!(countdown.advance(size, &mut points) >= 1);
+    }
+}
+
+#[test]
+fn never_never_ends() {
+    let mut points = SamplePoints::new(Period::EVERY, Distances::Fixed, 0);
+    let mut countdown = Countdown::NEVER;
+    for _ in 0..10 {
+        assert_eq!(countdown.advance(u64::MAX - 1, &mut points), 0);
+        countdown.pass(u64::MAX);
+        assert_eq!(countdown, Countdown::NEVER);
+    }
+}
+
+#[test]
+fn division_by_a_size_of_zero_is_no_panic() {
+    let countdown = Countdown::NEVER;
+    assert_eq!(countdown.allocations_until_sample(0), u64::MAX);
+}
+
+/// Sums of weights estimate what was allocated: here 64 GiB in objects of many sizes, one row of
+/// countdowns for each size as in the heap. The standard error of the sum is about
+/// sqrt(bytes·period), 0.3 %; five of them are allowed.
+#[test]
+fn weights_add_up_to_the_bytes_allocated() {
+    let period = Period::new(524_288).unwrap();
+    let mut points = SamplePoints::new(period, Distances::Exponential, 11);
+    let mut allocated = 0u64;
+    let mut estimate = 0.0;
+    for size in [16, 48, 512, 4096, 65_536, 1 << 20, 8 << 20] {
+        let mut countdown = Countdown::new(&mut points);
+        let mut left = (64u64 << 30) / 7 / size;
+        while left > 0 {
+            let free = countdown.allocations_until_sample(size).min(left - 1);
+            countdown.pass(free * size);
+            left -= free + 1;
+            allocated += (free + 1) * size;
+            let hit = countdown.advance(size, &mut points);
+            if hit > 0 {
+                estimate += weight(size, hit, period, Distances::Exponential);
+            }
+        }
+    }
+    let error = (allocated as f64 * 524_288.0).sqrt();
+    assert!(
+        (estimate - allocated as f64).abs() < 5.0 * error,
+        "{estimate} {allocated}"
+    );
+}
