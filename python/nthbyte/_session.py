@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import operator
 import os
+import stat
 import sys
 from types import TracebackType
 from typing import Callable, Union
@@ -17,7 +18,7 @@ from nthbyte._size import DEFAULT_PERIOD, Size, parse_period
 Path = Union[str, "os.PathLike[str]"]
 
 # The first bytes of every profile: see docs/format.md.
-MAGIC = b"nthbyte"
+MAGIC = b"\x89nthb\r\n\x1a"
 
 # What is done when the process exits; None until the first session.
 _at_exit: Callable[[], None] | None = None
@@ -201,6 +202,8 @@ def _call_on_os_exit(function: Callable[[], None]) -> None:
 def _refuse_to_overwrite(path: str) -> None:
     """Raises Error if there is a file at ``path`` that is not a profile."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return
         with open(path, "rb") as file:
             head = file.read(len(MAGIC))
     except OSError:
