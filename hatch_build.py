@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sysconfig
@@ -45,10 +44,9 @@ class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         """Builds in release mode and returns the folder of the results."""
         if shutil.which("cargo") is None:
             raise SystemExit("nthbyte: building from source needs cargo: install Rust 1.85 or later")
-        packages = ["-p", "nthbyte-agent", "-p", "nthbyte-cli"]
-        subprocess.run(
-            ["cargo", "build", "--release", "--locked", *packages], cwd=self.root, check=True, env=os.environ
-        )
+        command = ["cargo", "build", "--release", "--locked", "-p", "nthbyte-agent", "-p", "nthbyte-cli"]
+        if subprocess.run(command, cwd=self.root).returncode:
+            raise SystemExit(f"nthbyte: {' '.join(command)} failed, see above")
         metadata = subprocess.run(
             ["cargo", "metadata", "--format-version", "1", "--no-deps", "--locked"],
             cwd=self.root,
