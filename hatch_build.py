@@ -35,7 +35,9 @@ class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
                 shutil.copy2(source, fresh)
                 fresh.replace(destination)
         else:
-            build_data["force_include"].update({str(source): f"nthbyte/{name}" for source, name in built.items()})
+            build_data["force_include"].update(
+                {str(source): f"nthbyte/{name}" for source, name in built.items()}
+            )
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"

@@ -52,7 +52,9 @@ class Result:
 
     __slots__ = ("bytes_allocated", "lost", "notes", "path", "samples")
 
-    def __init__(self, path: str, samples: int, lost: int, bytes_allocated: int | None, notes: tuple[str, ...]):
+    def __init__(
+        self, path: str, samples: int, lost: int, bytes_allocated: int | None, notes: tuple[str, ...]
+    ):
         self.path = path
         """Where the profile is: an absolute path."""
         self.samples = samples
@@ -130,7 +132,7 @@ def interpreter() -> str:
     """Returns the interpreter's name and version: ``CPython 3.13.0``, ``PyPy 7.3.11 (Python 3.9.16)``."""
     python = "{}.{}.{}".format(*sys.version_info)
     if sys.version_info.releaselevel != "final":
-        python += "{}{}".format(sys.version_info.releaselevel[:1], sys.version_info.serial)
+        python += f"{sys.version_info.releaselevel[:1]}{sys.version_info.serial}"
     if sys.implementation.name == "pypy":
         version: Any = sys.pypy_version_info  # type: ignore[attr-defined]
         return "PyPy {}.{}.{} (Python {})".format(*version[:3], python)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.machinery
 import os
 import sys
 import time
@@ -83,7 +84,7 @@ def main(words: list[str]) -> None:
 
 
 def split(words: list[str]) -> tuple[list[str], Program | None]:
-    """Splits the words into nthbyte's own and the program, which begins at the first that is not an option."""
+    """Splits the words into nthbyte's own and the program, which begins at the first that is no option."""
     at = 0
     while at < len(words):
         word, rest = words[at], words[at + 1 :]
@@ -157,7 +158,7 @@ def _become(program: Program) -> None:
         sys.orig_argv = [*interpreter, *words]
     first = {"script": program.target, "module": "-m", "code": "-c"}[program.kind]
     sys.argv[:] = [first, *program.arguments]
-    if getattr(sys.flags, "safe_path", False) or sys.flags.isolated:
+    if _has_safe_path():
         return
     if program.kind == "module":
         sys.path[0] = os.getcwd()
@@ -167,24 +168,44 @@ def _become(program: Program) -> None:
         sys.path[0] = os.path.dirname(os.path.realpath(program.target))
 
 
+def _has_safe_path() -> bool:
+    """Whether the interpreter was told to put nothing of the program's before ``sys.path``."""
+    return bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
+
+
 def _prepare(program: Program) -> Callable[[], Any]:
     """Returns a call that runs the program. Exits if it is a script that cannot be read."""
+    launcher = sys.modules["__main__"]
     main = types.ModuleType("__main__")
-    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    main.__dict__.update(__builtins__=sys.modules["builtins"], __loader__=importlib.machinery.BuiltinImporter)
+    if "__annotations__" in launcher.__dict__:
+        # CPython up to 3.13 begins with it.
+        main.__dict__.update(__annotations__={})
     # The module that was `__main__` until now still runs: somebody must hold it.
-    sys.modules["nthbyte.__main__"] = sys.modules["__main__"]
+    sys.modules["nthbyte.__main__"] = launcher
     sys.modules["__main__"] = main
     if program.kind == "module":
         return lambda: _run_module(program.target)
     if program.kind == "code":
-        return lambda: exec(compile(program.target, "<string>", "exec", dont_inherit=True), main.__dict__)
+        return lambda: _run_code(program.target, main)
     if program.target != "-" and _is_package_path(program.target):
-        if not getattr(sys.flags, "safe_path", False) and not sys.flags.isolated:
-            sys.path[0] = program.target
+        path = os.path.join(os.getcwd(), program.target)
+        if _has_safe_path():
+            sys.path.insert(0, path)
         else:
-            sys.path.insert(0, program.target)
+            sys.path[0] = path
         return lambda: _run_module("__main__", alter_argv=False)
     return _prepare_script(program.target, main)
+
+
+def _run_code(source: str, main: types.ModuleType) -> None:
+    code = compile(source, "<string>", "exec", dont_inherit=True)
+    if sys.version_info >= (3, 13) and sys.implementation.name == "cpython":
+        import linecache
+
+        # Tracebacks show the source of -c since CPython 3.13.
+        linecache._register_code(code, source, "<string>")  # type: ignore[attr-defined]
+    exec(code, main.__dict__)
 
 
 def _run_module(name: str, alter_argv: bool = True) -> None:
@@ -204,9 +225,7 @@ def _is_package_path(path: str) -> bool:
 
 
 def _prepare_script(path: str, main: types.ModuleType) -> Callable[[], Any]:
-    import importlib.machinery
-
-    name = os.path.abspath(path) if path != "-" else "<stdin>"
+    name = os.path.join(os.getcwd(), path) if path != "-" else "<stdin>"
     try:
         if path == "-":
             source = sys.stdin.buffer.read()

@@ -12,7 +12,9 @@ LARGEST_PERIOD = 1 << 40
 Size = Union[int, str]
 
 _UNITS = "BKMGT"
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:([KMGT])(?:i?B)?|B)?\s*", re.ASCII | re.IGNORECASE)
+_SIZE = re.compile(
+    r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:([KMGT])(?:i?B)?|B)?\s*", re.ASCII | re.IGNORECASE
+)
 
 
 def parse_size(size: Size) -> int:
@@ -28,7 +30,7 @@ def parse_size(size: Size) -> int:
     if match is None:
         raise ValueError(f"{size!r} is not a size: write 512KiB, 0.5MiB or 524288")
     number, unit = match.groups()
-    factor = 1 << 10 * _UNITS.index((unit or "B").upper())
+    factor: int = 1 << 10 * _UNITS.index((unit or "B").upper())
     # Exact in decimal: a float would round 2**40 + 1 and its like.
     whole, _, fraction = number.partition(".")
     scaled = int(whole + fraction or "0") * factor
