@@ -5,12 +5,22 @@
 
 pub mod event;
 mod format;
+mod lines;
+mod load;
 pub mod meta;
 pub mod model;
+mod reader;
 mod samples;
+mod source;
+#[cfg(any(test, feature = "synthetic"))]
+pub mod synthetic;
 mod varint;
 mod writer;
 
+pub use format::Firsts;
+pub use lines::LineTable;
+pub use load::UNKNOWN;
 pub use meta::{Distances, Meta, Method};
 pub use model::Profile;
+pub use reader::{Block, Gap, ReadError, Reader};
 pub use writer::{Writer, create};

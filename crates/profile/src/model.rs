@@ -27,7 +27,7 @@ pub struct Frame {
 }
 
 /// A node of the stack tree. Parents come before their children.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StackNode {
     /// The caller; the root is its own parent.
     pub parent: NodeId,
@@ -143,6 +143,31 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// A profile in which nothing has happened yet.
+    #[must_use]
+    pub fn empty(meta: Meta) -> Self {
+        Self {
+            meta,
+            functions: Vec::new(),
+            frames: Vec::new(),
+            stacks: vec![StackNode {
+                parent: NodeId::ROOT,
+                frame: 0,
+            }],
+            types: vec![TypeNames::default()],
+            threads: Vec::new(),
+            samples: Samples::default(),
+            cpu: Vec::new(),
+            collections: Vec::new(),
+            memory: Vec::new(),
+            lost: Vec::new(),
+            end: Nanos(0),
+            complete: false,
+            allocated: None,
+            damage: Vec::new(),
+        }
+    }
+
     /// The weight of one sample.
     #[must_use]
     pub fn weight(&self, sample: SampleId) -> Weight {

@@ -8,6 +8,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 use crate::event::{Nanos, NodeId, SampleId, ThreadId, TypeId};
 
 /// What became of a sampled object.
@@ -82,7 +84,7 @@ pub struct Samples {
     fate: Vec<Fate>,
     freed: Vec<Nanos>,
     shapes: Vec<Shape>,
-    shape_ids: HashMap<Shape, ShapeId>,
+    shape_ids: HashMap<Shape, ShapeId, RandomState>,
 }
 
 impl Samples {
@@ -201,22 +203,12 @@ impl Samples {
     /// Appends a sample and returns its number; `None`, and nothing is appended, when there are
     /// already 2^32 - 1.
     pub fn push(&mut self, sample: Sample) -> Option<SampleId> {
-        let shape = self.intern(sample.shape);
-        self.push_with_shape(sample, shape)
-    }
-
-    /// The number of a shape, a new one if it has none yet.
-    pub(crate) fn intern(&mut self, shape: Shape) -> ShapeId {
-        *self.shape_ids.entry(shape).or_insert_with(|| {
-            self.shapes.push(shape);
-            // There are at most as many shapes as samples, and a shape is interned only for a sample.
-            ShapeId(self.shapes.len() as u32 - 1)
-        })
-    }
-
-    /// As `push`, where the shape's number is known: `sample.shape` is not looked at.
-    pub(crate) fn push_with_shape(&mut self, sample: Sample, shape: ShapeId) -> Option<SampleId> {
         let id = u32::try_from(self.len()).ok().filter(|&id| id < u32::MAX)?;
+        let shape = *self.shape_ids.entry(sample.shape).or_insert_with(|| {
+            self.shapes.push(sample.shape);
+            // There are at most as many shapes as samples.
+            ShapeId(self.shapes.len() as u32 - 1)
+        });
         self.time.push(sample.time);
         self.thread.push(sample.thread);
         self.stack.push(sample.stack);

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{COLUMNS, Firsts, encode::Encoder};
+use super::{COLUMNS, Column, Firsts, decode::Malformed, encode::Encoder};
 use crate::varint::{put, take};
 
 /// The first bytes of a block's header.
@@ -21,6 +21,9 @@ pub(crate) const MAX_COLUMNS: usize = 4 << 20;
 /// A body never holds more than this many events a byte: keeps what a reader makes of a file
 /// proportional to its length.
 pub(crate) const MAX_EVENTS_A_BYTE: usize = 8;
+
+/// The texts of a block are never longer than this many times its body: for the same reason.
+pub(crate) const MAX_TEXT_EXPANSION: usize = 64;
 
 /// Columns shorter than this are not worth a compressed frame of their own.
 const MIN_COMPRESSED: usize = 64;
@@ -52,10 +55,12 @@ impl Packer {
     /// The bytes of a block that holds what the encoder holds.
     pub(crate) fn pack(&mut self, encoder: &Encoder) -> io::Result<&[u8]> {
         self.fill(encoder, true)?;
-        if encoder.events() > MAX_EVENTS_A_BYTE * (self.block.len() - HEADER) {
+        let texts = encoder.columns()[Column::Texts as usize].len();
+        let mut body = self.block.len() - HEADER;
+        if encoder.events() > MAX_EVENTS_A_BYTE * body || texts > MAX_TEXT_EXPANSION * body {
             self.fill(encoder, false)?;
+            body = self.block.len() - HEADER;
         }
-        let body = self.block.len() - HEADER;
         let (header, stored) = self.block.split_at_mut(HEADER);
         header[..4].copy_from_slice(&MAGIC);
         header[4..8].copy_from_slice(&(body as u32).to_le_bytes());
@@ -100,5 +105,117 @@ impl Packer {
             self.block.extend_from_slice(column);
         }
         Ok(())
+    }
+}
+
+/// The lengths that a block's header gives, once its checksum was found right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) body: usize,
+    check: u32,
+}
+
+impl Header {
+    /// Reads a header; `None` if these bytes are not one.
+    pub(crate) fn parse(bytes: &[u8; HEADER]) -> Option<Self> {
+        let word = |at: usize| {
+            let bytes: [u8; 4] = bytes[at..at + 4].try_into().expect("four bytes");
+            u32::from_le_bytes(bytes)
+        };
+        let body = word(4) as usize;
+        let intact = bytes[..4] == MAGIC && crc32fast::hash(&bytes[..12]) == word(12);
+        (intact && body <= MAX_BODY).then_some(Self {
+            body,
+            check: word(8),
+        })
+    }
+
+    /// Whether this is the body that the header was made for.
+    pub(crate) fn fits(&self, body: &[u8]) -> bool {
+        body.len() == self.body && crc32fast::hash(body) == self.check
+    }
+}
+
+/// Takes the columns out of a body. Keeps its buffer.
+#[derive(Default)]
+pub(crate) struct Unpacker {
+    decompressor: Option<zstd::bulk::Decompressor<'static>>,
+    raw: Vec<u8>,
+    ends: [usize; COLUMNS],
+}
+
+impl Unpacker {
+    /// Decompresses a body whose checksum was found right.
+    ///
+    /// # Errors
+    /// `Malformed` if it does not keep to the format.
+    pub(crate) fn unpack(&mut self, mut body: &[u8]) -> Result<Firsts, Malformed> {
+        const CUT: Malformed = Malformed("a block that ends too early");
+        let len = body.len();
+        let events = take(&mut body).ok_or(CUT)?;
+        if events > (len * MAX_EVENTS_A_BYTE) as u64 {
+            return Err(Malformed("a block with too many events for its length"));
+        }
+        let mut first = || {
+            let number = take(&mut body).ok_or(CUT)?;
+            u32::try_from(number).map_err(|_| Malformed("a number beyond 32 bits"))
+        };
+        let firsts = Firsts {
+            code: first()?,
+            node: first()?,
+            type_id: first()?,
+            thread: first()?,
+            sample: first()?,
+        };
+        self.raw.clear();
+        for column in 0..COLUMNS {
+            let mut length = || {
+                let length = take(&mut body).ok_or(CUT)?;
+                usize::try_from(length).map_err(|_| CUT)
+            };
+            let raw = length()?;
+            let stored = if raw == 0 { 0 } else { length()? };
+            let (bytes, rest) = body.split_at_checked(stored).ok_or(CUT)?;
+            body = rest;
+            if raw > MAX_COLUMNS - self.raw.len() {
+                return Err(Malformed("a block that is too large"));
+            }
+            if stored == raw {
+                self.raw.extend_from_slice(bytes);
+            } else {
+                self.decompress(bytes, raw)?;
+            }
+            self.ends[column] = self.raw.len();
+        }
+        if self.ends[0] as u64 != events {
+            return Err(Malformed("a block that counts its events wrong"));
+        }
+        let texts = self.columns()[Column::Texts as usize].len();
+        if texts > len * MAX_TEXT_EXPANSION {
+            return Err(Malformed("a block with too much text for its length"));
+        }
+        Ok(firsts)
+    }
+
+    fn decompress(&mut self, bytes: &[u8], raw: usize) -> Result<(), Malformed> {
+        const BAD: Malformed = Malformed("a column that cannot be decompressed");
+        let decompressor = match &mut self.decompressor {
+            Some(decompressor) => decompressor,
+            none => none.insert(zstd::bulk::Decompressor::new().map_err(|_| BAD)?),
+        };
+        let start = self.raw.len();
+        self.raw.resize(start + raw, 0);
+        match decompressor.decompress_to_buffer(bytes, &mut self.raw[start..]) {
+            Ok(len) if len == raw => Ok(()),
+            _ => Err(BAD),
+        }
+    }
+
+    /// The columns of the body that was unpacked last.
+    pub(crate) fn columns(&self) -> [&[u8]; COLUMNS] {
+        std::array::from_fn(|at| {
+            let start = if at == 0 { 0 } else { self.ends[at - 1] };
+            &self.raw[start..self.ends[at]]
+        })
     }
 }

@@ -6,6 +6,7 @@
 //! nearby, and everything that it is relative to starts afresh with each block.
 
 pub(crate) mod block;
+pub(crate) mod decode;
 pub(crate) mod encode;
 
 /// The first bytes of a profile. The first is not ASCII and the last four catch what damages

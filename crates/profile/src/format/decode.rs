@@ -1,0 +1,296 @@
+//! The columns of a block back into events.
+
+use super::{COLUMNS, Column, Firsts, MAX_TABLE, MAX_TEXT, Site, kind, likely_block};
+use crate::event::{
+    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, End, Event, FrameKind, Lines,
+    LostKind, MajorPhase, Memory, Nanos, Node, NodeId, SampleId, Survival, Thread, ThreadId,
+    TypeId, TypeName,
+};
+use crate::varint::{take, unzigzag};
+
+/// What makes a column unreadable though its checksum is right: the file was not made by a writer
+/// that keeps to the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+type Result<T> = std::result::Result<T, Malformed>;
+
+/// Takes events out of the columns of one block.
+///
+/// Checks what it needs in order not to fail: that numbers fit, that texts are texts, that every
+/// definition can be numbered. Whether something refers to a definition that exists is for the
+/// caller to see, for the definition may have been in a block that is lost.
+#[derive(Debug)]
+pub(crate) struct Decoder<'a> {
+    tick: u64,
+    next: Firsts,
+    columns: [&'a [u8]; COLUMNS],
+    /// The sites of this block, each with the last size it asked for.
+    sites: Vec<(Site, u64)>,
+    last_allocation: u64,
+    last_freed: u64,
+    last_cpu: u64,
+}
+
+impl<'a> Decoder<'a> {
+    pub(crate) fn new(tick_nanos: u32, firsts: Firsts, columns: [&'a [u8]; COLUMNS]) -> Self {
+        Self {
+            tick: u64::from(tick_nanos),
+            next: firsts,
+            columns,
+            sites: Vec::new(),
+            last_allocation: 0,
+            last_freed: 0,
+            last_cpu: 0,
+        }
+    }
+
+    /// The numbers that the next definitions and the next sample get.
+    pub(crate) fn next_numbers(&self) -> Firsts {
+        self.next
+    }
+
+    /// The next event; `None` at the end of the block.
+    #[inline]
+    pub(crate) fn event(&mut self) -> Result<Option<Event<'a>>> {
+        let kinds = &mut self.columns[Column::Kinds as usize];
+        let Some((&kind, rest)) = kinds.split_first() else {
+            return Ok(None);
+        };
+        *kinds = rest;
+        Ok(Some(match kind {
+            kind::ALLOCATION => Event::Allocation(self.allocation(Survival::Unsaid)?),
+            kind::ALLOCATION_DIED_YOUNG => Event::Allocation(self.allocation(Survival::DiedYoung)?),
+            kind::ALLOCATION_SURVIVED => Event::Allocation(self.allocation(Survival::Survived)?),
+            kind::FREED => self.freed()?,
+            kind::NODE => Event::Node(self.node()?),
+            kind::CODE => Event::Code(self.code()?),
+            kind::TYPE => {
+                count(&mut self.next.type_id)?;
+                Event::Type(TypeName {
+                    name: self.text()?,
+                    native: self.text()?,
+                })
+            }
+            kind::THREAD => {
+                count(&mut self.next.thread)?;
+                Event::Thread(Thread {
+                    os_id: self.number()?,
+                    name: self.text()?,
+                })
+            }
+            kind::THREAD_NAME => Event::ThreadName(ThreadId(narrow(self.number()?)?), self.text()?),
+            kind::CPU => Event::Cpu(self.cpu()?),
+            kind::COLLECTION => Event::Collection(self.collection()?),
+            kind::MEMORY => Event::Memory(self.memory()?),
+            kind::LOST => {
+                let kind = match self.number()? {
+                    0 => LostKind::Allocations,
+                    1 => LostKind::CpuSamples,
+                    2 => LostKind::Other,
+                    _ => return Err(Malformed("an unknown kind of lost events")),
+                };
+                Event::Lost(kind, self.number()?)
+            }
+            kind::END => {
+                let time = self.number()?;
+                let [allocated] = self.optional()?;
+                Event::End(End {
+                    time: self.nanos(time),
+                    allocated,
+                })
+            }
+            _ => return Err(Malformed("an unknown kind of event")),
+        }))
+    }
+
+    #[inline]
+    fn take(&mut self, column: Column) -> Result<u64> {
+        take(&mut self.columns[column as usize]).ok_or(Malformed("a column that ends too early"))
+    }
+
+    #[inline]
+    fn signed(&mut self, column: Column, base: u64) -> Result<u64> {
+        Ok(base.wrapping_add(unzigzag(self.take(column)?) as u64))
+    }
+
+    fn number(&mut self) -> Result<u64> {
+        self.take(Column::Numbers)
+    }
+
+    fn nanos(&self, ticks: u64) -> Nanos {
+        Nanos(ticks.saturating_mul(self.tick))
+    }
+
+    fn bytes(&mut self, most: usize) -> Result<&'a [u8]> {
+        let len = usize::try_from(self.number()?).unwrap_or(usize::MAX);
+        let texts = &mut self.columns[Column::Texts as usize];
+        if len > most || len > texts.len() {
+            return Err(Malformed("a text that is too long"));
+        }
+        let (bytes, rest) = texts.split_at(len);
+        *texts = rest;
+        Ok(bytes)
+    }
+
+    fn text(&mut self) -> Result<&'a str> {
+        std::str::from_utf8(self.bytes(MAX_TEXT)?)
+            .map_err(|_| Malformed("a text that is not UTF-8"))
+    }
+
+    fn optional<const N: usize>(&mut self) -> Result<[Option<u64>; N]> {
+        let present = self.number()?;
+        let mut values = [None; N];
+        for (at, value) in values.iter_mut().enumerate() {
+            if present >> at & 1 == 1 {
+                *value = Some(self.number()?);
+            }
+        }
+        Ok(values)
+    }
+
+    fn code(&mut self) -> Result<Code<'a>> {
+        count(&mut self.next.code)?;
+        Ok(Code {
+            name: self.text()?,
+            file: self.text()?,
+            first_line: narrow(self.number()?)?,
+            lines: match self.number()? {
+                0 => Lines::Direct,
+                1 => Lines::LocationTable(self.bytes(MAX_TABLE)?),
+                _ => return Err(Malformed("an unknown kind of line table")),
+            },
+        })
+    }
+
+    fn node(&mut self) -> Result<Node> {
+        let own = u64::from(self.next.node);
+        count(&mut self.next.node)?;
+        let back = self.take(Column::Nodes)?;
+        let parent = own.checked_sub(back).filter(|_| back > 0);
+        Ok(Node {
+            parent: NodeId(narrow(
+                parent.ok_or(Malformed("a stack that calls itself"))?,
+            )?),
+            code: CodeId(narrow(self.take(Column::Nodes)?)?),
+            position: narrow(self.take(Column::Nodes)?)?,
+            kind: match self.take(Column::Nodes)? {
+                0 => FrameKind::Interpreted,
+                1 => FrameKind::Jit,
+                2 => FrameKind::Native,
+                3 => FrameKind::Gc,
+                4 => FrameKind::Note,
+                _ => return Err(Malformed("an unknown kind of frame")),
+            },
+        })
+    }
+
+    #[inline]
+    fn allocation(&mut self, survival: Survival) -> Result<Allocation> {
+        count(&mut self.next.sample)?;
+        let time = self.signed(Column::Times, self.last_allocation)?;
+        self.last_allocation = time;
+        let site = match self.take(Column::Sites)? {
+            0 => self.site()?,
+            number => usize::try_from(number - 1).unwrap_or(usize::MAX),
+        };
+        let last = self.sites.get(site).ok_or(Malformed("an unknown site"))?;
+        let ((thread, stack, type_id), last) = *last;
+        let size = self.signed(Column::Sizes, last)?;
+        self.sites[site].1 = size;
+        let block = self.signed(Column::Blocks, likely_block(size))?;
+        let points = narrow(self.take(Column::Points)?)?.wrapping_add(1);
+        Ok(Allocation {
+            time: self.nanos(time),
+            thread: ThreadId(thread),
+            stack: NodeId(stack),
+            size,
+            block,
+            points,
+            type_id: TypeId(type_id),
+            survival,
+        })
+    }
+
+    fn site(&mut self) -> Result<usize> {
+        let thread = narrow(self.take(Column::SiteDefinitions)?)?;
+        let back = self.take(Column::SiteDefinitions)?;
+        let stack = u64::from(self.next.node).wrapping_sub(unzigzag(back) as u64);
+        let type_id = narrow(self.take(Column::SiteDefinitions)?)?;
+        self.sites.push(((thread, narrow(stack)?, type_id), 0));
+        Ok(self.sites.len() - 1)
+    }
+
+    #[inline]
+    fn freed(&mut self) -> Result<Event<'a>> {
+        let ago = self.take(Column::FreedSamples)?;
+        let sample = u64::from(self.next.sample).checked_sub(ago);
+        let sample = sample.filter(|_| ago > 0);
+        let sample = narrow(sample.ok_or(Malformed("a free of a sample that is not yet there"))?)?;
+        let time = self.signed(Column::FreedTimes, self.last_freed)?;
+        self.last_freed = time;
+        Ok(Event::Freed(SampleId(sample), self.nanos(time)))
+    }
+
+    fn cpu(&mut self) -> Result<CpuSample> {
+        let time = self.signed(Column::Cpu, self.last_cpu)?;
+        self.last_cpu = time;
+        Ok(CpuSample {
+            time: self.nanos(time),
+            thread: ThreadId(narrow(self.take(Column::Cpu)?)?),
+            stack: NodeId(narrow(self.take(Column::Cpu)?)?),
+        })
+    }
+
+    fn collection(&mut self) -> Result<Collection> {
+        let start = Nanos(self.number()?);
+        let duration = Nanos(self.number()?);
+        let thread = ThreadId(narrow(self.number()?)?);
+        let kind = match (self.number()?, self.number()?) {
+            (0, generation) => {
+                let generation = u8::try_from(generation);
+                CollectionKind::Generation(generation.map_err(|_| Malformed("a generation > 255"))?)
+            }
+            (1, 0) => CollectionKind::Minor,
+            (2, 0) => CollectionKind::MajorStep(MajorPhase::Scanning),
+            (2, 1) => CollectionKind::MajorStep(MajorPhase::Marking),
+            (2, 2) => CollectionKind::MajorStep(MajorPhase::Sweeping),
+            (2, 3) => CollectionKind::MajorStep(MajorPhase::Finalizing),
+            (3, 0) => CollectionKind::Major,
+            _ => return Err(Malformed("an unknown kind of collection")),
+        };
+        let [freed_objects, bytes_before, bytes_after] = self.optional()?;
+        Ok(Collection {
+            start,
+            duration,
+            thread,
+            kind,
+            freed_objects,
+            bytes_before,
+            bytes_after,
+        })
+    }
+
+    fn memory(&mut self) -> Result<Memory> {
+        let time = self.number()?;
+        let [heap_used, heap_reserved, rss, allocated] = self.optional()?;
+        Ok(Memory {
+            time: self.nanos(time),
+            heap_used,
+            heap_reserved,
+            rss,
+            allocated,
+        })
+    }
+}
+
+fn narrow(value: u64) -> Result<u32> {
+    u32::try_from(value).map_err(|_| Malformed("a number beyond 32 bits"))
+}
+
+fn count(number: &mut u32) -> Result<()> {
+    *number = number
+        .checked_add(1)
+        .ok_or(Malformed("more than 2^32 of a kind"))?;
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! Line numbers from CPython's location tables (`co_linetable`, 3.11 and later).
+//!
+//! A table is a sequence of entries, each for a run of code units of two bytes. The first byte of
+//! an entry, the only one with its top bit set, holds a code (4 bits) and the run's length less one
+//! (3 bits); what follows depends on the code. Lines are relative to the entry before, and the
+//! first to the line of the definition. Documented in CPython's `Objects/locations.md`
+//! (`InternalDocs/code_objects.md` since 3.14).
+
+/// Bytes of a code unit.
+const UNIT: u32 = 2;
+
+/// Which line each stretch of a code object comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LineTable {
+    /// For each stretch, the byte offset of its end and its line (0 if none); ends ascend.
+    stretches: Vec<(u32, u32)>,
+}
+
+impl LineTable {
+    /// Decodes a table. What cannot be decoded, and all after it, has no line.
+    #[must_use]
+    pub fn decode(table: &[u8], first_line: u32) -> Self {
+        let mut stretches: Vec<(u32, u32)> = Vec::new();
+        let mut line = i64::from(first_line);
+        let mut end = 0_u32;
+        let mut rest = table;
+        while let Some(entry) = entry(&mut rest) {
+            end = end.saturating_add(u32::from(entry.units) * UNIT);
+            line = line.wrapping_add(entry.line_delta);
+            let shown = if entry.has_line {
+                u32::try_from(line).unwrap_or(0)
+            } else {
+                0
+            };
+            match stretches.last_mut() {
+                Some(last) if last.1 == shown => last.0 = end,
+                _ => stretches.push((end, shown)),
+            }
+        }
+        stretches.shrink_to_fit();
+        Self { stretches }
+    }
+
+    /// The line of the instruction at a byte offset; 0 if it has none.
+    #[must_use]
+    pub fn line(&self, offset: u32) -> u32 {
+        let at = self.stretches.partition_point(|&(end, _)| end <= offset);
+        self.stretches.get(at).map_or(0, |&(_, line)| line)
+    }
+}
+
+struct Entry {
+    units: u8,
+    line_delta: i64,
+    has_line: bool,
+}
+
+/// Takes one entry off the front; `None` at the end or where the table makes no sense.
+fn entry(table: &mut &[u8]) -> Option<Entry> {
+    let first = byte(table)?;
+    if first & 0x80 == 0 {
+        return None;
+    }
+    let (line_delta, has_line) = match first >> 3 & 15 {
+        // Short forms: the same line, columns in one byte.
+        0..=9 => {
+            byte(table)?;
+            (0, true)
+        }
+        // One line: the delta is in the code, columns in two bytes.
+        code @ 10..=12 => {
+            byte(table)?;
+            byte(table)?;
+            (i64::from(code) - 10, true)
+        }
+        // No columns.
+        13 => (signed(table)?, true),
+        // Long form: line, end line, column, end column.
+        14 => {
+            let delta = signed(table)?;
+            for _ in 0..3 {
+                varint(table)?;
+            }
+            (delta, true)
+        }
+        _ => (0, false),
+    };
+    Some(Entry {
+        units: (first & 7) + 1,
+        line_delta,
+        has_line,
+    })
+}
+
+fn byte(table: &mut &[u8]) -> Option<u8> {
+    let (&first, rest) = table.split_first()?;
+    *table = rest;
+    Some(first)
+}
+
+/// Six bits a byte, the lowest first; bit 6 says that more follow.
+fn varint(table: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..60).step_by(6) {
+        let byte = byte(table)?;
+        value |= u64::from(byte & 63) << shift;
+        if byte & 64 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// The sign is in the lowest bit.
+fn signed(table: &mut &[u8]) -> Option<i64> {
+    let value = varint(table)?;
+    let magnitude = (value >> 1) as i64;
+    Some(if value & 1 == 1 {
+        -magnitude
+    } else {
+        magnitude
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_form_of_entry() {
+        let table = [
+            0x80 | 15 << 3, // no location, 1 unit
+            0x80 | 11 << 3 | 1,
+            0,
+            5, // next line, 2 units
+            0x80 | 3 << 3,
+            0x12, // same line, 1 unit
+            0x80 | 13 << 3,
+            0b11, // previous line, 1 unit
+            0x80 | 14 << 3 | 7,
+            0x40 | 8,
+            1, // 36 lines on, 8 units
+            0,
+            1,
+            1,
+        ];
+        let lines = LineTable::decode(&table, 10);
+        let found: Vec<u32> = (0..14).map(|unit| lines.line(unit * UNIT)).collect();
+        assert_eq!(
+            found,
+            [0, 11, 11, 11, 10, 46, 46, 46, 46, 46, 46, 46, 46, 0]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_table_is_too_strange(table in prop::collection::vec(any::<u8>(), 0..300), first: u32, at: u32) {
+            let lines = LineTable::decode(&table, first);
+            let _ = lines.line(at);
+            prop_assert_eq!(lines.line(u32::MAX), 0);
+        }
+    }
+}

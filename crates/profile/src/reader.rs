@@ -1,0 +1,329 @@
+//! Reads a profile block by block, around whatever is damaged.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::event::Event;
+use crate::format::block::{HEADER, Header, MAGIC as BLOCK_MAGIC, Unpacker};
+use crate::format::decode::Decoder;
+use crate::format::{Firsts, MAGIC, MAX_META, VERSION};
+use crate::meta::Meta;
+use crate::model::Damage;
+use crate::source::Source;
+
+/// Why a file cannot be read at all. What is damaged further on is [`Damage`], not an error.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file cannot be opened or read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The file holds nothing.
+    #[error("the file is empty: was the program stopped before it began?")]
+    Empty,
+    /// The file does not begin like a profile.
+    #[error("not an nthbyte profile (.nthb)")]
+    NotAProfile,
+    /// The profile was written by a later version.
+    #[error(
+        "the profile has format version {0}, and this nthbyte reads up to {VERSION}: use a newer nthbyte"
+    )]
+    Newer(u32),
+    /// The header, without which nothing makes sense, cannot be read.
+    #[error("the profile's header is damaged: {0}")]
+    Header(&'static str),
+}
+
+/// Reads events from a profile.
+///
+/// Memory is bounded by the largest block that the format allows, about 10 MiB, whatever the file
+/// says. A block that cannot be read is skipped and noted in [`damage`](Self::damage).
+pub struct Reader<R: Read> {
+    source: Source<R>,
+    meta: Meta,
+    tick: u32,
+    unpacker: Unpacker,
+    /// Numbers after the last block that was read.
+    next: Firsts,
+    damage: Vec<Damage>,
+    /// More damages than are worth a note each.
+    further_damage: u64,
+}
+
+/// So many damages are noted one by one.
+const MAX_DAMAGE: usize = 100;
+
+impl Reader<File> {
+    /// Opens a profile.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is not a profile that this version reads.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        Self::from_reader(File::open(path)?)
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the header of a profile. `input` needs no buffer of its own.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not a profile that this version reads.
+    pub fn from_reader(input: R) -> Result<Self, ReadError> {
+        let mut source = Source::new(input);
+        let fixed = source.peek(20)?;
+        if fixed.is_empty() {
+            return Err(ReadError::Empty);
+        }
+        let start = &fixed[..fixed.len().min(MAGIC.len())];
+        if !MAGIC.starts_with(start) {
+            return Err(ReadError::NotAProfile);
+        }
+        const CUT: ReadError = ReadError::Header("it is cut off");
+        let word = |at: usize| {
+            let bytes = fixed.get(at..at + 4).ok_or(CUT)?;
+            Ok::<_, ReadError>(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
+        };
+        let version = word(8)?;
+        if version > VERSION {
+            return Err(ReadError::Newer(version));
+        }
+        let tick = word(12)?;
+        let meta = word(16)? as usize;
+        if version == 0 || meta > MAX_META || !(1..=1_000_000_000).contains(&tick) {
+            return Err(ReadError::Header("its figures make no sense"));
+        }
+        let header = source.peek(20 + meta + 4)?;
+        let Some((checked, check)) = header.split_at_checked(20 + meta) else {
+            return Err(CUT);
+        };
+        if check.len() < 4 {
+            return Err(CUT);
+        }
+        if crc32fast::hash(checked).to_le_bytes() != check[..4] {
+            return Err(ReadError::Header("its checksum is wrong"));
+        }
+        let meta_bytes = &checked[20..];
+        let meta = serde_json::from_slice(meta_bytes)
+            .map_err(|_| ReadError::Header("its description of the session makes no sense"))?;
+        let len = header.len();
+        source.consume(len);
+        Ok(Self {
+            source,
+            meta,
+            tick,
+            unpacker: Unpacker::default(),
+            next: Firsts::START,
+            damage: Vec::new(),
+            further_damage: 0,
+        })
+    }
+
+    /// The session's description.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Bytes of the file that are dealt with.
+    pub fn position(&self) -> u64 {
+        self.source.position()
+    }
+
+    /// What could not be read so far. The events of the last block must have been taken out
+    /// before it is complete.
+    pub fn damage(&self) -> Vec<Damage> {
+        let mut damage = self.damage.clone();
+        if self.further_damage > 0 {
+            damage.push(Damage {
+                offset: self.source.position(),
+                what: format!("{} more damaged places", self.further_damage),
+            });
+        }
+        damage
+    }
+
+    fn note(&mut self, offset: u64, what: impl Into<String>) {
+        if self.damage.len() < MAX_DAMAGE {
+            let what = what.into();
+            self.damage.push(Damage { offset, what });
+        } else {
+            self.further_damage += 1;
+        }
+    }
+
+    /// The next block that can be read; `None` at the end of the file.
+    ///
+    /// # Errors
+    /// Only if the file cannot be read.
+    pub fn next_block(&mut self) -> io::Result<Option<Block<'_>>> {
+        loop {
+            let Some((offset, header)) = self.find_block()? else {
+                return Ok(None);
+            };
+            let Self {
+                source, unpacker, ..
+            } = self;
+            let body = &source.peek(HEADER + header.body)?[HEADER..];
+            let found = unpacker.unpack(body);
+            self.source.consume(HEADER + header.body);
+            match found {
+                Ok(firsts) if !firsts.follows(self.next) => {
+                    self.note(offset, "a block that was there before is repeated; skipped");
+                }
+                Ok(firsts) => return Ok(Some(self.block(offset, firsts))),
+                Err(malformed) => {
+                    let what = format!("a block was skipped: it holds {}", malformed.0);
+                    self.note(offset, what);
+                }
+            }
+        }
+    }
+
+    /// The next intact block, which is left where it is.
+    fn find_block(&mut self) -> io::Result<Option<(u64, Header)>> {
+        let mut skipped_from = None;
+        loop {
+            let offset = self.source.position();
+            let bytes = self.source.peek(HEADER)?;
+            if bytes.is_empty() {
+                if let Some(from) = skipped_from {
+                    self.note_skipped(from, offset, true);
+                }
+                return Ok(None);
+            }
+            let header = bytes.first_chunk().and_then(Header::parse);
+            if let Some(header) = header {
+                let body = self.source.peek(HEADER + header.body)?;
+                if header.fits(&body[HEADER..]) {
+                    if let Some(from) = skipped_from {
+                        self.note_skipped(from, offset, false);
+                    }
+                    return Ok(Some((offset, header)));
+                }
+            }
+            skipped_from.get_or_insert(offset);
+            self.source.consume(1);
+            self.source.skip_to(BLOCK_MAGIC)?;
+        }
+    }
+
+    fn note_skipped(&mut self, from: u64, to: u64, at_end: bool) {
+        let len = to - from;
+        self.note(
+            from,
+            if at_end {
+                format!("the profile breaks off: its last {len} bytes are not a whole block")
+            } else {
+                format!("{len} bytes are damaged and were skipped")
+            },
+        );
+    }
+
+    fn block(&mut self, offset: u64, firsts: Firsts) -> Block<'_> {
+        let gap = Gap::between(self.next, firsts);
+        self.next = firsts;
+        let Self {
+            unpacker,
+            next,
+            tick,
+            damage,
+            ..
+        } = self;
+        Block {
+            offset,
+            firsts,
+            gap,
+            decoder: Decoder::new(*tick, firsts, unpacker.columns()),
+            next,
+            damage,
+        }
+    }
+}
+
+/// What the blocks between two readable ones must have held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gap {
+    /// Whether definitions or samples are missing.
+    pub any: bool,
+    /// How many samples are missing.
+    pub samples: u32,
+}
+
+impl Gap {
+    fn between(expected: Firsts, found: Firsts) -> Self {
+        Self {
+            any: expected != found,
+            samples: found.sample.saturating_sub(expected.sample),
+        }
+    }
+}
+
+impl Firsts {
+    /// Whether a block with these numbers can come after a block that ended at `earlier`.
+    fn follows(self, earlier: Self) -> bool {
+        self.code >= earlier.code
+            && self.node >= earlier.node
+            && self.type_id >= earlier.type_id
+            && self.thread >= earlier.thread
+            && self.sample >= earlier.sample
+    }
+}
+
+/// A block of events.
+pub struct Block<'a> {
+    offset: u64,
+    firsts: Firsts,
+    gap: Gap,
+    decoder: Decoder<'a>,
+    next: &'a mut Firsts,
+    damage: &'a mut Vec<Damage>,
+}
+
+impl<'a> Block<'a> {
+    /// Where the block begins in the file.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The numbers of its first definitions and its first sample. They are larger than those that
+    /// the blocks before it lead to expect if blocks were lost.
+    #[must_use]
+    pub fn firsts(&self) -> Firsts {
+        self.firsts
+    }
+
+    /// What is missing between the block before and this one.
+    #[must_use]
+    pub fn gap(&self) -> Gap {
+        self.gap
+    }
+
+    /// The next event. What it refers to may be missing, if blocks were lost.
+    #[inline]
+    pub fn next_event(&mut self) -> Option<Event<'a>> {
+        match self.decoder.event() {
+            Ok(Some(event)) => Some(event),
+            Ok(None) => {
+                *self.next = self.decoder.next_numbers();
+                None
+            }
+            Err(malformed) => {
+                self.broken(malformed.0);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    fn broken(&mut self, what: &str) {
+        *self.next = self.decoder.next_numbers();
+        if self.damage.len() < MAX_DAMAGE {
+            self.damage.push(Damage {
+                offset: self.offset,
+                what: format!("the rest of a block was skipped: it holds {what}"),
+            });
+        }
+        // A block whose events were read to this point has no further ones.
+        self.decoder = Decoder::new(1, *self.next, [&[]; crate::format::COLUMNS]);
+    }
+}
