@@ -1,0 +1,164 @@
+//! What the Python face asks for: the JSON text that `nthbyte_start` takes.
+
+use std::path::{Path, PathBuf};
+
+use nthbyte_profile::{Distances, Meta, Method};
+use nthbyte_sampling::Period;
+use serde::Deserialize;
+
+/// How arenas are backed by huge pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HugePages {
+    /// Transparent huge pages, asked for with `madvise`.
+    #[default]
+    Thp,
+    /// Explicit huge pages from the system's pool; ordinary pages when the pool is empty.
+    Hugetlb,
+    /// Ordinary pages.
+    Off,
+}
+
+/// One session's settings.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Config {
+    /// Where the profile goes; absolute.
+    pub output: PathBuf,
+    /// Mean distance between sample points, in bytes.
+    pub period: u64,
+    /// How distances are drawn.
+    pub distances: Distances,
+    /// Seed of the distances; drawn from the system if absent.
+    #[serde(default)]
+    pub seed: Option<u64>,
+    /// Time samples a second.
+    #[serde(default)]
+    pub cpu_hz: Option<u32>,
+    /// Whether native frames are wanted.
+    #[serde(default)]
+    pub native: bool,
+    /// Huge pages for the heap (CPython).
+    #[serde(default)]
+    pub huge_pages: HugePages,
+    /// `sys.argv` of the program.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// `sys.executable`.
+    #[serde(default)]
+    pub executable: String,
+    /// Name and version of the interpreter, for people: `CPython 3.13.0`.
+    #[serde(default)]
+    pub interpreter: String,
+    /// The profiled process that started this one.
+    #[serde(default)]
+    pub parent_pid: Option<u32>,
+    /// What the PyPy agent needs to know from Python.
+    #[serde(default)]
+    pub pypy: serde_json::Value,
+}
+
+impl Config {
+    /// Reads the JSON text and checks what can be checked without the interpreter.
+    ///
+    /// # Errors
+    /// One line that says what is wrong.
+    pub fn parse(json: &str) -> Result<Self, String> {
+        let config: Self =
+            serde_json::from_str(json).map_err(|error| format!("bad configuration: {error}"))?;
+        if config.distances != Distances::Every
+            && !(Period::MIN..=Period::MAX).contains(&config.period)
+        {
+            return Err(format!(
+                "a period of {} bytes is outside of 64 bytes to 1 TiB; choose one within, or 1 for every allocation",
+                config.period
+            ));
+        }
+        Ok(config)
+    }
+
+    /// The seed: the one asked for, or a fresh one.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(fresh_seed)
+    }
+
+    /// The description of a session that starts now in this process.
+    #[must_use]
+    pub fn meta(&self, method: Method, seed: u64, notes: Vec<String>) -> Meta {
+        Meta {
+            nthbyte: env!("CARGO_PKG_VERSION").to_owned(),
+            interpreter: self.interpreter.clone(),
+            executable: self.executable.clone(),
+            command: self.command.clone(),
+            pid: std::process::id(),
+            parent_pid: self.parent_pid,
+            started_unix_nanos: unix_nanos(),
+            period: if self.distances == Distances::Every { 1 } else { self.period },
+            distances: self.distances,
+            method,
+            seed,
+            cpu_hz: self.cpu_hz,
+            notes,
+        }
+    }
+}
+
+/// The description of the same session, going on in a forked child.
+pub(super) fn child_meta(parent: &Meta) -> Meta {
+    Meta {
+        pid: std::process::id(),
+        parent_pid: Some(parent.pid),
+        started_unix_nanos: unix_nanos(),
+        ..parent.clone()
+    }
+}
+
+/// Where a child process writes: the parent's path with the child's number before the suffix.
+#[must_use]
+pub fn child_path(parent: &Path, pid: u32) -> PathBuf {
+    let mut name = parent.file_stem().unwrap_or_default().to_os_string();
+    name.push(format!(".{pid}"));
+    if let Some(suffix) = parent.extension() {
+        name.push(".");
+        name.push(suffix);
+    }
+    parent.with_file_name(name)
+}
+
+fn unix_nanos() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn fresh_seed() -> u64 {
+    let mut bytes = [0u8; 8];
+    // SAFETY: the pointer and the length are those of `bytes`.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
+    if got == 8 {
+        u64::from_ne_bytes(bytes)
+    } else {
+        unix_nanos() ^ (u64::from(std::process::id()) << 40)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn child_path_keeps_folder_and_suffix() {
+        assert_eq!(child_path(Path::new("/a/b.c.nthb"), 7), Path::new("/a/b.c.7.nthb"));
+        assert_eq!(child_path(Path::new("/a/b"), 7), Path::new("/a/b.7"));
+    }
+
+    #[test]
+    fn period_outside_the_range_is_refused() {
+        let json = |period: u64| {
+            format!(r#"{{"output": "/x", "period": {period}, "distances": "exponential"}}"#)
+        };
+        assert!(Config::parse(&json(63)).is_err());
+        assert!(Config::parse(&json(64)).is_ok());
+        assert!(Config::parse(&json((1 << 40) + 1)).is_err());
+    }
+}

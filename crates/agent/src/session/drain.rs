@@ -1,0 +1,178 @@
+//! The far end of the ring: records become events in the file.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nthbyte_profile::event::{End, Event};
+use nthbyte_profile::{Meta, Writer};
+use rtrb::Consumer;
+
+use super::clock::Clock;
+use super::output::Output;
+use super::record::Record;
+use super::recorder::take_lost;
+use super::worker::Worker;
+
+/// A block is written at least this often while there is something to write, so that a killed process
+/// loses less than a second.
+const FLUSH_AFTER: Duration = Duration::from_millis(600);
+
+/// What came of a session.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The profile; none if there was nothing to write (the child of a fork that took no sample).
+    pub path: Option<PathBuf>,
+    /// Samples recorded.
+    pub samples: u64,
+    /// Events dropped.
+    pub lost: u64,
+    /// Why the profile is not whole, in one line.
+    pub error: Option<String>,
+}
+
+impl Outcome {
+    pub(super) fn nothing() -> Self {
+        Self::default()
+    }
+}
+
+pub(super) struct Drain {
+    ring: Consumer<Record>,
+    clock: Clock,
+    sink: Sink,
+    path: PathBuf,
+    flushed: Instant,
+    dirty: bool,
+    samples: u64,
+    lost: u64,
+}
+
+enum Sink {
+    /// The file is made when there is something to write.
+    Later(Box<Meta>),
+    Open(Box<Writer<Output>>),
+    Failed(String),
+}
+
+impl Drain {
+    /// A drain into a file that is made now.
+    pub(super) fn open(
+        ring: Consumer<Record>,
+        clock: Clock,
+        path: &Path,
+        meta: &Meta,
+    ) -> Result<Self, String> {
+        let sink = Sink::Open(Box::new(create(path, meta)?));
+        Ok(Self::new(ring, clock, path.to_owned(), sink))
+    }
+
+    /// A drain into a file that is made with the first record.
+    pub(super) fn later(ring: Consumer<Record>, clock: Clock, path: PathBuf, meta: &Meta) -> Self {
+        Self::new(ring, clock, path, Sink::Later(Box::new(meta.clone())))
+    }
+
+    fn new(ring: Consumer<Record>, clock: Clock, path: PathBuf, sink: Sink) -> Self {
+        Self { ring, clock, sink, path, flushed: Instant::now(), dirty: false, samples: 0, lost: 0 }
+    }
+
+    /// Takes what is in the ring.
+    pub(super) fn work(&mut self, worker: &Worker) {
+        while let Ok(record) = self.ring.pop() {
+            if matches!(record, Record::Allocation(_)) {
+                self.samples += 1;
+            }
+            self.write(&record.event(), worker);
+        }
+        if self.flushed.elapsed() >= FLUSH_AFTER {
+            self.flush(worker);
+        }
+    }
+
+    /// Ends the current block, so that what was taken so far is in the file.
+    pub(super) fn flush(&mut self, worker: &Worker) {
+        self.flushed = Instant::now();
+        for (kind, events) in take_lost(worker) {
+            if events > 0 {
+                self.lost += events;
+                self.write(&Event::Lost(kind, events), worker);
+            }
+        }
+        if std::mem::take(&mut self.dirty)
+            && let Sink::Open(writer) = &mut self.sink
+            && let Err(error) = writer.flush()
+        {
+            self.fail(&error, worker);
+        }
+    }
+
+    /// Writes the rest and the end.
+    pub(super) fn finish(mut self, worker: &Worker, end: End) -> Outcome {
+        self.work(worker);
+        self.flush(worker);
+        let mut outcome = Outcome {
+            path: Some(self.path.clone()),
+            samples: self.samples,
+            lost: self.lost,
+            error: None,
+        };
+        match std::mem::replace(&mut self.sink, Sink::Failed(String::new())) {
+            Sink::Later(_) => return Outcome::nothing(),
+            Sink::Failed(error) => outcome.error = Some(error),
+            Sink::Open(writer) => {
+                if let Err(error) = writer.finish(end) {
+                    outcome.error = Some(describe(&self.path, &error));
+                }
+            }
+        }
+        outcome
+    }
+
+    fn write(&mut self, event: &Event<'_>, worker: &Worker) {
+        if let Sink::Later(meta) = &self.sink {
+            self.sink = match create(&self.path, meta) {
+                Ok(writer) => Sink::Open(Box::new(writer)),
+                Err(error) => Sink::Failed(error),
+            };
+        }
+        match &mut self.sink {
+            Sink::Open(writer) => {
+                self.dirty = true;
+                if let Err(error) = writer.write(event) {
+                    self.fail(&error, worker);
+                }
+            }
+            Sink::Failed(_) | Sink::Later(_) => {
+                worker.set_dead();
+                if matches!(event, Event::Allocation(_)) {
+                    self.lost += 1;
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &std::io::Error, worker: &Worker) {
+        worker.set_dead();
+        let when = self.clock.now().0 / 1_000_000_000;
+        self.sink = Sink::Failed(format!(
+            "{}; the profile ends {when} s after its start",
+            describe(&self.path, error)
+        ));
+    }
+}
+
+fn create(path: &Path, meta: &Meta) -> Result<Writer<Output>, String> {
+    let writer = Output::create(path).and_then(|file| Writer::new(file, meta));
+    writer.map_err(|error| describe(path, &error))
+}
+
+fn describe(path: &Path, error: &std::io::Error) -> String {
+    let path = path.display();
+    match error.kind() {
+        std::io::ErrorKind::StorageFull => format!("no space left for {path}; choose another place with -o"),
+        std::io::ErrorKind::PermissionDenied => {
+            format!("not allowed to write {path}; choose another place with -o")
+        }
+        std::io::ErrorKind::NotFound => format!("the folder of {path} does not exist; make it, or choose another with -o"),
+        _ => format!("cannot write {path}: {error}"),
+    }
+}

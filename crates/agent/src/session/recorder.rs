@@ -1,0 +1,258 @@
+//! The near end of the ring: what the allocating thread calls.
+//!
+//! A [`Recorder`] belongs to whoever holds the interpreter's lock. It never waits (but for
+//! [`Distances::Every`], where losing nothing is the point) and never aborts for want of memory:
+//! what cannot be recorded is counted as lost.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use nthbyte_profile::event::{
+    Allocation, Code, CodeId, Collection, CpuSample, End, LostKind, Memory, Nanos, Node, NodeId,
+    SampleId, Thread, ThreadId, TypeId, TypeName,
+};
+use nthbyte_profile::{Distances, Meta};
+use rtrb::{Producer, PushError};
+use rustc_hash::FxHashMap;
+
+use super::clock::Clock;
+use super::config::{Config, child_meta, child_path};
+use super::drain::{Drain, Outcome};
+use super::record::{Record, text};
+use super::worker::{Attention, Worker};
+
+/// Slots of the ring. A quarter of it wakes the writer thread, so it overflows only if that thread
+/// does not get to run while three quarters fill. A slot is 88 bytes.
+const RING_SLOTS: usize = 4096;
+/// Slots when every allocation is recorded.
+const RING_SLOTS_EVERY: usize = 1 << 16;
+/// The longest that the writer thread may stay asleep, or absent after a fork, while samples arrive.
+const WAKE_AFTER: Nanos = Nanos(250_000_000);
+/// Stack nodes are numbered below this; a program that needs more loses samples rather than its memory.
+const MAX_NODES: u32 = 1 << 26;
+
+/// Records one session; the session lasts as long as it.
+pub struct Recorder {
+    clock: Clock,
+    meta: Meta,
+    path: std::path::PathBuf,
+    ring: Producer<Record>,
+    worker: Arc<Worker>,
+    nodes: FxHashMap<Node, NodeId>,
+    codes: u32,
+    types: u32,
+    threads: u32,
+    samples: u32,
+    /// Pushed since the writer thread was last woken.
+    unannounced: usize,
+    woken: Nanos,
+    generation: u32,
+}
+
+impl Recorder {
+    /// Opens the profile and starts the writer thread.
+    ///
+    /// # Errors
+    /// One line that says why the file or the thread cannot be had.
+    pub fn start(config: &Config, meta: Meta) -> Result<Self, String> {
+        let clock = Clock::start();
+        let (ring, far_end) = rtrb::RingBuffer::new(slots(meta.distances));
+        let drain = Drain::open(far_end, clock, &config.output, &meta)?;
+        let worker = Worker::start(drain)?;
+        Ok(Self {
+            clock,
+            meta,
+            path: config.output.clone(),
+            ring,
+            worker,
+            nodes: FxHashMap::default(),
+            codes: 0,
+            types: 1,
+            threads: 0,
+            samples: 0,
+            unannounced: 0,
+            woken: Nanos(0),
+            generation: 0,
+        })
+    }
+
+    /// The time since the session's start.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// The session's description.
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Samples recorded so far.
+    #[must_use]
+    pub const fn samples(&self) -> u32 {
+        self.samples
+    }
+
+    /// Notices a fork and looks after the writer thread. To be called before each sample; returns a
+    /// number that changes when this process has become a child with a profile of its own, in which
+    /// every code, node, type, thread and sample has to be defined anew.
+    pub fn attend(&mut self, now: Nanos) -> u32 {
+        if self.worker.attention() != Attention::None {
+            self.after_fork();
+        } else if now.0.wrapping_sub(self.woken.0) > WAKE_AFTER.0 {
+            self.wake(now);
+        }
+        self.generation
+    }
+
+    /// Defines a code object. `None`: no room, try again with the next sample.
+    pub fn code(&mut self, code: &Code<'_>) -> Option<CodeId> {
+        let record = Record::code(code)?;
+        self.push(record)?;
+        self.codes += 1;
+        Some(CodeId(self.codes - 1))
+    }
+
+    /// The number of a stack node, which is defined if it is new.
+    pub fn node(&mut self, node: Node) -> Option<NodeId> {
+        if let Some(&known) = self.nodes.get(&node) {
+            return Some(known);
+        }
+        let number = u32::try_from(self.nodes.len() + 1).ok().filter(|&n| n < MAX_NODES)?;
+        self.nodes.try_reserve(1).ok()?;
+        self.push(Record::Node(node))?;
+        self.nodes.insert(node, NodeId(number));
+        Some(NodeId(number))
+    }
+
+    /// Defines a type.
+    pub fn type_name(&mut self, name: &TypeName<'_>) -> Option<TypeId> {
+        self.push(Record::Type { name: text(name.name)?, native: text(name.native)? })?;
+        self.types += 1;
+        Some(TypeId(self.types - 1))
+    }
+
+    /// Defines a thread.
+    pub fn thread(&mut self, thread: &Thread<'_>) -> Option<ThreadId> {
+        self.push(Record::Thread { os_id: thread.os_id, name: text(thread.name)? })?;
+        self.threads += 1;
+        Some(ThreadId(self.threads - 1))
+    }
+
+    /// Renames a thread.
+    pub fn thread_name(&mut self, thread: ThreadId, name: &str) -> Option<()> {
+        self.push(Record::ThreadName(thread, text(name)?))
+    }
+
+    /// Records an allocation sample; counts it as lost if there is no room.
+    pub fn allocation(&mut self, allocation: Allocation) -> Option<SampleId> {
+        if self.samples == u32::MAX || self.push(Record::Allocation(allocation)).is_none() {
+            self.lost(LostKind::Allocations, 1);
+            return None;
+        }
+        self.samples += 1;
+        Some(SampleId(self.samples - 1))
+    }
+
+    /// Records that a sampled object was freed.
+    pub fn freed(&mut self, sample: SampleId, time: Nanos) {
+        self.push_or_count(Record::Freed(sample, time), LostKind::Other);
+    }
+
+    /// Records a time sample.
+    pub fn cpu(&mut self, sample: CpuSample) {
+        self.push_or_count(Record::Cpu(sample), LostKind::CpuSamples);
+    }
+
+    /// Records a collection.
+    pub fn collection(&mut self, collection: Collection) {
+        self.push_or_count(Record::Collection(collection), LostKind::Other);
+    }
+
+    /// Records memory totals.
+    pub fn memory(&mut self, memory: Memory) {
+        self.push_or_count(Record::Memory(memory), LostKind::Other);
+    }
+
+    /// Counts events that could not be recorded.
+    pub fn lost(&self, kind: LostKind, events: u64) {
+        self.worker.lost[kind as usize].fetch_add(events, Relaxed);
+    }
+
+    /// Ends the session: everything recorded is written and the file is closed.
+    #[must_use]
+    pub fn finish(mut self, allocated: Option<u64>) -> Outcome {
+        if self.worker.attention() != Attention::None {
+            self.after_fork();
+        }
+        self.worker.finish(End { time: self.clock.now(), allocated })
+    }
+
+    fn push_or_count(&mut self, record: Record, kind: LostKind) {
+        if self.push(record).is_none() {
+            self.lost(kind, 1);
+        }
+    }
+
+    fn push(&mut self, mut record: Record) -> Option<()> {
+        loop {
+            match self.ring.push(record) {
+                Ok(()) => break,
+                Err(PushError::Full(back)) => {
+                    self.wake(self.clock.now());
+                    if self.meta.distances != Distances::Every || self.worker.is_dead() {
+                        return None;
+                    }
+                    record = back;
+                    std::thread::yield_now();
+                }
+            }
+        }
+        self.unannounced += 1;
+        if self.unannounced >= self.ring.buffer().capacity() / 4 {
+            self.wake(self.clock.now());
+        }
+        Some(())
+    }
+
+    #[cold]
+    fn wake(&mut self, now: Nanos) {
+        self.unannounced = 0;
+        self.woken = now;
+        self.worker.wake();
+    }
+
+    /// In the parent of a fork, gives the interpreter time to see that it has one thread less before
+    /// the writer thread comes back; in the child, begins a profile of its own.
+    #[cold]
+    fn after_fork(&mut self) {
+        match self.worker.take_attention() {
+            Attention::None => {}
+            Attention::Parent => self.woken = self.clock.now(),
+            Attention::Child => {
+                let meta = child_meta(&self.meta);
+                let (ring, far_end) = rtrb::RingBuffer::new(slots(meta.distances));
+                self.clock = Clock::start();
+                let path = child_path(&self.path, meta.pid);
+                self.worker.replace(Drain::later(far_end, self.clock, path, &meta));
+                self.ring = ring;
+                self.meta = meta;
+                self.nodes = FxHashMap::default();
+                (self.codes, self.types, self.threads, self.samples) = (0, 1, 0, 0);
+                (self.unannounced, self.woken) = (0, Nanos(0));
+                self.generation = self.generation.wrapping_add(1);
+            }
+        }
+    }
+}
+
+fn slots(distances: Distances) -> usize {
+    if distances == Distances::Every { RING_SLOTS_EVERY } else { RING_SLOTS }
+}
+
+/// Lost events of one session, by [`LostKind`]; taken by the writer thread.
+pub(super) fn take_lost(worker: &Worker) -> [(LostKind, u64); 3] {
+    [LostKind::Allocations, LostKind::CpuSamples, LostKind::Other]
+        .map(|kind| (kind, worker.lost[kind as usize].swap(0, Acquire)))
+}
