@@ -1,1 +1,82 @@
-fn main() {}
+//! The command `nthbyte`, but for `run` and `tune`: those belong to the interpreter that is
+//! profiled, and its launcher (`python -m nthbyte`) does them itself.
+//!
+//! Every subcommand is a file in `commands/`: what it takes on the command line, and what it does
+//! with it. An error is one line on stderr; the exit status is 2 if the command line is wrong and 1
+//! if what it asks for cannot be done.
+
+mod commands;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use commands::Command;
+
+/// Sample one in every n allocated bytes of a Python program.
+#[derive(Parser)]
+#[command(name = "nthbyte", version, disable_help_subcommand = true)]
+#[command(
+    after_help = "A size is written 512KiB, 0.5MiB or 524288. `nthbyte COMMAND --help` says more."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
+    match arguments.command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nthbyte: {}", one_line(&format!("{error:#}")));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints help or the version if that is what was asked for, else what is wrong in one line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A closed pipe is all that can go wrong, and then nobody reads it.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let usage = Arguments::command().render_usage().to_string();
+        eprintln!(
+            "nthbyte: what is to be done? {}; see nthbyte --help",
+            one_line(&usage)
+        );
+        return ExitCode::from(2);
+    }
+    let text = error.to_string();
+    let what = text.split("\n\nUsage:").next().unwrap_or_default();
+    let what = what
+        .split("\n\nFor more information")
+        .next()
+        .unwrap_or_default();
+    eprintln!(
+        "nthbyte: {}; see nthbyte --help",
+        one_line(what.trim_start_matches("error: "))
+    );
+    ExitCode::from(2)
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether whoever read our output has gone away, as `head` does.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
