@@ -203,8 +203,10 @@ def _run_code(source: str, main: types.ModuleType) -> None:
     if sys.version_info >= (3, 13) and sys.implementation.name == "cpython":
         import linecache
 
-        # Tracebacks show the source of -c since CPython 3.13.
-        linecache._register_code(code, source, "<string>")  # type: ignore[attr-defined]
+        # Tracebacks show the source of -c since CPython 3.13, which keeps it under the file's name, and
+        # since its first bug fixes under the code.
+        key = code if hasattr(linecache, "_interactive_cache") else "<string>"
+        linecache._register_code(key, source, "<string>")  # type: ignore[attr-defined]
     exec(code, main.__dict__)
 
 
