@@ -95,8 +95,7 @@ impl<W: Write> Writer<W> {
 
     /// Adds an event to the block, and ends the block if it is full.
     ///
-    /// Times of allocations, frees, time samples and memory totals are kept to the microsecond.
-    /// A text longer than 16 KiB is cut; a location table longer than 2 MiB is left out.
+    /// Times are kept to the microsecond, durations to the nanosecond. A text longer than 16 KiB is cut; a location table longer than 2 MiB is left out.
     ///
     /// # Errors
     /// Those of the file, when the block was full.

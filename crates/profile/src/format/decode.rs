@@ -30,6 +30,10 @@ pub(crate) struct Decoder<'a> {
     last_allocation: u64,
     last_freed: u64,
     last_cpu: u64,
+    last_collection: u64,
+    collection_totals: [u64; 3],
+    last_memory: u64,
+    memory_totals: [u64; 4],
 }
 
 impl<'a> Decoder<'a> {
@@ -42,6 +46,10 @@ impl<'a> Decoder<'a> {
             last_allocation: 0,
             last_freed: 0,
             last_cpu: 0,
+            last_collection: 0,
+            collection_totals: [0; 3],
+            last_memory: 0,
+            memory_totals: [0; 4],
         }
     }
 
@@ -94,7 +102,10 @@ impl<'a> Decoder<'a> {
             }
             kind::END => {
                 let time = self.number()?;
-                let [allocated] = self.optional()?;
+                let allocated = match self.number()? {
+                    0 => None,
+                    _ => Some(self.number()?),
+                };
                 Event::End(End {
                     time: self.nanos(time),
                     allocated,
@@ -136,17 +147,6 @@ impl<'a> Decoder<'a> {
     fn text(&mut self) -> Result<&'a str> {
         std::str::from_utf8(self.bytes(MAX_TEXT)?)
             .map_err(|_| Malformed("a text that is not UTF-8"))
-    }
-
-    fn optional<const N: usize>(&mut self) -> Result<[Option<u64>; N]> {
-        let present = self.number()?;
-        let mut values = [None; N];
-        for (at, value) in values.iter_mut().enumerate() {
-            if present >> at & 1 == 1 {
-                *value = Some(self.number()?);
-            }
-        }
-        Ok(values)
     }
 
     fn code(&mut self) -> Result<Code<'a>> {
@@ -243,10 +243,9 @@ impl<'a> Decoder<'a> {
     }
 
     fn collection(&mut self) -> Result<Collection> {
-        let start = Nanos(self.number()?);
-        let duration = Nanos(self.number()?);
-        let thread = ThreadId(narrow(self.number()?)?);
-        let kind = match (self.number()?, self.number()?) {
+        let what = self.take(Column::Collections)?;
+        let detail = self.take(Column::Collections)?;
+        let kind = match (what, detail) {
             (0, generation) => {
                 let generation = u8::try_from(generation);
                 CollectionKind::Generation(generation.map_err(|_| Malformed("a generation > 255"))?)
@@ -259,9 +258,17 @@ impl<'a> Decoder<'a> {
             (3, 0) => CollectionKind::Major,
             _ => return Err(Malformed("an unknown kind of collection")),
         };
-        let [freed_objects, bytes_before, bytes_after] = self.optional()?;
+        let thread = ThreadId(narrow(self.take(Column::Collections)?)?);
+        let present = self.take(Column::Collections)?;
+        let start = self.signed(Column::CollectionTimes, self.last_collection)?;
+        self.last_collection = start;
+        let duration = Nanos(self.take(Column::CollectionTimes)?);
+        let mut totals = self.collection_totals;
+        let [freed_objects, bytes_before, bytes_after] =
+            self.totals(Column::CollectionTotals, present, &mut totals)?;
+        self.collection_totals = totals;
         Ok(Collection {
-            start,
+            start: self.nanos(start),
             duration,
             thread,
             kind,
@@ -272,8 +279,13 @@ impl<'a> Decoder<'a> {
     }
 
     fn memory(&mut self) -> Result<Memory> {
-        let time = self.number()?;
-        let [heap_used, heap_reserved, rss, allocated] = self.optional()?;
+        let present = self.take(Column::Memory)?;
+        let time = self.signed(Column::Memory, self.last_memory)?;
+        self.last_memory = time;
+        let mut totals = self.memory_totals;
+        let [heap_used, heap_reserved, rss, allocated] =
+            self.totals(Column::Memory, present, &mut totals)?;
+        self.memory_totals = totals;
         Ok(Memory {
             time: self.nanos(time),
             heap_used,
@@ -281,6 +293,23 @@ impl<'a> Decoder<'a> {
             rss,
             allocated,
         })
+    }
+
+    /// The totals that are present, each relative to the last of its kind.
+    fn totals<const N: usize>(
+        &mut self,
+        column: Column,
+        present: u64,
+        last: &mut [u64; N],
+    ) -> Result<[Option<u64>; N]> {
+        let mut totals = [None; N];
+        for (at, total) in totals.iter_mut().enumerate() {
+            if present >> at & 1 == 1 {
+                last[at] = self.signed(column, last[at])?;
+                *total = Some(last[at]);
+            }
+        }
+        Ok(totals)
     }
 }
 

@@ -32,6 +32,11 @@ pub(crate) struct Encoder {
     last_allocation: u64,
     last_freed: u64,
     last_cpu: u64,
+    last_collection: u64,
+    /// The last values of a collection's totals, absent ones as they were before.
+    collection_totals: [u64; 3],
+    last_memory: u64,
+    memory_totals: [u64; 4],
 }
 
 impl Encoder {
@@ -48,6 +53,10 @@ impl Encoder {
             last_allocation: 0,
             last_freed: 0,
             last_cpu: 0,
+            last_collection: 0,
+            collection_totals: [0; 3],
+            last_memory: 0,
+            memory_totals: [0; 4],
         }
     }
 
@@ -85,6 +94,10 @@ impl Encoder {
         self.last_allocation = 0;
         self.last_freed = 0;
         self.last_cpu = 0;
+        self.last_collection = 0;
+        self.collection_totals = [0; 3];
+        self.last_memory = 0;
+        self.memory_totals = [0; 4];
     }
 
     pub(crate) fn event(&mut self, event: &Event<'_>) {
@@ -112,7 +125,10 @@ impl Encoder {
             Event::End(end) => {
                 self.kind(kind::END);
                 self.number(self.ticks(end.time));
-                self.optional(&[end.allocated]);
+                self.number(u64::from(end.allocated.is_some()));
+                if let Some(allocated) = end.allocated {
+                    self.number(allocated);
+                }
             }
         }
     }
@@ -152,15 +168,6 @@ impl Encoder {
             .rev()
             .find(|&end| text.is_char_boundary(end));
         self.bytes(&text.as_bytes()[..end.unwrap_or(0)]);
-    }
-
-    /// Which of the values there are, a bit each, then those.
-    fn optional(&mut self, values: &[Option<u64>]) {
-        let present = |(at, value): (usize, &Option<u64>)| u64::from(value.is_some()) << at;
-        self.number(values.iter().enumerate().map(present).sum());
-        for &value in values.iter().flatten() {
-            self.number(value);
-        }
     }
 
     fn code(&mut self, code: &Code<'_>) {
@@ -262,32 +269,54 @@ impl Encoder {
 
     fn collection(&mut self, collection: &Collection) {
         self.kind(kind::COLLECTION);
-        self.number(collection.start.0);
-        self.number(collection.duration.0);
-        self.number(u64::from(collection.thread.0));
         let (what, detail) = match collection.kind {
             CollectionKind::Generation(generation) => (0, u64::from(generation)),
             CollectionKind::Minor => (1, 0),
             CollectionKind::MajorStep(phase) => (2, phase as u64),
             CollectionKind::Major => (3, 0),
         };
-        self.number(what);
-        self.number(detail);
-        self.optional(&[
+        let totals = [
             collection.freed_objects,
             collection.bytes_before,
             collection.bytes_after,
-        ]);
+        ];
+        self.put(Column::Collections, what);
+        self.put(Column::Collections, detail);
+        self.put(Column::Collections, u64::from(collection.thread.0));
+        self.put(Column::Collections, present(&totals));
+        let start = self.ticks(collection.start);
+        self.signed(Column::CollectionTimes, start, self.last_collection);
+        self.last_collection = start;
+        self.put(Column::CollectionTimes, collection.duration.0);
+        for (at, &total) in totals.iter().enumerate() {
+            let Some(total) = total else { continue };
+            let last = std::mem::replace(&mut self.collection_totals[at], total);
+            self.signed(Column::CollectionTotals, total, last);
+        }
     }
 
     fn memory(&mut self, memory: &Memory) {
         self.kind(kind::MEMORY);
-        self.number(self.ticks(memory.time));
-        self.optional(&[
+        let totals = [
             memory.heap_used,
             memory.heap_reserved,
             memory.rss,
             memory.allocated,
-        ]);
+        ];
+        self.put(Column::Memory, present(&totals));
+        let time = self.ticks(memory.time);
+        self.signed(Column::Memory, time, self.last_memory);
+        self.last_memory = time;
+        for (at, &total) in totals.iter().enumerate() {
+            let Some(total) = total else { continue };
+            let last = std::mem::replace(&mut self.memory_totals[at], total);
+            self.signed(Column::Memory, total, last);
+        }
     }
+}
+
+/// Which of the values there are: a bit each, the first the lowest.
+fn present(values: &[Option<u64>]) -> u64 {
+    let bit = |(at, value): (usize, &Option<u64>)| u64::from(value.is_some()) << at;
+    values.iter().enumerate().map(bit).sum()
 }

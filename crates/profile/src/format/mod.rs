@@ -16,7 +16,7 @@ pub(crate) const MAGIC: [u8; 8] = *b"\x89nthb\r\n\x1a";
 /// The version of the format that this crate writes, and the newest that it reads.
 pub(crate) const VERSION: u32 = 1;
 
-/// The unit of the times of allocations, frees, time samples and memory totals. Three digits of
+/// The unit of all times but durations. Three digits of
 /// nanoseconds would cost a byte a sample and say nothing.
 pub(crate) const TICK_NANOS: u32 = 1000;
 
@@ -73,6 +73,14 @@ pub(crate) enum Column {
     Nodes,
     /// Time samples.
     Cpu,
+    /// Collections: kind, detail, thread, which totals are there.
+    Collections,
+    /// Collections: time since the start of the previous one, duration.
+    CollectionTimes,
+    /// Collections: their totals, relative to those of the previous one.
+    CollectionTotals,
+    /// Memory totals: which are there, time and totals relative to the previous ones.
+    Memory,
     /// Numbers of all other events, and the lengths of texts.
     Numbers,
     /// Texts and location tables, end to end.
