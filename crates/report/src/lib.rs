@@ -1,1 +1,3 @@
 //! Questions asked of a profile: summary, tree, statistics.
+
+pub mod flamegraph;

@@ -1,0 +1,375 @@
+//! What the page knows of a profile: a JSON header, then columns.
+
+use std::io::{self, Write};
+
+use nthbyte_profile::event::LostKind;
+use nthbyte_profile::model::Fate;
+use nthbyte_profile::{Meta, Profile};
+use serde::Serialize;
+
+use super::pack::{Column, Columns};
+use super::records::{Record, Records};
+use super::timeline::Timeline;
+
+/// The version of the data's layout: what the page's `data.ts` expects.
+const VERSION: u32 = 1;
+
+/// The first part of the data.
+#[derive(Serialize)]
+struct Header<'a> {
+    version: u32,
+    meta: &'a Meta,
+    /// Seconds.
+    duration: f64,
+    complete: bool,
+    /// Bytes allocated in all, where the agent counted them.
+    allocated: Option<u64>,
+    /// Allocation samples in all.
+    samples: usize,
+    /// Events that the agent dropped.
+    lost: Vec<Lost>,
+    /// What could not be read of the file.
+    damage: Vec<&'a str>,
+    /// Equal parts of time.
+    buckets: u32,
+    /// Names of fates, in the order of their numbers.
+    fates: [&'static str; 4],
+    files: Vec<&'a str>,
+    functions: Functions<'a>,
+    types: Vec<&'a str>,
+    timeline: Timeline,
+    columns: &'a [Column],
+}
+
+#[derive(Serialize)]
+struct Lost {
+    what: &'static str,
+    events: u64,
+}
+
+/// The functions that occur, by column.
+#[derive(Default, Serialize)]
+struct Functions<'a> {
+    name: Vec<&'a str>,
+    /// Indices into `files`.
+    file: Vec<u32>,
+    line: Vec<u32>,
+}
+
+/// Writes the data: the header's length as four bytes, little-endian; the header; the columns.
+///
+/// # Errors
+/// Whatever `out` reports.
+pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let records = Records::of(profile);
+    let mut used = Used::of(profile, &records);
+    let mut columns = Columns::default();
+    let functions = used.tables(profile, &mut columns);
+    used.records(&records, &mut columns);
+
+    let header = Header {
+        version: VERSION,
+        meta: &profile.meta,
+        duration: profile.end.0 as f64 / 1e9,
+        complete: profile.complete,
+        allocated: profile.allocated,
+        samples: profile.samples.len(),
+        lost: lost(profile),
+        damage: profile.damage.iter().map(|d| d.what.as_str()).collect(),
+        buckets: records.buckets,
+        fates: Fate::ALL.map(fate_name),
+        files: std::mem::take(&mut used.files.names),
+        functions,
+        types: profile.types.iter().map(|t| t.name.as_str()).collect(),
+        timeline: Timeline::of(profile),
+        columns: &columns.index,
+    };
+    let header = serde_json::to_vec(&header)?;
+    let length = u32::try_from(header.len()).map_err(|_| {
+        io::Error::other("the names in the profile take more than 4 GiB; no page can hold them")
+    })?;
+    out.write_all(&length.to_le_bytes())?;
+    out.write_all(&header)?;
+    out.write_all(&columns.bytes)
+}
+
+const fn fate_name(fate: Fate) -> &'static str {
+    match fate {
+        Fate::DiedYoung => "died young",
+        Fate::Freed => "freed later",
+        Fate::Survived => "survived",
+        Fate::StillLive => "still alive",
+    }
+}
+
+fn lost(profile: &Profile) -> Vec<Lost> {
+    let lost = profile.lost.iter();
+    lost.map(|&(kind, events)| Lost {
+        what: match kind {
+            LostKind::Allocations => "allocation samples",
+            LostKind::CpuSamples => "time samples",
+            LostKind::Other => "other events",
+        },
+        events,
+    })
+    .collect()
+}
+
+/// Old numbers to new ones: only what occurs is written, numbered in the order of the old numbers.
+struct Renumbering {
+    new: Vec<u32>,
+    old: Vec<u32>,
+}
+
+impl Renumbering {
+    fn of(occurs: &[bool]) -> Self {
+        let old: Vec<u32> = (0..occurs.len() as u32)
+            .filter(|&at| occurs[at as usize])
+            .collect();
+        let mut new = vec![u32::MAX; occurs.len()];
+        for (at, &was) in old.iter().enumerate() {
+            new[was as usize] = at as u32;
+        }
+        Self { new, old }
+    }
+}
+
+/// The parts of the profile's tables that records refer to.
+struct Used<'a> {
+    stacks: Renumbering,
+    frames: Renumbering,
+    functions: Renumbering,
+    shapes: Renumbering,
+    files: Files<'a>,
+}
+
+/// File names, each once.
+#[derive(Default)]
+struct Files<'a> {
+    names: Vec<&'a str>,
+    numbers: std::collections::HashMap<&'a str, u32>,
+}
+
+impl<'a> Files<'a> {
+    fn number(&mut self, name: &'a str) -> u32 {
+        *self.numbers.entry(name).or_insert_with(|| {
+            self.names.push(name);
+            self.names.len() as u32 - 1
+        })
+    }
+}
+
+impl<'a> Used<'a> {
+    fn of(profile: &Profile, records: &Records) -> Self {
+        let mut stacks = vec![false; profile.stacks.len()];
+        let mut frames = vec![false; profile.frames.len()];
+        let mut functions = vec![false; profile.functions.len()];
+        let mut shapes = vec![false; profile.samples.shapes().len()];
+        for record in &records.allocations {
+            stacks[record.stack as usize] = true;
+            shapes[record.shape as usize] = true;
+        }
+        for record in &records.cpu {
+            stacks[record.stack as usize] = true;
+        }
+        // Parents come before their children, so one pass from the end finds all callers.
+        for at in (1..stacks.len()).rev() {
+            if stacks[at] {
+                let node = profile.stacks[at];
+                stacks[node.parent.index()] = true;
+                frames[node.frame as usize] = true;
+            }
+        }
+        stacks[0] = true;
+        for (frame, _) in profile
+            .frames
+            .iter()
+            .zip(&frames)
+            .filter(|(_, used)| **used)
+        {
+            functions[frame.function as usize] = true;
+        }
+        Self {
+            stacks: Renumbering::of(&stacks),
+            frames: Renumbering::of(&frames),
+            functions: Renumbering::of(&functions),
+            shapes: Renumbering::of(&shapes),
+            files: Files::default(),
+        }
+    }
+
+    /// The tables of stacks, frames and shapes as columns; of functions, as a part of the header.
+    fn tables(&mut self, profile: &'a Profile, columns: &mut Columns) -> Functions<'a> {
+        // The root is left out: stack 0 has no frame, and is its own parent.
+        let stacks = || {
+            self.stacks.old[1..]
+                .iter()
+                .map(|&s| profile.stacks[s as usize])
+        };
+        columns.delta(
+            "stack.parent",
+            stacks().map(|s| self.stacks.new[s.parent.index()]),
+        );
+        columns.delta(
+            "stack.frame",
+            stacks().map(|s| self.frames.new[s.frame as usize]),
+        );
+        let frames = || self.frames.old.iter().map(|&f| profile.frames[f as usize]);
+        columns.delta(
+            "frame.function",
+            frames().map(|f| self.functions.new[f.function as usize]),
+        );
+        columns.delta("frame.line", frames().map(|f| f.line));
+        columns.plain("frame.kind", frames().map(|f| f.kind as u32));
+
+        let weights = profile.shape_weights();
+        let shapes = || self.shapes.old.iter().map(|&s| weights[s as usize]);
+        columns.real("shape.bytes", shapes().map(|w| w.bytes));
+        columns.real("shape.allocations", shapes().map(|w| w.allocations));
+        columns.real(
+            "shape.bytes_variance",
+            shapes().map(|w| w.bytes.powi(2) * (1.0 - w.probability)),
+        );
+        columns.real(
+            "shape.allocations_variance",
+            shapes().map(|w| w.allocations.powi(2) * (1.0 - w.probability)),
+        );
+
+        let mut functions = Functions::default();
+        for &at in &self.functions.old {
+            let function = &profile.functions[at as usize];
+            functions.name.push(&function.name);
+            functions.file.push(self.files.number(&function.file));
+            functions.line.push(function.first_line);
+        }
+        functions
+    }
+
+    fn records(&self, records: &Records, columns: &mut Columns) {
+        let all = &records.allocations;
+        columns.delta("allocation.stack", all.iter().map(|r| self.stack(r)));
+        columns.plain("allocation.type", all.iter().map(|r| r.type_id));
+        columns.plain("allocation.fate", all.iter().map(|r| r.fate));
+        columns.plain(
+            "allocation.shape",
+            all.iter().map(|r| self.shapes.new[r.shape as usize]),
+        );
+        columns.delta("allocation.bucket", all.iter().map(|r| r.bucket));
+        columns.plain("allocation.count", all.iter().map(|r| r.count));
+        columns.delta("cpu.stack", records.cpu.iter().map(|r| self.stack(r)));
+        columns.delta("cpu.bucket", records.cpu.iter().map(|r| r.bucket));
+        columns.plain("cpu.count", records.cpu.iter().map(|r| r.count));
+    }
+
+    fn stack(&self, record: &Record) -> u32 {
+        self.stacks.new[record.stack as usize]
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use nthbyte_profile::event::{CpuSample, FrameKind, Nanos, NodeId, ThreadId, TypeId};
+    use nthbyte_profile::model::{Frame, Function, Sample, Samples, Shape, StackNode, TypeNames};
+    use nthbyte_profile::{Distances, Method};
+
+    /// A session of 1000 ns: 400 samples on the stacks `main` and `main → work`, a stack that
+    /// nothing refers to, and 10 time samples.
+    pub fn small() -> Profile {
+        let mut samples = Samples::default();
+        for i in 0..400_u64 {
+            let sample = Sample {
+                time: Nanos(i * 5 / 2),
+                thread: ThreadId(0),
+                stack: NodeId(1 + (i % 2) as u32),
+                shape: Shape {
+                    size: 40 + 8 * (i % 3),
+                    block: 64,
+                    points: 1,
+                },
+                type_id: TypeId((i % 3) as u32),
+                fate: Fate::ALL[i as usize % 4],
+                freed: None,
+            };
+            samples.push(sample).expect("there is room");
+        }
+        let function = |name: &str| Function {
+            name: name.into(),
+            file: "/app/a.py".into(),
+            first_line: 1,
+        };
+        let node = |parent, frame| StackNode {
+            parent: NodeId(parent),
+            frame,
+        };
+        Profile {
+            meta: Meta {
+                nthbyte: "0".into(),
+                interpreter: "CPython 3.13.0".into(),
+                executable: "python".into(),
+                command: vec!["app.py".into()],
+                pid: 1,
+                parent_pid: None,
+                started_unix_nanos: 0,
+                period: 4096,
+                distances: Distances::Exponential,
+                method: Method::CutFreeLists,
+                seed: 0,
+                cpu_hz: Some(100),
+                notes: Vec::new(),
+            },
+            functions: ["unused", "main", "work"].map(function).into(),
+            frames: (0..3)
+                .map(|function| Frame {
+                    function,
+                    line: 10 + function,
+                    kind: FrameKind::Interpreted,
+                })
+                .collect(),
+            stacks: vec![node(0, 0), node(0, 1), node(1, 2), node(2, 0)],
+            types: ["", "dict", "list"]
+                .map(|name| TypeNames {
+                    name: name.into(),
+                    native: String::new(),
+                })
+                .into(),
+            threads: Vec::new(),
+            samples,
+            cpu: (0..10)
+                .map(|i| CpuSample {
+                    time: Nanos(i * 100),
+                    thread: ThreadId(0),
+                    stack: NodeId(2),
+                })
+                .collect(),
+            collections: Vec::new(),
+            memory: Vec::new(),
+            lost: Vec::new(),
+            end: Nanos(1000),
+            complete: true,
+            allocated: None,
+            damage: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_nothing_refers_to_is_left_out() {
+        let mut bytes = Vec::new();
+        write(&small(), &mut bytes).unwrap();
+        let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
+        let header: serde_json::Value = serde_json::from_slice(&bytes[4..4 + length]).unwrap();
+        assert_eq!(
+            header["functions"]["name"],
+            serde_json::json!(["main", "work"])
+        );
+        assert_eq!(header["files"], serde_json::json!(["/app/a.py"]));
+        let columns = header["columns"].as_array().unwrap();
+        let stacks = columns
+            .iter()
+            .find(|c| c["name"] == "stack.parent")
+            .unwrap();
+        assert_eq!(stacks["count"], 2);
+        let bytes_of_columns: u64 = columns.iter().map(|c| c["bytes"].as_u64().unwrap()).sum();
+        assert_eq!(bytes_of_columns as usize, bytes.len() - 4 - length);
+    }
+}

@@ -1,0 +1,43 @@
+//! The page: a profile as one HTML file that needs nothing else.
+//!
+//! The file is a fixed template (built from `web/` at the root of the project, and committed so
+//! that building nthbyte needs no JavaScript tools) with the profile's data in the middle. All
+//! that comes from the profile is inside one block of base64, so no name in a profile can become
+//! markup; the template's scripts put names on the page as text only. `docs/flamegraph.md`
+//! describes the data.
+//!
+//! The data are aggregates, not samples: how often each (stack, type, fate, shape) occurs in each
+//! of up to [`records::BUCKETS`] equal parts of the session's time, so that the page can answer
+//! for any range of time. What was given up: a range is as fine as the parts are.
+
+mod data;
+mod pack;
+mod records;
+mod timeline;
+
+use std::io::{self, Write};
+
+use nthbyte_profile::Profile;
+
+/// The page as `web/` builds it.
+const TEMPLATE: &str = include_str!("../../assets/flamegraph.html");
+
+/// Where the data go in [`TEMPLATE`].
+const PLACE: &str = "@NTHBYTE_DATA@";
+
+/// Writes the page of a profile.
+///
+/// # Errors
+/// Whatever `out` reports.
+pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let (before, after) = TEMPLATE
+        .split_once(PLACE)
+        .expect("the build of the template checks that it has a place for the data");
+    out.write_all(before.as_bytes())?;
+    let base64 =
+        base64::write::EncoderWriter::new(&mut *out, &base64::engine::general_purpose::STANDARD);
+    let mut deflate = flate2::write::DeflateEncoder::new(base64, flate2::Compression::default());
+    data::write(profile, &mut deflate)?;
+    deflate.finish()?.finish()?;
+    out.write_all(after.as_bytes())
+}

@@ -1,0 +1,108 @@
+//! Columns of numbers as bytes.
+//!
+//! Whole numbers are LEB128, as zigzagged differences where neighbours are close; real numbers are
+//! IEEE 754 doubles, little-endian. Deflate, which comes after, does the rest.
+
+/// How a column is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Encoding {
+    /// Each number as LEB128.
+    Plain,
+    /// Each number's difference from the one before, zigzagged (0, -1, 1, -2, …), as LEB128.
+    Delta,
+    /// Doubles.
+    Real,
+}
+
+/// A column's place among the bytes of all columns.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Column {
+    name: &'static str,
+    encoding: Encoding,
+    /// How many numbers.
+    count: usize,
+    /// How many bytes.
+    bytes: usize,
+}
+
+/// Columns, one after the other.
+#[derive(Debug, Default)]
+pub struct Columns {
+    /// What and where they are.
+    pub index: Vec<Column>,
+    /// Their bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Columns {
+    /// Adds a column of whole numbers.
+    pub fn plain(&mut self, name: &'static str, numbers: impl Iterator<Item = u32>) {
+        self.column(name, Encoding::Plain, numbers, |bytes, number| {
+            leb128(bytes, u64::from(number));
+        });
+    }
+
+    /// Adds a column of whole numbers that change little from one to the next.
+    pub fn delta(&mut self, name: &'static str, numbers: impl Iterator<Item = u32>) {
+        let mut last = 0;
+        self.column(name, Encoding::Delta, numbers, |bytes, number| {
+            let difference = i64::from(number) - last;
+            last = i64::from(number);
+            leb128(bytes, ((difference << 1) ^ (difference >> 63)) as u64);
+        });
+    }
+
+    /// Adds a column of real numbers.
+    pub fn real(&mut self, name: &'static str, numbers: impl Iterator<Item = f64>) {
+        self.column(name, Encoding::Real, numbers, |bytes, number| {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        });
+    }
+
+    fn column<T>(
+        &mut self,
+        name: &'static str,
+        encoding: Encoding,
+        numbers: impl Iterator<Item = T>,
+        mut write: impl FnMut(&mut Vec<u8>, T),
+    ) {
+        let start = self.bytes.len();
+        let count = numbers.map(|number| write(&mut self.bytes, number)).count();
+        let bytes = self.bytes.len() - start;
+        self.index.push(Column {
+            name,
+            encoding,
+            count,
+            bytes,
+        });
+    }
+}
+
+fn leb128(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_are_those_of_the_format() {
+        let mut columns = Columns::default();
+        columns.plain("a", [0, 127, 128, 300, u32::MAX].into_iter());
+        assert_eq!(
+            columns.bytes,
+            [0, 0x7f, 0x80, 1, 0xac, 2, 0xff, 0xff, 0xff, 0xff, 0x0f]
+        );
+        columns.bytes.clear();
+        columns.delta("b", [5, 4, 4, 70].into_iter());
+        assert_eq!(columns.bytes, [10, 1, 0, 0x84, 1]);
+        assert_eq!(columns.index[1].count, 4);
+        assert_eq!(columns.index[1].bytes, 5);
+    }
+}

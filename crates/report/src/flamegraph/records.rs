@@ -1,0 +1,176 @@
+//! Samples become records: the same stack, type, fate, shape and part of time, counted.
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::Nanos;
+
+/// Into how many equal parts of time a session is divided at most.
+pub const BUCKETS: u32 = 1 << BUCKET_BITS;
+const BUCKET_BITS: u32 = 8;
+
+/// With more records than this, neighbouring parts of time are merged.
+const MOST_RECORDS: usize = 1 << 20;
+
+/// Samples that agree in everything but their exact time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Index of the stack in the profile.
+    pub stack: u32,
+    /// Index of the type; 0 for time samples.
+    pub type_id: u32,
+    /// The fate's discriminant; 0 for time samples.
+    pub fate: u32,
+    /// Index of the shape; 0 for time samples.
+    pub shape: u32,
+    /// The part of time, from 0.
+    pub bucket: u32,
+    /// How many samples.
+    pub count: u32,
+}
+
+/// All records of a profile.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Records {
+    /// Into how many parts of time the session is divided: a power of two.
+    pub buckets: u32,
+    /// Allocation samples, sorted.
+    pub allocations: Vec<Record>,
+    /// Time samples, sorted.
+    pub cpu: Vec<Record>,
+}
+
+impl Records {
+    /// Counts the samples of a profile.
+    pub fn of(profile: &Profile) -> Self {
+        Self::with_limit(profile, MOST_RECORDS)
+    }
+
+    fn with_limit(profile: &Profile, limit: usize) -> Self {
+        let samples = &profile.samples;
+        let mut allocations: Vec<u128> = samples
+            .ids()
+            .map(|id| {
+                key(
+                    samples.stack(id).0,
+                    samples.type_id(id).0,
+                    samples.fate(id) as u32,
+                    samples.shape_id(id).0,
+                    bucket(samples.time(id), profile.end),
+                )
+            })
+            .collect();
+        let mut cpu: Vec<u128> = profile
+            .cpu
+            .iter()
+            .map(|sample| key(sample.stack.0, 0, 0, 0, bucket(sample.time, profile.end)))
+            .collect();
+        allocations.sort_unstable();
+        cpu.sort_unstable();
+
+        let mut merged = 0;
+        while merged < BUCKET_BITS
+            && distinct(&allocations, merged) + distinct(&cpu, merged) > limit
+        {
+            merged += 1;
+        }
+        Self {
+            buckets: BUCKETS >> merged,
+            allocations: count(&allocations, merged),
+            cpu: count(&cpu, merged),
+        }
+    }
+}
+
+/// The part of time of a moment; the end belongs to the last part.
+pub fn bucket(time: Nanos, end: Nanos) -> u32 {
+    let part = u128::from(time.0) * u128::from(BUCKETS) / u128::from(end.0.max(1));
+    part.min(u128::from(BUCKETS - 1)) as u32
+}
+
+/// All of a record but its count in one number. The bucket is in the lowest bits, so that keys
+/// whose buckets are merged are neighbours in the sorted order.
+fn key(stack: u32, type_id: u32, fate: u32, shape: u32, bucket: u32) -> u128 {
+    (u128::from(stack) << (2 + 32 + 32 + BUCKET_BITS))
+        | (u128::from(type_id) << (2 + 32 + BUCKET_BITS))
+        | (u128::from(fate) << (32 + BUCKET_BITS))
+        | (u128::from(shape) << BUCKET_BITS)
+        | u128::from(bucket)
+}
+
+fn unpack(key: u128, merged: u32, count: u32) -> Record {
+    Record {
+        stack: (key >> (2 + 32 + 32 + BUCKET_BITS)) as u32,
+        type_id: (key >> (2 + 32 + BUCKET_BITS)) as u32,
+        fate: (key >> (32 + BUCKET_BITS)) as u32 & 3,
+        shape: (key >> BUCKET_BITS) as u32,
+        bucket: (key as u32 & (BUCKETS - 1)) >> merged,
+        count,
+    }
+}
+
+fn same(a: u128, b: u128, merged: u32) -> bool {
+    a >> merged == b >> merged
+}
+
+fn distinct(sorted: &[u128], merged: u32) -> usize {
+    sorted.chunk_by(|&a, &b| same(a, b, merged)).count()
+}
+
+fn count(sorted: &[u128], merged: u32) -> Vec<Record> {
+    sorted
+        .chunk_by(|&a, &b| same(a, b, merged))
+        // Sample numbers are 32 bits wide, so a count is too.
+        .map(|equal| unpack(equal[0], merged, equal.len() as u32))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_unpacks_to_what_was_packed() {
+        let all = (u32::MAX, u32::MAX - 1, 3, u32::MAX - 2, BUCKETS - 1);
+        let record = unpack(key(all.0, all.1, all.2, all.3, all.4), 0, 7);
+        assert_eq!(
+            (
+                record.stack,
+                record.type_id,
+                record.fate,
+                record.shape,
+                record.bucket,
+                record.count
+            ),
+            (all.0, all.1, all.2, all.3, all.4, 7)
+        );
+    }
+
+    #[test]
+    fn the_parts_of_time_are_equal_and_cover_the_session() {
+        let end = Nanos(u64::MAX - 3);
+        assert_eq!(bucket(Nanos(0), end), 0);
+        assert_eq!(bucket(end, end), BUCKETS - 1);
+        assert_eq!(bucket(Nanos(u64::MAX), end), BUCKETS - 1);
+        let end = Nanos(u64::from(BUCKETS) * 10);
+        for part in 0..BUCKETS {
+            assert_eq!(bucket(Nanos(u64::from(part) * 10), end), part);
+            assert_eq!(bucket(Nanos(u64::from(part) * 10 + 9), end), part);
+        }
+        assert_eq!(bucket(Nanos(0), Nanos(0)), 0);
+    }
+
+    #[test]
+    fn merging_parts_keeps_every_sample() {
+        let mut profile = super::super::data::tests::small();
+        let whole = Records::with_limit(&profile, usize::MAX);
+        let merged = Records::with_limit(&profile, whole.allocations.len() / 2);
+        assert!(merged.buckets < whole.buckets);
+        let total = |records: &[Record]| records.iter().map(|r| u64::from(r.count)).sum::<u64>();
+        assert_eq!(total(&whole.allocations), profile.samples.len() as u64);
+        assert_eq!(total(&merged.allocations), profile.samples.len() as u64);
+        assert_eq!(total(&merged.cpu), profile.cpu.len() as u64);
+        assert!(merged.allocations.iter().all(|r| r.bucket < merged.buckets));
+
+        profile.cpu.clear();
+        assert_eq!(Records::with_limit(&profile, 0).buckets, 1);
+    }
+}

@@ -1,0 +1,143 @@
+// What colour a node has, and why.
+
+import { type Data, FATES, Kind } from "./data.ts";
+import { modules } from "./module.ts";
+import { type Totals, type Tree, What } from "./tree.ts";
+
+export type ColourBy = "module" | "type" | "fate";
+export type Theme = "light" | "dark";
+
+/** A colour and what it stands for. */
+export interface Swatch {
+  label: string;
+  colour: string;
+  share: number;
+}
+
+/** A way to colour nodes: each node is filled with one colour, or with several by their shares. */
+export interface Colouring {
+  /** The legend, the largest share first. */
+  legend: Swatch[];
+  /** The colour of a node that has only one. */
+  solid(node: number): string | null;
+  /** A node's parts, to be divided by their sum; meaningful where there is no solid colour. */
+  parts(node: number): Float64Array;
+  /** The colours of the parts. */
+  colours: string[];
+}
+
+// Hues that lie far apart from one another, in the order in which they are handed out.
+const HUES = [55, 250, 145, 320, 85, 200, 20, 285, 115];
+/** What is not among the largest shares is grey. */
+const DISTINCT = HUES.length;
+
+function hue(theme: Theme, degrees: number): string {
+  return theme === "light" ? `oklch(0.83 0.105 ${degrees})` : `oklch(0.46 0.095 ${degrees})`;
+}
+
+function grey(theme: Theme): string {
+  return theme === "light" ? "oklch(0.88 0.008 250)" : "oklch(0.38 0.012 250)";
+}
+
+/** By the fate's number: green died young, amber freed later, red survived, violet still alive. */
+export function fateColours(theme: Theme): string[] {
+  return theme === "light"
+    ? ["oklch(0.8 0.14 150)", "oklch(0.86 0.13 85)", "oklch(0.74 0.15 28)", "oklch(0.75 0.12 300)"]
+    : ["oklch(0.5 0.12 150)", "oklch(0.56 0.11 80)", "oklch(0.5 0.15 27)", "oklch(0.49 0.14 300)"];
+}
+
+/** The colour of frames that are not the program's own bytecode, whatever else is coloured. */
+function kindColour(theme: Theme, kind: number): string | null {
+  if (kind === Kind.Gc) return theme === "light" ? "oklch(0.82 0.09 60)" : "oklch(0.45 0.08 60)";
+  if (kind === Kind.Native || kind === Kind.Note) return grey(theme);
+  return null;
+}
+
+/** Works out a colouring for what is shown. */
+export function colouring(by: ColourBy, data: Data, tree: Tree, totals: Totals, theme: Theme): Colouring {
+  // Time samples allocate nothing, so they have neither types nor fates.
+  const allocates = totals.byFate.subarray(0, FATES).some((part) => part > 0);
+  if (by === "fate" && allocates) return byFate(data, totals, theme);
+  if (by === "type" && allocates) return byType(data, tree, totals, theme);
+  return byModule(data, tree, totals, theme);
+}
+
+function byFate(data: Data, totals: Totals, theme: Theme): Colouring {
+  const colours = fateColours(theme);
+  const whole = totals.total[0]!;
+  const legend = data.header.fates.map((label, fate) => ({
+    label,
+    colour: colours[fate]!,
+    share: totals.byFate[fate]! / whole,
+  }));
+  return {
+    legend: legend.filter((swatch) => swatch.share > 0),
+    colours,
+    solid: () => null,
+    parts: (node) => totals.byFate.subarray(FATES * node, FATES * (node + 1)),
+  };
+}
+
+/** The keys with the largest sums get a colour each, the rest share grey: rank by key, colours by rank. */
+function ranked(sums: Map<number, number>, label: (key: number) => string, whole: number, theme: Theme) {
+  const order = [...sums].filter(([, sum]) => sum > 0).sort((a, b) => b[1] - a[1]);
+  const rank = new Map(order.slice(0, DISTINCT).map(([key], at) => [key, at]));
+  const colours = [...HUES.map((degrees) => hue(theme, degrees)), grey(theme)];
+  const legend: Swatch[] = order.slice(0, DISTINCT).map(([key, sum], at) => ({
+    label: label(key),
+    colour: colours[at]!,
+    share: sum / whole,
+  }));
+  const rest = order.slice(DISTINCT).reduce((sum, entry) => sum + entry[1], 0);
+  if (rest > 0) legend.push({ label: "everything else", colour: colours[DISTINCT]!, share: rest / whole });
+  return { rank, colours, legend };
+}
+
+function byModule(data: Data, tree: Tree, totals: Totals, theme: Theme): Colouring {
+  const { ofFunction, names } = modules(data);
+  // What a type's node holds was allocated by the module of the frame below it.
+  const owner = (node: number) => (tree.what[node] === What.Type ? tree.parent[node]! : node);
+  const sums = new Map<number, number>();
+  for (let node = 1; node < tree.length; node++) {
+    if (totals.self[node] === 0 || tree.what[owner(node)] !== What.Frame) continue;
+    const module = ofFunction[tree.id[owner(node)]!]!;
+    sums.set(module, (sums.get(module) ?? 0) + totals.self[node]!);
+  }
+  const { rank, colours, legend } = ranked(sums, (module) => names[module]!, totals.total[0]!, theme);
+  const none = new Float64Array(0);
+  return {
+    legend,
+    colours,
+    parts: () => none,
+    solid(node) {
+      if (tree.what[owner(node)] !== What.Frame) return grey(theme);
+      const frame = owner(node);
+      return kindColour(theme, tree.kind[frame]!) ?? colours[rank.get(ofFunction[tree.id[frame]!]!) ?? DISTINCT]!;
+    },
+  };
+}
+
+function byType(data: Data, tree: Tree, totals: Totals, theme: Theme): Colouring {
+  const sums = new Map<number, number>();
+  for (let node = 1; node < tree.length; node++) {
+    if (tree.what[node] !== What.Type) continue;
+    sums.set(tree.id[node]!, (sums.get(tree.id[node]!) ?? 0) + totals.self[node]!);
+  }
+  const name = (type: number) => data.header.types[type] || "type not known";
+  const { rank, colours, legend } = ranked(sums, name, totals.total[0]!, theme);
+  const width = colours.length;
+  const parts = new Float64Array(width * tree.length);
+  for (let node = tree.length - 1; node > 0; node--) {
+    if (tree.what[node] === What.Type) {
+      parts[width * node + (rank.get(tree.id[node]!) ?? DISTINCT)]! += totals.self[node]!;
+    }
+    const up = width * tree.parent[node]!;
+    for (let part = 0; part < width; part++) parts[up + part]! += parts[width * node + part]!;
+  }
+  return {
+    legend,
+    colours,
+    solid: (node) => (tree.what[node] === What.Type ? colours[rank.get(tree.id[node]!) ?? DISTINCT]! : null),
+    parts: (node) => parts.subarray(width * node, width * (node + 1)),
+  };
+}

@@ -1,0 +1,69 @@
+// Groups of buttons of which one is chosen, with the behaviour of radio buttons.
+
+export interface Option<T extends string> {
+  value: T;
+  label: string;
+  /** Why it cannot be chosen, if it cannot. */
+  unavailable?: string | undefined;
+}
+
+export class Choice<T extends string> {
+  readonly #buttons = new Map<T, HTMLButtonElement>();
+  #value: T;
+
+  constructor(box: HTMLElement, options: Option<T>[], value: T, private readonly chosen: (value: T) => void) {
+    this.#value = value;
+    for (const option of options) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.role = "radio";
+      button.dataset["value"] = option.value;
+      button.textContent = option.label;
+      button.addEventListener("click", () => this.choose(option.value));
+      box.append(button);
+      this.#buttons.set(option.value, button);
+    }
+    this.allow(options);
+    box.addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  get value(): T {
+    return this.#value;
+  }
+
+  /** Chooses, as a click does. */
+  choose(value: T): void {
+    if (value === this.#value || this.#buttons.get(value)?.disabled) return;
+    this.#value = value;
+    this.#mark();
+    this.chosen(value);
+  }
+
+  /** Says anew what can be chosen. */
+  allow(options: Option<T>[]): void {
+    for (const option of options) {
+      const button = this.#buttons.get(option.value)!;
+      button.disabled = option.unavailable !== undefined;
+      button.title = option.unavailable ?? "";
+    }
+    this.#mark();
+  }
+
+  #mark(): void {
+    for (const [value, button] of this.#buttons) {
+      button.ariaChecked = String(value === this.#value);
+      button.tabIndex = value === this.#value ? 0 : -1;
+    }
+  }
+
+  #key(event: KeyboardEvent): void {
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (by === undefined) return;
+    const enabled = [...this.#buttons].filter(([, button]) => !button.disabled);
+    const at = enabled.findIndex(([value]) => value === this.#value);
+    const [value, button] = enabled[(at + by + enabled.length) % enabled.length]!;
+    event.preventDefault();
+    button.focus();
+    this.choose(value);
+  }
+}

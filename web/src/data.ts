@@ -1,0 +1,194 @@
+// The profile's data, as docs/flamegraph.md describes them and crates/report/src/flamegraph writes them.
+
+/** The layout that this page reads. */
+const VERSION = 1;
+
+/** A whole-number column, as wide as its largest number needs. */
+export type Numbers = Uint32Array;
+
+interface ColumnPlace {
+  name: string;
+  encoding: "plain" | "delta" | "real";
+  count: number;
+  bytes: number;
+}
+
+export interface Meta {
+  nthbyte: string;
+  interpreter: string;
+  executable: string;
+  command: string[];
+  pid: number;
+  started_unix_nanos: number;
+  period: number;
+  distances: "exponential" | "fixed" | "every";
+  method: string;
+  cpu_hz?: number;
+  notes?: string[];
+}
+
+export interface Timeline {
+  time: number[];
+  heap_used: (number | null)[];
+  heap_reserved: (number | null)[];
+  rss: (number | null)[];
+}
+
+export interface Header {
+  version: number;
+  meta: Meta;
+  duration: number;
+  complete: boolean;
+  allocated: number | null;
+  samples: number;
+  lost: { what: string; events: number }[];
+  damage: string[];
+  buckets: number;
+  fates: string[];
+  files: string[];
+  functions: { name: string[]; file: number[]; line: number[] };
+  types: string[];
+  timeline: Timeline;
+  columns: ColumnPlace[];
+}
+
+/** The numbers of fates, as the header lists their names. */
+export const Fate = { DiedYoung: 0, Freed: 1, Survived: 2, StillLive: 3 } as const;
+export const FATES = 4;
+
+/** What runs in a frame: crates/profile's `FrameKind`. */
+export const Kind = { Interpreted: 0, Jit: 1, Native: 2, Gc: 3, Note: 4 } as const;
+
+/** Records: samples that agree in all columns, counted. */
+export interface Records {
+  length: number;
+  stack: Numbers;
+  bucket: Numbers;
+  count: Numbers;
+}
+
+export interface AllocationRecords extends Records {
+  type: Numbers;
+  fate: Numbers;
+  shape: Numbers;
+}
+
+/** What a sample of one shape stands for. */
+export interface Shapes {
+  bytes: Float64Array;
+  allocations: Float64Array;
+  bytesVariance: Float64Array;
+  allocationsVariance: Float64Array;
+}
+
+export interface Data {
+  header: Header;
+  /** By stack from 1; entry 0 is the root. Parents come before their children. */
+  stackParent: Numbers;
+  stackFrame: Numbers;
+  frameFunction: Numbers;
+  frameLine: Numbers;
+  frameKind: Numbers;
+  shapes: Shapes;
+  allocations: AllocationRecords;
+  cpu: Records;
+}
+
+/** Reads the data from the base64 that the page carries. */
+export async function read(base64: string): Promise<Data> {
+  const packed = bytesOf(base64);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  return parse(new Uint8Array(await new Response(stream).arrayBuffer()));
+}
+
+function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
+  const text = atob(base64.trim());
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
+}
+
+function parse(bytes: Uint8Array): Data {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const headerEnd = 4 + view.getUint32(0, true);
+  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, headerEnd))) as Header;
+  if (header.version !== VERSION) {
+    throw new Error(`This page reads data of version ${VERSION}, and these are of version ${header.version}.`);
+  }
+  const places = new Map<string, { at: number; column: ColumnPlace }>();
+  let at = headerEnd;
+  for (const column of header.columns) {
+    places.set(column.name, { at, column });
+    at += column.bytes;
+  }
+  const place = (name: string) => {
+    const found = places.get(name);
+    if (!found) throw new Error(`The page's data have no column ${name}.`);
+    return found;
+  };
+  const whole = (name: string, before: number[] = []) => {
+    const { at, column } = place(name);
+    return wholeNumbers(bytes, at, column, before);
+  };
+  const real = (name: string) => {
+    const { at, column } = place(name);
+    // A typed array must start at a multiple of 8, so the bytes are copied.
+    return new Float64Array(bytes.slice(at, at + column.bytes).buffer);
+  };
+  const cpuStack = whole("cpu.stack");
+  const allocationStack = whole("allocation.stack");
+  return {
+    header,
+    stackParent: whole("stack.parent", [0]),
+    stackFrame: whole("stack.frame", [0]),
+    frameFunction: whole("frame.function"),
+    frameLine: whole("frame.line"),
+    frameKind: whole("frame.kind"),
+    shapes: {
+      bytes: real("shape.bytes"),
+      allocations: real("shape.allocations"),
+      bytesVariance: real("shape.bytes_variance"),
+      allocationsVariance: real("shape.allocations_variance"),
+    },
+    allocations: {
+      length: allocationStack.length,
+      stack: allocationStack,
+      type: whole("allocation.type"),
+      fate: whole("allocation.fate"),
+      shape: whole("allocation.shape"),
+      bucket: whole("allocation.bucket"),
+      count: whole("allocation.count"),
+    },
+    cpu: {
+      length: cpuStack.length,
+      stack: cpuStack,
+      bucket: whole("cpu.bucket"),
+      count: whole("cpu.count"),
+    },
+  };
+}
+
+/** Decodes LEB128, and undoes differences. `before` are numbers to put in front. */
+function wholeNumbers(bytes: Uint8Array, start: number, column: ColumnPlace, before: number[]): Numbers {
+  const numbers = new Uint32Array(before.length + column.count);
+  numbers.set(before);
+  let at = start;
+  let last = 0;
+  const delta = column.encoding === "delta";
+  for (let i = before.length; i < numbers.length; i++) {
+    let byte = bytes[at++]!;
+    let number = byte & 0x7f;
+    // A difference may take 33 bits, so it is multiplied, not shifted.
+    for (let scale = 128; byte >= 0x80; scale *= 128) {
+      byte = bytes[at++]!;
+      number += (byte & 0x7f) * scale;
+    }
+    if (delta) {
+      last += number % 2 === 0 ? number / 2 : -(number + 1) / 2;
+      numbers[i] = last;
+    } else {
+      numbers[i] = number;
+    }
+  }
+  return numbers;
+}

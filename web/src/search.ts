@@ -1,0 +1,56 @@
+// What a search finds.
+
+import type { Data } from "./data.ts";
+import type { Texts } from "./texts.ts";
+import { type Totals, type Tree, What } from "./tree.ts";
+
+/** Tells whether a name is what was searched for. */
+export type Matcher = (text: string) => boolean;
+
+/** `text` finds names that hold it, in any case; `/text/` is a regular expression. Null if it is not a valid one. */
+export function matcher(query: string): Matcher | null {
+  const expression = /^\/(.+)\/$/.exec(query);
+  if (!expression) {
+    const wanted = query.toLowerCase();
+    return (text) => text.toLowerCase().includes(wanted);
+  }
+  try {
+    const pattern = new RegExp(expression[1]!, "iu");
+    return (text) => pattern.test(text);
+  } catch {
+    return null;
+  }
+}
+
+/** By node, 1 if its function, its file or its type matches, as they are shown. */
+export function find(texts: Texts, data: Data, tree: Tree, matches: Matcher): Uint8Array {
+  const fileMatches = texts.files.map(matches);
+  const { file } = data.header.functions;
+  const functionMatches = texts.names.map((name, at) => matches(name) || fileMatches[file[at]!]!);
+  const typeMatches = texts.types.map(matches);
+  const found = new Uint8Array(tree.length);
+  for (let node = 1; node < tree.length; node++) {
+    const all = tree.what[node] === What.Type ? typeMatches : functionMatches;
+    found[node] = all[tree.id[node]!] ? 1 : 0;
+  }
+  return found;
+}
+
+/** What the found nodes hold together below one node; what is in several of them counts once. */
+export function foundTotal(tree: Tree, totals: Totals, found: Uint8Array, below: number) {
+  let total = 0;
+  let variance = 0;
+  let nodes = 0;
+  const todo = [below];
+  for (let node = todo.pop(); node !== undefined; node = todo.pop()) {
+    if (!(totals.total[node]! > 0)) continue;
+    if (found[node]) {
+      total += totals.total[node]!;
+      variance += totals.totalVariance[node]!;
+      nodes++;
+      continue;
+    }
+    for (let at = tree.firstChild[node]!; at < tree.firstChild[node + 1]!; at++) todo.push(tree.child[at]!);
+  }
+  return { total, variance, nodes };
+}

@@ -1,0 +1,114 @@
+// The table's rows on the page.
+
+import { clipped, percent } from "./format.ts";
+import { type Row, type SortKey, sorted } from "./table.ts";
+import type { Texts } from "./texts.ts";
+
+/** How many rows are shown at first, and more at each wish. */
+const PAGE = 50;
+
+export interface TableEvents {
+  picked(row: Row): void;
+}
+
+export class TableView {
+  readonly #body: HTMLTableSectionElement;
+  #rows: Row[] = [];
+  #texts: Texts | null = null;
+  #whole = 0;
+  #key: SortKey = "self";
+  #ascending = false;
+  #most = PAGE;
+
+  constructor(
+    private readonly table: HTMLElement,
+    private readonly more: HTMLElement,
+    private readonly counted: HTMLElement,
+    private readonly events: TableEvents,
+  ) {
+    this.#body = table.querySelector("tbody")!;
+    for (const button of table.querySelectorAll<HTMLElement>("[data-sort]")) {
+      button.addEventListener("click", () => this.#sort(button.dataset["sort"] as SortKey));
+    }
+    more.addEventListener("click", () => {
+      this.#most += 4 * PAGE;
+      this.#draw();
+    });
+  }
+
+  show(rows: Row[], texts: Texts, whole: number): void {
+    this.#rows = rows;
+    this.#texts = texts;
+    this.#whole = whole;
+    this.#most = PAGE;
+    this.#draw();
+  }
+
+  #sort(key: SortKey): void {
+    // Names begin at A, numbers at the highest.
+    this.#ascending = key === this.#key ? !this.#ascending : key === "name";
+    this.#key = key;
+    this.#draw();
+  }
+
+  #draw(): void {
+    for (const button of this.table.querySelectorAll<HTMLElement>("[data-sort]")) {
+      const cell = button.closest("th")!;
+      if (button.dataset["sort"] !== this.#key) cell.removeAttribute("aria-sort");
+      else cell.ariaSort = this.#ascending ? "ascending" : "descending";
+    }
+    const rows = sorted(this.#rows, this.#key, this.#ascending);
+    this.#body.replaceChildren(...rows.slice(0, this.#most).map((row) => this.#row(row)));
+    this.counted.textContent = `${rows.length.toLocaleString("en-US")} in all`;
+    this.more.hidden = rows.length <= this.#most;
+    this.more.textContent = `Show more (${(rows.length - this.#most).toLocaleString("en-US")} left)`;
+  }
+
+  #row(row: Row): HTMLTableRowElement {
+    const texts = this.#texts!;
+    const line = document.createElement("tr");
+    const name = cell("th", "name", "");
+    name.setAttribute("scope", "row");
+    const pick = document.createElement("button");
+    pick.type = "button";
+    pick.className = "pick";
+    const label = document.createElement("bdi");
+    label.textContent = clipped(row.name, 300) || "(no name)";
+    pick.append(label);
+    pick.title = "Search for this";
+    pick.addEventListener("click", () => this.events.picked(row));
+    const place = document.createElement("bdi");
+    place.className = "place";
+    place.textContent = clipped(row.place, 300);
+    name.append(pick, place);
+    line.append(
+      name,
+      this.#share(row.self),
+      cell("td", "interval", texts.interval(row.self, row.selfVariance)),
+      this.#share(row.total),
+      cell("td", "interval", texts.interval(row.total, row.totalVariance)),
+      cell("td", "samples", row.totalSamples.toLocaleString("en-US")),
+    );
+    return line;
+  }
+
+  /** A value with its share of the whole, as a number and as a bar behind it. */
+  #share(value: number): HTMLElement {
+    const made = cell("td", "share", "");
+    const figure = document.createElement("span");
+    figure.textContent = this.#texts!.value(value);
+    const share = document.createElement("span");
+    share.className = "percent";
+    share.textContent = percent(value, this.#whole);
+    made.append(figure, share);
+    made.style.setProperty("--share", String(this.#whole > 0 ? value / this.#whole : 0));
+    return made;
+  }
+}
+
+function cell(tag: "td" | "th", name: string, text: string): HTMLElement {
+  const made = document.createElement(tag);
+  made.className = name;
+  made.textContent = text;
+  return made;
+}

@@ -1,0 +1,241 @@
+// Memory over time, and what was allocated in each part of it; a brush chooses a range.
+
+import { max } from "d3-array";
+import { axisBottom, axisLeft } from "d3-axis";
+import { type BrushBehavior, type D3BrushEvent, brushX } from "d3-brush";
+import { type ScaleLinear, scaleLinear } from "d3-scale";
+import { type Selection as Picked, select } from "d3-selection";
+import { area, line } from "d3-shape";
+
+import type { Data, Timeline as Memory } from "./data.ts";
+import { bytes, seconds } from "./format.ts";
+
+const HEIGHT = 132;
+const MARGIN = { top: 8, right: 12, bottom: 22, left: 64 };
+
+/** The memory figures that are drawn, from the back to the front. */
+const SERIES = [
+  { key: "rss", label: "RSS" },
+  { key: "heap_reserved", label: "heap reserved" },
+  { key: "heap_used", label: "heap used" },
+] as const;
+
+/** Called with the first part of time that is chosen, and the one after the last. */
+type Chosen = (from: number, to: number) => void;
+
+export class Timeline {
+  readonly #svg: Picked<SVGSVGElement, unknown, null, undefined>;
+  readonly #brush: BrushBehavior<unknown>;
+  #x: ScaleLinear<number, number> = scaleLinear();
+  #bars: Float64Array = new Float64Array(0);
+  #range: [number, number];
+  /** Whether the brush is being moved by this class and not by the user. */
+  #quiet = false;
+
+  constructor(
+    private readonly box: HTMLElement,
+    svg: SVGSVGElement,
+    private readonly legend: HTMLElement,
+    private readonly data: Data,
+    private readonly chosen: Chosen,
+  ) {
+    this.#svg = select(svg);
+    this.#range = [0, data.header.buckets];
+    this.#brush = brushX<unknown>().on("brush end", (event: D3BrushEvent<unknown>) => this.#brushed(event));
+    for (const layer of ["bars", "series", "x", "y", "brush", "cursor"]) {
+      this.#svg.append("g").attr("class", layer);
+    }
+    this.#svg.select(".cursor").append("line");
+    svg.addEventListener("pointermove", (event) => this.#point(event));
+    svg.addEventListener("pointerleave", () => this.#point(null));
+    box.addEventListener("keydown", (event) => this.#key(event));
+    new ResizeObserver(() => this.#draw()).observe(box);
+    this.#say(null);
+  }
+
+  /** Draws other bars: a number for each part of time. */
+  show(bars: Float64Array): void {
+    this.#bars = bars;
+    this.#draw();
+  }
+
+  /** Chooses a range of parts of time; the whole session if it is empty. */
+  choose(from: number, to: number): void {
+    const { buckets } = this.data.header;
+    this.#range = to > from ? [from, to] : [0, buckets];
+    this.#moveBrush();
+    this.chosen(...this.#range);
+  }
+
+  get #whole(): boolean {
+    return this.#range[0] === 0 && this.#range[1] === this.data.header.buckets;
+  }
+
+  #draw(): void {
+    const width = this.box.clientWidth;
+    if (width === 0) return;
+    const { duration, timeline } = this.data.header;
+    this.#svg.attr("viewBox", `0 0 ${width} ${HEIGHT}`).attr("width", width).attr("height", HEIGHT);
+    const bottom = HEIGHT - MARGIN.bottom;
+    this.#x = scaleLinear([0, duration || 1], [MARGIN.left, width - MARGIN.right]);
+    const most = Math.max(...SERIES.map(({ key }) => max(timeline[key], (v) => v ?? 0) ?? 0));
+    const y = scaleLinear([0, most * 1.05 || 1], [bottom, MARGIN.top]);
+
+    const ticks = Math.max(2, Math.floor(width / 110));
+    this.#svg
+      .select<SVGGElement>(".x")
+      .attr("transform", `translate(0,${bottom})`)
+      .call(axisBottom(this.#x).ticks(ticks).tickSizeOuter(0).tickFormat((t) => seconds(Number(t))));
+    const axis = axisLeft(y).tickValues(binaryTicks(most)).tickSizeOuter(0).tickSizeInner(-(width - MARGIN.left - MARGIN.right));
+    this.#svg
+      .select<SVGGElement>(".y")
+      .attr("transform", `translate(${MARGIN.left},0)`)
+      .call(axis.tickFormat((v) => bytes(Number(v))));
+
+    this.#drawBars(bottom);
+    this.#drawSeries(timeline, y);
+    this.#brush.extent([[MARGIN.left, MARGIN.top], [width - MARGIN.right, bottom]]);
+    this.#svg.select<SVGGElement>(".brush").call(this.#brush);
+    this.#moveBrush();
+  }
+
+  #drawBars(bottom: number): void {
+    const y = scaleLinear([0, max(this.#bars) || 1], [bottom, bottom - 0.5 * (bottom - MARGIN.top)]);
+    const step = (this.data.header.duration || 1) / Math.max(this.#bars.length, 1);
+    // Two points for each part of time make steps.
+    const points = Array.from(this.#bars).flatMap((value, at) => [
+      [at * step, value] as [number, number],
+      [(at + 1) * step, value] as [number, number],
+    ]);
+    const shape = area<[number, number]>().x((p) => this.#x(p[0])).y0(bottom).y1((p) => y(p[1]));
+    this.#svg.select(".bars").selectAll("path").data([points]).join("path").attr("d", shape);
+  }
+
+  #drawSeries(timeline: Memory, y: ScaleLinear<number, number>): void {
+    const shape = line<number | null>()
+      .defined((v) => v !== null)
+      .x((_, i) => this.#x(timeline.time[i]!))
+      .y((v) => y(v!));
+    this.#svg
+      .select(".series")
+      .selectAll("path")
+      .data(SERIES.slice())
+      .join("path")
+      .attr("class", (series) => series.key)
+      .attr("d", (series) => shape(timeline[series.key]));
+  }
+
+  #moveBrush(): void {
+    const group = this.#svg.select<SVGGElement>(".brush");
+    this.#quiet = true;
+    const [from, to] = this.#range;
+    group.call(this.#brush.move, this.#whole ? null : [this.#x(this.#time(from)), this.#x(this.#time(to))]);
+    this.#quiet = false;
+    this.#say(null);
+  }
+
+  /** The moment at which a part of time begins. */
+  #time(part: number): number {
+    return (part * this.data.header.duration) / this.data.header.buckets;
+  }
+
+  #brushed(event: D3BrushEvent<unknown>): void {
+    if (this.#quiet) return;
+    const { buckets, duration } = this.data.header;
+    const range = event.selection as [number, number] | null;
+    const part = (x: number) => (this.#x.invert(x) / (duration || 1)) * buckets;
+    const from = range ? Math.max(0, Math.round(part(range[0]))) : 0;
+    const to = range ? Math.min(buckets, Math.max(from + 1, Math.round(part(range[1])))) : buckets;
+    const changed = from !== this.#range[0] || to !== this.#range[1];
+    this.#range = [Math.min(from, buckets - 1), to];
+    // The brush follows the pointer while it moves, and snaps to the parts of time when let go.
+    if (event.type === "end" && range) this.#moveBrush();
+    this.#say(null);
+    if (changed) this.chosen(...this.#range);
+  }
+
+  #key(event: KeyboardEvent): void {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    const { buckets } = this.data.header;
+    let [from, to] = this.#range;
+    const step = Math.max(1, Math.round(buckets / 64)) * (event.key === "ArrowLeft" ? -1 : 1);
+    if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      if (this.#whole && !event.shiftKey) to = Math.max(1, Math.round(buckets / 8));
+      else if (event.shiftKey) to = Math.min(buckets, Math.max(from + 1, to + step));
+      else {
+        const by = Math.max(-from, Math.min(step, buckets - to));
+        from += by;
+        to += by;
+      }
+    } else if (event.key === "Escape" && !this.#whole) {
+      [from, to] = [0, buckets];
+      event.stopPropagation();
+    } else return;
+    event.preventDefault();
+    this.choose(from, to);
+  }
+
+  #point(event: PointerEvent | null): void {
+    const cursor = this.#svg.select<SVGLineElement>(".cursor line");
+    if (!event) {
+      cursor.attr("visibility", "hidden");
+      this.#say(null);
+      return;
+    }
+    const x = event.clientX - this.box.getBoundingClientRect().left;
+    const [left, right] = this.#x.range() as [number, number];
+    const inside = Math.min(Math.max(x, left), right);
+    cursor
+      .attr("visibility", "visible")
+      .attr("x1", inside)
+      .attr("x2", inside)
+      .attr("y1", MARGIN.top)
+      .attr("y2", HEIGHT - MARGIN.bottom);
+    this.#say(this.#x.invert(inside));
+  }
+
+  /** Writes the legend: the figures at a moment, or else their highest; and the range. */
+  #say(moment: number | null): void {
+    const { timeline } = this.data.header;
+    const index = moment === null ? -1 : nearest(timeline.time, moment);
+    const entries = SERIES.flatMap(({ key, label }) => {
+      const highest = max(timeline[key], (v) => v ?? undefined);
+      if (highest === undefined) return [];
+      const value = index < 0 ? highest : timeline[key][index];
+      return [{ key, text: `${label} ${value === null || value === undefined ? "–" : bytes(value)}${index < 0 ? " at most" : ""}` }];
+    });
+    this.legend.replaceChildren(
+      ...entries.map(({ key, text }) => {
+        const item = document.createElement("span");
+        item.className = `key ${key}`;
+        item.textContent = text;
+        return item;
+      }),
+    );
+    const [from, to] = this.#range.map((part) => this.#time(part)) as [number, number];
+    const range = this.#whole ? "the whole session" : `${seconds(from)} to ${seconds(to)}`;
+    const text = moment === null ? `Shown: ${range}` : `At ${seconds(moment)}`;
+    const said = document.createElement("span");
+    said.className = "range";
+    said.textContent = text;
+    this.legend.append(said);
+    this.box.setAttribute("aria-valuetext", range);
+    this.box.setAttribute("aria-valuenow", String(this.#range[0]));
+  }
+}
+
+/** Three or four round sizes in binary units below `most`. */
+function binaryTicks(most: number): number[] {
+  if (!(most > 0)) return [];
+  let step = 2 ** Math.floor(Math.log2(most / 3));
+  if (most / step > 4.5) step *= 2;
+  return Array.from({ length: Math.floor(most / step) }, (_, i) => (i + 1) * step);
+}
+
+function nearest(times: number[], moment: number): number {
+  let best = times.length - 1;
+  for (let i = times.length - 1; i >= 0; i--) {
+    if (Math.abs(times[i]! - moment) <= Math.abs(times[best]! - moment)) best = i;
+  }
+  return best;
+}

@@ -1,0 +1,111 @@
+// The box that says what a node holds.
+
+import type { Data } from "./data.ts";
+import { FATES } from "./data.ts";
+import type { Texts } from "./texts.ts";
+import { clipped, percent } from "./format.ts";
+import { type Totals, type Tree, What } from "./tree.ts";
+
+/** The most types that are listed. */
+const TYPES = 4;
+const LONGEST = 400;
+
+export interface TipScene {
+  data: Data;
+  tree: Tree;
+  totals: Totals;
+  texts: Texts;
+  focus: number;
+  fateColours: string[];
+}
+
+/** Fills the box. */
+export function describe(box: HTMLElement, scene: TipScene, node: number): void {
+  const { tree, totals, texts, data } = scene;
+  const { name, place } = texts.label(tree, node);
+  const lines: HTMLElement[] = [element("strong", "name", clipped(name, LONGEST))];
+  const more = texts.more(tree, node);
+  if (more || place) lines.push(element("div", "place", clipped([place, more].filter(Boolean).join(" · "), LONGEST)));
+
+  const total = totals.total[node]!;
+  lines.push(figure("", texts.estimate(total, totals.totalVariance[node]!)));
+  const shares = [`${percent(total, totals.total[0]!)} of all`];
+  if (scene.focus !== 0 && tree.depth[node]! > tree.depth[scene.focus]!) {
+    shares.push(`${percent(total, totals.total[scene.focus]!)} of the zoomed`);
+  }
+  const samples = totals.totalSamples[node]!;
+  shares.push(`${samples.toLocaleString("en-US")} sample${samples === 1 ? "" : "s"}`);
+  lines.push(element("div", "faint", shares.join(" · ")));
+
+  if (tree.what[node] !== What.Type && total > 0) {
+    const own = ownTotal(tree, totals, node);
+    if (own.value > 0) lines.push(figure("itself ", texts.estimate(own.value, own.variance)));
+    for (const [type, sum] of topTypes(tree, totals, node)) {
+      lines.push(row(clipped(texts.types[type]!, 60), percent(sum, total), ""));
+    }
+  }
+  for (let fate = 0; fate < FATES; fate++) {
+    const part = totals.byFate[FATES * node + fate]!;
+    if (part > 0) lines.push(row(data.header.fates[fate]!, percent(part, total), scene.fateColours[fate]!));
+  }
+  box.replaceChildren(...lines);
+}
+
+/** Puts the box next to a point or a rectangle, inside the window. */
+export function place(box: HTMLElement, x: number, y: number, below: number): void {
+  box.hidden = false;
+  const size = box.getBoundingClientRect();
+  const left = Math.min(Math.max(8, x + 14), innerWidth - size.width - 8);
+  const under = y + below + 14;
+  const top = under + size.height > innerHeight - 8 ? y - size.height - 12 : under;
+  box.style.left = `${Math.max(8, left)}px`;
+  box.style.top = `${Math.max(8, top)}px`;
+}
+
+/** What a frame itself allocated: its own samples, and the types on top of it. */
+function ownTotal(tree: Tree, totals: Totals, node: number) {
+  let value = totals.self[node]!;
+  let variance = totals.selfVariance[node]!;
+  for (let at = tree.firstChild[node]!; at < tree.firstChild[node + 1]!; at++) {
+    const child = tree.child[at]!;
+    if (tree.what[child] !== What.Type) continue;
+    value += totals.self[child]!;
+    variance += totals.selfVariance[child]!;
+  }
+  return { value, variance };
+}
+
+/** The types of most of what a node holds. */
+function topTypes(tree: Tree, totals: Totals, below: number): [number, number][] {
+  const sums = new Map<number, number>();
+  const todo = [below];
+  for (let node = todo.pop(); node !== undefined; node = todo.pop()) {
+    if (!(totals.total[node]! > 0)) continue;
+    if (tree.what[node] === What.Type) {
+      sums.set(tree.id[node]!, (sums.get(tree.id[node]!) ?? 0) + totals.self[node]!);
+    }
+    for (let at = tree.firstChild[node]!; at < tree.firstChild[node + 1]!; at++) todo.push(tree.child[at]!);
+  }
+  return [...sums].sort((a, b) => b[1] - a[1]).slice(0, TYPES);
+}
+
+function figure(before: string, estimate: { value: string; interval: string }): HTMLElement {
+  const line = element("div", "figure", before);
+  line.append(element("b", "", estimate.value), element("span", "interval", estimate.interval));
+  return line;
+}
+
+function row(label: string, value: string, colour: string): HTMLElement {
+  const line = element("div", "row", "");
+  const swatch = element("i", colour ? "swatch" : "swatch none", "");
+  if (colour) swatch.style.background = colour;
+  line.append(swatch, element("span", "label", label), element("span", "value", value));
+  return line;
+}
+
+function element(tag: string, name: string, text: string): HTMLElement {
+  const made = document.createElement(tag);
+  made.className = name;
+  made.textContent = text;
+  return made;
+}

@@ -1,0 +1,153 @@
+// The tree that is drawn: stacks merged by function or by line, with types on top; and its totals.
+
+import { type Data, FATES, Kind, type Numbers } from "./data.ts";
+import type { Selection } from "./selection.ts";
+
+/** What a node stands for. */
+export const What = { Root: 0, Frame: 1, Type: 2 } as const;
+
+/** Nodes by column. Node 0 is the root; parents come before their children. */
+export interface Tree {
+  length: number;
+  parent: Numbers;
+  depth: Uint16Array;
+  what: Uint8Array;
+  /** A function; for a type's node, the type. */
+  id: Numbers;
+  /** The line that runs, if nodes are told apart by it; else 0. */
+  line: Numbers;
+  kind: Uint8Array;
+  /** The node that a record belongs to. */
+  allocationNode: Numbers;
+  cpuNode: Numbers;
+  /** The node's children are `child[firstChild[n]]` up to `child[firstChild[n + 1]]`. */
+  firstChild: Numbers;
+  child: Numbers;
+}
+
+/** The depth that is drawn of a deeper stack: depths are 16 bits wide. */
+const DEEPEST = 0xffff;
+
+/** Merges the stacks; with `byLine`, frames of one function at different lines are different nodes. */
+export function merge(data: Data, byLine: boolean): Tree {
+  const most = data.stackParent.length + data.allocations.length;
+  const parent = new Uint32Array(most);
+  const depth = new Uint16Array(most);
+  const what = new Uint8Array(most);
+  const id = new Uint32Array(most);
+  const line = new Uint32Array(most);
+  const kind = new Uint8Array(most);
+  let length = 1;
+
+  const ids = Math.max(data.frameFunction.length, data.header.functions.name.length, data.header.types.length) * 2;
+  const known = new Map<number, number>();
+  const child = (of: number, key: number): number => {
+    const whole = of * ids + key;
+    const found = known.get(whole);
+    if (found !== undefined) return found;
+    known.set(whole, length);
+    parent[length] = of;
+    depth[length] = Math.min(depth[of]! + 1, DEEPEST);
+    return length++;
+  };
+
+  const stackNode = new Uint32Array(data.stackParent.length);
+  for (let stack = 1; stack < stackNode.length; stack++) {
+    const frame = data.stackFrame[stack]!;
+    const before = length;
+    const node = child(stackNode[data.stackParent[stack]!]!, 2 * (byLine ? frame : data.frameFunction[frame]!));
+    if (length > before) {
+      what[node] = What.Frame;
+      id[node] = data.frameFunction[frame]!;
+      line[node] = byLine ? data.frameLine[frame]! : 0;
+      kind[node] = data.frameKind[frame]!;
+    } else if (kind[node] !== data.frameKind[frame]!) {
+      // The same function, interpreted here and compiled there: one node, and no special colour.
+      kind[node] = Kind.Interpreted;
+    }
+    stackNode[stack] = node;
+  }
+
+  const { stack: stacks, type: types } = data.allocations;
+  const allocationNode = new Uint32Array(stacks.length);
+  for (let i = 0; i < stacks.length; i++) {
+    const before = length;
+    const top = child(stackNode[stacks[i]!]!, 2 * types[i]! + 1);
+    if (length > before) {
+      what[top] = What.Type;
+      id[top] = types[i]!;
+    }
+    allocationNode[i] = top;
+  }
+  const cpuNode = data.cpu.stack.map((stack) => stackNode[stack]!);
+
+  const { firstChild, child: children } = childrenOf(parent, length);
+  return {
+    length,
+    parent: parent.subarray(0, length),
+    depth: depth.subarray(0, length),
+    what: what.subarray(0, length),
+    id: id.subarray(0, length),
+    line: line.subarray(0, length),
+    kind: kind.subarray(0, length),
+    allocationNode,
+    cpuNode,
+    firstChild,
+    child: children,
+  };
+}
+
+function childrenOf(parent: Numbers, length: number) {
+  const firstChild = new Uint32Array(length + 1);
+  for (let node = 1; node < length; node++) firstChild[parent[node]! + 1]!++;
+  for (let node = 0; node < length; node++) firstChild[node + 1]! += firstChild[node]!;
+  const next = firstChild.slice();
+  const child = new Uint32Array(Math.max(length - 1, 0));
+  for (let node = 1; node < length; node++) child[next[parent[node]!]!++] = node;
+  return { firstChild, child };
+}
+
+/** Estimates by node, for one selection of records. */
+export interface Totals {
+  /** With everything it called. */
+  total: Float64Array;
+  totalVariance: Float64Array;
+  totalSamples: Float64Array;
+  /** Without. */
+  self: Float64Array;
+  selfVariance: Float64Array;
+  selfSamples: Float64Array;
+  /** Shares of the total by fate: entry `FATES * node + fate`. All 0 for time samples. */
+  byFate: Float64Array;
+}
+
+/** Adds up the selected records. */
+export function totals(data: Data, tree: Tree, selection: Selection): Totals {
+  const n = tree.length;
+  const self = new Float64Array(n);
+  const selfVariance = new Float64Array(n);
+  const selfSamples = new Float64Array(n);
+  const byFate = new Float64Array(FATES * n);
+
+  selection.each(data, (record, value, variance, samples, fate) => {
+    const node = fate < 0 ? tree.cpuNode[record]! : tree.allocationNode[record]!;
+    self[node]! += value;
+    selfVariance[node]! += variance;
+    selfSamples[node]! += samples;
+    if (fate >= 0) byFate[FATES * node + fate]! += value;
+  });
+
+  const total = self.slice();
+  const totalVariance = selfVariance.slice();
+  const totalSamples = selfSamples.slice();
+  for (let node = n - 1; node > 0; node--) {
+    const up = tree.parent[node]!;
+    total[up]! += total[node]!;
+    totalVariance[up]! += totalVariance[node]!;
+    totalSamples[up]! += totalSamples[node]!;
+    for (let fate = 0; fate < FATES; fate++) {
+      byFate[FATES * up + fate]! += byFate[FATES * node + fate]!;
+    }
+  }
+  return { total, totalVariance, totalSamples, self, selfVariance, selfSamples, byFate };
+}
