@@ -1,0 +1,184 @@
+//! The set of sampled blocks that a fallback made.
+//!
+//! A hash table with open addressing and linear probing, at most half full, in memory of its own. To find
+//! out that a block is not in it, as it is for nearly every block, usually takes one look at
+//! one slot. Removal moves later entries back, so that no tombstones pile up.
+
+use crate::os;
+use crate::page::Tag;
+use core::ptr::{NonNull, null_mut};
+
+#[derive(Clone, Copy)]
+struct Entry {
+    /// The block; 0 in an empty slot.
+    address: usize,
+    tag: Tag,
+}
+
+/// A set of addresses, each with a tag.
+pub struct Addresses {
+    entries: *mut Entry,
+    /// A power of two, or 0.
+    capacity: usize,
+    len: usize,
+}
+
+const FIRST_CAPACITY: usize = 128;
+
+impl Addresses {
+    pub const fn new() -> Self {
+        Self {
+            entries: null_mut(),
+            capacity: 0,
+            len: 0,
+        }
+    }
+
+    /// Makes room for one more; false if there is no memory for it.
+    pub fn reserve(&mut self) -> bool {
+        if (self.len + 1) * 2 <= self.capacity {
+            return true;
+        }
+        let capacity = (self.capacity * 2).max(FIRST_CAPACITY);
+        let Some(memory) = os::map(capacity * size_of::<Entry>()) else {
+            return false;
+        };
+        let old = core::mem::replace(
+            self,
+            Self {
+                entries: memory.cast().as_ptr(),
+                capacity,
+                len: 0,
+            },
+        );
+        for index in 0..old.capacity {
+            let entry = old.entry(index);
+            if entry.address != 0 {
+                self.insert(entry.address, entry.tag);
+            }
+        }
+        if let Some(memory) = NonNull::new(old.entries) {
+            // SAFETY: mapped by this function, and replaced.
+            unsafe { os::unmap(memory.cast().as_ptr(), old.capacity * size_of::<Entry>()) };
+        }
+        true
+    }
+
+    /// Inserts an address that is not 0 and not in the set. [`Addresses::reserve`] made room for it.
+    pub fn insert(&mut self, address: usize, tag: Tag) {
+        debug_assert!((self.len + 1) * 2 <= self.capacity);
+        let mut index = self.ideal(address);
+        while self.entry(index).address != 0 {
+            index = self.after(index);
+        }
+        self.set(index, Entry { address, tag });
+        self.len += 1;
+    }
+
+    /// The tag of an address, if it is in the set.
+    #[inline]
+    pub fn get(&self, address: usize) -> Option<Tag> {
+        if self.len == 0 {
+            return None;
+        }
+        self.find(address).map(|index| self.entry(index).tag)
+    }
+
+    /// Removes an address and returns its tag, if it is in the set.
+    #[inline]
+    pub fn remove(&mut self, address: usize) -> Option<Tag> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut hole = self.find(address)?;
+        let tag = self.entry(hole).tag;
+        let mut index = self.after(hole);
+        loop {
+            let entry = self.entry(index);
+            if entry.address == 0 {
+                break;
+            }
+            // An entry may move into the hole unless its ideal slot lies behind the hole.
+            let mask = self.capacity - 1;
+            let from_ideal = index.wrapping_sub(self.ideal(entry.address)) & mask;
+            let from_hole = index.wrapping_sub(hole) & mask;
+            if from_ideal >= from_hole {
+                self.set(hole, entry);
+                hole = index;
+            }
+            index = self.after(index);
+        }
+        self.set(hole, Entry { address: 0, tag });
+        self.len -= 1;
+        Some(tag)
+    }
+
+    fn find(&self, address: usize) -> Option<usize> {
+        let mut index = self.ideal(address);
+        loop {
+            match self.entry(index).address {
+                0 => return None,
+                found if found == address => return Some(index),
+                _ => index = self.after(index),
+            }
+        }
+    }
+
+    /// The top bits of a product with the golden ratio (Knuth, volume 3, 6.4).
+    fn ideal(&self, address: usize) -> usize {
+        let product = (address as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (product >> 32) as usize & (self.capacity - 1)
+    }
+
+    fn after(&self, index: usize) -> usize {
+        (index + 1) & (self.capacity - 1)
+    }
+
+    fn entry(&self, index: usize) -> Entry {
+        debug_assert!(index < self.capacity);
+        // SAFETY: `index` is below the capacity in all callers, by the mask.
+        unsafe { *self.entries.add(index) }
+    }
+
+    fn set(&mut self, index: usize, entry: Entry) {
+        debug_assert!(index < self.capacity);
+        // SAFETY: as in `entry`.
+        unsafe { *self.entries.add(index) = entry };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        /// Few distinct addresses, so that runs of collisions and removals amid them are common.
+        #[test]
+        fn behaves_as_a_map(operations in prop::collection::vec((0u8..3, 1usize..600), 1..3000)) {
+            let mut ours = Addresses::new();
+            let mut model = HashMap::new();
+            for (number, (operation, key)) in operations.into_iter().enumerate() {
+                let address = key << 12;
+                let token = u32::try_from(number).unwrap();
+                match operation {
+                    0 if !model.contains_key(&address) => {
+                        prop_assert!(ours.reserve());
+                        ours.insert(address, Tag { token, session: 1 });
+                        model.insert(address, token);
+                    }
+                    1 => {
+                        let removed = ours.remove(address).map(|tag| tag.token);
+                        prop_assert_eq!(removed, model.remove(&address));
+                    }
+                    _ => {
+                        let found = ours.get(address).map(|tag| tag.token);
+                        prop_assert_eq!(found, model.get(&address).copied());
+                    }
+                }
+                prop_assert_eq!(ours.len, model.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Arenas: 2 MiB of memory at a multiple of 2 MiB, cut into pages.
+//!
+//! An arena's header lies behind the header of its first page, so that a heap of any size needs no
+//! other place for it. Arenas that have free pages are queued by how many they have, and a page is
+//! taken from the fullest: so the emptiest get a chance to become empty and be given back.
+//!
+//! Memory of freed pages is kept for a while, as it is likely to be needed again: when what is kept exceeds
+//! a quarter of what the heap had in use lately, half of it is given back to the system.
+
+use crate::os::{self, HugePages};
+use crate::page::{PAGE_HEADER, PAGE_SIZE, Page};
+use core::ptr::null_mut;
+
+/// The size of an arena and its alignment: one huge page of x86-64 and of AArch64 with 4 KiB pages.
+pub const ARENA_SIZE: usize = 1 << ARENA_BITS;
+/// An arena's number is its address shifted by this.
+pub const ARENA_BITS: u32 = 21;
+/// Addresses of programs have this many bits, unless one asks the kernel for more, which we do not.
+pub const ADDRESS_BITS: u32 = if cfg!(target_arch = "x86_64") { 47 } else { 48 };
+
+const PAGES: u32 = (ARENA_SIZE / PAGE_SIZE) as u32;
+/// Where the first block of an arena's first page may lie.
+pub const FIRST_PAGE_HEADER: usize = PAGE_HEADER + size_of::<Arena>();
+/// Pages that may be kept although they are free: at least these.
+const KEEP_AT_LEAST: usize = (2 << 20) / PAGE_SIZE;
+/// An OS page: what is given back and populated comes in multiples of it.
+const OS_PAGE: usize = 4096;
+
+const _: () = assert!(PAGES == 128, "the bitmaps are u128");
+
+/// The header of an arena.
+#[repr(C, align(64))]
+pub struct Arena {
+    /// Neighbours in the queue of arenas with the same number of free pages.
+    next: *mut Arena,
+    previous: *mut Arena,
+    /// Bit i: page i is free.
+    free: u128,
+    /// Bit i: page i is free and still has memory behind it.
+    dirty: u128,
+    /// Whether the arena is one huge page, or may be.
+    huge: bool,
+}
+
+impl Arena {
+    fn base(this: *mut Self) -> *mut u8 {
+        this.cast::<u8>().wrapping_sub(PAGE_HEADER)
+    }
+
+    fn of(address: *mut u8) -> *mut Self {
+        address
+            .map_addr(|address| (address & !(ARENA_SIZE - 1)) + PAGE_HEADER)
+            .cast()
+    }
+}
+
+/// All arenas of a heap.
+pub struct Arenas {
+    /// Heads of the queues: index i holds the arenas with i + 1 free pages.
+    queues: [*mut Arena; PAGES as usize],
+    /// Bit i: queue i is not empty.
+    queued: u128,
+    huge_pages: HugePages,
+    /// In [`HugePages::Transparent`]: ordinary pages until there are this many arenas.
+    huge_from: usize,
+    /// Whether huge pages were wanted from the pool and it had none.
+    pub pool_was_empty: bool,
+    /// Where the next arena should lie: right below the last one, as the kernel itself would do.
+    hint: *mut u8,
+    /// Arenas mapped now.
+    pub count: usize,
+    /// Pages in use.
+    pub pages_in_use: usize,
+    /// Free pages with memory behind them.
+    dirty: usize,
+    /// What `pages_in_use` was lately, at most.
+    recently_in_use: usize,
+    /// How much of a fresh page is populated when it is taken, in bytes.
+    populate: usize,
+}
+
+impl Arenas {
+    pub const fn new(huge_pages: HugePages, huge_from: usize, populate: usize) -> Self {
+        Self {
+            queues: [null_mut(); PAGES as usize],
+            queued: 0,
+            huge_pages,
+            huge_from,
+            pool_was_empty: false,
+            hint: null_mut(),
+            count: 0,
+            pages_in_use: 0,
+            dirty: 0,
+            recently_in_use: 0,
+            populate,
+        }
+    }
+
+    /// A page that holds nothing, and the bytes at its start that are not its own; `None` if there is no memory.
+    /// `register` is told of a new arena.
+    pub fn acquire(&mut self, table: ArenaTable) -> Option<(*mut Page, usize)> {
+        if self.queued == 0 {
+            self.add_arena(table)?;
+        }
+        let fullest = self.queues[self.queued.trailing_zeros() as usize];
+        // SAFETY: arenas in the queues are mapped and their headers are only used here.
+        unsafe {
+            let index = (*fullest).free.trailing_zeros();
+            let bit = 1u128 << index;
+            self.unlink(fullest);
+            (*fullest).free &= !bit;
+            if (*fullest).free != 0 {
+                self.link(fullest);
+            }
+            let page = Arena::base(fullest).add(index as usize * PAGE_SIZE);
+            if (*fullest).dirty & bit != 0 {
+                (*fullest).dirty &= !bit;
+                self.dirty -= 1;
+            } else if self.populate > 0 && !(*fullest).huge {
+                os::populate(page, self.populate);
+            }
+            self.pages_in_use += 1;
+            self.recently_in_use = self.recently_in_use.max(self.pages_in_use);
+            let reserved = if index == 0 {
+                FIRST_PAGE_HEADER
+            } else {
+                PAGE_HEADER
+            };
+            Some((page.cast(), reserved))
+        }
+    }
+
+    /// Takes a page back.
+    ///
+    /// # Safety
+    /// The page came from [`Arenas::acquire`] and holds nothing any more.
+    pub unsafe fn release(&mut self, page: *mut Page, table: ArenaTable) {
+        let arena = Arena::of(page.cast());
+        // SAFETY: the page lies in a mapped arena, since it came from here.
+        unsafe {
+            let index = (page.addr() % ARENA_SIZE) / PAGE_SIZE;
+            if (*arena).free != 0 {
+                self.unlink(arena);
+            }
+            (*arena).free |= 1 << index;
+            (*arena).dirty |= 1 << index;
+            self.link(arena);
+        }
+        self.pages_in_use -= 1;
+        self.dirty += 1;
+        if self.dirty > self.may_keep() {
+            self.give_back(table);
+        }
+    }
+
+    fn may_keep(&self) -> usize {
+        KEEP_AT_LEAST.max(self.recently_in_use / 4)
+    }
+
+    /// Gives memory of free pages back until half of what may be kept is left: empty arenas first, then
+    /// free pages of the emptiest arenas. A huge page is broken up only if half of it is free.
+    #[cold]
+    fn give_back(&mut self, table: ArenaTable) {
+        let keep = self.may_keep() / 2;
+        for queue in (0..PAGES as usize).rev() {
+            let mut arena = self.queues[queue];
+            while !arena.is_null() && self.dirty > keep {
+                // SAFETY: arenas in the queues are mapped; `next` is read before the arena may go.
+                unsafe {
+                    let next = (*arena).next;
+                    if (*arena).free == u128::MAX {
+                        self.dirty -= (*arena).dirty.count_ones() as usize;
+                        self.unlink(arena);
+                        self.count -= 1;
+                        table.set(Arena::base(arena), false);
+                        os::unmap(Arena::base(arena), ARENA_SIZE);
+                    } else if !(*arena).huge || queue as u32 >= PAGES / 2 {
+                        self.discard_free_pages(arena);
+                    }
+                    arena = next;
+                }
+            }
+        }
+        let decayed = self.recently_in_use - self.recently_in_use / 8;
+        self.recently_in_use = decayed.max(self.pages_in_use);
+    }
+
+    /// # Safety
+    /// The arena is mapped.
+    unsafe fn discard_free_pages(&mut self, arena: *mut Arena) {
+        // SAFETY: free pages hold nothing; what the first one shares with the arena's header stays.
+        unsafe {
+            let mut dirty = (*arena).dirty;
+            self.dirty -= dirty.count_ones() as usize;
+            (*arena).dirty = 0;
+            while dirty != 0 {
+                let from = dirty.trailing_zeros();
+                let pages = (dirty >> from).trailing_ones();
+                let run = if pages == 128 {
+                    u128::MAX
+                } else {
+                    ((1 << pages) - 1) << from
+                };
+                dirty &= !run;
+                let skip = if from == 0 { OS_PAGE } else { 0 };
+                let start = Arena::base(arena).add(from as usize * PAGE_SIZE + skip);
+                os::discard(start, pages as usize * PAGE_SIZE - skip);
+            }
+        }
+    }
+
+    #[cold]
+    fn add_arena(&mut self, table: ArenaTable) -> Option<()> {
+        let (base, huge) = self.map_arena()?;
+        if base.addr() >> ADDRESS_BITS != 0 {
+            // SAFETY: just mapped, known to nobody.
+            unsafe { os::unmap(base, ARENA_SIZE) };
+            return None;
+        }
+        self.hint = base.wrapping_sub(ARENA_SIZE);
+        self.count += 1;
+        let arena = Arena::of(base);
+        // SAFETY: the arena was just mapped, and is writable zeroes.
+        unsafe {
+            arena.write(Arena {
+                next: null_mut(),
+                previous: null_mut(),
+                free: u128::MAX,
+                dirty: 0,
+                huge,
+            });
+            self.link(arena);
+            table.set(base, true);
+        }
+        Some(())
+    }
+
+    /// Maps an arena, and says whether it has, or may get, a huge page.
+    fn map_arena(&mut self) -> Option<(*mut u8, bool)> {
+        if self.huge_pages == HugePages::Reserved {
+            if let Some(base) = os::map_reserved_huge(ARENA_SIZE) {
+                return Some((base.as_ptr(), true));
+            }
+            self.pool_was_empty = true;
+        }
+        let base = os::map_aligned(ARENA_SIZE, self.hint)?.as_ptr();
+        let huge = self.huge_pages == HugePages::Transparent && self.count >= self.huge_from;
+        // SAFETY: just mapped.
+        unsafe { os::advise_huge(base, ARENA_SIZE, huge) };
+        Some((base, huge))
+    }
+
+    /// Puts an arena that has free pages at the front of its queue.
+    ///
+    /// # Safety
+    /// The arena is mapped and in no queue.
+    unsafe fn link(&mut self, arena: *mut Arena) {
+        // SAFETY: by the caller; queued arenas are mapped.
+        unsafe {
+            let queue = (*arena).free.count_ones() as usize - 1;
+            let head = self.queues[queue];
+            (*arena).previous = null_mut();
+            (*arena).next = head;
+            if !head.is_null() {
+                (*head).previous = arena;
+            }
+            self.queues[queue] = arena;
+            self.queued |= 1 << queue;
+        }
+    }
+
+    /// # Safety
+    /// The arena is in the queue of its number of free pages.
+    unsafe fn unlink(&mut self, arena: *mut Arena) {
+        // SAFETY: by the caller; queued arenas are mapped.
+        unsafe {
+            let queue = (*arena).free.count_ones() as usize - 1;
+            let (previous, next) = ((*arena).previous, (*arena).next);
+            if previous.is_null() {
+                self.queues[queue] = next;
+                if next.is_null() {
+                    self.queued &= !(1 << queue);
+                }
+            } else {
+                (*previous).next = next;
+            }
+            if !next.is_null() {
+                (*next).previous = previous;
+            }
+        }
+    }
+}
+
+/// The table that says which 2 MiB of the address space are arenas of this heap: one byte for each,
+/// so that `free` needs one comparison with memory. It is 64 MiB of address space on x86-64, of which
+/// next to nothing is ever touched.
+#[derive(Clone, Copy)]
+pub struct ArenaTable(*mut u8);
+
+impl ArenaTable {
+    /// The size of the table in bytes.
+    pub const SIZE: usize = 1 << (ADDRESS_BITS - ARENA_BITS);
+
+    /// The table at an address.
+    pub const fn at(address: *mut u8) -> Self {
+        Self(address)
+    }
+
+    /// Whether an address lies in an arena. Bits above [`ADDRESS_BITS`] are ignored, so that any
+    /// number at all may be asked for; see `Heap::owns` for who makes sure that this is right.
+    #[inline(always)]
+    pub fn holds(self, address: *mut u8) -> bool {
+        const UNUSED: u32 = usize::BITS - ADDRESS_BITS;
+        let index = (address.addr() << UNUSED) >> (UNUSED + ARENA_BITS);
+        // SAFETY: `index` < SIZE, and the whole table is mapped.
+        unsafe { *self.0.add(index) != 0 }
+    }
+
+    fn set(self, arena: *mut u8, ours: bool) {
+        // SAFETY: arenas lie below 2^ADDRESS_BITS, which `add_arena` made sure of.
+        unsafe { *self.0.add(arena.addr() >> ARENA_BITS) = u8::from(ours) };
+    }
+}

@@ -1,0 +1,308 @@
+//! Dealing blocks: how a class's list is filled, and cut at the sample point.
+//!
+//! The fast path pops a class's list and pushes to it, and counts nothing but the pushes. That is enough.
+//! If a list held `handed` blocks when it was dealt, and `free` has pushed `pushed` since, and it
+//! holds `left` now, then `handed + pushed - left` blocks were allocated. So:
+//!
+//! - **D1** (settled): when a list is found empty, or is counted, the number of allocations since it was dealt is known
+//!   exactly, and the class's countdown is moved on by it.
+//! - **D2** (cut): `handed + granted ≤ k`, where `granted` is the number of pushes that are allowed
+//!   before `free` must ask again, and k the number of allocations that come before the one that
+//!   covers the next sample point. So no allocation on the fast path covers a sample point, and the one that does finds its list empty.
+//!
+//! `free` asks when its allowance runs out. Then the list is counted, what is more than a class should keep goes
+//! back to the pages it came from (which lets them become empty), and pushes are granted
+//! anew. Close to a sample point at most half of k stays on the list, so that the other half can be granted.
+
+use crate::arena::ArenaTable;
+use crate::heap::{Class, Heap, SAMPLED_SLOT};
+use crate::page::{Block, PAGE_HEADER, Page};
+use core::ptr::null_mut;
+
+/// How many bytes `free` may push before the list is looked at, if no sample point is near.
+const GRANT_BYTES: usize = 64 << 10;
+/// How many bytes of free blocks stay on a list that is looked at.
+const KEEP_BYTES: usize = 32 << 10;
+/// At least so many blocks are granted and kept, whatever their size.
+const GRANT_BLOCKS: usize = 64;
+const KEEP_BLOCKS: usize = 32;
+
+impl Class {
+    fn block_size(&self) -> usize {
+        self.size as usize
+    }
+
+    /// k: how many allocations come before the one that covers the next sample point.
+    pub fn until_sample(&self) -> usize {
+        usize::try_from(
+            self.countdown
+                .allocations_until_sample(u64::from(self.size)),
+        )
+        .unwrap_or(usize::MAX)
+    }
+
+    /// How many blocks may stay on the list, such that as many pushes can be granted.
+    fn may_keep(&self) -> usize {
+        (KEEP_BYTES / self.block_size())
+            .max(KEEP_BLOCKS)
+            .min(self.until_sample() / 2)
+    }
+}
+
+impl Heap {
+    /// D1: moves the class's countdown on by what was allocated since the list was dealt or settled. There are
+    /// `on_list` blocks on it now. D2 goes on to hold.
+    pub fn settle(&mut self, class: usize, on_list: usize) {
+        let allowance = self.slots[class].allowance;
+        let class = &mut self.classes[class];
+        let pushed = class.granted + 1 - allowance;
+        let allocated = (class.handed + pushed - on_list) as u64;
+        class.allocations += allocated;
+        class.countdown.pass(allocated * u64::from(class.size));
+        class.handed = on_list;
+        class.granted = allowance - 1;
+    }
+
+    /// Grants as many pushes as D2 allows.
+    pub fn grant(&mut self, class: usize) {
+        let slot = &mut self.slots[class];
+        let class = &mut self.classes[class];
+        let most = (GRANT_BYTES / class.block_size()).max(GRANT_BLOCKS);
+        class.granted = (class.until_sample() - class.handed).min(most);
+        slot.allowance = class.granted + 1;
+    }
+
+    /// Fills the list of a settled class, which is empty while k is not 0. False if there is no memory.
+    pub fn refill(&mut self, class: usize, table: ArenaTable) -> bool {
+        let until_sample = self.classes[class].until_sample();
+        debug_assert!(until_sample > 0 && self.slots[class].head.is_null());
+        let most = (until_sample / 2).max(1);
+        let (list, count) = self.take(class, most, table);
+        if count == 0 {
+            return false;
+        }
+        self.slots[class].head = list;
+        self.classes[class].handed = count;
+        self.grant(class);
+        true
+    }
+
+    /// Counts the list of a class, gives back what is too much, and grants pushes anew. Call it, too, when the
+    /// countdown was changed; the class is to be settled before.
+    pub fn rebalance(&mut self, class: usize, table: ArenaTable) {
+        let keep = self.classes[class].may_keep();
+        // SAFETY: the list holds blocks of this class that nobody uses.
+        unsafe {
+            let mut kept = 0;
+            let mut last = null_mut();
+            let mut rest = self.slots[class].head;
+            while kept < keep && !rest.is_null() {
+                last = rest;
+                rest = (*rest).next;
+                kept += 1;
+            }
+            if last.is_null() {
+                self.slots[class].head = null_mut();
+            } else {
+                (*last).next = null_mut();
+            }
+            while !rest.is_null() {
+                let next = (*rest).next;
+                self.put_back(rest, table);
+                rest = next;
+            }
+            self.classes[class].handed = kept;
+        }
+        self.grant(class);
+    }
+
+    /// How many blocks are on the list of a class.
+    pub fn count(&self, class: usize) -> usize {
+        let mut count = 0;
+        let mut block = self.slots[class].head;
+        while !block.is_null() {
+            count += 1;
+            // SAFETY: the list holds free blocks, which link to each other.
+            block = unsafe { (*block).next };
+        }
+        count
+    }
+
+    /// Up to `most` blocks of a class, and their number; none if there is no memory. Pages that were
+    /// freed to most recently come first, then fresh blocks.
+    fn take(&mut self, class: usize, most: usize, table: ArenaTable) -> (*mut Block, usize) {
+        // SAFETY: pages in a class's queue, and its fresh page, are pages of this heap in use.
+        unsafe {
+            let page = self.classes[class].queue;
+            let (list, count) = if page.is_null() {
+                let Some(page) = self.fresh_page(class, table) else {
+                    return (null_mut(), 0);
+                };
+                let carved = Page::carve(page, most);
+                if !(*page).is_fresh() {
+                    self.classes[class].fresh = null_mut();
+                }
+                carved
+            } else if (*page).free as usize <= most {
+                Self::dequeue(&mut self.classes[class].queue, page);
+                (*page).take_local()
+            } else {
+                (Page::take_some(page, most), most)
+            };
+            self.classes[class].used += count;
+            (list, count)
+        }
+    }
+
+    fn fresh_page(&mut self, class: usize, table: ArenaTable) -> Option<*mut Page> {
+        let mut page = self.classes[class].fresh;
+        if page.is_null() {
+            page = self.new_page(class, class, table)?;
+            self.classes[class].fresh = page;
+        }
+        Some(page)
+    }
+
+    /// A page for a class, whose freed blocks go to `slot`.
+    fn new_page(&mut self, class: usize, slot: usize, table: ArenaTable) -> Option<*mut Page> {
+        let acquired = self.arenas.acquire(table).or_else(|| {
+            self.recall_all(table);
+            self.arenas.acquire(table)
+        });
+        let (page, reserved) = acquired?;
+        debug_assert!(reserved >= PAGE_HEADER);
+        // SAFETY: the page was just acquired; `slot` is one of the slots.
+        unsafe {
+            Page::init(
+                page,
+                class,
+                slot == SAMPLED_SLOT,
+                &raw mut self.slots[slot],
+                reserved,
+            );
+        }
+        Some(page)
+    }
+
+    /// Takes all lists back, so that pages become empty that can be.
+    #[cold]
+    fn recall_all(&mut self, table: ArenaTable) {
+        for class in 0..self.classes.len() {
+            let on_list = self.count(class);
+            self.settle(class, on_list);
+            let mut block = core::mem::replace(&mut self.slots[class].head, null_mut());
+            while !block.is_null() {
+                // SAFETY: the list holds blocks of this class that nobody uses.
+                unsafe {
+                    let next = (*block).next;
+                    self.put_back(block, table);
+                    block = next;
+                }
+            }
+            self.classes[class].handed = 0;
+            self.grant(class);
+        }
+    }
+
+    /// Puts a block on its page's list; the page may become empty, and go.
+    ///
+    /// # Safety
+    /// The block is of this heap, and neither in use nor on any list.
+    pub unsafe fn put_back(&mut self, block: *mut Block, table: ArenaTable) {
+        let page = Page::of(block);
+        // SAFETY: by the caller; a block's page is in use, and known to its class.
+        unsafe {
+            (*page).push_local(block);
+            let class = &mut self.classes[(*page).class as usize];
+            class.used -= 1;
+            let (queue, fresh) = if (*page).sampled {
+                (&mut class.sampled_queue, &mut class.sampled)
+            } else {
+                (&mut class.queue, &mut class.fresh)
+            };
+            // The page that sampled blocks are carved from stays, for the next sample.
+            if !(*page).is_empty() || ((*page).sampled && *fresh == page) {
+                if !(*page).queued {
+                    Self::enqueue(queue, page);
+                }
+                return;
+            }
+            if (*page).queued {
+                Self::dequeue(queue, page);
+            }
+            if *fresh == page {
+                *fresh = null_mut();
+            }
+            self.arenas.release(page, table);
+        }
+    }
+
+    /// A block from a page that is kept for sampled blocks; null if there is no memory.
+    pub fn take_sampled(&mut self, class: usize, table: ArenaTable) -> *mut Block {
+        // SAFETY: pages in a class's queue, and its fresh page, are pages of this heap in use.
+        unsafe {
+            let mut page = self.classes[class].sampled_queue;
+            let block = if page.is_null() {
+                page = self.classes[class].sampled;
+                if page.is_null() {
+                    let Some(new) = self.new_page(class, SAMPLED_SLOT, table) else {
+                        return null_mut();
+                    };
+                    page = new;
+                    self.classes[class].sampled = page;
+                }
+                let (block, _) = Page::carve(page, 1);
+                if !(*page).is_fresh() {
+                    self.classes[class].sampled = null_mut();
+                }
+                block
+            } else {
+                let block = Page::take_some(page, 1);
+                if (*page).free == 0 {
+                    Self::dequeue(&mut self.classes[class].sampled_queue, page);
+                }
+                block
+            };
+            self.classes[class].used += 1;
+            block
+        }
+    }
+
+    /// One block that is not kept for samples, past the class's list; null if there is no memory.
+    pub fn take_one(&mut self, class: usize, table: ArenaTable) -> *mut Block {
+        self.take(class, 1, table).0
+    }
+
+    /// # Safety
+    /// `page` is in use and in no queue.
+    unsafe fn enqueue(queue: &mut *mut Page, page: *mut Page) {
+        // SAFETY: by the caller; queued pages are in use.
+        unsafe {
+            (*page).queued = true;
+            (*page).previous = null_mut();
+            (*page).next = *queue;
+            if !(*queue).is_null() {
+                (**queue).previous = page;
+            }
+        }
+        *queue = page;
+    }
+
+    /// # Safety
+    /// `page` is in this queue.
+    unsafe fn dequeue(queue: &mut *mut Page, page: *mut Page) {
+        // SAFETY: by the caller; queued pages are in use.
+        unsafe {
+            (*page).queued = false;
+            let (previous, next) = ((*page).previous, (*page).next);
+            if previous.is_null() {
+                *queue = next;
+            } else {
+                (*previous).next = next;
+            }
+            if !next.is_null() {
+                (*next).previous = previous;
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What the fallbacks serve: requests above the heap's limit, and blocks that they made.
+//!
+//! Such a request is accounted for on the spot, by the sample points of one stream of its own
+//! (section 3.4 of the paper; a block that covers several points is footnotes 10 and 11).
+
+use crate::heap::Heap;
+use crate::observer::{Domain, NOT_INTERESTED, Sample};
+use crate::page::Tag;
+use core::ffi::c_void;
+
+#[cold]
+#[inline(never)]
+pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_void {
+    // SAFETY: `heap` is a heap; the embedder vouches for its fallbacks.
+    unsafe {
+        let fallback = (*heap).fallback(domain);
+        let block = (fallback.malloc)(fallback.context, size);
+        account(heap, block, size, domain)
+    }
+}
+
+#[cold]
+#[inline(never)]
+pub unsafe fn calloc(
+    heap: *mut Heap,
+    count: usize,
+    size: usize,
+    bytes: usize,
+    domain: Domain,
+) -> *mut c_void {
+    // SAFETY: as in `malloc`.
+    unsafe {
+        let fallback = (*heap).fallback(domain);
+        let block = (fallback.calloc)(fallback.context, count, size);
+        account(heap, block, bytes, domain)
+    }
+}
+
+/// Resizes a block of a fallback. It stays one, as its old size, and so what could be copied, is not known.
+/// What has grown or shrunk counts as a new allocation of its whole size.
+#[cold]
+#[inline(never)]
+pub unsafe fn realloc(
+    heap: *mut Heap,
+    block: *mut c_void,
+    size: usize,
+    domain: Domain,
+) -> *mut c_void {
+    // SAFETY: as in `malloc`; the block is one of the fallback's.
+    unsafe {
+        let fallback = (*heap).fallback(domain);
+        let new = (fallback.realloc)(fallback.context, block, size);
+        if new.is_null() {
+            return new;
+        }
+        if let Some(tag) = (*heap).large_sampled.remove(block.addr()) {
+            Heap::report_freed(heap, new, tag);
+        }
+        account(heap, new, size, domain)
+    }
+}
+
+/// Frees a block that is not in an arena, or null.
+#[inline(never)]
+pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
+    context: *mut c_void,
+    block: *mut c_void,
+) {
+    if block.is_null() {
+        return;
+    }
+    let heap: *mut Heap = context.cast();
+    // SAFETY: `context` is a heap; the block is one of the fallback's.
+    unsafe {
+        if let Some(tag) = (*heap).large_sampled.remove(block.addr()) {
+            Heap::report_freed(heap, block, tag);
+        }
+        let domain = if OBJECT {
+            Domain::Object
+        } else {
+            Domain::Memory
+        };
+        let fallback = (*heap).fallback(domain);
+        (fallback.free)(fallback.context, block);
+    }
+}
+
+/// Counts a block of a fallback, reports it if it covers a sample point, and returns it.
+unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Domain) -> *mut c_void {
+    if block.is_null() {
+        return block;
+    }
+    // SAFETY: `heap` is a heap, and nobody else is in it. The reference ends before the observer runs.
+    unsafe {
+        let this = &mut *heap;
+        this.large_bytes += size as u64;
+        let Some(points) = &mut this.points else {
+            return block;
+        };
+        let covered = this.large_countdown.advance(size as u64, points);
+        if covered == 0 {
+            return block;
+        }
+        if this.observing || this.observer.is_none() || !this.large_sampled.reserve() {
+            this.lost += 1;
+            return block;
+        }
+        let session = this.session;
+        let sample = Sample {
+            block,
+            requested: size,
+            block_size: size,
+            points: covered,
+            domain,
+        };
+        let token = Heap::report(heap, &sample);
+        if token != NOT_INTERESTED {
+            // The address is still there if the block was freed behind the heap's back.
+            (*heap).large_sampled.remove(block.addr());
+            (*heap)
+                .large_sampled
+                .insert(block.addr(), Tag { token, session });
+        }
+        block
+    }
+}

@@ -1,0 +1,117 @@
+//! The one door to the operating system.
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+
+/// How arenas use the processor's large pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum HugePages {
+    /// `madvise(MADV_HUGEPAGE)` once the heap is large enough for it to pay.
+    #[default]
+    Transparent,
+    /// `mmap(MAP_HUGETLB)`: pages from the pool that the administrator set aside
+    /// (`/proc/sys/vm/nr_hugepages`); ordinary ones when it is empty.
+    Reserved,
+    /// Ordinary pages only.
+    Off,
+}
+
+/// Maps `size` bytes of zeroes, or returns `None` when there is no memory.
+///
+/// Address space is counted at once (`RLIMIT_AS`), memory only when it is touched.
+pub fn map(size: usize) -> Option<NonNull<u8>> {
+    map_with(core::ptr::null_mut(), size, libc::MAP_NORESERVE)
+}
+
+/// Maps `size` bytes of zeroes at a multiple of `size`, which is a power of two. `hint` is a
+/// good place for it, or null.
+pub fn map_aligned(size: usize, hint: *mut u8) -> Option<NonNull<u8>> {
+    if let Some(found) = map_with(hint, size, 0) {
+        if found.addr().get().is_multiple_of(size) {
+            return Some(found);
+        }
+        // SAFETY: just mapped, known to nobody else.
+        unsafe { unmap(found.as_ptr(), size) };
+    }
+    let wide = map_with(core::ptr::null_mut(), size.checked_mul(2)?, 0)?.as_ptr();
+    let before = wide.align_offset(size);
+    // SAFETY: `wide` has 2·size bytes, of which [before, before + size) are kept: the rest, in
+    // front and behind, are whole OS pages that nobody knows of.
+    unsafe {
+        if before > 0 {
+            unmap(wide, before);
+        }
+        unmap(wide.add(before + size), size - before);
+        NonNull::new(wide.add(before))
+    }
+}
+
+/// Maps `size` bytes of the reserved huge pages, or returns `None` if the pool has none left.
+/// Huge mappings are aligned to their page size.
+pub fn map_reserved_huge(size: usize) -> Option<NonNull<u8>> {
+    const TWO_MIB: libc::c_int = 21 << libc::MAP_HUGE_SHIFT;
+    map_with(core::ptr::null_mut(), size, libc::MAP_HUGETLB | TWO_MIB)
+}
+
+fn map_with(hint: *mut u8, size: usize, flags: libc::c_int) -> Option<NonNull<u8>> {
+    // SAFETY: an anonymous mapping without MAP_FIXED touches no existing memory.
+    let address = unsafe {
+        libc::mmap(
+            hint.cast::<c_void>(),
+            size,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        None
+    } else {
+        NonNull::new(address.cast())
+    }
+}
+
+/// Gives memory back for good.
+///
+/// # Safety
+/// The range was mapped here, and nobody uses it any more.
+pub unsafe fn unmap(address: *mut u8, size: usize) {
+    // SAFETY: by the caller. It fails only when the kernel cannot split a mapping for want of
+    // memory; then the range stays mapped, which is harmless.
+    unsafe { libc::munmap(address.cast(), size) };
+}
+
+/// Gives the memory behind a range back; the range stays mapped and reads as zeroes.
+///
+/// # Safety
+/// The range was mapped here, and nobody needs its contents.
+pub unsafe fn discard(address: *mut u8, size: usize) {
+    // SAFETY: by the caller.
+    unsafe { libc::madvise(address.cast(), size, libc::MADV_DONTNEED) };
+}
+
+/// Backs a range with memory at once, which costs one system call instead of one fault for each OS
+/// page. Kernels before 5.14 refuse, and then pages come one by one as they are touched.
+///
+/// # Safety
+/// The range was mapped here.
+pub unsafe fn populate(address: *mut u8, size: usize) {
+    // SAFETY: by the caller; contents do not change.
+    unsafe { libc::madvise(address.cast(), size, libc::MADV_POPULATE_WRITE) };
+}
+
+/// Asks for transparent huge pages in a range, or asks that there be none.
+///
+/// # Safety
+/// The range was mapped here.
+pub unsafe fn advise_huge(address: *mut u8, size: usize, wanted: bool) {
+    let advice = if wanted {
+        libc::MADV_HUGEPAGE
+    } else {
+        libc::MADV_NOHUGEPAGE
+    };
+    // SAFETY: by the caller; contents do not change. A kernel without them refuses, harmlessly.
+    unsafe { libc::madvise(address.cast(), size, advice) };
+}

@@ -1,0 +1,203 @@
+//! A page: 16 KiB of blocks of one size class, behind a header.
+//!
+//! ```text
+//! 0          64                carved                         PAGE_SIZE
+//! | header | blocks, in use or free | never touched so far … |
+//! ```
+//!
+//! A page's blocks are in use, on the page's own list, or *out*: on their class's list, from which
+//! `malloc` takes them. The page counts only what is on its own list. Blocks are carved from fresh
+//! memory an OS page at a time, so that memory is touched only when it is needed.
+//!
+//! Pages kept for sampled blocks look the same, but their header refers to a slot whose allowance is
+//! always 1, so that each free takes the slow path; and each block has 16 bytes before it,
+//! its [`Tag`].
+
+use crate::class::BLOCK_SIZES;
+use core::ptr::null_mut;
+
+/// The size of a page in bytes, and its alignment. By measurement: docs/fast-path.md.
+pub const PAGE_SIZE: usize = 16 << 10;
+/// Where the first block lies.
+pub const PAGE_HEADER: usize = 64;
+/// How much is carved from fresh memory at a time, up to the next multiple of it.
+const CARVE: usize = 4 << 10;
+/// The bytes before a sampled block.
+pub const TAG_SIZE: usize = size_of::<Tag>();
+
+/// A free block: its first word links it to the next one.
+#[repr(C)]
+pub struct Block {
+    pub next: *mut Block,
+}
+
+/// What `malloc` and `free` of one class work on; all there is on the fast path.
+#[repr(C)]
+pub struct Slot {
+    /// The class's list: `malloc` pops it, `free` pushes to it.
+    pub head: *mut Block,
+    /// One more than the number of blocks that `free` may still push.
+    pub allowance: usize,
+}
+
+/// What is remembered of a sampled block, right before it.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+pub struct Tag {
+    /// What the observer gave for it.
+    pub token: u32,
+    /// The session in which that was.
+    pub session: u32,
+}
+
+/// The header of a page. `free` reads `slot` and nothing else of it.
+#[repr(C, align(64))]
+pub struct Page {
+    /// Where blocks of this page are pushed when they are freed.
+    pub slot: *mut Slot,
+    /// The page's own list of free blocks.
+    pub local: *mut Block,
+    /// Neighbours in the class's queue of pages that have free blocks; null at the ends.
+    pub next: *mut Page,
+    pub previous: *mut Page,
+    /// How many blocks are on the page's own list.
+    pub free: u32,
+    /// How many blocks have been carved.
+    pub carved: u32,
+    /// How many blocks there can be.
+    pub capacity: u32,
+    /// From one block to the next, in bytes.
+    pub stride: u32,
+    /// Where the first block lies.
+    pub first: u32,
+    pub class: u8,
+    /// Whether the page is kept for sampled blocks.
+    pub sampled: bool,
+    /// Whether the page is in its class's queue.
+    pub queued: bool,
+}
+
+const _: () = assert!(size_of::<Page>() == PAGE_HEADER);
+
+impl Page {
+    /// The page in which a block lies.
+    pub fn of(block: *mut Block) -> *mut Self {
+        block.map_addr(|address| address & !(PAGE_SIZE - 1)).cast()
+    }
+
+    /// Makes a page for `class` at `page`, whose blocks start after `reserved` bytes.
+    ///
+    /// # Safety
+    /// `page` is a page of this heap that holds nothing.
+    #[allow(clippy::cast_possible_truncation)] // everything is at most a page
+    pub unsafe fn init(
+        page: *mut Self,
+        class: usize,
+        sampled: bool,
+        slot: *mut Slot,
+        reserved: usize,
+    ) {
+        let tag = if sampled { TAG_SIZE } else { 0 };
+        let first = reserved + tag;
+        let stride = BLOCK_SIZES[class] as usize + tag;
+        let capacity = (PAGE_SIZE - reserved) / stride;
+        // SAFETY: by the caller.
+        unsafe {
+            page.write(Self {
+                slot,
+                local: null_mut(),
+                next: null_mut(),
+                previous: null_mut(),
+                free: 0,
+                carved: 0,
+                capacity: capacity as u32,
+                stride: stride as u32,
+                first: first as u32,
+                class: class as u8,
+                sampled,
+                queued: false,
+            });
+        }
+    }
+
+    /// Whether blocks remain to be carved.
+    pub fn is_fresh(&self) -> bool {
+        self.carved < self.capacity
+    }
+
+    /// Whether no block of the page is in use or out.
+    pub fn is_empty(&self) -> bool {
+        self.free == self.carved
+    }
+
+    /// Takes the whole list of free blocks: its head and its length.
+    pub fn take_local(&mut self) -> (*mut Block, usize) {
+        let list = (self.local, self.free as usize);
+        self.local = null_mut();
+        self.free = 0;
+        list
+    }
+
+    /// Takes the first `count` blocks of the page's list, which has at least so many; not 0.
+    ///
+    /// # Safety
+    /// The page is in use, and its list as long as that.
+    #[allow(clippy::cast_possible_truncation)] // `count` is at most `free`
+    pub unsafe fn take_some(page: *mut Self, count: usize) -> *mut Block {
+        // SAFETY: by the caller, each of the `count` blocks exists.
+        unsafe {
+            let list = (*page).local;
+            let mut last = list;
+            for _ in 1..count {
+                last = (*last).next;
+            }
+            (*page).local = (*last).next;
+            (*last).next = null_mut();
+            (*page).free -= count as u32;
+            list
+        }
+    }
+
+    /// Pushes a block that is neither in use nor out any more.
+    ///
+    /// # Safety
+    /// The block belongs to this page and nobody uses it.
+    pub unsafe fn push_local(&mut self, block: *mut Block) {
+        // SAFETY: by the caller.
+        unsafe { (*block).next = self.local };
+        self.local = block;
+        self.free += 1;
+    }
+
+    /// Carves up to `most` blocks, as many as begin before the next multiple of [`CARVE`], but
+    /// at least one: a list in order of address, and its length.
+    ///
+    /// # Safety
+    /// The page is fresh, `most` is not 0.
+    #[allow(clippy::cast_possible_truncation)] // everything is at most a page
+    pub unsafe fn carve(page: *mut Self, most: usize) -> (*mut Block, usize) {
+        // SAFETY: `carved + count <= capacity`, so the blocks lie in the page, and nobody knows them.
+        unsafe {
+            let stride = (*page).stride as usize;
+            let start = (*page).first as usize + (*page).carved as usize * stride;
+            let end = (start + 1).next_multiple_of(CARVE);
+            let uncarved = ((*page).capacity - (*page).carved) as usize;
+            let count = (end - start).div_ceil(stride).min(uncarved).min(most);
+            let first: *mut Block = page.byte_add(start).cast();
+            let mut block = first;
+            for _ in 1..count {
+                let next = block.byte_add(stride);
+                (*block).next = next;
+                block = next;
+            }
+            (*block).next = null_mut();
+            (*page).carved += count as u32;
+            (first, count)
+        }
+    }
+}
+
+/// The tag of a sampled block.
+pub fn tag_of(block: *mut Block) -> *mut Tag {
+    block.cast::<Tag>().wrapping_sub(1)
+}

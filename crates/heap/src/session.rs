@@ -1,0 +1,102 @@
+//! Sampling: on, off, and who is told.
+
+use crate::heap::Heap;
+use crate::observer::{NOT_INTERESTED, Observer, Sample};
+use crate::page::Tag;
+use core::ffi::c_void;
+use nthbyte_sampling::{Countdown, SamplePoints};
+
+impl Heap {
+    /// Switches sampling on, from the next allocation on; also while it is on, which begins a new session.
+    ///
+    /// The first distances are drawn for the classes in their order, then for the requests that the
+    /// fallbacks serve; from then on, each sampled allocation draws its own as it happens.
+    ///
+    /// # Safety
+    /// `heap` is a heap that nobody else is using now. The observer keeps its contract until
+    /// sampling is switched off or a new session begins.
+    pub unsafe fn start(heap: *mut Self, mut points: SamplePoints, observer: Observer) {
+        // SAFETY: by the caller.
+        let this = unsafe { &mut *heap };
+        this.settle_all();
+        for class in &mut this.classes {
+            class.allocations = 0;
+            class.countdown = Countdown::new(&mut points);
+        }
+        this.large_bytes = 0;
+        this.large_countdown = Countdown::new(&mut points);
+        this.points = Some(points);
+        this.observer = Some(observer);
+        this.lost = 0;
+        this.session = this.session.wrapping_add(1);
+        this.rebalance_all();
+    }
+
+    /// Switches sampling off. Sampled blocks that are still in use are not heard of any more.
+    ///
+    /// # Safety
+    /// `heap` is a heap that nobody else is using now.
+    pub unsafe fn stop(heap: *mut Self) {
+        // SAFETY: by the caller.
+        let this = unsafe { &mut *heap };
+        this.settle_all();
+        for class in &mut this.classes {
+            class.countdown = Countdown::NEVER;
+        }
+        this.large_countdown = Countdown::NEVER;
+        this.points = None;
+        this.observer = None;
+        this.session = this.session.wrapping_add(1);
+        this.rebalance_all();
+    }
+
+    fn settle_all(&mut self) {
+        for class in 0..self.classes.len() {
+            let on_list = self.count(class);
+            self.settle(class, on_list);
+        }
+    }
+
+    fn rebalance_all(&mut self) {
+        let table = Self::table((&raw mut *self).cast());
+        for class in 0..self.classes.len() {
+            self.rebalance(class, table);
+        }
+    }
+
+    /// Tells the observer of a sample and returns its token.
+    ///
+    /// # Safety
+    /// `heap` is a heap in order, and no reference to it is alive: the observer may call it.
+    pub(crate) unsafe fn report(heap: *mut Self, sample: &Sample) -> u32 {
+        // SAFETY: by the caller; by the contract of `start` the observer may be called.
+        unsafe {
+            let Some(observer) = (*heap).observer else {
+                return NOT_INTERESTED;
+            };
+            (*heap).observing = true;
+            let token = (observer.sampled)(observer.context, sample);
+            (*heap).observing = false;
+            token
+        }
+    }
+
+    /// Tells the observer that a sampled block is being freed, if it asked for that in this session.
+    ///
+    /// # Safety
+    /// As for [`Heap::report`]; `contents` can be read.
+    pub(crate) unsafe fn report_freed(heap: *mut Self, contents: *const c_void, tag: Tag) {
+        // SAFETY: by the caller; by the contract of `start` the observer may be called.
+        unsafe {
+            let Some(observer) = (*heap).observer else {
+                return;
+            };
+            if tag.session != (*heap).session || tag.token == NOT_INTERESTED || (*heap).observing {
+                return;
+            }
+            (*heap).observing = true;
+            (observer.freed)(observer.context, contents, tag.token);
+            (*heap).observing = false;
+        }
+    }
+}

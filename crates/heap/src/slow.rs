@@ -1,0 +1,277 @@
+//! The slow paths of the heap's own blocks: a list has run empty, or `free` must ask.
+
+use crate::class::{BLOCK_SIZES, class_of};
+use crate::fast;
+use crate::heap::Heap;
+use crate::large;
+use crate::observer::{Domain, NOT_INTERESTED, Sample};
+use crate::page::{Block, Page, Tag, tag_of};
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering;
+
+pub use crate::large::free_foreign;
+
+const fn domain(object: bool) -> Domain {
+    if object {
+        Domain::Object
+    } else {
+        Domain::Memory
+    }
+}
+
+/// A request above [`SMALL_LIMIT`](crate::class::SMALL_LIMIT): the class is looked up, if it has one.
+#[inline(never)]
+pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
+    context: *mut c_void,
+    size: usize,
+) -> *mut c_void {
+    let heap: *mut Heap = context.cast();
+    // SAFETY: `context` is a heap; `limit` is at most MEDIUM_LIMIT, so that the size has a class.
+    unsafe {
+        if size > (*heap).limit {
+            return large::malloc(heap, size, domain(OBJECT));
+        }
+        let class = class_of(size);
+        let slot = (&raw mut (*heap).slots)
+            .cast::<crate::page::Slot>()
+            .add(class);
+        let block = (*slot).head;
+        if block.is_null() {
+            return allocate(heap, class, size, domain(OBJECT));
+        }
+        (*slot).head = (*block).next;
+        block.cast()
+    }
+}
+
+/// The class's list is empty: at a sample point, or because it ran out.
+#[cold]
+#[inline(never)]
+pub unsafe extern "C" fn malloc_empty<const OBJECT: bool>(
+    context: *mut c_void,
+    size: usize,
+) -> *mut c_void {
+    // SAFETY: `context` is a heap.
+    unsafe { allocate(context.cast(), class_of(size), size, domain(OBJECT)) }
+}
+
+/// As [`fast::calloc`], for products above the small limit and for those that overflow.
+#[cold]
+#[inline(never)]
+pub unsafe extern "C" fn calloc_medium<const OBJECT: bool>(
+    context: *mut c_void,
+    count: usize,
+    size: usize,
+) -> *mut c_void {
+    let heap: *mut Heap = context.cast();
+    let Some(bytes) = count.checked_mul(size) else {
+        return null_mut();
+    };
+    // SAFETY: `context` is a heap; a block has at least the bytes that were asked for.
+    unsafe {
+        if bytes > (*heap).limit {
+            return large::calloc(heap, count, size, bytes, domain(OBJECT));
+        }
+        let block = malloc_medium::<OBJECT>(context, bytes);
+        if !block.is_null() {
+            block.cast::<u8>().write_bytes(0, bytes);
+        }
+        block
+    }
+}
+
+/// Allocates a block of a class whose list is empty.
+unsafe fn allocate(heap: *mut Heap, class: usize, requested: usize, domain: Domain) -> *mut c_void {
+    let table = Heap::table(heap.cast());
+    // SAFETY: `heap` is a heap, and nobody else is in it. The reference ends before the observer runs.
+    unsafe {
+        if !(*heap).remote.load(Ordering::Relaxed).is_null() {
+            free_remote_blocks(heap);
+        }
+        let this = &mut *heap;
+        this.settle(class, 0);
+        if this.classes[class].until_sample() == 0 {
+            return allocate_sampled(heap, class, requested, domain);
+        }
+        if !this.refill(class, table) {
+            return large::malloc(heap, requested, domain);
+        }
+        let slot = &mut this.slots[class];
+        let block = slot.head;
+        slot.head = (*block).next;
+        block.cast()
+    }
+}
+
+/// Allocates the block of a settled class that covers the next sample point.
+#[cold]
+#[inline(never)]
+unsafe fn allocate_sampled(
+    heap: *mut Heap,
+    class: usize,
+    requested: usize,
+    domain: Domain,
+) -> *mut c_void {
+    let table = Heap::table(heap.cast());
+    // SAFETY: as in `allocate`. A sampled block has its tag before it.
+    unsafe {
+        let this = &mut *heap;
+        let observed = !this.observing && this.observer.is_some();
+        let mut block = if observed {
+            this.take_sampled(class, table)
+        } else {
+            null_mut()
+        };
+        let report = !block.is_null();
+        if !report {
+            block = this.take_one(class, table);
+            if block.is_null() {
+                return large::malloc(heap, requested, domain);
+            }
+            this.lost += 1;
+        }
+        let Some(points) = &mut this.points else {
+            return block.cast(); // not reached: without points the countdown never ends
+        };
+        let size = BLOCK_SIZES[class];
+        let state = &mut this.classes[class];
+        let covered = state.countdown.advance(u64::from(size), points);
+        state.allocations += 1;
+        this.grant(class);
+        if report {
+            let session = this.session;
+            tag_of(block).write(Tag {
+                token: NOT_INTERESTED,
+                session,
+            });
+            let sample = Sample {
+                block: block.cast(),
+                requested,
+                block_size: size as usize,
+                points: covered,
+                domain,
+            };
+            let token = Heap::report(heap, &sample);
+            (*tag_of(block)).token = token;
+        }
+        block.cast()
+    }
+}
+
+/// The allowance of the block's slot has run out, or it is that of sampled blocks. The block has not been touched.
+#[cold]
+#[inline(never)]
+pub unsafe extern "C" fn free_asking(context: *mut c_void, block: *mut c_void) {
+    let heap: *mut Heap = context.cast();
+    let block: *mut Block = block.cast();
+    // SAFETY: `context` is a heap, `block` one of its blocks.
+    unsafe {
+        let page = Page::of(block);
+        (*(*page).slot).allowance += 1; // nothing was pushed
+        if (*page).sampled {
+            return free_sampled(heap, block);
+        }
+        let table = Heap::table(context);
+        let this = &mut *heap;
+        let class = (*page).class as usize;
+        let on_list = this.count(class);
+        this.settle(class, on_list);
+        this.rebalance(class, table);
+        let slot = &mut this.slots[class];
+        if slot.allowance > 1 {
+            slot.allowance -= 1;
+            (*block).next = slot.head;
+            slot.head = block;
+        } else {
+            this.put_back(block, table);
+        }
+    }
+}
+
+unsafe fn free_sampled(heap: *mut Heap, block: *mut Block) {
+    // SAFETY: `block` is a sampled block of this heap, so that its tag is before it.
+    unsafe {
+        Heap::report_freed(heap, block.cast(), *tag_of(block));
+        (*heap).put_back(block, Heap::table(heap.cast()));
+    }
+}
+
+/// Resizes a block.
+pub unsafe fn realloc<const OBJECT: bool>(
+    context: *mut c_void,
+    block: *mut c_void,
+    size: usize,
+) -> *mut c_void {
+    // SAFETY: `context` is a heap, `block` null or in use.
+    unsafe {
+        if block.is_null() {
+            return fast::malloc::<OBJECT>(context, size);
+        }
+        let heap: *mut Heap = context.cast();
+        if !Heap::table(context).holds(block.cast()) {
+            return large::realloc(heap, block, size, domain(OBJECT));
+        }
+        let old_class = (*Page::of(block.cast())).class as usize;
+        let old_size = BLOCK_SIZES[old_class] as usize;
+        let shrinks = size <= old_size;
+        if shrinks && (size > old_size - old_size / 4 || class_of(size) == old_class) {
+            return block;
+        }
+        let new = fast::malloc::<OBJECT>(context, size);
+        if new.is_null() {
+            return if shrinks { block } else { new };
+        }
+        core::ptr::copy_nonoverlapping::<u8>(block.cast(), new.cast(), old_size.min(size));
+        fast::free::<OBJECT>(context, block);
+        new
+    }
+}
+
+/// Frees the blocks that other threads have left with [`Heap::remote_free`].
+#[cold]
+#[inline(never)]
+unsafe fn free_remote_blocks(heap: *mut Heap) {
+    // SAFETY: whoever pushed a block here owned it, and gave it up.
+    unsafe {
+        let mut block = (*heap).remote.swap(null_mut(), Ordering::Acquire);
+        while !block.is_null() {
+            let next = (*block).next;
+            if (*Page::of(block)).sampled {
+                free_sampled(heap, block);
+            } else {
+                (*heap).put_back(block, Heap::table(heap.cast()));
+            }
+            block = next;
+        }
+    }
+}
+
+impl Heap {
+    /// Frees a block of this heap from a thread that does not hold the lock under which the heap is
+    /// used. The block is queued, and freed on the next slow path. Its first word is overwritten
+    /// now; so the contents that an observer is shown later lack it.
+    ///
+    /// # Safety
+    /// `context` is the address of a heap which [owns](Heap::owns) the block; the block is in use.
+    pub unsafe fn remote_free(context: *mut c_void, block: *mut c_void) {
+        let block: *mut Block = block.cast();
+        // SAFETY: `context` is a heap, `remote` is atomic, and the block is the caller's.
+        unsafe {
+            let remote = &(*context.cast::<Self>()).remote;
+            let mut head = remote.load(Ordering::Relaxed);
+            loop {
+                (*block).next = head;
+                match remote.compare_exchange_weak(
+                    head,
+                    block,
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => return,
+                    Err(now) => head = now,
+                }
+            }
+        }
+    }
+}
