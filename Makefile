@@ -41,6 +41,12 @@ $(WHEELS)/built: $(SOURCES) .venv/ready
 	.venv-pypy/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall $(WHEELS)/*.whl
 	touch $@
 
+# The wheel unpacked, for the interpreters that the tests find.
+build/site/installed: $(WHEELS)/built
+	rm -rf build/site
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --target build/site $(WHEELS)/*.whl
+	touch $@
+
 # Debian's packages that the demo and the checks use, where they are missing and may be installed.
 system:
 	@sh tests/system-packages.sh
@@ -80,7 +86,7 @@ check-python: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test-python: all
+test-python: all build/site/installed
 	$(BIN)/python -m pytest
 
 clean:

@@ -24,13 +24,15 @@ from nthbyte._size import DEFAULT_PERIOD, format_size, parse_period
 class Program:
     """What to run: a script, a module or code."""
 
-    def __init__(self, kind: str, target: str, arguments: list[str]):
+    def __init__(self, kind: str, target: str, arguments: list[str], command_line: list[str]):
         self.kind = kind
         """``script``, ``module`` or ``code``."""
         self.target = target
         """The path, the module's name or the code; ``-`` is the script on standard input."""
         self.arguments = arguments
         """What follows on the command line."""
+        self.command_line = command_line
+        """The words that plain Python would be started with."""
 
     @property
     def name(self) -> str:
@@ -42,12 +44,6 @@ class Program:
         if self.target == "-":
             return "stdin"
         return os.path.splitext(os.path.basename(os.path.abspath(self.target)))[0]
-
-    @property
-    def command_line(self) -> list[str]:
-        """The words that plain Python would be started with."""
-        option = {"script": [], "module": ["-m"], "code": ["-c"]}[self.kind]
-        return [*option, self.target, *self.arguments]
 
 
 # Options of `run` whose value is the next word.
@@ -94,11 +90,11 @@ def split(words: list[str]) -> tuple[list[str], Program | None]:
                 rest = rest if len(word) > 2 else rest[1:]
                 if not target:
                     _fail(f"{option} needs the {kind} that is to run", 2)
-                return words[:at], Program(kind, target[0], rest)
+                return words[:at], Program(kind, target[0], rest, words[at:])
         if word == "--":
-            return words[:at], Program("script", rest[0], rest[1:]) if rest else None
+            return words[:at], Program("script", rest[0], rest[1:], rest) if rest else None
         if word == "-" or not word.startswith("-"):
-            return words[:at], Program("script", word, rest)
+            return words[:at], Program("script", word, rest, words[at:])
         at += 2 if word in _WITH_VALUE else 1
     return words, None
 
@@ -243,7 +239,9 @@ def _prepare_script(path: str, main: types.ModuleType) -> Callable[[], Any]:
         loader = importlib.machinery.SourcelessFileLoader("__main__", name)
     else:
         loader = importlib.machinery.SourceFileLoader("__main__", name)
-    main.__dict__.update(__file__=name, __cached__=None, __loader__=loader)
+    main.__dict__.update(__file__=name, __loader__=loader)
+    if sys.version_info < (3, 15):
+        main.__dict__["__cached__"] = None
 
     def execute() -> None:
         if path.endswith(".pyc"):
@@ -274,10 +272,13 @@ def _hide_own_frames(error: BaseException) -> None:
             rest = traceback.tb_next
         traceback = traceback.tb_next
     hook = getattr(sys, "excepthook", None)
-    if hook is None:
-        return
 
     def report(kind: type[BaseException], value: BaseException, longer: types.TracebackType | None) -> Any:
+        if hook is None:
+            # What the interpreter does where the program has deleted it.
+            del sys.excepthook
+            print("sys.excepthook is missing", file=sys.stderr)
+            return sys.__excepthook__(kind, error.with_traceback(rest), rest)
         sys.excepthook = hook
         if value is not error:
             return hook(kind, value, longer)

@@ -1,0 +1,132 @@
+"""A program under ``nthbyte run`` must not notice: everything is as with plain Python."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from harness import Interpreter
+
+SHOW = """
+import sys
+
+def look(name, value):
+    shown = isinstance(value, (str, type(None), dict)) and name != "__builtins__"
+    return value if shown else type(value).__name__
+
+print({name: look(name, value) for name, value in sorted(globals().items()) if name != "look"})
+print(getattr(__loader__, "name", None), getattr(__loader__, "path", None), type(__builtins__))
+print(sys.argv, getattr(sys, "orig_argv", None), sys.path, sys.flags)
+print(sys.modules["__main__"].__dict__ is globals(), sys._getframe().f_code.co_filename)
+"""
+
+FAIL = """
+def inner():
+    raise ValueError("wrong")
+
+def outer():
+    try:
+        {}["missing"]
+    except KeyError:
+        inner()
+
+outer()
+"""
+
+# What is run, and with what on stdin.
+PROGRAMS: dict[str, tuple[list[str], str]] = {
+    "script": (["show.py", "-o", "x", "--every", "1"], ""),
+    "script in a folder": (["package/../package/show.py"], ""),
+    "link to a script": (["link.py"], ""),
+    "package": (["-m", "package", "-m", "x"], ""),
+    "module": (["-m", "package.show", "--help"], ""),
+    "module, short form": (["-mpackage.show"], ""),
+    "folder": (["package", "x"], ""),
+    "zip file": (["app.zip", "x"], ""),
+    "code": (["-c", SHOW, "-c", "x"], ""),
+    "standard input": (["-", "x"], SHOW),
+    "exception": (["fail.py"], ""),
+    "exception in a module": (["-m", "package.fail"], ""),
+    "exception in code": (["-c", FAIL], ""),
+    "exception on standard input": (["-"], FAIL),
+    "exception in a zip file": (["fail.zip"], ""),
+    "syntax error": (["-c", "x = = 1"], ""),
+    "syntax error in a script": (["syntax.py"], ""),
+    "encoding": (["latin.py"], ""),
+    "missing module": (["-m", "missing"], ""),
+    "module without main": (["-m", "package.empty"], ""),
+    "exit": (["-c", "import sys; sys.exit()"], ""),
+    "exit with a number": (["-c", "import sys; sys.exit(7)"], ""),
+    "exit with a text": (["-c", "import sys; sys.exit('bye')"], ""),
+    "exit with a large number": (["-c", "raise SystemExit(256 + 3)"], ""),
+    "os._exit": (["-c", "import os; os._exit(5)"], ""),
+    "interrupt": (["-c", "raise KeyboardInterrupt"], ""),
+    "killed": (["-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], ""),
+    "terminated": (["-c", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"], ""),
+    "abort": (["-c", "import os; os.abort()"], ""),
+    "excepthook": (
+        ["-c", "import sys; sys.excepthook = lambda *a: print('hook', a[:2], a[2].tb_next)\n1/0"],
+        "",
+    ),
+    "no excepthook": (["-c", "import sys; del sys.excepthook\n1/0"], ""),
+    "atexit": (["-c", "import atexit; atexit.register(print, 'bye'); print('hello')"], ""),
+    "exception at exit": (["-c", "import atexit; atexit.register(divmod, 1, 0); 2/0"], ""),
+    "thread": (["-c", "import threading; threading.Thread(target=print, args=('late',)).start()"], ""),
+    "exception in a thread": (["thread.py"], ""),
+    "reading": (["-c", "print(input())"], "a line"),
+    "destructor at the end": (["-c", "class A:\n    def __del__(self): print('gone')\na = A()"], ""),
+    "stack": (["-c", "import inspect; print(inspect.currentframe().f_code.co_name)"], ""),
+}
+
+THREAD = """
+import threading
+t = threading.Thread(target=lambda: 1/0, name="worker")
+t.start(); t.join()
+"""
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("programs")
+    package = folder / "package"
+    package.mkdir()
+    for name in ("__init__.py", "empty/__init__.py"):
+        (package / name).parent.mkdir(exist_ok=True)
+        (package / name).touch()
+    for path in (folder / "show.py", package / "show.py", package / "__main__.py"):
+        path.write_text(SHOW)
+    for path in (folder / "fail.py", package / "fail.py"):
+        path.write_text(FAIL)
+    (folder / "link.py").symlink_to(package / "show.py")
+    (folder / "syntax.py").write_text("if True:\nprint(1)\n")
+    (folder / "latin.py").write_bytes(b"# coding: latin-1\nprint(ascii('\xe4'))\n")
+    (folder / "thread.py").write_text(THREAD)
+    for name, source in (("app.zip", SHOW), ("fail.zip", FAIL)):
+        with zipfile.ZipFile(folder / name, "w") as file:
+            file.writestr("__main__.py", source)
+    return folder
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_as_with_plain_python(program: str, interpreter: Interpreter, programs: Path, tmp_path: Path) -> None:
+    words, stdin = PROGRAMS[program]
+    plain = interpreter.python(*words, folder=programs, stdin=stdin)
+    profile = tmp_path / "out.nthb"
+    profiled = interpreter.nthbyte("run", "-q", "-o", profile, *words, folder=programs, stdin=stdin)
+    assert profiled.out == plain.out
+    assert profiled.err == plain.err
+    assert profiled.status == plain.status
+    assert profile.exists()
+
+
+def test_one_line_at_the_end(interpreter: Interpreter, programs: Path, tmp_path: Path) -> None:
+    script = programs / "show.py"
+    plain = interpreter.python(script, folder=tmp_path)
+    done = interpreter.nthbyte("run", script, folder=tmp_path)
+    assert done.out == plain.out
+    [profile] = tmp_path.glob("nthbyte-show.*.nthb")
+    [line] = done.err.splitlines()
+    assert line.startswith("nthbyte: ")
+    assert profile.name in line
+    assert profile.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,102 @@
+"""Wrong use gets one line on stderr and an exit status, never a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from harness import COMMAND, Interpreter, report, run
+
+# What is wrong with `run`, and a part of the line that says so.
+WRONG_RUNS: dict[str, tuple[list[str], str]] = {
+    "nothing to run": ([], "what is to run?"),
+    "only options": (["-q", "--every", "1MiB"], "what is to run?"),
+    "no module": (["-m"], "-m needs the module"),
+    "no code": (["-c"], "-c needs the code"),
+    "no such option": (["--evry", "1K", "x.py"], "--evry"),
+    "option without value": (["--every"], "--every"),
+    "nonsense as period": (["--every", "much", "x.py"], "'much' is not a size"),
+    "period too small": (["--every", "63", "x.py"], "out of range"),
+    "period too large": (["--every", "2TiB", "x.py"], "out of range"),
+    "nonsense as seed": (["--seed", "x", "x.py"], "--seed"),
+    "negative seed": (["--seed", "-1", "x.py"], "--seed"),
+    "nonsense as huge pages": (["--huge-pages", "big", "x.py"], "--huge-pages"),
+    "too many time samples": (["--cpu", "1000000", "x.py"], "time samples"),
+    "missing script": (["missing.py"], "can't open 'missing.py'"),
+    "a folder without main": (["."], "__main__"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_RUNS)
+def test_wrong_run(wrong: str, interpreter: Interpreter, tmp_path: Path) -> None:
+    words, said = WRONG_RUNS[wrong]
+    done = interpreter.nthbyte("run", *words, folder=tmp_path)
+    lines = [line for line in done.err.splitlines() if "; to look: " not in line]
+    assert len(lines) == 1, done.err
+    assert said in lines[0]
+    assert done.out == ""
+    assert done.status == (1 if wrong == "a folder without main" else 2)
+
+
+def test_cpython_refuses_what_only_pypy_has(cpython: Interpreter, tmp_path: Path) -> None:
+    for option in (["--fixed"], ["--cpu", "100"], ["--native"]):
+        done = cpython.nthbyte("run", *option, "-c", "pass", folder=tmp_path)
+        [line] = done.err.splitlines()
+        assert option[0] in line
+        assert done.status == 2
+
+
+def test_a_file_that_is_no_profile_is_kept(interpreter: Interpreter, tmp_path: Path) -> None:
+    thesis = tmp_path / "thesis.txt"
+    thesis.write_text("the only copy")
+    done = interpreter.nthbyte("run", "-o", thesis, "-c", "print(1)", folder=tmp_path)
+    [line] = done.err.splitlines()
+    assert "is not a profile" in line
+    assert (done.status, done.out, thesis.read_text()) == (1, "", "the only copy")
+
+
+def test_a_profile_is_overwritten(interpreter: Interpreter, tmp_path: Path) -> None:
+    for _ in range(2):
+        interpreter.nthbyte("run", "-q", "-o", "out.nthb", "-c", "pass", folder=tmp_path).ok()
+    assert [path.name for path in tmp_path.iterdir()] == ["out.nthb"]
+
+
+@pytest.mark.parametrize("path", ["missing/out.nthb", ".", "/proc/out.nthb"])
+def test_a_path_that_cannot_be_written(path: str, interpreter: Interpreter, tmp_path: Path) -> None:
+    done = interpreter.nthbyte("run", "-o", path, "-c", "print(1)", folder=tmp_path)
+    [line] = done.err.splitlines()
+    assert line.startswith("nthbyte: cannot write")
+    assert (done.status, done.out) == (1, "")
+
+
+def test_help(interpreter: Interpreter, tmp_path: Path) -> None:
+    done = interpreter.nthbyte("run", "--help", folder=tmp_path).ok()
+    assert "--every" in done.out
+    assert "run" in interpreter.nthbyte("--help", folder=tmp_path).ok().out
+    assert "nthbyte 0." in interpreter.nthbyte("--version", folder=tmp_path).ok().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "what is to be done?"),
+        (["summery"], "summery"),
+        (["summary"], "<PROFILE>"),
+        (["export", "x.nthb"], "--to"),
+        (["export", "x.nthb", "--to", "word"], "word"),
+        (["summary", "x.nthb", "--top", "few"], "few"),
+    ],
+)
+def test_wrong_command(words: list[str], said: str, tmp_path: Path) -> None:
+    done = report(*words, folder=tmp_path)
+    [line] = done.err.splitlines()
+    assert line.startswith("nthbyte: ")
+    assert said in line
+    assert done.status == 2
+
+
+def test_run_needs_an_interpreter(tmp_path: Path) -> None:
+    done = run([str(COMMAND), "run", "app.py", "--help"], tmp_path)
+    [line] = done.err.splitlines()
+    assert "python3 -m nthbyte run app.py --help" in line
+    assert done.status == 1

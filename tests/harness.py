@@ -1,0 +1,210 @@
+"""The interpreters that the tests run nthbyte on, and how a program is run on one.
+
+Interpreters come from four places: pyenv, the system, and the folders of ``build/interpreters``
+(``make interpreters``; another folder is named by NTHBYTE_INTERPRETERS). Each of those is a small
+Debian, entered with chroot in a mount namespace of its own, so that nothing is left mounted.
+
+All run the same nthbyte: the wheel, unpacked in ``build/site``.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SITE = REPOSITORY / "build" / "site"
+COMMAND = SITE / "nthbyte" / "bin" / "nthbyte"
+
+# Folders that a program in a chroot sees under their own names.
+_SHARED = ("/proc", "/dev", "/tmp", str(REPOSITORY))
+
+_ENTER = """
+tree=$1 folder=$2; shift 2
+for shared in {shared}; do
+    mkdir -p "$tree$shared" && mount --rbind "$shared" "$tree$shared" || exit 125
+done
+exec chroot "$tree" /bin/sh -c 'cd "$0" && exec "$@"' "$folder" "$@"
+"""
+
+_PROBE = """
+import sys, json
+print(json.dumps([sys.implementation.name, list(getattr(sys, "pypy_version_info", sys.version_info)[:3]),
+                  list(sys.version_info[:2]), getattr(sys, "_is_gil_enabled", lambda: True)()]))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python to test with."""
+
+    path: str
+    tree: str | None = None
+    """The Debian that it lives in; None if it is one of this system."""
+
+    def __str__(self) -> str:
+        name, version, _, _ = self.about
+        where = Path(self.tree).name if self.tree else "pyenv" if "pyenv" in self.path else "system"
+        return f"{name}-{'.'.join(map(str, version))}-{where}"
+
+    @property
+    def is_pypy(self) -> bool:
+        return bool(self.about[0] == "pypy")
+
+    @property
+    def python_version(self) -> tuple[int, int]:
+        """The version of the language: (3, 13)."""
+        return tuple(self.about[2])
+
+    @functools.cached_property
+    def about(self) -> Any:
+        done = subprocess.run(self.words(["-c", _PROBE], "/"), capture_output=True, text=True, timeout=60)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def words(self, arguments: list[str], folder: str | Path) -> list[str]:
+        """The command line that runs this interpreter in a folder."""
+        if self.tree is None:
+            return [self.path, *arguments]
+        enter = _ENTER.format(shared=" ".join(_SHARED))
+        inside = [self.tree, str(folder), self.path, *arguments]
+        return ["unshare", "--mount", "sh", "-c", enter, "sh", *inside]
+
+    def python(self, *arguments: str | Path, folder: Path, **options: Any) -> Done:
+        """Runs the interpreter plainly."""
+        return run(self.words([str(word) for word in arguments], folder), folder, **options)
+
+    def nthbyte(
+        self, *arguments: str | Path, folder: Path, flags: tuple[str, ...] = (), **options: Any
+    ) -> Done:
+        """Runs ``python FLAGS -m nthbyte ARGUMENTS``."""
+        return self.python(*flags, "-m", "nthbyte", *arguments, folder=folder, **options)
+
+
+@dataclass(frozen=True)
+class Done:
+    """A process that has ended."""
+
+    status: int
+    """Exit status; minus the number of the signal that killed it."""
+    out: str
+    err: str
+
+    def ok(self) -> Done:
+        """Checks that it succeeded."""
+        assert self.status == 0, f"exit status {self.status}\n{self.out[-2000:]}\n{self.err[-4000:]}"
+        return self
+
+
+def run(
+    words: list[str],
+    folder: Path,
+    *,
+    stdin: str = "",
+    timeout: float = 300,
+    environment: dict[str, str] | None = None,
+) -> Done:
+    """Runs a command in a folder. PYTHONPATH leads to the nthbyte that is tested."""
+    variables = {**os.environ, "PYTHONPATH": str(SITE), "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
+    variables.pop("PYTHONHOME", None)
+    process = subprocess.Popen(
+        words,
+        cwd=folder,
+        env=variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Somebody up the line may ignore it, and then Python would not see Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+    )
+    try:
+        out, err = process.communicate(stdin, timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        raise AssertionError(f"no end after {timeout} s: {words}\n{out[-2000:]}\n{err[-4000:]}") from None
+    return Done(process.returncode, out, err)
+
+
+def report(*arguments: str | Path, folder: Path) -> Done:
+    """Runs a command of nthbyte that reads profiles."""
+    return run([str(COMMAND), *map(str, arguments)], folder)
+
+
+def summary(profile: Path, *options: str) -> Any:
+    """Returns ``nthbyte summary --json`` of a profile."""
+    return json.loads(report("summary", profile, "--json", *options, folder=profile.parent).ok().out)
+
+
+def samples(profile: Path) -> int:
+    """Returns the number of samples in a profile."""
+    count: int = summary(profile)["samples"]
+    return count
+
+
+@functools.cache
+def interpreters() -> list[Interpreter]:
+    """Returns all interpreters that are there and that nthbyte supports."""
+    found = [*_of_pyenv(), *_of_the_system(), *_of_the_trees()]
+    return [one for one in found if one.about and _is_supported(one)]
+
+
+def cpythons() -> list[Interpreter]:
+    """Returns the CPythons among them."""
+    return [one for one in interpreters() if not one.is_pypy]
+
+
+def pypys() -> list[Interpreter]:
+    """Returns the PyPys among them."""
+    return [one for one in interpreters() if one.is_pypy]
+
+
+def _is_supported(one: Interpreter) -> bool:
+    has_gil = one.about[3]
+    return one.is_pypy or (has_gil and (3, 11) <= one.python_version <= (3, 15))
+
+
+def _of_pyenv() -> list[Interpreter]:
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    return [
+        Interpreter(str(path))
+        for path in sorted(root.glob("versions/3.1?.*/bin/python"))
+        if int(path.parts[-3].split(".")[1]) >= 11
+    ]
+
+
+def _of_the_system() -> list[Interpreter]:
+    found = [path for path in map(Path, sorted(os.listdir("/usr/bin"))) if _is_python(path.name)]
+    names = [f"/usr/bin/{path}" for path in found]
+    pypy = shutil.which("pypy3")
+    if pypy:
+        names.append(pypy)
+    return [Interpreter(name) for name in names]
+
+
+def _of_the_trees() -> list[Interpreter]:
+    root = Path(os.environ.get("NTHBYTE_INTERPRETERS") or REPOSITORY / "build" / "interpreters")
+    if not root.is_dir() or os.geteuid() != 0:
+        return []
+    found = []
+    for tree in sorted(root.iterdir()):
+        binaries = tree / "usr" / "bin"
+        if not binaries.is_dir():
+            continue
+        names = [name for name in sorted(os.listdir(binaries)) if _is_python(name) or name == "pypy3"]
+        found += [Interpreter(f"/usr/bin/{name}", str(tree)) for name in names]
+    return found
+
+
+def _is_python(name: str) -> bool:
+    match = re.fullmatch(r"python3\.(\d+)", name)
+    return match is not None and int(match[1]) >= 11
