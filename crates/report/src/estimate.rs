@@ -1,0 +1,320 @@
+//! Estimates with 95 % intervals.
+//!
+//! A sampled object of size `s` whose block is sampled with probability `p` stands for `s / p`
+//! bytes; the sum over the samples is the Horvitz-Thompson estimate. What is not known is how many
+//! objects went unseen beside each one that was seen: as far as the sample tells, a geometric
+//! number with mean `(1 - p) / p`. From this, every sample adds to the first three moments of what
+//! was unseen:
+//!
+//! | | a sample adds |
+//! |---|---|
+//! | mean | `s (1 - p) / p` |
+//! | variance | `s² (1 - p) / p²` |
+//! | third central moment | `s³ (1 - p) (2 - p) / p³` |
+//!
+//! If all objects are small against the period, these are the moments of the gamma distribution
+//! that describes the mean of a Poisson count: shape `k` (the number of samples), scale `n` (the
+//! period). If objects are certain to be seen they add nothing. Between the two, the moments are
+//! matched with a gamma distribution that is shifted: *an effective count* of samples, each of an
+//! *effective weight*, beside bytes that are certain. The interval is the mid-P interval of
+//! a Poisson count (Lancaster, "Significance tests in discrete distributions", 1961; recommended by
+//! Cohen and Yang, 1994) with that count and weight. A normal interval would hold too seldom with few
+//! samples, and Garwood's "exact" one too often.
+//!
+//! The interval never reaches below the bytes that were seen.
+//!
+//! *Fixed distances.* Samples at every n-th byte are not random. The interval is what it would be if
+//! a program's allocations met the sample points at random; where it allocates in a rhythm of
+//! its own, the error can be larger or (mostly) smaller. A block that covers `k` sample points counts
+//! for `k` periods, which differs from its size by a part of a period only.
+//!
+//! *Every allocation.* The figures are exact, and low = estimate = high.
+
+use nthbyte_profile::meta::Distances;
+use nthbyte_profile::model::{Shape, Weight};
+use nthbyte_profile::{Meta, Profile};
+use serde::Serialize;
+use statrs::function::gamma::{gamma_lr, gamma_ur};
+
+/// A figure and its 95 % interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The estimate; its mean over many runs is the true value.
+    pub estimate: f64,
+    /// The true value is below this in 1 run of 40.
+    pub low: f64,
+    /// The true value is above this in 1 run of 40.
+    pub high: f64,
+}
+
+impl Estimate {
+    /// A figure that is known.
+    #[must_use]
+    pub const fn exact(value: f64) -> Self {
+        Self {
+            estimate: value,
+            low: value,
+            high: value,
+        }
+    }
+}
+
+/// Sums over samples of one quantity (bytes, or allocations) from which an [`Estimate`] follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Moments {
+    /// The Horvitz-Thompson estimate.
+    pub estimate: f64,
+    /// What was seen itself, without what it stands for.
+    pub seen: f64,
+    /// Its variance.
+    pub variance: f64,
+    /// The third central moment.
+    pub third: f64,
+}
+
+impl Moments {
+    fn of_sample(value: f64, probability: f64) -> Self {
+        let (p, q) = (probability, 1.0 - probability);
+        let weighted = value / p;
+        Self {
+            estimate: weighted,
+            seen: value,
+            variance: weighted * weighted * q,
+            third: weighted * weighted * weighted * q * (2.0 - p),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.estimate += other.estimate;
+        self.seen += other.seen;
+        self.variance += other.variance;
+        self.third += other.third;
+    }
+
+    /// `typical`: what one sample of this quantity stands for, where these samples do not tell.
+    fn interval(&self, typical: f64) -> Estimate {
+        // So little that it matters only where there is nothing else: then one unseen object of the
+        // typical weight is what the upper limit must allow for.
+        const FAINT: f64 = 1e-6;
+        let variance = self.variance + FAINT * typical * typical;
+        let third = self.third + 2.0 * FAINT * typical * typical * typical;
+        let weight = third / (2.0 * variance);
+        let count = variance / (weight * weight);
+        let certain = self.estimate - count * weight;
+        let (low, high) = poisson_interval(count);
+        Estimate {
+            estimate: self.estimate,
+            low: (certain + weight * low).max(self.seen).min(self.estimate),
+            high: (certain + weight * high).max(self.estimate),
+        }
+    }
+}
+
+/// Sums over any set of samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// How many samples.
+    pub samples: u64,
+    /// Their bytes.
+    pub bytes: Moments,
+    /// The allocations they stand for.
+    pub allocations: Moments,
+}
+
+impl Totals {
+    /// Those of one sample.
+    #[must_use]
+    pub fn of_sample(meta: &Meta, shape: Shape) -> Self {
+        let weight = Weight::of(
+            meta.distances,
+            meta.period,
+            shape.size,
+            shape.block,
+            shape.points,
+        );
+        let (bytes, allocations) = match meta.distances {
+            Distances::Every | Distances::Exponential => (
+                Moments::of_sample(shape.size as f64, weight.probability),
+                Moments::of_sample(1.0, weight.probability),
+            ),
+            Distances::Fixed => fixed(meta.period as f64, shape, weight),
+        };
+        Self {
+            samples: 1,
+            bytes,
+            allocations,
+        }
+    }
+
+    /// Adds those of other samples.
+    pub fn add(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.bytes.add(&other.bytes);
+        self.allocations.add(&other.allocations);
+    }
+}
+
+/// A block of a whole number of periods and a part: the part is met with that probability.
+fn fixed(period: f64, shape: Shape, weight: Weight) -> (Moments, Moments) {
+    let block = shape.block.max(1) as f64;
+    let moments = |value: f64, unit: f64| {
+        if block < period {
+            let mut moments = Moments::of_sample(unit * block / period, block / period);
+            moments.estimate = value;
+            return moments;
+        }
+        let part = (block / period).fract();
+        Moments {
+            estimate: value,
+            seen: value.min(unit * (block / period).floor()),
+            variance: unit * unit * part * (1.0 - part),
+            third: 0.0,
+        }
+    };
+    (
+        moments(weight.bytes, period),
+        moments(weight.allocations, period / block),
+    )
+}
+
+/// Makes estimates of the sums over samples of one profile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimator {
+    exact: bool,
+    /// What a sample stands for if nothing else is known.
+    typical_bytes: f64,
+    typical_allocations: f64,
+}
+
+impl Estimator {
+    /// `all`: the sums over all samples of the profile.
+    #[must_use]
+    pub fn new(profile: &Profile, all: &Totals) -> Self {
+        let period = profile.meta.period.max(1) as f64;
+        let typical_allocations = if all.samples == 0 {
+            period / 64.0
+        } else {
+            all.allocations.estimate / all.samples as f64
+        };
+        Self {
+            exact: profile.meta.distances == Distances::Every,
+            typical_bytes: period,
+            typical_allocations,
+        }
+    }
+
+    /// Estimated bytes.
+    #[must_use]
+    pub fn bytes(&self, totals: &Totals) -> Estimate {
+        self.estimate(&totals.bytes, self.typical_bytes)
+    }
+
+    /// Estimated number of allocations.
+    #[must_use]
+    pub fn allocations(&self, totals: &Totals) -> Estimate {
+        self.estimate(&totals.allocations, self.typical_allocations)
+    }
+
+    fn estimate(&self, moments: &Moments, typical: f64) -> Estimate {
+        if self.exact {
+            Estimate::exact(moments.estimate)
+        } else {
+            moments.interval(typical)
+        }
+    }
+}
+
+/// The share of the probability outside the interval, on each side.
+const TAIL: f64 = 0.025;
+
+/// The 97.5 % point of the normal distribution.
+const Z: f64 = 1.959_963_984_540_054;
+
+/// Above this count, an approximation is better than 1e-4 of the interval's width, and faster.
+const MANY: f64 = 200.0;
+
+/// The mid-P interval of the mean of a Poisson distribution of which `count` was seen; extended to
+/// counts that are not whole.
+fn poisson_interval(count: f64) -> (f64, f64) {
+    if count > MANY {
+        // Wilson and Hilferty's cube root, at the half count that stands between the two
+        // gamma distributions whose mean mid-P takes.
+        let shape = count + 0.5;
+        let root = |z: f64| {
+            let cube = 1.0 - 1.0 / (9.0 * shape) + z / (3.0 * shape.sqrt());
+            shape * cube * cube * cube
+        };
+        return (root(-Z), root(Z));
+    }
+    // For a gamma distribution of shape 0, all is at 0.
+    let whole = count > 1e-9;
+    let above = |mean: f64| {
+        let first = if whole { gamma_ur(count, mean) } else { 0.0 };
+        f64::midpoint(first, gamma_ur(count + 1.0, mean))
+    };
+    let below = |mean: f64| {
+        let first = if whole { gamma_lr(count, mean) } else { 1.0 };
+        f64::midpoint(first, gamma_lr(count + 1.0, mean))
+    };
+    let most = count + 10.0 + 6.0 * count.sqrt();
+    let low = bisect(0.0, count.max(1e-9), |mean| below(mean) < TAIL);
+    let high = bisect(count, most, |mean| above(mean) > TAIL);
+    (low, high)
+}
+
+/// Where `holds` changes from true to false; `low` if it is false throughout.
+fn bisect(mut low: f64, mut high: f64, holds: impl Fn(f64) -> bool) -> f64 {
+    for _ in 0..48 {
+        let middle = f64::midpoint(low, high);
+        if middle > 0.0 && holds(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// P(X < count) + P(X = count) / 2, summed term by term.
+    fn mid_p(count: u32, mean: f64) -> f64 {
+        let mut term = (-mean).exp();
+        let mut sum = 0.0;
+        for number in 1..=count {
+            sum += term;
+            term *= mean / f64::from(number);
+        }
+        sum + term / 2.0
+    }
+
+    #[test]
+    fn limits_are_where_mid_p_says() {
+        for count in (0..20).chain([50, 100, 199]) {
+            let (low, high) = poisson_interval(f64::from(count));
+            assert!((mid_p(count, high) - TAIL).abs() < 1e-6, "{count}: {high}");
+            if count == 0 {
+                assert_eq!(low, 0.0);
+            } else {
+                let above = 1.0 - mid_p(count, low);
+                assert!((above - TAIL).abs() < 1e-6, "{count}: {low}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_approximation_meets_the_solution() {
+        let (low, high) = poisson_interval(MANY - 1e-6);
+        let (approximate_low, approximate_high) = poisson_interval(MANY + 1e-6);
+        assert!(
+            (low - approximate_low).abs() < 0.02,
+            "{low} {approximate_low}"
+        );
+        assert!(
+            (high - approximate_high).abs() < 0.02,
+            "{high} {approximate_high}"
+        );
+    }
+}

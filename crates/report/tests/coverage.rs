@@ -1,0 +1,197 @@
+//! Do 95 % intervals hold 95 times in 100? Made-up functions whose bytes are known are sampled with
+//! many seeds.
+
+use nthbyte_profile::meta::Distances;
+use nthbyte_profile::model::Shape;
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::{Meta, Profile};
+use nthbyte_report::{Estimator, Totals};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use rand_distr::{Binomial, Distribution};
+
+const PERIOD: u64 = 512 << 10;
+
+/// Objects of one size that a function allocates.
+#[derive(Clone, Copy, Debug)]
+struct Objects {
+    size: u64,
+    count: u64,
+}
+
+/// `count` such that `samples` are expected of small ones.
+fn worth(size: u64, samples: f64) -> Objects {
+    let count = (samples * PERIOD as f64 / size as f64).round() as u64;
+    Objects { size, count }
+}
+
+fn bytes(function: &[Objects]) -> f64 {
+    function.iter().map(|o| (o.size * o.count) as f64).sum()
+}
+
+fn meta() -> Meta {
+    let setup = Synthetic {
+        period: PERIOD,
+        distances: Distances::Exponential,
+        ..Synthetic::default()
+    };
+    setup.meta()
+}
+
+fn shape(size: u64) -> Shape {
+    Shape {
+        size,
+        block: size.next_multiple_of(16),
+        points: 1,
+    }
+}
+
+fn sample(meta: &Meta, function: &[Objects], random: &mut StdRng) -> Totals {
+    let mut totals = Totals::default();
+    for objects in function {
+        let shape = shape(objects.size);
+        let probability = -(-(shape.block as f64) / PERIOD as f64).exp_m1();
+        let seen = Binomial::new(objects.count, probability).expect("a probability");
+        let one = Totals::of_sample(meta, shape);
+        for _ in 0..seen.sample(random) {
+            totals.add(&one);
+        }
+    }
+    totals
+}
+
+struct Outcome {
+    coverage: f64,
+    below: f64,
+    above: f64,
+    mean: f64,
+}
+
+fn cover(function: &[Objects], runs: u32, seed: u64) -> Outcome {
+    let (meta, mut random) = (meta(), StdRng::seed_from_u64(seed));
+    let estimator = Estimator::new(&Profile::empty(meta.clone()), &Totals::default());
+    let truth = bytes(function);
+    let (mut low, mut high, mut sum) = (0_u32, 0_u32, 0.0);
+    for _ in 0..runs {
+        let found = estimator.bytes(&sample(&meta, function, &mut random));
+        low += u32::from(truth < found.low);
+        high += u32::from(truth > found.high);
+        sum += found.estimate;
+    }
+    let share = |count: u32| 100.0 * f64::from(count) / f64::from(runs);
+    Outcome {
+        coverage: 100.0 - share(low) - share(high),
+        below: share(low),
+        above: share(high),
+        mean: sum / f64::from(runs) / truth,
+    }
+}
+
+/// Functions of which so many samples are expected, evenly in proportion, of sizes drawn by `size`.
+fn functions(
+    number: u32,
+    expected: std::ops::Range<f64>,
+    classes: u32,
+    mut size: impl FnMut(&mut StdRng) -> u64,
+) -> Vec<Vec<Objects>> {
+    let mut random = StdRng::seed_from_u64(u64::from(number) + 17);
+    let span = (expected.end / expected.start).ln();
+    let mut one = |random: &mut StdRng| {
+        let samples = expected.start * (span * random.random::<f64>()).exp();
+        let class = |_| worth(size(random), samples / f64::from(classes));
+        (0..classes).map(class).collect()
+    };
+    (0..number).map(|_| one(&mut random)).collect()
+}
+
+/// 93 to 97 of 100 intervals hold, over all functions together; and the estimates' mean is right.
+/// A single function may be further off, because its number of samples is a whole number.
+fn assert_coverage(what: &str, functions: &[Vec<Objects>], runs: u32) {
+    let outcomes = (0..)
+        .zip(functions)
+        .map(|(seed, function)| cover(function, runs, seed));
+    let outcomes: Vec<Outcome> = outcomes.collect();
+    let mean =
+        |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
+    let (coverage, estimate) = (mean(|o| o.coverage), mean(|o| o.mean));
+    let report = format!("{what}: {coverage:.2} of 100, mean {estimate:.4}");
+    println!("{report}");
+    assert!((93.0..=97.0).contains(&coverage), "{report}");
+    assert!((0.99..=1.01).contains(&estimate), "{report}");
+    // Neither side is responsible for all errors.
+    assert!(
+        mean(|o| o.below) < 4.0 && mean(|o| o.above) < 4.0,
+        "{report}"
+    );
+    let worst = outcomes.iter().map(|o| o.coverage).fold(100.0, f64::min);
+    assert!(worst > 85.0, "{what}: one function at {worst}");
+}
+
+#[test]
+fn small_objects_few_samples() {
+    let functions = functions(120, 2.0..12.0, 1, |_| 64);
+    assert_coverage("few samples", &functions, 150);
+}
+
+#[test]
+fn small_objects_many_samples() {
+    let functions = functions(60, 12.0..2000.0, 1, |_| 48);
+    assert_coverage("many samples", &functions, 200);
+}
+
+#[test]
+fn many_small_sizes() {
+    // Sizes that are not multiples of 16 count for less than their block.
+    let functions = functions(80, 4.0..200.0, 4, |random| random.random_range(1..600));
+    assert_coverage("many small sizes", &functions, 150);
+}
+
+#[test]
+fn sizes_around_the_period() {
+    let size = |random: &mut StdRng| random.random_range(PERIOD / 16..PERIOD);
+    let functions = functions(80, 10.0..200.0, 3, size);
+    assert_coverage("around the period", &functions, 150);
+}
+
+#[test]
+fn small_and_large_together() {
+    let size = |random: &mut StdRng| 32 << random.random_range(0..18);
+    let functions = functions(100, 10.0..400.0, 6, size);
+    assert_coverage("mixed", &functions, 150);
+}
+
+#[test]
+fn certain_objects_beside_small_ones() {
+    let mut functions = functions(80, 3.0..50.0, 2, |_| 64);
+    for function in &mut functions {
+        function.push(Objects {
+            size: 16 << 20,
+            count: 7,
+        });
+    }
+    assert_coverage("certain and small", &functions, 150);
+}
+
+#[test]
+fn objects_far_above_the_period_are_all_but_exact() {
+    let function = [Objects {
+        size: 64 << 20,
+        count: 10,
+    }];
+    let (meta, mut random) = (meta(), StdRng::seed_from_u64(1));
+    let estimator = Estimator::new(&Profile::empty(meta.clone()), &Totals::default());
+    let found = estimator.bytes(&sample(&meta, &function, &mut random));
+    let truth = bytes(&function);
+    assert!((found.estimate / truth - 1.0).abs() < 1e-9);
+    assert_eq!(found.low, found.estimate);
+    // A few small ones beside them may have gone unseen.
+    assert!(found.high > truth && found.high < truth + 3.1 * PERIOD as f64);
+}
+
+#[test]
+fn no_sample_still_says_something() {
+    let estimator = Estimator::new(&Profile::empty(meta()), &Totals::default());
+    let found = estimator.bytes(&Totals::default());
+    assert_eq!((found.estimate, found.low), (0.0, 0.0));
+    let periods = found.high / PERIOD as f64;
+    assert!((2.99..3.01).contains(&periods), "{periods} periods");
+}
