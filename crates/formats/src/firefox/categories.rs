@@ -1,0 +1,85 @@
+//! Categories: what a frame is, as a colour.
+//!
+//! Kinds of code have the colours of footnote 14 of "Low Overhead Allocation Sampling in a Garbage
+//! Collected Virtual Machine" (interpreted yellow, JIT orange, native blue), and fates those of
+//! its Figure 1 (died young green, survived red); the two fates it does not have get colours of
+//! their own.
+
+use nthbyte_profile::event::FrameKind;
+use nthbyte_profile::model::Fate;
+use serde::Serialize;
+
+/// A category: its place in [`ALL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Category(pub u32);
+
+/// The collector's own category, which markers have too.
+pub(super) const GC: Category = Category(4);
+
+#[derive(Serialize)]
+pub(super) struct Description {
+    name: &'static str,
+    color: &'static str,
+    /// The format wants one that is called "Other".
+    subcategories: [&'static str; 1],
+}
+
+const fn describe(name: &'static str, color: &'static str) -> Description {
+    Description {
+        name,
+        color,
+        subcategories: ["Other"],
+    }
+}
+
+/// In the order of their numbers. The page takes the first grey one as the default.
+pub(super) const ALL: [Description; 9] = [
+    describe("Other", "grey"),
+    describe("Interpreted", "yellow"),
+    describe("JIT", "orange"),
+    describe("Native", "blue"),
+    describe("Garbage collector", "purple"),
+    describe("Died young", "green"),
+    describe("Freed later", "brown"),
+    describe("Survived", "red"),
+    describe("Still live", "magenta"),
+];
+
+/// The category of a frame.
+pub(super) const fn of_kind(kind: FrameKind) -> Category {
+    match kind {
+        FrameKind::Note => Category(0),
+        FrameKind::Interpreted => Category(1),
+        FrameKind::Jit => Category(2),
+        FrameKind::Native => Category(3),
+        FrameKind::Gc => GC,
+    }
+}
+
+/// The category of an object on top of a stack.
+pub(super) const fn of_fate(fate: Fate) -> Category {
+    match fate {
+        Fate::DiedYoung => Category(5),
+        Fate::Freed => Category(6),
+        Fate::Survived => Category(7),
+        Fate::StillLive => Category(8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_places_in_the_list() {
+        let name = |category: Category| ALL[category.0 as usize].name;
+        assert_eq!(name(of_kind(FrameKind::Interpreted)), "Interpreted");
+        assert_eq!(name(of_kind(FrameKind::Jit)), "JIT");
+        assert_eq!(name(of_kind(FrameKind::Native)), "Native");
+        assert_eq!(name(of_kind(FrameKind::Gc)), "Garbage collector");
+        for fate in Fate::ALL {
+            let spelled = name(of_fate(fate)).to_lowercase();
+            assert_eq!(spelled, crate::names::fate(fate));
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Tables and columns that are serialised as they are made.
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+/// An array whose values an iterator makes, anew each time it is serialised.
+pub(super) struct Column<F>(pub F);
+
+impl<F, I> Serialize for Column<F>
+where
+    F: Fn() -> I,
+    I: IntoIterator,
+    I::Item: Serialize,
+{
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
+}
+
+/// An array of one value, many times.
+pub(super) fn same<T: Serialize + Copy>(value: T, len: usize) -> impl Serialize {
+    Column(move || std::iter::repeat_n(value, len))
+}
+
+/// Writes the entries of a JSON object, then its end.
+pub(super) fn object<S: Serializer>(
+    serializer: S,
+    entries: impl FnOnce(&mut S::SerializeMap) -> Result<(), S::Error>,
+) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    entries(&mut map)?;
+    map.end()
+}

@@ -1,0 +1,246 @@
+//! The profile's `meta`: what it is, how to show it, and what is known about the session.
+
+use nthbyte_profile::event::LostKind;
+use nthbyte_profile::{Distances, Method};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::{Value, json};
+
+use super::column::object;
+use super::export::{Export, TrackKind, millis};
+use super::{FORMAT_VERSION, categories, markers};
+use crate::names;
+
+/// Tracks that are shown at first; the others wait in the page's track menu.
+const VISIBLE: usize = 30;
+
+pub(super) struct Meta<'e, 'a>(pub &'e Export<'a>);
+
+impl Serialize for Meta<'_, '_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let export = self.0;
+        let profile = export.profile;
+        let meta = &profile.meta;
+        let start = meta.started_unix_nanos as f64 / 1e6;
+        let native = super::sources::native_functions(profile);
+        object(serializer, |map| {
+            // The version of Firefox's own format that the processed one is derived from.
+            map.serialize_entry("version", &36)?;
+            map.serialize_entry("preprocessedProfileVersion", &FORMAT_VERSION)?;
+            map.serialize_entry("interval", &interval(export))?;
+            map.serialize_entry("startTime", &start)?;
+            map.serialize_entry("endTime", &(start + millis(profile.end)))?;
+            map.serialize_entry("profilingStartTime", &0)?;
+            map.serialize_entry("profilingEndTime", &millis(profile.end))?;
+            map.serialize_entry("processType", &0)?;
+            map.serialize_entry("stackwalk", &1)?;
+            map.serialize_entry("debug", &false)?;
+            map.serialize_entry("product", names::program(profile))?;
+            map.serialize_entry("importedFrom", &format!("nthbyte {}", meta.nthbyte))?;
+            map.serialize_entry("arguments", &meta.command.join(" "))?;
+            map.serialize_entry("platform", "X11")?;
+            map.serialize_entry("oscpu", "Linux")?;
+            map.serialize_entry("symbolicated", &true)?;
+            map.serialize_entry("symbolicationNotSupported", &true)?;
+            map.serialize_entry("sourceCodeIsNotOnSearchfox", &true)?;
+            // Without native frames there is nothing for the page's filter of stacks to separate.
+            map.serialize_entry("usesOnlyOneStackType", &!native.contains(&true))?;
+            map.serialize_entry("keepProfileThreadOrder", &true)?;
+            let visible = export.tracks.len().min(VISIBLE);
+            let visible: Vec<usize> = (0..visible).collect();
+            map.serialize_entry("initialVisibleThreads", &visible)?;
+            map.serialize_entry("initialSelectedThreads", &[busiest(export)])?;
+            map.serialize_entry("sampleUnits", &SampleUnits)?;
+            map.serialize_entry("categories", &categories::ALL)?;
+            map.serialize_entry("markerSchema", &markers::schemas())?;
+            map.serialize_entry("extra", &extra(export))
+        })
+    }
+}
+
+struct SampleUnits;
+
+impl Serialize for SampleUnits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        object(serializer, |map| {
+            map.serialize_entry("time", "ms")?;
+            map.serialize_entry("eventDelay", "ms")?;
+            map.serialize_entry("threadCPUDelta", "ns")
+        })
+    }
+}
+
+/// What the page takes as the usual distance of samples, in milliseconds; never zero.
+fn interval(export: &Export<'_>) -> f64 {
+    let profile = export.profile;
+    match profile.meta.cpu_hz {
+        Some(hz) if hz > 0 && !profile.cpu.is_empty() => 1_000.0 / f64::from(hz),
+        _ => {
+            let samples = export.timeline.total_len().max(1) as f64;
+            (millis(profile.end) / samples).max(0.001)
+        }
+    }
+}
+
+/// The track with the most rows among those of allocations, else the first.
+fn busiest(export: &Export<'_>) -> usize {
+    let tracks = export.tracks.iter().enumerate();
+    tracks
+        .filter(|(_, track)| track.kind == TrackKind::Allocations)
+        // The first of equals: `max_by_key` takes the last.
+        .rev()
+        .max_by_key(|(_, track)| export.timeline.len(track.thread))
+        .map_or(0, |(at, _)| at)
+}
+
+fn extra(export: &Export<'_>) -> Value {
+    let profile = export.profile;
+    let meta = &profile.meta;
+    let mut session = Entries::default();
+    session.text("Command", &meta.command.join(" "));
+    session.text("Interpreter", &meta.interpreter);
+    session.text("Executable", &meta.executable);
+    session.text("Profiler", &format!("nthbyte {}", meta.nthbyte));
+    session.text("Process", &meta.pid.to_string());
+    if let Some(parent) = meta.parent_pid {
+        session.text("Parent process", &parent.to_string());
+    }
+    let end = if profile.complete {
+        "in an orderly way"
+    } else {
+        "cut off: the process was killed, or the file is damaged"
+    };
+    session.text("Session ended", end);
+
+    let mut sampling = Entries::default();
+    sampling.text("Period", &period(export));
+    sampling.text("Method", method(meta.method));
+    sampling.number("Allocation samples", profile.samples.len() as u64);
+    let weights = profile.shape_weights();
+    let samples = &profile.samples;
+    let bytes = samples
+        .ids()
+        .map(|id| weights[samples.shape_id(id).0 as usize].bytes);
+    sampling.bytes("Allocated, estimated", bytes.sum::<f64>().round() as u64);
+    if let Some(allocated) = profile.allocated {
+        sampling.bytes("Allocated, counted", allocated);
+    }
+    sampling.number("Time samples", profile.cpu.len() as u64);
+    if let Some(hz) = meta.cpu_hz {
+        sampling.text(
+            "Time sampling",
+            &format!("{hz} samples a second of processor time"),
+        );
+    }
+    sampling.text("Lost events", &lost(export));
+    for (label, bucket, what) in [
+        (
+            "Samples merged",
+            export.timeline.bucket,
+            "samples of one stack, type and fate",
+        ),
+        (
+            "Objects merged",
+            export.objects_bucket,
+            "objects of one stack, type and fate",
+        ),
+    ] {
+        if let Some(bucket) = bucket {
+            let width = millis(bucket);
+            let text = format!("{what} within {width} ms are one row; sums are as without it");
+            sampling.text(label, &text);
+        }
+    }
+
+    let mut reading = Entries::default();
+    reading.text(
+        "Weights",
+        "estimated bytes: a sample stands for all allocations that were not sampled",
+    );
+    reading.text(
+        "Died young",
+        "freed by the first collection of the youngest generation after the allocation",
+    );
+    reading.text(
+        "Freed later",
+        "survived that collection and was freed during the session",
+    );
+    reading.text(
+        "Survived",
+        "survived it; what came later was not recorded (PyPy)",
+    );
+    reading.text("Still live", "alive when the session ended");
+    reading.text(
+        "Retained memory",
+        "what was not seen to be freed: still live, and on PyPy all that survived",
+    );
+    for note in &meta.notes {
+        reading.text("Note", note);
+    }
+    for damage in &profile.damage {
+        reading.text(
+            "Damage",
+            &format!("at byte {}: {}", damage.offset, damage.what),
+        );
+    }
+    json!([
+        { "label": "Session", "entries": session.0 },
+        { "label": "Sampling", "entries": sampling.0 },
+        { "label": "How to read it", "entries": reading.0 },
+    ])
+}
+
+#[derive(Default)]
+struct Entries(Vec<Value>);
+
+impl Entries {
+    fn text(&mut self, label: &str, value: &str) {
+        self.0
+            .push(json!({ "label": label, "format": "string", "value": value }));
+    }
+
+    fn number(&mut self, label: &str, value: u64) {
+        self.0
+            .push(json!({ "label": label, "format": "integer", "value": value }));
+    }
+
+    fn bytes(&mut self, label: &str, value: u64) {
+        self.0
+            .push(json!({ "label": label, "format": "bytes", "value": value }));
+    }
+}
+
+fn period(export: &Export<'_>) -> String {
+    let meta = &export.profile.meta;
+    let size = names::size(meta.period);
+    match meta.distances {
+        Distances::Exponential => format!("one sample every {size} on average, at random"),
+        Distances::Fixed => format!("one sample every {size} exactly"),
+        Distances::Every => "every allocation".to_owned(),
+    }
+}
+
+const fn method(method: Method) -> &'static str {
+    match method {
+        Method::CutFreeLists => "CPython: free lists cut at the sample point",
+        Method::NurseryLimit => "PyPy: the nursery's limit moved to the sample point",
+        Method::GcHooks => "PyPy: one sample every few minor collections, through gc.hooks",
+        Method::Imported => "converted from another profiler's file",
+    }
+}
+
+fn lost(export: &Export<'_>) -> String {
+    let kinds = export.profile.lost.iter().map(|&(kind, count)| {
+        let kind = match kind {
+            LostKind::Allocations => "allocation samples",
+            LostKind::CpuSamples => "time samples",
+            LostKind::Other => "other events",
+        };
+        format!("{count} {kind}")
+    });
+    let text = kinds.collect::<Vec<_>>().join(", ");
+    if text.is_empty() {
+        "none".to_owned()
+    } else {
+        text
+    }
+}

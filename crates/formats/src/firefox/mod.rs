@@ -1,0 +1,120 @@
+//! The Firefox Profiler's processed profile, written as a stream.
+//!
+//! Version 70 of the format, the newest one that its makers' documentation describes
+//! (`docs-developer/CHANGELOG-formats.md` and `src/types/profile.ts` of firefox-devtools/profiler);
+//! the page upgrades a profile of any older version when it loads it. The published crate
+//! `fxprof-processed-profile` 0.8.1 writes version 55, in which neither a frame that is not
+//! JavaScript has a file and line nor a counter a name, which is why this writer exists.
+//!
+//! The format is tables by column. A column of a sample table is never held as a whole: a
+//! `Column` is serialised from an iterator that makes one value at a time.
+//!
+//! What becomes of a session:
+//!
+//! | session | Firefox Profiler |
+//! |---|---|
+//! | allocation samples of a thread | a track of its own, weighted by bytes |
+//! | type and fate of the object | the top frame, in the fate's colour: a function for each |
+//! | sampled objects' ends | `nativeAllocations`, for "Retained Memory" |
+//! | time samples of a thread | a second track |
+//! | collections | markers, each kind with a schema |
+//! | memory totals | counter tracks |
+//! | description | "Profile information": `meta.extra` |
+
+mod categories;
+mod column;
+mod counters;
+mod description;
+mod export;
+mod frames;
+mod markers;
+mod sources;
+mod strings;
+mod tracks;
+
+use std::io::{self, BufWriter, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use nthbyte_profile::Profile;
+use serde::Serializer as _;
+use serde::ser::SerializeMap as _;
+
+use crate::Progress;
+use export::Export;
+
+/// The version of the processed profile format that is written.
+pub const FORMAT_VERSION: u32 = 70;
+
+/// What to write, and how much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Whether to put the text of the program's Python files into the profile, as far as they can
+    /// still be read, so that the page's source view shows them. Files of more than a mebibyte are
+    /// left out, and all that comes after 32 MiB in sum.
+    pub sources: bool,
+    /// More samples than this are merged in time.
+    pub max_samples: usize,
+    /// More objects than this are merged in time in the retained view.
+    pub max_objects: usize,
+}
+
+impl Default for Options {
+    /// Ten million samples and a million objects, with sources: about the most that a page opens.
+    fn default() -> Self {
+        Self {
+            sources: true,
+            max_samples: 10_000_000,
+            max_objects: 1_000_000,
+        }
+    }
+}
+
+/// Writes the profile as JSON, with the default [`Options`].
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> io::Result<()> {
+    write_with(profile, Options::default(), out, progress)
+}
+
+/// Writes the profile as gzip-compressed JSON, which the page opens too, with the default [`Options`].
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_gzip(
+    profile: &Profile,
+    out: &mut dyn Write,
+    progress: Progress<'_>,
+) -> io::Result<()> {
+    let mut out = GzEncoder::new(out, Compression::fast());
+    write(profile, &mut out, progress)?;
+    out.finish()?.flush()
+}
+
+/// Writes the profile as JSON. One step of `progress` is one number in a column.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_with(
+    profile: &Profile,
+    options: Options,
+    out: &mut dyn Write,
+    progress: Progress<'_>,
+) -> io::Result<()> {
+    let leaves = crate::leaves::Leaves::of(profile);
+    let export = Export::new(profile, &leaves, options, progress);
+    let mut out = BufWriter::with_capacity(1 << 18, out);
+    let mut json = serde_json::Serializer::new(&mut out);
+    let mut map = json.serialize_map(None)?;
+    map.serialize_entry("meta", &description::Meta(&export))?;
+    map.serialize_entry("libs", &[(); 0])?;
+    map.serialize_entry("pages", &[(); 0])?;
+    map.serialize_entry("counters", &counters::of(&export))?;
+    map.serialize_entry("threads", &tracks::Tracks(&export))?;
+    // Last, for the tracks' markers add strings to it.
+    map.serialize_entry("shared", &frames::Shared(&export))?;
+    map.end()?;
+    export.meter.finish();
+    out.flush()
+}

@@ -1,0 +1,173 @@
+//! The page's threads: a sample table, what objects came and went, and markers.
+
+use nthbyte_profile::event::{Nanos, NodeId, ThreadId};
+use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
+
+use super::column::{Column, object};
+use super::export::{Export, Track, TrackKind, millis};
+use super::markers::Markers;
+use crate::names;
+use crate::objects::Change;
+use crate::rounding::Rounding;
+
+pub(super) struct Tracks<'e, 'a>(pub &'e Export<'a>);
+
+impl Serialize for Tracks<'_, '_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut seq = serializer.serialize_seq(Some(self.0.tracks.len()))?;
+        for track in &self.0.tracks {
+            seq.serialize_element(&OneTrack {
+                export: self.0,
+                track,
+            })?;
+        }
+        seq.end()
+    }
+}
+
+struct OneTrack<'e, 'a> {
+    export: &'e Export<'a>,
+    track: &'e Track,
+}
+
+impl Serialize for OneTrack<'_, '_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { export, track } = *self;
+        let profile = export.profile;
+        let thread = track.thread;
+        let os_id = profile.threads.get(thread.index()).map_or(0, |of| of.os_id);
+        object(serializer, |map| {
+            map.serialize_entry("processType", "default")?;
+            map.serialize_entry("processName", names::program(profile))?;
+            map.serialize_entry("processStartupTime", &0)?;
+            map.serialize_entry("processShutdownTime", &millis(profile.end))?;
+            map.serialize_entry("registerTime", &0)?;
+            map.serialize_entry("unregisterTime", &None::<f64>)?;
+            map.serialize_entry("pausedRanges", &[(); 0])?;
+            map.serialize_entry("showMarkersInTimeline", &true)?;
+            map.serialize_entry("name", &track.name)?;
+            // The page shows a main thread under the process's name instead of its own.
+            map.serialize_entry("isMainThread", &false)?;
+            map.serialize_entry("pid", &profile.meta.pid.to_string())?;
+            match track.kind {
+                TrackKind::Allocations => {
+                    map.serialize_entry("tid", &os_id)?;
+                    map.serialize_entry("samples", &AllocationSamples { export, thread })?;
+                    let changes = export.changes.get(thread.index());
+                    if let Some(changes) = changes.filter(|changes| !changes.is_empty()) {
+                        let table = NativeAllocations {
+                            export,
+                            os_id,
+                            changes,
+                        };
+                        map.serialize_entry("nativeAllocations", &table)?;
+                    }
+                    map.serialize_entry("markers", &Markers::of(export, thread))
+                }
+                TrackKind::Time => {
+                    map.serialize_entry("tid", &format!("{os_id} time"))?;
+                    map.serialize_entry("samples", &TimeSamples { export, thread })?;
+                    map.serialize_entry("markers", &Markers::none())
+                }
+            }
+        })
+    }
+}
+
+/// Differences of successive times, in milliseconds; the first one from zero.
+fn deltas(times: impl Iterator<Item = Nanos>) -> impl Iterator<Item = f64> {
+    let mut before = Nanos(0);
+    times.map(move |time| {
+        // Whole microseconds at both ends, so that errors do not add up.
+        let delta = (time.0 / 1_000).saturating_sub(before.0 / 1_000);
+        before = before.max(time);
+        millis(Nanos(delta * 1_000))
+    })
+}
+
+/// Allocation samples, weighted by estimated bytes.
+struct AllocationSamples<'e, 'a> {
+    export: &'e Export<'a>,
+    thread: ThreadId,
+}
+
+impl Serialize for AllocationSamples<'_, '_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { export, thread } = *self;
+        let rows = || {
+            let rows = export.timeline.rows(thread);
+            rows.inspect(|_| export.meter.step())
+        };
+        object(serializer, |map| {
+            let stacks = Column(|| rows().map(|row| export.leaf_stack(row.key)));
+            map.serialize_entry("stack", &stacks)?;
+            let times = Column(|| deltas(rows().map(|row| row.time)));
+            map.serialize_entry("timeDeltas", &times)?;
+            let weights = Column(|| {
+                let mut rounding = Rounding::new(export.leaves.list.len());
+                rows().map(move |row| rounding.whole(row.key, row.bytes))
+            });
+            map.serialize_entry("weight", &weights)?;
+            map.serialize_entry("weightType", "bytes")?;
+            map.serialize_entry("length", &export.timeline.len(thread))
+        })
+    }
+}
+
+/// Time samples, each of weight one.
+struct TimeSamples<'e, 'a> {
+    export: &'e Export<'a>,
+    thread: ThreadId,
+}
+
+impl Serialize for TimeSamples<'_, '_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { export, thread } = *self;
+        let samples = || {
+            let all = export.profile.cpu.iter();
+            all.filter(move |sample| sample.thread == thread)
+                .inspect(|_| export.meter.step())
+        };
+        object(serializer, |map| {
+            let stacks = Column(|| {
+                let stacks = samples().map(|sample| sample.stack);
+                stacks.map(|stack| (stack != NodeId::ROOT).then(|| stack.0 - 1))
+            });
+            map.serialize_entry("stack", &stacks)?;
+            let times = Column(|| deltas(samples().map(|sample| sample.time)));
+            map.serialize_entry("timeDeltas", &times)?;
+            map.serialize_entry("weight", &None::<u32>)?;
+            map.serialize_entry("weightType", "samples")?;
+            map.serialize_entry("length", &samples().count())
+        })
+    }
+}
+
+/// Allocations with positive weights, frees with negative ones. The number of the object stands
+/// for its address: all that the page does with it is to find the two ends of a life.
+struct NativeAllocations<'e, 'a> {
+    export: &'e Export<'a>,
+    os_id: u64,
+    changes: &'e [Change],
+}
+
+impl Serialize for NativeAllocations<'_, '_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let export = self.export;
+        let rows = || self.changes.iter().inspect(|_| export.meter.step());
+        object(serializer, |map| {
+            let times = Column(|| rows().map(|change| millis(change.time)));
+            map.serialize_entry("time", &times)?;
+            let weights = Column(|| rows().map(|change| change.bytes));
+            map.serialize_entry("weight", &weights)?;
+            map.serialize_entry("weightType", "bytes")?;
+            let stacks = Column(|| rows().map(|change| export.leaf_stack(change.key)));
+            map.serialize_entry("stack", &stacks)?;
+            let objects = Column(|| rows().map(|change| change.object));
+            map.serialize_entry("memoryAddress", &objects)?;
+            let threads = Column(|| rows().map(|_| self.os_id));
+            map.serialize_entry("threadId", &threads)?;
+            map.serialize_entry("length", &self.changes.len())
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! What a sample's stack ends in when the object counts as its top: stack, type and fate.
+//!
+//! The Firefox Profiler colours a stack by its top frame, so the type that was allocated becomes
+//! that frame, one for each fate. Distinct triples are few (as a rule, no more than stacks), so they
+//! are numbered once and each sample keeps a 4-byte number.
+
+use std::collections::HashMap;
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{NodeId, TypeId};
+use nthbyte_profile::model::Fate;
+
+/// A distinct triple.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Leaf {
+    pub stack: NodeId,
+    pub type_id: TypeId,
+    pub fate: Fate,
+}
+
+/// All distinct triples of a profile.
+pub(crate) struct Leaves {
+    /// In the order of their first samples; a key is an index into this.
+    pub list: Vec<Leaf>,
+    /// The key of every sample.
+    pub of_sample: Vec<u32>,
+}
+
+impl Leaves {
+    /// Numbers the triples of all samples.
+    pub fn of(profile: &Profile) -> Self {
+        let samples = &profile.samples;
+        let mut numbers: HashMap<Leaf, u32> = HashMap::new();
+        let mut list = Vec::new();
+        let mut of_sample = Vec::with_capacity(samples.len());
+        // Loops allocate the same again and again: most samples repeat the one before.
+        let mut last = None;
+        for id in samples.ids() {
+            let leaf = Leaf {
+                stack: samples.stack(id),
+                type_id: samples.type_id(id),
+                fate: samples.fate(id),
+            };
+            let number = match last {
+                Some((previous, number)) if previous == leaf => number,
+                _ => *numbers.entry(leaf).or_insert_with(|| {
+                    list.push(leaf);
+                    list.len() as u32 - 1
+                }),
+            };
+            last = Some((leaf, number));
+            of_sample.push(number);
+        }
+        Self { list, of_sample }
+    }
+}

@@ -1,0 +1,156 @@
+//! When the sampled objects came and went, for views of what is still there.
+//!
+//! Like a [timeline](crate::timeline), but a row has two ends: up to a limit it is one sampled object,
+//! above it the objects of one key that were allocated in one bucket of time and freed in one
+//! bucket of time are one row.
+
+use std::collections::HashMap;
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
+use nthbyte_profile::model::Fate;
+
+use crate::rounding::Rounding;
+
+const FINEST_BUCKETS: u64 = 1 << 12;
+
+/// A sampled object, or several merged ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Object {
+    pub thread: ThreadId,
+    pub key: u32,
+    /// The first allocation.
+    pub allocated: Nanos,
+    /// The first free; `None` if it lived to the end, or may have.
+    pub freed: Option<Nanos>,
+    /// Estimated bytes.
+    pub bytes: f64,
+}
+
+/// One end of an object's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub time: Nanos,
+    pub key: u32,
+    /// Positive for an allocation, negative for a free.
+    pub bytes: i64,
+    /// The same number for both ends.
+    pub object: u32,
+}
+
+/// All objects of a profile.
+pub(crate) struct Objects {
+    list: Vec<Object>,
+    /// The width of the buckets, if objects were merged.
+    pub bucket: Option<Nanos>,
+}
+
+impl Objects {
+    /// `keys` has one for each sample.
+    pub fn of(profile: &Profile, keys: &[u32], limit: usize) -> Self {
+        if profile.samples.len() <= limit {
+            let list = each(profile, keys).collect();
+            return Self { list, bucket: None };
+        }
+        let mut buckets = FINEST_BUCKETS;
+        loop {
+            let width = Nanos((profile.end.0 / buckets).max(1));
+            // Fewer rows than with one bucket there cannot be.
+            let limit = if buckets == 1 { usize::MAX } else { limit };
+            if let Some(list) = merge(profile, keys, width, limit) {
+                let bucket = Some(width);
+                return Self { list, bucket };
+            }
+            buckets = (buckets / 8).max(1);
+        }
+    }
+
+    /// The allocations and frees of each thread's objects in the order of time.
+    pub fn changes(&self, threads: usize, keys: usize) -> Vec<Vec<Change>> {
+        let mut rounding = Rounding::new(keys);
+        let mut changes = vec![Vec::new(); threads];
+        for (number, object) in self.list.iter().enumerate() {
+            let bytes = i64::try_from(rounding.whole(object.key, object.bytes)).unwrap_or(i64::MAX);
+            let Some(of_thread) = changes.get_mut(object.thread.index()) else {
+                continue;
+            };
+            let allocation = Change {
+                time: object.allocated,
+                key: object.key,
+                bytes,
+                object: number as u32,
+            };
+            of_thread.push(allocation);
+            if let Some(freed) = object.freed {
+                of_thread.push(Change {
+                    time: freed.max(object.allocated),
+                    bytes: -bytes,
+                    ..allocation
+                });
+            }
+        }
+        for of_thread in &mut changes {
+            // Stable: an object that came and went in one instant came first.
+            of_thread.sort_by_key(|change| change.time);
+        }
+        changes
+    }
+}
+
+/// Each sample as an object. One that died young without a known time went with the collection
+/// that found it dead, or with the session.
+fn each<'a>(profile: &'a Profile, keys: &'a [u32]) -> impl Iterator<Item = Object> + 'a {
+    let mut ends: Vec<Nanos> = profile
+        .collections
+        .iter()
+        .filter(|collection| collection.kind.ends_youth())
+        .map(|collection| Nanos(collection.start.0.saturating_add(collection.duration.0)))
+        .collect();
+    ends.sort_unstable();
+    let weights = profile.shape_weights();
+    let samples = &profile.samples;
+    samples.ids().map(move |id: SampleId| {
+        let allocated = samples.time(id);
+        let freed = samples.freed(id).or_else(|| {
+            (samples.fate(id) == Fate::DiedYoung).then(|| {
+                let next = ends.partition_point(|&end| end < allocated);
+                ends.get(next).copied().unwrap_or(profile.end)
+            })
+        });
+        Object {
+            thread: samples.thread(id),
+            key: keys[id.index()],
+            allocated,
+            freed,
+            bytes: weights[samples.shape_id(id).0 as usize].bytes,
+        }
+    })
+}
+
+/// `None` if there are more than `limit` rows.
+fn merge(profile: &Profile, keys: &[u32], width: Nanos, limit: usize) -> Option<Vec<Object>> {
+    let mut list: Vec<Object> = Vec::new();
+    let mut places: HashMap<(ThreadId, u32, Option<u64>), usize> = HashMap::new();
+    let mut bucket = u64::MAX;
+    for object in each(profile, keys) {
+        if object.allocated.0 / width.0 != bucket {
+            bucket = object.allocated.0 / width.0;
+            places.clear();
+        }
+        let freed = object.freed.map(|time| time.0 / width.0);
+        let place = places.entry((object.thread, object.key, freed));
+        match place {
+            std::collections::hash_map::Entry::Occupied(place) => {
+                list[*place.get()].bytes += object.bytes;
+            }
+            std::collections::hash_map::Entry::Vacant(place) => {
+                if list.len() == limit {
+                    return None;
+                }
+                place.insert(list.len());
+                list.push(object);
+            }
+        }
+    }
+    Some(list)
+}

@@ -1,0 +1,198 @@
+//! pprof: gzip-compressed `profile.proto`, what `go tool pprof` and most continuous profilers read.
+//!
+//! Sample types are those of Go's heap profiles, so that its users find their way:
+//! `alloc_objects`, `alloc_space` (the default), `inuse_objects` and `inuse_space`. *In use* is
+//! what was not seen to be freed: still live, and survived where nothing later was recorded (PyPy).
+//! All four are estimates, in whole numbers. The type of the object is the label `type`, so
+//! that a function's own bytes stay its own; `-tagfocus type=dict` asks for one.
+
+mod message;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{NodeId, TypeId};
+use nthbyte_profile::model::Fate;
+use prost::Message as _;
+
+use crate::meter::Meter;
+use crate::{Progress, names};
+use message::{Function, Label, Line, Location, Sample, ValueType};
+
+/// Writes the allocation samples, summed by stack and type. One step of `progress` is one sample.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> io::Result<()> {
+    let meter = Meter::new(profile.samples.len() as u64, progress);
+    let message = convert(profile, &meter);
+    let mut out = GzEncoder::new(out, Compression::default());
+    out.write_all(&message.encode_to_vec())?;
+    out.finish()?.flush()?;
+    meter.finish();
+    Ok(())
+}
+
+/// Sums over the samples of one stack and type.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    allocations: f64,
+    bytes: f64,
+    in_use: f64,
+    in_use_bytes: f64,
+}
+
+/// The format's string table: index 0 is the empty string.
+struct Strings {
+    indexes: HashMap<String, i64>,
+    list: Vec<String>,
+}
+
+impl Strings {
+    fn new() -> Self {
+        Self {
+            indexes: HashMap::from([(String::new(), 0)]),
+            list: vec![String::new()],
+        }
+    }
+
+    fn index(&mut self, text: &str) -> i64 {
+        if let Some(&index) = self.indexes.get(text) {
+            return index;
+        }
+        let index = self.list.len() as i64;
+        self.list.push(text.to_owned());
+        self.indexes.insert(text.to_owned(), index);
+        index
+    }
+}
+
+fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
+    let mut strings = Strings::new();
+    let mut value_type = |kind, unit| ValueType {
+        r#type: strings.index(kind),
+        unit: strings.index(unit),
+    };
+    let sample_type = vec![
+        value_type("alloc_objects", "count"),
+        value_type("alloc_space", "bytes"),
+        value_type("inuse_objects", "count"),
+        value_type("inuse_space", "bytes"),
+    ];
+    let period_type = value_type("space", "bytes");
+    let type_key = strings.index("type");
+    let sums = sum(profile, meter);
+    let mut samples = Vec::with_capacity(sums.len());
+    for ((stack, type_id), sums) in sums {
+        samples.push(Sample {
+            location_id: locations_of(profile, stack),
+            value: [sums.allocations, sums.bytes, sums.in_use, sums.in_use_bytes]
+                .map(|value| value.round() as i64)
+                .to_vec(),
+            label: vec![Label {
+                key: type_key,
+                str: strings.index(names::type_name(profile, type_id)),
+            }],
+        });
+    }
+    let function = functions(profile, &mut strings);
+    let comment = comments(profile)
+        .iter()
+        .map(|comment| strings.index(comment))
+        .collect();
+    let default_sample_type = strings.index("alloc_space");
+    message::Profile {
+        sample_type,
+        sample: samples,
+        location: locations(profile),
+        function,
+        time_nanos: i64::try_from(profile.meta.started_unix_nanos).unwrap_or_default(),
+        duration_nanos: i64::try_from(profile.end.0).unwrap_or(i64::MAX),
+        period_type: Some(period_type),
+        period: i64::try_from(profile.meta.period).unwrap_or(i64::MAX),
+        comment,
+        default_sample_type,
+        string_table: strings.list,
+    }
+}
+
+/// In the order of stacks and types, so that equal profiles give equal files.
+fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<((NodeId, TypeId), Sums)> {
+    let samples = &profile.samples;
+    let weights = profile.shape_weights();
+    let mut sums: HashMap<(NodeId, TypeId), Sums> = HashMap::new();
+    for id in samples.ids() {
+        let weight = weights[samples.shape_id(id).0 as usize];
+        let key = (samples.stack(id), samples.type_id(id));
+        let sums = sums.entry(key).or_default();
+        sums.allocations += weight.allocations;
+        sums.bytes += weight.bytes;
+        if matches!(samples.fate(id), Fate::StillLive | Fate::Survived) {
+            sums.in_use += weight.allocations;
+            sums.in_use_bytes += weight.bytes;
+        }
+        meter.step();
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_unstable_by_key(|(key, _)| *key);
+    sums
+}
+
+/// Innermost first. The number of a frame, from 1 up, is that of its location.
+fn locations_of(profile: &Profile, stack: NodeId) -> Vec<u64> {
+    let mut locations = Vec::new();
+    let mut at = stack;
+    while at != NodeId::ROOT {
+        let node = profile.stacks[at.index()];
+        locations.push(u64::from(node.frame) + 1);
+        at = node.parent;
+    }
+    locations
+}
+
+fn locations(profile: &Profile) -> Vec<Location> {
+    let frames = profile.frames.iter().zip(1..);
+    frames
+        .map(|(frame, id)| Location {
+            id,
+            line: vec![Line {
+                function_id: u64::from(frame.function) + 1,
+                line: i64::from(frame.line),
+            }],
+        })
+        .collect()
+}
+
+fn functions(profile: &Profile, strings: &mut Strings) -> Vec<Function> {
+    let functions = profile.functions.iter().zip(1..);
+    functions
+        .map(|(function, id)| {
+            let name = strings.index(names::function(function));
+            Function {
+                id,
+                name,
+                system_name: name,
+                filename: strings.index(&function.file),
+                start_line: i64::from(function.first_line),
+            }
+        })
+        .collect()
+}
+
+fn comments(profile: &Profile) -> Vec<String> {
+    let meta = &profile.meta;
+    let mut comments = vec![
+        format!("nthbyte {}", meta.nthbyte),
+        format!("command: {}", meta.command.join(" ")),
+        format!("interpreter: {}", meta.interpreter),
+        format!("{} allocation samples", profile.samples.len()),
+    ];
+    for (kind, count) in &profile.lost {
+        comments.push(format!("lost: {count} events ({kind:?})"));
+    }
+    comments.extend(meta.notes.iter().cloned());
+    comments
+}

@@ -1,0 +1,167 @@
+//! The samples of each thread in the order of time, merged where there are too many.
+//!
+//! A *timeline* has a track for each thread. Up to a limit a row is a sample and nothing is
+//! stored for it but its number. Above the limit, time is cut into buckets and the samples of one
+//! key in one bucket become one row, at the time of the first of them; the bucket is the
+//! narrowest of a few widths with which the rows fit the limit. Weights are added, so no view
+//! that ignores time changes at all.
+
+use std::collections::HashMap;
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
+
+/// Buckets in the whole session at the first try; each further try has an eighth of them.
+const FINEST_BUCKETS: u64 = 1 << 16;
+
+/// A sample, or several merged ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Row {
+    /// When; the first one of several.
+    pub time: Nanos,
+    /// What they have in common.
+    pub key: u32,
+    /// Estimated bytes, of all of them together.
+    pub bytes: f64,
+}
+
+enum Track {
+    Samples(Vec<SampleId>),
+    Merged(Vec<Row>),
+}
+
+/// See the module.
+pub(crate) struct Timeline<'a> {
+    profile: &'a Profile,
+    keys: &'a [u32],
+    /// Bytes that a sample stands for, by shape.
+    bytes: Vec<f64>,
+    tracks: Vec<Track>,
+    /// The width of the buckets, if samples were merged.
+    pub bucket: Option<Nanos>,
+}
+
+impl<'a> Timeline<'a> {
+    /// `keys` has one for each sample; `limit` is for all threads together.
+    pub fn new(profile: &'a Profile, keys: &'a [u32], limit: usize) -> Self {
+        let weights = profile.shape_weights();
+        let mut timeline = Self {
+            profile,
+            keys,
+            bytes: weights.iter().map(|weight| weight.bytes).collect(),
+            tracks: Vec::new(),
+            bucket: None,
+        };
+        let threads = by_thread(profile);
+        if profile.samples.len() > limit {
+            let (bucket, tracks) = timeline.merge(&threads, limit);
+            timeline.bucket = Some(bucket);
+            timeline.tracks = tracks.into_iter().map(Track::Merged).collect();
+        } else {
+            timeline.tracks = threads.into_iter().map(Track::Samples).collect();
+        }
+        timeline
+    }
+
+    /// The number of rows of a thread.
+    pub fn len(&self, thread: ThreadId) -> usize {
+        match self.tracks.get(thread.index()) {
+            Some(Track::Samples(ids)) => ids.len(),
+            Some(Track::Merged(rows)) => rows.len(),
+            None => 0,
+        }
+    }
+
+    /// The number of rows of all threads.
+    pub fn total_len(&self) -> usize {
+        let threads = (0..self.tracks.len() as u32).map(ThreadId);
+        threads.map(|thread| self.len(thread)).sum()
+    }
+
+    /// The rows of a thread in the order of time.
+    pub fn rows(&self, thread: ThreadId) -> Box<dyn Iterator<Item = Row> + '_> {
+        match self.tracks.get(thread.index()) {
+            Some(Track::Samples(ids)) => Box::new(ids.iter().map(|&id| self.row(id))),
+            Some(Track::Merged(rows)) => Box::new(rows.iter().copied()),
+            None => Box::new(std::iter::empty()),
+        }
+    }
+
+    fn row(&self, id: SampleId) -> Row {
+        let samples = &self.profile.samples;
+        Row {
+            time: samples.time(id),
+            key: self.keys[id.index()],
+            bytes: self.bytes[samples.shape_id(id).0 as usize],
+        }
+    }
+
+    fn merge(&self, threads: &[Vec<SampleId>], limit: usize) -> (Nanos, Vec<Vec<Row>>) {
+        let mut buckets = FINEST_BUCKETS;
+        loop {
+            let width = Nanos((self.profile.end.0 / buckets).max(1));
+            // With one bucket the rows are the distinct keys: fewer there cannot be.
+            let limit = if buckets == 1 { usize::MAX } else { limit };
+            if let Some(tracks) = self.merge_within(threads, width, limit) {
+                return (width, tracks);
+            }
+            buckets = (buckets / 8).max(1);
+        }
+    }
+
+    /// `None` if there are more than `limit` rows.
+    fn merge_within(
+        &self,
+        threads: &[Vec<SampleId>],
+        width: Nanos,
+        limit: usize,
+    ) -> Option<Vec<Vec<Row>>> {
+        let mut tracks = Vec::with_capacity(threads.len());
+        let mut left = limit;
+        for ids in threads {
+            let mut rows: Vec<Row> = Vec::new();
+            let mut places: HashMap<u32, usize> = HashMap::new();
+            let mut bucket = u64::MAX;
+            for &id in ids {
+                let row = self.row(id);
+                if row.time.0 / width.0 != bucket {
+                    bucket = row.time.0 / width.0;
+                    places.clear();
+                }
+                if let Some(&place) = places.get(&row.key) {
+                    rows[place].bytes += row.bytes;
+                    continue;
+                }
+                left = left.checked_sub(1)?;
+                places.insert(row.key, rows.len());
+                rows.push(row);
+            }
+            tracks.push(rows);
+        }
+        Some(tracks)
+    }
+}
+
+/// The samples of each thread in the order of time. An allocation may have been written a little
+/// after younger ones, so the order of the file is not quite it.
+fn by_thread(profile: &Profile) -> Vec<Vec<SampleId>> {
+    let samples = &profile.samples;
+    let mut counts = vec![0; profile.threads.len()];
+    for id in samples.ids() {
+        let thread = samples.thread(id).index();
+        if thread >= counts.len() {
+            counts.resize(thread + 1, 0);
+        }
+        counts[thread] += 1;
+    }
+    let mut threads: Vec<Vec<SampleId>> = counts.into_iter().map(Vec::with_capacity).collect();
+    for id in samples.ids() {
+        threads[samples.thread(id).index()].push(id);
+    }
+    for ids in &mut threads {
+        if !ids.is_sorted_by_key(|&id| samples.time(id)) {
+            ids.sort_by_key(|&id| samples.time(id));
+        }
+    }
+    threads
+}
