@@ -12,7 +12,9 @@ impl Clock {
     /// A clock that reads zero now.
     #[must_use]
     pub fn start() -> Self {
-        Self { start: monotonic_nanos() }
+        Self {
+            start: monotonic_nanos(),
+        }
     }
 
     /// The time since the start.
@@ -29,7 +31,10 @@ impl Clock {
 }
 
 fn monotonic_nanos() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `time` is a valid place for the result. The clock always exists, so the call cannot fail.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()

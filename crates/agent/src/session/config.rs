@@ -93,7 +93,11 @@ impl Config {
             pid: std::process::id(),
             parent_pid: self.parent_pid,
             started_unix_nanos: unix_nanos(),
-            period: if self.distances == Distances::Every { 1 } else { self.period },
+            period: if self.distances == Distances::Every {
+                1
+            } else {
+                self.period
+            },
             distances: self.distances,
             method,
             seed,
@@ -128,13 +132,16 @@ pub fn child_path(parent: &Path, pid: u32) -> PathBuf {
 fn unix_nanos() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+        .map_or(0, |since| {
+            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+        })
 }
 
 fn fresh_seed() -> u64 {
     let mut bytes = [0u8; 8];
     // SAFETY: the pointer and the length are those of `bytes`.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
+    let got =
+        unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
     if got == 8 {
         u64::from_ne_bytes(bytes)
     } else {
@@ -148,7 +155,10 @@ mod tests {
 
     #[test]
     fn child_path_keeps_folder_and_suffix() {
-        assert_eq!(child_path(Path::new("/a/b.c.nthb"), 7), Path::new("/a/b.c.7.nthb"));
+        assert_eq!(
+            child_path(Path::new("/a/b.c.nthb"), 7),
+            Path::new("/a/b.c.7.nthb")
+        );
         assert_eq!(child_path(Path::new("/a/b"), 7), Path::new("/a/b.7"));
     }
 

@@ -72,7 +72,16 @@ impl Drain {
     }
 
     fn new(ring: Consumer<Record>, clock: Clock, path: PathBuf, sink: Sink) -> Self {
-        Self { ring, clock, sink, path, flushed: Instant::now(), dirty: false, samples: 0, lost: 0 }
+        Self {
+            ring,
+            clock,
+            sink,
+            path,
+            flushed: Instant::now(),
+            dirty: false,
+            samples: 0,
+            lost: 0,
+        }
     }
 
     /// Takes what is in the ring.
@@ -168,11 +177,15 @@ fn create(path: &Path, meta: &Meta) -> Result<Writer<Output>, String> {
 fn describe(path: &Path, error: &std::io::Error) -> String {
     let path = path.display();
     match error.kind() {
-        std::io::ErrorKind::StorageFull => format!("no space left for {path}; choose another place with -o"),
+        std::io::ErrorKind::StorageFull => {
+            format!("no space left for {path}; choose another place with -o")
+        }
         std::io::ErrorKind::PermissionDenied => {
             format!("not allowed to write {path}; choose another place with -o")
         }
-        std::io::ErrorKind::NotFound => format!("the folder of {path} does not exist; make it, or choose another with -o"),
+        std::io::ErrorKind::NotFound => {
+            format!("the folder of {path} does not exist; make it, or choose another with -o")
+        }
         _ => format!("cannot write {path}: {error}"),
     }
 }

@@ -25,24 +25,38 @@ impl Output {
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         let file = out_of_the_way(nthbyte_profile::create(path)?);
         let identity = identity(&file)?;
-        Ok(Self { file: Some(file), identity, path: path.to_owned() })
+        Ok(Self {
+            file: Some(file),
+            identity,
+            path: path.to_owned(),
+        })
     }
 
     /// The file, through a descriptor that certainly is the file's.
     fn file(&mut self) -> io::Result<&mut File> {
         if !self.is_ours() {
             self.disown();
-            let file = OpenOptions::new().append(true).custom_flags(libc::O_NOFOLLOW).open(&self.path)?;
+            let file = OpenOptions::new()
+                .append(true)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(&self.path)?;
             if identity(&file)? != self.identity {
-                return Err(io::Error::new(io::ErrorKind::NotFound, "the file was replaced by another"));
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    "the file was replaced by another",
+                ));
             }
             self.file = Some(out_of_the_way(file));
         }
-        self.file.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.file
+            .as_mut()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn is_ours(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| identity(file).is_ok_and(|found| found == self.identity))
+        self.file
+            .as_ref()
+            .is_some_and(|file| identity(file).is_ok_and(|found| found == self.identity))
     }
 
     /// Forgets the descriptor without closing it: the number may be the program's by now.

@@ -8,10 +8,21 @@ use nthbyte_profile::event::{
 /// One event on its way to the writer thread.
 #[derive(Debug)]
 pub(super) enum Record {
-    Code { name: String, file: String, first_line: u32, location_table: Option<Vec<u8>> },
+    Code {
+        name: String,
+        file: String,
+        first_line: u32,
+        location_table: Option<Vec<u8>>,
+    },
     Node(Node),
-    Type { name: String, native: String },
-    Thread { os_id: u64, name: String },
+    Type {
+        name: String,
+        native: String,
+    },
+    Thread {
+        os_id: u64,
+        name: String,
+    },
     ThreadName(ThreadId, String),
     Allocation(Allocation),
     Freed(SampleId, Nanos),
@@ -23,15 +34,25 @@ pub(super) enum Record {
 impl Record {
     pub(super) fn event(&self) -> Event<'_> {
         match self {
-            Self::Code { name, file, first_line, location_table } => Event::Code(Code {
+            Self::Code {
+                name,
+                file,
+                first_line,
+                location_table,
+            } => Event::Code(Code {
                 name,
                 file,
                 first_line: *first_line,
-                lines: location_table.as_deref().map_or(Lines::Direct, Lines::LocationTable),
+                lines: location_table
+                    .as_deref()
+                    .map_or(Lines::Direct, Lines::LocationTable),
             }),
             Self::Node(node) => Event::Node(*node),
             Self::Type { name, native } => Event::Type(TypeName { name, native }),
-            Self::Thread { os_id, name } => Event::Thread(Thread { os_id: *os_id, name }),
+            Self::Thread { os_id, name } => Event::Thread(Thread {
+                os_id: *os_id,
+                name,
+            }),
             Self::ThreadName(thread, name) => Event::ThreadName(*thread, name),
             Self::Allocation(allocation) => Event::Allocation(*allocation),
             Self::Freed(sample, time) => Event::Freed(*sample, *time),

@@ -82,6 +82,18 @@ impl Recorder {
         self.clock.now()
     }
 
+    /// The session's time of a raw `CLOCK_MONOTONIC` reading in nanoseconds.
+    #[must_use]
+    pub const fn at(&self, monotonic_nanos: u64) -> Nanos {
+        self.clock.at(monotonic_nanos)
+    }
+
+    /// Records that the ring takes now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.ring.slots()
+    }
+
     /// The session's description.
     #[must_use]
     pub fn meta(&self) -> &Meta {
@@ -119,7 +131,9 @@ impl Recorder {
         if let Some(&known) = self.nodes.get(&node) {
             return Some(known);
         }
-        let number = u32::try_from(self.nodes.len() + 1).ok().filter(|&n| n < MAX_NODES)?;
+        let number = u32::try_from(self.nodes.len() + 1)
+            .ok()
+            .filter(|&n| n < MAX_NODES)?;
         self.nodes.try_reserve(1).ok()?;
         self.push(Record::Node(node))?;
         self.nodes.insert(node, NodeId(number));
@@ -128,14 +142,20 @@ impl Recorder {
 
     /// Defines a type.
     pub fn type_name(&mut self, name: &TypeName<'_>) -> Option<TypeId> {
-        self.push(Record::Type { name: text(name.name)?, native: text(name.native)? })?;
+        self.push(Record::Type {
+            name: text(name.name)?,
+            native: text(name.native)?,
+        })?;
         self.types += 1;
         Some(TypeId(self.types - 1))
     }
 
     /// Defines a thread.
     pub fn thread(&mut self, thread: &Thread<'_>) -> Option<ThreadId> {
-        self.push(Record::Thread { os_id: thread.os_id, name: text(thread.name)? })?;
+        self.push(Record::Thread {
+            os_id: thread.os_id,
+            name: text(thread.name)?,
+        })?;
         self.threads += 1;
         Some(ThreadId(self.threads - 1))
     }
@@ -186,7 +206,10 @@ impl Recorder {
         if self.worker.attention() != Attention::None {
             self.after_fork();
         }
-        self.worker.finish(End { time: self.clock.now(), allocated })
+        self.worker.finish(End {
+            time: self.clock.now(),
+            allocated,
+        })
     }
 
     fn push_or_count(&mut self, record: Record, kind: LostKind) {
@@ -235,7 +258,8 @@ impl Recorder {
                 let (ring, far_end) = rtrb::RingBuffer::new(slots(meta.distances));
                 self.clock = Clock::start();
                 let path = child_path(&self.path, meta.pid);
-                self.worker.replace(Drain::later(far_end, self.clock, path, &meta));
+                self.worker
+                    .replace(Drain::later(far_end, self.clock, path, &meta));
                 self.ring = ring;
                 self.meta = meta;
                 self.nodes = FxHashMap::default();
@@ -248,7 +272,11 @@ impl Recorder {
 }
 
 fn slots(distances: Distances) -> usize {
-    if distances == Distances::Every { RING_SLOTS_EVERY } else { RING_SLOTS }
+    if distances == Distances::Every {
+        RING_SLOTS_EVERY
+    } else {
+        RING_SLOTS
+    }
 }
 
 /// Lost events of one session, by [`LostKind`]; taken by the writer thread.

@@ -95,7 +95,9 @@ impl Worker {
 
     /// Wakes the thread, or starts it if a fork has stopped it. Does not wait.
     pub(super) fn wake(self: &Arc<Self>) {
-        let Ok(mut state) = self.state.try_lock() else { return };
+        let Ok(mut state) = self.state.try_lock() else {
+            return;
+        };
         match std::mem::replace(&mut *state, State::Gone) {
             State::Running(thread) => {
                 thread.thread().unpark();
@@ -154,9 +156,12 @@ impl Worker {
         let parcel = Arc::new(Mutex::new(Some(drain)));
         let received = Arc::clone(&parcel);
         let signals = BlockedSignals::all();
-        let spawned =
-            std::thread::Builder::new().name("nthbyte".into()).stack_size(STACK_BYTES).spawn(move || {
-                let mut drain = open(&received).expect("the parcel is handed over before the spawn");
+        let spawned = std::thread::Builder::new()
+            .name("nthbyte".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                let mut drain =
+                    open(&received).expect("the parcel is handed over before the spawn");
                 drop(received);
                 while !worker.should_stop() {
                     drain.work(&worker);
@@ -170,7 +175,10 @@ impl Worker {
             });
         drop(signals);
         spawned.map_err(|error| {
-            (open(&parcel).expect("a thread that was not started takes nothing"), error)
+            (
+                open(&parcel).expect("a thread that was not started takes nothing"),
+                error,
+            )
         })
     }
 }
@@ -200,7 +208,11 @@ impl Drop for BlockedSignals {
     fn drop(&mut self) {
         // SAFETY: `before` was filled by `pthread_sigmask`.
         unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.before,
+                std::ptr::null_mut(),
+            );
         }
     }
 }
@@ -209,7 +221,11 @@ fn watch_forks() {
     static ONCE: Once = Once::new();
     // SAFETY: the handlers are functions of this library, which is never unloaded.
     ONCE.call_once(|| unsafe {
-        libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child));
+        libc::pthread_atfork(
+            Some(before_fork),
+            Some(after_fork_in_parent),
+            Some(after_fork_in_child),
+        );
     });
 }
 

@@ -1,0 +1,99 @@
+//! Reading memory of which it is not certain that it is there.
+
+use std::mem::MaybeUninit;
+
+/// Reads through the kernel, which answers a bad address with an error instead of a fault.
+/// A read costs a system call, about 0.3 µs.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe {
+    process: libc::pid_t,
+}
+
+impl Probe {
+    /// A probe of this process; `None` where the system does not allow it.
+    #[must_use]
+    pub fn new() -> Option<Self> {
+        // SAFETY: no arguments.
+        let probe = Self {
+            process: unsafe { libc::getpid() },
+        };
+        let known = 0x5eed_u64;
+        (probe.read::<u64>(&raw const known as usize) == Some(known)).then_some(probe)
+    }
+
+    /// The probe for the child of a fork.
+    pub fn after_fork(&mut self) {
+        // SAFETY: no arguments.
+        self.process = unsafe { libc::getpid() };
+    }
+
+    /// The value at an address; `None` if it cannot be read.
+    #[must_use]
+    pub fn read<T: Plain>(&self, address: usize) -> Option<T> {
+        let mut value = MaybeUninit::<T>::uninit();
+        let got = self.fill(address, value.as_mut_ptr().cast(), size_of::<T>());
+        // SAFETY: all bytes were written, and any bytes make a `Plain` value.
+        (got == size_of::<T>()).then(|| unsafe { value.assume_init() })
+    }
+
+    /// Reads up to `into.len()` bytes; returns how many could be read.
+    pub fn bytes(&self, address: usize, into: &mut [u8]) -> usize {
+        self.fill(address, into.as_mut_ptr(), into.len())
+    }
+
+    fn fill(&self, address: usize, into: *mut u8, length: usize) -> usize {
+        let local = libc::iovec {
+            iov_base: into.cast(),
+            iov_len: length,
+        };
+        let remote = libc::iovec {
+            iov_base: address as *mut libc::c_void,
+            iov_len: length,
+        };
+        // SAFETY: `local` is a place of `length` bytes; `remote` is checked by the kernel.
+        let got = unsafe {
+            libc::process_vm_readv(self.process, &raw const local, 1, &raw const remote, 1, 0)
+        };
+        usize::try_from(got).unwrap_or(0)
+    }
+}
+
+/// Types that any bytes are a value of.
+///
+/// # Safety
+/// Every bit pattern of the type's size is a valid value.
+pub unsafe trait Plain: Copy {}
+// SAFETY: an integer.
+unsafe impl Plain for u8 {}
+// SAFETY: an integer.
+unsafe impl Plain for u32 {}
+// SAFETY: an integer.
+unsafe impl Plain for u64 {}
+// SAFETY: an integer.
+unsafe impl Plain for usize {}
+// SAFETY: an array of plain values.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+/// Reads a field of a structure that is known to be there.
+///
+/// # Safety
+/// `address + offset` is a readable, initialised and aligned `T`.
+#[inline(always)]
+pub unsafe fn field<T: Plain>(address: usize, offset: usize) -> T {
+    // SAFETY: as the caller says.
+    unsafe { ((address + offset) as *const T).read() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_address_is_an_answer() {
+        let probe = Probe::new().expect("a process may read itself");
+        assert_eq!(probe.read::<u64>(8), None);
+        assert_eq!(probe.read::<u64>(usize::MAX - 3), None);
+        let there = [1u32, 2];
+        assert_eq!(probe.read::<[u32; 2]>(there.as_ptr() as usize), Some(there));
+    }
+}

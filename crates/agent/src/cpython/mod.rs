@@ -1,0 +1,201 @@
+//! CPython 3.11 to 3.15, builds with the GIL.
+//!
+//! ```text
+//! api ─▶ layout ─▶ verify          what this interpreter is, and whether that is certain
+//! install, interpreters            the heap in the place of the small-object allocator
+//! tracker ─▶ frames, codes, types, threads    a sampled block becomes events
+//! collections                      the cycle collector, and memory totals
+//! ```
+//!
+//! There is one [`Agent`] a process. It lives for ever, and belongs to whoever holds the GIL. Code
+//! that calls into Python must not hold a borrow of it: Python allocates, and allocation leads back.
+
+mod api;
+mod codes;
+mod collections;
+mod deaths;
+mod frames;
+mod install;
+mod interpreters;
+mod layout;
+mod memory;
+mod strings;
+mod threads;
+mod tracker;
+mod types;
+mod verify;
+
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use nthbyte_profile::event::{LostKind, Nanos};
+use nthbyte_profile::{Distances, Method};
+use nthbyte_sampling::{Period, SamplePoints};
+
+use crate::session::{Config, Outcome, Recorder};
+use api::Api;
+use collections::Collections;
+use install::Installed;
+use layout::Layout;
+use tracker::Tracker;
+
+static AGENT: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The agent of this process.
+pub struct Agent {
+    api: Api,
+    installed: Installed,
+    tracker: Tracker,
+    collections: Collections,
+}
+
+/// Whether this process runs CPython, so far as symbols tell.
+#[must_use]
+pub fn is_here() -> bool {
+    // SAFETY: the name ends with a zero.
+    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_PyRuntime".as_ptr()) }.is_null()
+}
+
+/// Starts a session.
+///
+/// # Errors
+/// One line that says why not.
+///
+/// # Safety
+/// The GIL is held, in Python code.
+pub unsafe fn start(config: &Config) -> Result<(), String> {
+    refuse_what_is_not_offered(config)?;
+    // SAFETY: by the contract; nobody else borrows the agent, for the GIL is held.
+    unsafe {
+        let agent = match Agent::current() {
+            Some(agent) => agent,
+            None => Agent::create(config)?,
+        };
+        if (*agent).tracker.recorder().is_some() {
+            return Err("a session is running already; stop it first".to_owned());
+        }
+        install::refuse_other_tracers(&(*agent).api)?;
+        let seed = config.seed();
+        let mut notes = Vec::new();
+        notes.extend((*agent).installed.huge_page_note());
+        if !(*agent).tracker.can_tell_types() {
+            notes.push(
+                "types are not known: this system forbids a process to read itself".to_owned(),
+            );
+        }
+        let recorder = Recorder::start(config, config.meta(Method::CutFreeLists, seed, notes))?;
+        (*agent).tracker.begin(recorder);
+        (*agent).collections.reset();
+        let api = (*agent).api;
+        let watched = (*agent).collections.watch(&api);
+        let now = Nanos(0);
+        let memory = (*agent).memory(now);
+        if let Some(recorder) = (*agent).tracker.recorder() {
+            recorder.memory(memory);
+        }
+        let (period, distances) = match config.distances {
+            Distances::Every => (Period::EVERY, nthbyte_sampling::Distances::Fixed),
+            _ => (
+                Period::new(config.period).unwrap_or(Period::EVERY),
+                nthbyte_sampling::Distances::Exponential,
+            ),
+        };
+        let observer = (*agent).tracker.observer();
+        (*agent)
+            .installed
+            .start_sampling(SamplePoints::new(period, distances, seed), observer);
+        watched.map_err(|why| {
+            let _ = stop();
+            format!("cannot watch the garbage collector: {why}")
+        })
+    }
+}
+
+/// Ends the session; `None` if there is none.
+///
+/// # Safety
+/// The GIL is held, in Python code.
+pub unsafe fn stop() -> Option<(Outcome, u64)> {
+    let agent = Agent::current()?;
+    // SAFETY: by the contract; the borrows end before Python runs.
+    unsafe {
+        (*agent).tracker.recorder()?;
+        let totals = (*agent).installed.stop_sampling();
+        let api = (*agent).api;
+        collections::name_threads(agent);
+        (*agent).collections.unwatch(&api);
+        let memory = (*agent)
+            .tracker
+            .before_collection()
+            .map(|now| (*agent).memory(now));
+        let mut recorder = (*agent).tracker.end()?;
+        if let Some(memory) = memory {
+            recorder.memory(memory);
+        }
+        recorder.lost(LostKind::Allocations, totals.lost);
+        Some((recorder.finish(Some(totals.allocated)), totals.allocated))
+    }
+}
+
+/// What the command line offers and this agent does not.
+fn refuse_what_is_not_offered(config: &Config) -> Result<(), String> {
+    if config.distances == Distances::Fixed {
+        return Err("--fixed works on PyPy only; leave it out".to_owned());
+    }
+    if config.cpu_hz.is_some() {
+        return Err("--cpu works on PyPy only, so far; leave it out".to_owned());
+    }
+    if config.native {
+        return Err("--native is not available yet; leave it out".to_owned());
+    }
+    Ok(())
+}
+
+impl Agent {
+    /// The agent, if one was ever started.
+    fn current() -> Option<*mut Self> {
+        let agent = AGENT.load(Acquire);
+        (!agent.is_null()).then_some(agent)
+    }
+
+    /// Checks the interpreter, then puts the heap in place, which is for ever.
+    ///
+    /// # Safety
+    /// The GIL is held, in Python code.
+    unsafe fn create(config: &Config) -> Result<*mut Self, String> {
+        let api = Api::find().map_err(|name| {
+            format!("cannot profile this interpreter: it has no {name}; use CPython 3.11 to 3.15 or PyPy")
+        })?;
+        let layout = Layout::of(&api)?;
+        // SAFETY: by the contract.
+        unsafe {
+            verify::verify(&api, &layout).map_err(|what| {
+                format!(
+                    "cannot profile CPython {}: {what} are not laid out as in the release; is it a modified or a debug build?",
+                    api.version_text()
+                )
+            })?;
+            if (api.PyThreadState_GetInterpreter)((api.PyThreadState_GetUnchecked)())
+                != (api.PyInterpreterState_Main)()
+            {
+                return Err("cannot start in a sub-interpreter; start in the main one".to_owned());
+            }
+            install::refuse_other_tracers(&api)?;
+            let installed = Installed::install(&api, &layout, config)?;
+            let tracker = Tracker::new(api, layout, installed.heap(), installed.has_debug_hooks());
+            let agent = Box::into_raw(Box::new(Self {
+                api,
+                installed,
+                tracker,
+                collections: Collections::default(),
+            }));
+            AGENT.store(agent, Release);
+            deaths::watch(&api);
+            Ok(agent)
+        }
+    }
+
+    fn heap_used(&self) -> u64 {
+        self.installed.statistics().in_use as u64
+    }
+}
