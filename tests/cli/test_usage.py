@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from harness import COMMAND, Interpreter, report, run
 
 # What is wrong with `run`, and a part of the line that says so.
@@ -19,7 +20,7 @@ WRONG_RUNS: dict[str, tuple[list[str], str]] = {
     "period too small": (["--every", "63", "x.py"], "out of range"),
     "period too large": (["--every", "2TiB", "x.py"], "out of range"),
     "nonsense as seed": (["--seed", "x", "x.py"], "--seed"),
-    "negative seed": (["--seed", "-1", "x.py"], "--seed"),
+    "negative seed": (["--seed", "-1", "x.py"], "a seed is"),
     "nonsense as huge pages": (["--huge-pages", "big", "x.py"], "--huge-pages"),
     "too many time samples": (["--cpu", "1000000", "x.py"], "time samples"),
     "missing script": (["missing.py"], "can't open 'missing.py'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from nthbyte._size import format_size, parse_period, parse_size
 
 UNITS = {
@@ -54,7 +55,7 @@ def test_anything_else_is_one_line(text: str) -> None:
 
 @pytest.mark.parametrize("wrong", [0, 2, 63, -1, (1 << 40) + 1, "2TiB", "63", "0", True, None, 1.5])
 def test_periods_have_bounds(wrong: object) -> None:
-    with pytest.raises(ValueError, match="size|period"):
+    with pytest.raises(ValueError, match=r"size|period"):
         parse_period(wrong)  # type: ignore[arg-type]
 
 
