@@ -64,7 +64,7 @@ export function colouring(by: ColourBy, data: Data, tree: Tree, totals: Totals, 
 
 function byFate(data: Data, totals: Totals, theme: Theme): Colouring {
   const colours = fateColours(theme);
-  const whole = totals.total[0]!;
+  const whole = totals.total.estimate[0]!;
   const legend = data.header.fates.map((label, fate) => ({
     label,
     colour: colours[fate]!,
@@ -99,11 +99,11 @@ function byModule(data: Data, tree: Tree, totals: Totals, theme: Theme): Colouri
   const owner = (node: number) => (tree.what[node] === What.Type ? tree.parent[node]! : node);
   const sums = new Map<number, number>();
   for (let node = 1; node < tree.length; node++) {
-    if (totals.self[node] === 0 || tree.what[owner(node)] !== What.Frame) continue;
+    if (totals.self.estimate[node] === 0 || tree.what[owner(node)] !== What.Frame) continue;
     const module = ofFunction[tree.id[owner(node)]!]!;
-    sums.set(module, (sums.get(module) ?? 0) + totals.self[node]!);
+    sums.set(module, (sums.get(module) ?? 0) + totals.self.estimate[node]!);
   }
-  const { rank, colours, legend } = ranked(sums, (module) => names[module]!, totals.total[0]!, theme);
+  const { rank, colours, legend } = ranked(sums, (module) => names[module]!, totals.total.estimate[0]!, theme);
   const none = new Float64Array(0);
   return {
     legend,
@@ -121,15 +121,15 @@ function byType(data: Data, tree: Tree, totals: Totals, theme: Theme): Colouring
   const sums = new Map<number, number>();
   for (let node = 1; node < tree.length; node++) {
     if (tree.what[node] !== What.Type) continue;
-    sums.set(tree.id[node]!, (sums.get(tree.id[node]!) ?? 0) + totals.self[node]!);
+    sums.set(tree.id[node]!, (sums.get(tree.id[node]!) ?? 0) + totals.self.estimate[node]!);
   }
   const name = (type: number) => data.header.types[type] || "type not known";
-  const { rank, colours, legend } = ranked(sums, name, totals.total[0]!, theme);
+  const { rank, colours, legend } = ranked(sums, name, totals.total.estimate[0]!, theme);
   const width = colours.length;
   const parts = new Float64Array(width * tree.length);
   for (let node = tree.length - 1; node > 0; node--) {
     if (tree.what[node] === What.Type) {
-      parts[width * node + (rank.get(tree.id[node]!) ?? DISTINCT)]! += totals.self[node]!;
+      parts[width * node + (rank.get(tree.id[node]!) ?? DISTINCT)]! += totals.self.estimate[node]!;
     }
     const up = width * tree.parent[node]!;
     for (let part = 0; part < width; part++) parts[up + part]! += parts[width * node + part]!;

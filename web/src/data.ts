@@ -1,5 +1,7 @@
 // The profile's data, as docs/flamegraph.md describes them and crates/report/src/flamegraph writes them.
 
+import { MomentColumns } from "./moments.ts";
+
 /** The layout that this page reads. */
 const VERSION = 1;
 
@@ -73,12 +75,10 @@ export interface AllocationRecords extends Records {
   shape: Numbers;
 }
 
-/** What a sample of one shape stands for. */
+/** What a sample of one shape adds, by shape. */
 export interface Shapes {
-  bytes: Float64Array;
-  allocations: Float64Array;
-  bytesVariance: Float64Array;
-  allocationsVariance: Float64Array;
+  bytes: MomentColumns;
+  allocations: MomentColumns;
 }
 
 export interface Data {
@@ -135,6 +135,16 @@ function parse(bytes: Uint8Array): Data {
     // A typed array must start at a multiple of 8, so the bytes are copied.
     return new Float64Array(bytes.slice(at, at + column.bytes).buffer);
   };
+  const moments = (quantity: string) => {
+    const estimate = real(`shape.${quantity}.estimate`);
+    const columns = new MomentColumns(estimate.length);
+    columns.estimate.set(estimate);
+    columns.seen.set(real(`shape.${quantity}.seen`));
+    columns.variance.set(real(`shape.${quantity}.variance`));
+    columns.third.set(real(`shape.${quantity}.third`));
+    columns.samples.fill(1);
+    return columns;
+  };
   const cpuStack = whole("cpu.stack");
   const allocationStack = whole("allocation.stack");
   return {
@@ -144,12 +154,7 @@ function parse(bytes: Uint8Array): Data {
     frameFunction: whole("frame.function"),
     frameLine: whole("frame.line"),
     frameKind: whole("frame.kind"),
-    shapes: {
-      bytes: real("shape.bytes"),
-      allocations: real("shape.allocations"),
-      bytesVariance: real("shape.bytes_variance"),
-      allocationsVariance: real("shape.allocations_variance"),
-    },
+    shapes: { bytes: moments("bytes"), allocations: moments("allocations") },
     allocations: {
       length: allocationStack.length,
       stack: allocationStack,

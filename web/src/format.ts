@@ -20,9 +20,9 @@ export function bytes(size: number): string {
   return `${unit === 0 ? Math.round(size) : short(size)} ${UNITS[unit]}`;
 }
 
-/** A number of things: `12,345` or `1.23 M`. */
+/** A number of things: `12,345` or `123 M`. */
 export function count(number: number): string {
-  if (number < 99_999.5) return Math.round(number).toLocaleString("en-US");
+  if (number < 9_999_999.5) return Math.round(number).toLocaleString("en-US");
   if (number < 999.5e6) return `${short(number / 1e6)} M`;
   return `${short(number / 1e9)} G`;
 }

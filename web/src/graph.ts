@@ -9,6 +9,8 @@ const ROW = 21;
 const PADDING = 6;
 /** Narrower nodes than this get no label. */
 const LABELLED = 22;
+/** The characters of a label that is cut, at least, its ellipsis included: fewer say nothing. */
+const SHORTEST = 4;
 const ZOOM_MILLISECONDS = 220;
 
 export type Orientation = "flame" | "icicle";
@@ -151,8 +153,11 @@ export class Graph {
   #place(): void {
     if (!this.#scene) return;
     const width = this.box.clientWidth;
+    // A flame graph grows upwards: what is seen stays at its distance from the root.
+    const fromRoot = this.box.scrollHeight - this.box.scrollTop;
     this.#rows = layout(this.#scene.tree, this.#scene.totals, this.#focus, width);
     this.spacer.style.height = `${this.#height()}px`;
+    if (this.#scene.orientation === "flame") this.box.scrollTop = this.box.scrollHeight - fromRoot;
     if (!this.#extent(this.#current)) this.#current = this.#focus;
     const scale = devicePixelRatio || 1;
     const height = Math.min(this.box.clientHeight, this.#height());
@@ -235,7 +240,7 @@ export class Graph {
     const { node } = place;
     const above = place.row < scene.tree.depth[this.#focus]!;
     const missed = scene.found !== null && scene.found[node] === 0;
-    pen.globalAlpha = missed ? 0.28 : above ? 0.55 : 1;
+    pen.globalAlpha = missed ? 0.36 : above ? 0.55 : 1;
     // A pixel of ground between neighbours, as long as there is room for it.
     const gap = x1 - x0 > 3 ? 1 : 0;
     this.#fill(pen, scene.colouring, node, left, top, right - left - gap);
@@ -281,10 +286,10 @@ export class Graph {
     const fits = (text: string, space: number): string => {
       // No character is narrower than 2 pixels, so longer names need not be measured.
       let most = Math.min(text.length, Math.floor(space / 2));
-      let shown = clipped(text, Math.max(most, 2));
+      let shown = clipped(text, Math.max(most, SHORTEST));
       for (let wide = pen.measureText(shown).width; wide > space; wide = pen.measureText(shown).width) {
         most = Math.min(most - 1, Math.floor((most * space) / wide));
-        if (most < 2) return "";
+        if (most < SHORTEST) return "";
         shown = clipped(text, most);
       }
       return shown;

@@ -21,7 +21,7 @@ export type Rows = Place[][];
 
 /** Lays out what is seen of the tree when one node fills the width: its callers, itself, what it called. */
 export function layout(tree: Tree, totals: Totals, focus: number, width: number): Rows {
-  const whole = totals.total[focus]!;
+  const whole = totals.total.estimate[focus]!;
   const rows: Rows = [];
   for (let node = focus; ; node = tree.parent[node]!) {
     rows.unshift([{ node, row: 0, from: 0, to: 1 }]);
@@ -37,14 +37,14 @@ export function layout(tree: Tree, totals: Totals, focus: number, width: number)
     const children: number[] = [];
     for (let at = tree.firstChild[node]!; at < tree.firstChild[node + 1]!; at++) {
       const child = tree.child[at]!;
-      if (totals.total[child]! >= least) children.push(child);
+      if (totals.total.estimate[child]! >= least) children.push(child);
     }
     return children;
   };
   const root = hierarchy(focus, seen);
   // Not `sum`: a node's total also holds its own allocations and the children that are too narrow.
   root.each((place) => {
-    (place as { value?: number }).value = totals.total[place.data]!;
+    (place as { value?: number }).value = totals.total.estimate[place.data]!;
   });
   root.sort((a, b) => b.value! - a.value! || a.data - b.data);
   const first = rows.length - 1;

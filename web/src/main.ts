@@ -67,7 +67,7 @@ class Page {
     );
     this.#frames = new Choice<"function" | "line">(
       byId("frames"),
-      [{ value: "function", label: "Functions" }, { value: "line", label: "Lines" }],
+      [{ value: "function", label: "Function" }, { value: "line", label: "Line" }],
       "function",
       () => this.#rebuild(),
     );
@@ -214,8 +214,8 @@ class Page {
   #recount(focus = this.#graph.focus): void {
     const selection = this.#selection();
     this.#totals = totals(this.data, this.#tree, selection);
-    if (!(this.#totals.total[focus]! > 0)) focus = 0;
-    this.#timeline.show(byTime(this.data, selection));
+    if (this.#totals.total.samples[focus] === 0) focus = 0;
+    this.#timeline.show(byTime(this.data, selection), (value) => this.#texts.amount(value));
     this.#find();
     this.#show(focus);
     this.#showTable();
@@ -253,18 +253,18 @@ class Page {
   #summarise(): void {
     const { focus } = this.#graph;
     byId("zoom-reset").hidden = focus === 0;
-    const { value, interval } = this.#texts.estimate(this.#totals.total[focus]!, this.#totals.totalVariance[focus]!);
+    const { value, interval } = this.#texts.estimate(this.#totals.total.get(focus));
     const what = { bytes: " allocated", allocations: "", time: " of CPU time" }[this.#measure.value];
     const figure = document.createElement("strong");
     figure.textContent = `${value}${what}`;
     const range = document.createElement("span");
     range.className = "faint";
-    range.textContent = interval === "" || interval === "exact" ? interval : `95 %: ${interval}`;
+    range.textContent = interval === "exact" ? interval : `95 %: ${interval}`;
     const parts: HTMLElement[] = [figure, range];
     if (focus !== 0) {
       const where = document.createElement("bdi");
       where.className = "where";
-      where.textContent = `in ${clipped(this.#texts.label(this.#tree, focus).name, 60)}, ${percent(this.#totals.total[focus]!, this.#totals.total[0]!)} of all`;
+      where.textContent = `in ${clipped(this.#texts.label(this.#tree, focus).name, 60)}, ${percent(this.#totals.total.estimate[focus]!, this.#totals.total.estimate[0]!)} of all`;
       parts.push(where);
     }
     byId("summary").replaceChildren(...parts);
@@ -275,7 +275,7 @@ class Page {
     const rows = rowsOf(this.#tableOf.value, this.data, this.#tree, this.#totals);
     const matches = this.#matcher();
     const shown = matches ? rows.filter((row) => matches(row.name) || matches(row.place)) : rows;
-    this.#table.show(shown, this.#texts, this.#totals.total[0]!);
+    this.#table.show(shown, this.#texts, this.#totals.total.estimate[0]!);
   }
 
   #zoom(node: number): void {
@@ -312,10 +312,10 @@ class Page {
     else if (!this.#found) result.textContent = "";
     else {
       const { focus } = this.#graph;
-      const { total, variance, nodes } = foundTotal(this.#tree, this.#totals, this.#found, focus);
-      const { value, interval } = this.#texts.estimate(total, variance);
-      const share = percent(total, this.#totals.total[focus]!);
-      result.textContent = nodes === 0 ? "nothing found" : `${share} · ${value}`;
+      const total = foundTotal(this.#tree, this.#totals, this.#found, focus);
+      const { value, interval } = this.#texts.estimate(total.get(0));
+      const share = percent(total.estimate[0]!, this.#totals.total.estimate[focus]!);
+      result.textContent = total.samples[0] === 0 ? "nothing found" : `${share} · ${value}`;
       result.title = interval === "exact" ? "" : `95 %: ${interval}`;
     }
   }
@@ -352,10 +352,10 @@ class Page {
     tip.place(this.#tip, box.left, box.top, box.height);
     const item = byId("graph-node");
     const { name } = this.#texts.label(this.#tree, node);
-    const { value, interval } = this.#texts.estimate(this.#totals.total[node]!, this.#totals.totalVariance[node]!);
+    const { value, interval } = this.#texts.estimate(this.#totals.total.get(node));
     item.ariaLevel = String(this.#tree.depth[node]! + 1);
     item.ariaSelected = "true";
-    item.textContent = `${clipped(name, 200)}, ${percent(this.#totals.total[node]!, this.#totals.total[0]!)}, ${value}, 95 %: ${interval}`;
+    item.textContent = `${clipped(name, 200)}, ${percent(this.#totals.total.estimate[node]!, this.#totals.total.estimate[0]!)}, ${value}, 95 %: ${interval}`;
   }
 
   #describeSession(): void {

@@ -1,6 +1,7 @@
 // What a search finds.
 
 import type { Data } from "./data.ts";
+import { MomentColumns } from "./moments.ts";
 import type { Texts } from "./texts.ts";
 import { type Totals, type Tree, What } from "./tree.ts";
 
@@ -37,20 +38,16 @@ export function find(texts: Texts, data: Data, tree: Tree, matches: Matcher): Ui
 }
 
 /** What the found nodes hold together below one node; what is in several of them counts once. */
-export function foundTotal(tree: Tree, totals: Totals, found: Uint8Array, below: number) {
-  let total = 0;
-  let variance = 0;
-  let nodes = 0;
+export function foundTotal(tree: Tree, totals: Totals, found: Uint8Array, below: number): MomentColumns {
+  const whole = new MomentColumns(1);
   const todo = [below];
   for (let node = todo.pop(); node !== undefined; node = todo.pop()) {
-    if (!(totals.total[node]! > 0)) continue;
+    if (totals.total.samples[node] === 0) continue;
     if (found[node]) {
-      total += totals.total[node]!;
-      variance += totals.totalVariance[node]!;
-      nodes++;
+      whole.add(0, totals.total, node);
       continue;
     }
     for (let at = tree.firstChild[node]!; at < tree.firstChild[node + 1]!; at++) todo.push(tree.child[at]!);
   }
-  return { total, variance, nodes };
+  return whole;
 }

@@ -1,6 +1,8 @@
 // Which records count, and as what.
 
 import { type Data, Fate } from "./data.ts";
+import { type Interval, type Moments, interval } from "./interval.ts";
+import { MomentColumns } from "./moments.ts";
 
 export type Measure = "bytes" | "allocations" | "time";
 export type Objects = "all" | "died-young" | "survived" | "still-alive";
@@ -13,8 +15,8 @@ const COUNTED: Record<Objects, (fate: number) => boolean> = {
   "still-alive": (fate) => fate === Fate.StillLive,
 };
 
-/** Called with a record's number, its value, the value's variance, its samples, and its fate, -1 for a time sample. */
-type Visit = (record: number, value: number, variance: number, samples: number, fate: number) => void;
+/** Called with a record's number, what it adds `count` times over, and its fate, -1 for a time sample. */
+type Visit = (record: number, from: MomentColumns, at: number, count: number, fate: number) => void;
 
 /** A choice of records. */
 export class Selection {
@@ -33,26 +35,20 @@ export class Selection {
   }
 
   #eachTime(data: Data, visit: Visit): void {
-    const each = 1 / (data.header.meta.cpu_hz ?? 1);
+    const each = timeSample(secondsEach(data));
     const { bucket, count, length } = data.cpu;
     for (let i = 0; i < length; i++) {
-      if (bucket[i]! < this.from || bucket[i]! >= this.to) continue;
-      const samples = count[i]!;
-      // A time sample stands for one period of the clock; their number varies like a Poisson count.
-      visit(i, samples * each, samples * each * each, samples, -1);
+      if (bucket[i]! >= this.from && bucket[i]! < this.to) visit(i, each, 0, count[i]!, -1);
     }
   }
 
   #eachAllocation(data: Data, visit: Visit): void {
-    const { shapes } = data;
-    const values = this.measure === "bytes" ? shapes.bytes : shapes.allocations;
-    const variances = this.measure === "bytes" ? shapes.bytesVariance : shapes.allocationsVariance;
+    const moments = this.measure === "bytes" ? data.shapes.bytes : data.shapes.allocations;
     const { bucket, count, fate, shape, length } = data.allocations;
     const counted = [0, 1, 2, 3].map(COUNTED[this.objects]);
     for (let i = 0; i < length; i++) {
       if (bucket[i]! < this.from || bucket[i]! >= this.to || !counted[fate[i]!]) continue;
-      const samples = count[i]!;
-      visit(i, samples * values[shape[i]!]!, samples * variances[shape[i]!]!, samples, fate[i]!);
+      visit(i, moments, shape[i]!, count[i]!, fate[i]!);
     }
   }
 }
@@ -62,8 +58,41 @@ export function byTime(data: Data, selection: Selection): Float64Array {
   const values = new Float64Array(data.header.buckets);
   const everywhere = new Selection(selection.measure, selection.objects, 0, data.header.buckets);
   const bucket = selection.measure === "time" ? data.cpu.bucket : data.allocations.bucket;
-  everywhere.each(data, (record, value) => {
-    values[bucket[record]!]! += value;
+  everywhere.each(data, (record, from, at, count) => {
+    values[bucket[record]!]! += count * from.estimate[at]!;
   });
   return values;
+}
+
+/** The seconds that a time sample stands for: a period of the clock. */
+function secondsEach(data: Data): number {
+  return 1 / (data.header.meta.cpu_hz ?? 1);
+}
+
+/** The number of time samples varies like a Poisson count, so each adds the moments of one. */
+function timeSample(each: number): MomentColumns {
+  const columns = new MomentColumns(1);
+  columns.estimate[0] = each;
+  columns.variance[0] = each ** 2;
+  columns.third[0] = 2 * each ** 3;
+  columns.samples[0] = 1;
+  return columns;
+}
+
+/** Makes the intervals of a measure; null where figures are exact. */
+export function intervals(data: Data, measure: Measure): (moments: Moments) => Interval | null {
+  const { meta, samples } = data.header;
+  if (measure === "time") return (moments) => interval(moments, secondsEach(data));
+  if (meta.distances === "every") return () => null;
+  const typical = measure === "bytes" ? Math.max(meta.period, 1) : typicalAllocations(data, samples);
+  return (moments) => interval(moments, typical);
+}
+
+/** The allocations that a sample of this profile stands for, on average. */
+function typicalAllocations(data: Data, samples: number): number {
+  if (samples === 0) return Math.max(data.header.meta.period, 1) / 64;
+  let all = 0;
+  const { shape, count, length } = data.allocations;
+  for (let i = 0; i < length; i++) all += count[i]! * data.shapes.allocations.estimate[shape[i]!]!;
+  return all / samples;
 }

@@ -2,7 +2,9 @@
 
 import type { Data } from "./data.ts";
 import { visible } from "./format.ts";
-import { type Totals, type Tree, What } from "./tree.ts";
+import type { Moments } from "./interval.ts";
+import { MomentColumns } from "./moments.ts";
+import { type Totals, type Tree, What, ownNodes } from "./tree.ts";
 
 export type TableOf = "functions" | "types" | "files";
 
@@ -12,12 +14,10 @@ export interface Row {
   id: number;
   name: string;
   place: string;
-  self: number;
-  selfVariance: number;
-  selfSamples: number;
-  total: number;
-  totalVariance: number;
-  totalSamples: number;
+  self: Moments;
+  total: Moments;
+  /** Samples of the total. */
+  samples: number;
 }
 
 /** Adds up nodes by function, by type, or by file. A call within a call of the same thing counts once. */
@@ -30,11 +30,8 @@ export function rowsOf(of: TableOf, data: Data, tree: Tree, totals: Totals): Row
     if (tree.what[node] === What.Root || of === "types") return -1;
     return of === "functions" ? tree.id[node]! : fileOf[tree.id[node]!]!;
   };
-  const sums = Array.from({ length: 6 }, () => new Float64Array(size));
-  const [self, selfVariance, selfSamples, total, totalVariance, totalSamples] = sums as [
-    Float64Array, Float64Array, Float64Array, Float64Array, Float64Array, Float64Array,
-  ];
-
+  const self = new MomentColumns(size);
+  const total = new MomentColumns(size);
   const open = new Uint32Array(size);
   eachInAndOut(tree, (node, entering) => {
     const key = keyOf(node);
@@ -43,42 +40,14 @@ export function rowsOf(of: TableOf, data: Data, tree: Tree, totals: Totals): Row
       open[key]!--;
       return;
     }
-    if (open[key]!++ === 0) {
-      total[key]! += totals.total[node]!;
-      totalVariance[key]! += totals.totalVariance[node]!;
-      totalSamples[key]! += totals.totalSamples[node]!;
-    }
-    addSelf(node, key);
+    if (open[key]!++ === 0) total.add(key, totals.total, node);
+    for (const part of ownNodes(tree, node)) self.add(key, totals.self, part);
   });
-
-  // What a frame itself allocated is in the types' nodes on top of it.
-  function addSelf(node: number, key: number) {
-    const add = (from: number) => {
-      self[key]! += totals.self[from]!;
-      selfVariance[key]! += totals.selfVariance[from]!;
-      selfSamples[key]! += totals.selfSamples[from]!;
-    };
-    add(node);
-    if (tree.what[node] === What.Type) return;
-    for (let at = tree.firstChild[node]!; at < tree.firstChild[node + 1]!; at++) {
-      const child = tree.child[at]!;
-      if (tree.what[child] === What.Type) add(child);
-    }
-  }
 
   const rows: Row[] = [];
   for (let id = 0; id < size; id++) {
-    if (totalSamples[id] === 0) continue;
-    rows.push({
-      id,
-      ...named(of, data, id),
-      self: self[id]!,
-      selfVariance: selfVariance[id]!,
-      selfSamples: selfSamples[id]!,
-      total: total[id]!,
-      totalVariance: totalVariance[id]!,
-      totalSamples: totalSamples[id]!,
-    });
+    if (total.samples[id] === 0) continue;
+    rows.push({ id, ...named(of, data, id), self: self.get(id), total: total.get(id), samples: total.samples[id]! });
   }
   return rows;
 }
@@ -116,9 +85,9 @@ export function sorted(rows: Row[], key: SortKey, ascending: boolean): Row[] {
   const names = new Intl.Collator("en", { numeric: true });
   const compare: Record<SortKey, (a: Row, b: Row) => number> = {
     name: (a, b) => names.compare(a.name, b.name),
-    self: (a, b) => a.self - b.self,
-    total: (a, b) => a.total - b.total,
-    samples: (a, b) => a.totalSamples - b.totalSamples,
+    self: (a, b) => a.self.estimate - b.self.estimate,
+    total: (a, b) => a.total.estimate - b.total.estimate,
+    samples: (a, b) => a.samples - b.samples,
   };
   const sign = ascending ? 1 : -1;
   return rows.slice().sort((a, b) => sign * compare[key](a, b) || names.compare(a.name, b.name));

@@ -83,11 +83,11 @@ export class TableView {
     name.append(pick, place);
     line.append(
       name,
-      this.#share(row.self),
-      cell("td", "interval", texts.interval(row.self, row.selfVariance)),
-      this.#share(row.total),
-      cell("td", "interval", texts.interval(row.total, row.totalVariance)),
-      cell("td", "samples", row.totalSamples.toLocaleString("en-US")),
+      this.#share(row.self.estimate),
+      cell("td", "interval", texts.interval(row.self)),
+      this.#share(row.total.estimate),
+      cell("td", "interval", texts.interval(row.total)),
+      cell("td", "samples", row.samples.toLocaleString("en-US")),
     );
     return line;
   }

@@ -2,8 +2,8 @@
 
 import { type Data, Kind } from "./data.ts";
 import { bytes, count, seconds, visible } from "./format.ts";
-import { interval } from "./interval.ts";
-import type { Measure } from "./selection.ts";
+import type { Interval, Moments } from "./interval.ts";
+import { type Measure, intervals } from "./selection.ts";
 import { type Tree, What } from "./tree.ts";
 
 const KINDS: Record<number, string> = {
@@ -18,11 +18,13 @@ export class Texts {
   readonly names: string[];
   readonly files: string[];
   readonly types: string[];
+  readonly #interval: (moments: Moments) => Interval | null;
 
   constructor(
     private readonly data: Data,
     readonly measure: Measure,
   ) {
+    this.#interval = intervals(data, measure);
     const { functions, files, types } = data.header;
     this.names = functions.name.map(visible);
     this.files = files.map(visible);
@@ -46,12 +48,14 @@ export class Texts {
     return { name: this.names[id] || "(no name)", place: line > 0 ? `${short}:${line}` : short };
   }
 
-  /** What else is worth saying of a node: the whole path, and what runs. */
+  /** What else is worth saying of a node: the whole path with the line, and what runs. */
   more(tree: Tree, node: number): string {
     if (tree.what[node] === What.Root) return "";
     if (tree.what[node] === What.Type) return "type of what was allocated";
-    const file = this.files[this.data.header.functions.file[tree.id[node]!]!]!;
-    return [file, KINDS[tree.kind[node]!]].filter(Boolean).join(" · ");
+    const { functions } = this.data.header;
+    const file = this.files[functions.file[tree.id[node]!]!]!;
+    const line = tree.line[node]! || functions.line[tree.id[node]!]!;
+    return [line > 0 ? `${file}:${line}` : file, KINDS[tree.kind[node]!]].filter(Boolean).join(" · ");
   }
 
   /** A value of the measure. */
@@ -59,16 +63,20 @@ export class Texts {
     return { bytes, allocations: count, time: seconds }[this.measure](value);
   }
 
-  /** An estimate with its 95 % interval; exact figures have none. */
-  estimate(value: number, variance: number): { value: string; interval: string } {
-    const shown = this.measure === "allocations" ? `${count(value)} allocation${Math.round(value) === 1 ? "" : "s"}` : this.value(value);
-    return { value: shown, interval: this.interval(value, variance) };
+  /** An estimate with its 95 % interval. */
+  estimate(moments: Moments): { value: string; interval: string } {
+    return { value: this.amount(moments.estimate), interval: this.interval(moments) };
+  }
+
+  /** A value of the measure, and what it counts. */
+  amount(value: number): string {
+    if (this.measure !== "allocations") return this.value(value);
+    return `${count(value)} allocation${Math.round(value) === 1 ? "" : "s"}`;
   }
 
   /** The 95 % interval alone. */
-  interval(value: number, variance: number): string {
-    if (!(variance > 0)) return value > 0 ? "exact" : "";
-    const { low, high } = interval(value, variance);
-    return `${this.value(low)} – ${this.value(high)}`;
+  interval(moments: Moments): string {
+    const limits = this.#interval(moments);
+    return limits ? `${this.value(limits.low)} – ${this.value(limits.high)}` : "exact";
   }
 }

@@ -28,6 +28,7 @@ export class Timeline {
   readonly #brush: BrushBehavior<unknown>;
   #x: ScaleLinear<number, number> = scaleLinear();
   #bars: Float64Array = new Float64Array(0);
+  #unit: (value: number) => string = String;
   #range: [number, number];
   /** Whether the brush is being moved by this class and not by the user. */
   #quiet = false;
@@ -53,9 +54,10 @@ export class Timeline {
     this.#say(null);
   }
 
-  /** Draws other bars: a number for each part of time. */
-  show(bars: Float64Array): void {
+  /** Draws other bars: a number for each part of time, and how it is said. */
+  show(bars: Float64Array, unit: (value: number) => string): void {
     this.#bars = bars;
+    this.#unit = unit;
     this.#draw();
   }
 
@@ -194,16 +196,25 @@ export class Timeline {
     this.#say(this.#x.invert(inside));
   }
 
+  /** What the bars say: the highest, or the one at a moment. */
+  #barText(moment: number | null): string {
+    const { duration, buckets } = this.data.header;
+    const part = Math.min(buckets - 1, Math.floor(((moment ?? 0) / (duration || 1)) * buckets));
+    const value = moment === null ? (max(this.#bars) ?? 0) : (this.#bars[part] ?? 0);
+    return `${this.#unit(value)} in ${seconds(duration / buckets)}${moment === null ? " at most" : ""}`;
+  }
+
   /** Writes the legend: the figures at a moment, or else their highest; and the range. */
   #say(moment: number | null): void {
     const { timeline } = this.data.header;
     const index = moment === null ? -1 : nearest(timeline.time, moment);
-    const entries = SERIES.flatMap(({ key, label }) => {
+    const entries: { key: string; text: string }[] = SERIES.flatMap(({ key, label }) => {
       const highest = max(timeline[key], (v) => v ?? undefined);
       if (highest === undefined) return [];
       const value = index < 0 ? highest : timeline[key][index];
       return [{ key, text: `${label} ${value === null || value === undefined ? "–" : bytes(value)}${index < 0 ? " at most" : ""}` }];
     });
+    entries.push({ key: "bars", text: this.#barText(moment) });
     this.legend.replaceChildren(
       ...entries.map(({ key, text }) => {
         const item = document.createElement("span");

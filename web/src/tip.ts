@@ -4,11 +4,11 @@ import type { Data } from "./data.ts";
 import { FATES } from "./data.ts";
 import type { Texts } from "./texts.ts";
 import { clipped, percent } from "./format.ts";
-import { type Totals, type Tree, What } from "./tree.ts";
+import { type Totals, type Tree, What, ownNodes } from "./tree.ts";
 
 /** The most types that are listed. */
 const TYPES = 4;
-const LONGEST = 400;
+const LONGEST = 160;
 
 export interface TipScene {
   data: Data;
@@ -22,24 +22,25 @@ export interface TipScene {
 /** Fills the box. */
 export function describe(box: HTMLElement, scene: TipScene, node: number): void {
   const { tree, totals, texts, data } = scene;
-  const { name, place } = texts.label(tree, node);
+  const { name } = texts.label(tree, node);
   const lines: HTMLElement[] = [element("strong", "name", clipped(name, LONGEST))];
   const more = texts.more(tree, node);
-  if (more || place) lines.push(element("div", "place", clipped([place, more].filter(Boolean).join(" · "), LONGEST)));
+  if (more) lines.push(element("div", "place", clipped(more, LONGEST)));
 
-  const total = totals.total[node]!;
-  lines.push(figure("", texts.estimate(total, totals.totalVariance[node]!)));
-  const shares = [`${percent(total, totals.total[0]!)} of all`];
+  const { estimate } = totals.total;
+  const total = estimate[node]!;
+  lines.push(figure("", texts.estimate(totals.total.get(node))));
+  const shares = [`${percent(total, estimate[0]!)} of all`];
   if (scene.focus !== 0 && tree.depth[node]! > tree.depth[scene.focus]!) {
-    shares.push(`${percent(total, totals.total[scene.focus]!)} of the zoomed`);
+    shares.push(`${percent(total, estimate[scene.focus]!)} of the zoomed`);
   }
-  const samples = totals.totalSamples[node]!;
+  const samples = totals.total.samples[node]!;
   shares.push(`${samples.toLocaleString("en-US")} sample${samples === 1 ? "" : "s"}`);
   lines.push(element("div", "faint", shares.join(" · ")));
 
   if (tree.what[node] !== What.Type && total > 0) {
-    const own = ownTotal(tree, totals, node);
-    if (own.value > 0) lines.push(figure("itself ", texts.estimate(own.value, own.variance)));
+    const own = totals.self.sum(ownNodes(tree, node));
+    if (own.samples[0]! > 0) lines.push(figure("itself ", texts.estimate(own.get(0))));
     for (const [type, sum] of topTypes(tree, totals, node)) {
       lines.push(row(clipped(texts.types[type]!, 60), percent(sum, total), ""));
     }
@@ -62,27 +63,14 @@ export function place(box: HTMLElement, x: number, y: number, below: number): vo
   box.style.top = `${Math.max(8, top)}px`;
 }
 
-/** What a frame itself allocated: its own samples, and the types on top of it. */
-function ownTotal(tree: Tree, totals: Totals, node: number) {
-  let value = totals.self[node]!;
-  let variance = totals.selfVariance[node]!;
-  for (let at = tree.firstChild[node]!; at < tree.firstChild[node + 1]!; at++) {
-    const child = tree.child[at]!;
-    if (tree.what[child] !== What.Type) continue;
-    value += totals.self[child]!;
-    variance += totals.selfVariance[child]!;
-  }
-  return { value, variance };
-}
-
 /** The types of most of what a node holds. */
 function topTypes(tree: Tree, totals: Totals, below: number): [number, number][] {
   const sums = new Map<number, number>();
   const todo = [below];
   for (let node = todo.pop(); node !== undefined; node = todo.pop()) {
-    if (!(totals.total[node]! > 0)) continue;
+    if (totals.total.samples[node] === 0) continue;
     if (tree.what[node] === What.Type) {
-      sums.set(tree.id[node]!, (sums.get(tree.id[node]!) ?? 0) + totals.self[node]!);
+      sums.set(tree.id[node]!, (sums.get(tree.id[node]!) ?? 0) + totals.self.estimate[node]!);
     }
     for (let at = tree.firstChild[node]!; at < tree.firstChild[node + 1]!; at++) todo.push(tree.child[at]!);
   }

@@ -1,6 +1,7 @@
 // The tree that is drawn: stacks merged by function or by line, with types on top; and its totals.
 
 import { type Data, FATES, Kind, type Numbers } from "./data.ts";
+import { MomentColumns } from "./moments.ts";
 import type { Selection } from "./selection.ts";
 
 /** What a node stands for. */
@@ -107,47 +108,41 @@ function childrenOf(parent: Numbers, length: number) {
   return { firstChild, child };
 }
 
-/** Estimates by node, for one selection of records. */
+/** Sums by node, for one selection of records. */
 export interface Totals {
   /** With everything it called. */
-  total: Float64Array;
-  totalVariance: Float64Array;
-  totalSamples: Float64Array;
+  total: MomentColumns;
   /** Without. */
-  self: Float64Array;
-  selfVariance: Float64Array;
-  selfSamples: Float64Array;
-  /** Shares of the total by fate: entry `FATES * node + fate`. All 0 for time samples. */
+  self: MomentColumns;
+  /** The total's estimate by fate: entry `FATES * node + fate`. All 0 for time samples. */
   byFate: Float64Array;
 }
 
 /** Adds up the selected records. */
 export function totals(data: Data, tree: Tree, selection: Selection): Totals {
-  const n = tree.length;
-  const self = new Float64Array(n);
-  const selfVariance = new Float64Array(n);
-  const selfSamples = new Float64Array(n);
-  const byFate = new Float64Array(FATES * n);
-
-  selection.each(data, (record, value, variance, samples, fate) => {
+  const self = new MomentColumns(tree.length);
+  const byFate = new Float64Array(FATES * tree.length);
+  selection.each(data, (record, from, at, count, fate) => {
     const node = fate < 0 ? tree.cpuNode[record]! : tree.allocationNode[record]!;
-    self[node]! += value;
-    selfVariance[node]! += variance;
-    selfSamples[node]! += samples;
-    if (fate >= 0) byFate[FATES * node + fate]! += value;
+    self.add(node, from, at, count);
+    if (fate >= 0) byFate[FATES * node + fate]! += count * from.estimate[at]!;
   });
-
-  const total = self.slice();
-  const totalVariance = selfVariance.slice();
-  const totalSamples = selfSamples.slice();
-  for (let node = n - 1; node > 0; node--) {
+  const total = self.clone();
+  for (let node = tree.length - 1; node > 0; node--) {
     const up = tree.parent[node]!;
-    total[up]! += total[node]!;
-    totalVariance[up]! += totalVariance[node]!;
-    totalSamples[up]! += totalSamples[node]!;
+    total.add(up, total, node);
     for (let fate = 0; fate < FATES; fate++) {
       byFate[FATES * up + fate]! += byFate[FATES * node + fate]!;
     }
   }
-  return { total, totalVariance, totalSamples, self, selfVariance, selfSamples, byFate };
+  return { total, self, byFate };
+}
+
+/** The nodes that hold what a node itself allocated: the node, and the types on top of it. */
+export function ownNodes(tree: Tree, node: number): number[] {
+  const own = [node];
+  for (let at = tree.firstChild[node]!; at < tree.firstChild[node + 1]!; at++) {
+    if (tree.what[tree.child[at]!] === What.Type) own.push(tree.child[at]!);
+  }
+  return own;
 }

@@ -7,12 +7,38 @@ use nthbyte_profile::model::Fate;
 use nthbyte_profile::{Meta, Profile};
 use serde::Serialize;
 
+use crate::estimate::{Moments, Totals};
+
 use super::pack::{Column, Columns};
 use super::records::{Record, Records};
 use super::timeline::Timeline;
 
 /// The version of the data's layout: what the page's `data.ts` expects.
 const VERSION: u32 = 1;
+
+type Quantity = ([&'static str; 4], fn(&Totals) -> &Moments);
+
+/// What is estimated, and the columns that its estimates need.
+const QUANTITIES: [Quantity; 2] = [
+    (
+        [
+            "shape.bytes.estimate",
+            "shape.bytes.seen",
+            "shape.bytes.variance",
+            "shape.bytes.third",
+        ],
+        |totals| &totals.bytes,
+    ),
+    (
+        [
+            "shape.allocations.estimate",
+            "shape.allocations.seen",
+            "shape.allocations.variance",
+            "shape.allocations.third",
+        ],
+        |totals| &totals.allocations,
+    ),
+];
 
 /// The first part of the data.
 #[derive(Serialize)]
@@ -222,18 +248,19 @@ impl<'a> Used<'a> {
         columns.delta("frame.line", frames().map(|f| f.line));
         columns.plain("frame.kind", frames().map(|f| f.kind as u32));
 
-        let weights = profile.shape_weights();
-        let shapes = || self.shapes.old.iter().map(|&s| weights[s as usize]);
-        columns.real("shape.bytes", shapes().map(|w| w.bytes));
-        columns.real("shape.allocations", shapes().map(|w| w.allocations));
-        columns.real(
-            "shape.bytes_variance",
-            shapes().map(|w| w.bytes.powi(2) * (1.0 - w.probability)),
-        );
-        columns.real(
-            "shape.allocations_variance",
-            shapes().map(|w| w.allocations.powi(2) * (1.0 - w.probability)),
-        );
+        let shapes: Vec<Totals> = self
+            .shapes
+            .old
+            .iter()
+            .map(|&s| Totals::of_sample(&profile.meta, profile.samples.shapes()[s as usize]))
+            .collect();
+        for (quantity, moments) in QUANTITIES {
+            let column = |field: fn(&Moments) -> f64| shapes.iter().map(move |s| field(moments(s)));
+            columns.real(quantity[0], column(|m| m.estimate));
+            columns.real(quantity[1], column(|m| m.seen));
+            columns.real(quantity[2], column(|m| m.variance));
+            columns.real(quantity[3], column(|m| m.third));
+        }
 
         let mut functions = Functions::default();
         for &at in &self.functions.old {

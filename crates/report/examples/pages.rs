@@ -1,0 +1,204 @@
+//! Writes pages of made-up profiles, and what they must show, for `tests/page`: `pages FOLDER`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use nthbyte_profile::event::{FrameKind, Nanos, NodeId, ThreadId, TypeId};
+use nthbyte_profile::model::{Fate, Frame, Function, Sample, Shape, StackNode, TypeNames};
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::{Distances, Profile};
+use nthbyte_report::estimate::Moments;
+use nthbyte_report::{Estimator, Totals, flamegraph};
+use serde_json::json;
+
+/// Distinct stacks of the large profile: as many as a page must open within three seconds.
+const STACKS: u32 = 100_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = PathBuf::from(std::env::args_os().nth(1).ok_or("usage: pages FOLDER")?);
+    fs::create_dir_all(&folder)?;
+    let session = Synthetic {
+        samples: 60_000,
+        ..Synthetic::default()
+    };
+    page(&folder, "session", &read(&session)?)?;
+    let exact = Synthetic {
+        samples: 2_000,
+        distances: Distances::Every,
+        period: 1,
+        ..Synthetic::default()
+    };
+    page(&folder, "exact", &read(&exact)?)?;
+    let hostile = Synthetic {
+        samples: 20_000,
+        hostile: true,
+        ..Synthetic::default()
+    };
+    page(&folder, "hostile", &with_markup(read(&hostile)?))?;
+    page(&folder, "large", &large(read(&Synthetic::default())?))?;
+    let mut empty = Profile::empty(session.meta());
+    empty.meta.cpu_hz = None;
+    page(&folder, "empty", &empty)
+}
+
+fn read(synthetic: &Synthetic) -> Result<Profile, Box<dyn Error>> {
+    Ok(Profile::read(synthetic.bytes().as_slice())?)
+}
+
+fn page(folder: &Path, name: &str, profile: &Profile) -> Result<(), Box<dyn Error>> {
+    let mut out = BufWriter::new(File::create(folder.join(format!("{name}.html")))?);
+    flamegraph::write(profile, &mut out)?;
+    out.flush()?;
+    let expected = serde_json::to_vec(&expected(profile))?;
+    Ok(fs::write(folder.join(format!("{name}.json")), expected)?)
+}
+
+/// What the page must come to, added up sample by sample.
+fn expected(profile: &Profile) -> serde_json::Value {
+    let mut bytes = [0.0; 4];
+    let mut allocations = [0.0; 4];
+    let mut functions: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
+    for id in profile.samples.ids() {
+        let weight = profile.weight(id);
+        let fate = profile.samples.fate(id) as usize;
+        bytes[fate] += weight.bytes;
+        allocations[fate] += weight.allocations;
+        let mut seen = BTreeSet::new();
+        for (depth, frame) in profile.stack(profile.samples.stack(id)).enumerate() {
+            let function = &profile.functions[frame.function as usize];
+            let place = format!("{}:{}", function.file, function.first_line);
+            let sums = functions.entry((function.name.clone(), place)).or_default();
+            if depth == 0 {
+                sums.0 += weight.bytes;
+            }
+            if seen.insert(frame.function) {
+                sums.1 += weight.bytes;
+            }
+        }
+    }
+    let intervals: Vec<_> = [1, 2, 3, 10, 100, 150, 250, 1_000, usize::MAX]
+        .map(|first| intervals(profile, first))
+        .into();
+    let functions: Vec<_> = functions
+        .into_iter()
+        .map(|((name, place), (own, total))| json!([name, place, own, total]))
+        .collect();
+    json!({
+        "samples": profile.samples.len(),
+        "cpu_samples": profile.cpu.len(),
+        "bytes": bytes,
+        "allocations": allocations,
+        "functions": functions,
+        "intervals": intervals,
+    })
+}
+
+/// The moments of the first samples, and the estimates that follow from them.
+fn intervals(profile: &Profile, first: usize) -> serde_json::Value {
+    let sum = |most: usize| {
+        let mut sum = Totals::default();
+        for id in profile.samples.ids().take(most) {
+            let shape = profile.samples.shape(profile.samples.shape_id(id));
+            sum.add(&Totals::of_sample(&profile.meta, shape));
+        }
+        sum
+    };
+    let (all, some) = (sum(usize::MAX), sum(first));
+    let estimator = Estimator::new(profile, &all);
+    let moments = |m: &Moments| json!({"estimate": m.estimate, "seen": m.seen, "variance": m.variance, "third": m.third});
+    json!({
+        "typical_bytes": profile.meta.period,
+        "typical_allocations": all.allocations.estimate / all.samples.max(1) as f64,
+        "bytes": [moments(&some.bytes), estimator.bytes(&some)],
+        "allocations": [moments(&some.allocations), estimator.allocations(&some)],
+    })
+}
+
+/// Names that would be markup or script if anything took them for that.
+fn with_markup(mut profile: Profile) -> Profile {
+    let names = [
+        "</script><script>window.injected=1</script>",
+        "<img src=x onerror=window.injected=1>",
+        "--><svg onload=window.injected=1>",
+        "\u{2028}window.injected=1\u{2029}",
+        "'\"`${window.injected=1}",
+        "@NTHBYTE_DATA@ @SCRIPT@ $& $1",
+        "<b>bold</b>",
+    ];
+    for (at, function) in profile.functions.iter_mut().enumerate().take(70) {
+        function.name = format!("{} {at}", names[at % names.len()]);
+        function.file = format!("/app/{}", names[(at + 1) % names.len()]);
+    }
+    for (at, name) in profile.types.iter_mut().enumerate().skip(1) {
+        name.name = names[at % names.len()].into();
+    }
+    profile.functions[0].name = "long".repeat(2_500);
+    profile.meta.command = names.map(String::from).into();
+    profile.meta.notes = names.map(String::from).into();
+    profile
+}
+
+/// A profile with a great many distinct stacks: 60 samples from each leaf's neighbourhood, over
+/// the whole session, with paths of 3 to 40 frames.
+fn large(mut profile: Profile) -> Profile {
+    profile.functions = (0..5_000)
+        .map(|at| Function {
+            name: format!("Class{}.method_{at}", at / 20),
+            file: format!("/srv/app/package{}/module{}.py", at / 500, at / 50),
+            first_line: 1 + at % 50 * 12,
+        })
+        .collect();
+    profile.frames = (0..20_000)
+        .map(|at| Frame {
+            function: at / 4,
+            line: 3 + at % 400,
+            kind: FrameKind::Interpreted,
+        })
+        .collect();
+    profile.types = ["", "dict", "list", "str", "tuple", "bytes"]
+        .map(|name| TypeNames {
+            name: name.into(),
+            native: String::new(),
+        })
+        .into();
+    profile.stacks.truncate(1);
+    profile.samples = nthbyte_profile::model::Samples::default();
+    profile.cpu.clear();
+    let mut state = 1_u64;
+    // Knuth's MMIX generator, its high bits.
+    let mut below = move |end: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % end
+    };
+    for stack in 1..=STACKS {
+        // Near the newest node three times out of four, so that paths grow deep.
+        let span = if below(4) > 0 { 12 } else { u64::from(stack) };
+        let parent = stack - 1 - below(span.min(u64::from(stack))) as u32;
+        profile.stacks.push(StackNode {
+            parent: NodeId(parent),
+            frame: below(20_000) as u32,
+        });
+    }
+    for at in 0..u64::from(STACKS) * 3 {
+        let size = 16 * (1 + below(64));
+        profile.samples.push(Sample {
+            time: Nanos(profile.end.0 / (u64::from(STACKS) * 3) * at),
+            thread: ThreadId(0),
+            stack: NodeId(1 + (at % u64::from(STACKS)) as u32),
+            shape: Shape {
+                size,
+                block: size,
+                points: 1,
+            },
+            type_id: TypeId(1 + below(5) as u32),
+            fate: Fate::ALL[below(4) as usize],
+            freed: None,
+        });
+    }
+    profile
+}
