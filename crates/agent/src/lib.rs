@@ -7,4 +7,7 @@
 //! Inside someone's interpreter this crate is a guest. What runs on an allocator's slow path does not
 //! panic, does not wait, does not allocate from the heap that it is in and creates no Python object.
 
+pub mod cpython;
+pub mod ffi;
+pub mod pypy;
 pub mod session;

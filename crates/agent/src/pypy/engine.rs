@@ -1,0 +1,560 @@
+//! The hooked functions, and what they keep.
+//!
+//! Everything here runs with the interpreter's lock held: RPython code holds it whenever it allocates
+//! or collects. So one engine serves all threads, without locks of its own.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use nthbyte_profile::event::{
+    Allocation, Collection, CollectionKind, CpuSample, LostKind, Nanos, NodeId, Survival, TypeId,
+};
+
+use super::library::Library;
+use super::nursery::{Nursery, Verdict};
+use super::search::LARGE_OBJECT;
+use super::stacks::Stacks;
+use super::statistics::Statistics;
+use super::types::Types;
+use super::vmprof::{COLLECTING, Vmprof, thread_pointer};
+use super::young::Young;
+use crate::session::Recorder;
+
+/// More finished events than these do not wait for the ring.
+const LONGEST_BACKLOG: usize = 1 << 18;
+/// Slots of the ring that the backlog leaves free, for definitions.
+const SPARE_SLOTS: usize = 64;
+/// A sample that waits longer than this for a minor collection is written without its fate.
+const PATIENCE: Nanos = Nanos(1_000_000_000);
+
+type Reserve = unsafe extern "C" fn(*mut c_void, usize) -> usize;
+type Minor = unsafe extern "C" fn(*mut c_void);
+
+static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
+static RESERVE: AtomicUsize = AtomicUsize::new(0);
+static MINOR: AtomicUsize = AtomicUsize::new(0);
+/// Large sampled objects whose fate is open: only then does `free` look closer.
+static WATCHED: AtomicUsize = AtomicUsize::new(0);
+static TRAP: AtomicPtr<Trap> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether a panic was caught; sampling stays off then.
+static PANICKED: AtomicBool = AtomicBool::new(false);
+
+/// Waits for an allocation of the calling thread, which shows that it holds the interpreter's lock.
+///
+/// Foreign functions are called without the lock, on PyPy even from `ctypes.PyDLL`. But a large object
+/// is always allocated with it.
+pub struct Trap {
+    thread: usize,
+    /// The size that is waited for.
+    size: usize,
+    /// What to do then. Not set: note the place that allocates large objects.
+    action: Option<Box<dyn FnOnce()>>,
+    /// Places in the library that allocate large objects.
+    pub sites: Vec<usize>,
+}
+
+impl Trap {
+    /// Calls `allocate` with a size; when the interpreter allocates a large object of that size
+    /// in it, `action` is called, with the lock held. Whether that happened.
+    pub fn run(allocate: impl FnOnce(usize), action: impl FnOnce()) -> bool {
+        let ran = std::rc::Rc::new(std::cell::Cell::new(false));
+        let flag = ran.clone();
+        let boxed: Box<dyn FnOnce() + '_> = Box::new(move || {
+            action();
+            flag.set(true);
+        });
+        // SAFETY: only the lifetime changes: the trap is taken down before this function returns.
+        let boxed: Box<dyn FnOnce()> = unsafe { std::mem::transmute(boxed) };
+        let size = LARGE_OBJECT + 51_240;
+        Self::set(Self {
+            thread: thread_pointer(),
+            size,
+            action: Some(boxed),
+            sites: Vec::new(),
+        });
+        allocate(size);
+        drop(Self::take());
+        ran.get()
+    }
+
+    /// Calls `allocate`, which allocates large objects of each kind and nothing else that is large;
+    /// the places in the library that asked for the memory.
+    pub fn sites(allocate: impl FnOnce(usize)) -> Vec<usize> {
+        Self::set(Self {
+            thread: thread_pointer(),
+            size: LARGE_OBJECT,
+            action: None,
+            sites: Vec::new(),
+        });
+        allocate(LARGE_OBJECT + 8192);
+        Self::take().map(|trap| trap.sites).unwrap_or_default()
+    }
+
+    fn set(trap: Self) {
+        TRAP.store(Box::into_raw(Box::new(trap)), Ordering::Release);
+    }
+
+    fn take() -> Option<Box<Self>> {
+        let trap = TRAP.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: what `set` stored came from a box, and was swapped out by nobody else.
+        (!trap.is_null()).then(|| unsafe { Box::from_raw(trap) })
+    }
+
+    /// An allocation of `size` bytes, asked for by the code at `site`. Whether it was waited for.
+    fn visit(size: usize, site: usize) -> bool {
+        let trap = TRAP.load(Ordering::Acquire);
+        // SAFETY: traps are set and taken down by the thread that waits, which is this one if the
+        // thread pointer says so; for another thread only that word is read.
+        unsafe {
+            if trap.is_null() || (*trap).thread != thread_pointer() {
+                return false;
+            }
+            if (*trap).action.is_none() {
+                if size >= (*trap).size && !(*trap).sites.contains(&site) {
+                    (*trap).sites.push(site);
+                }
+            } else if ((*trap).size..(*trap).size + 64).contains(&size)
+                && let Some(action) = (*trap).action.take()
+            {
+                action();
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// One session inside the collector.
+pub struct Engine {
+    nursery: Nursery,
+    recorder: Recorder,
+    stacks: Stacks,
+    types: Types,
+    statistics: Statistics,
+    young: Vec<Young>,
+    /// What is finished and waits for room in the ring, oldest first.
+    backlog: VecDeque<Finished>,
+    in_reserve: bool,
+    in_minor: bool,
+}
+
+/// An event on its way to the ring: a small nursery period finishes more at once than the ring holds.
+#[derive(Clone, Copy, Debug)]
+enum Finished {
+    Sample(Young),
+    Collection(Collection),
+}
+
+/// What is left of an engine.
+pub struct Remains {
+    /// The session's recorder.
+    pub recorder: Recorder,
+    /// `_vmprof`, to be disabled.
+    pub vmprof: Vmprof,
+    /// Bytes allocated while it was on.
+    pub allocated: u64,
+    /// Sentences for the profile's reader.
+    pub notes: Vec<String>,
+}
+
+impl Engine {
+    /// Switches sampling on. The interpreter's lock must be held.
+    pub fn begin(
+        nursery: Nursery,
+        recorder: Recorder,
+        vmprof: Vmprof,
+        types: Types,
+        statistics: Statistics,
+        originals: (usize, usize),
+    ) {
+        RESERVE.store(originals.0, Ordering::Relaxed);
+        MINOR.store(originals.1, Ordering::Relaxed);
+        let engine = Self {
+            nursery,
+            recorder,
+            stacks: Stacks::new(vmprof),
+            types,
+            statistics,
+            young: Vec::with_capacity(4096),
+            backlog: VecDeque::new(),
+            in_reserve: false,
+            in_minor: false,
+        };
+        ENGINE.store(Box::into_raw(Box::new(engine)), Ordering::Release);
+    }
+
+    /// Switches sampling off, with the interpreter's lock held. `None` if it was not on.
+    pub fn end() -> Option<Remains> {
+        let engine = ENGINE.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if engine.is_null() {
+            return None;
+        }
+        // SAFETY: `begin` made it from a box, and the swap gave it to us alone.
+        let mut engine = unsafe { Box::from_raw(engine) };
+        engine.nursery.end();
+        engine.write_out();
+        engine.drain();
+        engine.statistics.steps(&mut engine.recorder);
+        engine.stacks.ticks(&mut engine.recorder);
+        let notes = engine.notes();
+        let Self {
+            recorder,
+            stacks,
+            nursery,
+            ..
+        } = *engine;
+        WATCHED.store(0, Ordering::Relaxed);
+        Some(Remains {
+            recorder,
+            vmprof: stacks.into_vmprof(),
+            allocated: nursery.allocated(),
+            notes,
+        })
+    }
+
+    /// The engine that is on, for whoever holds the interpreter's lock.
+    unsafe fn current<'a>() -> Option<&'a mut Self> {
+        // SAFETY: the lock's holder is alone with the engine, and the hooks do not nest uses of it:
+        // none calls the interpreter while it holds the reference.
+        unsafe { ENGINE.load(Ordering::Acquire).as_mut() }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.nursery.pressures() > 0 {
+            notes.push(format!(
+                "memory pressure ended the nursery early {} times; up to a period of bytes was not counted each time",
+                self.nursery.pressures()
+            ));
+        }
+        if PANICKED.load(Ordering::Relaxed) {
+            notes.push("an error inside nthbyte ended the sampling early".to_owned());
+        }
+        notes
+    }
+
+    /// Takes one sample.
+    fn sample(&mut self, object: usize, size: usize, points: u32, alone: bool) {
+        let time = self.recorder.now();
+        self.attend(time);
+        let (thread, stack) = self.stacks.here(&mut self.recorder);
+        let (Some(thread), stack) = (thread, stack.unwrap_or(NodeId::ROOT)) else {
+            self.recorder.lost(LostKind::Allocations, 1);
+            return;
+        };
+        for _ in 0..self.stacks.missed_ticks() {
+            self.recorder.cpu(CpuSample {
+                time,
+                thread,
+                stack,
+            });
+        }
+        let allocation = Allocation {
+            time,
+            thread,
+            stack,
+            size: size as u64,
+            block: size as u64,
+            points,
+            type_id: TypeId::UNKNOWN,
+            survival: Survival::Unsaid,
+        };
+        let young = if alone {
+            WATCHED.fetch_add(1, Ordering::Relaxed);
+            Young::alone(object, size, allocation)
+        } else {
+            Young::in_nursery(object, allocation)
+        };
+        if self
+            .young
+            .first()
+            .is_some_and(|first| time.0 - first.allocation.time.0 > PATIENCE.0)
+        {
+            self.write_out();
+        }
+        if self.young.try_reserve(1).is_err() {
+            self.recorder.lost(LostKind::Allocations, 1);
+            return;
+        }
+        self.young.push(young);
+    }
+
+    /// Looks after the session; after a fork, forgets what belongs to the parent.
+    fn attend(&mut self, time: Nanos) {
+        let generation = self.recorder.attend(time);
+        if self.stacks.generation(generation) {
+            self.types.forget();
+            self.young.clear();
+            self.backlog.clear();
+            WATCHED.store(0, Ordering::Relaxed);
+        }
+        self.catch_up();
+        self.statistics.steps(&mut self.recorder);
+    }
+
+    /// Writes the waiting samples without a fate. Their headers have been written: each is older than
+    /// the allocation that is under way.
+    fn write_out(&mut self) {
+        let mut young = std::mem::take(&mut self.young);
+        for mut object in young.drain(..) {
+            // SAFETY: still young, so where it was; see above.
+            unsafe { object.look() };
+            self.finish(Finished::Sample(object));
+        }
+        self.young = young;
+        WATCHED.store(0, Ordering::Relaxed);
+    }
+
+    /// Hands an event over, or keeps it until there is room.
+    fn finish(&mut self, finished: Finished) {
+        if self.backlog.is_empty() && self.recorder.room() > SPARE_SLOTS {
+            self.hand_over(finished);
+        } else if self.backlog.len() < LONGEST_BACKLOG && self.backlog.try_reserve(1).is_ok() {
+            self.backlog.push_back(finished);
+        } else {
+            let kind = match finished {
+                Finished::Sample(_) => LostKind::Allocations,
+                Finished::Collection(_) => LostKind::Other,
+            };
+            self.recorder.lost(kind, 1);
+        }
+    }
+
+    /// Hands over as much of the backlog as there is room for.
+    fn catch_up(&mut self) {
+        while !self.backlog.is_empty() && self.recorder.room() > SPARE_SLOTS {
+            if let Some(finished) = self.backlog.pop_front() {
+                self.hand_over(finished);
+            }
+        }
+    }
+
+    /// Hands over the whole backlog: the session ends, and there is nothing to keep waiting.
+    fn drain(&mut self) {
+        let patience = Instant::now() + Duration::from_secs(10);
+        while !self.backlog.is_empty() && Instant::now() < patience {
+            self.catch_up();
+            if !self.backlog.is_empty() {
+                let now = self.recorder.now();
+                self.recorder.attend(now);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let left = self.backlog.len() as u64;
+        self.recorder.lost(LostKind::Allocations, left);
+    }
+
+    fn hand_over(&mut self, finished: Finished) {
+        match finished {
+            Finished::Sample(object) => {
+                let type_id = self.types.id(&mut self.recorder, object.type_number);
+                self.recorder.allocation(object.finish(type_id));
+            }
+            Finished::Collection(collection) => self.recorder.collection(collection),
+        }
+    }
+
+    /// A minor collection has ended: the fates of the young are known.
+    fn settle(&mut self, started: Nanos) {
+        let ended = self.recorder.now();
+        self.attend(ended);
+        let mut young = std::mem::take(&mut self.young);
+        for mut object in young.drain(..) {
+            // SAFETY: the collection has just ended and nothing was allocated since.
+            unsafe { object.resolve() };
+            self.finish(Finished::Sample(object));
+        }
+        self.young = young;
+        WATCHED.store(0, Ordering::Relaxed);
+        if let Some(thread) = self.stacks.thread(&mut self.recorder) {
+            self.finish(Finished::Collection(Collection {
+                start: started,
+                duration: Nanos(ended.0 - started.0),
+                thread,
+                kind: CollectionKind::Minor,
+                freed_objects: None,
+                bytes_before: None,
+                bytes_after: None,
+            }));
+        }
+        self.statistics
+            .memory(&mut self.recorder, ended, self.nursery.allocated());
+        self.stacks.ticks(&mut self.recorder);
+    }
+}
+
+/// Runs `work`; a panic must not pass through the interpreter's frames.
+fn guarded(work: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        PANICKED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Takes the place of `collect_and_reserve(gc, size)`.
+///
+/// # Safety
+/// Called by the interpreter, with its lock held.
+pub unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
+    // SAFETY: `Engine::begin` stored the address of the moved function, which has this type.
+    let original = || unsafe {
+        std::mem::transmute::<usize, Reserve>(RESERVE.load(Ordering::Relaxed))(gc, size)
+    };
+    // SAFETY: the lock is held.
+    let Some(engine) = (unsafe { Engine::current() }) else {
+        return original();
+    };
+    match engine.nursery.slow_path(size) {
+        Verdict::Fits(object, points) => {
+            if points > 0 {
+                guarded(|| engine.sample(object, size, points, false));
+            }
+            object
+        }
+        Verdict::Full => {
+            engine.in_reserve = true;
+            let object = original();
+            // SAFETY: the lock is held; the collection may have ended the session meanwhile.
+            let Some(engine) = (unsafe { Engine::current() }) else {
+                return object;
+            };
+            engine.in_reserve = false;
+            let points = engine.nursery.reserved(if object == 0 { 0 } else { size });
+            if points > 0 {
+                guarded(|| engine.sample(object, size, points, false));
+            }
+            object
+        }
+    }
+}
+
+/// Takes the place of `_minor_collection(gc)`.
+///
+/// # Safety
+/// Called by the interpreter, with its lock held.
+pub unsafe extern "C" fn minor_hook(gc: *mut c_void) {
+    // SAFETY: `Engine::begin` stored the address of the moved function, which has this type.
+    let original =
+        || unsafe { std::mem::transmute::<usize, Minor>(MINOR.load(Ordering::Relaxed))(gc) };
+    // SAFETY: the lock is held.
+    let Some(engine) = (unsafe { Engine::current() }) else {
+        return original();
+    };
+    if !engine.in_reserve {
+        engine.nursery.before_collection();
+    }
+    for large in engine.young.iter_mut().filter(|young| young.is_alone()) {
+        // SAFETY: no collection has begun yet.
+        unsafe { large.look() };
+    }
+    let started = engine.recorder.now();
+    engine.in_minor = true;
+    COLLECTING.store(thread_pointer(), Ordering::Relaxed);
+    original();
+    COLLECTING.store(0, Ordering::Relaxed);
+    // SAFETY: the lock is held; the collection may have ended the session meanwhile.
+    let Some(engine) = (unsafe { Engine::current() }) else {
+        return;
+    };
+    engine.in_minor = false;
+    guarded(|| engine.settle(started));
+    if !engine.in_reserve {
+        engine.nursery.resume();
+    }
+}
+
+/// Takes the place of `malloc` for the library; `site` is where the call returns to.
+///
+/// # Safety
+/// As `malloc`.
+pub unsafe extern "C" fn malloc_hook(size: usize, site: usize) -> *mut c_void {
+    // SAFETY: passed on.
+    let block = unsafe { libc::malloc(size) };
+    if size >= LARGE_OBJECT {
+        // SAFETY: the block was just allocated.
+        unsafe { large(block, size, site) };
+    }
+    block
+}
+
+/// Takes the place of `calloc` for the library; `site` is where the call returns to.
+///
+/// # Safety
+/// As `calloc`.
+pub unsafe extern "C" fn calloc_hook(count: usize, each: usize, site: usize) -> *mut c_void {
+    // SAFETY: passed on.
+    let block = unsafe { libc::calloc(count, each) };
+    if let Some(size) = count.checked_mul(each).filter(|&size| size >= LARGE_OBJECT) {
+        // SAFETY: the block was just allocated.
+        unsafe { large(block, size, site) };
+    }
+    block
+}
+
+#[cold]
+unsafe fn large(block: *mut c_void, size: usize, site: usize) {
+    if block.is_null() || Trap::visit(size, site) {
+        return;
+    }
+    // Other large blocks (arenas, buffers of the program) are asked for elsewhere, some of them without
+    // the lock: the engine may be touched only after the site has told that this is an object.
+    let sites = SITES.load(Ordering::Acquire);
+    // SAFETY: published by `publish_sites` and never freed.
+    if sites.is_null() || !unsafe { &*sites }.contains(&site) {
+        return;
+    }
+    // SAFETY: objects are allocated with the lock held.
+    if let Some(engine) = unsafe { Engine::current() }
+        && !engine.in_minor
+    {
+        let points = engine.nursery.outside(size);
+        if points > 0 {
+            guarded(|| engine.sample(block as usize, size, points, true));
+        }
+    }
+}
+
+static SITES: AtomicPtr<Vec<usize>> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Tells [`malloc_hook`] which callers allocate objects.
+pub fn publish_sites(sites: Vec<usize>) {
+    // A hook may be reading the old list: it is a few words, and is left to it.
+    SITES.store(Box::into_raw(Box::new(sites)), Ordering::Release);
+}
+
+/// Takes the place of `free` for the library: the collector frees large objects that died young.
+///
+/// # Safety
+/// As `free`.
+pub unsafe extern "C" fn free_hook(block: *mut c_void) {
+    if WATCHED.load(Ordering::Relaxed) > 0 && COLLECTING.load(Ordering::Relaxed) == thread_pointer()
+    {
+        // SAFETY: this thread is collecting, so it holds the lock.
+        if let Some(engine) = unsafe { Engine::current() } {
+            let freed = |young: &mut Young| young.note_free(block as usize);
+            let _ = engine.young.iter_mut().any(freed);
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { libc::free(block) };
+}
+
+/// Nothing but the library's own collector uses these.
+#[must_use]
+pub fn is_on() -> bool {
+    !ENGINE.load(Ordering::Acquire).is_null()
+}
+
+/// The library's import slots that are redirected while a session is on.
+pub fn imports(library: &Library, name: &std::ffi::CStr) -> Result<Vec<*mut usize>, String> {
+    let slots = library.import_slots(name);
+    if slots.is_empty() {
+        return Err(format!(
+            "the library does not import {}",
+            name.to_string_lossy()
+        ));
+    }
+    Ok(slots)
+}

@@ -1,0 +1,212 @@
+//! What Python calls, besides start and stop.
+//!
+//! Order: [`nthbyte_pypy_prepare`], then `_vmprof.enable` with the descriptor that it gave, then
+//! [`nthbyte_pypy_types`], then the session; after the session `_vmprof.disable`, then
+//! [`nthbyte_pypy_finish`].
+
+use std::ffi::{c_char, c_int};
+use std::sync::Mutex;
+
+use super::library::Library;
+use super::patch::Redirect;
+use super::statistics::{self, Told};
+use super::types::Types;
+use super::vmprof;
+
+/// What Python says in the configuration under `"pypy"`.
+#[derive(Debug)]
+pub struct Settings {
+    /// The descriptor that `_vmprof` writes to.
+    pub descriptor: c_int,
+    /// A callback that allocates.
+    pub allocate: unsafe extern "C" fn(c_int, usize),
+    /// Size of the nursery, if PyPy tells.
+    pub nursery_size: Option<usize>,
+    /// Remarks for the profile's reader.
+    pub notes: Vec<String>,
+}
+
+impl Settings {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// One line that says what is missing.
+    pub fn read(value: &serde_json::Value) -> Result<Self, String> {
+        let number = |key: &str| value.get(key).and_then(serde_json::Value::as_u64);
+        let (Some(descriptor), Some(allocate)) = (number("fd"), number("allocate")) else {
+            return Err("bad configuration: \"pypy\" needs \"fd\" and \"allocate\"".to_owned());
+        };
+        let notes = value.get("notes").and_then(serde_json::Value::as_array);
+        let text = |note: &serde_json::Value| note.as_str().map(str::to_owned);
+        Ok(Self {
+            descriptor: c_int::try_from(descriptor).map_err(|error| error.to_string())?,
+            // SAFETY: Python gives the address of a callback of this type, and keeps it alive.
+            allocate: unsafe {
+                std::mem::transmute::<usize, unsafe extern "C" fn(c_int, usize)>(allocate as usize)
+            },
+            nursery_size: number("nursery").and_then(|size| usize::try_from(size).ok()),
+            notes: notes
+                .map(|notes| notes.iter().filter_map(text).collect())
+                .unwrap_or_default(),
+        })
+    }
+}
+
+/// What is in place between prepare and finish.
+#[derive(Debug, Default)]
+struct Prepared {
+    descriptor: c_int,
+    redirects: Vec<Redirect>,
+    signal: Option<Signal>,
+    types: Option<Types>,
+}
+
+/// What SIGPROF did before.
+#[derive(Debug)]
+struct Signal(usize, c_int);
+
+static PREPARED: Mutex<Option<Prepared>> = Mutex::new(None);
+
+/// The type names that Python handed over.
+pub fn take_types() -> Types {
+    PREPARED
+        .lock()
+        .ok()
+        .and_then(|mut prepared| prepared.as_mut().and_then(|prepared| prepared.types.take()))
+        .unwrap_or_default()
+}
+
+fn prepare() -> Result<Prepared, String> {
+    let library = Library::of_this_process().ok_or("this interpreter is not PyPy")?;
+    // SAFETY: zero is a valid value of the struct, which the call fills in.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: asks for the current action only.
+    unsafe { libc::sigaction(libc::SIGPROF, std::ptr::null(), &raw mut action) };
+    if action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN {
+        return Err("another profiler is using SIGPROF; stop it first".to_owned());
+    }
+    // SAFETY: the name is a terminated string.
+    let descriptor = unsafe { libc::memfd_create(c"nthbyte-vmprof".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(format!(
+            "no file for the names of functions: {}",
+            std::io::Error::last_os_error()
+        ));
+    }
+    let mut prepared = Prepared {
+        descriptor,
+        redirects: Vec::new(),
+        signal: Some(Signal(action.sa_sigaction, action.sa_flags)),
+        types: None,
+    };
+    for (name, function) in [
+        (c"write", vmprof::write_hook as *const () as usize),
+        (c"mmap", vmprof::mmap_hook as *const () as usize),
+        (c"mmap64", vmprof::mmap_hook as *const () as usize),
+    ] {
+        for slot in library.import_slots(name) {
+            // SAFETY: the slot is the library's import of `name`, and the hook is called like it.
+            prepared
+                .redirects
+                .push(unsafe { Redirect::place(slot, function) }?);
+        }
+    }
+    Ok(prepared)
+}
+
+/// Gets ready for `_vmprof.enable`: a descriptor for it to write to, or -1 and a line in `message`.
+///
+/// # Safety
+/// `message` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_prepare(message: *mut c_char, length: usize) -> c_int {
+    let Ok(mut place) = PREPARED.lock() else {
+        return -1;
+    };
+    let outcome = match &*place {
+        Some(_) => Err("a session is on already; stop it first".to_owned()),
+        None => prepare(),
+    };
+    match outcome {
+        Ok(prepared) => place.insert(prepared).descriptor,
+        Err(why) => {
+            let bytes = &why.as_bytes()[..why.len().min(length.saturating_sub(1))];
+            if length > 0 {
+                // SAFETY: shorter than the room that the caller gives.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), message.cast(), bytes.len());
+                    *message.add(bytes.len()) = 0;
+                }
+            }
+            -1
+        }
+    }
+}
+
+/// Hands over the names of types: the text of `gc.get_typeids_z()`, uncompressed, and the numbers of
+/// `gc.get_typeids_list()`.
+///
+/// # Safety
+/// `text` has `length` bytes and `numbers` has `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_types(
+    text: *const c_char,
+    length: usize,
+    numbers: *const u32,
+    count: usize,
+) {
+    // SAFETY: the caller's promise.
+    let (text, numbers) = unsafe {
+        (
+            std::slice::from_raw_parts(text.cast(), length),
+            std::slice::from_raw_parts(numbers, count),
+        )
+    };
+    let types = Types::parse(&String::from_utf8_lossy(text), numbers);
+    if let Ok(mut place) = PREPARED.lock()
+        && let Some(prepared) = place.as_mut()
+    {
+        prepared.types = Some(types);
+    }
+}
+
+/// Tells what `gc.hooks` reported: a step of a major collection in phase 0 to 3, or a whole one (4),
+/// which took so many nanoseconds; memory in use before and after, or -1.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_collection(phase: c_int, nanoseconds: u64, before: i64, after: i64) {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a valid place for the result.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    statistics::tell(Told {
+        monotonic_nanos: time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned(),
+        duration: nanoseconds,
+        phase: u8::try_from(phase).unwrap_or(4),
+        bytes: (u64::try_from(before).ok(), u64::try_from(after).ok()),
+    });
+}
+
+/// Undoes [`nthbyte_pypy_prepare`], after `_vmprof.disable`.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_finish() {
+    let Ok(mut place) = PREPARED.lock() else {
+        return;
+    };
+    let Some(prepared) = place.take() else { return };
+    for redirect in prepared.redirects.iter().rev() {
+        // If it fails the function stays in place, and passes everything on.
+        let _ = redirect.remove();
+    }
+    if let Some(Signal(handler, flags)) = prepared.signal {
+        // SAFETY: puts back the action that `prepare` found: the default, or to ignore the signal.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            (action.sa_sigaction, action.sa_flags) = (handler, flags);
+            libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut());
+        }
+    }
+    // SAFETY: the descriptor is ours; `_vmprof` is off.
+    unsafe { libc::close(prepared.descriptor) };
+}

@@ -1,0 +1,314 @@
+//! One session on PyPy, from start to stop.
+
+use std::ffi::{CStr, c_int};
+use std::sync::Mutex;
+
+use nthbyte_profile::{Distances, Method};
+use nthbyte_sampling::{Period, Sampler};
+
+use super::engine::{self, Engine, Remains, Trap};
+use super::exports;
+use super::library::Library;
+use super::nursery::Nursery;
+use super::patch::{Detour, Redirect};
+use super::search::{Collector, search};
+use super::statistics::Statistics;
+use super::vmprof::Vmprof;
+use crate::session::{Config, Outcome, Recorder};
+
+/// What Python is asked to do: `kind` is one of the constants below, `size` in bytes.
+type Allocate = unsafe extern "C" fn(kind: c_int, size: usize);
+
+/// Allocate a few small objects.
+const SMALL: c_int = 0;
+/// Allocate large objects of each kind, of at least `size` bytes, and drop them.
+const LARGE_KINDS: c_int = 1;
+/// Allocate one object of `size` bytes, and drop it.
+const ONE_LARGE: c_int = 2;
+
+/// No nursery is larger than this.
+const LARGEST_NURSERY: usize = 1 << 32;
+
+/// A session that is on.
+#[derive(Debug)]
+struct Running {
+    allocate: Allocate,
+    hooks: Vec<Detour>,
+    redirects: Vec<Redirect>,
+}
+
+std::arch::global_asm!(
+    // The hooks get the place that the call returns to as one more argument.
+    ".hidden nthbyte_malloc_entry",
+    ".globl nthbyte_malloc_entry",
+    "nthbyte_malloc_entry:",
+    "mov rsi, [rsp]",
+    "jmp {malloc}",
+    ".hidden nthbyte_calloc_entry",
+    ".globl nthbyte_calloc_entry",
+    "nthbyte_calloc_entry:",
+    "mov rdx, [rsp]",
+    "jmp {calloc}",
+    malloc = sym engine::malloc_hook,
+    calloc = sym engine::calloc_hook,
+);
+
+unsafe extern "C" {
+    fn nthbyte_malloc_entry();
+    fn nthbyte_calloc_entry();
+}
+
+static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
+
+/// Whether this interpreter is PyPy.
+#[must_use]
+pub fn is_here() -> bool {
+    Library::is_here()
+}
+
+/// Starts the session of this process.
+///
+/// # Errors
+/// One line: why the hook cannot be placed, with the library's build id.
+pub fn start(config: &Config) -> Result<(), String> {
+    let mut place = RUNNING
+        .lock()
+        .map_err(|_| "an earlier start failed halfway".to_owned())?;
+    if place.is_some() {
+        return Err("a session is on already; stop it first".to_owned());
+    }
+    *place = Some(Running::start(config)?);
+    Ok(())
+}
+
+/// Stops the session of this process: what came of it, and the bytes allocated in it. `None` if there
+/// is none.
+pub fn stop() -> Option<(Outcome, u64)> {
+    let running = RUNNING.lock().ok()?.take()?;
+    Some(running.stop())
+}
+
+impl Running {
+    fn start(config: &Config) -> Result<Self, String> {
+        let library = Library::of_this_process().ok_or("this interpreter is not PyPy")?;
+        let refuse = |why: String| {
+            let build = if library.build_id.is_empty() {
+                "none"
+            } else {
+                &library.build_id
+            };
+            format!(
+                "cannot sample inside {} (build id {build}): {why}",
+                config.interpreter
+            )
+        };
+        let settings = exports::Settings::read(&config.pypy)?;
+        let collector =
+            search(library.code(), library.text.start, &library.data).map_err(refuse)?;
+        check(&collector, &settings).map_err(refuse)?;
+        let hooks = hooks(&library, &collector).map_err(refuse)?;
+        let redirects = redirects(&library).map_err(refuse)?;
+        let mut running = Self {
+            allocate: settings.allocate,
+            hooks,
+            redirects,
+        };
+        let sites = Trap::sites(|size| running.allocate(LARGE_KINDS, size));
+        let period = match config.distances {
+            Distances::Every => Period::EVERY,
+            _ => Period::new(config.period)
+                .ok_or_else(|| format!("a period of {} is not possible", config.period))?,
+        };
+        let distances = match config.distances {
+            Distances::Exponential => nthbyte_sampling::Distances::Exponential,
+            Distances::Fixed | Distances::Every => nthbyte_sampling::Distances::Fixed,
+        };
+        let started = if sites.is_empty() {
+            Err("large objects are not allocated through malloc".to_owned())
+        } else {
+            engine::publish_sites(sites);
+            let seed = config.seed();
+            let recorder = Recorder::start(
+                config,
+                config.meta(Method::NurseryLimit, seed, settings.notes),
+            );
+            recorder.and_then(|recorder| {
+                let vmprof = Vmprof::attach(settings.descriptor, config.cpu_hz.is_some())?;
+                let sampler = Sampler::new(period, distances, seed);
+                running
+                    .begin(&collector, recorder, vmprof, sampler)
+                    .map_err(refuse)
+            })
+        };
+        if let Err(why) = started {
+            running.take_out();
+            return Err(why);
+        }
+        Ok(running)
+    }
+
+    /// Places the hooks and switches sampling on, with the interpreter's lock held.
+    fn begin(
+        &mut self,
+        collector: &Collector,
+        recorder: Recorder,
+        vmprof: Vmprof,
+        sampler: Sampler,
+    ) -> Result<(), String> {
+        let originals = (self.hooks[0].original(), self.hooks[1].original());
+        let mut placed = Ok(());
+        let held = Trap::run(
+            |size| self.allocate(ONE_LARGE, size),
+            || {
+                placed = self.hooks.iter().try_for_each(|hook| {
+                    // SAFETY: `collect_and_reserve` and `_minor_collection` are entered with the
+                    // interpreter's lock held, and this thread holds it: it is inside `malloc`, called
+                    // by the allocation of a large object, and in neither of the two.
+                    unsafe { hook.place() }
+                });
+                if placed.is_err() {
+                    return;
+                }
+                // SAFETY: the search found the struct's address and the fields' offsets, and `check` saw
+                // the pointers move.
+                let nursery = unsafe {
+                    Nursery::begin(
+                        (collector.gc + collector.nursery_free) as *mut usize,
+                        (collector.gc + collector.nursery_top) as *mut usize,
+                        sampler,
+                    )
+                };
+                let types = exports::take_types();
+                Engine::begin(
+                    nursery,
+                    recorder,
+                    vmprof,
+                    types,
+                    Statistics::new(None),
+                    originals,
+                );
+            },
+        );
+        if !held {
+            return Err("it did not allocate where it was expected to".to_owned());
+        }
+        placed
+    }
+
+    /// Stops the session.
+    fn stop(mut self) -> (Outcome, u64) {
+        let mut remains = None;
+        let held = Trap::run(
+            |size| self.allocate(ONE_LARGE, size),
+            || remains = self.end(),
+        );
+        if !held {
+            // The interpreter does not allocate any more: it is going away, with this thread alone.
+            remains = self.end();
+        }
+        self.take_out();
+        let Some(mut remains) = remains else {
+            return (Outcome::default(), 0);
+        };
+        remains.vmprof.detach();
+        (
+            remains.recorder.finish(Some(remains.allocated)),
+            remains.allocated,
+        )
+    }
+
+    /// Switches sampling off and takes the hooks out, with the interpreter's lock held.
+    fn end(&self) -> Option<Remains> {
+        let remains = Engine::end();
+        for hook in &self.hooks {
+            // SAFETY: as in `begin`. If it fails the hook stays, and calls the original from now on.
+            let _ = unsafe { hook.remove() };
+        }
+        remains
+    }
+
+    /// Puts the import slots back.
+    fn take_out(&mut self) {
+        for redirect in self.redirects.drain(..) {
+            // If it fails the function stays in place, and passes everything on.
+            let _ = redirect.remove();
+        }
+    }
+
+    fn allocate(&self, kind: c_int, size: usize) {
+        // SAFETY: Python keeps the callback alive while the session is on.
+        unsafe { (self.allocate)(kind, size) };
+    }
+}
+
+/// Holds what was found against what can be seen of it from outside.
+fn check(collector: &Collector, settings: &exports::Settings) -> Result<(), String> {
+    let read = |offset: usize| {
+        // SAFETY: the address lies in the library's writable memory (`search` looked).
+        unsafe { ((collector.gc + offset) as *const usize).read_volatile() }
+    };
+    let (free, top) = (read(collector.nursery_free), read(collector.nursery_top));
+    // SAFETY: Python keeps the callback alive while `start` runs.
+    unsafe { (settings.allocate)(SMALL, 0) };
+    let moved = read(collector.nursery_free);
+    if free == moved {
+        return Err("nursery_free does not move when Python allocates".to_owned());
+    }
+    if free == 0
+        || free % 8 != 0
+        || top % 8 != 0
+        || free > top
+        || moved.abs_diff(free) > LARGEST_NURSERY
+    {
+        return Err(format!(
+            "implausible nursery: nursery_free {free:#x}, nursery_top {top:#x}"
+        ));
+    }
+    let most = settings.nursery_size.unwrap_or(LARGEST_NURSERY);
+    if top - free > most {
+        return Err(format!(
+            "nursery_top is further from nursery_free than the nursery's {most} bytes"
+        ));
+    }
+    Ok(())
+}
+
+/// The hooks of the slow path and of the minor collection, ready to be placed.
+fn hooks(library: &Library, collector: &Collector) -> Result<Vec<Detour>, String> {
+    let entries = [
+        (
+            "collect_and_reserve",
+            collector.reserve,
+            engine::reserve_hook as *const () as usize,
+        ),
+        (
+            "_minor_collection",
+            collector.minor,
+            engine::minor_hook as *const () as usize,
+        ),
+    ];
+    entries
+        .into_iter()
+        .map(|(name, target, hook)| {
+            Detour::prepare(library.code(), library.text.start, target, hook)
+                .map_err(|why| format!("{name} cannot be hooked: {why}"))
+        })
+        .collect()
+}
+
+/// Redirects the library's `malloc`, `calloc` and `free`.
+fn redirects(library: &Library) -> Result<Vec<Redirect>, String> {
+    let entries: [(&CStr, usize); 3] = [
+        (c"malloc", nthbyte_malloc_entry as *const () as usize),
+        (c"calloc", nthbyte_calloc_entry as *const () as usize),
+        (c"free", engine::free_hook as *const () as usize),
+    ];
+    let mut redirects = Vec::new();
+    for (name, function) in entries {
+        for slot in engine::imports(library, name)? {
+            // SAFETY: the slot is the library's import of `name`, and the hook is called like it.
+            redirects.push(unsafe { Redirect::place(slot, function) }?);
+        }
+    }
+    Ok(redirects)
+}

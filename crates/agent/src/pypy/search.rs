@@ -1,0 +1,248 @@
+//! Finding PyPy's collector in a library without symbols.
+//!
+//! An allocation in compiled RPython code looks like this on x86-64 (`incminimark.py`,
+//! `malloc_fixedsize`; the order of the first lines varies):
+//!
+//! ```text
+//!     mov  nursery_free(%rip), %rax
+//!     lea  size(%rax), %rdx
+//!     mov  %rdx, nursery_free(%rip)
+//!     cmp  %rdx, nursery_top(%rip)
+//!     jb   slow
+//!     ...
+//! slow:
+//!     mov  $size, %esi
+//!     lea  GC(%rip), %rdi
+//!     call collect_and_reserve
+//! ```
+//!
+//! There are more than ten thousand slow paths, all with the same `GC` (the collector's struct) and
+//! the same target, and nothing else in the library comes near. So a byte search for the last three
+//! instructions settles both; the places around them tell the offsets of the two fields; and among
+//! the functions that `collect_and_reserve` calls, the one that sets both fields is `_minor_collection`.
+//!
+//! Searching 20 MB takes a few milliseconds. Nothing here touches the process: it reads bytes.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::flow::Function;
+
+/// Slow paths below this number are no PyPy that anyone uses (7.3.x and 8.0.x have 13,000 to 16,000).
+const FEWEST_SITES: u32 = 2000;
+/// The winner must have this many times the sites of the runner-up (measured: 13 to 27 times).
+const LEAD: u32 = 5;
+/// The collector's struct is smaller than this.
+const GC_STRUCT: usize = 0x800;
+/// How much code around a slow path is looked at for the fields' offsets.
+const AROUND: usize = 600;
+/// How far from the comparison the store is looked for.
+const CLOSE_BY: usize = 24;
+/// So many slow paths are enough for the offsets.
+const LOOKED_AT: usize = 2500;
+/// Objects above this size do not go through the nursery (`large_object` in `incminimark.py`, in bytes).
+pub const LARGE_OBJECT: usize = (16384 + 512) * 8;
+
+/// What the search found: addresses in this process, offsets in the collector's struct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collector {
+    /// The collector's struct.
+    pub gc: usize,
+    /// `collect_and_reserve(gc, size)`, the slow path of every allocation in the nursery.
+    pub reserve: usize,
+    /// `_minor_collection(gc)`.
+    pub minor: usize,
+    /// Offset of `nursery_free`.
+    pub nursery_free: usize,
+    /// Offset of `nursery_top`.
+    pub nursery_top: usize,
+    /// Slow paths that agree.
+    pub sites: u32,
+    /// Slow paths of the next best candidate.
+    pub runner_up: u32,
+}
+
+/// Searches `code`, which is mapped at `text`; the struct must lie in `data`.
+///
+/// # Errors
+/// One clause that says which expectation failed.
+pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector, String> {
+    let sites = slow_paths(code, text, data);
+    let mut votes: HashMap<(usize, usize), u32> = HashMap::new();
+    for site in &sites {
+        *votes.entry((site.gc, site.target)).or_default() += 1;
+    }
+    let mut ranking: Vec<_> = votes.into_iter().collect();
+    ranking.sort_unstable_by_key(|&(pair, count)| (std::cmp::Reverse(count), pair));
+    let Some(&((gc, reserve), count)) = ranking.first() else {
+        return Err("no allocation site was found".to_owned());
+    };
+    let runner_up = ranking.get(1).map_or(0, |&(_, count)| count);
+    if count < FEWEST_SITES || count / LEAD < runner_up {
+        return Err(format!(
+            "the allocation sites do not agree on one collector ({count} against {runner_up})"
+        ));
+    }
+    let of_winner = sites
+        .iter()
+        .filter(|site| (site.gc, site.target) == (gc, reserve));
+    let (nursery_free, nursery_top) = fields(code, text, gc, of_winner.map(|site| site.at))?;
+    let minor = minor_collection(code, text, gc, reserve, nursery_free, nursery_top)?;
+    Ok(Collector {
+        gc,
+        reserve,
+        minor,
+        nursery_free,
+        nursery_top,
+        sites: count,
+        runner_up,
+    })
+}
+
+struct SlowPath {
+    /// Index of `lea` in the code.
+    at: usize,
+    gc: usize,
+    target: usize,
+}
+
+/// All places of the form `mov $size,%esi; lea GC(%rip),%rdi; call target`.
+fn slow_paths(code: &[u8], text: usize, data: &Range<usize>) -> Vec<SlowPath> {
+    let lea = memchr::memmem::Finder::new(&[0x48, 0x8d, 0x3d]);
+    let mut sites = Vec::new();
+    for at in lea.find_iter(code) {
+        let (Some(before), Some(after)) = (at.checked_sub(5), code.get(at + 7..at + 12)) else {
+            continue;
+        };
+        if code[before] != 0xbe || after[0] != 0xe8 {
+            continue;
+        }
+        let size = displacement(code, before + 1);
+        if size <= 0 || size % 8 != 0 || size.cast_unsigned() as usize > LARGE_OBJECT {
+            continue;
+        }
+        let gc = (text + at + 7).wrapping_add_signed(displacement(code, at + 3) as isize);
+        let target = (text + at + 12).wrapping_add_signed(displacement(code, at + 8) as isize);
+        if data.contains(&gc) && (text..text + code.len()).contains(&target) {
+            sites.push(SlowPath { at, gc, target });
+        }
+    }
+    sites
+}
+
+/// The offsets of the two fields: `nursery_top` is the one that code near the slow paths compares a
+/// register with, and `nursery_free` the one where it stores that same register close by.
+fn fields(
+    code: &[u8],
+    text: usize,
+    gc: usize,
+    sites: impl Iterator<Item = usize>,
+) -> Result<(usize, usize), String> {
+    let (mut stores, mut compares) = (HashMap::<usize, u32>::new(), HashMap::<usize, u32>::new());
+    let mut seen = 0;
+    for site in sites.take(LOOKED_AT) {
+        let from = site.saturating_sub(AROUND).max(seen);
+        seen = site;
+        let of_struct = |at: usize| field_access(code, text, at).filter(|access| {
+            access.address >= gc && access.address < gc + GC_STRUCT
+        });
+        for at in from..site {
+            let Some(compare) = of_struct(at).filter(|access| matches!(access.opcode, 0x39 | 0x3b)) else {
+                continue;
+            };
+            *compares.entry(compare.address - gc).or_default() += 1;
+            let close_by = at.saturating_sub(CLOSE_BY)..at + CLOSE_BY;
+            let store = close_by.filter_map(of_struct).find(|access| {
+                access.opcode == 0x89 && access.register == compare.register
+            });
+            if let Some(store) = store {
+                *stores.entry(store.address - gc).or_default() += 1;
+            }
+        }
+    }
+    let free = clear_winner(&stores).ok_or("the offset of nursery_free is not clear")?;
+    let top = clear_winner(&compares).ok_or("the offset of nursery_top is not clear")?;
+    if free == top || free % 8 != 0 || top % 8 != 0 {
+        return Err(format!("implausible offsets of nursery_free ({free:#x}) and nursery_top ({top:#x})"));
+    }
+    Ok((free, top))
+}
+
+/// An instruction `REX.W opcode modrm disp32` whose operand is relative to `%rip`.
+struct FieldAccess {
+    opcode: u8,
+    register: u8,
+    address: usize,
+}
+
+fn field_access(code: &[u8], text: usize, at: usize) -> Option<FieldAccess> {
+    let &[rex, opcode, modrm, ..] = code.get(at..at + 7)? else { return None };
+    (matches!(rex, 0x48 | 0x4c) && modrm & 0xc7 == 0x05).then(|| FieldAccess {
+        opcode,
+        register: (rex & 4) << 1 | modrm >> 3 & 7,
+        address: (text + at + 7).wrapping_add_signed(displacement(code, at + 3) as isize),
+    })
+}
+
+fn clear_winner(votes: &HashMap<usize, u32>) -> Option<usize> {
+    let (&winner, &count) = votes.iter().max_by_key(|&(_, &count)| count)?;
+    let others: u32 = votes.values().sum::<u32>() - count;
+    (count > 100 && others < count / 2).then_some(winner)
+}
+
+/// The one function that `collect_and_reserve` calls, directly or through one more, and that sets
+/// both fields.
+fn minor_collection(
+    code: &[u8],
+    text: usize,
+    gc: usize,
+    reserve: usize,
+    nursery_free: usize,
+    nursery_top: usize,
+) -> Result<usize, String> {
+    let sets_both = |function: &Function| {
+        [nursery_free, nursery_top].iter().all(|&offset| {
+            function.stores.contains(&offset) || function.stores_absolute.contains(&(gc + offset))
+        })
+    };
+    let slow_path = Function::decode(code, text, reserve);
+    if !sets_both(&slow_path) {
+        return Err("the slow path does not set nursery_free and nursery_top".to_owned());
+    }
+    let mut found = Vec::new();
+    let mut level = slow_path.calls;
+    for _ in 0..2 {
+        let mut next = Vec::new();
+        for callee in level {
+            if callee == reserve || found.contains(&callee) {
+                continue;
+            }
+            let function = Function::decode(code, text, callee);
+            if sets_both(&function) {
+                found.push(callee);
+            } else {
+                next.extend(function.calls);
+            }
+        }
+        if !found.is_empty() {
+            break;
+        }
+        level = next;
+        level.sort_unstable();
+        level.dedup();
+    }
+    match found[..] {
+        [minor] => Ok(minor),
+        [] => Err("no function called by the slow path empties the nursery".to_owned()),
+        _ => Err(format!(
+            "{} functions called by the slow path seem to empty the nursery",
+            found.len()
+        )),
+    }
+}
+
+fn displacement(code: &[u8], at: usize) -> i32 {
+    code.get(at..at + 4).map_or(0, |bytes| {
+        i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    })
+}

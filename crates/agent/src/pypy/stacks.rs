@@ -1,0 +1,212 @@
+//! From raw stacks to nodes of the profile's stack tree.
+
+use std::cell::Cell;
+
+use nthbyte_profile::event::{
+    Code, CodeId, CpuSample, FrameKind, Lines, LostKind, Node, NodeId, Thread, ThreadId,
+};
+use rustc_hash::FxHashMap;
+
+use super::vmprof::{RawFrame, Vmprof};
+use crate::session::Recorder;
+
+thread_local! {
+    static OS_THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The operating system's number of the calling thread; one system call a thread.
+fn os_thread() -> u64 {
+    let known = OS_THREAD.get();
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: gettid has no precondition.
+    let number = unsafe { libc::syscall(libc::SYS_gettid) }.cast_unsigned();
+    OS_THREAD.set(number);
+    number
+}
+
+/// Stacks of one session.
+#[derive(Debug)]
+pub struct Stacks {
+    vmprof: Vmprof,
+    codes: FxHashMap<u64, CodeId>,
+    collector: Option<CodeId>,
+    threads: FxHashMap<u64, ThreadId>,
+    frames: Vec<RawFrame>,
+    /// The last stack, outermost frame first: most stacks share their outer frames with the one before.
+    last: Vec<(RawFrame, NodeId)>,
+    generation: u32,
+    process: u32,
+}
+
+impl Stacks {
+    /// No stacks yet.
+    #[must_use]
+    pub fn new(vmprof: Vmprof) -> Self {
+        Self {
+            vmprof,
+            codes: FxHashMap::default(),
+            collector: None,
+            threads: FxHashMap::default(),
+            frames: Vec::with_capacity(256),
+            last: Vec::with_capacity(256),
+            generation: 0,
+            process: std::process::id(),
+        }
+    }
+
+    /// Gives `_vmprof` back.
+    #[must_use]
+    pub fn into_vmprof(self) -> Vmprof {
+        self.vmprof
+    }
+
+    /// `_vmprof`, to be attached anew.
+    pub fn vmprof(&mut self) -> &mut Vmprof {
+        &mut self.vmprof
+    }
+
+    /// Tells the profile's generation. If it is another one than last time, everything is defined anew,
+    /// and the answer is true.
+    pub fn generation(&mut self, generation: u32) -> bool {
+        if self.generation == generation {
+            return false;
+        }
+        self.generation = generation;
+        self.codes.clear();
+        self.threads.clear();
+        self.last.clear();
+        self.collector = None;
+        self.process = std::process::id();
+        OS_THREAD.set(0);
+        true
+    }
+
+    /// Ticks that fell into a walk of the same thread, to be recorded with that walk's stack.
+    #[must_use]
+    pub fn missed_ticks(&self) -> u32 {
+        self.vmprof.missed_ticks()
+    }
+
+    /// The calling thread, if there is room in the ring.
+    pub fn thread(&mut self, recorder: &mut Recorder) -> Option<ThreadId> {
+        self.thread_number(recorder, os_thread())
+    }
+
+    fn thread_number(&mut self, recorder: &mut Recorder, os_id: u64) -> Option<ThreadId> {
+        if let Some(&known) = self.threads.get(&os_id) {
+            return Some(known);
+        }
+        self.threads.try_reserve(1).ok()?;
+        let name = if os_id == u64::from(self.process) {
+            "MainThread"
+        } else {
+            ""
+        };
+        let thread = recorder.thread(&Thread { os_id, name })?;
+        self.threads.insert(os_id, thread);
+        Some(thread)
+    }
+
+    /// The calling thread and its stack; `None` for either where the ring has no room.
+    pub fn here(&mut self, recorder: &mut Recorder) -> (Option<ThreadId>, Option<NodeId>) {
+        let thread = self.thread(recorder);
+        let mut frames = std::mem::take(&mut self.frames);
+        self.vmprof.stack(&mut frames);
+        let stack = self.intern(recorder, &frames);
+        self.frames = frames;
+        (thread, stack)
+    }
+
+    /// Records the time samples that were taken since the last call.
+    pub fn ticks(&mut self, recorder: &mut Recorder) {
+        let mut frames = std::mem::take(&mut self.frames);
+        while let Some(tick) = self.vmprof.next_tick(&mut frames) {
+            let thread = self.thread_number(recorder, tick.thread);
+            let mut stack = self.intern(recorder, &frames);
+            if tick.collecting {
+                stack = stack.and_then(|stack| self.collecting(recorder, stack));
+            }
+            match (thread, stack) {
+                (Some(thread), Some(stack)) => {
+                    let time = recorder.at(tick.monotonic_nanos);
+                    recorder.cpu(CpuSample {
+                        time,
+                        thread,
+                        stack,
+                    });
+                }
+                _ => recorder.lost(LostKind::CpuSamples, 1),
+            }
+        }
+        self.frames = frames;
+        recorder.lost(LostKind::CpuSamples, self.vmprof.lost_ticks());
+    }
+
+    /// `stack` with the collector on top.
+    fn collecting(&mut self, recorder: &mut Recorder, stack: NodeId) -> Option<NodeId> {
+        if self.collector.is_none() {
+            self.collector = recorder.code(&Code {
+                name: "minor collection",
+                file: "",
+                first_line: 0,
+                lines: Lines::Direct,
+            });
+        }
+        let code = self.collector?;
+        recorder.node(Node {
+            parent: stack,
+            code,
+            position: 0,
+            kind: FrameKind::Gc,
+        })
+    }
+
+    /// The node of a stack whose innermost frame comes first.
+    fn intern(&mut self, recorder: &mut Recorder, frames: &[RawFrame]) -> Option<NodeId> {
+        let pairs = self.last.iter().zip(frames.iter().rev());
+        let shared = pairs.take_while(|(last, new)| last.0 == **new).count();
+        self.last.truncate(shared);
+        let mut parent = self.last.last().map_or(NodeId::ROOT, |&(_, node)| node);
+        for &frame in frames.iter().rev().skip(shared) {
+            let code = self.code(recorder, frame.unique_id)?;
+            let kind = if frame.compiled {
+                FrameKind::Jit
+            } else {
+                FrameKind::Interpreted
+            };
+            parent = recorder.node(Node {
+                parent,
+                code,
+                position: 0,
+                kind,
+            })?;
+            self.last.push((frame, parent));
+        }
+        Some(parent)
+    }
+
+    fn code(&mut self, recorder: &mut Recorder, unique_id: u64) -> Option<CodeId> {
+        if let Some(&known) = self.codes.get(&unique_id) {
+            return Some(known);
+        }
+        self.codes.try_reserve(1).ok()?;
+        let code = match self.vmprof.name(unique_id) {
+            Some(code) => recorder.code(&Code {
+                name: &code.name,
+                file: &code.file,
+                first_line: code.line,
+                lines: Lines::Direct,
+            })?,
+            None => recorder.code(&Code {
+                name: "(code without a name)",
+                file: "",
+                first_line: 0,
+                lines: Lines::Direct,
+            })?,
+        };
+        self.codes.insert(unique_id, code);
+        Some(code)
+    }
+}

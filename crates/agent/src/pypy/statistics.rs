@@ -1,0 +1,132 @@
+//! Collections and memory totals (section 3.6 of the paper).
+//!
+//! Minor collections are timed by the hook. The steps of a major collection, and what is left after it,
+//! are told by PyPy through `gc.hooks`, from Python code that runs a little later and without the
+//! interpreter's lock while it calls us: so they wait in a queue for whoever holds the lock.
+
+use std::sync::Mutex;
+
+use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Memory, Nanos, ThreadId};
+
+use crate::session::Recorder;
+
+/// Memory totals are written at most this often.
+const EVERY: Nanos = Nanos(20_000_000);
+/// More steps than these are not kept waiting.
+const QUEUE: usize = 4096;
+
+/// Something that `gc.hooks` told.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// When it was told: nanoseconds of `CLOCK_MONOTONIC`.
+    pub monotonic_nanos: u64,
+    /// How long it took.
+    pub duration: u64,
+    /// Phase of the step (0 to 3), or 4 for a whole major collection.
+    pub phase: u8,
+    /// Memory in use before and after, where known.
+    pub bytes: (Option<u64>, Option<u64>),
+}
+
+static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
+
+/// Puts an event into the queue.
+pub fn tell(told: Told) {
+    if let Ok(mut queue) = TOLD.lock()
+        && queue.len() < QUEUE
+    {
+        queue.push(told);
+    }
+}
+
+/// Where the collector keeps its totals: addresses of 64-bit words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Bytes of old objects in arenas.
+    pub in_arenas: usize,
+    /// Bytes of objects that lie by themselves.
+    pub alone: usize,
+}
+
+/// What one session has seen of the collector.
+#[derive(Debug, Default)]
+pub struct Statistics {
+    totals: Option<Totals>,
+    written: Nanos,
+}
+
+impl Statistics {
+    /// Nothing seen yet.
+    #[must_use]
+    pub const fn new(totals: Option<Totals>) -> Self {
+        Self {
+            totals,
+            written: Nanos(0),
+        }
+    }
+
+    /// Records what `gc.hooks` told since the last call.
+    pub fn steps(&mut self, recorder: &mut Recorder) {
+        let Ok(mut queue) = TOLD.try_lock() else {
+            return;
+        };
+        for told in queue.drain(..) {
+            let kind = match told.phase {
+                0 => CollectionKind::MajorStep(MajorPhase::Scanning),
+                1 => CollectionKind::MajorStep(MajorPhase::Marking),
+                2 => CollectionKind::MajorStep(MajorPhase::Sweeping),
+                3 => CollectionKind::MajorStep(MajorPhase::Finalizing),
+                _ => CollectionKind::Major,
+            };
+            recorder.collection(Collection {
+                start: recorder.at(told.monotonic_nanos.saturating_sub(told.duration)),
+                duration: Nanos(told.duration),
+                thread: ThreadId(0),
+                kind,
+                freed_objects: None,
+                bytes_before: told.bytes.0,
+                bytes_after: told.bytes.1,
+            });
+        }
+    }
+
+    /// Records memory totals, now and then.
+    pub fn memory(&mut self, recorder: &mut Recorder, now: Nanos, allocated: u64) {
+        if self.written != Nanos(0) && now.0.saturating_sub(self.written.0) < EVERY.0 {
+            return;
+        }
+        self.written = now;
+        let used = self.totals.map(|totals| {
+            // SAFETY: both words were found inside live structs of the collector, which is never freed.
+            unsafe { *(totals.in_arenas as *const u64) + *(totals.alone as *const u64) }
+        });
+        recorder.memory(Memory {
+            time: now,
+            heap_used: used,
+            heap_reserved: None,
+            rss: resident(),
+            allocated: Some(allocated),
+        });
+    }
+}
+
+/// The process's resident memory, from `/proc/self/statm`, without allocating.
+fn resident() -> Option<u64> {
+    // SAFETY: a terminated path; the descriptor is checked and closed; the buffer has its length.
+    let (bytes, length) = unsafe {
+        let file = libc::open(
+            c"/proc/self/statm".as_ptr(),
+            libc::O_RDONLY | libc::O_CLOEXEC,
+        );
+        if file < 0 {
+            return None;
+        }
+        let mut bytes = [0u8; 128];
+        let got = libc::read(file, bytes.as_mut_ptr().cast(), bytes.len());
+        libc::close(file);
+        (bytes, usize::try_from(got).ok()?)
+    };
+    let text = std::str::from_utf8(&bytes[..length]).ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * 4096)
+}

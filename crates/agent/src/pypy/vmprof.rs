@@ -1,0 +1,557 @@
+//! Stacks, through PyPy's own profiler.
+//!
+//! `_vmprof.enable(fd, …)` installs a handler for SIGPROF that walks the stack of the thread it runs in
+//! and writes one record to `fd` before it returns (`rvmprof/src/shared/vmprof_unix.c`). The handler is
+//! an ordinary function: here it is called directly. And it writes through an import slot of the
+//! library: that slot is redirected, so that the record is taken where it lies and no system call is
+//! made.
+//!
+//! ```text
+//! record:  0x01, count: i64, depth: i64, depth × word     (innermost frame first; two words a frame)
+//! frame:   1 (interpreted) | 3 (compiled) | 6 (machine code of the frames that follow), value
+//! name:    0x02, unique id: i64, length: i64, "py:function:line:file"
+//! ```
+//!
+//! Names are written to `fd`, a memory file, a buffer at a time. What is still in a buffer is read
+//! there: `prepare_concurrent_bufs` gets all twenty from one `mmap`, which is watched as well.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+
+use rustc_hash::FxHashMap;
+
+/// Kinds of frames in a record (`vmprof_stack.h`).
+const CODE_TAG: usize = 1;
+const JITTED_TAG: usize = 3;
+const MARKER_STACKTRACE: u8 = 1;
+const MARKER_VIRTUAL_IP: u8 = 2;
+const MARKER_TRAILER: u8 = 3;
+const MARKER_HEADER: u8 = 5;
+const MARKER_TIME_N_ZONE: u8 = 6;
+const MARKER_META: u8 = 7;
+/// `struct profbuf_s`: two 32-bit numbers and the data.
+const BUFFER: usize = 8192;
+const BUFFERS: usize = 20;
+/// The longest record.
+const RECORD: usize = BUFFER - 8;
+
+type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// The descriptor that `_vmprof` writes to; -1 while it is off.
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+static HANDLER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static BUFFERS_AT: AtomicUsize = AtomicUsize::new(0);
+/// The thread (its thread pointer) whose record is being taken. Only one at a time calls the handler,
+/// so that no record is left behind in a buffer for another thread to write.
+static WALKING: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of the record that was taken.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// Ticks of the clock that fell into a walk of the same thread.
+static MISSED_TICKS: AtomicU32 = AtomicU32::new(0);
+/// Ticks for which no stack could be taken.
+static LOST_TICKS: AtomicU64 = AtomicU64::new(0);
+static TICKS_FILE: AtomicI32 = AtomicI32::new(-1);
+static TICKS_WRITTEN: AtomicI64 = AtomicI64::new(0);
+static TICKING: AtomicBool = AtomicBool::new(false);
+
+#[repr(align(8))]
+struct Record(std::cell::UnsafeCell<[u8; RECORD + TICK_HEADER]>);
+// SAFETY: used by the thread that holds `WALKING` only.
+unsafe impl Sync for Record {}
+static RECORD_TAKEN: Record = Record(std::cell::UnsafeCell::new([0; RECORD + TICK_HEADER]));
+
+/// What precedes a record in the file of ticks: time, thread, whether in the collector, length.
+const TICK_HEADER: usize = 32;
+
+/// The thread (its thread pointer) in which a minor collection is under way; 0 if there is none.
+pub static COLLECTING: AtomicUsize = AtomicUsize::new(0);
+
+/// One frame of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawFrame {
+    /// Compiled by the just-in-time compiler.
+    pub compiled: bool,
+    /// PyPy's number of the code object.
+    pub unique_id: u64,
+}
+
+/// The address that identifies the calling thread, at the cost of one instruction.
+#[must_use]
+pub fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: on x86-64 Linux the first word of the thread's control block is its own address.
+    unsafe { std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, pure, readonly)) };
+    pointer
+}
+
+/// Replaces `write` for the library: records of stacks are kept, all else is written.
+///
+/// # Safety
+/// As `write(2)`.
+pub unsafe extern "C" fn write_hook(fd: c_int, data: *const c_void, length: usize) -> isize {
+    if fd >= 0 && fd == DESCRIPTOR.load(Ordering::Relaxed) && length > 17 && length <= RECORD {
+        // SAFETY: the caller passes `length` readable bytes.
+        let marker = unsafe { *data.cast::<u8>() };
+        if marker == MARKER_STACKTRACE && WALKING.load(Ordering::Relaxed) == thread_pointer() {
+            // SAFETY: this thread holds `WALKING`, so the buffer is its own; the length was checked.
+            unsafe {
+                let place = RECORD_TAKEN.0.get().cast::<u8>().add(TICK_HEADER);
+                std::ptr::copy_nonoverlapping(data.cast(), place, length);
+            }
+            TAKEN.store(length, Ordering::Relaxed);
+            return length.cast_signed();
+        }
+    }
+    // SAFETY: passed on unchanged.
+    unsafe { libc::write(fd, data, length) }
+}
+
+/// Replaces `mmap` for the library while `_vmprof.enable` runs.
+///
+/// # Safety
+/// As `mmap(2)`.
+pub unsafe extern "C" fn mmap_hook(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off_t,
+) -> *mut c_void {
+    // SAFETY: passed on unchanged.
+    let result = unsafe { libc::mmap(address, length, protection, flags, fd, offset) };
+    if length == BUFFER * BUFFERS && result != libc::MAP_FAILED {
+        BUFFERS_AT.store(result as usize, Ordering::Relaxed);
+    }
+    result
+}
+
+/// Takes the place of the handler of SIGPROF, so that each tick is either recorded or counted.
+unsafe extern "C" fn tick(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    if !TICKING.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: errno is the thread's own; it is put back below, as the interrupted code expects.
+    let errno = unsafe { *libc::__errno_location() };
+    if WALKING.load(Ordering::Relaxed) == thread_pointer() {
+        MISSED_TICKS.fetch_add(1, Ordering::Relaxed);
+    } else if let Some(length) = walk(signal, info, context) {
+        record_tick(length);
+        done();
+    } else {
+        LOST_TICKS.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Calls PyPy's handler and leaves its record in `RECORD_TAKEN`: its length, or `None` without a
+/// record. After `Some`, [`done`] must follow. Safe in a signal handler.
+fn walk(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) -> Option<usize> {
+    let handler = HANDLER.load(Ordering::Acquire);
+    if handler.is_null() {
+        return None;
+    }
+    let own = thread_pointer();
+    let mut patience = 20_000;
+    while WALKING
+        .compare_exchange_weak(0, own, Ordering::Acquire, Ordering::Relaxed)
+        .is_err()
+    {
+        patience -= 1;
+        if patience == 0 {
+            return None;
+        }
+        std::hint::spin_loop();
+    }
+    TAKEN.store(0, Ordering::Relaxed);
+    // SAFETY: this is the handler that `_vmprof` installed; it reads its own thread's stack list and
+    // the program counter of the context, and is made to run at any moment.
+    unsafe { std::mem::transmute::<*mut c_void, Handler>(handler)(signal, info, context) };
+    let length = TAKEN.load(Ordering::Relaxed);
+    if length < 17 {
+        done();
+        return None;
+    }
+    Some(length)
+}
+
+fn done() {
+    WALKING.store(0, Ordering::Release);
+}
+
+/// Appends the record that was just taken to the file of ticks. Safe in a signal handler.
+fn record_tick(length: usize) {
+    // SAFETY: this thread holds `WALKING`.
+    let record = unsafe { &mut *RECORD_TAKEN.0.get() };
+    // SAFETY: gettid has no precondition and is safe in a signal handler.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    let head = [
+        monotonic_nanos(),
+        thread.cast_unsigned(),
+        u64::from(COLLECTING.load(Ordering::Relaxed) == thread_pointer()),
+        length as u64,
+    ];
+    for (place, word) in record.chunks_exact_mut(8).zip(head) {
+        place.copy_from_slice(&word.to_ne_bytes());
+    }
+    let whole = TICK_HEADER + length;
+    let at = TICKS_WRITTEN.load(Ordering::Relaxed);
+    // SAFETY: writes initialised bytes of the record to the agent's own memory file.
+    let written = unsafe {
+        libc::pwrite(
+            TICKS_FILE.load(Ordering::Relaxed),
+            record.as_ptr().cast(),
+            whole,
+            at,
+        )
+    };
+    if written == whole.cast_signed() {
+        TICKS_WRITTEN.store(at + written as i64, Ordering::Release);
+    } else {
+        LOST_TICKS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn monotonic_nanos() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a valid place for the result; the function is safe in a signal handler.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// A time sample as it was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick {
+    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    pub monotonic_nanos: u64,
+    /// The operating system's number of the thread.
+    pub thread: u64,
+    /// The collector was at work.
+    pub collecting: bool,
+}
+
+/// The name of a code object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeName {
+    /// Function.
+    pub name: String,
+    /// File.
+    pub file: String,
+    /// Line of the definition.
+    pub line: u32,
+}
+
+/// `_vmprof`, switched on.
+#[derive(Debug)]
+pub struct Vmprof {
+    /// A descriptor of our own for the file that `_vmprof` writes to.
+    file: c_int,
+    read: i64,
+    rest: Vec<u8>,
+    names: FxHashMap<u64, CodeName>,
+    ticks_read: i64,
+    broken: bool,
+}
+
+impl Vmprof {
+    /// Takes over from a `_vmprof` that was just enabled with the descriptor `fd`.
+    ///
+    /// # Errors
+    /// One line, if its handler is not there.
+    pub fn attach(fd: c_int, ticking: bool) -> Result<Self, String> {
+        // SAFETY: zero is a valid value of the struct, which the call fills in.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: asks for the current action only.
+        let asked = unsafe { libc::sigaction(libc::SIGPROF, std::ptr::null(), &raw mut action) };
+        let handler = action.sa_sigaction;
+        if asked != 0 || handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+            return Err("PyPy's _vmprof did not install its handler of SIGPROF".to_owned());
+        }
+        // SAFETY: duplicates a descriptor; the result is checked.
+        let file = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+        // SAFETY: the name is a terminated string.
+        let ticks = unsafe { libc::memfd_create(c"nthbyte-ticks".as_ptr(), libc::MFD_CLOEXEC) };
+        if file < 0 || ticks < 0 {
+            return Err(format!(
+                "no file descriptor left: {}",
+                std::io::Error::last_os_error()
+            ));
+        }
+        DESCRIPTOR.store(fd, Ordering::Relaxed);
+        TICKS_FILE.store(ticks, Ordering::Relaxed);
+        TICKS_WRITTEN.store(0, Ordering::Relaxed);
+        TICKING.store(ticking, Ordering::Relaxed);
+        HANDLER.store(handler as *mut c_void, Ordering::Release);
+        action.sa_sigaction = tick as *const () as usize;
+        // SAFETY: `tick` is a handler of the type that SA_SIGINFO asks for, and is safe in a signal.
+        unsafe { libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut()) };
+        if !ticking {
+            // SAFETY: a zero timer is valid: it stops the timer that `_vmprof` always starts.
+            unsafe {
+                let off: libc::itimerval = std::mem::zeroed();
+                libc::setitimer(libc::ITIMER_PROF, &raw const off, std::ptr::null_mut());
+            }
+        }
+        Ok(Self {
+            file,
+            read: 0,
+            rest: Vec::new(),
+            names: FxHashMap::default(),
+            ticks_read: 0,
+            broken: false,
+        })
+    }
+
+    /// Lets go: after this the handler is not called any more.
+    pub fn detach(&mut self) {
+        TICKING.store(false, Ordering::Relaxed);
+        HANDLER.store(std::ptr::null_mut(), Ordering::Release);
+        DESCRIPTOR.store(-1, Ordering::Relaxed);
+        BUFFERS_AT.store(0, Ordering::Relaxed);
+        for file in [self.file, TICKS_FILE.swap(-1, Ordering::Relaxed)] {
+            if file >= 0 {
+                // SAFETY: both descriptors are ours.
+                unsafe { libc::close(file) };
+            }
+        }
+        self.file = -1;
+    }
+
+    /// Walks the stack of the calling thread; `frames` becomes its frames, innermost first.
+    pub fn stack(&mut self, frames: &mut Vec<RawFrame>) {
+        frames.clear();
+        // SAFETY: zero is a valid value of both structs.
+        let (mut info, mut context): (libc::siginfo_t, libc::ucontext_t) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        info.si_signo = libc::SIGPROF;
+        if let Some(length) = walk(libc::SIGPROF, &raw mut info, (&raw mut context).cast()) {
+            // SAFETY: this thread holds `WALKING` until `done`.
+            let record = unsafe { &*RECORD_TAKEN.0.get() };
+            decode(&record[TICK_HEADER..TICK_HEADER + length], frames);
+            done();
+        }
+    }
+
+    /// Ticks that fell into one of our own walks since the last call: each is a time sample of the
+    /// stack that was walked.
+    #[must_use]
+    pub fn missed_ticks(&self) -> u32 {
+        MISSED_TICKS.swap(0, Ordering::Relaxed)
+    }
+
+    /// Ticks without a stack since the last call.
+    #[must_use]
+    pub fn lost_ticks(&self) -> u64 {
+        LOST_TICKS.swap(0, Ordering::Relaxed)
+    }
+
+    /// The next time sample that was not yet taken.
+    pub fn next_tick(&mut self, frames: &mut Vec<RawFrame>) -> Option<Tick> {
+        let written = TICKS_WRITTEN.load(Ordering::Acquire);
+        if self.ticks_read + TICK_HEADER as i64 > written {
+            return None;
+        }
+        let file = TICKS_FILE.load(Ordering::Relaxed);
+        let mut head = [0u8; TICK_HEADER];
+        read_exactly(file, &mut head, self.ticks_read)?;
+        let mut words = head.chunks_exact(8).map(word);
+        let mut next = || words.next().unwrap_or(0);
+        let tick = Tick {
+            monotonic_nanos: next(),
+            thread: next(),
+            collecting: next() != 0,
+        };
+        let length = (next() as usize).min(RECORD);
+        let mut record = [0u8; RECORD];
+        read_exactly(
+            file,
+            &mut record[..length],
+            self.ticks_read + TICK_HEADER as i64,
+        )?;
+        frames.clear();
+        decode(&record[..length], frames);
+        self.ticks_read += (TICK_HEADER + length) as i64;
+        Some(tick)
+    }
+
+    /// The name of a code object, if it has been written anywhere.
+    pub fn name(&mut self, unique_id: u64) -> Option<&CodeName> {
+        if !self.names.contains_key(&unique_id) {
+            self.read_names();
+            if !self.names.contains_key(&unique_id)
+                && let Some(name) = name_in_buffers(unique_id)
+            {
+                self.names.insert(unique_id, name);
+            }
+        }
+        self.names.get(&unique_id)
+    }
+
+    /// Reads what was appended to the file.
+    fn read_names(&mut self) {
+        let mut block = vec![0u8; 1 << 16];
+        while !self.broken {
+            // SAFETY: the buffer is ours and has the length given.
+            let got = unsafe {
+                libc::pread(self.file, block.as_mut_ptr().cast(), block.len(), self.read)
+            };
+            let Some(bytes) = usize::try_from(got).ok().and_then(|got| block.get(..got)) else {
+                return;
+            };
+            if bytes.is_empty() {
+                return;
+            }
+            self.read += got as i64;
+            self.rest.extend_from_slice(bytes);
+            let mut used = 0;
+            loop {
+                match parse(&self.rest[used..]) {
+                    Parsed::Name(length, unique_id, name) => {
+                        used += length;
+                        self.names.insert(unique_id, name);
+                    }
+                    Parsed::Other(length) => used += length,
+                    Parsed::More => break,
+                    Parsed::Broken => {
+                        self.broken = true;
+                        break;
+                    }
+                }
+            }
+            self.rest.drain(..used);
+        }
+    }
+}
+
+enum Parsed {
+    Name(usize, u64, CodeName),
+    Other(usize),
+    More,
+    Broken,
+}
+
+/// The first record in a piece of the file.
+fn parse(bytes: &[u8]) -> Parsed {
+    let word_at = |at: usize| bytes.get(at..at + 8).map(word);
+    let sized = |at: usize| word_at(at).and_then(|length| usize::try_from(length).ok());
+    let whole = |length: usize| {
+        if length <= bytes.len() {
+            Parsed::Other(length)
+        } else {
+            Parsed::More
+        }
+    };
+    let Some(&marker) = bytes.first() else {
+        return Parsed::More;
+    };
+    match marker {
+        // The header: five words, marker, version (16 bits), mode, length of the name, name.
+        0 => match bytes.get(40..45) {
+            Some(head) if head[0] == MARKER_HEADER => whole(45 + usize::from(head[4])),
+            Some(_) => Parsed::Broken,
+            None => Parsed::More,
+        },
+        MARKER_VIRTUAL_IP => match (word_at(1), sized(9)) {
+            (Some(unique_id), Some(length)) if length <= 1024 => match bytes.get(17..17 + length) {
+                Some(text) => Parsed::Name(17 + length, unique_id, code_name(text)),
+                None => Parsed::More,
+            },
+            (Some(_), Some(_)) => Parsed::Broken,
+            _ => Parsed::More,
+        },
+        MARKER_STACKTRACE => match sized(9) {
+            Some(depth) if depth <= RECORD / 8 => whole(17 + 8 * depth + 8),
+            Some(_) => Parsed::Broken,
+            None => Parsed::More,
+        },
+        // struct timeval and eight bytes of a zone.
+        MARKER_TIME_N_ZONE | MARKER_TRAILER => whole(1 + 16 + 8),
+        MARKER_META => match sized(1) {
+            Some(key) if key < 1024 => match sized(9 + key) {
+                Some(value) if value < 65536 => whole(17 + key + value),
+                Some(_) => Parsed::Broken,
+                None => Parsed::More,
+            },
+            Some(_) => Parsed::Broken,
+            None => Parsed::More,
+        },
+        _ => Parsed::Broken,
+    }
+}
+
+/// Looks for a name that is not in the file yet. A code object's name is in a buffer before its code
+/// runs, so its record is whole; a record that is being appended to another place does not matter.
+fn name_in_buffers(unique_id: u64) -> Option<CodeName> {
+    let start = BUFFERS_AT.load(Ordering::Relaxed);
+    if start == 0 {
+        return None;
+    }
+    (0..BUFFERS).find_map(|index| {
+        let mut buffer = vec![0u8; BUFFER];
+        // SAFETY: `_vmprof` keeps its twenty buffers mapped until it is disabled, and `detach` comes first.
+        unsafe {
+            let from = (start + index * BUFFER) as *const u8;
+            std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), BUFFER);
+        }
+        let size = u32::from_ne_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]) as usize;
+        let mut data = buffer.get(8..8 + size.min(RECORD))?;
+        while let Parsed::Name(length, id, name) = parse(data) {
+            if id == unique_id {
+                return Some(name);
+            }
+            data = &data[length..];
+        }
+        None
+    })
+}
+
+/// `py:function:line:file`; colons in the parts were replaced by whoever wrote it.
+fn code_name(text: &[u8]) -> CodeName {
+    let text = String::from_utf8_lossy(text);
+    let mut parts = text.splitn(4, ':').skip(1);
+    let mut next = || parts.next().unwrap_or_default();
+    CodeName {
+        name: next().to_owned(),
+        line: next().parse().unwrap_or(0),
+        file: next().to_owned(),
+    }
+}
+
+/// The Python frames of a record.
+fn decode(record: &[u8], frames: &mut Vec<RawFrame>) {
+    let Some(depth) = record.get(9..17).map(word) else {
+        return;
+    };
+    let words = record[17..].chunks_exact(8).map(word).take(depth as usize);
+    let mut kind = None;
+    for value in words {
+        match kind.take() {
+            None => kind = Some(value as usize),
+            Some(CODE_TAG) => frames.push(RawFrame {
+                compiled: false,
+                unique_id: value,
+            }),
+            Some(JITTED_TAG) => frames.push(RawFrame {
+                compiled: true,
+                unique_id: value,
+            }),
+            Some(_) => {}
+        }
+    }
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_ne_bytes)
+}
+
+fn read_exactly(file: c_int, into: &mut [u8], at: i64) -> Option<()> {
+    // SAFETY: the buffer is given with its length.
+    let got = unsafe { libc::pread(file, into.as_mut_ptr().cast(), into.len(), at) };
+    (got == into.len().cast_signed()).then_some(())
+}
