@@ -3,6 +3,10 @@
 pub mod aggregate;
 pub mod estimate;
 pub mod flamegraph;
+mod inclusive;
+pub mod summary;
+pub mod text;
 
 pub use aggregate::{Aggregate, Group};
 pub use estimate::{Estimate, Estimator, Totals};
+pub use summary::{By, Summary};

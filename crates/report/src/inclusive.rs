@@ -1,0 +1,143 @@
+//! Totals of whatever frames have in common (a function, a line, a file): of the samples that it
+//! allocated itself, and of all that it or what it called allocated.
+//!
+//! A stack in which a function occurs several times counts once for it. So a node of the stack tree
+//! adds what is below it only if the function does not occur above it too, which one walk through
+//! the tree finds out: the cost is that of the tree, not of the number of samples times their depth.
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::NodeId;
+use nthbyte_profile::model::Fate;
+
+use crate::aggregate::Aggregate;
+use crate::estimate::Totals;
+
+/// All samples of something, and those of them that died young.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Split {
+    pub(crate) all: Totals,
+    pub(crate) died_young: Totals,
+}
+
+impl Split {
+    pub(crate) fn add(&mut self, fate: Fate, totals: &Totals) {
+        self.all.add(totals);
+        if fate == Fate::DiedYoung {
+            self.died_young.add(totals);
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.all.add(&other.all);
+        self.died_young.add(&other.died_young);
+    }
+}
+
+/// What one key has.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct KeyTotals {
+    /// Where a frame of the key is innermost.
+    pub(crate) own: Split,
+    /// Where a frame of the key is anywhere on the stack.
+    pub(crate) total: Split,
+}
+
+/// What each node of the stack tree has itself.
+pub(crate) fn by_node(profile: &Profile, aggregate: &Aggregate) -> Vec<Split> {
+    let mut nodes = vec![Split::default(); profile.stacks.len()];
+    for (group, totals) in &aggregate.groups {
+        nodes[group.stack.index()].add(group.fate, totals);
+    }
+    nodes
+}
+
+/// Adds to each node what the nodes below it have.
+pub(crate) fn include_callees(profile: &Profile, nodes: &mut [Split]) {
+    // Parents come before their children.
+    for at in (1..nodes.len()).rev() {
+        let below = nodes[at];
+        nodes[profile.stacks[at].parent.index()].merge(&below);
+    }
+}
+
+/// The totals of each key; `keys[frame]` is the key of a frame, and all are less than `len`.
+/// Samples without a stack count for none.
+pub(crate) fn by_key(
+    profile: &Profile,
+    aggregate: &Aggregate,
+    keys: &[u32],
+    len: usize,
+) -> Vec<KeyTotals> {
+    let key = |node: usize| keys[profile.stacks[node].frame as usize] as usize;
+    let mut nodes = by_node(profile, aggregate);
+    let mut totals = vec![KeyTotals::default(); len];
+    for (at, own) in nodes.iter().enumerate().skip(1) {
+        totals[key(at)].own.merge(own);
+    }
+    include_callees(profile, &mut nodes);
+    let mut open = vec![0_u32; len];
+    walk(profile, |step| match step {
+        Step::Enter(node) => {
+            let key = key(node.index());
+            if open[key] == 0 {
+                totals[key].total.merge(&nodes[node.index()]);
+            }
+            open[key] += 1;
+        }
+        Step::Leave(node) => open[key(node.index())] -= 1,
+    });
+    totals
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Enter(NodeId),
+    Leave(NodeId),
+}
+
+/// Visits all nodes but the root, callees between entering and leaving their caller.
+fn walk(profile: &Profile, mut visit: impl FnMut(Step)) {
+    let children = Children::of(profile);
+    let mut todo: Vec<Step> = children.of_node(NodeId::ROOT).map(Step::Enter).collect();
+    while let Some(step) = todo.pop() {
+        visit(step);
+        if let Step::Enter(node) = step {
+            todo.push(Step::Leave(node));
+            todo.extend(children.of_node(node).map(Step::Enter));
+        }
+    }
+}
+
+/// The callees of every node.
+pub(crate) struct Children {
+    /// `nodes[starts[n]..starts[n + 1]]` are those of node `n`.
+    starts: Vec<u32>,
+    nodes: Vec<NodeId>,
+}
+
+impl Children {
+    pub(crate) fn of(profile: &Profile) -> Self {
+        let len = profile.stacks.len();
+        let mut starts = vec![0_u32; len + 1];
+        for node in &profile.stacks[1..] {
+            starts[node.parent.index() + 1] += 1;
+        }
+        for at in 0..len {
+            starts[at + 1] += starts[at];
+        }
+        let mut next = starts.clone();
+        let mut nodes = vec![NodeId::ROOT; len - 1];
+        for (at, node) in profile.stacks.iter().enumerate().skip(1) {
+            let place = &mut next[node.parent.index()];
+            // There are no more nodes than a NodeId can number.
+            nodes[*place as usize] = NodeId(at as u32);
+            *place += 1;
+        }
+        Self { starts, nodes }
+    }
+
+    pub(crate) fn of_node(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let (start, end) = (self.starts[node.index()], self.starts[node.index() + 1]);
+        self.nodes[start as usize..end as usize].iter().copied()
+    }
+}

@@ -1,0 +1,362 @@
+//! Who allocated how much: a table by function, line, file or type.
+
+mod render;
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{LostKind, NodeId};
+use nthbyte_profile::meta::{Distances, Method};
+use nthbyte_profile::model::Fate;
+use serde::Serialize;
+
+use crate::aggregate::Aggregate;
+use crate::estimate::{Estimate, Totals};
+use crate::inclusive::{self, KeyTotals, Split};
+
+/// What a row of a summary stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// A function.
+    #[default]
+    Function,
+    /// A line of a function.
+    Line,
+    /// A source file.
+    File,
+    /// The type of what was allocated.
+    Type,
+}
+
+/// The name of the row for allocations that no Python frame can be blamed for.
+pub const NO_STACK: &str = "[no Python frame]";
+
+/// The name of the row for functions that are in no file.
+pub const NO_FILE: &str = "[no file]";
+
+/// The name of the row for objects whose type is not known.
+pub const NO_TYPE: &str = "[unknown type]";
+
+/// A summary. As JSON, it is what docs/summary-json.md describes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// What the rows stand for.
+    pub by: By,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Interpreter and version.
+    pub interpreter: String,
+    /// Process number.
+    pub pid: u32,
+    /// When the session began: nanoseconds since 1970 UTC.
+    pub started_unix_nanos: u64,
+    /// How long it took, in nanoseconds.
+    pub duration_nanos: u64,
+    /// Mean distance between samples, in bytes.
+    pub period: u64,
+    /// How the distances were drawn.
+    pub distances: Distances,
+    /// How samples were taken.
+    pub method: Method,
+    /// Number of allocation samples.
+    pub samples: u64,
+    /// Number of allocation samples that the agent had to drop.
+    pub lost: u64,
+    /// Number of all other events that the agent had to drop.
+    pub lost_other: u64,
+    /// Bytes allocated in all: as the agent counted them, else the estimate.
+    pub bytes_allocated: u64,
+    /// Whether the agent counted them.
+    pub bytes_counted: bool,
+    /// Bytes of all samples together, and what became of them.
+    pub all: Everything,
+    /// Work of the collector.
+    pub collections: Collections,
+    /// Whether the session ended in an orderly way.
+    pub complete: bool,
+    /// The agent's remarks.
+    pub notes: Vec<String>,
+    /// What could not be read.
+    pub damage: Vec<DamageNote>,
+    /// What something that is in no row may have allocated.
+    pub unlisted: Estimate,
+    /// The rows, largest own bytes first.
+    pub rows: Vec<Row>,
+    /// How many rows were left away by [`Summary::truncate`].
+    pub rows_left_out: usize,
+}
+
+/// Figures of all samples together.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Everything {
+    /// Bytes allocated, estimated from the samples.
+    pub bytes: Estimate,
+    /// Allocations.
+    pub allocations: Estimate,
+    /// Bytes of objects that died young.
+    pub died_young: Estimate,
+    /// … that survived the first collection and were freed later.
+    pub freed: Estimate,
+    /// … that survived it; what came later is not known (PyPy).
+    pub survived: Estimate,
+    /// … that were alive at the end.
+    pub still_live: Estimate,
+}
+
+/// Work of the garbage collector.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Collections {
+    /// How many; steps of a major collection count one by one.
+    pub count: u64,
+    /// How long they took together, in nanoseconds.
+    pub duration_nanos: u64,
+}
+
+/// Part of the file that could not be read.
+#[derive(Clone, Debug, Serialize)]
+pub struct DamageNote {
+    /// Byte offset in the file.
+    pub offset: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// One row of a summary.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Function, file or type.
+    pub name: String,
+    /// Source file; empty if there is none.
+    pub file: String,
+    /// Line: the function's definition, or the line that ran; 0 if there is none.
+    pub line: u32,
+    /// Samples that it allocated itself.
+    pub samples: u64,
+    /// Bytes that it allocated itself.
+    pub self_bytes: Estimate,
+    /// Bytes that it and all it called allocated.
+    pub total_bytes: Estimate,
+    /// Own bytes, as a part of all bytes.
+    pub share: f64,
+    /// Own allocations.
+    pub allocations: Estimate,
+    /// Own bytes that died young.
+    pub died_young: Estimate,
+    /// Allocations that it and all it called made.
+    pub total_allocations: Estimate,
+    /// Bytes that it and all it called allocated and that died young.
+    pub total_died_young: Estimate,
+}
+
+/// Name, file and line of a row.
+type Label = (String, String, u32);
+
+impl Summary {
+    /// Works out a summary with all its rows.
+    #[must_use]
+    pub fn of(profile: &Profile, by: By) -> Self {
+        let aggregate = Aggregate::of(profile);
+        let estimator = &aggregate.estimator;
+        let fate = |fate: Fate| {
+            let mut totals = Totals::default();
+            let groups = aggregate
+                .groups
+                .iter()
+                .filter(|(group, _)| group.fate == fate);
+            groups.for_each(|(_, group)| totals.add(group));
+            estimator.bytes(&totals)
+        };
+        let all = Everything {
+            bytes: estimator.bytes(&aggregate.all),
+            allocations: estimator.allocations(&aggregate.all),
+            died_young: fate(Fate::DiedYoung),
+            freed: fate(Fate::Freed),
+            survived: fate(Fate::Survived),
+            still_live: fate(Fate::StillLive),
+        };
+        let lost = |of_samples: bool| {
+            let kinds = profile.lost.iter();
+            let kinds = kinds.filter(|(kind, _)| (*kind == LostKind::Allocations) == of_samples);
+            kinds.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count))
+        };
+        let meta = &profile.meta;
+        Self {
+            by,
+            command: meta.command.clone(),
+            interpreter: meta.interpreter.clone(),
+            pid: meta.pid,
+            started_unix_nanos: meta.started_unix_nanos,
+            duration_nanos: profile.end.0,
+            period: meta.period,
+            distances: meta.distances,
+            method: meta.method,
+            samples: aggregate.all.samples,
+            lost: lost(true),
+            lost_other: lost(false),
+            bytes_allocated: profile.allocated.unwrap_or(all.bytes.estimate as u64),
+            bytes_counted: profile.allocated.is_some(),
+            all,
+            collections: collections(profile),
+            complete: profile.complete,
+            notes: meta.notes.clone(),
+            damage: damage(profile),
+            unlisted: estimator.bytes(&Totals::default()),
+            rows: rows(profile, &aggregate, by),
+            rows_left_out: 0,
+        }
+    }
+
+    /// Keeps the first rows only.
+    pub fn truncate(&mut self, rows: usize) {
+        self.rows_left_out += self.rows.len().saturating_sub(rows);
+        self.rows.truncate(rows);
+    }
+}
+
+fn collections(profile: &Profile) -> Collections {
+    let mut sum = Collections::default();
+    for collection in &profile.collections {
+        // The steps of a major collection are counted one by one.
+        if collection.kind != nthbyte_profile::event::CollectionKind::Major {
+            sum.count += 1;
+            sum.duration_nanos = sum.duration_nanos.saturating_add(collection.duration.0);
+        }
+    }
+    sum
+}
+
+fn damage(profile: &Profile) -> Vec<DamageNote> {
+    let note = |damage: &nthbyte_profile::model::Damage| DamageNote {
+        offset: damage.offset,
+        what: damage.what.clone(),
+    };
+    profile.damage.iter().map(note).collect()
+}
+
+/// Labels, each numbered once.
+struct Labels<K> {
+    numbers: HashMap<K, u32, foldhash::fast::RandomState>,
+    labels: Vec<Label>,
+}
+
+impl<K: Hash + Eq> Labels<K> {
+    fn new() -> Self {
+        Self {
+            numbers: HashMap::default(),
+            labels: Vec::new(),
+        }
+    }
+
+    fn number(&mut self, key: K, label: impl FnOnce() -> Label) -> u32 {
+        *self.numbers.entry(key).or_insert_with(|| {
+            self.labels.push(label());
+            self.labels.len() as u32 - 1
+        })
+    }
+}
+
+fn rows(profile: &Profile, aggregate: &Aggregate, by: By) -> Vec<Row> {
+    let (mut labels, mut totals) = match by {
+        By::Type => by_type(profile, aggregate),
+        By::Function | By::Line | By::File => by_frame(profile, aggregate, by),
+    };
+    if by != By::Type {
+        let mut none = Split::default();
+        for (group, totals) in &aggregate.groups {
+            if group.stack == NodeId::ROOT {
+                none.add(group.fate, totals);
+            }
+        }
+        labels.push((NO_STACK.to_owned(), String::new(), 0));
+        totals.push(KeyTotals {
+            own: none,
+            total: none,
+        });
+    }
+    let whole = aggregate.all.bytes.estimate;
+    let estimator = &aggregate.estimator;
+    let row = |((name, file, line), totals): (Label, KeyTotals)| Row {
+        name,
+        file,
+        line,
+        samples: totals.own.all.samples,
+        self_bytes: estimator.bytes(&totals.own.all),
+        total_bytes: estimator.bytes(&totals.total.all),
+        share: if whole > 0.0 {
+            totals.own.all.bytes.estimate / whole
+        } else {
+            0.0
+        },
+        allocations: estimator.allocations(&totals.own.all),
+        died_young: estimator.bytes(&totals.own.died_young),
+        total_allocations: estimator.allocations(&totals.total.all),
+        total_died_young: estimator.bytes(&totals.total.died_young),
+    };
+    let seen = |(_, totals): &(Label, KeyTotals)| totals.total.all.samples > 0;
+    let mut rows: Vec<Row> = labels
+        .into_iter()
+        .zip(totals)
+        .filter(seen)
+        .map(row)
+        .collect();
+    rows.sort_by(|one, other| {
+        let size = |row: &Row| (row.self_bytes.estimate, row.total_bytes.estimate);
+        let largest_first = size(other).partial_cmp(&size(one));
+        let label = |row: &Row| (row.name.clone(), row.file.clone(), row.line);
+        largest_first
+            .unwrap_or(std::cmp::Ordering::Equal)
+            .then_with(|| label(one).cmp(&label(other)))
+    });
+    rows
+}
+
+fn by_type(profile: &Profile, aggregate: &Aggregate) -> (Vec<Label>, Vec<KeyTotals>) {
+    let mut labels = Labels::new();
+    let mut totals: Vec<KeyTotals> = Vec::new();
+    for (group, sums) in &aggregate.groups {
+        let name = match profile.types[group.type_id.index()].name.as_str() {
+            "" => NO_TYPE,
+            name => name,
+        };
+        let number = labels.number(name, || (name.to_owned(), String::new(), 0));
+        if totals.len() <= number as usize {
+            totals.push(KeyTotals::default());
+        }
+        let totals = &mut totals[number as usize];
+        totals.own.add(group.fate, sums);
+        totals.total = totals.own;
+    }
+    (labels.labels, totals)
+}
+
+fn by_frame(profile: &Profile, aggregate: &Aggregate, by: By) -> (Vec<Label>, Vec<KeyTotals>) {
+    let mut labels: Labels<(u32, u32)> = Labels::new();
+    let mut files: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
+    let mut keys = Vec::with_capacity(profile.frames.len());
+    for frame in &profile.frames {
+        let function = &profile.functions[frame.function as usize];
+        let file = || function.file.clone();
+        keys.push(match by {
+            By::Line => labels.number((frame.function, frame.line), || {
+                (function.name.clone(), file(), frame.line)
+            }),
+            By::File => {
+                let next = files.len() as u32;
+                let number = *files.entry(&function.file).or_insert(next);
+                let name = if function.file.is_empty() {
+                    NO_FILE
+                } else {
+                    &function.file
+                };
+                labels.number((number, 0), || (name.to_owned(), file(), 0))
+            }
+            By::Function | By::Type => labels.number((frame.function, 0), || {
+                (function.name.clone(), file(), function.first_line)
+            }),
+        });
+    }
+    let totals = inclusive::by_key(profile, aggregate, &keys, labels.labels.len());
+    (labels.labels, totals)
+}

@@ -1,0 +1,287 @@
+//! A summary for a terminal.
+
+use std::fmt::Write;
+
+use nthbyte_profile::meta::{Distances, Method};
+
+use super::{By, Row, Summary};
+use crate::estimate::Estimate;
+use crate::text::{self, Cut};
+
+/// From this width on there is room for both ends of an interval; below, for the larger distance.
+const WIDE: usize = 120;
+
+/// No table is narrower: figures that are cut would be wrong.
+const NARROWEST: usize = 60;
+
+/// Columns between two columns of the table.
+const GAP: usize = 2;
+
+impl Summary {
+    /// The summary as text with lines of at most `width` columns (but at least 60).
+    #[must_use]
+    pub fn render(&self, width: usize) -> String {
+        let width = width.max(NARROWEST);
+        let mut text = String::new();
+        for line in self.head() {
+            wrap(&mut text, &line, width);
+        }
+        text.push('\n');
+        self.table(&mut text, width);
+        if self.rows_left_out > 0 {
+            let _ = writeln!(text, "… and {} more", self.rows_left_out);
+        }
+        if self.distances != Distances::Every {
+            let unlisted = text::bytes(self.unlisted.high);
+            let line =
+                format!("Intervals are 95 %. What is not listed may have allocated {unlisted}.");
+            wrap(&mut text, &line, width);
+        }
+        text
+    }
+
+    fn head(&self) -> Vec<String> {
+        let command = text::fit(&self.command.join(" "), 200, Cut::End);
+        let took = text::duration(self.duration_nanos);
+        let mut lines = vec![format!(
+            "{command} · {} · {took}",
+            text::clean(&self.interpreter)
+        )];
+        let samples = text::grouped(self.samples);
+        let way = match (self.distances, self.method) {
+            (Distances::Every, _) => "all recorded".to_owned(),
+            (_, Method::GcHooks) => format!(
+                "at minor collections, about every {}",
+                text::bytes(self.period as f64)
+            ),
+            (Distances::Fixed, _) => format!("exactly every {}", text::bytes(self.period as f64)),
+            (Distances::Exponential, _) => {
+                format!("one every {} on average", text::bytes(self.period as f64))
+            }
+        };
+        let allocated = if self.bytes_counted {
+            text::bytes(self.bytes_allocated as f64)
+        } else {
+            self.show(&self.all.bytes, true)
+        };
+        let what = if self.distances == Distances::Every {
+            "allocations"
+        } else {
+            "samples"
+        };
+        lines.push(format!("{allocated} allocated · {samples} {what}, {way}"));
+        lines.push(self.fates());
+        if self.collections.count > 0 {
+            lines.push(format!(
+                "{} collections took {}",
+                text::grouped(self.collections.count),
+                text::duration(self.collections.duration_nanos)
+            ));
+        }
+        lines.extend(self.warnings());
+        lines
+    }
+
+    fn fates(&self) -> String {
+        let all = &self.all;
+        let whole = all.bytes.estimate;
+        let mut parts = Vec::new();
+        for (fate, what) in [
+            (&all.died_young, "died young"),
+            (&all.freed, "died later"),
+            (&all.survived, "survived their youth"),
+            (&all.still_live, "alive at the end"),
+        ] {
+            if fate.estimate > 0.0 {
+                let share = text::percent(fate.estimate / whole);
+                parts.push(format!("{share} {what}: {}", self.show(fate, true)));
+            }
+        }
+        if parts.is_empty() {
+            parts.push("no samples".to_owned());
+        }
+        parts.join(" · ")
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.lost > 0 {
+            let lost = text::grouped(self.lost);
+            lines.push(format!(
+                "! {lost} samples were lost: all figures are too low"
+            ));
+        }
+        if self.lost_other > 0 {
+            let lost = text::grouped(self.lost_other);
+            lines.push(format!(
+                "! {lost} other events were lost: what became of objects is uncertain"
+            ));
+        }
+        if !self.complete {
+            lines.push(
+                "! the profile breaks off: the program was killed, or is still running".to_owned(),
+            );
+        }
+        for damage in &self.damage {
+            let what = text::fit(&damage.what, 300, Cut::End);
+            lines.push(format!("! damage at byte {}: {what}", damage.offset));
+        }
+        for note in &self.notes {
+            lines.push(format!("note: {}", text::fit(note, 500, Cut::End)));
+        }
+        lines
+    }
+
+    /// An estimate of bytes: with both ends of its interval, or the larger distance from it.
+    fn show(&self, bytes: &Estimate, wide: bool) -> String {
+        let shown = text::bytes(bytes.estimate);
+        if self.distances == Distances::Every || (bytes.estimate == 0.0 && !wide) {
+            shown
+        } else if wide {
+            let range = text::range(bytes.low, bytes.estimate, bytes.high);
+            format!("{shown} ({range})")
+        } else {
+            format!("{shown} ±{}", error(bytes))
+        }
+    }
+
+    fn table(&self, text: &mut String, width: usize) {
+        let wide = width >= WIDE;
+        let by_type = self.by == By::Type;
+        let mut headings = vec!["own bytes", "share", "total bytes", "allocs", "young"];
+        if by_type {
+            headings.remove(2);
+        }
+        let figures: Vec<Vec<String>> = self
+            .rows
+            .iter()
+            .map(|row| self.figures(row, wide))
+            .collect();
+        let mut columns: Vec<usize> = headings
+            .iter()
+            .map(|heading| text::width(heading))
+            .collect();
+        for row in &figures {
+            for (column, figure) in columns.iter_mut().zip(row) {
+                *column = text::width(figure).max(*column);
+            }
+        }
+        let taken: usize = columns.iter().map(|column| column + GAP).sum();
+        let rest = width.saturating_sub(taken).max(16);
+        let heading = match self.by {
+            By::Function => "function",
+            By::Line => "line",
+            By::File => "file",
+            By::Type => "type",
+        };
+        let headings: Vec<String> = headings.into_iter().map(str::to_owned).collect();
+        line(text, &headings, &columns, heading);
+        for (row, figures) in self.rows.iter().zip(&figures) {
+            line(text, figures, &columns, &self.label(row, rest));
+        }
+    }
+
+    fn figures(&self, row: &Row, wide: bool) -> Vec<String> {
+        let own = &row.self_bytes;
+        let young = if own.estimate > 0.0 {
+            text::percent(row.died_young.estimate / own.estimate)
+        } else {
+            String::new()
+        };
+        let mut figures = vec![
+            self.show(own, wide),
+            text::percent(row.share),
+            self.show(&row.total_bytes, wide),
+            text::count(row.allocations.estimate),
+            young,
+        ];
+        if self.by == By::Type {
+            figures.remove(2);
+        }
+        figures
+    }
+
+    /// What the row stands for: a name, and where there is room, where that is.
+    fn label(&self, row: &Row, columns: usize) -> String {
+        match self.by {
+            By::Type => return text::fit(&row.name, columns, Cut::End),
+            By::File => return text::fit(&row.name, columns, Cut::Start),
+            By::Function | By::Line => {}
+        }
+        let parts = if columns < 40 { 1 } else { 3 };
+        let place = place(&row.file, row.line, parts);
+        let full = text::fit(&row.name, columns, Cut::End);
+        if place.is_empty() {
+            return full;
+        }
+        let beside_place = columns.saturating_sub(text::width(&place) + 1);
+        let name = text::fit(&row.name, beside_place.max(columns / 2), Cut::End);
+        let for_place = columns.saturating_sub(text::width(&name) + 1);
+        if for_place < 6 {
+            return full;
+        }
+        let place = text::fit(&place, for_place, Cut::Start);
+        format!("{name} {place}")
+    }
+}
+
+/// `file:line`, as far as they are known, with the last so many parts of the file's path.
+fn place(file: &str, line: u32, parts: usize) -> String {
+    let start = file
+        .rmatch_indices('/')
+        .nth(parts - 1)
+        .map_or(0, |(at, _)| at + 1);
+    let shown = &file[start..];
+    let mut place = if start <= 1 || parts == 1 {
+        shown.to_owned()
+    } else {
+        format!("…/{shown}")
+    };
+    if line > 0 && !file.is_empty() {
+        let _ = write!(place, ":{line}");
+    }
+    place
+}
+
+/// The larger distance from an estimate to an end of its interval, in proportion.
+pub(crate) fn error(bytes: &Estimate) -> String {
+    let distance = (bytes.high - bytes.estimate).max(bytes.estimate - bytes.low);
+    let percent = 100.0 * distance / bytes.estimate;
+    if percent > 999.0 {
+        ">999%".to_owned()
+    } else if !(0.05..9.95).contains(&percent) {
+        format!("{percent:.0}%")
+    } else {
+        format!("{percent:.1}%")
+    }
+}
+
+fn line(text: &mut String, figures: &[String], columns: &[usize], label: &str) {
+    for (figure, &column) in figures.iter().zip(columns) {
+        let missing = column.saturating_sub(text::width(figure));
+        text.extend(std::iter::repeat_n(' ', missing));
+        text.push_str(figure);
+        text.extend(std::iter::repeat_n(' ', GAP));
+    }
+    text.push_str(label);
+    text.push('\n');
+}
+
+/// Adds a line, broken between words where it is too wide; what follows is indented.
+fn wrap(text: &mut String, line: &str, width: usize) {
+    let mut column = 0;
+    for word in line.split(' ') {
+        let word = text::fit(word, width - GAP, Cut::End);
+        let wide = text::width(&word);
+        if column > 0 && column + 1 + wide > width {
+            text.push_str("\n  ");
+            column = 2;
+        } else if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(&word);
+        column += wide;
+    }
+    text.push('\n');
+}

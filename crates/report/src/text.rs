@@ -1,0 +1,266 @@
+//! Figures and names for a terminal.
+//!
+//! Names come from the profiled program and may hold anything: nothing in one may move the cursor,
+//! change colours, turn the direction of writing or break a table.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Stands for what was cut away; one column wide.
+const ELLIPSIS: char = '…';
+
+/// The end of a text at which [`fit`] cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// What comes last goes.
+    End,
+    /// What comes first goes: paths tell most at their end.
+    Start,
+}
+
+/// Bytes in binary units with three digits: `812 B`, `1.23 KiB`, `45.6 GiB`.
+#[must_use]
+pub fn bytes(value: f64) -> String {
+    let (scaled, unit) = scale(value);
+    format!("{} {unit}", digits(scaled, unit == "B"))
+}
+
+/// From `low` to `high` in the unit that `estimate` has: `1.20–1.26`.
+#[must_use]
+pub fn range(low: f64, estimate: f64, high: f64) -> String {
+    let (_, unit) = scale(estimate);
+    let power = UNITS.iter().position(|&known| known == unit).unwrap_or(0);
+    let divisor = 1024_f64.powi(power as i32);
+    let whole = unit == "B";
+    format!(
+        "{}–{}",
+        digits(low / divisor, whole),
+        digits(high / divisor, whole)
+    )
+}
+
+const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+fn scale(mut value: f64) -> (f64, &'static str) {
+    let mut unit = 0;
+    // 999.5 and above would be written with four digits.
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    (value, UNITS[unit])
+}
+
+/// Three digits, fewer if the number is whole by nature.
+fn digits(value: f64, whole: bool) -> String {
+    if whole || value >= 99.95 {
+        format!("{value:.0}")
+    } else if value >= 9.995 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+/// A count with three digits and a letter for thousands: `812`, `1.23k`, `45.6M`.
+#[must_use]
+pub fn count(value: f64) -> String {
+    const LETTERS: [&str; 5] = ["", "k", "M", "G", "T"];
+    let (mut value, mut letter) = (value, 0);
+    while value >= 999.5 && letter + 1 < LETTERS.len() {
+        value /= 1000.0;
+        letter += 1;
+    }
+    format!("{}{}", digits(value, letter == 0), LETTERS[letter])
+}
+
+/// A whole number with its digits in groups of three.
+#[must_use]
+pub fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A part of a whole: `71 %`, `0.3 %`.
+#[must_use]
+pub fn percent(part: f64) -> String {
+    let percent = part * 100.0;
+    if percent >= 9.95 || percent == 0.0 {
+        format!("{percent:.0} %")
+    } else {
+        format!("{percent:.1} %")
+    }
+}
+
+/// A length of time: `12.3 s`, `4 min 5 s`, `830 µs`.
+#[must_use]
+pub fn duration(nanos: u64) -> String {
+    let seconds = nanos as f64 / 1e9;
+    if seconds >= 3600.0 {
+        let minutes = nanos / 60_000_000_000;
+        format!("{} h {} min", minutes / 60, minutes % 60)
+    } else if seconds >= 60.0 {
+        let seconds = nanos / 1_000_000_000;
+        format!("{} min {} s", seconds / 60, seconds % 60)
+    } else if seconds >= 1.0 {
+        format!("{} s", digits(seconds, false))
+    } else if seconds >= 1e-3 {
+        format!("{} ms", digits(seconds * 1e3, false))
+    } else {
+        format!("{} µs", digits(seconds * 1e6, false))
+    }
+}
+
+/// The text with everything escaped that a terminal would obey or not show: control characters,
+/// line ends, marks of direction, invisible characters.
+#[must_use]
+pub fn clean(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_harmless(character) {
+            clean.push(character);
+        } else {
+            clean.extend(character.escape_default());
+        }
+    }
+    clean
+}
+
+fn is_harmless(character: char) -> bool {
+    !character.is_control()
+        && !matches!(
+            character,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{180b}'..='\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{feff}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// Columns that a clean text takes.
+#[must_use]
+pub fn width(text: &str) -> usize {
+    // By character, as most terminals do it: a sequence that a font joins may take fewer.
+    text.chars()
+        .map(|character| character.width().unwrap_or(0))
+        .sum::<usize>()
+        .max(text.width())
+}
+
+/// The text cleaned and cut to at most `columns`, with an ellipsis where something is missing.
+#[must_use]
+pub fn fit(text: &str, columns: usize, cut: Cut) -> String {
+    // A name of megabytes must not cost more than what is shown of it: no character is narrower
+    // than nothing, but no sane name has more than a few marks on each.
+    let most = columns.saturating_mul(8) + 64;
+    let part: String = match cut {
+        Cut::End => text.chars().take(most).collect(),
+        Cut::Start => {
+            let skipped = text.chars().count().saturating_sub(most);
+            text.chars().skip(skipped).collect()
+        }
+    };
+    let cleaned = clean(&part);
+    if part.len() == text.len() && width(&cleaned) <= columns {
+        return cleaned;
+    }
+    if columns == 0 {
+        return String::new();
+    }
+    let mut left = columns - 1;
+    let fits = |character: &char| {
+        let width = character.width().unwrap_or(0);
+        let fits = width <= left;
+        left = left.saturating_sub(width);
+        fits
+    };
+    match cut {
+        Cut::End => {
+            let mut kept: String = cleaned.chars().take_while(fits).collect();
+            kept.push(ELLIPSIS);
+            kept
+        }
+        Cut::Start => {
+            let mut kept: Vec<char> = cleaned.chars().rev().take_while(fits).collect();
+            kept.push(ELLIPSIS);
+            kept.iter().rev().collect()
+        }
+    }
+}
+
+/// The text cut and filled up to exactly `columns`.
+#[must_use]
+pub fn pad(text: &str, columns: usize, cut: Cut) -> String {
+    let mut text = fit(text, columns, cut);
+    let missing = columns.saturating_sub(width(&text));
+    text.extend(std::iter::repeat_n(' ', missing));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn figures() {
+        for (value, text) in [
+            (0.0, "0 B"),
+            (812.0, "812 B"),
+            (1023.0, "1.00 KiB"),
+            (1536.0, "1.50 KiB"),
+            (524_288.0, "512 KiB"),
+            (1_048_575.0, "1.00 MiB"),
+            (45.6 * 1073741824.0, "45.6 GiB"),
+        ] {
+            assert_eq!(bytes(value), text);
+        }
+        assert_eq!(range(1500.0, 1536.0, 2048.0), "1.46–2.00");
+        assert_eq!(count(999.6), "1.00k");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(grouped(12), "12");
+        assert_eq!(percent(0.0034), "0.3 %");
+        assert_eq!(duration(62_500_000_000), "1 min 2 s");
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_escaped() {
+        assert_eq!(
+            clean("a\u{1b}[31m\nb\u{202e}c"),
+            "a\\u{1b}[31m\\nb\\u{202e}c"
+        );
+        assert_eq!(clean("naïve 日本"), "naïve 日本");
+    }
+
+    #[test]
+    fn cutting() {
+        assert_eq!(fit("abcdef", 6, Cut::End), "abcdef");
+        assert_eq!(fit("abcdef", 4, Cut::End), "abc…");
+        assert_eq!(fit("abcdef", 4, Cut::Start), "…def");
+        assert_eq!(fit("日本語", 4, Cut::End), "日…");
+        assert_eq!(pad("日本語", 4, Cut::End), "日… ");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_breaks_a_line(text in "\\PC{0,40}|[\\x00-\\u{2fff}]{0,40}", columns in 0_usize..30, start: bool) {
+            let shown = pad(&text, columns, if start { Cut::Start } else { Cut::End });
+            prop_assert_eq!(width(&shown), columns);
+            prop_assert!(shown.chars().all(is_harmless));
+        }
+    }
+}
