@@ -5,10 +5,11 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
+use nthbyte_formats::{collapsed, firefox, pprof, speedscope, vmprof};
 use nthbyte_profile::Profile;
 
-const USAGE: &str = "usage: convert firefox|firefox-gz|pprof|speedscope|collapsed|import INPUT OUTPUT";
+const USAGE: &str =
+    "usage: convert firefox|firefox-gz|pprof|speedscope|collapsed|import INPUT OUTPUT";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -16,6 +17,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (format, input, output) = (next()?, PathBuf::from(next()?), PathBuf::from(next()?));
     let mut progress = |_, _| ();
     let start = Instant::now();
+    if format == "import" {
+        let imported = vmprof::import(&input, &output, &mut progress)?;
+        println!("{imported:#?}");
+        return Ok(());
+    }
     let profile = Profile::load(&input)?;
     let loaded = start.elapsed();
     let mut out = File::create(&output)?;

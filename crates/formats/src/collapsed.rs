@@ -1,7 +1,8 @@
 //! Collapsed stacks: what `flamegraph.pl`, inferno and many others read.
 //!
 //! A line for each distinct stack: frames, outermost first, separated by `;`, then a space and the
-//! estimated bytes allocated there, a whole number. A frame is `function (file:line)`.
+//! estimated bytes allocated there, a whole number. A frame is `function (file:line)`. In a profile
+//! without allocation samples (one of VMProf's, say) the number is that of time samples.
 //!
 //! The format has no escapes, so what would break it is replaced in names: `;` by `:`, and line
 //! ends, tabs and other control characters by a space each. Samples without a stack are under
@@ -19,7 +20,7 @@ use crate::{Progress, names};
 /// The frame that stands for an empty stack.
 const NO_FRAME: &str = "(no Python frame)";
 
-/// Writes the allocation samples as collapsed stacks. One step of `progress` is one sample.
+/// Writes the samples as collapsed stacks. One step of `progress` is one sample.
 ///
 /// # Errors
 /// Those of `out`.
@@ -27,11 +28,16 @@ pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> 
     let samples = &profile.samples;
     let meter = Meter::new(samples.len() as u64, progress);
     let weights = profile.shape_weights();
-    let mut bytes: BTreeMap<NodeId, f64> = BTreeMap::new();
+    let mut numbers: BTreeMap<NodeId, f64> = BTreeMap::new();
     for id in samples.ids() {
-        *bytes.entry(samples.stack(id)).or_default() +=
+        *numbers.entry(samples.stack(id)).or_default() +=
             weights[samples.shape_id(id).0 as usize].bytes;
         meter.step();
+    }
+    if samples.is_empty() {
+        for sample in &profile.cpu {
+            *numbers.entry(sample.stack).or_default() += 1.0;
+        }
     }
     let frames: Vec<String> = profile
         .frames
@@ -40,11 +46,11 @@ pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> 
         .collect();
     // Stacks that differ in nothing that is shown (a JIT frame for an interpreted one) are one line.
     let mut lines: BTreeMap<String, f64> = BTreeMap::new();
-    for (stack, bytes) in bytes {
-        *lines.entry(line(profile, &frames, stack)).or_default() += bytes;
+    for (stack, number) in numbers {
+        *lines.entry(line(profile, &frames, stack)).or_default() += number;
     }
-    for (line, bytes) in lines {
-        writeln!(out, "{line} {}", bytes.round())?;
+    for (line, number) in lines {
+        writeln!(out, "{line} {}", number.round())?;
     }
     out.flush()?;
     meter.finish();

@@ -27,7 +27,7 @@ pub mod pprof;
 mod rounding;
 pub mod speedscope;
 mod timeline;
-//pub mod vmprof;
+pub mod vmprof;
 
 /// Told now and then how far a conversion is: steps done, and steps in all.
 ///

@@ -4,7 +4,8 @@
 //! `alloc_objects`, `alloc_space` (the default), `inuse_objects` and `inuse_space`. *In use* is
 //! what was not seen to be freed: still live, and survived where nothing later was recorded (PyPy).
 //! All four are estimates, in whole numbers. The type of the object is the label `type`, so
-//! that a function's own bytes stay its own; `-tagfocus type=dict` asks for one.
+//! that a function's own bytes stay its own; `-tagfocus type=dict` asks for one. Where time was
+//! sampled, too, `samples` is a fifth type.
 
 mod message;
 
@@ -22,7 +23,7 @@ use crate::meter::Meter;
 use crate::{Progress, names};
 use message::{Function, Label, Line, Location, Sample, ValueType};
 
-/// Writes the allocation samples, summed by stack and type. One step of `progress` is one sample.
+/// Writes the samples, summed by stack and type. One step of `progress` is one sample.
 ///
 /// # Errors
 /// Those of `out`.
@@ -43,6 +44,7 @@ struct Sums {
     bytes: f64,
     in_use: f64,
     in_use_bytes: f64,
+    time_samples: u64,
 }
 
 /// The format's string table: index 0 is the empty string.
@@ -76,26 +78,34 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
         r#type: strings.index(kind),
         unit: strings.index(unit),
     };
-    let sample_type = vec![
+    let mut sample_type = vec![
         value_type("alloc_objects", "count"),
         value_type("alloc_space", "bytes"),
         value_type("inuse_objects", "count"),
         value_type("inuse_space", "bytes"),
     ];
+    let with_time = !profile.cpu.is_empty();
+    if with_time {
+        sample_type.push(value_type("samples", "count"));
+    }
     let period_type = value_type("space", "bytes");
     let type_key = strings.index("type");
     let sums = sum(profile, meter);
     let mut samples = Vec::with_capacity(sums.len());
     for ((stack, type_id), sums) in sums {
+        let estimates = [sums.allocations, sums.bytes, sums.in_use, sums.in_use_bytes];
+        let mut value = estimates.map(|value| value.round() as i64).to_vec();
+        if with_time {
+            value.push(i64::try_from(sums.time_samples).unwrap_or(i64::MAX));
+        }
+        let label = type_id.map(|type_id| Label {
+            key: type_key,
+            str: strings.index(names::type_name(profile, type_id)),
+        });
         samples.push(Sample {
             location_id: locations_of(profile, stack),
-            value: [sums.allocations, sums.bytes, sums.in_use, sums.in_use_bytes]
-                .map(|value| value.round() as i64)
-                .to_vec(),
-            label: vec![Label {
-                key: type_key,
-                str: strings.index(names::type_name(profile, type_id)),
-            }],
+            value,
+            label: label.into_iter().collect(),
         });
     }
     let function = functions(profile, &mut strings);
@@ -103,7 +113,11 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
         .iter()
         .map(|comment| strings.index(comment))
         .collect();
-    let default_sample_type = strings.index("alloc_space");
+    let default_sample_type = strings.index(if profile.samples.is_empty() && with_time {
+        "samples"
+    } else {
+        "alloc_space"
+    });
     message::Profile {
         sample_type,
         sample: samples,
@@ -119,14 +133,17 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
     }
 }
 
+/// A stack and the type of what it allocated; time samples have none.
+type Key = (NodeId, Option<TypeId>);
+
 /// In the order of stacks and types, so that equal profiles give equal files.
-fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<((NodeId, TypeId), Sums)> {
+fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
     let samples = &profile.samples;
     let weights = profile.shape_weights();
-    let mut sums: HashMap<(NodeId, TypeId), Sums> = HashMap::new();
+    let mut sums: HashMap<Key, Sums> = HashMap::new();
     for id in samples.ids() {
         let weight = weights[samples.shape_id(id).0 as usize];
-        let key = (samples.stack(id), samples.type_id(id));
+        let key = (samples.stack(id), Some(samples.type_id(id)));
         let sums = sums.entry(key).or_default();
         sums.allocations += weight.allocations;
         sums.bytes += weight.bytes;
@@ -135,6 +152,9 @@ fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<((NodeId, TypeId), Sums)> {
             sums.in_use_bytes += weight.bytes;
         }
         meter.step();
+    }
+    for sample in &profile.cpu {
+        sums.entry((sample.stack, None)).or_default().time_samples += 1;
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_unstable_by_key(|(key, _)| *key);
