@@ -1,18 +1,20 @@
-//! A summary with what it cost: `summarize PROFILE [function|line|file|type] [WIDTH]`.
+//! A summary with what it cost: `summarize PROFILE [function|line|file|type|tree] [WIDTH]`.
 
 use std::error::Error;
 use std::time::Instant;
 
 use nthbyte_profile::Profile;
-use nthbyte_report::{By, Summary};
+use nthbyte_report::{By, Summary, Tree};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments
         .next()
         .ok_or("usage: summarize PROFILE [BY] [WIDTH]")?;
-    let by = match arguments.next().as_deref() {
-        None | Some("function") => By::Function,
+    let by = arguments.next();
+    let tree = by.as_deref() == Some("tree");
+    let by = match by.as_deref() {
+        None | Some("tree" | "function") => By::Function,
         Some("line") => By::Line,
         Some("file") => By::File,
         Some("type") => By::Type,
@@ -22,6 +24,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let profile = Profile::load(path.as_ref())?;
     let loaded = start.elapsed();
+    if tree {
+        print!("{}", Tree::of(&profile, 60).render(width));
+        return Ok(());
+    }
     let mut summary = Summary::of(&profile, by);
     let took = start.elapsed();
     summary.truncate(20);

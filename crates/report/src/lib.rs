@@ -6,7 +6,9 @@ pub mod flamegraph;
 mod inclusive;
 pub mod summary;
 pub mod text;
+pub mod tree;
 
 pub use aggregate::{Aggregate, Group};
 pub use estimate::{Estimate, Estimator, Totals};
 pub use summary::{By, Summary};
+pub use tree::Tree;

@@ -2,6 +2,8 @@
 
 mod render;
 
+pub(crate) use render::error;
+
 use std::collections::HashMap;
 use std::hash::Hash;
 

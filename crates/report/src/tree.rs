@@ -1,0 +1,264 @@
+//! The call tree, from the outermost callers down, for a terminal.
+//!
+//! Nodes of one function under one caller are one line, whichever lines of the caller they were
+//! called from. Of the whole tree the heaviest nodes are shown, as many as asked for: a node is never
+//! lighter than what it calls, so what is shown hangs together. A function that is the only one
+//! shown under its caller is not indented further, so deep chains of calls stay readable.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap};
+use std::fmt::Write;
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::NodeId;
+use nthbyte_profile::model::Function;
+
+use crate::aggregate::Aggregate;
+use crate::estimate::{Estimate, Estimator, Totals};
+use crate::inclusive::{self, Children, Split};
+use crate::text::{self, Cut};
+
+/// A line of a call tree.
+#[derive(Clone, Debug)]
+struct Branch {
+    /// `None` for the whole program.
+    function: Option<u32>,
+    totals: Totals,
+    /// Shown branches below, heaviest first: numbers of branches.
+    callees: Vec<usize>,
+    /// How many functions below are not shown, and their samples.
+    hidden: (usize, Totals),
+}
+
+/// A call tree.
+#[derive(Debug)]
+pub struct Tree<'a> {
+    profile: &'a Profile,
+    estimator: Estimator,
+    /// The first is the whole program.
+    branches: Vec<Branch>,
+    exact: bool,
+}
+
+/// A branch that may be shown; the heaviest is next.
+struct Candidate {
+    caller: usize,
+    function: u32,
+    nodes: Vec<NodeId>,
+    totals: Totals,
+}
+
+impl Candidate {
+    fn order(&self) -> (f64, std::cmp::Reverse<u32>) {
+        (self.totals.bytes.estimate, std::cmp::Reverse(self.function))
+    }
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Candidate {}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let ((one, one_function), (two, two_function)) = (self.order(), other.order());
+        one.total_cmp(&two).then(one_function.cmp(&two_function))
+    }
+}
+
+/// Functions lighter than this part of the whole are not shown.
+const FAINTEST: f64 = 0.001;
+
+/// What is not shown under a function gets a line if it is this part of the whole together.
+const WORTH_A_LINE: f64 = 0.01;
+
+impl<'a> Tree<'a> {
+    /// The `lines` heaviest functions in their places.
+    #[must_use]
+    pub fn of(profile: &'a Profile, lines: usize) -> Self {
+        let aggregate = Aggregate::of(profile);
+        let mut nodes = inclusive::by_node(profile, &aggregate);
+        inclusive::include_callees(profile, &mut nodes);
+        let children = Children::of(profile);
+        let mut tree = Self {
+            profile,
+            estimator: aggregate.estimator,
+            branches: Vec::new(),
+            exact: profile.meta.distances == nthbyte_profile::Distances::Every,
+        };
+        let mut candidates = BinaryHeap::new();
+        let everything = &[NodeId::ROOT];
+        tree.show(
+            None,
+            everything,
+            aggregate.all,
+            &children,
+            &nodes,
+            &mut candidates,
+        );
+        let least = aggregate.all.bytes.estimate * FAINTEST;
+        while let Some(next) = candidates.pop() {
+            if tree.branches.len() > lines || next.totals.bytes.estimate < least {
+                tree.hide(&next);
+                continue;
+            }
+            let number = tree.branches.len();
+            tree.branches[next.caller].callees.push(number);
+            let function = Some(next.function);
+            tree.show(
+                function,
+                &next.nodes,
+                next.totals,
+                &children,
+                &nodes,
+                &mut candidates,
+            );
+        }
+        tree
+    }
+
+    fn show(
+        &mut self,
+        function: Option<u32>,
+        nodes: &[NodeId],
+        totals: Totals,
+        children: &Children,
+        splits: &[Split],
+        candidates: &mut BinaryHeap<Candidate>,
+    ) {
+        let caller = self.branches.len();
+        let mut callees: HashMap<u32, Candidate> = HashMap::new();
+        for callee in nodes.iter().flat_map(|&node| children.of_node(node)) {
+            let totals = &splits[callee.index()].all;
+            if totals.samples == 0 {
+                continue;
+            }
+            let frame = self.profile.stacks[callee.index()].frame;
+            let function = self.profile.frames[frame as usize].function;
+            let candidate = callees.entry(function).or_insert_with(|| Candidate {
+                caller,
+                function,
+                nodes: Vec::new(),
+                totals: Totals::default(),
+            });
+            candidate.nodes.push(callee);
+            candidate.totals.add(totals);
+        }
+        candidates.extend(callees.into_values());
+        self.branches.push(Branch {
+            function,
+            totals,
+            callees: Vec::new(),
+            hidden: (0, Totals::default()),
+        });
+    }
+
+    fn hide(&mut self, candidate: &Candidate) {
+        let (number, totals) = &mut self.branches[candidate.caller].hidden;
+        *number += 1;
+        totals.add(&candidate.totals);
+    }
+
+    /// The tree as text, in lines of at most `width` columns (but at least 40).
+    #[must_use]
+    pub fn render(&self, width: usize) -> String {
+        let width = width.max(40);
+        let mut text = String::new();
+        // What is still to be written: a branch (or the hidden ones below it), what comes before its
+        // name, and before the names below it. Callees are pushed in reverse.
+        let mut todo = vec![(Line::Branch(0), String::new(), String::new())];
+        while let Some((line, prefix, below)) = todo.pop() {
+            self.line(&mut text, line, &prefix, width);
+            let Line::Branch(number) = line else { continue };
+            let branch = &self.branches[number];
+            let mut lines: Vec<Line> = branch.callees.iter().copied().map(Line::Branch).collect();
+            let hidden = &branch.hidden.1.bytes;
+            if !lines.is_empty() && hidden.estimate >= self.whole() * WORTH_A_LINE {
+                lines.push(Line::Hidden(number));
+            }
+            let only = lines.len() == 1;
+            for (at, &line) in lines.iter().enumerate().rev() {
+                let last = at + 1 == lines.len();
+                let (mark, space) = match (only, last) {
+                    (true, _) => ("", ""),
+                    (false, true) => ("╰ ", "  "),
+                    (false, false) => ("├ ", "│ "),
+                };
+                todo.push((line, format!("{below}{mark}"), format!("{below}{space}")));
+            }
+        }
+        text
+    }
+
+    fn whole(&self) -> f64 {
+        self.branches[0].totals.bytes.estimate
+    }
+
+    fn line(&self, text: &mut String, line: Line, prefix: &str, width: usize) {
+        let (totals, label) = match line {
+            Line::Branch(number) => {
+                let branch = &self.branches[number];
+                (&branch.totals, self.label(branch))
+            }
+            Line::Hidden(number) => {
+                let (hidden, totals) = &self.branches[number].hidden;
+                (totals, format!("… {hidden} more"))
+            }
+        };
+        let whole = self.whole();
+        let share = if whole > 0.0 {
+            totals.bytes.estimate / whole
+        } else {
+            0.0
+        };
+        let bytes = self.estimator.bytes(totals);
+        let figures = format!("{:>6} {} ", text::percent(share), self.bytes(&bytes));
+        let rest = width.saturating_sub(text::width(&figures));
+        // At least half of the line is for the name, however deep it is.
+        let prefix = text::fit(prefix, rest / 2, Cut::Start);
+        let label = text::fit(&label, rest.saturating_sub(text::width(&prefix)), Cut::End);
+        let _ = writeln!(text, "{figures}{prefix}{label}");
+    }
+
+    fn bytes(&self, bytes: &Estimate) -> String {
+        let shown = text::bytes(bytes.estimate);
+        if self.exact || bytes.estimate == 0.0 {
+            format!("{shown:>8}")
+        } else {
+            let error = format!("±{}", crate::summary::error(bytes));
+            format!("{shown:>8} {error:<6}")
+        }
+    }
+
+    fn label(&self, branch: &Branch) -> String {
+        let Some(function) = branch.function else {
+            return "the whole program".to_owned();
+        };
+        let Function {
+            name,
+            file,
+            first_line,
+        } = &self.profile.functions[function as usize];
+        let file = file.rsplit('/').next().unwrap_or_default();
+        match (file.is_empty(), first_line) {
+            (true, _) => name.clone(),
+            (false, 0) => format!("{name} ({file})"),
+            (false, line) => format!("{name} ({file}:{line})"),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Line {
+    Branch(usize),
+    Hidden(usize),
+}
