@@ -4,8 +4,8 @@
 //! other place for it. Arenas that have free pages are queued by how many they have, and a page is
 //! taken from the fullest: so the emptiest get a chance to become empty and be given back.
 //!
-//! Memory of freed pages is kept for a while, as it is likely to be needed again: when what is kept exceeds
-//! a quarter of what the heap had in use lately, half of it is given back to the system.
+//! Memory of freed pages is kept, as it is likely to be needed again, up to [`KEEP_AT_LEAST`] or a quarter of
+//! what is in use, whichever is more. When it is exceeded, half of that goes back to the system.
 
 use crate::os::{self, HugePages};
 use crate::page::{PAGE_HEADER, PAGE_SIZE, Page};
@@ -21,8 +21,8 @@ pub const ADDRESS_BITS: u32 = if cfg!(target_arch = "x86_64") { 47 } else { 48 }
 const PAGES: u32 = (ARENA_SIZE / PAGE_SIZE) as u32;
 /// Where the first block of an arena's first page may lie.
 pub const FIRST_PAGE_HEADER: usize = PAGE_HEADER + size_of::<Arena>();
-/// Pages that may be kept although they are free: at least these.
-const KEEP_AT_LEAST: usize = (2 << 20) / PAGE_SIZE;
+/// So many pages may be kept although they are free: 16 MiB, by measurement (docs/fast-path.md).
+const KEEP_AT_LEAST: usize = (16 << 20) / PAGE_SIZE;
 /// An OS page: what is given back and populated comes in multiples of it.
 const OS_PAGE: usize = 4096;
 
@@ -73,8 +73,6 @@ pub struct Arenas {
     pub pages_in_use: usize,
     /// Free pages with memory behind them.
     dirty: usize,
-    /// What `pages_in_use` was lately, at most.
-    recently_in_use: usize,
     /// How much of a fresh page is populated when it is taken, in bytes.
     populate: usize,
 }
@@ -91,7 +89,6 @@ impl Arenas {
             count: 0,
             pages_in_use: 0,
             dirty: 0,
-            recently_in_use: 0,
             populate,
         }
     }
@@ -120,7 +117,6 @@ impl Arenas {
                 os::populate(page, self.populate);
             }
             self.pages_in_use += 1;
-            self.recently_in_use = self.recently_in_use.max(self.pages_in_use);
             let reserved = if index == 0 {
                 FIRST_PAGE_HEADER
             } else {
@@ -154,7 +150,7 @@ impl Arenas {
     }
 
     fn may_keep(&self) -> usize {
-        KEEP_AT_LEAST.max(self.recently_in_use / 4)
+        KEEP_AT_LEAST.max(self.pages_in_use / 4)
     }
 
     /// Gives memory of free pages back until half of what may be kept is left: empty arenas first, then
@@ -181,8 +177,6 @@ impl Arenas {
                 }
             }
         }
-        let decayed = self.recently_in_use - self.recently_in_use / 8;
-        self.recently_in_use = decayed.max(self.pages_in_use);
     }
 
     /// # Safety

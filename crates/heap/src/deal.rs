@@ -41,11 +41,9 @@ impl Class {
         .unwrap_or(usize::MAX)
     }
 
-    /// How many blocks may stay on the list, such that as many pushes can be granted.
-    fn may_keep(&self) -> usize {
-        (KEEP_BYTES / self.block_size())
-            .max(KEEP_BLOCKS)
-            .min(self.until_sample() / 2)
+    /// How many blocks may stay on a list that is looked at, if no sample point is near.
+    fn may_keep_at_most(&self) -> usize {
+        (KEEP_BYTES / self.block_size()).max(KEEP_BLOCKS)
     }
 }
 
@@ -87,33 +85,44 @@ impl Heap {
         true
     }
 
-    /// Counts the list of a class, gives back what is too much, and grants pushes anew. Call it, too, when the
-    /// countdown was changed; the class is to be settled before.
+    /// Settles a class, puts back what is too much on its list, and grants pushes anew.
     pub fn rebalance(&mut self, class: usize, table: ArenaTable) {
-        let keep = self.classes[class].may_keep();
-        // SAFETY: the list holds blocks of this class that nobody uses.
-        unsafe {
-            let mut kept = 0;
-            let mut last = null_mut();
-            let mut rest = self.slots[class].head;
-            while kept < keep && !rest.is_null() {
-                last = rest;
-                rest = (*rest).next;
-                kept += 1;
-            }
-            if last.is_null() {
-                self.slots[class].head = null_mut();
-            } else {
-                (*last).next = null_mut();
-            }
-            while !rest.is_null() {
-                let next = (*rest).next;
-                self.put_back(rest, table);
-                rest = next;
-            }
-            self.classes[class].handed = kept;
+        let (kept, rest) = self.split(class, self.classes[class].may_keep_at_most());
+        let put_back = self.put_back_list(rest, table);
+        self.settle(class, kept + put_back);
+        self.classes[class].handed = kept;
+        self.trim(class, table);
+    }
+
+    /// Puts back what is more than half of k, so that D2 leaves room for pushes, and grants them. The class is
+    /// settled, though its countdown may have been changed after that.
+    pub fn trim(&mut self, class: usize, table: ArenaTable) {
+        let keep = self.classes[class].until_sample() / 2;
+        if self.classes[class].handed > keep {
+            let (_, rest) = self.split(class, keep);
+            self.put_back_list(rest, table);
+            self.classes[class].handed = keep;
         }
         self.grant(class);
+    }
+
+    /// Cuts a class's list after `keep` blocks: how many it has now, and the rest.
+    fn split(&mut self, class: usize, keep: usize) -> (usize, *mut Block) {
+        let head = self.slots[class].head;
+        if keep == 0 || head.is_null() {
+            self.slots[class].head = null_mut();
+            return (0, head);
+        }
+        let mut kept = 1;
+        let mut last = head;
+        // SAFETY: the list holds free blocks, which link to each other.
+        unsafe {
+            while kept < keep && !(*last).next.is_null() {
+                last = (*last).next;
+                kept += 1;
+            }
+            (kept, core::mem::replace(&mut (*last).next, null_mut()))
+        }
     }
 
     /// How many blocks are on the list of a class.
@@ -188,20 +197,37 @@ impl Heap {
     #[cold]
     fn recall_all(&mut self, table: ArenaTable) {
         for class in 0..self.classes.len() {
-            let on_list = self.count(class);
+            let (_, list) = self.split(class, 0);
+            let on_list = self.put_back_list(list, table);
             self.settle(class, on_list);
-            let mut block = core::mem::replace(&mut self.slots[class].head, null_mut());
-            while !block.is_null() {
-                // SAFETY: the list holds blocks of this class that nobody uses.
-                unsafe {
-                    let next = (*block).next;
-                    self.put_back(block, table);
-                    block = next;
-                }
-            }
             self.classes[class].handed = 0;
             self.grant(class);
         }
+    }
+
+    /// Puts the blocks of a list on their pages' lists, and says how many they were. Blocks of one page that
+    /// follow each other, as they often do, are moved together and not written to.
+    fn put_back_list(&mut self, list: *mut Block, table: ArenaTable) -> usize {
+        let mut total = 0;
+        let mut first = list;
+        while !first.is_null() {
+            let page = Page::of(first);
+            let mut last = first;
+            let mut count = 1;
+            // SAFETY: the list holds free blocks of this heap, which link to each other.
+            unsafe {
+                let mut next = (*last).next;
+                while Page::of(next) == page {
+                    last = next;
+                    count += 1;
+                    next = (*last).next;
+                }
+                self.put_back_run(page, first, last, count, table);
+                first = next;
+            }
+            total += count;
+        }
+        total
     }
 
     /// Puts a block on its page's list; the page may become empty, and go.
@@ -209,12 +235,24 @@ impl Heap {
     /// # Safety
     /// The block is of this heap, and neither in use nor on any list.
     pub unsafe fn put_back(&mut self, block: *mut Block, table: ArenaTable) {
-        let page = Page::of(block);
+        // SAFETY: by the caller.
+        unsafe { self.put_back_run(Page::of(block), block, block, 1, table) }
+    }
+
+    /// As [`Heap::put_back`], for `count` blocks of one page that are linked from `first` to `last`.
+    unsafe fn put_back_run(
+        &mut self,
+        page: *mut Page,
+        first: *mut Block,
+        last: *mut Block,
+        count: usize,
+        table: ArenaTable,
+    ) {
         // SAFETY: by the caller; a block's page is in use, and known to its class.
         unsafe {
-            (*page).push_local(block);
+            (*page).push_local(first, last, count);
             let class = &mut self.classes[(*page).class as usize];
-            class.used -= 1;
+            class.used -= count;
             let (queue, fresh) = if (*page).sampled {
                 (&mut class.sampled_queue, &mut class.sampled)
             } else {

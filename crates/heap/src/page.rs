@@ -158,15 +158,16 @@ impl Page {
         }
     }
 
-    /// Pushes a block that is neither in use nor out any more.
+    /// Pushes `count` blocks, linked from `first` to `last`.
     ///
     /// # Safety
-    /// The block belongs to this page and nobody uses it.
-    pub unsafe fn push_local(&mut self, block: *mut Block) {
+    /// They belong to this page, nobody uses them, and they are on no list.
+    #[allow(clippy::cast_possible_truncation)] // a page has fewer than 2^32 blocks
+    pub unsafe fn push_local(&mut self, first: *mut Block, last: *mut Block, count: usize) {
         // SAFETY: by the caller.
-        unsafe { (*block).next = self.local };
-        self.local = block;
-        self.free += 1;
+        unsafe { (*last).next = self.local };
+        self.local = first;
+        self.free += count as u32;
     }
 
     /// Carves up to `most` blocks, as many as begin before the next multiple of [`CARVE`], but

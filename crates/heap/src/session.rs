@@ -29,7 +29,7 @@ impl Heap {
         this.observer = Some(observer);
         this.lost = 0;
         this.session = this.session.wrapping_add(1);
-        this.rebalance_all();
+        this.trim_all();
     }
 
     /// Switches sampling off. Sampled blocks that are still in use are not heard of any more.
@@ -47,7 +47,7 @@ impl Heap {
         this.points = None;
         this.observer = None;
         this.session = this.session.wrapping_add(1);
-        this.rebalance_all();
+        this.trim_all();
     }
 
     fn settle_all(&mut self) {
@@ -57,10 +57,10 @@ impl Heap {
         }
     }
 
-    fn rebalance_all(&mut self) {
+    fn trim_all(&mut self) {
         let table = Self::table((&raw mut *self).cast());
         for class in 0..self.classes.len() {
-            self.rebalance(class, table);
+            self.trim(class, table);
         }
     }
 

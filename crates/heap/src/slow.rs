@@ -1,6 +1,6 @@
 //! The slow paths of the heap's own blocks: a list has run empty, or `free` must ask.
 
-use crate::class::{BLOCK_SIZES, class_of};
+use crate::class::{BLOCK_SIZES, block_size, class_of};
 use crate::fast;
 use crate::heap::Heap;
 use crate::large;
@@ -175,8 +175,6 @@ pub unsafe extern "C" fn free_asking(context: *mut c_void, block: *mut c_void) {
         let table = Heap::table(context);
         let this = &mut *heap;
         let class = (*page).class as usize;
-        let on_list = this.count(class);
-        this.settle(class, on_list);
         this.rebalance(class, table);
         let slot = &mut this.slots[class];
         if slot.allowance > 1 {
@@ -212,10 +210,9 @@ pub unsafe fn realloc<const OBJECT: bool>(
         if !Heap::table(context).holds(block.cast()) {
             return large::realloc(heap, block, size, domain(OBJECT));
         }
-        let old_class = (*Page::of(block.cast())).class as usize;
-        let old_size = BLOCK_SIZES[old_class] as usize;
+        let old_size = BLOCK_SIZES[(*Page::of(block.cast())).class as usize] as usize;
         let shrinks = size <= old_size;
-        if shrinks && (size > old_size - old_size / 4 || class_of(size) == old_class) {
+        if shrinks && (size > old_size - old_size / 4 || block_size(size) == old_size) {
             return block;
         }
         let new = fast::malloc::<OBJECT>(context, size);

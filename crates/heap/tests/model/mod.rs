@@ -1,0 +1,544 @@
+//! A heap and a prediction of it, side by side (the paper, section 3.7).
+//!
+//! The prediction knows the seed and does the arithmetic of sampling in the plainest way: for each
+//! allocation it asks the class's countdown. It foretells, for each operation, which samples and
+//! which frees of sampled blocks the observer will be told of, and the heap's totals. The contents of
+//! all blocks are patterns that are checked when the block is freed or resized; two blocks that overlap would spoil them.
+
+use core::ffi::c_void;
+use nthbyte_heap::{
+    Config, Domain, Fallback, Functions, Heap, MEDIUM_LIMIT, NOT_INTERESTED, Observer, Sample,
+    block_size,
+};
+use nthbyte_sampling::{Countdown, Distances, Period, SamplePoints};
+
+/// What can be done to a heap. Blocks are meant by a number that is taken modulo how many there are.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    Malloc {
+        size: usize,
+        domain: bool,
+    },
+    Calloc {
+        size: usize,
+        domain: bool,
+    },
+    Realloc {
+        block: usize,
+        size: usize,
+        domain: bool,
+    },
+    Free {
+        block: usize,
+        domain: bool,
+    },
+    RemoteFree {
+        block: usize,
+    },
+    /// Many of one size, so that pages fill.
+    Burst {
+        size: usize,
+        count: usize,
+    },
+    /// Many at once, so that pages empty: every `step`-th of the blocks.
+    Sweep {
+        step: usize,
+    },
+    Start {
+        period: u64,
+        seed: u64,
+    },
+    Stop,
+}
+
+/// What the observer was, or will be, told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Event {
+    Sampled {
+        block: usize,
+        requested: usize,
+        block_size: usize,
+        points: u32,
+        domain: Domain,
+    },
+    /// The stamp is the second word of the contents.
+    Freed { token: u32, stamp: u64 },
+}
+
+/// Expected where the program had written less than two words.
+const ANY_STAMP: u64 = 0;
+
+#[derive(Default)]
+struct Recorder {
+    events: Vec<Event>,
+    tokens: u32,
+}
+
+/// Some samples are declined.
+fn token(number: u32) -> u32 {
+    if number % 5 == 4 {
+        NOT_INTERESTED
+    } else {
+        number
+    }
+}
+
+unsafe extern "C" fn sampled(context: *mut c_void, sample: &Sample) -> u32 {
+    // SAFETY: the context is the model's recorder, and only this and `freed` use it meanwhile.
+    let recorder = unsafe { &mut *context.cast::<Recorder>() };
+    let &Sample {
+        block,
+        requested,
+        block_size,
+        points,
+        domain,
+    } = sample;
+    let block = block.addr();
+    recorder.events.push(Event::Sampled {
+        block,
+        requested,
+        block_size,
+        points,
+        domain,
+    });
+    recorder.tokens += 1;
+    token(recorder.tokens - 1)
+}
+
+unsafe extern "C" fn freed(context: *mut c_void, contents: *const c_void, token: u32) {
+    // SAFETY: as in `sampled`; all blocks have 16 bytes at least.
+    unsafe {
+        let recorder = &mut *context.cast::<Recorder>();
+        let stamp = contents.cast::<u64>().add(1).read_unaligned();
+        recorder.events.push(Event::Freed { token, stamp });
+    }
+}
+
+#[derive(Clone)]
+struct Live {
+    block: *mut c_void,
+    size: usize,
+    /// As the heap counts it: the size itself if a fallback serves it.
+    block_size: usize,
+    /// What the block is filled with.
+    stamp: u64,
+    /// The token and the session of a sampled block.
+    sampled: Option<(u32, u32)>,
+    by_fallback: bool,
+}
+
+struct Prediction {
+    points: SamplePoints,
+    classes: Vec<Countdown>,
+    large: Countdown,
+}
+
+/// The heap and its prediction.
+pub struct Model {
+    heap: *mut Heap,
+    limit: usize,
+    functions: [Functions; 2],
+    recorder: *mut Recorder,
+    live: Vec<Live>,
+    class_count: usize,
+    class_by_step: Vec<usize>,
+    prediction: Option<Prediction>,
+    expected: Vec<Event>,
+    tokens: u32,
+    session: u32,
+    stamp: u64,
+    allocated: u64,
+    allocated_large: u64,
+    /// Number of samples that were predicted, and came.
+    pub samples: u64,
+}
+
+impl Model {
+    pub fn new(config: Config) -> Self {
+        let heap = Heap::create(config, [Fallback::LIBC; 2]).expect("address space");
+        let mut sizes = vec![0];
+        let mut class_by_step = vec![0];
+        for step in 1..=MEDIUM_LIMIT / 16 {
+            let size = block_size(step * 16);
+            if sizes.last() != Some(&size) {
+                sizes.push(size);
+            }
+            class_by_step.push(sizes.len() - 1);
+        }
+        Self {
+            heap: heap.as_ptr(),
+            limit: config.limit,
+            functions: [Functions::of(Domain::Object), Functions::of(Domain::Memory)],
+            recorder: Box::into_raw(Box::default()),
+            live: Vec::new(),
+            class_count: sizes.len(),
+            class_by_step,
+            prediction: None,
+            expected: Vec::new(),
+            tokens: 0,
+            session: 0,
+            stamp: 0,
+            allocated: 0,
+            allocated_large: 0,
+            samples: 0,
+        }
+    }
+
+    /// How many blocks are in use.
+    pub fn live(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Does it, and checks that all went as predicted.
+    pub fn run(&mut self, operation: &Operation) {
+        match *operation {
+            Operation::Malloc { size, domain } => self.malloc(size, domain),
+            Operation::Calloc { size, domain } => self.calloc(size, domain),
+            Operation::Burst { size, count } => (0..count).for_each(|_| self.malloc(size, false)),
+            Operation::Realloc {
+                block,
+                size,
+                domain,
+            } => self.realloc(block, size, domain),
+            Operation::Free { block, domain } => {
+                if !self.live.is_empty() {
+                    let index = block % self.live.len();
+                    let live = self.live.swap_remove(index);
+                    self.free(live, domain);
+                }
+            }
+            Operation::RemoteFree { block } => self.remote_free(block),
+            Operation::Sweep { step } => {
+                let mut index = 0;
+                let (gone, kept) = self.live.drain(..).partition(|_| {
+                    index += 1;
+                    index % step == 0
+                });
+                self.live = kept;
+                let gone: Vec<Live> = gone;
+                gone.into_iter().for_each(|live| self.free(live, false));
+            }
+            Operation::Start { period, seed } => self.start(period, seed),
+            Operation::Stop => {
+                self.prediction = None;
+                self.session += 1;
+                // SAFETY: this is the only thread that uses the heap.
+                unsafe { Heap::stop(self.heap) };
+            }
+        }
+        self.compare();
+    }
+
+    /// Checks the totals against the prediction.
+    pub fn check_totals(&self) {
+        // SAFETY: this is the only thread that uses the heap.
+        let (exact, cheap) = unsafe {
+            (
+                Heap::statistics_exact(self.heap),
+                Heap::statistics(self.heap),
+            )
+        };
+        let small = self.live.iter().filter(|live| !live.by_fallback);
+        let in_use: usize = small.map(|live| live.block_size).sum();
+        assert_eq!(exact.in_use, in_use);
+        assert_eq!(exact.allocated, self.allocated);
+        assert_eq!(exact.allocated_large, self.allocated_large);
+        assert_eq!(exact.lost, 0);
+        assert!(cheap.in_use >= exact.in_use && cheap.allocated <= exact.allocated);
+        assert!(exact.in_pages >= exact.in_use && exact.reserved >= exact.in_pages);
+    }
+
+    /// Frees everything; nearly all memory goes back then.
+    pub fn finish(mut self) {
+        for live in core::mem::take(&mut self.live) {
+            self.free(live, true);
+            self.compare();
+        }
+        self.check_totals();
+        // SAFETY: as in `check_totals`.
+        let left = unsafe { Heap::statistics_exact(self.heap) };
+        assert_eq!(left.in_use, 0);
+        self.run(&Operation::Stop);
+        // SAFETY: made by Box::into_raw in `new`; the heap does not use it after `stop`.
+        drop(unsafe { Box::from_raw(self.recorder) });
+    }
+
+    fn start(&mut self, period: u64, seed: u64) {
+        let period = Period::new(period).expect("a period");
+        let new = || SamplePoints::new(period, Distances::Exponential, seed);
+        let mut points = new();
+        let classes = (0..self.class_count)
+            .map(|_| Countdown::new(&mut points))
+            .collect();
+        let large = Countdown::new(&mut points);
+        self.prediction = Some(Prediction {
+            points,
+            classes,
+            large,
+        });
+        self.session += 1;
+        self.allocated = 0;
+        self.allocated_large = 0;
+        let observer = Observer {
+            context: self.recorder.cast(),
+            sampled,
+            freed,
+        };
+        // SAFETY: this is the only thread that uses the heap; the recorder lives until `finish`.
+        unsafe { Heap::start(self.heap, new(), observer) };
+    }
+
+    fn malloc(&mut self, size: usize, domain: bool) {
+        // SAFETY: the context is a heap, used by this thread only.
+        let block = unsafe { (self.functions[usize::from(domain)].malloc)(self.heap.cast(), size) };
+        let live = self.allocated(block, size, domain);
+        self.live.push(live);
+    }
+
+    fn calloc(&mut self, size: usize, domain: bool) {
+        let count = if size.is_multiple_of(3) { 3 } else { 1 };
+        // SAFETY: the context is a heap; the block has `size` bytes.
+        unsafe {
+            let calloc = self.functions[usize::from(domain)].calloc;
+            let block = calloc(self.heap.cast(), count, size / count);
+            assert!(!block.is_null());
+            let bytes = core::slice::from_raw_parts(block.cast::<u8>(), size);
+            assert!(bytes.iter().all(|&byte| byte == 0), "calloc");
+            let live = self.allocated(block, size, domain);
+            self.live.push(live);
+        }
+    }
+
+    /// Predicts an allocation that just happened, and fills it.
+    fn allocated(&mut self, block: *mut c_void, size: usize, domain: bool) -> Live {
+        assert!(
+            !block.is_null() && block.addr().is_multiple_of(16),
+            "{block:?}"
+        );
+        let by_fallback = size > self.limit;
+        let block_size = if by_fallback { size } else { block_size(size) };
+        // SAFETY: the context is a heap, used by this thread only.
+        assert_eq!(unsafe { Heap::owns(self.heap.cast(), block) }, !by_fallback);
+        self.allocated += block_size as u64;
+        if by_fallback {
+            self.allocated_large += block_size as u64;
+        }
+        let mut sampled = None;
+        if let Some(Prediction {
+            points,
+            classes,
+            large,
+        }) = &mut self.prediction
+        {
+            let countdown = match by_fallback {
+                true => large,
+                false => &mut classes[self.class_by_step[size.div_ceil(16)]],
+            };
+            let covered = countdown.advance(block_size as u64, points);
+            if covered > 0 {
+                self.samples += 1;
+                sampled = Some((token(self.tokens), self.session));
+                self.tokens += 1;
+                self.expected.push(Event::Sampled {
+                    block: block.addr(),
+                    requested: size,
+                    block_size,
+                    points: covered,
+                    domain: if domain {
+                        Domain::Memory
+                    } else {
+                        Domain::Object
+                    },
+                });
+            }
+        }
+        self.stamp += 1;
+        let live = Live {
+            block,
+            size,
+            block_size,
+            stamp: self.stamp,
+            sampled,
+            by_fallback,
+        };
+        live.fill();
+        live
+    }
+
+    /// Predicts that the observer is told of the end of a sampled block, of which it can read so many bytes.
+    fn ended(&mut self, live: &Live, readable: usize) {
+        if let (Some((token, session)), Some(_)) = (live.sampled, &self.prediction)
+            && session == self.session
+            && token != NOT_INTERESTED
+        {
+            let stamp = if readable < 16 { ANY_STAMP } else { live.stamp };
+            self.expected.push(Event::Freed { token, stamp });
+        }
+    }
+
+    fn free(&mut self, live: Live, domain: bool) {
+        live.check(live.size);
+        self.ended(&live, live.size);
+        // SAFETY: the block is in use, and forgotten now.
+        unsafe { (self.functions[usize::from(domain)].free)(self.heap.cast(), live.block) };
+    }
+
+    fn remote_free(&mut self, number: usize) {
+        let candidates = self.live.len();
+        let Some(index) = (0..candidates.min(8))
+            .map(|offset| (number + offset) % candidates)
+            .find(|&index| !self.live[index].by_fallback && self.live[index].sampled.is_none())
+        else {
+            return;
+        };
+        let live = self.live.swap_remove(index);
+        live.check(live.size);
+        let (heap, block) = (self.heap.addr(), live.block.addr());
+        // SAFETY: the block is in use, and forgotten now; `remote_free` may be called anywhere.
+        unsafe { Heap::remote_free(heap as *mut c_void, block as *mut c_void) };
+        // The next slow path frees it; until then it is in use for the totals. A request that is
+        // certain to take one, as its class is rarely used, brings that about.
+        self.settle_remote();
+    }
+
+    /// Empties some class's list, so that the heap takes its slow path.
+    fn settle_remote(&mut self) {
+        let before = self.live.len();
+        for _ in 0..1000 {
+            self.malloc(480, false);
+        }
+        for live in self.live.split_off(before) {
+            self.free(live, false);
+        }
+    }
+
+    fn realloc(&mut self, number: usize, size: usize, domain: bool) {
+        let candidates = self.live.len();
+        if candidates == 0 {
+            return;
+        }
+        let old = self.live.swap_remove(number % candidates);
+        old.check(old.size);
+        // SAFETY: the block is in use, and known by its new address alone from now on.
+        let new = unsafe {
+            (self.functions[usize::from(domain)].realloc)(self.heap.cast(), old.block, size)
+        };
+        assert!(!new.is_null());
+        let kept = old.size.min(size);
+        Live {
+            block: new,
+            ..old.clone()
+        }
+        .check(kept);
+        if old.by_fallback {
+            self.ended(&old, kept);
+            let mut live = self.allocated_by_fallback(new, size, domain);
+            live.by_fallback = true;
+            self.live.push(live);
+            return;
+        }
+        let same_class = size <= old.block_size && block_size(size) == old.block_size;
+        let in_place =
+            size <= old.block_size && (size > old.block_size - old.block_size / 4 || same_class);
+        assert_eq!(new == old.block, in_place);
+        if in_place {
+            let live = Live { size, ..old };
+            live.fill();
+            self.live.push(live);
+        } else {
+            let live = self.allocated(new, size, domain);
+            self.live.push(live);
+            self.ended(&old, old.size);
+        }
+    }
+
+    /// As [`Model::allocated`], of any size, as a fallback's block stays one.
+    fn allocated_by_fallback(&mut self, block: *mut c_void, size: usize, domain: bool) -> Live {
+        let limit = core::mem::replace(&mut self.limit, 0);
+        let live = if size == 0 {
+            // `limit` 0 would take it for the heap's own.
+            self.limit = limit;
+            let stamp = self.stamp;
+            Live {
+                block,
+                size,
+                block_size: 0,
+                stamp,
+                sampled: None,
+                by_fallback: true,
+            }
+        } else {
+            self.allocated(block, size, domain)
+        };
+        self.limit = limit;
+        live
+    }
+
+    fn compare(&mut self) {
+        // SAFETY: the recorder is used by the observer only while the heap runs.
+        let recorder = unsafe { &mut *self.recorder };
+        if recorder.events.is_empty() && self.expected.is_empty() {
+            return;
+        }
+        for (event, expected) in recorder.events.iter_mut().zip(&self.expected) {
+            if let (
+                Event::Freed { stamp, .. },
+                Event::Freed {
+                    stamp: ANY_STAMP, ..
+                },
+            ) = (event, expected)
+            {
+                *stamp = ANY_STAMP;
+            }
+        }
+        assert_eq!(recorder.events, self.expected);
+        recorder.events.clear();
+        self.expected.clear();
+    }
+}
+
+impl Live {
+    fn word(&self) -> [u8; 8] {
+        self.stamp.to_ne_bytes()
+    }
+
+    /// Writes the pattern: the stamp over and over, and in very large blocks at both ends.
+    fn fill(&self) {
+        for (start, end) in self.parts(self.size) {
+            // SAFETY: the block has `size` bytes, and the parts lie in them.
+            let bytes = unsafe {
+                core::slice::from_raw_parts_mut(self.block.cast::<u8>().add(start), end - start)
+            };
+            let word = self.word();
+            for chunk in bytes.chunks_mut(8) {
+                chunk.copy_from_slice(&word[..chunk.len()]);
+            }
+        }
+    }
+
+    /// Checks the first `size` bytes of the pattern.
+    fn check(&self, size: usize) {
+        for (start, end) in self.parts(self.size) {
+            let end = end.min(size);
+            if start >= end {
+                continue;
+            }
+            // SAFETY: as in `fill`; after a resize the first `size` bytes are kept.
+            let bytes = unsafe {
+                core::slice::from_raw_parts(self.block.cast::<u8>().add(start), end - start)
+            };
+            let word = self.word();
+            for chunk in bytes.chunks(8) {
+                assert_eq!(chunk, &word[..chunk.len()], "contents of {:?}", self.block);
+            }
+        }
+    }
+
+    fn parts(&self, size: usize) -> [(usize, usize); 2] {
+        const END: usize = 4096;
+        if size <= 2 * END {
+            return [(0, size), (size, size)];
+        }
+        [(0, END), ((size - END) / 8 * 8, size)]
+    }
+}

@@ -1,0 +1,70 @@
+//! Random sequences of allocations, resizes, frees and switches, each foretold (see `model`).
+
+mod model;
+
+use model::{Model, Operation};
+use nthbyte_heap::{Config, HugePages};
+use proptest::prelude::*;
+
+fn sizes() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        6 => 0usize..=128,
+        3 => 0usize..=513,
+        1 => 500usize..=2100,
+        1 => 0usize..=60_000,
+    ]
+}
+
+fn periods() -> impl Strategy<Value = u64> {
+    prop_oneof![1 => Just(1), 3 => 64u64..=4096, 3 => 64u64..=1 << 20, 1 => Just(1 << 40)]
+}
+
+fn operations() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        30 => (sizes(), any::<bool>()).prop_map(|(size, domain)| Operation::Malloc { size, domain }),
+        5 => (sizes(), any::<bool>()).prop_map(|(size, domain)| Operation::Calloc { size, domain }),
+        10 => (any::<usize>(), sizes(), any::<bool>())
+            .prop_map(|(block, size, domain)| Operation::Realloc { block, size, domain }),
+        25 => (any::<usize>(), any::<bool>())
+            .prop_map(|(block, domain)| Operation::Free { block, domain }),
+        2 => (0usize..=2032, 1usize..3000)
+            .prop_map(|(size, count)| Operation::Burst { size, count }),
+        2 => (1usize..5).prop_map(|step| Operation::Sweep { step }),
+        3 => (periods(), any::<u64>()).prop_map(|(period, seed)| Operation::Start { period, seed }),
+        1 => Just(Operation::Stop),
+        1 => any::<usize>().prop_map(|block| Operation::RemoteFree { block }),
+    ]
+}
+
+fn configurations() -> impl Strategy<Value = Config> {
+    let huge_pages = prop_oneof![
+        Just(HugePages::Transparent),
+        Just(HugePages::Reserved),
+        Just(HugePages::Off)
+    ];
+    (512usize..=2032, huge_pages, 0usize..4, 0usize..2).prop_map(
+        |(limit, huge_pages, arenas, populate)| Config {
+            limit,
+            huge_pages,
+            huge_pages_from: arenas << 21,
+            populate: populate * 16 << 10,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn all_goes_as_predicted(
+        config in configurations(),
+        operations in prop::collection::vec(operations(), 1..400),
+    ) {
+        let mut model = Model::new(config);
+        for operation in &operations {
+            model.run(operation);
+        }
+        model.check_totals();
+        model.finish();
+    }
+}
