@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{NodeId, TypeId};
 use nthbyte_profile::model::Fate;
@@ -30,26 +31,26 @@ impl Leaves {
     /// Numbers the triples of all samples.
     pub fn of(profile: &Profile) -> Self {
         let samples = &profile.samples;
-        let mut numbers: HashMap<Leaf, u32> = HashMap::new();
-        let mut list = Vec::new();
+        let mut numbers: HashMap<Leaf, u32, RandomState> = HashMap::default();
+        let mut list: Vec<Leaf> = Vec::new();
         let mut of_sample = Vec::with_capacity(samples.len());
-        // Loops allocate the same again and again: most samples repeat the one before.
-        let mut last = None;
+        // A place that allocates tends to allocate the same again: the last leaf of each stack is
+        // looked at first, which saves most of the hashing.
+        let mut last = vec![u32::MAX; profile.stacks.len()];
         for id in samples.ids() {
             let leaf = Leaf {
                 stack: samples.stack(id),
                 type_id: samples.type_id(id),
                 fate: samples.fate(id),
             };
-            let number = match last {
-                Some((previous, number)) if previous == leaf => number,
-                _ => *numbers.entry(leaf).or_insert_with(|| {
+            let last = &mut last[leaf.stack.index()];
+            if list.get(*last as usize) != Some(&leaf) {
+                *last = *numbers.entry(leaf).or_insert_with(|| {
                     list.push(leaf);
                     list.len() as u32 - 1
-                }),
-            };
-            last = Some((leaf, number));
-            of_sample.push(number);
+                });
+            }
+            of_sample.push(*last);
         }
         Self { list, of_sample }
     }

@@ -5,7 +5,9 @@
 //! bucket of time are one row.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
+use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
 use nthbyte_profile::model::Fate;
@@ -130,7 +132,7 @@ fn each<'a>(profile: &'a Profile, keys: &'a [u32]) -> impl Iterator<Item = Objec
 /// `None` if there are more than `limit` rows.
 fn merge(profile: &Profile, keys: &[u32], width: Nanos, limit: usize) -> Option<Vec<Object>> {
     let mut list: Vec<Object> = Vec::new();
-    let mut places: HashMap<(ThreadId, u32, Option<u64>), usize> = HashMap::new();
+    let mut places: HashMap<(ThreadId, u32, Option<u64>), usize, RandomState> = HashMap::default();
     let mut bucket = u64::MAX;
     for object in each(profile, keys) {
         if object.allocated.0 / width.0 != bucket {
@@ -138,12 +140,9 @@ fn merge(profile: &Profile, keys: &[u32], width: Nanos, limit: usize) -> Option<
             places.clear();
         }
         let freed = object.freed.map(|time| time.0 / width.0);
-        let place = places.entry((object.thread, object.key, freed));
-        match place {
-            std::collections::hash_map::Entry::Occupied(place) => {
-                list[*place.get()].bytes += object.bytes;
-            }
-            std::collections::hash_map::Entry::Vacant(place) => {
+        match places.entry((object.thread, object.key, freed)) {
+            Entry::Occupied(place) => list[*place.get()].bytes += object.bytes,
+            Entry::Vacant(place) => {
                 if list.len() == limit {
                     return None;
                 }

@@ -6,8 +6,6 @@
 //! narrowest of a few widths with which the rows fit the limit. Weights are added, so no view
 //! that ignores time changes at all.
 
-use std::collections::HashMap;
-
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
 
@@ -116,25 +114,33 @@ impl<'a> Timeline<'a> {
         width: Nanos,
         limit: usize,
     ) -> Option<Vec<Vec<Row>>> {
+        let keys = self.keys.iter().max().map_or(0, |&key| key as usize + 1);
         let mut tracks = Vec::with_capacity(threads.len());
         let mut left = limit;
         for ids in threads {
             let mut rows: Vec<Row> = Vec::new();
-            let mut places: HashMap<u32, usize> = HashMap::new();
+            // The last row of each key; it counts only if it is in the bucket at hand.
+            let mut places = vec![u32::MAX; keys];
             let mut bucket = u64::MAX;
+            let mut first_of_bucket = 0;
             for &id in ids {
                 let row = self.row(id);
                 if row.time.0 / width.0 != bucket {
                     bucket = row.time.0 / width.0;
-                    places.clear();
+                    first_of_bucket = rows.len();
                 }
-                if let Some(&place) = places.get(&row.key) {
-                    rows[place].bytes += row.bytes;
-                    continue;
+                let place = &mut places[row.key as usize];
+                match rows.get_mut(*place as usize) {
+                    Some(earlier) if *place as usize >= first_of_bucket => {
+                        earlier.bytes += row.bytes;
+                    }
+                    _ => {
+                        left = left.checked_sub(1)?;
+                        // There are fewer rows than samples, and those are numbered with 32 bits.
+                        *place = rows.len() as u32;
+                        rows.push(row);
+                    }
                 }
-                left = left.checked_sub(1)?;
-                places.insert(row.key, rows.len());
-                rows.push(row);
             }
             tracks.push(rows);
         }

@@ -197,10 +197,16 @@ impl Recording {
                 let words = words(bytes)?;
                 self.objects.push(Objects { time, words });
             }
-            marker::VIRTUAL_IP | marker::NATIVE_SYMBOLS => {
+            marker::VIRTUAL_IP => {
                 let address = bytes.address()?;
                 let symbol = bytes.string()?;
                 self.symbols.insert(address, symbol);
+            }
+            marker::NATIVE_SYMBOLS => {
+                let address = bytes.address()?;
+                let symbol = bytes.string()?;
+                // The paper's fork writes one for each address, Python's own included.
+                self.symbols.entry(address).or_insert(symbol);
             }
             marker::META => {
                 let key = bytes.string()?;
