@@ -112,6 +112,11 @@ def load() -> Agent:
     """Returns the agent of this process. Raises Error if it cannot be loaded."""
     global _agent
     if _agent is None:
+        if sys.implementation.name == "pypy":
+            from nthbyte._pypy import PyPyAgent
+
+            _agent = PyPyAgent(LIBRARY)
+            return _agent
         import ctypes
 
         try:
@@ -119,12 +124,7 @@ def load() -> Agent:
             library = ctypes.PyDLL(LIBRARY)
         except OSError as error:
             raise Error(f"cannot load the agent: {error}") from None
-        if sys.implementation.name == "pypy":
-            from nthbyte._pypy import PyPyAgent
-
-            _agent = PyPyAgent(library)
-        else:
-            _agent = Agent(library)
+        _agent = Agent(library)
     return _agent
 
 

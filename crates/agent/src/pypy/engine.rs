@@ -4,7 +4,7 @@
 //! or collects. So one engine serves all threads, without locks of its own.
 
 use std::collections::VecDeque;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, CpuSample, LostKind, Nanos, NodeId, Survival, TypeId,
 };
 
+use super::exports;
 use super::library::Library;
 use super::nursery::{Nursery, Verdict};
 use super::search::LARGE_OBJECT;
@@ -199,6 +200,9 @@ impl Engine {
         engine.drain();
         engine.statistics.steps(&mut engine.recorder);
         engine.stacks.ticks(&mut engine.recorder);
+        engine
+            .stacks
+            .name_threads(&mut engine.recorder, exports::take_thread_names());
         let notes = engine.notes();
         let Self {
             recorder,
@@ -213,6 +217,13 @@ impl Engine {
             allocated: nursery.allocated(),
             notes,
         })
+    }
+
+    /// In the child of a fork, which has one thread: gets a new file for `_vmprof`.
+    pub fn after_fork() -> Option<c_int> {
+        // SAFETY: there is no other thread.
+        let engine = unsafe { Self::current() }?;
+        engine.stacks.vmprof().reopen().ok()
     }
 
     /// The engine that is on, for whoever holds the interpreter's lock.

@@ -4,9 +4,10 @@
 //! [`nthbyte_pypy_types`], then the session; after the session `_vmprof.disable`, then
 //! [`nthbyte_pypy_finish`].
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::Mutex;
 
+use super::engine::Engine;
 use super::library::Library;
 use super::patch::Redirect;
 use super::statistics::{self, Told};
@@ -186,6 +187,56 @@ pub extern "C" fn nthbyte_pypy_collection(phase: c_int, nanoseconds: u64, before
         phase: u8::try_from(phase).unwrap_or(4),
         bytes: (u64::try_from(before).ok(), u64::try_from(after).ok()),
     });
+}
+
+/// Names a thread of the program.
+///
+/// # Safety
+/// `name` ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_thread(os_id: u64, name: *const c_char) {
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) }
+        .to_string_lossy()
+        .into_owned();
+    if let Ok(mut names) = THREAD_NAMES.lock() {
+        names.push((os_id, name));
+    }
+}
+
+static THREAD_NAMES: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
+
+/// The names of threads that Python has told.
+pub fn take_thread_names() -> Vec<(u64, String)> {
+    THREAD_NAMES
+        .lock()
+        .map(|mut names| std::mem::take(&mut *names))
+        .unwrap_or_default()
+}
+
+/// In the child of a fork: gives a new descriptor, with which `_vmprof` is to be disabled and enabled
+/// again; then [`nthbyte_pypy_attach`]. -1: go on without stacks.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_forked() -> c_int {
+    let descriptor = Engine::after_fork();
+    let Ok(mut place) = PREPARED.lock() else {
+        return -1;
+    };
+    match (place.as_mut(), descriptor) {
+        (Some(prepared), Some(descriptor)) => {
+            // The old one is closed already, by `_vmprof`.
+            prepared.descriptor = descriptor;
+            descriptor
+        }
+        _ => -1,
+    }
+}
+
+/// Takes over from `_vmprof`, which has just been enabled again.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_attach() {
+    // Without its handler, samples have no stacks from now on.
+    let _ = vmprof::take_over();
 }
 
 /// Undoes [`nthbyte_pypy_prepare`], after `_vmprof.disable`.

@@ -143,18 +143,20 @@ fn fields(
     for site in sites.take(LOOKED_AT) {
         let from = site.saturating_sub(AROUND).max(seen);
         seen = site;
-        let of_struct = |at: usize| field_access(code, text, at).filter(|access| {
-            access.address >= gc && access.address < gc + GC_STRUCT
-        });
+        let of_struct = |at: usize| {
+            field_access(code, text, at)
+                .filter(|access| access.address >= gc && access.address < gc + GC_STRUCT)
+        };
         for at in from..site {
-            let Some(compare) = of_struct(at).filter(|access| matches!(access.opcode, 0x39 | 0x3b)) else {
+            let Some(compare) = of_struct(at).filter(|access| matches!(access.opcode, 0x39 | 0x3b))
+            else {
                 continue;
             };
             *compares.entry(compare.address - gc).or_default() += 1;
             let close_by = at.saturating_sub(CLOSE_BY)..at + CLOSE_BY;
-            let store = close_by.filter_map(of_struct).find(|access| {
-                access.opcode == 0x89 && access.register == compare.register
-            });
+            let store = close_by
+                .filter_map(of_struct)
+                .find(|access| access.opcode == 0x89 && access.register == compare.register);
             if let Some(store) = store {
                 *stores.entry(store.address - gc).or_default() += 1;
             }
@@ -163,7 +165,9 @@ fn fields(
     let free = clear_winner(&stores).ok_or("the offset of nursery_free is not clear")?;
     let top = clear_winner(&compares).ok_or("the offset of nursery_top is not clear")?;
     if free == top || free % 8 != 0 || top % 8 != 0 {
-        return Err(format!("implausible offsets of nursery_free ({free:#x}) and nursery_top ({top:#x})"));
+        return Err(format!(
+            "implausible offsets of nursery_free ({free:#x}) and nursery_top ({top:#x})"
+        ));
     }
     Ok((free, top))
 }
@@ -176,7 +180,9 @@ struct FieldAccess {
 }
 
 fn field_access(code: &[u8], text: usize, at: usize) -> Option<FieldAccess> {
-    let &[rex, opcode, modrm, ..] = code.get(at..at + 7)? else { return None };
+    let &[rex, opcode, modrm, ..] = code.get(at..at + 7)? else {
+        return None;
+    };
     (matches!(rex, 0x48 | 0x4c) && modrm & 0xc7 == 0x05).then(|| FieldAccess {
         opcode,
         register: (rex & 4) << 1 | modrm >> 3 & 7,

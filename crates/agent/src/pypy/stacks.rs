@@ -109,6 +109,15 @@ impl Stacks {
         Some(thread)
     }
 
+    /// Gives the threads that took samples their names.
+    pub fn name_threads(&self, recorder: &mut Recorder, names: Vec<(u64, String)>) {
+        for (os_id, name) in names {
+            if let Some(&thread) = self.threads.get(&os_id) {
+                recorder.thread_name(thread, &name);
+            }
+        }
+    }
+
     /// The calling thread and its stack; `None` for either where the ring has no room.
     pub fn here(&mut self, recorder: &mut Recorder) -> (Option<ThreadId>, Option<NodeId>) {
         let thread = self.thread(recorder);

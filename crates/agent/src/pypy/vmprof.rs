@@ -16,6 +16,7 @@
 //! there: `prepare_concurrent_bufs` gets all twenty from one `mmap`, which is watched as well.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Once;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
@@ -265,47 +266,69 @@ impl Vmprof {
     /// # Errors
     /// One line, if its handler is not there.
     pub fn attach(fd: c_int, ticking: bool) -> Result<Self, String> {
-        // SAFETY: zero is a valid value of the struct, which the call fills in.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: asks for the current action only.
-        let asked = unsafe { libc::sigaction(libc::SIGPROF, std::ptr::null(), &raw mut action) };
-        let handler = action.sa_sigaction;
-        if asked != 0 || handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-            return Err("PyPy's _vmprof did not install its handler of SIGPROF".to_owned());
-        }
-        // SAFETY: duplicates a descriptor; the result is checked.
-        let file = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
-        // SAFETY: the name is a terminated string.
-        let ticks = unsafe { libc::memfd_create(c"nthbyte-ticks".as_ptr(), libc::MFD_CLOEXEC) };
-        if file < 0 || ticks < 0 {
-            return Err(format!(
-                "no file descriptor left: {}",
-                std::io::Error::last_os_error()
-            ));
-        }
-        DESCRIPTOR.store(fd, Ordering::Relaxed);
-        TICKS_FILE.store(ticks, Ordering::Relaxed);
-        TICKS_WRITTEN.store(0, Ordering::Relaxed);
         TICKING.store(ticking, Ordering::Relaxed);
-        HANDLER.store(handler as *mut c_void, Ordering::Release);
-        action.sa_sigaction = tick as *const () as usize;
-        // SAFETY: `tick` is a handler of the type that SA_SIGINFO asks for, and is safe in a signal.
-        unsafe { libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut()) };
-        if !ticking {
-            // SAFETY: a zero timer is valid: it stops the timer that `_vmprof` always starts.
-            unsafe {
-                let off: libc::itimerval = std::mem::zeroed();
-                libc::setitimer(libc::ITIMER_PROF, &raw const off, std::ptr::null_mut());
-            }
-        }
-        Ok(Self {
-            file,
+        let mut vmprof = Self {
+            file: -1,
             read: 0,
             rest: Vec::new(),
             names: FxHashMap::default(),
             ticks_read: 0,
             broken: false,
-        })
+        };
+        vmprof.open(fd)?;
+        take_over()?;
+        ATFORK.call_once(|| {
+            // SAFETY: both functions may be called at any fork. `_vmprof` has registered its own
+            // before, so that the timer that it starts again in the parent is stopped after it.
+            unsafe { libc::pthread_atfork(None, Some(forked_parent), Some(forked_child)) };
+        });
+        Ok(vmprof)
+    }
+
+    /// In the child of a fork, `_vmprof` has closed its file: reads what names there are and makes
+    /// another file, for it to be enabled with anew.
+    ///
+    /// # Errors
+    /// One line, if there is no descriptor left.
+    pub fn reopen(&mut self) -> Result<c_int, String> {
+        self.read_names();
+        self.names.extend(names_in_buffers());
+        BUFFERS_AT.store(0, Ordering::Relaxed);
+        // SAFETY: the name is a terminated string.
+        let fd = unsafe { libc::memfd_create(c"nthbyte-vmprof".as_ptr(), libc::MFD_CLOEXEC) };
+        self.close();
+        self.open(fd)?;
+        Ok(fd)
+    }
+
+    fn open(&mut self, fd: c_int) -> Result<(), String> {
+        // SAFETY: duplicates a descriptor; the result is checked.
+        self.file = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+        // SAFETY: the name is a terminated string.
+        let ticks = unsafe { libc::memfd_create(c"nthbyte-ticks".as_ptr(), libc::MFD_CLOEXEC) };
+        TICKS_FILE.store(ticks, Ordering::Relaxed);
+        TICKS_WRITTEN.store(0, Ordering::Relaxed);
+        (self.read, self.ticks_read, self.broken) = (0, 0, false);
+        self.rest.clear();
+        if self.file < 0 || ticks < 0 {
+            let error = std::io::Error::last_os_error();
+            self.close();
+            return Err(format!("no file descriptor left: {error}"));
+        }
+        DESCRIPTOR.store(fd, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        for file in [
+            std::mem::replace(&mut self.file, -1),
+            TICKS_FILE.swap(-1, Ordering::Relaxed),
+        ] {
+            if file >= 0 {
+                // SAFETY: both descriptors are ours.
+                unsafe { libc::close(file) };
+            }
+        }
     }
 
     /// Lets go: after this the handler is not called any more.
@@ -314,13 +337,7 @@ impl Vmprof {
         HANDLER.store(std::ptr::null_mut(), Ordering::Release);
         DESCRIPTOR.store(-1, Ordering::Relaxed);
         BUFFERS_AT.store(0, Ordering::Relaxed);
-        for file in [self.file, TICKS_FILE.swap(-1, Ordering::Relaxed)] {
-            if file >= 0 {
-                // SAFETY: both descriptors are ours.
-                unsafe { libc::close(file) };
-            }
-        }
-        self.file = -1;
+        self.close();
     }
 
     /// Walks the stack of the calling thread; `frames` becomes its frames, innermost first.
@@ -384,10 +401,10 @@ impl Vmprof {
     pub fn name(&mut self, unique_id: u64) -> Option<&CodeName> {
         if !self.names.contains_key(&unique_id) {
             self.read_names();
-            if !self.names.contains_key(&unique_id)
-                && let Some(name) = name_in_buffers(unique_id)
-            {
-                self.names.insert(unique_id, name);
+            if !self.names.contains_key(&unique_id) {
+                let mut names = names_in_buffers();
+                names.retain(|&(id, _)| id == unique_id);
+                self.names.extend(names);
             }
         }
         self.names.get(&unique_id)
@@ -427,6 +444,52 @@ impl Vmprof {
             self.rest.drain(..used);
         }
     }
+}
+
+static ATFORK: Once = Once::new();
+
+/// Puts [`tick`] in the place of the handler that `_vmprof` has just installed, and stops its timer if
+/// no time samples are wanted.
+///
+/// # Errors
+/// One line, if it is not there.
+pub fn take_over() -> Result<(), String> {
+    // SAFETY: zero is a valid value of the struct, which the call fills in.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: asks for the current action only.
+    let asked = unsafe { libc::sigaction(libc::SIGPROF, std::ptr::null(), &raw mut action) };
+    let handler = action.sa_sigaction;
+    if asked != 0 || handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        return Err("PyPy's _vmprof did not install its handler of SIGPROF".to_owned());
+    }
+    HANDLER.store(handler as *mut c_void, Ordering::Release);
+    action.sa_sigaction = tick as *const () as usize;
+    // SAFETY: `tick` is a handler of the type that SA_SIGINFO asks for, and is safe in a signal.
+    unsafe { libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut()) };
+    stop_unwanted_timer();
+    Ok(())
+}
+
+fn stop_unwanted_timer() {
+    if !TICKING.load(Ordering::Relaxed) {
+        // SAFETY: a zero timer is valid: it stops the timer that `_vmprof` always starts.
+        unsafe {
+            let off: libc::itimerval = std::mem::zeroed();
+            libc::setitimer(libc::ITIMER_PROF, &raw const off, std::ptr::null_mut());
+        }
+    }
+}
+
+extern "C" fn forked_parent() {
+    if !HANDLER.load(Ordering::Relaxed).is_null() {
+        stop_unwanted_timer();
+    }
+}
+
+/// The handler must not be called without a file: it would abort the process.
+extern "C" fn forked_child() {
+    HANDLER.store(std::ptr::null_mut(), Ordering::Release);
+    WALKING.store(0, Ordering::Relaxed);
 }
 
 enum Parsed {
@@ -485,30 +548,29 @@ fn parse(bytes: &[u8]) -> Parsed {
     }
 }
 
-/// Looks for a name that is not in the file yet. A code object's name is in a buffer before its code
-/// runs, so its record is whole; a record that is being appended to another place does not matter.
-fn name_in_buffers(unique_id: u64) -> Option<CodeName> {
+/// The names that are not in the file yet. A code object's name is in a buffer before its code runs, so
+/// the record of a running one is whole, whatever is being appended after it.
+fn names_in_buffers() -> Vec<(u64, CodeName)> {
     let start = BUFFERS_AT.load(Ordering::Relaxed);
+    let mut names = Vec::new();
     if start == 0 {
-        return None;
+        return names;
     }
-    (0..BUFFERS).find_map(|index| {
-        let mut buffer = vec![0u8; BUFFER];
+    let mut buffer = vec![0u8; BUFFER];
+    for index in 0..BUFFERS {
         // SAFETY: `_vmprof` keeps its twenty buffers mapped until it is disabled, and `detach` comes first.
         unsafe {
             let from = (start + index * BUFFER) as *const u8;
             std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), BUFFER);
         }
         let size = u32::from_ne_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]) as usize;
-        let mut data = buffer.get(8..8 + size.min(RECORD))?;
+        let mut data = buffer.get(8..8 + size.min(RECORD)).unwrap_or_default();
         while let Parsed::Name(length, id, name) = parse(data) {
-            if id == unique_id {
-                return Some(name);
-            }
+            names.push((id, name));
             data = &data[length..];
         }
-        None
-    })
+    }
+    names
 }
 
 /// `py:function:line:file`; colons in the parts were replaced by whoever wrote it.
