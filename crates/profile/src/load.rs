@@ -194,12 +194,11 @@ impl Loader {
             self.sample_runs.push((firsts.sample, here));
             // A collection may have been lost too: nobody is known to be young.
             self.youth = here;
-            if gap.samples > 0 {
-                self.damage.push(Damage {
-                    offset: block.offset(),
-                    what: format!("{} samples before this block are missing", gap.samples),
-                });
-            }
+            let samples = gap.samples;
+            self.damage.push(Damage {
+                offset: block.offset(),
+                what: format!("what came before is missing, {samples} samples among it"),
+            });
         }
         while let Some(event) = block.next_event() {
             self.event(event);

@@ -1,0 +1,241 @@
+//! Whatever happens to a file: nothing panics, and what is whole is read.
+
+#[path = "../../../fuzz/entry.rs"]
+mod entry;
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use nthbyte_profile::event::Event;
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::{Profile, ReadError, Reader, Writer};
+use proptest::prelude::*;
+
+/// A profile in many blocks, and where they begin and end.
+fn in_blocks(samples: u32, events_a_block: usize) -> (Vec<u8>, Vec<usize>) {
+    let setup = Synthetic {
+        samples,
+        ..Synthetic::default()
+    };
+    let mut writer = Writer::new(Vec::new(), &setup.meta()).expect("memory");
+    let mut ends = vec![writer.bytes_written() as usize];
+    let mut count = 0;
+    let end = setup.events(|event| {
+        writer.write(event).expect("memory");
+        count += 1;
+        if count % events_a_block == 0 {
+            writer.flush().expect("memory");
+            ends.push(writer.bytes_written() as usize);
+        }
+    });
+    let bytes = writer.finish(end).expect("memory");
+    ends.push(bytes.len());
+    ends.dedup();
+    (bytes, ends)
+}
+
+/// The offsets of the blocks that are read, and how many events each has.
+fn read_blocks(bytes: &[u8]) -> (Vec<(u64, usize)>, Vec<String>) {
+    let mut reader = Reader::from_reader(bytes).expect("the header is whole");
+    let mut found = Vec::new();
+    while let Some(mut block) = reader.next_block().expect("memory") {
+        let offset = block.offset();
+        let mut events = 0;
+        while block.next_event().is_some() {
+            events += 1;
+        }
+        found.push((offset, events));
+    }
+    let damage = reader.damage().into_iter();
+    (found, damage.map(|damage| damage.what).collect())
+}
+
+#[test]
+fn the_corpus_is_survived() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    let mut seen = 0;
+    for (folder, put_through) in [("file", entry::file as fn(&[u8])), ("block", entry::block)] {
+        for file in std::fs::read_dir(corpus.join(folder)).expect("the corpus") {
+            put_through(&std::fs::read(file.expect("an entry").path()).expect("a file"));
+            seen += 1;
+        }
+    }
+    assert!(seen >= 10, "only {seen} files");
+}
+
+#[test]
+fn a_file_cut_anywhere_gives_all_whole_blocks() {
+    let (bytes, ends) = in_blocks(400, 300);
+    let (whole, damage) = read_blocks(&bytes);
+    assert!(damage.is_empty() && whole.len() > 4);
+    for cut in (ends[0]..bytes.len()).step_by(23) {
+        let (found, damage) = read_blocks(&bytes[..cut]);
+        let expected = ends[1..].iter().filter(|&&end| end <= cut).count();
+        assert_eq!(found[..], whole[..expected], "cut at {cut}");
+        assert_eq!(
+            damage.is_empty(),
+            ends.contains(&cut),
+            "cut at {cut}: {damage:?}"
+        );
+        let profile = Profile::read(&bytes[..cut]).expect("the header is whole");
+        assert!(!profile.complete);
+    }
+}
+
+#[test]
+fn a_header_cut_anywhere_is_refused_in_a_line() {
+    let (bytes, ends) = in_blocks(10, 1000);
+    for cut in 0..ends[0] {
+        let error = Profile::read(&bytes[..cut]).expect_err("a header that is cut");
+        match cut {
+            0 => assert!(matches!(error, ReadError::Empty)),
+            _ => assert!(matches!(error, ReadError::Header(_)), "{cut}: {error}"),
+        }
+        assert!(!error.to_string().contains('\n'));
+    }
+}
+
+#[test]
+fn what_is_not_a_profile_is_refused() {
+    let read = |bytes: &[u8]| Profile::read(bytes).expect_err("not a profile");
+    assert!(matches!(read(b"PK\x03\x04"), ReadError::NotAProfile));
+    assert!(matches!(read(b"\x89nthb\n\x1a"), ReadError::NotAProfile));
+    let mut newer = entry::HEADER.to_vec();
+    newer[8] = 2;
+    assert!(matches!(read(&newer), ReadError::Newer(2)));
+    let mut damaged = entry::HEADER.to_vec();
+    damaged[40] ^= 1;
+    assert!(matches!(read(&damaged), ReadError::Header(_)));
+}
+
+#[test]
+fn a_lost_block_leaves_the_others_right() {
+    let (bytes, ends) = in_blocks(3000, 2000);
+    let whole = Profile::read(&bytes[..]).expect("a profile");
+    let mut lossy = bytes.clone();
+    lossy.drain(ends[2]..ends[3]);
+    let lossy = Profile::read(&lossy[..]).expect("a profile");
+    assert!(lossy.complete && !lossy.damage.is_empty());
+    let missing = whole.samples.len() - lossy.samples.len();
+    assert!(missing > 100);
+    // The last samples are the same, but that what the lost block defined is not known.
+    let names = |profile: &Profile, sample: usize| -> Vec<String> {
+        let sample = profile.samples.iter().nth(sample).expect("a sample");
+        let frames = profile.stack(sample.stack);
+        frames
+            .map(|frame| profile.functions[frame.function as usize].name.clone())
+            .collect()
+    };
+    let (mut same, mut unknown) = (0, 0);
+    for back in 1..500 {
+        let there = whole.samples.iter().nth(whole.samples.len() - back);
+        let here = lossy.samples.iter().nth(lossy.samples.len() - back);
+        let (there, here) = (there.expect("a sample"), here.expect("a sample"));
+        assert_eq!(
+            (here.time, here.shape, here.freed),
+            (there.time, there.shape, there.freed)
+        );
+        let there = names(&whole, whole.samples.len() - back);
+        let here = names(&lossy, lossy.samples.len() - back);
+        if here
+            .last()
+            .is_some_and(|name| name == nthbyte_profile::UNKNOWN)
+        {
+            assert!(there.starts_with(&here[..here.len() - 1]));
+            unknown += 1;
+        } else {
+            assert_eq!(here, there);
+            same += 1;
+        }
+    }
+    assert!(same > 50 && unknown > 5, "{same} {unknown}");
+}
+
+#[test]
+fn a_repeated_block_counts_once() {
+    let (bytes, ends) = in_blocks(300, 500);
+    let mut twice = bytes[..ends[2]].to_vec();
+    twice.extend_from_slice(&bytes[ends[1]..]);
+    let (once, twice) = (Profile::read(&bytes[..]), Profile::read(&twice[..]));
+    let (once, twice) = (once.expect("a profile"), twice.expect("a profile"));
+    assert_eq!(once.samples.len(), twice.samples.len());
+    assert!(once.damage.is_empty() && twice.damage.len() == 1);
+}
+
+#[test]
+fn a_block_that_claims_too_much_is_refused() {
+    // More events than there may be for so few bytes, and more text.
+    let setup = Synthetic::default();
+    let mut writer = Writer::new(Vec::new(), &setup.meta()).expect("memory");
+    for _ in 0..100_000 {
+        writer
+            .write(&Event::Lost(nthbyte_profile::event::LostKind::Other, 1))
+            .expect("memory");
+    }
+    writer.flush().expect("memory");
+    let bytes = writer.get_ref();
+    // The writer keeps to the limits even where all compresses to nothing.
+    let profile = Profile::read(&bytes[..]).expect("a profile");
+    assert_eq!(
+        profile.lost,
+        [(nthbyte_profile::event::LostKind::Other, 100_000)]
+    );
+    assert!(profile.damage.is_empty());
+    assert!(bytes.len() > 100_000 / 8);
+}
+
+static SMALL: LazyLock<(Vec<u8>, Vec<usize>)> = LazyLock::new(|| in_blocks(200, 150));
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn damage_costs_only_the_blocks_it_is_in(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 1_u8..), 1..6),
+    ) {
+        let (mut bytes, ends) = SMALL.clone();
+        let (whole, _) = read_blocks(&bytes);
+        let body = ends[0];
+        let mut hit = std::collections::HashSet::new();
+        for (index, change) in changes {
+            let at = body + index.index(bytes.len() - body);
+            bytes[at] ^= change;
+            hit.insert(ends.partition_point(|&end| end <= at) - 1);
+        }
+        let (found, damage) = read_blocks(&bytes);
+        let left = whole.iter().enumerate().filter(|(number, _)| !hit.contains(number));
+        let left: Vec<(u64, usize)> = left.map(|(_, block)| *block).collect();
+        // Two changes of one byte can undo each other.
+        if left != found {
+            prop_assert!(found.len() > left.len());
+            prop_assert!(left.iter().all(|block| found.contains(block)));
+        } else {
+            prop_assert!(!damage.is_empty());
+        }
+        entry::file(&bytes);
+    }
+
+    #[test]
+    fn any_bytes_after_the_header(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        let mut file = entry::HEADER.to_vec();
+        file.extend(&bytes);
+        entry::file(&file);
+        entry::file(&bytes);
+        entry::block(&bytes);
+    }
+
+    #[test]
+    fn bodies_with_right_checksums_and_wrong_contents(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+        which in any::<prop::sample::Index>(),
+    ) {
+        let (bytes, ends) = &*SMALL;
+        let which = which.index(ends.len() - 1);
+        let mut body = bytes[ends[which] + 16..ends[which + 1]].to_vec();
+        for (index, change) in changes {
+            let at = index.index(body.len());
+            body[at] = change;
+        }
+        entry::block(&body);
+    }
+}

@@ -1,0 +1,152 @@
+//! docs/format.md is enough to write a reader: one written from it, in Python, sees the same events.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+
+use nthbyte_profile::event::{CollectionKind, Event, Lines};
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::{Distances, Firsts, Reader};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold("x".to_owned(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn optional(values: &[Option<u64>]) -> String {
+    let show = |value: &Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
+    values.iter().map(show).collect::<Vec<_>>().join(" ")
+}
+
+fn line(event: &Event<'_>, next: &mut Firsts) -> String {
+    let number = |number: &mut u32| {
+        *number += 1;
+        *number - 1
+    };
+    let text = |text: &str| hex(text.as_bytes());
+    match event {
+        Event::Code(code) => {
+            let own = number(&mut next.code);
+            let (name, file) = (text(code.name), text(code.file));
+            let table = match code.lines {
+                Lines::Direct => "-".to_owned(),
+                Lines::LocationTable(table) => hex(table),
+            };
+            format!("code {own} {name} {file} {} {table}", code.first_line)
+        }
+        Event::Node(node) => {
+            let own = number(&mut next.node);
+            let (parent, code, position) = (node.parent.0, node.code.0, node.position);
+            format!("node {own} {parent} {code} {position} {}", node.kind as u8)
+        }
+        Event::Type(names) => {
+            let own = number(&mut next.type_id);
+            format!("type {own} {} {}", text(names.name), text(names.native))
+        }
+        Event::Thread(thread) => {
+            let own = number(&mut next.thread);
+            format!("thread {own} {} {}", thread.os_id, text(thread.name))
+        }
+        Event::ThreadName(thread, name) => format!("name {} {}", thread.0, text(name)),
+        Event::Allocation(a) => {
+            let own = number(&mut next.sample);
+            let site = format!("{} {} {}", a.thread.0, a.stack.0, a.type_id.0);
+            let shape = format!("{} {} {}", a.size, a.block, a.points);
+            format!(
+                "allocation {own} {} {site} {shape} {}",
+                a.time.0, a.survival as u8
+            )
+        }
+        Event::Freed(sample, time) => format!("freed {} {}", sample.0, time.0),
+        Event::Cpu(cpu) => format!("cpu {} {} {}", cpu.time.0, cpu.thread.0, cpu.stack.0),
+        Event::Collection(c) => {
+            let (what, detail) = match c.kind {
+                CollectionKind::Generation(generation) => (0, generation),
+                CollectionKind::Minor => (1, 0),
+                CollectionKind::MajorStep(phase) => (2, phase as u8),
+                CollectionKind::Major => (3, 0),
+            };
+            let totals = optional(&[c.freed_objects, c.bytes_before, c.bytes_after]);
+            let (thread, start, duration) = (c.thread.0, c.start.0, c.duration.0);
+            format!("collection {what} {detail} {thread} {start} {duration} {totals}")
+        }
+        Event::Memory(m) => {
+            let totals = optional(&[m.heap_used, m.heap_reserved, m.rss, m.allocated]);
+            format!("memory {} {totals}", m.time.0)
+        }
+        Event::Lost(kind, count) => format!("lost {} {count}", *kind as u8),
+        Event::End(end) => format!("end {} {}", end.time.0, optional(&[end.allocated])),
+    }
+}
+
+fn read_here(path: &Path) -> Vec<String> {
+    let mut reader = Reader::open(path).expect("a profile");
+    let meta = reader.meta();
+    let distances = match meta.distances {
+        Distances::Exponential => "exponential",
+        Distances::Fixed => "fixed",
+        Distances::Every => "every",
+    };
+    let command = meta.command.join(" ");
+    let session = format!("{} {} {distances}", meta.interpreter, meta.period);
+    let mut lines = vec![format!("session {session} {command}")];
+    while let Some(mut block) = reader.next_block().expect("a file") {
+        let mut next = block.firsts();
+        while let Some(event) = block.next_event() {
+            lines.push(line(&event, &mut next));
+        }
+    }
+    lines
+}
+
+fn read_there(path: &Path) -> Vec<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/read_format.py");
+    let output = Command::new("python3").arg(script).arg(path).output();
+    let output = output.expect("python3 is needed for this test");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "the Python reader failed:\n{said}");
+    let read = String::from_utf8(output.stdout).expect("UTF-8");
+    read.lines().map(str::to_owned).collect()
+}
+
+/// Compares what both read, and returns how much that is.
+fn compare(bytes: &[u8], name: &str) -> usize {
+    let path = std::env::temp_dir().join(format!("nthbyte-{}-{name}.nthb", std::process::id()));
+    std::fs::write(&path, bytes).expect("a file");
+    let (here, there) = (read_here(&path), read_there(&path));
+    std::fs::remove_file(&path).expect("the file");
+    for (one, other) in here.iter().zip(&there) {
+        assert_eq!(one, other);
+    }
+    assert_eq!(here.len(), there.len());
+    here.len()
+}
+
+#[test]
+fn both_readers_see_the_same() {
+    let setup = Synthetic {
+        samples: 5_000,
+        hostile: true,
+        ..Synthetic::default()
+    };
+    assert!(compare(&setup.bytes(), "whole") > 10_000);
+}
+
+#[test]
+fn both_readers_see_the_same_around_damage() {
+    let setup = Synthetic {
+        samples: 40_000,
+        distances: Distances::Every,
+        period: 1,
+        ..Synthetic::default()
+    };
+    let mut bytes = setup.bytes();
+    let whole = compare(&bytes, "undamaged");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x55;
+    bytes.truncate(bytes.len() - 100);
+    let left = compare(&bytes, "damaged");
+    assert!(left < whole && left > whole / 4, "{left} of {whole}");
+}

@@ -1,0 +1,229 @@
+//! Whatever events are written come back.
+
+use nthbyte_profile::event::{
+    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, End, Event, FrameKind, Lines,
+    LostKind, MajorPhase, Memory, Nanos, Node, NodeId, SampleId, Survival, Thread, ThreadId,
+    TypeId, TypeName,
+};
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::{Reader, Writer};
+use proptest::prelude::*;
+
+/// From which any event can be made.
+#[derive(Clone, Debug)]
+struct Seed {
+    kind: u8,
+    detail: u8,
+    numbers: [u64; 4],
+    small: [u32; 3],
+    text: String,
+    bytes: Vec<u8>,
+    flush: bool,
+}
+
+fn seed() -> impl Strategy<Value = Seed> {
+    // Numbers of all magnitudes.
+    let number = (any::<u64>(), 0_u32..64).prop_map(|(number, shift)| number >> shift);
+    let small = (any::<u32>(), 0_u32..32).prop_map(|(number, shift)| number >> shift);
+    let text = prop_oneof!["[a-z]{0,8}", "\\PC{0,20}", "(?s).{0,10}"];
+    (
+        (0_u8..24, any::<u8>()),
+        prop::array::uniform4(number),
+        prop::array::uniform3(small),
+        text,
+        prop::collection::vec(any::<u8>(), 0..40),
+        prop::bool::weighted(0.05),
+    )
+        .prop_map(
+            |((kind, detail), numbers, small, text, bytes, flush)| Seed {
+                kind,
+                detail,
+                numbers,
+                small,
+                text,
+                bytes,
+                flush,
+            },
+        )
+}
+
+/// A multiple of the file's unit of time that stays one when it is read.
+fn time(number: u64) -> Nanos {
+    Nanos(number / 1000 * 1000)
+}
+
+fn optional(seed: &Seed, at: usize) -> Option<u64> {
+    (seed.detail >> at & 1 == 1).then_some(seed.numbers[at])
+}
+
+/// The event that a seed stands for, after so many nodes and samples.
+fn event<'a>(seed: &'a Seed, nodes: u32, samples: u32) -> Event<'a> {
+    let [one, two, three] = seed.small;
+    let text = seed.text.as_str();
+    match seed.kind {
+        0 => Event::Code(Code {
+            name: text,
+            file: "file.py",
+            first_line: one,
+            lines: if seed.detail % 2 == 0 {
+                Lines::Direct
+            } else {
+                Lines::LocationTable(&seed.bytes)
+            },
+        }),
+        1..4 => Event::Node(Node {
+            parent: NodeId(one % (nodes + 1)),
+            code: CodeId(two),
+            position: three,
+            kind: [
+                FrameKind::Interpreted,
+                FrameKind::Jit,
+                FrameKind::Native,
+                FrameKind::Gc,
+                FrameKind::Note,
+            ][seed.detail as usize % 5],
+        }),
+        4 => Event::Type(TypeName {
+            name: text,
+            native: "native",
+        }),
+        5 => Event::Thread(Thread {
+            os_id: seed.numbers[0],
+            name: text,
+        }),
+        6 => Event::ThreadName(ThreadId(one), text),
+        7 if samples > 0 => Event::Freed(SampleId(one % samples), time(seed.numbers[0])),
+        8..11 if samples > 0 => {
+            // Mostly recent ones, in order.
+            let back = (one % 10).min(samples - 1);
+            Event::Freed(
+                SampleId(samples - 1 - back),
+                time(seed.numbers[0] % 1_000_000),
+            )
+        }
+        11 => Event::Cpu(CpuSample {
+            time: time(seed.numbers[0]),
+            thread: ThreadId(one),
+            stack: NodeId(two),
+        }),
+        12 => Event::Collection(Collection {
+            start: time(seed.numbers[3]),
+            duration: Nanos(u64::from(one)),
+            thread: ThreadId(two),
+            kind: [
+                CollectionKind::Generation(seed.detail),
+                CollectionKind::Minor,
+                CollectionKind::MajorStep(MajorPhase::Marking),
+                CollectionKind::Major,
+            ][three as usize % 4],
+            freed_objects: optional(seed, 0),
+            bytes_before: optional(seed, 1),
+            bytes_after: optional(seed, 2),
+        }),
+        13 => Event::Memory(Memory {
+            time: time(u64::from(one)),
+            heap_used: optional(seed, 0),
+            heap_reserved: optional(seed, 1),
+            rss: optional(seed, 2),
+            allocated: optional(seed, 3),
+        }),
+        14 => Event::Lost(LostKind::CpuSamples, seed.numbers[0]),
+        _ => Event::Allocation(Allocation {
+            time: time(seed.numbers[0]),
+            thread: ThreadId(one % 3),
+            stack: NodeId(two % (nodes + 1)),
+            size: seed.numbers[1],
+            block: if seed.detail < 200 {
+                seed.numbers[1].saturating_add(15) & !15
+            } else {
+                seed.numbers[2]
+            },
+            points: if seed.detail % 2 == 0 { 1 } else { three },
+            type_id: TypeId(two % 5),
+            survival: [Survival::Unsaid, Survival::DiedYoung, Survival::Survived]
+                [seed.detail as usize % 3],
+        }),
+    }
+}
+
+/// The events of all seeds, as they are written.
+fn events(seeds: &[Seed]) -> Vec<Event<'_>> {
+    let (mut nodes, mut samples) = (0, 0);
+    let mut events = Vec::new();
+    for seed in seeds {
+        let event = event(seed, nodes, samples);
+        nodes += u32::from(matches!(event, Event::Node(_)));
+        samples += u32::from(matches!(event, Event::Allocation(_)));
+        events.push(event);
+    }
+    events
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn all_events_come_back(seeds in prop::collection::vec(seed(), 0..400), end: Option<u32>) {
+        let written = events(&seeds);
+        let meta = Synthetic::default().meta();
+        let mut writer = Writer::new(Vec::new(), &meta).unwrap();
+        for (seed, event) in seeds.iter().zip(&written) {
+            writer.write(event).unwrap();
+            if seed.flush {
+                writer.flush().unwrap();
+            }
+        }
+        let end = End { time: time(7_000_000), allocated: end.map(u64::from) };
+        let bytes = writer.finish(end).unwrap();
+        let mut reader = Reader::from_reader(&bytes[..]).unwrap();
+        prop_assert_eq!(reader.meta(), &meta);
+        let last = Event::End(end);
+        let mut expected = written.iter().chain([&last]);
+        while let Some(mut block) = reader.next_block().unwrap() {
+            prop_assert!(!block.gap().any);
+            while let Some(event) = block.next_event() {
+                prop_assert_eq!(Some(&event), expected.next());
+            }
+        }
+        prop_assert_eq!(expected.next(), None);
+        prop_assert_eq!(reader.damage(), vec![]);
+    }
+}
+
+#[test]
+fn texts_that_are_too_long_are_cut_at_a_character() {
+    let meta = Synthetic::default().meta();
+    let mut writer = Writer::new(Vec::new(), &meta).unwrap();
+    let name = "é".repeat(20_000);
+    let file = "x".repeat(20_000);
+    let table = vec![0xf0; 3 << 20];
+    let code = Code {
+        name: &name,
+        file: &file,
+        first_line: 1,
+        lines: Lines::LocationTable(&table),
+    };
+    writer.write(&Event::Code(code)).unwrap();
+    writer.write(&Event::Lost(LostKind::Other, 3)).unwrap();
+    writer.flush().unwrap();
+    let mut reader = Reader::from_reader(&writer.get_ref()[..]).unwrap();
+    let mut block = reader.next_block().unwrap().unwrap();
+    let Some(Event::Code(read)) = block.next_event() else {
+        panic!("not a code object");
+    };
+    assert!(name.starts_with(read.name) && read.name.len() > 16_000);
+    assert!(code.file.starts_with(read.file) && read.file.len() > 16_000);
+    assert_eq!(read.lines, Lines::LocationTable(&[]));
+    assert_eq!(block.next_event(), Some(Event::Lost(LostKind::Other, 3)));
+}
+
+#[test]
+fn ten_bytes_a_sample() {
+    // Of a program whose sizes and stacks are less predictable than those of real ones.
+    let setup = Synthetic {
+        samples: 100_000,
+        ..Synthetic::default()
+    };
+    let each = setup.bytes().len() as f64 / f64::from(setup.samples);
+    assert!(each <= 10.0, "{each:.2} bytes a sample");
+}
