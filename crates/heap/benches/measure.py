@@ -4,7 +4,7 @@
     python crates/heap/benches/measure.py target/release/examples/libinstall.so
 
 Runs alternate, so that what else the machine does hits all configurations alike; the best of the
-rounds counts. A configuration is written NAME=LIMIT,HUGE,HUGE_FROM_MIB,POPULATE_KIB,PERIOD with HUGE 0 (off),
+rounds counts. A configuration is written NAME=LIMIT,HUGE,HUGE_FROM_MIB,PERIOD with HUGE 0 (off),
 1 (transparent) or 2 (reserved) and PERIOD 0 for no sampling.
 """
 
@@ -22,10 +22,10 @@ RUN = """
 import ctypes, resource, runpy, sys
 library, configuration, script, name = sys.argv[1:5]
 if configuration:
-    limit, huge, huge_from, populate, period = map(int, configuration.split(","))
+    limit, huge, huge_from, period = map(int, configuration.split(","))
     install = ctypes.PyDLL(library).install
-    install.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_uint64]
-    assert install(limit, huge, huge_from << 20, populate << 10, period) == 0
+    install.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64]
+    assert install(limit, huge, huge_from << 20, period) == 0
 sys.argv = [script, name]
 runpy.run_path(script, run_name="__main__")
 usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -49,7 +49,7 @@ def geometric_mean(ratios: list[float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("library")
-    parser.add_argument("configurations", nargs="*", default=["default=2032,1,32,0,524288"])
+    parser.add_argument("configurations", nargs="*", default=["default=2032,1,32,524288"])
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="")

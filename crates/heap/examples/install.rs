@@ -37,7 +37,6 @@ pub extern "C" fn install(
     limit: usize,
     huge_pages: c_int,
     huge_pages_from: usize,
-    populate: usize,
     period: u64,
 ) -> c_int {
     type Exchange = unsafe extern "C" fn(c_int, *mut Allocator);
@@ -63,7 +62,6 @@ pub extern "C" fn install(
                 _ => HugePages::Reserved,
             },
             huge_pages_from,
-            populate,
         };
         let Some(heap) = Heap::create(config, fallbacks) else {
             return 2;

@@ -23,7 +23,7 @@ const PAGES: u32 = (ARENA_SIZE / PAGE_SIZE) as u32;
 pub const FIRST_PAGE_HEADER: usize = PAGE_HEADER + size_of::<Arena>();
 /// So many pages may be kept although they are free: 16 MiB, by measurement (docs/fast-path.md).
 const KEEP_AT_LEAST: usize = (16 << 20) / PAGE_SIZE;
-/// An OS page: what is given back and populated comes in multiples of it.
+/// An OS page: what is given back comes in multiples of it.
 const OS_PAGE: usize = 4096;
 
 const _: () = assert!(PAGES == 128, "the bitmaps are u128");
@@ -73,12 +73,10 @@ pub struct Arenas {
     pub pages_in_use: usize,
     /// Free pages with memory behind them.
     dirty: usize,
-    /// How much of a fresh page is populated when it is taken, in bytes.
-    populate: usize,
 }
 
 impl Arenas {
-    pub const fn new(huge_pages: HugePages, huge_from: usize, populate: usize) -> Self {
+    pub const fn new(huge_pages: HugePages, huge_from: usize) -> Self {
         Self {
             queues: [null_mut(); PAGES as usize],
             queued: 0,
@@ -89,7 +87,6 @@ impl Arenas {
             count: 0,
             pages_in_use: 0,
             dirty: 0,
-            populate,
         }
     }
 
@@ -113,8 +110,6 @@ impl Arenas {
             if (*fullest).dirty & bit != 0 {
                 (*fullest).dirty &= !bit;
                 self.dirty -= 1;
-            } else if self.populate > 0 && !(*fullest).huge {
-                os::populate(page, self.populate);
             }
             self.pages_in_use += 1;
             let reserved = if index == 0 {

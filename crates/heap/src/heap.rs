@@ -28,8 +28,6 @@ pub struct Config {
     /// The largest request that the heap serves itself, in bytes; at least 512, at most
     /// [`MEDIUM_LIMIT`]. The default is by measurement: docs/fast-path.md.
     pub limit: usize,
-    /// How much of a page is backed with memory when it is first taken, in bytes, at most a page.
-    pub populate: usize,
 }
 
 impl Default for Config {
@@ -38,7 +36,6 @@ impl Default for Config {
             huge_pages: HugePages::Transparent,
             huge_pages_from: 32 << 20,
             limit: MEDIUM_LIMIT,
-            populate: 0,
         }
     }
 }
@@ -128,7 +125,6 @@ impl Heap {
     }
 
     fn new(config: Config, fallbacks: [Fallback; 2]) -> Self {
-        let populate = config.populate.min(crate::page::PAGE_SIZE);
         Self {
             slots: core::array::from_fn(|_| Slot {
                 head: null_mut(),
@@ -149,7 +145,6 @@ impl Heap {
             arenas: Arenas::new(
                 config.huge_pages,
                 config.huge_pages_from / crate::arena::ARENA_SIZE,
-                populate,
             ),
             limit: config.limit.clamp(crate::class::SMALL_LIMIT, MEDIUM_LIMIT),
             points: None,

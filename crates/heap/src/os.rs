@@ -92,16 +92,6 @@ pub unsafe fn discard(address: *mut u8, size: usize) {
     unsafe { libc::madvise(address.cast(), size, libc::MADV_DONTNEED) };
 }
 
-/// Backs a range with memory at once, which costs one system call instead of one fault for each OS
-/// page. Kernels before 5.14 refuse, and then pages come one by one as they are touched.
-///
-/// # Safety
-/// The range was mapped here.
-pub unsafe fn populate(address: *mut u8, size: usize) {
-    // SAFETY: by the caller; contents do not change.
-    unsafe { libc::madvise(address.cast(), size, libc::MADV_POPULATE_WRITE) };
-}
-
 /// Asks for transparent huge pages in a range, or asks that there be none.
 ///
 /// # Safety

@@ -42,14 +42,11 @@ fn configurations() -> impl Strategy<Value = Config> {
         Just(HugePages::Reserved),
         Just(HugePages::Off)
     ];
-    (512usize..=2032, huge_pages, 0usize..4, 0usize..2).prop_map(
-        |(limit, huge_pages, arenas, populate)| Config {
-            limit,
-            huge_pages,
-            huge_pages_from: arenas << 21,
-            populate: populate * 16 << 10,
-        },
-    )
+    (512usize..=2032, huge_pages, 0usize..4).prop_map(|(limit, huge_pages, arenas)| Config {
+        limit,
+        huge_pages,
+        huge_pages_from: arenas << 21,
+    })
 }
 
 proptest! {
