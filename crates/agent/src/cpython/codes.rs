@@ -16,9 +16,22 @@ use crate::session::Recorder;
 /// Position tables longer than this are left out, and their frames show no line.
 const MAX_TABLE: usize = 4 << 20;
 
+/// How frames of a code object appear in stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appearance {
+    /// As a frame.
+    Frame(CodeId),
+    /// As a frame, but not at the outer end of a stack: `runpy`, by which programs are run.
+    FrameWithin(CodeId),
+    /// Not at all: nthbyte itself, and what the interpreter puts between frames.
+    None,
+}
+
 /// Code objects by address.
 pub struct Codes {
-    known: FxHashMap<usize, CodeId>,
+    known: FxHashMap<usize, Appearance>,
+    /// The folder of nthbyte's own modules.
+    own_folder: String,
     code_type: usize,
     name: String,
     file: String,
@@ -30,6 +43,7 @@ impl Codes {
     pub fn new(api: &Api) -> Self {
         Self {
             known: FxHashMap::default(),
+            own_folder: own_folder().unwrap_or_default(),
             code_type: api.PyCode_Type as usize,
             name: String::new(),
             file: String::new(),
@@ -57,33 +71,33 @@ impl Codes {
         unsafe { field::<usize>(object, 8) == self.code_type }
     }
 
-    /// The number of a code object, which is defined if it is new; `None` if there is no room.
+    /// How frames of a code object appear; it is defined if it is new. `None` if there is no room.
     ///
     /// # Safety
     /// `code` is a live code object with this layout, and the GIL is held.
     #[inline]
-    pub unsafe fn id(
+    pub unsafe fn appearance(
         &mut self,
         layout: &Layout,
         code: usize,
         recorder: &mut Recorder,
-    ) -> Option<CodeId> {
-        if let Some(&id) = self.known.get(&code) {
-            return Some(id);
+    ) -> Option<Appearance> {
+        if let Some(&appearance) = self.known.get(&code) {
+            return Some(appearance);
         }
         // SAFETY: by the contract.
         unsafe { self.define(layout, code, recorder) }
     }
 
     /// # Safety
-    /// As for [`Self::id`].
+    /// As for [`Self::appearance`].
     #[cold]
     unsafe fn define(
         &mut self,
         layout: &Layout,
         code: usize,
         recorder: &mut Recorder,
-    ) -> Option<CodeId> {
+    ) -> Option<Appearance> {
         self.known.try_reserve(1).ok()?;
         self.name.clear();
         self.file.clear();
@@ -96,15 +110,49 @@ impl Codes {
                 table(layout, code),
             )
         };
-        let id = recorder.code(&Code {
-            name: &self.name,
-            file: &self.file,
-            first_line,
-            lines: Lines::LocationTable(table.unwrap_or_default()),
-        })?;
-        self.known.insert(code, id);
-        Some(id)
+        let appearance = if self.is_invisible() {
+            Appearance::None
+        } else {
+            let id = recorder.code(&Code {
+                name: &self.name,
+                file: &self.file,
+                first_line,
+                lines: Lines::LocationTable(table.unwrap_or_default()),
+            })?;
+            let is_runpy = self.file == "<frozen runpy>" || self.file.ends_with("/runpy.py");
+            if is_runpy {
+                Appearance::FrameWithin(id)
+            } else {
+                Appearance::Frame(id)
+            }
+        };
+        self.known.insert(code, appearance);
+        Some(appearance)
     }
+
+    /// Whether the code object of `name` and `file` is nthbyte's, or the one that CPython 3.13 and
+    /// later run between a class and its `__init__` (`_Py_InitCleanup`, which has no file).
+    fn is_invisible(&self) -> bool {
+        let is_own = !self.own_folder.is_empty()
+            && self
+                .file
+                .strip_prefix(&self.own_folder)
+                .is_some_and(|rest| rest.starts_with('/'));
+        is_own || (self.file == "__init__" && self.name == "__init__")
+    }
+}
+
+/// The folder that this library was loaded from.
+fn own_folder() -> Option<String> {
+    // SAFETY: a zeroed `Dl_info` is a valid place for the answer; the name in it stays.
+    let path = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(own_folder as *const libc::c_void, &raw mut info) == 0 {
+            return None;
+        }
+        std::ffi::CStr::from_ptr(info.dli_fname)
+    };
+    Some(path.to_str().ok()?.rsplit_once('/')?.0.to_owned())
 }
 
 /// The position table of a code object.

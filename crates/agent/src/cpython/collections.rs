@@ -204,7 +204,7 @@ impl Agent {
             heap_used: Some(totals.in_use as u64),
             heap_reserved: Some(totals.reserved as u64),
             rss: self.collections.rss(now),
-            allocated: Some(totals.allocated),
+            allocated: Some(self.tracker.requested(totals.allocated)),
         }
     }
 }

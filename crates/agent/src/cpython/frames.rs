@@ -9,7 +9,7 @@
 
 use nthbyte_profile::event::{Code, CodeId, FrameKind, Lines, Node, NodeId};
 
-use super::codes::Codes;
+use super::codes::{Appearance, Codes};
 use super::layout::{FIRST_OWNER_WITHOUT_CODE, Layout};
 use super::memory::field;
 use crate::session::Recorder;
@@ -89,7 +89,15 @@ impl Walker {
                 code, instruction, ..
             } = self.seen[at];
             // SAFETY: the code object is alive: a frame of a running thread holds a reference.
-            let id = unsafe { codes.id(layout, code, recorder)? };
+            let id = match unsafe { codes.appearance(layout, code, recorder)? } {
+                Appearance::Frame(id) => Some(id),
+                Appearance::FrameWithin(id) => (parent != NodeId::ROOT).then_some(id),
+                Appearance::None => None,
+            };
+            let Some(id) = id else {
+                self.nodes.push(parent);
+                continue;
+            };
             let position = instruction.saturating_sub(code + layout.code_instructions);
             let node = Node {
                 parent,

@@ -75,6 +75,13 @@ pub unsafe fn start(config: &Config) -> Result<(), String> {
             return Err("a session is running already; stop it first".to_owned());
         }
         install::refuse_other_tracers(&(*agent).api)?;
+        let (period, distances) = match config.distances {
+            Distances::Every => (Period::EVERY, nthbyte_sampling::Distances::Fixed),
+            _ => (
+                Period::new(config.period).unwrap_or(Period::EVERY),
+                nthbyte_sampling::Distances::Exponential,
+            ),
+        };
         let seed = config.seed();
         let mut notes = Vec::new();
         notes.extend((*agent).installed.huge_page_note());
@@ -84,7 +91,7 @@ pub unsafe fn start(config: &Config) -> Result<(), String> {
             );
         }
         let recorder = Recorder::start(config, config.meta(Method::CutFreeLists, seed, notes))?;
-        (*agent).tracker.begin(recorder);
+        (*agent).tracker.begin(recorder, period);
         (*agent).collections.reset();
         let api = (*agent).api;
         let watched = (*agent).collections.watch(&api);
@@ -93,13 +100,6 @@ pub unsafe fn start(config: &Config) -> Result<(), String> {
         if let Some(recorder) = (*agent).tracker.recorder() {
             recorder.memory(memory);
         }
-        let (period, distances) = match config.distances {
-            Distances::Every => (Period::EVERY, nthbyte_sampling::Distances::Fixed),
-            _ => (
-                Period::new(config.period).unwrap_or(Period::EVERY),
-                nthbyte_sampling::Distances::Exponential,
-            ),
-        };
         let observer = (*agent).tracker.observer();
         (*agent)
             .installed
@@ -129,11 +129,12 @@ pub unsafe fn stop() -> Option<(Outcome, u64)> {
             .before_collection()
             .map(|now| (*agent).memory(now));
         let mut recorder = (*agent).tracker.end()?;
+        let allocated = (*agent).tracker.requested(totals.allocated);
         if let Some(memory) = memory {
             recorder.memory(memory);
         }
         recorder.lost(LostKind::Allocations, totals.lost);
-        Some((recorder.finish(Some(totals.allocated)), totals.allocated))
+        Some((recorder.finish(Some(allocated)), allocated))
     }
 }
 

@@ -12,6 +12,8 @@ use nthbyte_profile::event::{
     ThreadId,
 };
 
+use nthbyte_sampling::{Distances, Period};
+
 use super::api::Api;
 use super::codes::Codes;
 use super::frames::Walker;
@@ -42,6 +44,15 @@ pub struct Tracker {
     pub(super) threads: Threads,
     tokens: Tokens,
     pending: Option<Pending>,
+    period: Period,
+    rounding: Rounding,
+}
+
+/// How much larger blocks are than what was asked for, by the samples so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rounding {
+    requested: f64,
+    set_aside: f64,
 }
 
 /// A sample whose type is not known yet.
@@ -74,12 +85,15 @@ impl Tracker {
             threads: Threads::default(),
             tokens: Tokens::default(),
             pending: None,
+            period: Period::EVERY,
+            rounding: Rounding::default(),
         }
     }
 
     /// Begins a session.
-    pub fn begin(&mut self, recorder: Recorder) {
+    pub fn begin(&mut self, recorder: Recorder, period: Period) {
         self.forget();
+        (self.period, self.rounding) = (period, Rounding::default());
         // The heap does not tell of blocks that an earlier session sampled.
         self.tokens = Tokens::default();
         self.generation = 0;
@@ -102,6 +116,13 @@ impl Tracker {
     #[must_use]
     pub const fn can_tell_types(&self) -> bool {
         self.types.can_tell()
+    }
+
+    /// What the program asked for, of so many bytes in blocks: the heap counts blocks, for its fast path
+    /// does not know more, and the samples tell how much of them was asked for.
+    #[must_use]
+    pub fn requested(&self, bytes_in_blocks: u64) -> u64 {
+        self.rounding.requested(bytes_in_blocks)
     }
 
     /// A code object dies.
@@ -249,6 +270,7 @@ impl Tracker {
         let Some(recorder) = &mut self.recorder else {
             return;
         };
+        self.rounding.add(&pending.sample, self.period);
         let mut block = contents.unwrap_or(pending.block);
         let mut size = usize::try_from(pending.sample.size).unwrap_or(0);
         if self.debug_hooks {
@@ -280,6 +302,23 @@ impl Tracker {
             context: (&raw mut *self).cast(),
             sampled,
             freed,
+        }
+    }
+}
+
+impl Rounding {
+    /// Each sample counts for the blocks that it stands for.
+    fn add(&mut self, sample: &Allocation, period: Period) {
+        let blocks = nthbyte_sampling::weight(sample.block, 1, period, Distances::Exponential);
+        self.set_aside += blocks;
+        self.requested += blocks * (sample.size as f64 / sample.block.max(1) as f64);
+    }
+
+    fn requested(&self, bytes_in_blocks: u64) -> u64 {
+        if self.set_aside > 0.0 {
+            (bytes_in_blocks as f64 * (self.requested / self.set_aside)).round() as u64
+        } else {
+            bytes_in_blocks
         }
     }
 }
