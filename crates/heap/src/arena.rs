@@ -295,8 +295,10 @@ impl ArenaTable {
         Self(address)
     }
 
-    /// Whether an address lies in an arena. Bits above [`ADDRESS_BITS`] are ignored, so that any
-    /// number at all may be asked for; see `Heap::owns` for who makes sure that this is right.
+    /// Whether an address lies in an arena. Any number may be asked for: bits above [`ADDRESS_BITS`] are
+    /// ignored, which keeps the look-up inside the table. Blocks up there do not come about: the kernel maps
+    /// memory above only for who names such an address, and no allocator does (Documentation/arch/x86/
+    /// x86_64/5level-paging.rst); and a tag in the top byte of a pointer, as on AArch64, does no harm.
     #[inline(always)]
     pub fn holds(self, address: *mut u8) -> bool {
         const UNUSED: u32 = usize::BITS - ADDRESS_BITS;

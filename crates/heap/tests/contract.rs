@@ -1,0 +1,443 @@
+//! The contract of the heap, clause by clause. What random sequences can show is in `prediction.rs`.
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use nthbyte_heap::{
+    Config, Domain, Fallback, Functions, Heap, HugePages, MEDIUM_LIMIT, NOT_INTERESTED, Observer,
+    Sample, block_size,
+};
+use nthbyte_sampling::{Distances, Period, SamplePoints};
+use std::collections::HashSet;
+use std::process::Command;
+
+/// A heap and the functions of its object domain.
+struct Fixture {
+    heap: *mut Heap,
+    functions: Functions,
+}
+
+impl Fixture {
+    fn new(config: Config) -> Self {
+        let heap = Heap::create(config, [Fallback::LIBC; 2])
+            .expect("address space")
+            .as_ptr();
+        Self {
+            heap,
+            functions: Functions::of(Domain::Object),
+        }
+    }
+
+    fn malloc(&self, size: usize) -> *mut u8 {
+        // SAFETY: a heap that this test alone uses; so in all that follows.
+        unsafe { (self.functions.malloc)(self.heap.cast(), size).cast() }
+    }
+
+    fn calloc(&self, count: usize, size: usize) -> *mut u8 {
+        // SAFETY: as in `malloc`.
+        unsafe { (self.functions.calloc)(self.heap.cast(), count, size).cast() }
+    }
+
+    fn realloc(&self, block: *mut u8, size: usize) -> *mut u8 {
+        // SAFETY: as in `malloc`; the tests pass blocks in use.
+        unsafe { (self.functions.realloc)(self.heap.cast(), block.cast(), size).cast() }
+    }
+
+    fn free(&self, block: *mut u8) {
+        // SAFETY: as in `realloc`.
+        unsafe { (self.functions.free)(self.heap.cast(), block.cast()) }
+    }
+
+    fn statistics(&self) -> nthbyte_heap::Statistics {
+        // SAFETY: as in `malloc`.
+        unsafe { Heap::statistics_exact(self.heap) }
+    }
+
+    fn owns(&self, block: usize) -> bool {
+        // SAFETY: as in `malloc`; any address may be asked for.
+        unsafe { Heap::owns(self.heap.cast(), block as *const c_void) }
+    }
+
+    fn start(&self, period: u64, observer: Observer) {
+        let period = Period::new(period).expect("a period");
+        let points = SamplePoints::new(period, Distances::Exponential, 1);
+        // SAFETY: as in `malloc`; the tests' observers live until they stop.
+        unsafe { Heap::start(self.heap, points, observer) }
+    }
+
+    fn stop(&self) {
+        // SAFETY: as in `malloc`.
+        unsafe { Heap::stop(self.heap) }
+    }
+}
+
+#[test]
+fn requests_of_no_bytes_have_pointers_of_their_own() {
+    let heap = Fixture::new(Config::default());
+    let blocks: Vec<*mut u8> = (0..5000)
+        .map(|number| {
+            if number % 2 == 0 {
+                heap.malloc(0)
+            } else {
+                heap.calloc(number, 0)
+            }
+        })
+        .collect();
+    let distinct: HashSet<_> = blocks.iter().collect();
+    assert_eq!(distinct.len(), blocks.len());
+    assert!(!distinct.contains(&null_mut()));
+    blocks.into_iter().for_each(|block| heap.free(block));
+    assert_eq!(heap.statistics().in_use, 0);
+}
+
+#[test]
+fn null_is_freed_and_resized_as_nothing() {
+    let heap = Fixture::new(Config::default());
+    heap.free(null_mut());
+    let block = heap.realloc(null_mut(), 100);
+    assert!(heap.owns(block.addr()));
+    heap.free(block);
+}
+
+#[test]
+fn products_that_overflow_are_refused() {
+    let heap = Fixture::new(Config::default());
+    for (count, size) in [(usize::MAX, 2), (1 << 33, 1 << 33), (3, usize::MAX / 2)] {
+        assert!(heap.calloc(count, size).is_null());
+    }
+    assert!(heap.calloc(1, isize::MAX as usize).is_null());
+    assert!(heap.malloc(usize::MAX).is_null());
+    assert!(heap.malloc(usize::MAX - 4096).is_null());
+    let block = heap.malloc(100);
+    assert!(heap.realloc(block, usize::MAX).is_null());
+    // SAFETY: a failed resize leaves the block as it was: in use, with 100 bytes.
+    unsafe { block.write_bytes(1, 100) };
+    heap.free(block);
+}
+
+#[test]
+fn any_address_may_be_asked_for() {
+    let heap = Fixture::new(Config::default());
+    let block = heap.malloc(1);
+    assert!(heap.owns(block.addr()));
+    for address in [0, 1, 1 << 46, 1 << 47, (1 << 47) - 1, 1 << 56, usize::MAX] {
+        assert!(!heap.owns(address), "{address:x}");
+    }
+    assert!(!heap.owns((&raw const heap).addr()));
+}
+
+#[test]
+fn blocks_of_the_fallback_are_resized_and_freed_by_it() {
+    let heap = Fixture::new(Config::default());
+    // SAFETY: malloc has no preconditions; the block has 40 bytes.
+    let old: *mut u8 = unsafe {
+        let old = libc::malloc(40).cast::<u8>();
+        old.write_bytes(7, 40);
+        old
+    };
+    let new = heap.realloc(old, 50_000);
+    assert!(!heap.owns(new.addr()));
+    // SAFETY: resizing keeps what fits.
+    assert!(
+        unsafe { core::slice::from_raw_parts(new, 40) }
+            .iter()
+            .all(|&byte| byte == 7)
+    );
+    let small = heap.realloc(new, 10);
+    heap.free(small);
+    assert_eq!(heap.statistics().in_use, 0);
+}
+
+#[test]
+fn sizes_around_the_limits() {
+    for limit in [512, 1024, MEDIUM_LIMIT] {
+        let heap = Fixture::new(Config {
+            limit,
+            ..Config::default()
+        });
+        for size in (496..=528).chain(limit - 16..=limit + 16) {
+            let block = heap.malloc(size);
+            assert_eq!(heap.owns(block.addr()), size <= limit, "{size}");
+            // SAFETY: the block has `size` bytes.
+            unsafe { block.write_bytes(3, size) };
+            heap.free(block);
+        }
+    }
+}
+
+#[test]
+fn memory_goes_back() {
+    for huge_pages in [HugePages::Transparent, HugePages::Off] {
+        let heap = Fixture::new(Config {
+            huge_pages,
+            huge_pages_from: 0,
+            ..Config::default()
+        });
+        let resident = || {
+            let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+            statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+        };
+        let before = resident();
+        let blocks: Vec<*mut u8> = (0..2_000_000)
+            .map(|number| {
+                let size = 16 + number % 200;
+                let block = heap.malloc(size);
+                // SAFETY: the block has `size` bytes.
+                unsafe { block.write_bytes(1, size) };
+                block
+            })
+            .collect();
+        let full = heap.statistics();
+        assert!(full.reserved > 200 << 20 && resident() > before + (200 << 20));
+        blocks.into_iter().for_each(|block| heap.free(block));
+        let empty = heap.statistics();
+        assert_eq!(empty.in_use, 0);
+        assert!(
+            empty.reserved <= 64 << 20,
+            "{} bytes reserved",
+            empty.reserved
+        );
+        assert!(resident() < before + (64 << 20));
+    }
+}
+
+#[test]
+fn an_empty_pool_of_huge_pages_is_told() {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").expect("Linux");
+    let free_pages = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("HugePages_Free:"));
+    let pool_is_empty = free_pages.is_none_or(|number| number.trim() == "0");
+    let heap = Fixture::new(Config {
+        huge_pages: HugePages::Reserved,
+        ..Config::default()
+    });
+    assert!(!heap.statistics().huge_page_pool_was_empty);
+    assert!(!heap.malloc(100).is_null());
+    assert_eq!(heap.statistics().huge_page_pool_was_empty, pool_is_empty);
+}
+
+#[test]
+fn other_threads_may_hand_blocks_back() {
+    let heap = Fixture::new(Config::default());
+    let blocks: Vec<usize> = (0..4000).map(|_| heap.malloc(64).addr()).collect();
+    let context = heap.heap.addr();
+    std::thread::scope(|scope| {
+        for part in blocks.chunks(1000) {
+            scope.spawn(move || {
+                for &block in part {
+                    // SAFETY: the block is in use, and nobody else frees it.
+                    unsafe { Heap::remote_free(context as *mut c_void, block as *mut c_void) };
+                }
+            });
+        }
+    });
+    let more: Vec<*mut u8> = (0..4000).map(|_| heap.malloc(480)).collect();
+    assert_eq!(heap.statistics().in_use, 4000 * 480);
+    more.into_iter().for_each(|block| heap.free(block));
+}
+
+#[test]
+fn a_child_goes_on_with_its_copy() {
+    let heap = Fixture::new(Config::default());
+    let block = heap.malloc(48);
+    // SAFETY: the child only uses the heap, which takes no locks, and leaves by _exit.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            heap.free(block);
+            let ok = (0..100_000).all(|number| !heap.malloc(number % 700).is_null());
+            libc::_exit(i32::from(!ok));
+        }
+        let mut status = -1;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        assert_eq!(status, 0);
+    }
+    heap.free(block);
+}
+
+/// What an observer saw, and how deep its calls were nested.
+#[derive(Default)]
+struct Nosy {
+    heap: usize,
+    depth: usize,
+    sampled: usize,
+    freed: usize,
+}
+
+unsafe extern "C" fn nosy_sampled(context: *mut c_void, _: &Sample) -> u32 {
+    // SAFETY: the context is a `Nosy` that the test keeps; it is not used while this runs.
+    unsafe {
+        let nosy = context.cast::<Nosy>();
+        (*nosy).depth += 1;
+        assert_eq!((*nosy).depth, 1, "an observer within an observer");
+        let functions = Functions::of(Domain::Memory);
+        let heap = (*nosy).heap as *mut c_void;
+        for size in [8, 300, 900, 10_000] {
+            (functions.free)(heap, (functions.malloc)(heap, size));
+        }
+        (*nosy).sampled += 1;
+        (*nosy).depth -= 1;
+        if (*nosy).sampled % 2 == 0 {
+            NOT_INTERESTED
+        } else {
+            1
+        }
+    }
+}
+
+unsafe extern "C" fn nosy_freed(context: *mut c_void, _: *const c_void, _: u32) {
+    // SAFETY: as in `nosy_sampled`.
+    unsafe { (*context.cast::<Nosy>()).freed += 1 };
+}
+
+#[test]
+fn an_observer_that_allocates_is_served_and_not_sampled() {
+    let heap = Fixture::new(Config::default());
+    let mut nosy = Nosy {
+        heap: heap.heap.addr(),
+        ..Nosy::default()
+    };
+    let context = (&raw mut nosy).cast();
+    heap.start(
+        1,
+        Observer {
+            context,
+            sampled: nosy_sampled,
+            freed: nosy_freed,
+        },
+    );
+    let blocks: Vec<*mut u8> = (0..1000).map(|number| heap.malloc(number * 3)).collect();
+    let lost = heap.statistics().lost;
+    blocks.into_iter().for_each(|block| heap.free(block));
+    heap.stop();
+    assert_eq!((nosy.sampled, nosy.freed), (1000, 500));
+    assert_eq!(lost, 4000);
+    assert_eq!(heap.statistics().in_use, 0);
+}
+
+#[test]
+fn switching_off_what_was_never_on_is_nothing() {
+    let heap = Fixture::new(Config::default());
+    heap.stop();
+    let block = heap.malloc(10);
+    heap.stop();
+    heap.free(block);
+    assert_eq!(heap.statistics().allocated, block_size(10) as u64);
+}
+
+/// Runs a test that is marked as ignored in a process of its own.
+fn in_a_process_of_its_own(test: &str) {
+    let status = Command::new(std::env::current_exe().expect("a path"))
+        .args([
+            test,
+            "--exact",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .status()
+        .expect("the test's own executable runs");
+    assert!(status.success(), "{test}: {status}");
+}
+
+#[test]
+fn running_out_of_memory_leaves_all_in_order() {
+    in_a_process_of_its_own("out_of_memory");
+}
+
+#[test]
+#[ignore = "sets a limit on the whole process: run by running_out_of_memory_leaves_all_in_order"]
+fn out_of_memory() {
+    let heap = Fixture::new(Config::default());
+    let mut nosy = Nosy {
+        heap: heap.heap.addr(),
+        ..Nosy::default()
+    };
+    let context = (&raw mut nosy).cast();
+    let mut blocks: Vec<(*mut u8, usize)> = Vec::with_capacity(8 << 20);
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    let bytes = pages * 4096 + (48 << 20);
+    let limit = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: bytes,
+    };
+    // SAFETY: the limit is valid for reading.
+    assert_eq!(
+        unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) },
+        0
+    );
+    for round in 0..6 {
+        match round {
+            1 | 4 => {
+                heap.start(
+                    4096,
+                    Observer {
+                        context,
+                        sampled: nosy_sampled,
+                        freed: nosy_freed,
+                    },
+                );
+            }
+            3 => heap.stop(),
+            _ => {}
+        }
+        let mut refused = 0;
+        let mut number = round;
+        while refused < 1000 {
+            number += 7;
+            let size = [8, 56, 250, 512, 1500, 5000, 70_000][number % 7] + number % 5;
+            let block = if number % 3 == 0 {
+                heap.calloc(1, size)
+            } else {
+                heap.malloc(size)
+            };
+            if block.is_null() {
+                refused += 1;
+                continue;
+            }
+            // SAFETY: the block has `size` bytes.
+            unsafe { block.write_bytes(size as u8, size) };
+            blocks.push((block, size));
+            if number % 11 == 0 {
+                let (block, size) = blocks.pop().expect("just pushed");
+                let new = heap.realloc(block, size * 2);
+                blocks.push(if new.is_null() {
+                    (block, size)
+                } else {
+                    (new, size)
+                });
+            }
+        }
+        assert!(blocks.len() > 10_000);
+        for (block, size) in blocks.drain(..) {
+            // SAFETY: the block is in use, and its first `size` bytes were written.
+            let bytes = unsafe { core::slice::from_raw_parts(block, size) };
+            assert!(bytes.iter().all(|&byte| byte == size as u8));
+            heap.free(block);
+        }
+        assert_eq!(heap.statistics().in_use, 0);
+    }
+    heap.stop();
+    assert!(nosy.sampled > 0);
+}
+
+#[test]
+fn a_heap_that_cannot_be_made_is_none() {
+    in_a_process_of_its_own("no_address_space");
+}
+
+#[test]
+#[ignore = "sets a limit on the whole process: run by a_heap_that_cannot_be_made_is_none"]
+fn no_address_space() {
+    let limit = libc::rlimit {
+        rlim_cur: 32 << 20,
+        rlim_max: 32 << 20,
+    };
+    // SAFETY: the limit is valid for reading.
+    assert_eq!(
+        unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) },
+        0
+    );
+    assert!(Heap::create(Config::default(), [Fallback::LIBC; 2]).is_none());
+}
