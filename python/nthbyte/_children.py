@@ -69,12 +69,13 @@ def join_when_forked(text: str) -> None:
 
 def _joining(command: Any, config: Config) -> Any:
     """Returns the command line with the line put in, or ``command`` itself if it is another program."""
-    if not isinstance(command, list) or command[:1] != [sys.executable]:
-        return command
     try:
+        # The interpreter's path is bytes, the rest text.
+        if os.fsencode(command[0]) != os.fsencode(sys.executable):
+            return command
         at = command.index("-c") + 1
         function = next(f for start, f in _START_METHODS.items() if command[at].startswith(start))
-    except (ValueError, IndexError, AttributeError, StopIteration):
+    except (TypeError, ValueError, LookupError, AttributeError, StopIteration):
         return command
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     text = json.dumps({**config, "parent_pid": os.getpid()})

@@ -72,10 +72,15 @@ def main(words: list[str]) -> None:
         _fail(str(error), 2)
     _become(program)
     execute = _prepare(program)
+    limit = _stop_tracemalloc()
     try:
         begin(config, at_exit=None if options.quiet else _Farewell(config["output"]))
     except Error as error:
         _fail(str(error), 1)
+    if limit:
+        import tracemalloc
+
+        tracemalloc.start(limit)
     _execute(execute)
 
 
@@ -140,6 +145,22 @@ def _period(text: str) -> int:
         return parse_period(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _stop_tracemalloc() -> int:
+    """Stops tracemalloc (-X tracemalloc), which must come after nthbyte, and returns its limit of frames.
+
+    When it stops it puts back the allocator before it, and CPython's own cannot free nthbyte's blocks.
+    """
+    if sys.implementation.name == "pypy":
+        return 0
+    import _tracemalloc
+
+    if not _tracemalloc.is_tracing():
+        return 0
+    limit = _tracemalloc.get_traceback_limit()
+    _tracemalloc.stop()
+    return limit
 
 
 def _become(program: Program) -> None:

@@ -34,7 +34,8 @@ def parse_size(size: Size) -> int:
     # Exact in decimal: a float would round 2**40 + 1 and its like.
     whole, _, fraction = number.partition(".")
     scaled = int(whole + fraction or "0") * factor
-    value, rest = divmod(scaled, 10 ** len(fraction))
+    denominator: int = 10 ** len(fraction)
+    value, rest = divmod(scaled, denominator)
     if rest:
         raise ValueError(f"{size!r} is not a whole number of bytes")
     return value

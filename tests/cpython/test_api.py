@@ -1,0 +1,148 @@
+"""The programming interface, used from a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness import Interpreter, summary
+
+PROFILER = """
+import nthbyte
+
+def inside():
+    return [bytes(1000) for _ in range(4000)]
+
+def outside():
+    return [bytes(1000) for _ in range(4000)]
+
+outside()
+with nthbyte.Profiler("one.nthb", every="4KiB", seed=7) as profiler:
+    kept = inside()
+outside()
+result = profiler.result
+assert result.path.endswith("/one.nthb"), result
+assert result.samples > 500 and result.lost == 0, result
+assert 4_000_000 < result.bytes_allocated < 6_000_000, result.bytes_allocated
+
+# Again, with another period, and while blocks of the first session live.
+nthbyte.start("two.nthb", every=64 * 1024)
+del kept
+kept = inside()
+second = nthbyte.stop()
+assert 20 < second.samples < 200, second
+"""
+
+ERRORS = """
+import nthbyte
+
+def refused(kind, part, function, *arguments, **options):
+    try:
+        function(*arguments, **options)
+    except kind as error:
+        assert part in str(error) and "\\n" not in str(error), error
+    else:
+        raise AssertionError(part)
+
+refused(nthbyte.Error, "not running", nthbyte.stop)
+refused(ValueError, "out of range", nthbyte.start, "x.nthb", every=63)
+refused(ValueError, "size", nthbyte.Profiler, "x.nthb", every="lots")
+refused(nthbyte.Error, "does not exist", nthbyte.start, "missing/x.nthb")
+nthbyte.start("x.nthb")
+refused(nthbyte.Error, "running", nthbyte.start, "y.nthb")
+nthbyte.stop()
+refused(nthbyte.Error, "not running", nthbyte.stop)
+"""
+
+THREADS = """
+import threading, nthbyte
+
+def in_thread(function, *arguments):
+    thread = threading.Thread(target=function, args=arguments)
+    thread.start()
+    thread.join()
+
+def work():
+    return [bytes(1000) for _ in range(4000)]
+
+in_thread(nthbyte.start, "out.nthb")
+in_thread(work)
+work()
+assert nthbyte.stop().samples > 0
+"""
+
+TRACEMALLOC = """
+import tracemalloc, nthbyte
+tracemalloc.start()
+try:
+    nthbyte.start("x.nthb")
+except nthbyte.Error as error:
+    assert "tracemalloc" in str(error)
+else:
+    raise AssertionError
+tracemalloc.stop()
+nthbyte.start("x.nthb", every=64)
+tracemalloc.start()
+kept = [bytes(n) for n in range(600)]
+tracemalloc.stop()
+nthbyte.stop()
+more = [bytes(n) for n in range(600)]
+kept += [bytes(n) for n in range(600)]
+assert all(len(block) == n for n, block in enumerate(kept[:600])) and kept[600:] == more
+"""
+
+FORGOTTEN = """
+import nthbyte
+nthbyte.start("out.nthb", every="1KiB")
+kept = [bytes(1000) for _ in range(4000)]
+"""
+
+OFTEN = """
+import nthbyte, random
+random.seed(1)
+kept = {}
+for number in range(60):
+    with nthbyte.Profiler("out.nthb", every=random.choice([1, 64, 512, 4096, 1 << 20])) as profiler:
+        for _ in range(300):
+            kept[random.randrange(500)] = bytes(random.randrange(1200))
+    for _ in range(100):
+        kept.pop(random.randrange(500), None)
+    assert profiler.result.lost == 0
+assert all(type(block) is bytes and not any(block) for block in kept.values())
+"""
+
+
+def test_profiler(cpython: Interpreter, tmp_path: Path) -> None:
+    _run(cpython, tmp_path, PROFILER)
+    one = summary(tmp_path / "one.nthb")
+    names = {row["name"] for row in one["rows"]}
+    assert "inside" in names
+    assert "outside" not in names
+    assert summary(tmp_path / "two.nthb")["period"] == 64 * 1024
+
+
+def test_errors(interpreter: Interpreter, tmp_path: Path) -> None:
+    _run(interpreter, tmp_path, ERRORS)
+
+
+def test_tracemalloc_must_come_second(cpython: Interpreter, tmp_path: Path) -> None:
+    _run(cpython, tmp_path, TRACEMALLOC)
+
+
+def test_start_and_stop_in_different_threads(interpreter: Interpreter, tmp_path: Path) -> None:
+    _run(interpreter, tmp_path, THREADS)
+    assert "work" in {row["name"] for row in summary(tmp_path / "out.nthb")["rows"]}
+
+
+def test_stop_is_not_needed(interpreter: Interpreter, tmp_path: Path) -> None:
+    _run(interpreter, tmp_path, FORGOTTEN)
+    assert summary(tmp_path / "out.nthb")["complete"]
+
+
+def test_any_number_of_sessions(cpython: Interpreter, tmp_path: Path) -> None:
+    _run(cpython, tmp_path, OFTEN)
+
+
+def _run(interpreter: Interpreter, folder: Path, program: str) -> None:
+    (folder / "app.py").write_text(program)
+    done = interpreter.python("app.py", folder=folder).ok()
+    assert done.err == ""

@@ -1,0 +1,88 @@
+"""Every process of a program writes a profile of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import Interpreter, summary
+
+POOL = """
+import multiprocessing, os
+
+def work(n):
+    return len([bytes(1000) for _ in range(3000)]), os.getpid()
+
+if __name__ == "__main__":
+    multiprocessing.set_start_method("{method}")
+    with multiprocessing.Pool(2) as pool:
+        pids = {{pid for _, pid in pool.map(work, range(8), chunksize=1)}}
+        pool.close()
+        pool.join()
+    process = multiprocessing.Process(target=work, args=(1,))
+    process.start()
+    process.join()
+    print(*pids, process.pid)
+"""
+
+FORK = """
+import os, sys
+keep = [bytes(1000) for _ in range(3000)]
+pid = os.fork()
+if pid == 0:
+    more = [bytes(1000) for _ in range(6000)]
+    {exit}
+print(pid, os.waitpid(pid, 0)[1] >> 8)
+"""
+
+SUBPROCESS = """
+import subprocess, sys
+print(subprocess.run([sys.executable, "-c", "print(len([bytes(1000) for _ in range(5000)]))"],
+                     capture_output=True, text=True).stdout)
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing(method: str, interpreter: Interpreter, tmp_path: Path) -> None:
+    script = tmp_path / "app.py"
+    script.write_text(POOL.format(method=method))
+    done = interpreter.nthbyte("run", "--every", "4K", "-o", "out.nthb", script, folder=tmp_path).ok()
+    pids = set(map(int, done.out.split()))
+    children = {path.name for path in tmp_path.glob("out.*.nthb")}
+    assert children >= {f"out.{pid}.nthb" for pid in pids}
+    parent = summary(tmp_path / "out.nthb")
+    assert parent["complete"]
+    for pid in pids:
+        child = summary(tmp_path / f"out.{pid}.nthb")
+        assert child["pid"] == pid
+        assert child["complete"]
+        assert any(row["name"].startswith("work") for row in child["rows"])
+    [line] = done.err.splitlines()
+    assert f"{len(children)} child process" in line
+
+
+@pytest.mark.parametrize("end", ["os._exit(3)", "sys.exit(3)"])
+def test_fork(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
+    script = tmp_path / "app.py"
+    script.write_text(FORK.format(exit=end))
+    done = interpreter.nthbyte("run", "--every", "1", "-o", "out.nthb", script, folder=tmp_path).ok()
+    pid, status = map(int, done.out.split())
+    assert status == 3
+    one, other = summary(tmp_path / "out.nthb"), summary(tmp_path / f"out.{pid}.nthb")
+    assert one["complete"]
+    assert other["complete"]
+    # What was allocated before the fork belongs to the parent alone.
+    if not interpreter.is_pypy:
+        assert 3_000_000 < one["bytes_allocated"] < 5_000_000
+        assert 6_000_000 < other["bytes_allocated"] < 8_000_000
+    [line] = done.err.splitlines()
+    assert "1 child process;" in line
+
+
+def test_other_programs_are_left_alone(interpreter: Interpreter, tmp_path: Path) -> None:
+    script = tmp_path / "app.py"
+    script.write_text(SUBPROCESS)
+    done = interpreter.nthbyte("run", "-q", "-o", "out.nthb", script, folder=tmp_path).ok()
+    assert done.out.strip() == "5000"
+    assert [path.name for path in tmp_path.glob("*.nthb")] == ["out.nthb"]

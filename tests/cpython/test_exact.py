@@ -1,0 +1,136 @@
+"""What is known to be allocated, against what a profile says: Hypothesis through the interpreter.
+
+A *plan* is a list of blocks: a size, how many of them, and whether they are kept. The program makes
+each plan in a function of its own, so that the profile's rows say what each allocated.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness import Interpreter, summary
+
+PLANS = st.lists(
+    st.tuples(
+        st.integers(1, 3000) | st.sampled_from([1, 15, 16, 479, 480, 512, 513, 100_000]),
+        st.integers(1, 300),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+PROGRAM = """
+import itertools, json, sys
+plans = json.load(open("plans.json"))
+kept = []
+for number, (size, count, keep) in enumerate(plans):
+    # One code object for each plan, so that each is a row of its own.
+    names = {}
+    exec(f"def plan_{number}(make, times, keep):\\n for _ in times: keep(make())", names)
+    room = [None] * count
+    places = iter(range(count))
+    def store(block, room=room, places=places):
+        room[next(places)] = block
+    def drop(block):
+        pass
+    make = bytes(size).__add__  # bytes + b"x" makes a new bytes of size + 1
+    def build(make=make):
+        return make(b"x")
+    names[f"plan_{number}"](build, itertools.repeat(None, count), store if keep else drop)
+    kept.append(room)
+print("header", sys.getsizeof(b""))
+"""
+
+SETTINGS = settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@SETTINGS
+@given(plans=PLANS)
+def test_every_allocation_is_recorded(
+    plans: list[tuple[int, int, bool]], cpython: Interpreter, tmp_path: Path
+) -> None:
+    found, header = _run(cpython, tmp_path, plans, "--every", "1")
+    assert found["lost"] == 0
+    by_name = {row["name"]: row for row in found["rows"]}
+    for number, (size, count, keep) in enumerate(plans):
+        row = by_name[f"plan_{number}"]
+        exact = count * (size + 1 + header)
+        # Besides the blocks there are the numbers that `places` counts above 256.
+        beside = 32 * max(0, count - 256) + 500
+        assert exact <= row["total_bytes"]["estimate"] <= exact + beside, (number, size, count, keep)
+        for name in ("total_bytes", "total_allocations"):
+            assert row[name]["low"] == row[name]["estimate"] == row[name]["high"]
+
+
+@SETTINGS
+@given(plans=PLANS, seed=st.integers(0, 2**64 - 1), period=st.integers(64, 1 << 20))
+def test_sampling_is_repeatable_and_counts_all(
+    plans: list[tuple[int, int, bool]], seed: int, period: int, cpython: Interpreter, tmp_path: Path
+) -> None:
+    found, _ = _run(cpython, tmp_path, plans, "--every", str(period), "--seed", str(seed))
+    exact, _ = _run(cpython, tmp_path, plans, "--every", "1")
+    # The program asks for the same memory whether it is sampled or not; its dictionaries of strings
+    # may differ in what their hashes collide with.
+    assert abs(found["bytes_allocated"] - exact["bytes_allocated"]) <= 0.02 * exact["bytes_allocated"]
+    whole, truth = found["all"]["bytes"], exact["all"]["bytes"]["estimate"]
+    # Three times the half of a 95 % interval: six standard deviations.
+    assert whole["estimate"] - truth <= 3 * (whole["estimate"] - whole["low"]) + 1
+    assert truth - whole["estimate"] <= 3 * (whole["high"] - whole["estimate"]) + 1
+
+
+def _run(interpreter: Interpreter, folder: Path, plans: Any, *options: str) -> tuple[Any, int]:
+    (folder / "plans.json").write_text(json.dumps(plans))
+    (folder / "app.py").write_text(PROGRAM)
+    done = interpreter.nthbyte(
+        "run", "-q", *options, "-o", "out.nthb", "app.py", folder=folder, environment={"PYTHONHASHSEED": "0"}
+    ).ok()
+    return summary(folder / "out.nthb"), int(done.out.split()[-1])
+
+
+@pytest.mark.parametrize("flags", [("-X", "dev"), ("-X", "tracemalloc=3"), ("-O",)])
+def test_interpreter_flags(flags: tuple[str, ...], cpython: Interpreter, tmp_path: Path) -> None:
+    _check_blocks(cpython, tmp_path, flags, {})
+
+
+@pytest.mark.parametrize("allocator", ["debug", "malloc", "malloc_debug", "pymalloc_debug"])
+def test_other_allocators(allocator: str, cpython: Interpreter, tmp_path: Path) -> None:
+    _check_blocks(cpython, tmp_path, (), {"PYTHONMALLOC": allocator})
+
+
+BLOCKS = """
+import gc, tracemalloc
+
+def blocks():
+    return [bytes(200) for _ in range(5000)]
+
+if not tracemalloc.is_tracing():
+    tracemalloc.start()
+before = tracemalloc.get_traced_memory()[0]
+kept = blocks()
+grown = tracemalloc.get_traced_memory()[0] - before
+assert 5000 * 233 <= grown < 5000 * 300, grown
+tracemalloc.stop()
+del kept
+gc.collect()
+"""
+
+
+def _check_blocks(
+    interpreter: Interpreter, folder: Path, flags: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    words = ("run", "-q", "--every", "1K", "-o", "out.nthb", "-c", BLOCKS)
+    interpreter.nthbyte(*words, folder=folder, flags=flags, environment=environment).ok()
+    rows = {row["name"]: row for row in summary(folder / "out.nthb")["rows"]}
+    # The debug allocators add some bytes to each block.
+    assert 0.7 * 5000 * 233 < rows["blocks"]["total_bytes"]["estimate"] < 1.6 * 5000 * 270

@@ -1,0 +1,72 @@
+"""However a program ends, what was recorded up to the last second can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import Interpreter, summary
+
+# Allocates for two seconds and more, says so, and then ends.
+PROGRAM = """
+import ctypes, os, signal, sys, threading, time
+
+def allocate():
+    keep = []
+    while len(keep) < {kept}:
+        keep.append(bytes(1000))
+    return keep
+
+kept = allocate()
+if {wait}:
+    time.sleep(2.5)
+{end}
+"""
+
+ORDERLY = {
+    "end": "pass",
+    "sys.exit": "sys.exit(3)",
+    "exception": "raise ValueError",
+    "os._exit": "os._exit(4)",
+    "exit in a thread's shadow": "threading.Thread(target=time.sleep, args=(0.2,)).start()",
+    "daemon thread": "threading.Thread(target=all, args=(iter(list, 1),), daemon=True).start()",
+    "interrupt": "raise KeyboardInterrupt",
+}
+VIOLENT = {
+    "SIGTERM": "os.kill(os.getpid(), signal.SIGTERM)",
+    "SIGKILL": "os.kill(os.getpid(), signal.SIGKILL)",
+    "segfault": "ctypes.string_at(0)",
+    "abort": "os.abort()",
+}
+
+
+@pytest.mark.parametrize("end", ORDERLY)
+def test_an_orderly_end(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
+    script = tmp_path / "app.py"
+    script.write_text(PROGRAM.format(kept=5000, wait=False, end=ORDERLY[end]))
+    plain = interpreter.python(script, folder=tmp_path)
+    done = interpreter.nthbyte("run", "-q", "--every", "1K", "-o", "out.nthb", script, folder=tmp_path)
+    assert (done.status, done.out, done.err) == (plain.status, plain.out, plain.err)
+    found = summary(tmp_path / "out.nthb")
+    assert found["complete"]
+    assert found["damage"] == []
+    _holds_what_was_kept(found, 5000)
+
+
+@pytest.mark.parametrize("end", VIOLENT)
+def test_a_violent_end(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
+    script = tmp_path / "app.py"
+    script.write_text(PROGRAM.format(kept=5000, wait=True, end=VIOLENT[end]))
+    done = interpreter.nthbyte("run", "-q", "--every", "1K", "-o", "out.nthb", script, folder=tmp_path)
+    assert done.status < 0
+    found = summary(tmp_path / "out.nthb")
+    assert not found["complete"]
+    _holds_what_was_kept(found, 5000)
+
+
+def _holds_what_was_kept(found: dict[str, object], kept: int) -> None:
+    rows = {row["name"]: row for row in found["rows"]}  # type: ignore[attr-defined]
+    low, high = (rows["allocate"]["total_bytes"][end] for end in ("low", "high"))
+    assert low <= 1.1 * kept * 1033
+    assert high >= 0.9 * kept * 1033
