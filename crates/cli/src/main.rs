@@ -6,6 +6,10 @@
 //! if what it asks for cannot be done.
 
 mod commands;
+mod input;
+mod output;
+mod progress;
+mod view;
 
 use std::io;
 use std::process::ExitCode;
@@ -34,7 +38,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("nthbyte: {}", one_line(&format!("{error:#}")));
+            eprintln!("nthbyte: {}", one_line(&explain(&error)));
             ExitCode::FAILURE
         }
     }
@@ -66,6 +70,25 @@ fn refuse(error: &clap::Error) -> ExitCode {
         one_line(what.trim_start_matches("error: "))
     );
     ExitCode::from(2)
+}
+
+/// An error and its causes in one text: what each adds, without the system's numbers.
+fn explain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let mut said = cause.to_string();
+        if let Some(number) = said.find(" (os error ") {
+            said.truncate(number);
+        }
+        if text.ends_with(&said) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&said);
+    }
+    text
 }
 
 fn one_line(text: &str) -> String {

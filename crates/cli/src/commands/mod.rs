@@ -1,15 +1,34 @@
 //! The subcommands, a file each.
 
 mod elsewhere;
+mod export;
+mod flamegraph;
+mod import;
+mod summary;
+mod tree;
 
 use anyhow::Result;
 use clap::Subcommand;
+
+use crate::view;
 
 /// What nthbyte can be asked to do.
 #[derive(Subcommand)]
 pub enum Command {
     /// Run a Python program and record which allocations it makes.
     Run(elsewhere::Words),
+    /// Show who allocated most, with 95 % intervals.
+    Summary(summary::Arguments),
+    /// Show the callers as a tree.
+    Tree(tree::Arguments),
+    /// Show the profile in the Firefox Profiler, served from this machine.
+    View(view::Arguments),
+    /// Write one self-contained HTML page with flame graph, table and timeline.
+    Flamegraph(flamegraph::Arguments),
+    /// Write the profile in another program's format.
+    Export(export::Arguments),
+    /// Turn another profiler's file into a profile.
+    Import(import::Arguments),
     /// Find the fastest size of PyPy's nursery for a program (PyPy only).
     Tune(elsewhere::Words),
 }
@@ -23,6 +42,12 @@ impl Command {
         match self {
             Self::Run(words) => words.refuse("run"),
             Self::Tune(words) => words.refuse("tune"),
+            Self::Summary(arguments) => arguments.run(),
+            Self::Tree(arguments) => arguments.run(),
+            Self::View(arguments) => arguments.run(),
+            Self::Flamegraph(arguments) => arguments.run(),
+            Self::Export(arguments) => arguments.run(),
+            Self::Import(arguments) => arguments.run(),
         }
     }
 }

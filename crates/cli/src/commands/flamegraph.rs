@@ -1,0 +1,31 @@
+//! `nthbyte flamegraph`: one page that needs nothing else.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use nthbyte_report::flamegraph;
+
+use crate::output::Output;
+
+/// What `flamegraph` takes.
+#[derive(Args)]
+pub struct Arguments {
+    /// The profile (.nthb).
+    profile: PathBuf,
+    /// The file to write; `-` is standard output. Without it, one named like the profile.
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// If the profile cannot be read or the page not be written.
+    pub fn run(self) -> Result<()> {
+        let profile = crate::input::load(&self.profile)?;
+        Output::beside(&self.profile, self.output, "html")
+            .write(|out| Ok(flamegraph::write(&profile, out)?))
+    }
+}

@@ -1,0 +1,43 @@
+//! `nthbyte import`: another profiler's file as a profile.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use nthbyte_formats::vmprof;
+
+use crate::progress::Progress;
+
+/// What `import` takes.
+#[derive(Args)]
+pub struct Arguments {
+    /// The file: a VMProf profile, compressed or not.
+    file: PathBuf,
+    /// The profile to write. Without it, one named like the file, in this folder.
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is of no kind that is known, or the profile not be written.
+    pub fn run(self) -> Result<()> {
+        let output = self.output.unwrap_or_else(|| beside(&self.file));
+        let progress = Progress::bytes("reading");
+        let found = vmprof::import(&self.file, &output, &mut |done, total| {
+            progress.at(done, total)
+        })?;
+        drop(progress);
+        for damage in found.damage {
+            eprintln!("nthbyte: {}: {damage}", self.file.display());
+        }
+        eprintln!("nthbyte: wrote {}", output.display());
+        Ok(())
+    }
+}
+
+fn beside(file: &Path) -> PathBuf {
+    PathBuf::from(file.file_name().unwrap_or_default()).with_extension("nthb")
+}

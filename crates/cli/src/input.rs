@@ -1,0 +1,46 @@
+//! Opening the profile that a command is about.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use nthbyte_profile::Profile;
+
+use crate::progress::Progress;
+
+/// Reads a profile whole. What could not be read of it is said on stderr, a line in all.
+///
+/// # Errors
+/// If it cannot be read, or is not a profile.
+pub fn load(path: &Path) -> Result<Profile> {
+    let profile = load_quietly(path)?;
+    warn(path, &profile);
+    Ok(profile)
+}
+
+/// Reads a profile whole, for a command that shows itself what could not be read.
+///
+/// # Errors
+/// If it cannot be read, or is not a profile.
+pub fn load_quietly(path: &Path) -> Result<Profile> {
+    let progress = Progress::bytes("reading");
+    Profile::load_with(path, |done, total| progress.at(done, total))
+        .map_err(anyhow::Error::from)
+        .with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn warn(path: &Path, profile: &Profile) {
+    if let Some(first) = profile.damage.first() {
+        let further = profile.damage.len() - 1;
+        let more = if further == 0 {
+            String::new()
+        } else {
+            format!(" (and {further} more)")
+        };
+        eprintln!(
+            "nthbyte: {} is damaged at byte {}: {}{more}; what could be read is shown",
+            path.display(),
+            first.offset,
+            first.what.trim_end_matches('.'),
+        );
+    }
+}

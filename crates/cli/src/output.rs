@@ -1,0 +1,129 @@
+//! Where a command writes: standard output, or a file that is either whole or not there.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tempfile::NamedTempFile;
+
+/// What is to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Standard output: `-` on the command line.
+    Standard,
+    /// A file, which is replaced if it exists.
+    File(PathBuf),
+}
+
+impl Output {
+    /// What `-o` says, or without it a file named like the profile, with another suffix.
+    pub fn beside(profile: &Path, option: Option<PathBuf>, suffix: &str) -> Self {
+        match option {
+            Some(path) if path.as_os_str() == "-" => Self::Standard,
+            Some(path) => Self::File(path),
+            None => Self::File(
+                PathBuf::from(profile.file_name().unwrap_or_default()).with_extension(suffix),
+            ),
+        }
+    }
+
+    /// Calls `write` with a buffered writer. A file appears under its name only when it is
+    /// complete. Then says on stderr which file it was.
+    ///
+    /// # Errors
+    /// What `write` returns, or what the system says, with the file's name.
+    pub fn write(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+        let Self::File(path) = self else {
+            let mut out = BufWriter::new(io::stdout().lock());
+            write(&mut out)?;
+            return out.flush().context("cannot write to standard output");
+        };
+        let context = || format!("cannot write {}", path.display());
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            return write_device(path, write).with_context(context);
+        }
+        let folder = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let file = tempfile::Builder::new()
+            .prefix(".nthbyte-")
+            // As any new file: the umask takes away what it must.
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(folder)
+            .map_err(without_temporary_name)
+            .with_context(context)?;
+        let file = fill(file, write).with_context(context)?;
+        file.persist(path)
+            .map_err(|error| error.error)
+            .with_context(context)?;
+        eprintln!("nthbyte: wrote {}", path.display());
+        Ok(())
+    }
+}
+
+/// How many columns a table may take: those of the terminal, or 100 where there is none.
+pub fn terminal_width() -> usize {
+    terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0))
+}
+
+fn fill(
+    mut file: NamedTempFile,
+    write: impl FnOnce(&mut dyn Write) -> Result<()>,
+) -> Result<NamedTempFile> {
+    let mut out = BufWriter::new(file.as_file_mut());
+    write(&mut out)?;
+    out.flush()?;
+    drop(out);
+    Ok(file)
+}
+
+/// Writes to something that cannot be replaced, such as `/dev/null` or a named pipe.
+fn write_device(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let file: File = OpenOptions::new().write(true).open(path)?;
+    let mut out = BufWriter::new(file);
+    write(&mut out)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// `tempfile` puts the name of the temporary file into its errors, which means nothing to the user.
+fn without_temporary_name(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None if error.kind() == io::ErrorKind::NotFound => {
+            io::Error::new(error.kind(), "its folder does not exist")
+        }
+        None => io::Error::from(error.kind()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_name_is_the_profiles_with_another_suffix_in_this_folder() {
+        let output = Output::beside(Path::new("/tmp/x/app.1234.nthb"), None, "html");
+        assert_eq!(output, Output::File(PathBuf::from("app.1234.html")));
+    }
+
+    #[test]
+    fn a_failed_write_leaves_what_was_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("out.json");
+        std::fs::write(&path, "before").expect("writable");
+        let failed = Output::File(path.clone()).write(|out| {
+            out.write_all(b"half")?;
+            anyhow::bail!("enough")
+        });
+        assert!(format!("{:#}", failed.expect_err("it fails")).contains("out.json: enough"));
+        assert_eq!(std::fs::read_to_string(&path).expect("readable"), "before");
+        assert_eq!(
+            std::fs::read_dir(folder.path()).expect("a folder").count(),
+            1
+        );
+    }
+}

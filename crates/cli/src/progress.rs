@@ -1,0 +1,48 @@
+//! How far a long command is, on stderr, where that is a terminal.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar that vanishes when it is dropped.
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// A bar that counts bytes.
+    pub fn bytes(what: &'static str) -> Self {
+        Self::new(
+            what,
+            "{msg} {bar:40} {binary_bytes}/{binary_total_bytes} {eta}",
+        )
+    }
+
+    /// A bar that counts steps which mean nothing to the user.
+    pub fn steps(what: &'static str) -> Self {
+        Self::new(what, "{msg} {bar:40} {percent}% {eta}")
+    }
+
+    fn new(what: &'static str, template: &str) -> Self {
+        let style = ProgressStyle::with_template(template).expect("the template is a constant");
+        // Hidden unless stderr is a terminal. What is done at once shall not flicker.
+        let bar = ProgressBar::new(0).with_style(style).with_message(what);
+        bar.set_draw_target(indicatif::ProgressDrawTarget::stderr_with_hz(10));
+        Self { bar }
+    }
+
+    /// Says that `done` of `total` is dealt with.
+    pub fn at(&self, done: u64, total: u64) {
+        if self.bar.elapsed() < Duration::from_millis(300) {
+            return;
+        }
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

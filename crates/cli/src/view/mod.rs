@@ -1,0 +1,113 @@
+//! `nthbyte view`: the profile in the Firefox Profiler.
+//!
+//! The Firefox Profiler is a web page. It is given an address on this machine's loopback
+//! interface, from which it fetches the profile: nothing is uploaded. [`gate`] decides who may
+//! read it, [`server`] answers, [`network`] finds out whether the page can be reached at all.
+
+mod gate;
+mod network;
+mod server;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::progress::Progress;
+use gate::Gate;
+use server::Server;
+
+/// The origin of the page that shows profiles, and the only one that may read them.
+const PROFILER: &str = "https://profiler.firefox.com";
+
+/// What `view` takes.
+#[derive(Args)]
+pub struct Arguments {
+    /// The profile (.nthb).
+    profile: PathBuf,
+    /// Print the address instead of opening a browser.
+    #[arg(long)]
+    no_browser: bool,
+}
+
+impl Arguments {
+    /// Serves the profile until Ctrl-C or SIGTERM.
+    ///
+    /// # Errors
+    /// If the profile cannot be read, or no port be had.
+    pub fn run(self) -> Result<()> {
+        let json = convert(&self.profile)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start a server")?;
+        runtime.block_on(async {
+            let server = Server::bind(json)
+                .await
+                .context("cannot listen on the loopback interface")?;
+            let address = page_address(server.gate());
+            let told = async {
+                if self.no_browser {
+                    println!("{address}");
+                } else {
+                    show(&address, &self.profile).await;
+                }
+                eprintln!("nthbyte: serving {}; Ctrl-C ends", self.profile.display());
+                std::future::pending::<()>().await;
+            };
+            // The server answers while the network is looked at: a browser may be fast.
+            tokio::select! {
+                served = server.run() => served,
+                () = told => Ok(()),
+                ended = end_signal() => ended.context("cannot wait for signals"),
+            }
+        })
+    }
+}
+
+/// The profile as the Firefox Profiler reads it: JSON, gzipped.
+fn convert(profile: &Path) -> Result<Vec<u8>> {
+    let profile = crate::input::load(profile)?;
+    let progress = Progress::steps("converting");
+    let mut json = Vec::new();
+    nthbyte_formats::firefox::write_gzip(&profile, &mut json, &mut |done, total| {
+        progress.at(done, total);
+    })
+    .context("cannot convert the profile")?;
+    Ok(json)
+}
+
+/// The page's address that makes it fetch the profile from this machine.
+fn page_address(gate: &Gate) -> String {
+    let profile = gate.address().replace(':', "%3A").replace('/', "%2F");
+    format!("{PROFILER}/from-url/{profile}")
+}
+
+/// Opens the browser; where that cannot work, says what can.
+async fn show(address: &str, profile: &Path) {
+    if let Err(reason) = network::reach(PROFILER).await {
+        eprintln!(
+            "nthbyte: {PROFILER} cannot be reached ({reason}); \
+             `nthbyte flamegraph {}` writes a page that works without a network",
+            profile.display()
+        );
+        println!("{address}");
+        return;
+    }
+    if let Err(error) = open::that_detached(address) {
+        eprintln!("nthbyte: no browser could be opened ({error}); this is the address:");
+        println!("{address}");
+    }
+}
+
+/// Returns when the user, or the system, says that it is enough.
+async fn end_signal() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}

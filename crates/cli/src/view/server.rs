@@ -1,0 +1,150 @@
+//! A server with one document.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ALLOW, CACHE_CONTROL,
+    CONTENT_ENCODING, CONTENT_TYPE, HeaderName, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::PROFILER;
+use super::gate::{Gate, Verdict};
+
+/// A browser that asks, asks at once.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+
+/// What Chromium asks before a page of the internet may fetch from the loopback interface: "Private
+/// Network Access", and its successor "Local Network Access".
+const NETWORK_QUESTIONS: [(&str, &str); 2] = [
+    (
+        "access-control-request-private-network",
+        "access-control-allow-private-network",
+    ),
+    (
+        "access-control-request-local-network",
+        "access-control-allow-local-network",
+    ),
+];
+
+/// A profile on the loopback interface.
+pub struct Server {
+    listener: TcpListener,
+    document: Arc<Document>,
+}
+
+struct Document {
+    gate: Gate,
+    /// Gzipped JSON.
+    json: Bytes,
+}
+
+impl Server {
+    /// Takes a free port. `json`: gzipped.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn bind(json: Vec<u8>) -> Result<Self> {
+        let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
+        let gate = Gate::new(listener.local_addr()?)?;
+        let document = Arc::new(Document {
+            gate,
+            json: json.into(),
+        });
+        Ok(Self { listener, document })
+    }
+
+    /// Who may read the document, and where.
+    pub fn gate(&self) -> &Gate {
+        &self.document.gate
+    }
+
+    /// Answers, for ever.
+    ///
+    /// # Errors
+    /// If no connections can be accepted any more.
+    pub async fn run(&self) -> Result<()> {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    tokio::spawn(connection(stream, Arc::clone(&self.document)));
+                }
+                // The peer has gone again, or descriptors are short for a moment.
+                Err(error) => {
+                    eprintln!("nthbyte: a connection was not accepted: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, document: Arc<Document>) {
+    let answer = service_fn(move |request| {
+        let document = Arc::clone(&document);
+        async move { Ok::<_, Infallible>(document.answer(&request)) }
+    });
+    // What goes wrong with one connection concerns only whoever made it.
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), answer)
+        .await;
+}
+
+impl Document {
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let verdict = self.gate.judge(request);
+        let mut response = Response::new(Full::default());
+        let headers = response.headers_mut();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if let Verdict::Refused(status) = verdict {
+            if status == StatusCode::METHOD_NOT_ALLOWED {
+                headers.insert(ALLOW, METHODS);
+            }
+            *response.status_mut() = status;
+            return response;
+        }
+        headers.insert(
+            ACCESS_CONTROL_ALLOW_ORIGIN,
+            HeaderValue::from_static(PROFILER),
+        );
+        headers.insert(VARY, HeaderValue::from_static("Origin"));
+        if verdict == Verdict::Preflight {
+            permit(request.headers(), headers);
+            *response.status_mut() = StatusCode::NO_CONTENT;
+        } else {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            // Every browser that can show the page accepts it.
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            *response.body_mut() = Full::new(self.json.clone());
+        }
+        response
+    }
+}
+
+/// Answers what a preflight asks.
+fn permit(asked: &HeaderMap, headers: &mut HeaderMap) {
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+    for (question, answer) in NETWORK_QUESTIONS {
+        if asked.get(question).is_some_and(|value| value == "true") {
+            headers.insert(
+                HeaderName::from_static(answer),
+                HeaderValue::from_static("true"),
+            );
+        }
+    }
+}
