@@ -3,7 +3,7 @@
 //! Names come from the profiled program and may hold anything: nothing in one may move the cursor,
 //! change colours, turn the direction of writing or break a table.
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthChar;
 
 /// Stands for what was cut away; one column wide.
 const ELLIPSIS: char = '…';
@@ -154,11 +154,17 @@ fn is_harmless(character: char) -> bool {
 /// Columns that a clean text takes.
 #[must_use]
 pub fn width(text: &str) -> usize {
-    // By character, as most terminals do it: a sequence that a font joins may take fewer.
-    text.chars()
-        .map(|character| character.width().unwrap_or(0))
-        .sum::<usize>()
-        .max(text.width())
+    text.chars().map(columns_of).sum()
+}
+
+/// Columns of a character by itself, as most terminals count; a sequence that a font joins may take
+/// fewer.
+fn columns_of(character: char) -> usize {
+    match character {
+        // Makes a picture of the character before, which is then twice as wide.
+        '\u{fe0f}' => 1,
+        _ => character.width().unwrap_or(0),
+    }
 }
 
 /// The text cleaned and cut to at most `columns`, with an ellipsis where something is missing.
@@ -183,7 +189,7 @@ pub fn fit(text: &str, columns: usize, cut: Cut) -> String {
     }
     let mut left = columns - 1;
     let fits = |character: &char| {
-        let width = character.width().unwrap_or(0);
+        let width = columns_of(*character);
         let fits = width <= left;
         left = left.saturating_sub(width);
         fits

@@ -1,0 +1,252 @@
+//! Summaries against the same figures worked out the slow way, sample by sample.
+
+use std::collections::{HashMap, HashSet};
+
+use nthbyte_profile::model::{Fate, Profile};
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::{Distances, Writer};
+use nthbyte_report::summary::{NO_STACK, Row};
+use nthbyte_report::{By, Summary, Tree, text};
+use proptest::prelude::*;
+
+fn profile(setup: Synthetic) -> Profile {
+    Profile::read(&setup.bytes()[..]).expect("a profile")
+}
+
+/// Own and total bytes, own allocations, own bytes that died young, samples.
+type Figures = (f64, f64, f64, f64, u64);
+
+fn slowly(profile: &Profile, by: By) -> HashMap<(String, String, u32), Figures> {
+    let mut rows: HashMap<_, Figures> = HashMap::new();
+    for id in profile.samples.ids() {
+        let sample = profile.samples.get(id);
+        let weight = profile.weight(id);
+        let label = |frame: &nthbyte_profile::model::Frame| {
+            let function = &profile.functions[frame.function as usize];
+            let (name, file) = (function.name.clone(), function.file.clone());
+            match by {
+                By::Function => (name, file, function.first_line),
+                By::Line => (name, file, frame.line),
+                By::File => (file.clone(), file, 0),
+                By::Type => unreachable!("types are not frames"),
+            }
+        };
+        let labels: Vec<_> = if by == By::Type {
+            let name = profile.types[sample.type_id.index()].name.clone();
+            vec![(name, String::new(), 0)]
+        } else {
+            profile.stack(sample.stack).map(label).collect()
+        };
+        if let Some(own) = labels.first() {
+            let row = rows.entry(own.clone()).or_default();
+            row.0 += weight.bytes;
+            row.2 += weight.allocations;
+            row.3 += if sample.fate == Fate::DiedYoung {
+                weight.bytes
+            } else {
+                0.0
+            };
+            row.4 += 1;
+        }
+        for label in labels.into_iter().collect::<HashSet<_>>() {
+            rows.entry(label).or_default().1 += weight.bytes;
+        }
+    }
+    rows
+}
+
+fn close(one: f64, other: f64) -> bool {
+    (one - other).abs() <= 1e-6 * one.abs().max(1.0)
+}
+
+#[test]
+fn figures_are_right() {
+    for distances in [Distances::Exponential, Distances::Fixed, Distances::Every] {
+        let profile = profile(Synthetic {
+            samples: 4000,
+            distances,
+            ..Synthetic::default()
+        });
+        for by in [By::Function, By::Line, By::File, By::Type] {
+            let summary = Summary::of(&profile, by);
+            let mut slow = slowly(&profile, by);
+            for row in &summary.rows {
+                let label = (row.name.clone(), row.file.clone(), row.line);
+                let (own, total, allocations, young, samples) =
+                    slow.remove(&label).expect("a row that is in the profile");
+                assert!(close(row.self_bytes.estimate, own), "{by:?} {label:?}");
+                assert!(close(row.total_bytes.estimate, total), "{by:?} {label:?}");
+                assert!(
+                    close(row.allocations.estimate, allocations),
+                    "{by:?} {label:?}"
+                );
+                assert!(close(row.died_young.estimate, young), "{by:?} {label:?}");
+                assert_eq!(row.samples, samples, "{by:?} {label:?}");
+                for estimate in [row.self_bytes, row.total_bytes, row.allocations] {
+                    assert!(
+                        estimate.low <= estimate.estimate && estimate.estimate <= estimate.high
+                    );
+                    let exact = distances == Distances::Every;
+                    assert_eq!(estimate.low == estimate.high, exact);
+                }
+            }
+            assert!(slow.is_empty(), "{by:?}: {slow:?} are missing");
+            let own: f64 = summary.rows.iter().map(|row| row.self_bytes.estimate).sum();
+            assert!(close(own, summary.all.bytes.estimate));
+            let share: f64 = summary.rows.iter().map(|row| row.share).sum();
+            assert!(close(share, 1.0));
+        }
+    }
+}
+
+#[test]
+fn rows_are_ordered_and_cut() {
+    let profile = profile(Synthetic::default());
+    let mut summary = Summary::of(&profile, By::Function);
+    let own = |row: &Row| row.self_bytes.estimate;
+    assert!(
+        summary
+            .rows
+            .is_sorted_by(|one, other| own(one) >= own(other))
+    );
+    let all = summary.rows.len();
+    summary.truncate(10);
+    assert_eq!((summary.rows.len(), summary.rows_left_out), (10, all - 10));
+    assert!(
+        summary
+            .render(100)
+            .contains(&format!("… and {} more", all - 10))
+    );
+}
+
+#[test]
+fn a_profile_without_samples_has_a_summary() {
+    let profile = profile(Synthetic {
+        samples: 0,
+        ..Synthetic::default()
+    });
+    let summary = Summary::of(&profile, By::Function);
+    assert!(summary.rows.is_empty());
+    assert!(summary.render(80).contains("no samples"));
+    assert!(
+        Tree::of(&profile, 10)
+            .render(80)
+            .contains("the whole program")
+    );
+}
+
+#[test]
+fn what_went_wrong_is_said() {
+    let setup = Synthetic::default();
+    let bytes = setup.bytes();
+    let mut cut = bytes[..bytes.len() * 2 / 3].to_vec();
+    let middle = cut.len() / 2;
+    cut[middle] ^= 1;
+    let profile = Profile::read(&cut[..]).expect("a profile");
+    let text = Summary::of(&profile, By::Type).render(100);
+    assert!(text.contains("breaks off"), "{text}");
+    assert!(text.contains("damage at byte"), "{text}");
+    assert!(text.contains("made up: no program ran"), "{text}");
+
+    let mut writer = Writer::new(Vec::new(), &setup.meta()).expect("memory");
+    let mut lose = |kind, count| {
+        let event = nthbyte_profile::event::Event::Lost(kind, count);
+        writer.write(&event).expect("memory");
+    };
+    lose(nthbyte_profile::event::LostKind::Allocations, 12);
+    lose(nthbyte_profile::event::LostKind::Other, 3);
+    writer.flush().expect("memory");
+    let profile = Profile::read(&writer.get_ref()[..]).expect("a profile");
+    let summary = Summary::of(&profile, By::Function);
+    assert_eq!((summary.lost, summary.lost_other), (12, 3));
+    assert!(summary.render(100).contains("12 samples were lost"));
+}
+
+#[test]
+fn samples_without_a_stack_have_a_row() {
+    use nthbyte_profile::event::{NodeId, ThreadId, TypeId};
+    use nthbyte_profile::model::{Sample, Shape, ThreadNames};
+    let mut profile = Profile::empty(Synthetic::default().meta());
+    profile.threads.push(ThreadNames::default());
+    profile.samples.push(Sample {
+        time: nthbyte_profile::event::Nanos(1),
+        thread: ThreadId(0),
+        stack: NodeId::ROOT,
+        shape: Shape {
+            size: 100,
+            block: 112,
+            points: 1,
+        },
+        type_id: TypeId::UNKNOWN,
+        fate: Fate::StillLive,
+        freed: None,
+    });
+    let summary = Summary::of(&profile, By::Function);
+    assert_eq!(summary.rows.len(), 1);
+    assert_eq!(summary.rows[0].name, NO_STACK);
+    assert_eq!(summary.rows[0].self_bytes, summary.rows[0].total_bytes);
+}
+
+#[test]
+fn the_json_is_as_documented() {
+    let profile = profile(Synthetic {
+        samples: 500,
+        ..Synthetic::default()
+    });
+    let summary = Summary::of(&profile, By::Function);
+    let json = serde_json::to_value(&summary).expect("JSON");
+    let schema = include_str!("../../../docs/summary-json.md");
+    let mut members = 0;
+    let mut check = |object: &serde_json::Value| {
+        for name in object.as_object().expect("an object").keys() {
+            assert!(
+                schema.contains(&format!("`{name}`")),
+                "{name} is not documented"
+            );
+            members += 1;
+        }
+    };
+    check(&json);
+    check(&json["rows"][0]);
+    check(&json["all"]);
+    check(&json["collections"]);
+    check(&json["rows"][0]["self_bytes"]);
+    assert!(members > 40);
+    assert_eq!(json["by"], "function");
+    assert_eq!(json["samples"], 500);
+    // No figure is infinite or not a number: JSON has neither.
+    assert!(!json.to_string().contains("null"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20))]
+
+    #[test]
+    fn no_name_breaks_a_report(
+        name in "(?s).{0,60}",
+        file in "(?s).{0,60}",
+        width in 20_usize..200,
+        samples in 1_u32..200,
+    ) {
+        let mut profile = profile(Synthetic { samples, hostile: true, ..Synthetic::default() });
+        for function in profile.functions.iter_mut().step_by(3) {
+            function.name.clone_from(&name);
+            function.file.clone_from(&file);
+        }
+        profile.types[1].name.clone_from(&name);
+        profile.meta.notes.push(name.clone());
+        profile.meta.command = vec![file.clone(), name.clone()];
+        let shown = Tree::of(&profile, 40).render(width);
+        prop_assert!(shown.lines().all(|line| text::width(line) <= width.max(40)));
+        for by in [By::Function, By::Line, By::File, By::Type] {
+            let mut summary = Summary::of(&profile, by);
+            summary.truncate(30);
+            let shown = summary.render(width);
+            for line in shown.lines() {
+                prop_assert!(text::width(line) <= width.max(72), "{}: {line}", text::width(line));
+            }
+            let strange = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+            prop_assert!(!shown.contains(strange));
+        }
+    }
+}
