@@ -23,6 +23,9 @@ const PAGES: u32 = (ARENA_SIZE / PAGE_SIZE) as u32;
 pub const FIRST_PAGE_HEADER: usize = PAGE_HEADER + size_of::<Arena>();
 /// So many pages may be kept although they are free: 16 MiB, by measurement (docs/fast-path.md).
 const KEEP_AT_LEAST: usize = (16 << 20) / PAGE_SIZE;
+/// How many requests for an arena go unasked after one was refused: at the limit of memory each would cost
+/// two system calls, with the fallback serving the block in the end all the same.
+const PATIENCE: u32 = 64;
 /// An OS page: what is given back comes in multiples of it.
 const OS_PAGE: usize = 4096;
 
@@ -65,6 +68,8 @@ pub struct Arenas {
     huge_from: usize,
     /// Whether huge pages were wanted from the pool and it had none.
     pub pool_was_empty: bool,
+    /// So often the system is not asked for an arena, since it has just refused one.
+    patience: u32,
     /// Where the next arena should lie: right below the last one, as the kernel itself would do.
     hint: *mut u8,
     /// Arenas mapped now.
@@ -83,6 +88,7 @@ impl Arenas {
             huge_pages,
             huge_from,
             pool_was_empty: false,
+            patience: 0,
             hint: null_mut(),
             count: 0,
             pages_in_use: 0,
@@ -94,6 +100,10 @@ impl Arenas {
     /// `register` is told of a new arena.
     pub fn acquire(&mut self, table: ArenaTable) -> Option<(*mut Page, usize)> {
         if self.queued == 0 {
+            if self.patience > 0 {
+                self.patience -= 1;
+                return None;
+            }
             self.add_arena(table)?;
         }
         let fullest = self.queues[self.queued.trailing_zeros() as usize];
@@ -142,6 +152,16 @@ impl Arenas {
         if self.dirty > self.may_keep() {
             self.give_back(table);
         }
+    }
+
+    /// Says that nothing helped and no arena was to be had, so that asking again is pointless for a while.
+    pub fn refused(&mut self) {
+        self.patience = PATIENCE;
+    }
+
+    /// Whether the last refusal was not the system's but ours.
+    pub fn is_patient(&self) -> bool {
+        self.patience > 0
     }
 
     fn may_keep(&self) -> usize {

@@ -174,10 +174,14 @@ impl Heap {
 
     /// A page for a class, whose freed blocks go to `slot`.
     fn new_page(&mut self, class: usize, slot: usize, table: ArenaTable) -> Option<*mut Page> {
-        let acquired = self.arenas.acquire(table).or_else(|| {
+        let mut acquired = self.arenas.acquire(table);
+        if acquired.is_none() && !self.arenas.is_patient() {
             self.recall_all(table);
-            self.arenas.acquire(table)
-        });
+            acquired = self.arenas.acquire(table);
+            if acquired.is_none() {
+                self.arenas.refused();
+            }
+        }
         let (page, reserved) = acquired?;
         debug_assert!(reserved >= PAGE_HEADER);
         // SAFETY: the page was just acquired; `slot` is one of the slots.
