@@ -2,7 +2,7 @@
 import { chromium } from "playwright-core";
 
 /** Starts a browser; `CHROMIUM` names another one than /usr/bin/chromium. */
-export function launch() {
+export function launch(more = []) {
   return chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
     args: [
@@ -13,6 +13,7 @@ export function launch() {
       "--disable-background-networking",
       "--disable-component-update",
       "--disable-sync",
+      ...more,
     ],
   });
 }

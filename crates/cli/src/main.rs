@@ -97,9 +97,11 @@ fn one_line(text: &str) -> String {
 
 /// Whether whoever read our output has gone away, as `head` does.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<io::Error>()
-            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-    })
+    let kind = |cause: &(dyn std::error::Error + 'static)| {
+        let json = cause.downcast_ref::<serde_json::Error>();
+        let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        io.or(json.and_then(serde_json::Error::io_error_kind))
+    };
+    let mut causes = error.chain();
+    causes.any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
 }

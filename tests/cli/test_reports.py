@@ -1,0 +1,169 @@
+"""The commands that read profiles, on a real one and on what is none."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from harness import COMMAND, Interpreter, cpythons, report, run, summary
+
+PROGRAM = """
+class Node:
+    def __init__(self, depth):
+        self.children = [Node(depth - 1) for _ in range(3)] if depth else []
+
+def build():
+    return [Node(5) for _ in range(40)]
+
+kept = build()
+text = "".join(str(n) for n in range(100000))
+"""
+
+# Each command, with what it writes.
+COMMANDS = {
+    "summary": ["summary", "{profile}"],
+    "summary as JSON": ["summary", "{profile}", "--json"],
+    "tree": ["tree", "{profile}"],
+    "flamegraph": ["flamegraph", "{profile}", "-o", "{out}"],
+    "firefox": ["export", "{profile}", "--to", "firefox", "-o", "{out}"],
+    "pprof": ["export", "{profile}", "--to", "pprof", "-o", "{out}"],
+    "speedscope": ["export", "{profile}", "--to", "speedscope", "-o", "{out}"],
+    "collapsed": ["export", "{profile}", "--to", "collapsed", "-o", "{out}"],
+}
+
+
+@pytest.fixture(scope="session")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("profile")
+    (folder / "app.py").write_text(PROGRAM)
+    interpreter: Interpreter = cpythons()[0]
+    interpreter.nthbyte("run", "-q", "--every", "1K", "-o", "app.nthb", "app.py", folder=folder).ok()
+    return folder / "app.nthb"
+
+
+def _words(command: str, profile: Path, out: Path) -> list[str]:
+    return [word.format(profile=profile, out=out) for word in COMMANDS[command]]
+
+
+@pytest.mark.parametrize("by", ["function", "line", "file", "type"])
+def test_summary_adds_up(by: str, profile: Path) -> None:
+    found = summary(profile, "--by", by)
+    assert (found["period"], found["lost"], found["by"]) == (1024, 0, by)
+    assert found["samples"] > 500
+    own = sum(row["self_bytes"]["estimate"] for row in found["rows"])
+    assert own == pytest.approx(found["all"]["bytes"]["estimate"], rel=1e-6)
+    # What the samples say, against what the agent counted: six standard deviations.
+    assert own == pytest.approx(found["bytes_allocated"], rel=6 / found["samples"] ** 0.5)
+    for row in found["rows"]:
+        for figure in ("self_bytes", "total_bytes", "allocations", "died_young"):
+            assert 0 <= row[figure]["low"] <= row[figure]["estimate"] <= row[figure]["high"]
+
+
+def test_summary_fits_and_names_the_culprit(profile: Path) -> None:
+    text = report("summary", profile, folder=profile.parent).ok().out
+    assert max(map(len, text.splitlines())) <= 100
+    assert "Node.__init__" in text
+    assert len(summary(profile, "--top", "2")["rows"]) == 2
+    assert "Node.__init__" in report("tree", profile, folder=profile.parent).ok().out
+
+
+def test_collapsed_agrees_with_the_summary(profile: Path) -> None:
+    lines = report("export", profile, "--to", "collapsed", folder=profile.parent).ok().out.splitlines()
+    # function (file:line);function (file:line) bytes
+    total = sum(int(line.rsplit(" ", 1)[1]) for line in lines)
+    assert total == pytest.approx(summary(profile)["all"]["bytes"]["estimate"], rel=1e-3)
+    assert all(line.startswith("<module> (") for line in lines if "app.py" in line)
+
+
+@pytest.mark.parametrize("command", [name for name, words in COMMANDS.items() if "{out}" in words])
+def test_files_are_whole_and_named(command: str, profile: Path, tmp_path: Path) -> None:
+    out = tmp_path / "written"
+    done = report(*_words(command, profile, out), folder=tmp_path).ok()
+    assert done.out == ""
+    assert done.err == f"nthbyte: wrote {out}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["written"]
+    data = out.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
+    if command in ("firefox", "speedscope"):
+        json.loads(data)
+    assert b"build" in data or command == "flamegraph"
+    # Named like the profile if nothing else is said, and `-` is standard output.
+    named = [word for word in _words(command, profile, out) if word not in ("-o", str(out))]
+    if command != "collapsed":
+        report(*named, folder=tmp_path).ok()
+        assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"written", "app"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("missing", "No such file"),
+        ("folder", "Is a directory"),
+        ("text", "not an nthbyte profile"),
+        ("empty", "empty"),
+        ("unreadable header", "header"),
+        ("newer", "newer"),
+    ],
+)
+def test_what_is_no_profile(command: str, kind: str, said: str, profile: Path, tmp_path: Path) -> None:
+    data = profile.read_bytes()
+    wrong = tmp_path / "wrong.nthb"
+    if kind == "folder":
+        wrong.mkdir()
+    elif kind != "missing":
+        wrong.write_bytes(
+            {
+                "text": b"hello, world\n" * 100,
+                "empty": b"",
+                "unreadable header": data[:60] + bytes([data[60] ^ 1]) + data[61:],
+                "newer": data[:8] + (99).to_bytes(4, "little") + data[12:],
+            }[kind]
+        )
+    done = report(*_words(command, wrong, tmp_path / "out"), folder=tmp_path)
+    [line] = done.err.splitlines()
+    assert line.startswith(f"nthbyte: cannot read {wrong}: ")
+    assert said in line
+    assert (done.status, done.out) == (1, "")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_damaged_profile_is_read_around_the_damage(command: str, profile: Path, tmp_path: Path) -> None:
+    data = profile.read_bytes()
+    damaged = tmp_path / "damaged.nthb"
+    damaged.write_bytes(data[: len(data) // 2] + bytes(64) + data[len(data) // 2 + 64 :])
+    done = report(*_words(command, damaged, tmp_path / "out"), folder=tmp_path).ok()
+    assert "damage" in done.err + done.out
+
+
+@pytest.mark.parametrize("command", [name for name, words in COMMANDS.items() if "{out}" in words])
+def test_no_room_and_no_right(command: str, profile: Path, tmp_path: Path) -> None:
+    for path, said in (
+        ("/dev/full", "No space left"),
+        ("/proc/out", "folder"),
+        (tmp_path / "no/out", "folder"),
+    ):
+        done = report(*_words(command, profile, Path(path)), folder=tmp_path)
+        assert done.status == 1
+        assert done.err.startswith(f"nthbyte: cannot write {path}: ")
+        assert said in done.err
+        assert len(done.err.splitlines()) == 1
+
+
+def test_a_reader_that_goes_away_is_no_error(profile: Path, tmp_path: Path) -> None:
+    words = [str(COMMAND), "summary", "--json", str(profile)]
+    done = run(["sh", "-c", '"$@" | head -c 10; exit 0', "sh", *words], tmp_path)
+    assert done.err == ""
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_rights(profile: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    done = report("export", profile, "--to", "pprof", "-o", tmp_path / "out", folder=Path("/"))
+    assert "ermission denied" in done.err

@@ -1,0 +1,57 @@
+"""CPython's own tests pass under nthbyte as they pass without it."""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from harness import Done, Interpreter
+
+QUICK = ["test_gc", "test_weakref", "test_dict", "test_list", "test_json", "test_tracemalloc"]
+SLOW = ["test_threading", "test_multiprocessing_fork", "test_io", "test_unicode", "test_capi"]
+
+# Tests whose outcome differs from run to run without nthbyte too, or that look at what nthbyte is.
+UNSTEADY: dict[str, str] = {}
+
+
+@pytest.mark.parametrize("module", QUICK)
+def test_quick_modules(module: str, cpython: Interpreter, tmp_path: Path) -> None:
+    _compare(module, cpython, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", SLOW)
+def test_slow_modules(module: str, cpython: Interpreter, tmp_path: Path) -> None:
+    if os.environ.get("NTHBYTE_QUICK") and cpython.tree is None and cpython.python_version != (3, 11):
+        pytest.skip("one interpreter of this system is enough where time is short")
+    _compare(module, cpython, tmp_path)
+
+
+def _compare(module: str, interpreter: Interpreter, folder: Path) -> None:
+    if interpreter.python("-c", "import test.test_gc", folder=folder).status:
+        pytest.skip("this interpreter comes without its tests")
+    words = ["-m", "test", "--junit-xml", "results.xml", module]
+    plain, without = _outcomes(interpreter.python(*words, folder=folder, timeout=1200), folder)
+    run = ["run", "-q", "-o", "out.nthb", *words]
+    profiled, with_nthbyte = _outcomes(interpreter.nthbyte(*run, folder=folder, timeout=1200), folder)
+    differ = {
+        name: (without.get(name), with_nthbyte.get(name)) for name in without.keys() | with_nthbyte.keys()
+    }
+    differ = {name: both for name, both in differ.items() if both[0] != both[1] and name not in UNSTEADY}
+    assert not differ, f"{differ}\n{profiled.out[-6000:]}"
+    assert profiled.status == plain.status, profiled.out[-6000:]
+
+
+def _outcomes(done: Done, folder: Path) -> tuple[Done, dict[str, str]]:
+    """Returns what became of each test."""
+    results = folder / "results.xml"
+    assert results.exists(), done.err[-4000:]
+    outcomes = {}
+    for case in ET.parse(results).iter("testcase"):
+        kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
+        outcomes[case.get("name", "?")] = kinds.pop() if kinds else "passed"
+    results.unlink()
+    return done, outcomes

@@ -1,0 +1,104 @@
+// `nthbyte view`: what real pages in Chromium can and cannot read of it.
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { rmSync } from "node:fs";
+import { createServer } from "node:http";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { after, before, test } from "node:test";
+
+import { launch } from "./browser.mjs";
+import { makePages, root } from "./pages.mjs";
+
+const PROFILER = "https://profiler.firefox.com";
+/** A name that resolves to this machine, as an attacker's may. */
+const REBOUND = "rebound.example";
+
+let browser;
+let pages;
+let view;
+/** The address that the Firefox Profiler is given. */
+let profile;
+
+before(async () => {
+  pages = makePages();
+  execFileSync("cargo", ["build", "-q", "-p", "nthbyte-cli"], { cwd: root, stdio: ["ignore", "inherit", "inherit"] });
+  const target = process.env.CARGO_TARGET_DIR ?? join(root, "target");
+  const command = [join(target, "debug/nthbyte"), ["view", "--no-browser", join(pages.folder, "session.nthb")]];
+  view = spawn(...command, { stdio: ["ignore", "pipe", "ignore"] });
+  const [address] = await once(createInterface({ input: view.stdout }), "line");
+  assert.ok(address.startsWith(`${PROFILER}/from-url/`), address);
+  profile = decodeURIComponent(address.slice(`${PROFILER}/from-url/`.length));
+  browser = await launch([`--host-resolver-rules=MAP ${REBOUND} 127.0.0.1`]);
+});
+
+after(async () => {
+  await browser?.close();
+  if (view) {
+    view.kill("SIGTERM");
+    const [status] = await once(view, "exit");
+    assert.equal(status, 0, "it ends cleanly");
+  }
+  if (pages) rmSync(pages.folder, { recursive: true });
+});
+
+/** What a page of an origin gets when it fetches an address. */
+async function fetchFrom(page, address) {
+  return page.evaluate(async (address) => {
+    try {
+      const response = await fetch(address);
+      const body = await response.json();
+      return `${response.status}: ${body.threads.length > 0 ? "threads" : "no threads"}`;
+    } catch (error) {
+      return error.name;
+    }
+  }, address);
+}
+
+test("a page of the Firefox Profiler's origin reads the profile", async () => {
+  const context = await browser.newContext();
+  await context.grantPermissions(["local-network-access"], { origin: PROFILER });
+  const page = await context.newPage();
+  // The origin is what counts; the page itself is not needed, nor a network.
+  await page.route(`${PROFILER}/**`, (route) => route.fulfill({ contentType: "text/html", body: "<!doctype html>" }));
+  await page.goto(PROFILER);
+  assert.equal(await fetchFrom(page, profile), "200: threads");
+  await context.close();
+});
+
+test("a page of another origin is refused", async () => {
+  const server = createServer((_, response) => response.end("<!doctype html>"));
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const page = await browser.newPage();
+  await page.goto(`http://127.0.0.1:${server.address().port}/`);
+  const answered = page.waitForResponse(profile);
+  assert.equal(await fetchFrom(page, profile), "TypeError");
+  assert.equal((await answered).status(), 403);
+  // Neither as a script, nor as an image, nor as a frame: none of these sends the right Origin.
+  const opaque = await page.evaluate((address) => fetch(address, { mode: "no-cors" }).then((r) => r.type), profile);
+  assert.equal(opaque, "opaque");
+  await page.close();
+  server.close();
+});
+
+test("looking at the address itself shows nothing", async () => {
+  const page = await browser.newPage();
+  const response = await page.goto(profile);
+  assert.equal(response.status(), 403);
+  assert.equal((await response.body()).length, 0);
+  await page.close();
+});
+
+test("a foreign name that points to this machine is refused", async () => {
+  const page = await browser.newPage();
+  const rebound = profile.replace("127.0.0.1", REBOUND);
+  // To get a page of that origin at all, the attacker's own server answers first.
+  await page.route(`http://${REBOUND}:*/attack`, (route) => route.fulfill({ contentType: "text/html", body: "<!doctype html>" }));
+  await page.goto(new URL("/attack", rebound).href);
+  const answered = page.waitForResponse(rebound);
+  assert.equal(await fetchFrom(page, rebound), "SyntaxError");
+  assert.equal((await answered).status(), 403);
+  await page.close();
+});
