@@ -94,6 +94,7 @@ class PyPyAgent(Agent):
 
     def _begin(self, config: Config, descriptor: int) -> None:
         self._library.types(gc.get_typeids_z(), gc.get_typeids_list())
+        self._show_classes()
         pypy = {
             "fd": descriptor,
             "allocate": self._library.address(self._allocate),
@@ -101,6 +102,16 @@ class PyPyAgent(Agent):
         }
         self._library.start(json.dumps({**config, "pypy": pypy}))
         self._hooks = _Hooks(self._library.collection)
+
+    def _show_classes(self) -> None:
+        """Shows the agent instances of each kind, so that it learns to tell their classes."""
+        kinds: list[type] = [object, object, Exception, list, dict, tuple, str, int, float, set]
+        instances = [_probe_class(kind, number) for number, kind in enumerate(kinds)]
+        instances[0].first = instances[0].second = None
+        # The identity of an object is the address that it has when it is old.
+        numbers = [number for one in instances for number in (id(one), id(type(one)))]
+        gc.collect_step()  # type: ignore[attr-defined]
+        self._library.classes(numbers, [type(one).__qualname__ for one in instances])
 
     def _name_threads(self) -> None:
         threading: Any = sys.modules.get("threading")
@@ -144,6 +155,11 @@ def _allocate(kind: int, size: int) -> None:
         b"x" * size
 
 
+def _probe_class(base: type, number: int) -> Any:
+    """Returns an instance of a new class; its name is not its qualified name."""
+    return type(f"Probe{number}", (base,), {"__qualname__": f"nthbyte.Probe{number}"})()
+
+
 def _vmprof() -> Any:
     try:
         import _vmprof
@@ -183,6 +199,9 @@ class _Library:
         self._stop = function("stop", self._int, self._text, size)
         self._prepare = function("pypy_prepare", self._int, self._text, size)
         self._types = function("pypy_types", void, self._text, size, numbers, size)
+        addresses = backend.new_pointer_type(size)
+        self._addresses = backend.new_array_type(addresses, None)
+        self._classes = function("pypy_classes", self._int, addresses, size, self._text)
         self.collection = function("pypy_collection", void, self._int, u64, i64, i64)
         self._thread = function("pypy_thread", void, u64, self._text)
         self.forked = function("pypy_forked", self._int)
@@ -215,6 +234,16 @@ class _Library:
             len(text),
             self._backend.newp(self._numbers, numbers),
             len(numbers),
+        )
+
+    def classes(self, addresses: list[int], names: list[str]) -> bool:
+        """Shows instances and their classes, by turns, and the classes' names. Whether that told anything."""
+        return bool(
+            self._classes(
+                self._backend.newp(self._addresses, addresses),
+                len(names),
+                self._backend.newp(self._array, b"".join(name.encode() + b"\0" for name in names)),
+            )
         )
 
     def start(self, config: str) -> None:

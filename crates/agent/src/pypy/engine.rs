@@ -313,10 +313,23 @@ impl Engine {
         for mut object in young.drain(..) {
             // SAFETY: still young, so where it was; see above.
             unsafe { object.look() };
+            // SAFETY: still young; what a young object refers to is not freed before it is old.
+            unsafe { self.classify(&mut object) };
             self.finish(Finished::Sample(object));
         }
         self.young = young;
         WATCHED.store(0, Ordering::Relaxed);
+    }
+
+    /// Looks up the class of an instance.
+    ///
+    /// # Safety
+    /// As for [`Types::class`].
+    unsafe fn classify(&mut self, object: &mut Young) {
+        if let Some(address) = object.address() {
+            // SAFETY: passed on to the caller.
+            object.class = unsafe { self.types.class(object.type_number, address) };
+        }
     }
 
     /// Hands an event over, or keeps it until there is room.
@@ -361,7 +374,7 @@ impl Engine {
     fn hand_over(&mut self, finished: Finished) {
         match finished {
             Finished::Sample(object) => {
-                let type_id = self.types.id(&mut self.recorder, object.type_number);
+                let type_id = self.types.id(&mut self.recorder, object.type_number, object.class);
                 self.recorder.allocation(object.finish(type_id));
             }
             Finished::Collection(collection) => self.recorder.collection(collection),
@@ -376,6 +389,9 @@ impl Engine {
         for mut object in young.drain(..) {
             // SAFETY: the collection has just ended and nothing was allocated since.
             unsafe { object.resolve() };
+            // SAFETY: a minor collection frees old objects never, and the major one takes its steps only
+            // after it: what this object referred to is where it was, or has been moved.
+            unsafe { self.classify(&mut object) };
             self.finish(Finished::Sample(object));
         }
         self.young = young;

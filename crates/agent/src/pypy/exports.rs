@@ -4,9 +4,10 @@
 //! [`nthbyte_pypy_types`], then the session; after the session `_vmprof.disable`, then
 //! [`nthbyte_pypy_finish`].
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
 
+use super::classes::{Classes, Known};
 use super::engine::Engine;
 use super::library::Library;
 use super::patch::Redirect;
@@ -169,6 +170,50 @@ pub unsafe extern "C" fn nthbyte_pypy_types(
     {
         prepared.types = Some(types);
     }
+}
+
+/// Shows `count` instances whose classes are known, so that the agent finds its way from an instance to
+/// its class: addresses of instances and classes by turns, and the classes' qualified names, each ended
+/// by a zero. Returns 1 if it did.
+///
+/// # Safety
+/// `addresses` has `2 * count` numbers, and `names` has `count` texts. The objects are old and alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_classes(
+    addresses: *const usize,
+    count: usize,
+    names: *const c_char,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let addresses = unsafe { std::slice::from_raw_parts(addresses, 2 * count) };
+    let mut at = names;
+    let known: Vec<_> = addresses
+        .chunks_exact(2)
+        .map(|pair| {
+            // SAFETY: the caller's promise: there is a text for each pair.
+            let name = unsafe { CStr::from_ptr(at) };
+            at = at.wrapping_add(name.to_bytes().len() + 1);
+            Known { instance: pair[0], class: pair[1], qualified_name: name.to_bytes() }
+        })
+        .collect();
+    let classes = Classes::probe(&known, read_word);
+    let found = c_int::from(classes.is_some());
+    if let Ok(mut place) = PREPARED.lock()
+        && let Some(types) = place.as_mut().and_then(|prepared| prepared.types.as_mut())
+    {
+        types.set_classes(classes);
+    }
+    found
+}
+
+/// The word at an address, if there is readable memory.
+fn read_word(address: usize) -> Option<usize> {
+    let mut word = 0usize;
+    let local = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 8 };
+    let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: 8 };
+    // SAFETY: reads this process's own memory into `word`; a bad address is an error, not a fault.
+    let got = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    (got == 8).then_some(word)
 }
 
 /// Tells what `gc.hooks` reported: a step of a major collection in phase 0 to 3, or a whole one (4),

@@ -7,8 +7,11 @@ use nthbyte_profile::event::{
 };
 use rustc_hash::FxHashMap;
 
-use super::vmprof::{RawFrame, Vmprof};
+use super::vmprof::{CodeName, RawFrame, Vmprof};
 use crate::session::Recorder;
+
+/// The file whose frames, and those outside of them, are nthbyte's own and not the program's.
+const LAUNCHER: &str = "/nthbyte/_run.py";
 
 thread_local! {
     static OS_THREAD: Cell<u64> = const { Cell::new(0) };
@@ -30,7 +33,9 @@ fn os_thread() -> u64 {
 #[derive(Debug)]
 pub struct Stacks {
     vmprof: Vmprof,
-    codes: FxHashMap<u64, CodeId>,
+    /// Code objects that the profile has; `None` for those of nthbyte's launcher, which are left out
+    /// with all that called them.
+    codes: FxHashMap<u64, Option<CodeId>>,
     collector: Option<CodeId>,
     threads: FxHashMap<u64, ThreadId>,
     frames: Vec<RawFrame>,
@@ -185,35 +190,32 @@ impl Stacks {
             } else {
                 FrameKind::Interpreted
             };
-            parent = recorder.node(Node {
-                parent,
-                code,
-                position: 0,
-                kind,
-            })?;
+            parent = match code {
+                Some(code) => recorder.node(Node {
+                    parent,
+                    code,
+                    position: 0,
+                    kind,
+                })?,
+                None => NodeId::ROOT,
+            };
             self.last.push((frame, parent));
         }
         Some(parent)
     }
 
-    fn code(&mut self, recorder: &mut Recorder, unique_id: u64) -> Option<CodeId> {
+    fn code(&mut self, recorder: &mut Recorder, unique_id: u64) -> Option<Option<CodeId>> {
         if let Some(&known) = self.codes.get(&unique_id) {
             return Some(known);
         }
         self.codes.try_reserve(1).ok()?;
-        let code = match self.vmprof.name(unique_id) {
-            Some(code) => recorder.code(&Code {
-                name: &code.name,
-                file: &code.file,
-                first_line: code.line,
-                lines: Lines::Direct,
-            })?,
-            None => recorder.code(&Code {
-                name: "(code without a name)",
-                file: "",
-                first_line: 0,
-                lines: Lines::Direct,
-            })?,
+        let unnamed = CodeName { name: "(code without a name)".to_owned(), file: String::new(), line: 0 };
+        let code = self.vmprof.name(unique_id).unwrap_or(&unnamed);
+        let code = if code.file.ends_with(LAUNCHER) {
+            None
+        } else {
+            let lines = Lines::Direct;
+            Some(recorder.code(&Code { name: &code.name, file: &code.file, first_line: code.line, lines })?)
         };
         self.codes.insert(unique_id, code);
         Some(code)

@@ -15,7 +15,7 @@ use crate::session::Recorder;
 pub struct Types {
     /// RPython's names, by number.
     native: FxHashMap<u32, Box<str>>,
-    ids: FxHashMap<u32, TypeId>,
+    ids: FxHashMap<(u32, Option<u32>), TypeId>,
     classes: Option<Classes>,
 }
 
@@ -36,56 +36,44 @@ impl Types {
         }
     }
 
-    /// How many types have a name.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.native.len()
-    }
-
-    /// Whether none has.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.native.is_empty()
-    }
-
     /// Adds what is known of the classes of instances.
     pub fn set_classes(&mut self, classes: Option<Classes>) {
         self.classes = classes;
     }
 
-    /// What is known of the classes of instances.
-    pub fn classes(&mut self) -> Option<&mut Classes> {
-        self.classes.as_mut()
+    /// The number of an instance's class, if it can be told. See [`Classes::of`].
+    ///
+    /// # Safety
+    /// As for [`Classes::of`].
+    pub unsafe fn class(&mut self, number: u32, instance: usize) -> Option<u32> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.classes.as_mut()?.of(number, instance) }
     }
 
-    /// The number of the type in the profile; "not known" for a number that is no type.
-    pub fn id(&mut self, recorder: &mut Recorder, number: u32) -> TypeId {
-        if let Some(&known) = self.ids.get(&number) {
+    /// The number in the profile of a type, or of an instance's class; "not known" for a number that is
+    /// no type.
+    pub fn id(&mut self, recorder: &mut Recorder, number: u32, class: Option<u32>) -> TypeId {
+        if let Some(&known) = self.ids.get(&(number, class)) {
             return known;
         }
-        let Some(native) = self.native.get(&number) else {
-            return TypeId::UNKNOWN;
-        };
+        let Some(native) = self.native.get(&number) else { return TypeId::UNKNOWN };
         if self.ids.try_reserve(1).is_err() {
             return TypeId::UNKNOWN;
         }
-        let name = python_name(native);
-        let Some(id) = recorder.type_name(&TypeName {
-            name: &name,
-            native,
-        }) else {
+        let name = match (class, &self.classes) {
+            (Some(class), Some(classes)) => classes.name(class),
+            _ => python_name(native),
+        };
+        let Some(id) = recorder.type_name(&TypeName { name: &name, native }) else {
             return TypeId::UNKNOWN;
         };
-        self.ids.insert(number, id);
+        self.ids.insert((number, class), id);
         id
     }
 
     /// Forgets which types the profile has: it is a new one.
     pub fn forget(&mut self) {
         self.ids.clear();
-        if let Some(classes) = &mut self.classes {
-            classes.forget();
-        }
     }
 }
 
@@ -108,7 +96,7 @@ mod tests {
         let text = "member0    ?\nmember1    GcStruct JITFRAME { jf_frame_info }\n\
                     member2    GcStruct pypy.objspace.std.intobject.W_IntObject { super, inst_intval }\n";
         let types = Types::parse(text, &[0, 8, 72]);
-        assert_eq!(types.len(), 2);
+        assert_eq!(types.native.len(), 2);
         assert_eq!(&*types.native[&8], "JITFRAME");
         assert_eq!(
             &*types.native[&72],

@@ -33,6 +33,8 @@ pub struct Young {
     pub allocation: Allocation,
     /// Type as the collector numbers it; 0 until it is known.
     pub type_number: u32,
+    /// Class of an instance, as [`super::types::Types::class`] numbers it.
+    pub class: Option<u32>,
     freed: bool,
 }
 
@@ -44,6 +46,7 @@ impl Young {
             place: Place::Nursery(address),
             allocation,
             type_number: 0,
+            class: None,
             freed: false,
         }
     }
@@ -55,6 +58,7 @@ impl Young {
             place: Place::Alone(address, size),
             allocation,
             type_number: 0,
+            class: None,
             freed: false,
         }
     }
@@ -72,7 +76,11 @@ impl Young {
                 let header = unsafe { *(address as *const i64) };
                 if header == FORWARDED {
                     // SAFETY: a forwarded object's next word is the address of its header, in live memory.
-                    self.type_number = unsafe { **(address as *const *const u32).add(1) };
+                    unsafe {
+                        let moved_to = *(address as *const usize).add(1);
+                        self.place = Place::Nursery(moved_to);
+                        self.type_number = *(moved_to as *const u32);
+                    }
                 } else {
                     self.type_number = type_number(header.cast_unsigned());
                     if header.cast_unsigned() & PINNED == 0 {
@@ -103,6 +111,15 @@ impl Young {
         let hit = matches!(self.place, Place::Alone(own, _) if own == address);
         self.freed |= hit;
         hit
+    }
+
+    /// Where the object is now that its fate or at least its type is known.
+    #[must_use]
+    pub const fn address(&self) -> Option<usize> {
+        match self.place {
+            Place::Nursery(address) => Some(address),
+            Place::Alone(..) => None,
+        }
     }
 
     /// Whether it lies outside of the nursery.
