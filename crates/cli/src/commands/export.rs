@@ -64,6 +64,14 @@ impl Arguments {
             (Format::Collapsed, None) => Output::Standard,
             (_, option) => Output::beside(&self.profile, option, suffix),
         };
+        let write = match (self.to, &output) {
+            (Format::Firefox, Output::File(path))
+                if path.extension().is_some_and(|end| end == "gz") =>
+            {
+                firefox::write_gzip
+            }
+            _ => write,
+        };
         let progress = Progress::steps("writing");
         output.write(|out| {
             Ok(write(&profile, out, &mut |done, total| {
