@@ -18,6 +18,8 @@ const REBOUND = "rebound.example";
 let browser;
 let pages;
 let view;
+/** The status with which it ended. */
+let ended;
 /** The address that the Firefox Profiler is given. */
 let profile;
 
@@ -27,7 +29,9 @@ before(async () => {
   const target = process.env.CARGO_TARGET_DIR ?? join(root, "target");
   const command = [join(target, "debug/nthbyte"), ["view", "--no-browser", join(pages.folder, "session.nthb")]];
   view = spawn(...command, { stdio: ["ignore", "pipe", "ignore"] });
-  const [address] = await once(createInterface({ input: view.stdout }), "line");
+  ended = new Promise((resolve) => view.once("exit", resolve));
+  const line = once(createInterface({ input: view.stdout }), "line");
+  const [address] = await Promise.race([line, ended.then((status) => assert.fail(`view ended with ${status}`))]);
   assert.ok(address.startsWith(`${PROFILER}/from-url/`), address);
   profile = decodeURIComponent(address.slice(`${PROFILER}/from-url/`.length));
   browser = await launch([`--host-resolver-rules=MAP ${REBOUND} 127.0.0.1`]);
@@ -37,8 +41,7 @@ after(async () => {
   await browser?.close();
   if (view) {
     view.kill("SIGTERM");
-    const [status] = await once(view, "exit");
-    assert.equal(status, 0, "it ends cleanly");
+    assert.equal(await ended, 0, "it ends cleanly");
   }
   if (pages) rmSync(pages.folder, { recursive: true });
 });

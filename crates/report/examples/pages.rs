@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         samples: 60_000,
         ..Synthetic::default()
     };
+    fs::write(folder.join("session.nthb"), session.bytes())?;
     page(&folder, "session", &read(&session)?)?;
     let exact = Synthetic {
         samples: 2_000,

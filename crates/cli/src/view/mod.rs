@@ -8,10 +8,12 @@ mod gate;
 mod network;
 mod server;
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::progress::Progress;
 use gate::Gate;
@@ -46,6 +48,7 @@ impl Arguments {
                 .await
                 .context("cannot listen on the loopback interface")?;
             let address = page_address(server.gate());
+            let enough = EndSignal::listen().context("cannot wait for signals")?;
             let told = async {
                 if self.no_browser {
                     println!("{address}");
@@ -59,7 +62,7 @@ impl Arguments {
             tokio::select! {
                 served = server.run() => served,
                 () = told => Ok(()),
-                ended = end_signal() => ended.context("cannot wait for signals"),
+                () = enough.wait() => Ok(()),
             }
         })
     }
@@ -100,14 +103,25 @@ async fn show(address: &str, profile: &Path) {
     }
 }
 
-/// Returns when the user, or the system, says that it is enough.
-async fn end_signal() -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// What the user, or the system, says when it is enough.
+struct EndSignal {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl EndSignal {
+    /// From here on these signals do not kill the process.
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
-    Ok(())
+
+    async fn wait(mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
 }

@@ -1,0 +1,228 @@
+//! `nthbyte view`, asked over the loopback interface by raw requests.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+use nthbyte_profile::synthetic::Synthetic;
+
+const PROFILER: &str = "https://profiler.firefox.com";
+
+/// A running `nthbyte view --no-browser`.
+struct View {
+    child: Child,
+    /// All that it printed.
+    page: String,
+    address: SocketAddr,
+    path: String,
+    _folder: tempfile::TempDir,
+}
+
+impl View {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let profile = folder.path().join("app.nthb");
+        write_profile(&profile);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_nthbyte"))
+            .args(["view", "--no-browser"])
+            .arg(&profile)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the command starts");
+        let mut page = String::new();
+        let stdout = child.stdout.as_mut().expect("it is a pipe");
+        BufReader::new(stdout)
+            .read_line(&mut page)
+            .expect("a line of text");
+        let page = page.trim_end().to_owned();
+        let local = page
+            .strip_prefix("https://profiler.firefox.com/from-url/http%3A%2F%2F")
+            .expect("the page's address");
+        let local = local.replace("%3A", ":").replace("%2F", "/");
+        let (address, path) = local.split_once('/').expect("an address and a path");
+        Self {
+            child,
+            address: address.parse().expect("an address"),
+            path: format!("/{path}"),
+            page,
+            _folder: folder,
+        }
+    }
+
+    /// What a request with these lines gets: status, headers in lower case, body.
+    fn ask(&self, lines: &[&str]) -> (u16, String, Vec<u8>) {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .expect("a time limit");
+        let request = format!("{}\r\nConnection: close\r\n\r\n", lines.join("\r\n"));
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("it answers");
+        let end = answer
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n")
+            .expect("headers end");
+        let head = String::from_utf8(answer[..end].to_vec()).expect("text");
+        let status = head[9..12].parse().expect("a status");
+        (status, head.to_lowercase(), answer[end + 4..].to_vec())
+    }
+
+    /// A request as the Firefox Profiler makes it, with one line replaced or left out.
+    fn ask_but(&self, method: &str, path: &str, host: Option<&str>, origin: Option<&str>) -> u16 {
+        let line = format!("{method} {path} HTTP/1.1");
+        let host = host.map(|host| format!("Host: {host}"));
+        let origin = origin.map(|origin| format!("Origin: {origin}"));
+        let lines: Vec<&str> = [Some(line.as_str()), host.as_deref(), origin.as_deref()]
+            .into_iter()
+            .flatten()
+            .collect();
+        let (status, head, body) = self.ask(&lines);
+        if status != 200 {
+            assert!(body.is_empty(), "a refusal says nothing: {head}");
+            assert!(
+                !head.contains("access-control"),
+                "a refusal permits nothing: {head}"
+            );
+        }
+        status
+    }
+
+    fn host(&self) -> String {
+        self.address.to_string()
+    }
+
+    fn end(mut self, signal: &str) -> Option<i32> {
+        let killed = Command::new("kill")
+            .args([signal, &self.child.id().to_string()])
+            .status();
+        assert!(killed.expect("kill runs").success());
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // It has ended already where a test ended it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn write_profile(path: &Path) {
+    let synthetic = Synthetic {
+        samples: 500,
+        ..Synthetic::default()
+    };
+    std::fs::write(path, synthetic.bytes()).expect("a file");
+}
+
+#[test]
+fn the_profiler_gets_the_profile_and_nobody_else_does() {
+    let view = View::start();
+    let (host, path) = (view.host(), view.path.clone());
+    let (status, head, body) = view.ask(&[
+        &format!("GET {path} HTTP/1.1"),
+        &format!("Host: {host}"),
+        &format!("Origin: {PROFILER}"),
+    ]);
+    assert_eq!(status, 200, "{head}");
+    assert!(head.contains(&format!("access-control-allow-origin: {PROFILER}")));
+    assert!(head.contains("vary: origin") && head.contains("cache-control: no-store"));
+    let mut json = String::new();
+    GzDecoder::new(body.as_slice())
+        .read_to_string(&mut json)
+        .expect("gzip");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert!(
+        json["threads"]
+            .as_array()
+            .is_some_and(|threads| !threads.is_empty())
+    );
+
+    let port = view.address.port();
+    let localhost = format!("localhost:{port}");
+    let foreign = format!("evil.example:{port}");
+    let ask = |method, path: &str, host, origin| view.ask_but(method, path, host, origin);
+    assert_eq!(ask("GET", &path, Some(&localhost), Some(PROFILER)), 200);
+    for host in ["evil.example", &foreign, "127.0.0.1", "localhost"] {
+        assert_eq!(ask("GET", &path, Some(host), Some(PROFILER)), 403, "{host}");
+    }
+    for origin in [
+        None,
+        Some("null"),
+        Some("https://evil.example"),
+        Some("http://profiler.firefox.com"),
+    ] {
+        assert_eq!(ask("GET", &path, Some(&host), origin), 403, "{origin:?}");
+        assert_eq!(
+            ask("OPTIONS", &path, Some(&host), origin),
+            403,
+            "{origin:?}"
+        );
+    }
+    for other in [
+        "/",
+        "/profile.json",
+        "/favicon.ico",
+        &path.to_uppercase(),
+        &format!("{path}/.."),
+    ] {
+        assert_eq!(
+            ask("GET", other, Some(&host), Some(PROFILER)),
+            404,
+            "{other}"
+        );
+    }
+    assert_eq!(ask("POST", &path, Some(&host), Some(PROFILER)), 405);
+    let whole = format!("http://{host}{path}");
+    assert_eq!(ask("GET", &whole, Some(&host), Some(PROFILER)), 403);
+}
+
+#[test]
+fn a_preflight_of_the_profiler_is_permitted_as_far_as_it_asks() {
+    let view = View::start();
+    let request = |more: &'static [&'static str]| {
+        let line = format!("OPTIONS {} HTTP/1.1", view.path);
+        let host = format!("Host: {}", view.host());
+        let origin = format!("Origin: {PROFILER}");
+        let mut lines = vec![
+            line.as_str(),
+            &host,
+            &origin,
+            "Access-Control-Request-Method: GET",
+        ];
+        lines.extend(more);
+        view.ask(&lines)
+    };
+    let (status, head, _) = request(&["Access-Control-Request-Private-Network: true"]);
+    assert_eq!(status, 204);
+    assert!(
+        head.contains("access-control-allow-private-network: true"),
+        "{head}"
+    );
+    assert!(
+        head.contains("access-control-allow-methods: get, head, options"),
+        "{head}"
+    );
+    let (_, head, _) = request(&[]);
+    assert!(!head.contains("private-network"), "{head}");
+}
+
+#[test]
+fn it_ends_when_told_to() {
+    for signal in ["-INT", "-TERM"] {
+        assert_eq!(View::start().end(signal), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn every_start_has_another_secret() {
+    let (one, other) = (View::start(), View::start());
+    assert_ne!(one.path, other.path);
+    assert!(one.path.len() > 64 && one.page.contains(&one.path[1..65]));
+}
