@@ -12,7 +12,7 @@ VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 SOURCES := $(shell find crates python/nthbyte -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
-.PHONY: all demo test check check-rust check-python test-python system interpreters lock bench clean
+.PHONY: all demo test check check-rust check-python test-python system interpreters lock bench exactness clean
 
 all: $(VENVS)
 
@@ -88,6 +88,25 @@ check-python: .venv/installed
 
 test-python: all build/site/installed
 	$(BIN)/python -m pytest
+
+## The measurements
+
+build/bench/ready: bench/requirements.txt
+	$(PYTHON) -m venv build/bench
+	build/bench/bin/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
+	touch $@
+
+build/bench/installed: build/bench/ready $(WHEELS)/built
+	build/bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall $(WHEELS)/*.whl
+	touch $@
+
+# What profiling costs, into docs/performance.md. PYTHON names another interpreter.
+bench: build/bench/installed
+	build/bench/bin/python bench/overhead/measure.py
+
+# Estimates against the truth, into docs/exactness.md.
+exactness: build/bench/installed
+	build/bench/bin/python bench/exactness/measure.py
 
 clean:
 	rm -rf build .venv .venv-pypy $(TARGET)
