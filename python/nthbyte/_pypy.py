@@ -15,11 +15,14 @@ import gc
 import json
 import os
 import sys
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from nthbyte._agent import Agent, Config, Error, Result
 
-# What the agent may ask for: see crates/agent/src/pypy/running.rs.
+if TYPE_CHECKING:
+    from nthbyte._pypy_fallback import MinorHook
+
+# What the agent may ask for: see crates/agent/src/pypy/hook/running.rs.
 _SMALL, _LARGE_KINDS = 0, 1
 
 # Without time samples the timer is stopped at once; _vmprof wants an interval below one second.
@@ -36,6 +39,8 @@ class PyPyAgent(Agent):
         self._allocate = self._library.callback(_allocate)
         self._on = False
         self._hooks: _Hooks | None = None
+        self._fallback: MinorHook | None = None
+        self._notes: tuple[str, ...] = ()
         self._interval = _NO_TIMER
         os.register_at_fork(after_in_child=self._forked)
 
@@ -45,6 +50,13 @@ class PyPyAgent(Agent):
             raise Error("nthbyte is already running; stop it first")
         if config["native"]:
             raise Error("native frames cannot be recorded on PyPy; leave out --native")
+        try:
+            self._start_hooked(config)
+        except _Refused as refusal:
+            self._start_fallback(config, str(refusal))
+        self._on = True
+
+    def _start_hooked(self, config: Config) -> None:
         vmprof = _vmprof()
         if vmprof.is_enabled():
             raise Error("vmprof is profiling this program already; stop it first")
@@ -62,7 +74,19 @@ class PyPyAgent(Agent):
             vmprof.disable()
             self._library.finish()
             raise
-        self._on = True
+
+    def _start_fallback(self, config: Config, refusal: str) -> None:
+        """Samples at every k-th minor collection: what remains where the hook cannot be placed."""
+        from nthbyte._pypy_fallback import MinorHook
+
+        if config["cpu_hz"]:
+            raise Error(f"{refusal}; so no time samples can be had: leave out --cpu")
+        note = f"{refusal}; sampled through gc.hooks instead"
+        pypy = {"method": "gc-hooks", "nursery": _nursery_size(), "notes": [note]}
+        self._library.start(json.dumps({**config, "pypy": pypy}))
+        self._fallback = MinorHook(self._library.minor, self._library.minors_a_sample())
+        self._hooks = _Hooks(lambda *_: None)
+        self._notes = (note,)
 
     def stop(self) -> Result:
         """Stops the session and returns what it recorded. Raises Error if none is running."""
@@ -72,6 +96,25 @@ class PyPyAgent(Agent):
         if self._hooks is not None:
             self._hooks.remove()
             self._hooks = None
+        if self._fallback is not None:
+            self._fallback.remove()
+            self._fallback = None
+            answer = self._library.stop()
+        else:
+            answer = self._stop_hooked()
+        notes, self._notes = self._notes, ()
+        if answer is None:
+            raise Error("nthbyte is not running: nothing to stop")
+        result = json.loads(answer)
+        return Result(
+            result["path"],
+            result["samples"],
+            result["lost"],
+            result["bytes_allocated"],
+            (*notes, *result["notes"]),
+        )
+
+    def _stop_hooked(self) -> str | None:
         self._name_threads()
         answer = self._library.stop()
         vmprof = _vmprof()
@@ -81,16 +124,8 @@ class PyPyAgent(Agent):
             # The program has switched it off.
             pass
         self._library.finish()
-        if answer is None:
-            raise Error("nthbyte is not running: nothing to stop")
-        result = json.loads(answer)
-        return Result(
-            result["path"],
-            result["samples"],
-            result["lost"],
-            result["bytes_allocated"],
-            tuple(result["notes"]),
-        )
+        self._notes = self._library.notes()
+        return answer
 
     def _begin(self, config: Config, descriptor: int) -> None:
         self._library.types(gc.get_typeids_z(), gc.get_typeids_list())
@@ -98,9 +133,14 @@ class PyPyAgent(Agent):
         pypy = {
             "fd": descriptor,
             "allocate": self._library.address(self._allocate),
-            "nursery": getattr(gc._get_stats(False), "nursery_size", None),  # type: ignore[attr-defined]
+            "nursery": _nursery_size(),
         }
-        self._library.start(json.dumps({**config, "pypy": pypy}))
+        try:
+            self._library.start(json.dumps({**config, "pypy": pypy}))
+        except Error as error:
+            if "cannot sample inside" in str(error):
+                raise _Refused(str(error)) from None
+            raise
         self._hooks = _Hooks(self._library.collection)
 
     def _show_classes(self) -> None:
@@ -122,7 +162,7 @@ class PyPyAgent(Agent):
 
     def _forked(self) -> None:
         """In the child of a fork ``_vmprof`` has closed its file: gives it another one."""
-        if not self._on:
+        if not self._on or self._fallback is not None:
             return
         vmprof = _vmprof()
         descriptor = self._library.forked()
@@ -135,6 +175,14 @@ class PyPyAgent(Agent):
             pass
         vmprof.enable(descriptor, self._interval, 0, 0, 0, 0)
         self._library.attach()
+
+
+class _Refused(Exception):
+    """The agent will not hook this PyPy."""
+
+
+def _nursery_size() -> int | None:
+    return getattr(gc._get_stats(False), "nursery_size", None)  # type: ignore[attr-defined]
 
 
 def _allocate(kind: int, size: int) -> None:
@@ -197,16 +245,33 @@ class _Library:
 
         self._start = function("start", self._int, self._text, self._text, size)
         self._stop = function("stop", self._int, self._text, size)
+        self._minor = function("pypy_minor", void, u64, u64, i64, u64, self._text)
+        self.minors_a_sample = function("pypy_minors_a_sample", self._int)
+        if not self._has_hook(library):
+            return
         self._prepare = function("pypy_prepare", self._int, self._text, size)
         self._types = function("pypy_types", void, self._text, size, numbers, size)
         addresses = backend.new_pointer_type(size)
         self._addresses = backend.new_array_type(addresses, None)
         self._classes = function("pypy_classes", self._int, addresses, size, self._text)
         self.collection = function("pypy_collection", void, self._int, u64, i64, i64)
+        self._remarks = function("pypy_notes", void, self._text, size)
         self._thread = function("pypy_thread", void, u64, self._text)
         self.forked = function("pypy_forked", self._int)
         self.attach = function("pypy_attach", void)
         self.finish = function("pypy_finish", void)
+
+    def _has_hook(self, library: Any) -> bool:
+        """Whether the agent was built for a machine on which it can hook PyPy."""
+        try:
+            library.load_function(self._backend.new_function_type((), self._int), "nthbyte_pypy_forked")
+        except AttributeError:
+            return False
+        return True
+
+    def minor(self, count: int, nanoseconds: int, used: int, thread: int, stack: str) -> None:
+        """Tells of minor collections."""
+        self._minor(count, nanoseconds, used, thread, self._c_string(stack))
 
     def callback(self, function: Callable[[int, int], None]) -> Any:
         """Returns a C function that calls a Python one."""
@@ -218,6 +283,8 @@ class _Library:
 
     def prepare(self) -> int:
         """Returns the descriptor for _vmprof. Raises Error if there can be no session now."""
+        if not hasattr(self, "_prepare"):
+            raise _Refused("this machine is not x86-64 Linux, where PyPy can be hooked")
         message = self._backend.newp(self._array, 1024)
         descriptor: int = self._prepare(message, 1024)
         if descriptor < 0:
@@ -257,6 +324,12 @@ class _Library:
         length = 64 * 1024
         answer = self._backend.newp(self._array, length)
         return None if self._stop(answer, length) else self._string(answer)
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns the agent's remarks on the session that has just been stopped."""
+        text = self._backend.newp(self._array, 4096)
+        self._remarks(text, 4096)
+        return tuple(self._string(text).splitlines())
 
     def thread(self, number: int, name: str) -> None:
         """Names a thread."""

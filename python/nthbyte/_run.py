@@ -236,11 +236,12 @@ def _run_module(name: str, alter_argv: bool = True) -> None:
 
 def _is_package_path(path: str) -> bool:
     """Whether the path is a folder or a zip file with a ``__main__`` in it."""
-    if os.path.isdir(path):
-        return True
-    import pkgutil
-
-    return pkgutil.get_importer(path) is not None
+    # As the interpreter finds out: a hook that can import from it takes it.
+    for hook in sys.path_hooks:
+        with contextlib.suppress(ImportError):
+            hook(path)
+            return True
+    return False
 
 
 def _prepare_script(path: str, main: types.ModuleType) -> Callable[[], Any]:

@@ -32,7 +32,9 @@ class Engine:
 
     def threads(self) -> dict[str, str]:
         """Returns the handle of each thread, by its name."""
-        return {one["name"]: one["threadHandle"] for one in self.ask("thread", "list", "--limit", "0")["threads"]}
+        return {
+            one["name"]: one["threadHandle"] for one in self.ask("thread", "list", "--limit", "0")["threads"]
+        }
 
     def functions(self, thread: str) -> dict[str, dict[str, Any]]:
         """Returns what the engine says of each function of a thread, by its name."""
@@ -42,7 +44,9 @@ class Engine:
 
     def stop(self) -> None:
         """Ends the session."""
-        subprocess.run([*self._words, "stop", "--all"], env=self._environment, capture_output=True, timeout=60)
+        subprocess.run(
+            [*self._words, "stop", "--all"], env=self._environment, capture_output=True, timeout=60
+        )
 
     def _run(self, *arguments: str) -> str:
         done = subprocess.run(
