@@ -132,14 +132,8 @@ pub unsafe extern "C" fn nthbyte_pypy_prepare(message: *mut c_char, length: usiz
     match outcome {
         Ok(prepared) => place.insert(prepared).descriptor,
         Err(why) => {
-            let bytes = &why.as_bytes()[..why.len().min(length.saturating_sub(1))];
-            if length > 0 {
-                // SAFETY: shorter than the room that the caller gives.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), message.cast(), bytes.len());
-                    *message.add(bytes.len()) = 0;
-                }
-            }
+            // SAFETY: passed on to the caller.
+            unsafe { put(&why, message, length) };
             -1
         }
     }
@@ -193,7 +187,11 @@ pub unsafe extern "C" fn nthbyte_pypy_classes(
             // SAFETY: the caller's promise: there is a text for each pair.
             let name = unsafe { CStr::from_ptr(at) };
             at = at.wrapping_add(name.to_bytes().len() + 1);
-            Known { instance: pair[0], class: pair[1], qualified_name: name.to_bytes() }
+            Known {
+                instance: pair[0],
+                class: pair[1],
+                qualified_name: name.to_bytes(),
+            }
         })
         .collect();
     let classes = Classes::probe(&known, read_word);
@@ -209,10 +207,18 @@ pub unsafe extern "C" fn nthbyte_pypy_classes(
 /// The word at an address, if there is readable memory.
 fn read_word(address: usize) -> Option<usize> {
     let mut word = 0usize;
-    let local = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 8 };
-    let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: 8 };
+    let local = libc::iovec {
+        iov_base: (&raw mut word).cast(),
+        iov_len: 8,
+    };
+    let remote = libc::iovec {
+        iov_base: address as *mut c_void,
+        iov_len: 8,
+    };
     // SAFETY: reads this process's own memory into `word`; a bad address is an error, not a fault.
-    let got = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    let got = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+    };
     (got == 8).then_some(word)
 }
 
@@ -257,6 +263,45 @@ pub fn take_thread_names() -> Vec<(u64, String)> {
         .lock()
         .map(|mut names| std::mem::take(&mut *names))
         .unwrap_or_default()
+}
+
+/// Puts remarks on the session that has just been stopped into `text`, a line each.
+///
+/// # Safety
+/// `text` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_notes(text: *mut c_char, length: usize) {
+    let notes = NOTES
+        .lock()
+        .map(|mut notes| std::mem::take(&mut *notes))
+        .unwrap_or_default();
+    // SAFETY: passed on to the caller.
+    unsafe { put(&notes.join("\n"), text, length) };
+}
+
+static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Keeps remarks until Python asks for them.
+pub fn set_notes(notes: Vec<String>) {
+    if let Ok(mut place) = NOTES.lock() {
+        *place = notes;
+    }
+}
+
+/// Copies as much of a text as there is room for, and a zero.
+///
+/// # Safety
+/// `to` has room for `length` bytes.
+unsafe fn put(text: &str, to: *mut c_char, length: usize) {
+    let Some(room) = length.checked_sub(1) else {
+        return;
+    };
+    let bytes = &text.as_bytes()[..text.len().min(room)];
+    // SAFETY: shorter than the room that the caller gives.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), bytes.len());
+        *to.add(bytes.len()) = 0;
+    }
 }
 
 /// In the child of a fork: gives a new descriptor, with which `_vmprof` is to be disabled and enabled

@@ -64,13 +64,6 @@ struct Wanted {
 }
 
 impl Library {
-    /// Whether the running interpreter is PyPy.
-    #[must_use]
-    pub fn is_here() -> bool {
-        // SAFETY: `MARKER` is a terminated string; RTLD_DEFAULT asks for no library of its own.
-        !unsafe { libc::dlsym(libc::RTLD_DEFAULT, MARKER.as_ptr()) }.is_null()
-    }
-
     /// The library that the running interpreter comes from; `None` if this is no PyPy.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {

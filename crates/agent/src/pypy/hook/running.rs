@@ -60,12 +60,6 @@ unsafe extern "C" {
 
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 
-/// Whether this interpreter is PyPy.
-#[must_use]
-pub fn is_here() -> bool {
-    Library::is_here()
-}
-
 /// Starts the session of this process.
 ///
 /// # Errors
@@ -211,6 +205,7 @@ impl Running {
             return (Outcome::default(), 0);
         };
         remains.vmprof.detach();
+        exports::set_notes(std::mem::take(&mut remains.notes));
         (
             remains.recorder.finish(Some(remains.allocated)),
             remains.allocated,

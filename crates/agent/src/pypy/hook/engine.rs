@@ -374,7 +374,9 @@ impl Engine {
     fn hand_over(&mut self, finished: Finished) {
         match finished {
             Finished::Sample(object) => {
-                let type_id = self.types.id(&mut self.recorder, object.type_number, object.class);
+                let type_id = self
+                    .types
+                    .id(&mut self.recorder, object.type_number, object.class);
                 self.recorder.allocation(object.finish(type_id));
             }
             Finished::Collection(collection) => self.recorder.collection(collection),
@@ -566,12 +568,6 @@ pub unsafe extern "C" fn free_hook(block: *mut c_void) {
     }
     // SAFETY: passed on.
     unsafe { libc::free(block) };
-}
-
-/// Nothing but the library's own collector uses these.
-#[must_use]
-pub fn is_on() -> bool {
-    !ENGINE.load(Ordering::Acquire).is_null()
 }
 
 /// The library's import slots that are redirected while a session is on.

@@ -122,8 +122,8 @@ impl Detour {
     }
 
     /// Whether the code is as it was before [`Detour::place`].
-    #[must_use]
-    pub fn is_removed(&self) -> bool {
+    #[cfg(test)]
+    fn is_removed(&self) -> bool {
         // SAFETY: the function's first instructions are mapped and readable.
         let now =
             unsafe { std::slice::from_raw_parts(self.target as *const u8, self.original.len()) };
@@ -243,4 +243,54 @@ fn page_near(target: usize) -> Result<usize, String> {
         }
     }
     Err("no memory within reach of the code".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    extern "C" fn victim(number: u64) -> u64 {
+        std::hint::black_box(number).wrapping_mul(3) + std::hint::black_box(1)
+    }
+
+    extern "C" fn hook(number: u64) -> u64 {
+        ORIGINAL.get().map_or(0, |original| original(number) + 1000)
+    }
+
+    static ORIGINAL: std::sync::OnceLock<extern "C" fn(u64) -> u64> = std::sync::OnceLock::new();
+
+    #[test]
+    fn a_detour_calls_the_original_and_leaves_no_trace() {
+        let target = victim as *const () as usize;
+        // SAFETY: a function's code and what follows it in the same executable segment, read only.
+        let code = unsafe { std::slice::from_raw_parts(target as *const u8, 64) };
+        let detour = Detour::prepare(code, target, target, hook as *const () as usize).unwrap();
+        // SAFETY: the trampoline continues with the function of this type.
+        let original =
+            unsafe { std::mem::transmute::<usize, extern "C" fn(u64) -> u64>(detour.original()) };
+        ORIGINAL.set(original).unwrap();
+        let call = std::hint::black_box(victim as extern "C" fn(u64) -> u64);
+        assert_eq!(call(2), 7);
+        // SAFETY: no other test calls the function.
+        unsafe { detour.place() }.unwrap();
+        assert!(!detour.is_removed());
+        assert_eq!(call(2), 1007);
+        // SAFETY: as above.
+        unsafe { detour.remove() }.unwrap();
+        assert!(detour.is_removed());
+        assert_eq!(call(2), 7);
+    }
+
+    #[test]
+    fn a_jump_into_the_replaced_bytes_is_refused() {
+        // nop; nop; nop; dec edi; jnz -4 (to the third byte); ret
+        let code = [
+            0x90, 0x90, 0x90, 0xff, 0xcf, 0x75, 0xfb, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
+            0xcc, 0xcc,
+        ];
+        let at = code.as_ptr() as usize;
+        let refused = Detour::prepare(&code, at, at, 0).unwrap_err();
+        assert!(refused.contains("jumps back"), "{refused}");
+    }
 }

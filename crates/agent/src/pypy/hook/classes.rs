@@ -54,7 +54,8 @@ impl Classes {
         let first = known.first()?;
         let name = words(CLASS_WORDS).find(|&offset| {
             known.iter().all(|one| {
-                read(one.class + offset).is_some_and(|text| is_text(text, one.qualified_name, &read))
+                read(one.class + offset)
+                    .is_some_and(|text| is_text(text, one.qualified_name, &read))
             })
         })?;
         let map_of = |one: &Known<'_>, terminator: usize, class: usize| {
@@ -65,10 +66,13 @@ impl Classes {
                     == Some(one.class)
             })
         };
-        let mut paths = words(WORDS).flat_map(|terminator| words(WORDS).map(move |class| (terminator, class)));
+        let mut paths =
+            words(WORDS).flat_map(|terminator| words(WORDS).map(move |class| (terminator, class)));
         let (terminator, class) = paths.find(|&(terminator, class)| {
             map_of(first, terminator, class).is_some()
-                && known.get(1).is_some_and(|one| map_of(one, terminator, class).is_some())
+                && known
+                    .get(1)
+                    .is_some_and(|one| map_of(one, terminator, class).is_some())
         })?;
         let header = |one: &Known<'_>| read(one.instance).map(type_number);
         let maps = known
@@ -76,7 +80,14 @@ impl Classes {
             .filter_map(|one| Some((header(one)?, map_of(one, terminator, class)?)))
             .collect();
         let (indices, names) = (FxHashMap::default(), Vec::new());
-        Some(Self { maps, terminator, class, name, indices, names })
+        Some(Self {
+            maps,
+            terminator,
+            class,
+            name,
+            indices,
+            names,
+        })
     }
 
     /// The number of the class of an instance of this type, if it is known where to look.
@@ -87,7 +98,8 @@ impl Classes {
     pub unsafe fn of(&mut self, type_number: u32, instance: usize) -> Option<u32> {
         let &map = self.maps.get(&type_number)?;
         // SAFETY: the caller's promise; the offsets were probed for this type.
-        let class = unsafe { follow(follow(follow(instance, map)?, self.terminator)?, self.class)? };
+        let class =
+            unsafe { follow(follow(follow(instance, map)?, self.terminator)?, self.class)? };
         // SAFETY: `class` is a class, and its name a text of RPython's: header, hash, length, bytes.
         let name = unsafe {
             let text = follow(class, self.name)?;
@@ -115,7 +127,8 @@ impl Classes {
     #[must_use]
     pub fn name(&self, index: u32) -> String {
         let name = self.names.get(index as usize);
-        name.map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default()
+        name.map(|name| String::from_utf8_lossy(name).into_owned())
+            .unwrap_or_default()
     }
 }
 
@@ -143,7 +156,8 @@ fn is_text(address: usize, expected: &[u8], read: impl Fn(usize) -> Option<usize
         return false;
     }
     expected.chunks(8).enumerate().all(|(index, chunk)| {
-        read(address.wrapping_add(24 + 8 * index)).is_some_and(|word| word.to_ne_bytes().starts_with(chunk))
+        read(address.wrapping_add(24 + 8 * index))
+            .is_some_and(|word| word.to_ne_bytes().starts_with(chunk))
     })
 }
 
@@ -160,14 +174,22 @@ mod tests {
     #[test]
     fn the_path_is_found_and_followed() {
         let names = [*b"Outer.A\0", *b"Outer.B\0"];
-        let texts: Vec<Vec<usize>> =
-            names.iter().map(|name| vec![9, 0, 7, usize::from_ne_bytes(*name)]).collect();
+        let texts: Vec<Vec<usize>> = names
+            .iter()
+            .map(|name| vec![9, 0, 7, usize::from_ne_bytes(*name)])
+            .collect();
         let at = |object: &Vec<usize>| object.as_ptr() as usize;
         let classes: Vec<_> = texts.iter().map(|text| vec![1, 0, 0, at(text)]).collect();
-        let ends: Vec<_> = classes.iter().map(|class| vec![2, 0, 0, at(class)]).collect();
+        let ends: Vec<_> = classes
+            .iter()
+            .map(|class| vec![2, 0, 0, at(class)])
+            .collect();
         let maps: Vec<_> = ends.iter().map(|end| vec![3, 0, at(end), 0]).collect();
         let instances: Vec<_> = maps.iter().map(|map| vec![64, 0, 0, 0, at(map)]).collect();
-        let all: Vec<_> = [&texts, &classes, &ends, &maps, &instances].into_iter().flatten().collect();
+        let all: Vec<_> = [&texts, &classes, &ends, &maps, &instances]
+            .into_iter()
+            .flatten()
+            .collect();
         let read = |address: usize| {
             all.iter().find_map(|object| {
                 let word = address.checked_sub(at(object))? / 8;

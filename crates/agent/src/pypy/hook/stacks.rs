@@ -209,13 +209,22 @@ impl Stacks {
             return Some(known);
         }
         self.codes.try_reserve(1).ok()?;
-        let unnamed = CodeName { name: "(code without a name)".to_owned(), file: String::new(), line: 0 };
+        let unnamed = CodeName {
+            name: "(code without a name)".to_owned(),
+            file: String::new(),
+            line: 0,
+        };
         let code = self.vmprof.name(unique_id).unwrap_or(&unnamed);
         let code = if code.file.ends_with(LAUNCHER) {
             None
         } else {
             let lines = Lines::Direct;
-            Some(recorder.code(&Code { name: &code.name, file: &code.file, first_line: code.line, lines })?)
+            Some(recorder.code(&Code {
+                name: &code.name,
+                file: &code.file,
+                first_line: code.line,
+                lines,
+            })?)
         };
         self.codes.insert(unique_id, code);
         Some(code)

@@ -56,7 +56,9 @@ impl Types {
         if let Some(&known) = self.ids.get(&(number, class)) {
             return known;
         }
-        let Some(native) = self.native.get(&number) else { return TypeId::UNKNOWN };
+        let Some(native) = self.native.get(&number) else {
+            return TypeId::UNKNOWN;
+        };
         if self.ids.try_reserve(1).is_err() {
             return TypeId::UNKNOWN;
         }
@@ -64,7 +66,10 @@ impl Types {
             (Some(class), Some(classes)) => classes.name(class),
             _ => python_name(native),
         };
-        let Some(id) = recorder.type_name(&TypeName { name: &name, native }) else {
+        let Some(id) = recorder.type_name(&TypeName {
+            name: &name,
+            native,
+        }) else {
             return TypeId::UNKNOWN;
         };
         self.ids.insert((number, class), id);

@@ -1,0 +1,30 @@
+//! The hook in PyPy's collector, on x86-64 Linux.
+//!
+//! ```text
+//! search   finds the collector in the library's code            (flow: follows a function's branches)
+//! patch    puts hooks in, and takes them out
+//! nursery  the arithmetic: where nursery_top stands
+//! engine   the hooked functions
+//! vmprof   stacks, through PyPy's own profiler                  (stacks: as nodes of the profile)
+//! young    sampled objects until the next minor collection      (types, python_names, classes: their names)
+//! statistics  collections and memory totals
+//! running  all of it, started and stopped                     (exports: what Python calls before and after)
+//! ```
+
+mod classes;
+mod engine;
+mod exports;
+mod flow;
+mod library;
+mod nursery;
+mod patch;
+mod python_names;
+mod running;
+mod search;
+mod stacks;
+mod statistics;
+mod types;
+mod vmprof;
+mod young;
+
+pub use running::{start, stop};

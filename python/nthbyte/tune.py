@@ -1,0 +1,119 @@
+"""``nthbyte tune``: which size of PyPy's nursery suits a program.
+
+PyPy sizes its nursery, where objects are born, from the last-level cache. Where that is large or
+shared by many, or where most objects die at once, another size can be a good deal faster. This
+command runs the program with several sizes, a few times each and in turns, and shows the times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import resource
+import subprocess
+import sys
+from typing import NoReturn
+
+from nthbyte._size import format_size, parse_size
+
+DEFAULT_SIZES = "256K,512K,1M,2M,4M,8M,16M,32M"
+
+# A size is called faster than PyPy's own choice only if it is by more than this.
+NOTICEABLE = 0.03
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print(f"nthbyte: {message}; see nthbyte tune --help", file=sys.stderr)
+        sys.exit(2)
+
+
+def main(words: list[str]) -> int:
+    """Runs ``nthbyte tune`` with these words after it and returns its exit status."""
+    options = _parser().parse_args(words)
+    program: list[str] = options.program
+    if program[:1] == ["--"]:
+        program = program[1:]
+    if sys.implementation.name != "pypy":
+        return _fail("tune is for PyPy: run it as pypy3 -m nthbyte tune app.py")
+    if not program:
+        return _fail("what is to run? nthbyte tune (SCRIPT | -m MODULE | -c CODE) [ARGS...]", 2)
+    if options.runs < 1:
+        return _fail(f"at least one run, not {options.runs}", 2)
+    try:
+        sizes = [parse_size(text) for text in options.sizes.split(",")]
+    except ValueError as error:
+        return _fail(str(error), 2)
+    candidates: list[int | None] = [None, *sizes]
+    own = _own_size()
+    times: dict[int | None, list[float]] = {size: [] for size in candidates}
+    for _ in range(options.runs):
+        for size in candidates:
+            status, seconds = _run(program, size)
+            if status:
+                return _fail(f"the program ended with status {status}; tune needs one that succeeds")
+            times[size].append(seconds)
+            print(".", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    _report({size: min(taken) for size, taken in times.items()}, own)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="nthbyte tune",
+        usage="nthbyte tune [OPTIONS] (SCRIPT | -m MODULE | -c CODE) [ARGS...]",
+        description="Runs a program with several sizes of PyPy's nursery and shows which is fastest.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--sizes", default=DEFAULT_SIZES, help=f"sizes to try (default: {DEFAULT_SIZES})")
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each; the best counts (default: 3)")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="what is to run")
+    return parser
+
+
+def _own_size() -> int | None:
+    """Returns the nursery's size that PyPy chooses by itself, if it tells."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYPY_GC_NURSERY"}
+    code = "import gc; print(gc._get_stats(False).nursery_size)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    return int(done.stdout) if re.fullmatch(r"\d+\s*", done.stdout) else None
+
+
+def _run(program: list[str], size: int | None) -> tuple[int, float]:
+    """Runs the program and returns its status and its CPU time; what it prints is dropped."""
+    environment = dict(os.environ)
+    environment.pop("PYPY_GC_NURSERY", None)
+    if size is not None:
+        environment["PYPY_GC_NURSERY"] = str(size)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, *program],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done.returncode, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def _report(best: dict[int | None, float], own: int | None) -> None:
+    usual = best[None]
+    print(f"{'nursery':>16}  {'CPU time':>9}  {'against PyPy':>12}")
+    for size, seconds in best.items():
+        name = format_size(size) if size is not None else "PyPy's choice"
+        print(f"{name:>16}  {seconds:>7.2f} s  {seconds / usual:>12.2f}")
+    chosen = f" ({format_size(own)})" if own else ""
+    fastest = min(best, key=lambda size: best[size])
+    if fastest is None or best[fastest] > usual * (1 - NOTICEABLE):
+        print(f"PyPy's own choice{chosen} is as fast as any.")
+        return
+    print(f"{format_size(fastest)} is {usual / best[fastest]:.2f} times as fast as PyPy's own choice{chosen}:")
+    print(f"PYPY_GC_NURSERY={fastest}")
+
+
+def _fail(message: str, status: int = 1) -> int:
+    print(f"nthbyte: {message}", file=sys.stderr)
+    return status
