@@ -2,7 +2,8 @@
 //!
 //! An arena's header lies behind the header of its first page, so that a heap of any size needs no
 //! other place for it. Arenas that have free pages are queued by how many they have, and a page is
-//! taken from the fullest: so the emptiest get a chance to become empty and be given back.
+//! taken from the fullest: so the emptiest get a chance to become empty and be given back. But a free page
+//! that was in use before (*dirty*: there is memory behind it) is always preferred to one that was not.
 //!
 //! Memory of freed pages is kept, as it is likely to be needed again, up to [`KEEP_AT_LEAST`] or a quarter of
 //! what is in use, whichever is more. When it is exceeded, half of that goes back to the system.
@@ -59,10 +60,10 @@ impl Arena {
 
 /// All arenas of a heap.
 pub struct Arenas {
-    /// Heads of the queues: index i holds the arenas with i + 1 free pages.
-    queues: [*mut Arena; PAGES as usize],
-    /// Bit i: queue i is not empty.
-    queued: u128,
+    /// Arenas with free pages, some of them dirty.
+    dirty_arenas: Queues,
+    /// Arenas with free pages, none of them dirty.
+    clean_arenas: Queues,
     huge_pages: HugePages,
     /// In [`HugePages::Transparent`]: ordinary pages until there are this many arenas.
     huge_from: usize,
@@ -83,8 +84,8 @@ pub struct Arenas {
 impl Arenas {
     pub const fn new(huge_pages: HugePages, huge_from: usize) -> Self {
         Self {
-            queues: [null_mut(); PAGES as usize],
-            queued: 0,
+            dirty_arenas: Queues::new(),
+            clean_arenas: Queues::new(),
             huge_pages,
             huge_from,
             pool_was_empty: false,
@@ -99,28 +100,31 @@ impl Arenas {
     /// A page that holds nothing, and the bytes at its start that are not its own; `None` if there is no memory.
     /// `register` is told of a new arena.
     pub fn acquire(&mut self, table: ArenaTable) -> Option<(*mut Page, usize)> {
-        if self.queued == 0 {
+        if self.dirty_arenas.is_empty() && self.clean_arenas.is_empty() {
             if self.patience > 0 {
                 self.patience -= 1;
                 return None;
             }
             self.add_arena(table)?;
         }
-        let fullest = self.queues[self.queued.trailing_zeros() as usize];
         // SAFETY: arenas in the queues are mapped and their headers are only used here.
         unsafe {
-            let index = (*fullest).free.trailing_zeros();
-            let bit = 1u128 << index;
+            let (fullest, pages) = if self.dirty_arenas.is_empty() {
+                let arena = self.clean_arenas.fullest();
+                (arena, (*arena).free)
+            } else {
+                self.dirty -= 1;
+                let arena = self.dirty_arenas.fullest();
+                (arena, (*arena).dirty)
+            };
+            let index = pages.trailing_zeros();
             self.unlink(fullest);
-            (*fullest).free &= !bit;
+            (*fullest).free &= !(1 << index);
+            (*fullest).dirty &= !(1 << index);
             if (*fullest).free != 0 {
                 self.link(fullest);
             }
             let page = Arena::base(fullest).add(index as usize * PAGE_SIZE);
-            if (*fullest).dirty & bit != 0 {
-                (*fullest).dirty &= !bit;
-                self.dirty -= 1;
-            }
             self.pages_in_use += 1;
             let reserved = if index == 0 {
                 FIRST_PAGE_HEADER
@@ -174,7 +178,7 @@ impl Arenas {
     fn give_back(&mut self, table: ArenaTable) {
         let keep = self.may_keep() / 2;
         for queue in (0..PAGES as usize).rev() {
-            let mut arena = self.queues[queue];
+            let mut arena = self.dirty_arenas.heads[queue];
             while !arena.is_null() && self.dirty > keep {
                 // SAFETY: arenas in the queues are mapped; `next` is read before the arena may go.
                 unsafe {
@@ -186,7 +190,9 @@ impl Arenas {
                         table.set(Arena::base(arena), false);
                         os::unmap(Arena::base(arena), ARENA_SIZE);
                     } else if !(*arena).huge || queue as u32 >= PAGES / 2 {
+                        self.unlink(arena);
                         self.discard_free_pages(arena);
+                        self.link(arena);
                     }
                     arena = next;
                 }
@@ -259,22 +265,72 @@ impl Arenas {
         Some((base, huge))
     }
 
-    /// Puts an arena that has free pages at the front of its queue.
+    fn queues_of(&mut self, dirty: u128) -> &mut Queues {
+        if dirty == 0 {
+            &mut self.clean_arenas
+        } else {
+            &mut self.dirty_arenas
+        }
+    }
+
+    /// Queues an arena that has free pages.
     ///
     /// # Safety
     /// The arena is mapped and in no queue.
     unsafe fn link(&mut self, arena: *mut Arena) {
+        // SAFETY: by the caller.
+        unsafe { self.queues_of((*arena).dirty).link(arena) }
+    }
+
+    /// Takes an arena that has free pages out of its queue. To be done before its pages change.
+    ///
+    /// # Safety
+    /// The arena is in the queue of its numbers.
+    unsafe fn unlink(&mut self, arena: *mut Arena) {
+        // SAFETY: by the caller.
+        unsafe { self.queues_of((*arena).dirty).unlink(arena) }
+    }
+}
+
+/// Arenas by their number of free pages.
+struct Queues {
+    /// Index i holds the arenas with i + 1 free pages.
+    heads: [*mut Arena; PAGES as usize],
+    /// Bit i: queue i is not empty.
+    filled: u128,
+}
+
+impl Queues {
+    const fn new() -> Self {
+        Self {
+            heads: [null_mut(); PAGES as usize],
+            filled: 0,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+
+    /// An arena with the fewest free pages. The queues are not all empty.
+    fn fullest(&self) -> *mut Arena {
+        self.heads[self.filled.trailing_zeros() as usize]
+    }
+
+    /// # Safety
+    /// The arena is mapped, has free pages and is in no queue.
+    unsafe fn link(&mut self, arena: *mut Arena) {
         // SAFETY: by the caller; queued arenas are mapped.
         unsafe {
             let queue = (*arena).free.count_ones() as usize - 1;
-            let head = self.queues[queue];
+            let head = self.heads[queue];
             (*arena).previous = null_mut();
             (*arena).next = head;
             if !head.is_null() {
                 (*head).previous = arena;
             }
-            self.queues[queue] = arena;
-            self.queued |= 1 << queue;
+            self.heads[queue] = arena;
+            self.filled |= 1 << queue;
         }
     }
 
@@ -286,9 +342,9 @@ impl Arenas {
             let queue = (*arena).free.count_ones() as usize - 1;
             let (previous, next) = ((*arena).previous, (*arena).next);
             if previous.is_null() {
-                self.queues[queue] = next;
+                self.heads[queue] = next;
                 if next.is_null() {
-                    self.queued &= !(1 << queue);
+                    self.filled &= !(1 << queue);
                 }
             } else {
                 (*previous).next = next;
