@@ -16,39 +16,40 @@ import harness
 from formats.engine import Engine
 from formats.installed import missing, node_modules, vmprof_python
 
-# Allocates on two threads, some of it for good. Each function has its own share.
+# Allocates on two threads, some of it for good. Each function has its own share,
+# and a name that no other has.
 PROGRAM = """
 import gc, sys, threading
 
-def keep(store, n):
+def keep_all(store, n):
     for i in range(n):
         store.append([bytearray(3000), {i: str(i)}])
 
-def churn(n):
+def churn_on(n):
     for i in range(n):
         junk = [str(i)] * 400
         del junk
 
-def cycles(n):
+def make_cycles(n):
     for i in range(n):
         ring = [None] * 50
         ring[0] = ring
     gc.collect()
 
-def worker(n):
-    churn(n)
+def on_thread(n):
+    churn_on(n)
 
-def main(n):
+def run_all(n):
     store = []
-    thread = threading.Thread(target=worker, args=(n,), name="the-worker")
+    thread = threading.Thread(target=on_thread, args=(n,), name="the-worker")
     thread.start()
-    keep(store, n)
-    churn(n)
-    cycles(n)
+    keep_all(store, n)
+    churn_on(n)
+    make_cycles(n)
     thread.join()
     return store
 
-STORE = main(int(sys.argv[1]))
+STORE = run_all(int(sys.argv[1]))
 """
 
 
