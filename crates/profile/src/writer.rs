@@ -43,7 +43,7 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// Encodes events and writes them in blocks.
 ///
 /// [`write`](Self::write) costs some tens of nanoseconds and touches the disk only when a block is
-/// full (256 KiB before compression). Whoever writes calls [`flush`](Self::flush) at least once a
+/// full (128 KiB before compression). Whoever writes calls [`flush`](Self::flush) at least once a
 /// second: what is not flushed is lost with the process. Takes at most about 1 MiB of memory.
 ///
 /// After an error the events of that block are lost, and a reader will say so; later blocks can

@@ -11,7 +11,7 @@ pub(crate) const MAGIC: [u8; 4] = *b"\xf5nbk";
 /// Magic, length of the body, checksum of the body, checksum of these three.
 pub(crate) const HEADER: usize = 16;
 
-/// The longest body. The writer ends a block at a quarter of a megabyte, and the longest event
+/// The longest body. The writer ends a block at 128 KiB, and the longest event
 /// is a code object with a [`super::MAX_TABLE`].
 pub(crate) const MAX_BODY: usize = 4 << 20;
 

@@ -12,9 +12,9 @@ use crate::event::{
 use crate::varint::{put, zigzag};
 
 /// A block is full when its columns hold this many bytes …
-const FULL_BYTES: usize = 256 << 10;
+const FULL_BYTES: usize = 128 << 10;
 /// … or this many sites: bounds the table of sites.
-const FULL_SITES: usize = 8 << 10;
+const FULL_SITES: usize = 4 << 10;
 
 /// The columns of the block that is being written.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Encoder {
     len: usize,
     events: usize,
     /// Numbers of the sites of this block.
-    sites: HashMap<Site, usize, FixedState>,
+    sites: HashMap<Site, u32, FixedState>,
     /// The last size that each site asked for.
     last_sizes: Vec<u64>,
     last_allocation: u64,
@@ -235,11 +235,12 @@ impl Encoder {
             allocation.type_id.0,
         );
         if let Some(&number) = self.sites.get(&site) {
-            self.put(Column::Sites, number as u64 + 1);
-            return number;
+            self.put(Column::Sites, u64::from(number) + 1);
+            return number as usize;
         }
         let number = self.last_sizes.len();
-        self.sites.insert(site, number);
+        // A block ends long before it has 2^32 sites.
+        self.sites.insert(site, number as u32);
         self.last_sizes.push(0);
         self.put(Column::Sites, 0);
         self.put(Column::SiteDefinitions, u64::from(site.0));
