@@ -23,7 +23,16 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = ROOT / "bench" / "programs"
 PAGE = ROOT / "docs" / "performance.md"
 PERIODS = ("512KiB", "32KiB")
-START = "start"
+
+INTRODUCTION = """\
+# What nthbyte costs
+
+Written by `make bench` (`bench/overhead/measure.py`), a table for each interpreter that it was run
+with. Real programs (`bench/programs`) run plainly and profiled, in turns. A figure is the median over
+the rounds of the ratio within the round: 1.000 is as fast as without nthbyte, less is faster. CPU
+time is user and system time; bytes a sample is the size of the profile by its samples, names and
+stacks included.
+"""
 
 
 @dataclass
@@ -145,7 +154,7 @@ def write(python: str, lines: list[str], start: Runs, rounds: int) -> None:
         ]
     )
     begin, end = f"<!-- overhead {version} -->", f"<!-- end {version} -->"
-    page = PAGE.read_text() if PAGE.exists() else "# Performance\n"
+    page = PAGE.read_text() if PAGE.exists() else INTRODUCTION
     if begin in page:
         before, rest = page.split(begin, 1)
         after = rest.split(end, 1)[1]
