@@ -12,7 +12,7 @@ if [ ! -e "$packages/complete" ]; then
     rm -rf "$packages"
     # Both are pure Python, so both interpreters use the same copy. pyperformance brings the documents.
     grep -E '^(docutils|pyperformance)==' bench/requirements.txt >"$demo/requirements.txt"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile \
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
         --target "$packages" -r "$demo/requirements.txt"
     touch "$packages/complete"
 fi
@@ -20,6 +20,8 @@ fi
 for place in .venv .venv-pypy; do
     nthbyte=$place/bin/nthbyte
     [ -x "$nthbyte" ] || continue
+    # Else the profile would show the compiler at work, the first time.
+    "$place/bin/python" -m compileall -q "$packages"
     name=docutils-$("$place/bin/python" -c 'import sys; print(sys.implementation.name)')
     echo
     echo "\$ nthbyte run -o $demo/$name.nthb bench/programs/docutils_html.py"
