@@ -20,12 +20,12 @@ use crate::page::{Block, PAGE_HEADER, Page};
 use core::ptr::null_mut;
 
 /// How many bytes `free` may push before the list is looked at, if no sample point is near.
-const GRANT_BYTES: usize = 64 << 10;
+const GRANT_BYTES: usize = 16 << 10;
 /// How many bytes of free blocks stay on a list that is looked at.
-const KEEP_BYTES: usize = 32 << 10;
+const KEEP_BYTES: usize = 8 << 10;
 /// At least so many blocks are granted and kept, whatever their size.
-const GRANT_BLOCKS: usize = 64;
-const KEEP_BLOCKS: usize = 32;
+const GRANT_BLOCKS: usize = 32;
+const KEEP_BLOCKS: usize = 16;
 
 impl Class {
     fn block_size(&self) -> usize {

@@ -27,7 +27,7 @@ pub struct Statistics {
 
 impl Heap {
     /// The totals, in which blocks that wait on lists are not told from blocks in use: `in_use` is too
-    /// high, and `allocated` too low, by at most some 100 KiB a size class, and typically far less. Costs
+    /// high, and `allocated` too low, by at most some 64 KiB a size class, and typically far less. Costs
     /// a pass over the classes.
     ///
     /// # Safety
