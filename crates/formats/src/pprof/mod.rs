@@ -190,11 +190,12 @@ fn functions(profile: &Profile, strings: &mut Strings) -> Vec<Function> {
     let functions = profile.functions.iter().zip(1..);
     functions
         .map(|(function, id)| {
-            let name = strings.index(names::function(function));
             Function {
                 id,
-                name,
-                system_name: name,
+                name: strings.index(names::function(function)),
+                // A system name equal to the name would be taken for one of C++, to be demangled:
+                // `<lambda>` and `<locals>` would go as template arguments.
+                system_name: 0,
                 filename: strings.index(&function.file),
                 start_line: i64::from(function.first_line),
             }

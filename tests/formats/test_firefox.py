@@ -1,0 +1,145 @@
+"""The Firefox Profiler's own engine reads exports of real runs, and finds what was put in."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harness
+from formats.engine import Engine
+
+FATES = ("died young", "freed later", "survived", "still live")
+
+
+@pytest.fixture
+def exported(recorded: Path, tmp_path: Path) -> Path:
+    """The recorded profile in the Firefox Profiler's format."""
+    out = tmp_path / "run.json.gz"
+    harness.report("export", recorded, "--to", "firefox", "-o", out, folder=tmp_path).ok()
+    return out
+
+
+def allocations(engine: Engine) -> list[str]:
+    """Returns the handles of the tracks of allocations."""
+    return [handle for name, handle in engine.threads().items() if name.endswith(": allocations")]
+
+
+def rows(profile: Path, by: str) -> list[dict[str, Any]]:
+    """Returns all rows of a summary."""
+    return list(harness.summary(profile, "--by", by, "--top", "100000")["rows"])
+
+
+def test_functions_have_the_bytes_of_the_summary(engine: Engine, recorded: Path, exported: Path) -> None:
+    expected: dict[str, float] = {}
+    for row in rows(recorded, "function"):
+        expected[row["name"]] = expected.get(row["name"], 0) + row["total_bytes"]["estimate"]
+    engine.load(exported)
+    found: dict[str, float] = {}
+    for thread in allocations(engine):
+        for name, function in engine.functions(thread).items():
+            found[name] = found.get(name, 0) + function["totalSamples"]
+    for name in ("run_all", "keep_all", "churn_on", "on_thread", "make_cycles"):
+        # None of these calls itself.
+        assert found[name] == pytest.approx(expected[name], rel=1e-4, abs=2000), name
+    assert found["keep_all"] > 1e6
+    assert found["churn_on"] > 1e6
+
+
+def test_types_have_the_bytes_of_the_summary(engine: Engine, recorded: Path, exported: Path) -> None:
+    engine.load(exported)
+    found: dict[str, float] = {}
+    for thread in allocations(engine):
+        for name, function in engine.functions(thread).items():
+            kind, _, fate = name.rpartition(" (")
+            if fate.rstrip(")") in FATES:
+                found[kind] = found.get(kind, 0) + function["selfSamples"]
+    expected: dict[str, float] = {}
+    for row in rows(recorded, "type"):
+        expected[row["name"]] = expected.get(row["name"], 0) + row["self_bytes"]["estimate"]
+    # What a type is called that is not known is the summary's own affair.
+    known = expected.keys() & found.keys()
+    assert len(known) > 4
+    for name in known:
+        assert found[name] == pytest.approx(expected[name], rel=1e-4, abs=2000), name
+    assert sum(found.values()) == pytest.approx(
+        harness.summary(recorded)["all"]["bytes"]["estimate"], rel=1e-4, abs=2000
+    )
+
+
+def test_what_is_retained_is_what_was_not_freed(engine: Engine, recorded: Path, exported: Path) -> None:
+    everything = harness.summary(recorded)["all"]
+    expected = everything["still_live"]["estimate"] + everything["survived"]["estimate"]
+    engine.load(exported)
+    retained = 0.0
+    for thread in allocations(engine):
+        engine.ask("thread", "select", thread)
+        info = engine.ask("thread", "info")
+        if "native-retained-allocations" in info["availableStrategies"]:
+            options = ("--strategy", "native-retained-allocations", "--include-idle", "--limit", "0")
+            answer = engine.ask("thread", "functions", *options)
+            retained += sum(one["selfSamples"] for one in answer["functions"])
+    assert retained == pytest.approx(expected, rel=1e-4, abs=4000)
+
+
+def test_threads_markers_counters_and_description(
+    engine: Engine, interpreter: harness.Interpreter, recorded: Path, exported: Path
+) -> None:
+    engine.load(exported)
+    names = set(engine.threads())
+    assert any("the-worker" in name for name in names) or interpreter.is_pypy, names
+    assert any(name.endswith(": allocations") for name in names)
+    if interpreter.is_pypy:
+        assert any(name.endswith(": time") for name in names), names
+    info = engine.ask("profile", "info")
+    counters = {one["label"]: one for process in info["processes"] for one in process.get("counters", [])}
+    assert {"Heap used", "RSS"} & set(counters), counters
+    assert all(counter["unit"] == "bytes" for counter in counters.values())
+    markers = 0
+    for thread in engine.threads().values():
+        engine.ask("thread", "select", thread)
+        kinds = engine.ask("thread", "markers")["byType"]
+        # The summary counts the steps of a major collection, which is a marker of its own.
+        markers += sum(kind["count"] for kind in kinds if kind["markerName"] != "Major collection")
+    assert markers == harness.summary(recorded)["collections"]["count"]
+    meta = engine.ask("profile", "meta")
+    told = {entry["label"]: entry["value"] for section in meta["extra"] for entry in section["entries"]}
+    assert told["Command"].split()[0].endswith("program.py")
+    assert told["Allocation samples"] == harness.samples(recorded)
+    assert "64 KiB" in told["Period"]
+    version = ".".join(map(str, interpreter.about[1]))
+    assert version in told["Interpreter"]
+
+
+def test_the_source_view_has_the_program(engine: Engine, exported: Path) -> None:
+    engine.load(exported)
+    keep = next(
+        function
+        for thread in allocations(engine)
+        for name, function in engine.functions(thread).items()
+        if name == "keep_all"
+    )
+    answer = json.dumps(engine.ask("function", "annotate", keep["functionHandle"], "--context", "file"))
+    assert "store.append([bytearray(3000)" in answer
+
+
+def test_hostile_names_are_shown_as_they_are(engine: Engine, hostile: Path, tmp_path: Path) -> None:
+    out = tmp_path / "hostile.json"
+    harness.report("export", hostile, "--to", "firefox", "-o", out, folder=tmp_path).ok()
+    strings = set(json.loads(out.read_text())["shared"]["stringArray"])
+    assert any("<script>" in text for text in strings)
+    assert any(len(text) >= 10_000 for text in strings)
+    engine.load(out)
+    names = {name for thread in allocations(engine) for name in engine.functions(thread)}
+    assert {name for name in names if "<script>" in name}
+    assert names <= strings
+
+
+def test_a_name_that_ends_in_gz_is_compressed(hostile: Path, tmp_path: Path) -> None:
+    plain, packed = tmp_path / "a.json", tmp_path / "a.json.gz"
+    for out in (plain, packed):
+        harness.report("export", hostile, "--to", "firefox", "-o", out, folder=tmp_path).ok()
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
