@@ -31,8 +31,11 @@ const HUES = [55, 250, 145, 320, 85, 200, 20, 285, 115];
 /** What is not among the largest shares is grey. */
 const DISTINCT = HUES.length;
 
-function hue(theme: Theme, degrees: number): string {
-  return theme === "light" ? `oklch(0.83 0.105 ${degrees})` : `oklch(0.46 0.095 ${degrees})`;
+/** How much lighter or darker functions of one module are, so that neighbours can be told apart. */
+const SHADES = [0, 0.03, -0.03, 0.015, -0.015];
+
+function hue(theme: Theme, degrees: number, lighter = 0): string {
+  return theme === "light" ? `oklch(${0.83 + lighter} 0.105 ${degrees})` : `oklch(${0.46 + lighter} 0.095 ${degrees})`;
 }
 
 function grey(theme: Theme): string {
@@ -105,6 +108,7 @@ function byModule(data: Data, tree: Tree, totals: Totals, theme: Theme): Colouri
   }
   const { rank, colours, legend } = ranked(sums, (module) => names[module]!, totals.total.estimate[0]!, theme);
   const none = new Float64Array(0);
+  const shades = SHADES.map((lighter) => HUES.map((degrees) => hue(theme, degrees, lighter)));
   return {
     legend,
     colours,
@@ -112,7 +116,10 @@ function byModule(data: Data, tree: Tree, totals: Totals, theme: Theme): Colouri
     solid(node) {
       if (tree.what[owner(node)] !== What.Frame) return grey(theme);
       const frame = owner(node);
-      return kindColour(theme, tree.kind[frame]!) ?? colours[rank.get(ofFunction[tree.id[frame]!]!) ?? DISTINCT]!;
+      const special = kindColour(theme, tree.kind[frame]!);
+      if (special !== null) return special;
+      const ranked = rank.get(ofFunction[tree.id[frame]!]!);
+      return ranked === undefined ? grey(theme) : shades[tree.id[frame]! % SHADES.length]![ranked]!;
     },
   };
 }

@@ -3,7 +3,7 @@
 import type { Colouring } from "./colour.ts";
 import { clipped } from "./format.ts";
 import { type Place, type Rows, layout, placeAt } from "./layout.ts";
-import type { Totals, Tree } from "./tree.ts";
+import { type Totals, type Tree, What } from "./tree.ts";
 
 const ROW = 21;
 const PADDING = 6;
@@ -11,6 +11,7 @@ const PADDING = 6;
 const LABELLED = 22;
 /** The characters of a label that is cut, at least, its ellipsis included: fewer say nothing. */
 const SHORTEST = 4;
+const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 const ZOOM_MILLISECONDS = 220;
 
 export type Orientation = "flame" | "icicle";
@@ -213,7 +214,7 @@ export class Graph {
     const ink = this.#ink();
     pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.clearRect(0, 0, width, height);
-    pen.font = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
+    pen.font = FONT;
     pen.textBaseline = "middle";
     pen.direction = "ltr";
     const scroll = this.box.scrollTop;
@@ -283,6 +284,8 @@ export class Graph {
 
   #write(pen: CanvasRenderingContext2D, scene: Scene, ink: Ink, node: number, x: number, y: number, room: number): void {
     const { name, place } = scene.label(node);
+    // What was allocated is set apart from who allocated it.
+    pen.font = scene.tree.what[node] === What.Type ? `italic ${FONT}` : FONT;
     const fits = (text: string, space: number): string => {
       // No character is narrower than 2 pixels, so longer names need not be measured.
       let most = Math.min(text.length, Math.floor(space / 2));

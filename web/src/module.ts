@@ -22,6 +22,12 @@ export function libraryModule(file: string): string | null {
   return shared ? shared[1]! : null;
 }
 
+/** A file's path without the folders before the library that it belongs to. */
+export function shortPath(file: string): string {
+  const inside = [...file.matchAll(LIBRARY)].at(-1);
+  return inside ? file.slice(inside.index + inside[0].length - inside[1]!.length) : file;
+}
+
 /** Names the module of each function. The program's own files are named by what follows the path they share. */
 export function modules(data: Data): Modules {
   const { files, functions } = data.header;

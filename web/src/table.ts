@@ -2,6 +2,7 @@
 
 import type { Data } from "./data.ts";
 import { visible } from "./format.ts";
+import { shortPath } from "./module.ts";
 import type { Moments } from "./interval.ts";
 import { MomentColumns } from "./moments.ts";
 import { type Totals, type Tree, What, ownNodes } from "./tree.ts";
@@ -56,7 +57,7 @@ function named(of: TableOf, data: Data, id: number): { name: string; place: stri
   const { functions, files, types } = data.header;
   if (of === "types") return { name: visible(types[id]! || "type not known"), place: "" };
   if (of === "files") return { name: visible(files[id]! || "no file"), place: "" };
-  const file = files[functions.file[id]!]!;
+  const file = shortPath(files[functions.file[id]!]!);
   const line = functions.line[id]!;
   return { name: visible(functions.name[id]!), place: visible(line > 0 ? `${file}:${line}` : file) };
 }
