@@ -1,5 +1,7 @@
 """CPU time and peak memory of programs on the heap, over the same on CPython's own allocator.
 
+Needs docutils, sqlglot, sympy, jinja2, networkx and beautifulsoup4.
+
     cargo build --release -p nthbyte-heap --example install
     python crates/heap/benches/measure.py target/release/examples/libinstall.so
 
@@ -47,7 +49,7 @@ def geometric_mean(ratios: list[float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Programs on the heap and on CPython's allocator.")
     parser.add_argument("library")
     parser.add_argument("configurations", nargs="*", default=["default=2032,1,32,524288"])
     parser.add_argument("--python", default=sys.executable)

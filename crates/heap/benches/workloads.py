@@ -65,7 +65,7 @@ def graphs() -> None:
     graph = networkx.gnp_random_graph(500, 0.03, seed=1)
     for _ in range(2):
         networkx.betweenness_centrality(graph, k=100, seed=1)
-        networkx.pagerank_numpy if False else list(networkx.connected_components(graph))
+        list(networkx.connected_components(graph))
 
 
 def html_soup() -> None:
@@ -150,6 +150,20 @@ def startup() -> None:
     assert argparse and asyncio and email and http and unittest
 
 
+def growth(mebibytes: int) -> Callable[[], None]:
+    """Builds and drops small objects of so many MiB: to see from where huge pages pay."""
+
+    def grow() -> None:
+        count = (mebibytes << 20) // (56 + 32 + 56)
+        for _ in range(max(1, 200 // mebibytes)):
+            pairs = [(i, float(i)) for i in range(count)]
+            sum(pair[0] for pair in pairs)
+            sum(pair[0] for pair in reversed(pairs))
+
+    grow.__name__ = f"grow_{mebibytes}"
+    return grow
+
+
 WORKLOADS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
@@ -157,6 +171,7 @@ WORKLOADS: dict[str, Callable[[], None]] = {
         trees, strings, objects, churn, integers, compile_code, startup,
     )
 }
+GROWTH: dict[str, Callable[[], None]] = {f"grow_{n}": growth(n) for n in (8, 16, 32, 64, 200)}
 
 if __name__ == "__main__":
-    WORKLOADS[sys.argv[1]]()
+    (WORKLOADS | GROWTH)[sys.argv[1]]()

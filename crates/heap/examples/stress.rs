@@ -41,7 +41,7 @@ fn size(random: &mut Random) -> usize {
 
 /// Blocks come and go around a number that itself wanders, so that pages fill and empty.
 fn operation(random: &mut Random, live: usize, wanted: usize) -> Operation {
-    let domain = random.next_u64() % 2 == 0;
+    let domain = random.next_u64().is_multiple_of(2);
     let block = random.next_u64() as usize;
     let grow = if live < wanted { 60 } else { 40 };
     match below(random, 100_000) {

@@ -137,11 +137,8 @@ fn blocks_of_the_fallback_are_resized_and_freed_by_it() {
     let new = heap.realloc(old, 50_000);
     assert!(!heap.owns(new.addr()));
     // SAFETY: resizing keeps what fits.
-    assert!(
-        unsafe { core::slice::from_raw_parts(new, 40) }
-            .iter()
-            .all(|&byte| byte == 7)
-    );
+    let kept = unsafe { core::slice::from_raw_parts(new, 40) };
+    assert!(kept.iter().all(|&byte| byte == 7));
     let small = heap.realloc(new, 10);
     heap.free(small);
     assert_eq!(heap.statistics().in_use, 0);
@@ -363,10 +360,8 @@ fn out_of_memory() {
         rlim_max: bytes,
     };
     // SAFETY: the limit is valid for reading.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) },
-        0
-    );
+    let failed = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+    assert_eq!(failed, 0);
     for round in 0..6 {
         match round {
             1 | 4 => {
@@ -435,9 +430,7 @@ fn no_address_space() {
         rlim_max: 32 << 20,
     };
     // SAFETY: the limit is valid for reading.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) },
-        0
-    );
+    let failed = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+    assert_eq!(failed, 0);
     assert!(Heap::create(Config::default(), [Fallback::LIBC; 2]).is_none());
 }

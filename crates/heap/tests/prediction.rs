@@ -62,6 +62,7 @@ proptest! {
             model.run(operation);
         }
         model.check_totals();
+        prop_assert!(model.live() <= 3000 * operations.len());
         model.finish();
     }
 }
