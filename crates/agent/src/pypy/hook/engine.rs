@@ -300,6 +300,7 @@ impl Engine {
             self.types.forget();
             self.young.clear();
             self.backlog.clear();
+            self.nursery.forget_allocated();
             WATCHED.store(0, Ordering::Relaxed);
         }
         self.catch_up();

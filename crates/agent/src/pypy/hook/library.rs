@@ -18,6 +18,8 @@ const DT_SYMTAB: i64 = 6;
 const DT_RELA: i64 = 7;
 const DT_RELASZ: i64 = 8;
 const DT_JMPREL: i64 = 23;
+/// How many relocations at the table's start refer to no symbol: 700,000 in PyPy's library.
+const DT_RELACOUNT: i64 = 0x6fff_fff9;
 const NT_GNU_BUILD_ID: u32 = 3;
 /// `R_X86_64_GLOB_DAT` and `R_X86_64_JUMP_SLOT`: a slot that holds the address of an imported symbol.
 const IMPORT_RELOCATIONS: [u32; 2] = [6, 7];
@@ -179,7 +181,7 @@ struct Tables {
 impl Tables {
     fn read(base: usize, dynamic: &Range<usize>) -> Self {
         let (mut strings, mut symbols) = (0, 0);
-        let (mut plt, mut plt_size, mut rela, mut rela_size) = (0, 0, 0, 0);
+        let (mut plt, mut plt_size, mut rela, mut rela_size, mut relative) = (0, 0, 0, 0, 0);
         let mut at = dynamic.start;
         while at + 16 <= dynamic.end {
             // SAFETY: `at` lies in the dynamic section, an array of pairs of words.
@@ -194,6 +196,7 @@ impl Tables {
                 DT_PLTRELSZ => plt_size = value,
                 DT_RELA => rela = address,
                 DT_RELASZ => rela_size = value,
+                DT_RELACOUNT => relative = value * size_of::<Relocation>(),
                 _ => {}
             }
             at += 16;
@@ -201,7 +204,10 @@ impl Tables {
         Self {
             strings,
             symbols,
-            relocations: vec![plt..plt + plt_size, rela..rela + rela_size],
+            relocations: vec![
+                plt..plt + plt_size,
+                rela + relative.min(rela_size)..rela + rela_size,
+            ],
         }
     }
 }

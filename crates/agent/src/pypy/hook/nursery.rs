@@ -79,6 +79,11 @@ impl Nursery {
         self.allocated
     }
 
+    /// Counts from zero again: this process is a child with a session of its own.
+    pub const fn forget_allocated(&mut self) {
+        self.allocated = 0;
+    }
+
     /// How often memory pressure ended the nursery early; up to a period of bytes is not counted then.
     #[must_use]
     pub const fn pressures(&self) -> u64 {

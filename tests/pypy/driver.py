@@ -1,0 +1,106 @@
+"""Runs on PyPy: does what it is told, a JSON list of actions a line, and answers with a JSON line.
+
+A session's answer has what it counted, and whether the interpreter's code is as it was before.
+"""
+
+import gc
+import hashlib
+import json
+import os
+import sys
+
+import nthbyte
+
+CODE = []
+for line in open("/proc/self/maps"):
+    if "libpypy" in line and "r-xp" in line:
+        CODE.append([int(part, 16) for part in line.split()[0].split("-")])
+
+
+def code_digest():
+    """Returns a digest of the interpreter's machine code in memory."""
+    digest = hashlib.sha256()
+    with open("/proc/self/mem", "rb", 0) as memory:
+        for start, end in CODE:
+            memory.seek(start)
+            digest.update(memory.read(end - start))
+    return digest.hexdigest()
+
+
+class Plain:
+    """A user's class."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+def make(kind, size, count):
+    """Makes objects; returns them."""
+    made = []
+    for number in range(count):
+        if kind == "bytes":
+            made.append(b"x" * size)
+        elif kind == "text":
+            made.append("y" * size)
+        elif kind == "list":
+            made.append([None] * (size // 8))
+        elif kind == "floats":
+            made.append([1.0] * (size // 8))
+        elif kind == "instance":
+            made.append(Plain(number))
+        else:
+            made.append(bytearray(size))
+    return made
+
+
+def act(actions, folder):
+    """Does what it is told; returns what each session counted."""
+    kept, sessions, session = [], [], None
+    for action in actions:
+        what = action[0]
+        if what == "make":
+            _, kind, size, count, keep = action
+            made = make(kind, size, count)
+            if keep:
+                kept.append(made)
+            made = None
+            if session is not None:
+                session["known"] += 0 if kind == "instance" else (size & ~7) * count
+                session["actions"] += count
+        elif what == "drop":
+            kept.clear()
+        elif what == "collect":
+            gc.collect()
+        elif what == "pin":
+            # Writing pins a young bytes object while the system call lasts.
+            with open(os.devnull, "wb", 0) as sink:
+                for number in range(20):
+                    sink.write(b"%d" % number * 100)
+        elif what == "start" and session is None:
+            _, period, fixed = action
+            path = os.path.join(folder, f"{len(sessions)}.nthb")
+            nthbyte.start(path, every=period, fixed=fixed, seed=1)
+            session = {"path": path, "period": period, "fixed": fixed, "known": 0, "actions": 0}
+        elif what == "stop" and session is not None:
+            sessions.append(ended(session))
+            session = None
+    if session is not None:
+        sessions.append(ended(session))
+    return sessions
+
+
+def ended(session):
+    """Stops the session."""
+    result = nthbyte.stop()
+    return dict(session, samples=result.samples, lost=result.lost, bytes=result.bytes_allocated)
+
+
+def main():
+    before = code_digest()
+    for line in sys.stdin:
+        request = json.loads(line)
+        sessions = act(request["actions"], request["folder"])
+        print(json.dumps({"sessions": sessions, "restored": code_digest() == before}), flush=True)
+
+
+main()

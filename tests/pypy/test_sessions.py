@@ -1,0 +1,198 @@
+"""What a profile of a PyPy program says: stacks, types, classes, fates, collections, time; and refusals."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harness
+from harness import Interpreter
+
+PROGRAM = """
+import sys
+class Outer:
+    class Kept:
+        def __init__(self, value):
+            self.value = value
+class Dropped:
+    def __init__(self, value):
+        self.value = value
+class Numbers(list):
+    pass
+kept = []
+def keep(count):
+    for number in range(count):
+        kept.append(Outer.Kept(number))
+def drop(count):
+    last = None
+    for number in range(count):
+        last = Dropped(number)
+    return last
+def extend(count):
+    for number in range(count):
+        kept.append(Numbers())
+keep(200_000)
+drop(3_000_000)
+extend(100_000)
+"""
+
+
+@pytest.fixture(scope="session")
+def profiled(pypy: Interpreter, tmp_path_factory: Any) -> Path:
+    folder = tmp_path_factory.mktemp("profiled")
+    (folder / "program.py").write_text(PROGRAM)
+    words = ["--jit", "off", "-m", "nthbyte", "run", "-q", "--every", "16KiB", "--cpu", "500"]
+    words += ["-o", "out.nthb", "program.py"]
+    pypy.python(*words, folder=folder, environment={"PYPY_GC_NURSERY": "1M"}).ok()
+    profile: Path = folder / "out.nthb"
+    return profile
+
+
+def _rows(profile: Path, by: str) -> dict[str, Any]:
+    return {row["name"]: row for row in harness.summary(profile, "--by", by)["rows"]}
+
+
+def test_functions_and_their_callers(profiled: Path) -> None:
+    rows = _rows(profiled, "function")
+    for name in ("keep", "drop", "extend"):
+        assert rows[name]["file"].endswith("program.py")
+        assert rows[name]["samples"] > 10
+    assert rows["<module>"]["total_bytes"]["estimate"] > 0.9 * sum(
+        row["self_bytes"]["estimate"] for row in rows.values()
+    )
+    assert not any("/nthbyte/_run.py" in row["file"] for row in rows.values())
+
+
+def test_the_class_of_an_instance(profiled: Path) -> None:
+    rows = _rows(profiled, "type")
+    assert {"Outer.Kept", "Dropped", "Numbers", "int"} <= rows.keys()
+    # Seven words: the header, the type, five attributes' room or less, and the map.
+    each = rows["Dropped"]["self_bytes"]["estimate"] / 3_000_000
+    assert 40 < each < 80
+
+
+def test_fates(profiled: Path) -> None:
+    rows = _rows(profiled, "type")
+    young = {name: row["died_young"]["estimate"] / row["self_bytes"]["estimate"] for name, row in rows.items()}
+    assert young["Dropped"] > 0.99
+    assert young["Outer.Kept"] < 0.01
+
+
+def test_collections_memory_and_time_samples(profiled: Path) -> None:
+    summary = harness.summary(profiled)
+    assert summary["method"] == "nursery-limit"
+    assert summary["collections"]["count"] > 100
+    assert summary["complete"]
+    assert summary["lost"] == summary["lost_other"] == 0
+
+
+def test_bytes_a_sample(profiled: Path) -> None:
+    assert profiled.stat().st_size / harness.samples(profiled) < 20
+
+
+FORKS = """
+import os, threading
+def parent():
+    return [[] for _ in range(200_000)]
+def child():
+    source = "def fresh():\\n    return [[] for _ in range(200_000)]\\nfresh()"
+    exec(compile(source, "fresh.py", "exec"))
+parent()
+thread = threading.Thread(target=parent, name="worker")
+thread.start(); thread.join()
+pid = os.fork()
+if pid == 0:
+    child()
+    os._exit(7)
+assert os.waitpid(pid, 0)[1] == 7 << 8
+parent()
+"""
+
+
+def test_a_fork_has_a_profile_of_its_own(pypy: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(FORKS)
+    pypy.nthbyte("run", "-q", "--every", "32KiB", "-o", "out.nthb", "program.py", folder=tmp_path).ok()
+    (other,) = [path for path in tmp_path.glob("out.*.nthb")]
+    names = {name for path in (tmp_path / "out.nthb", other) for name in _rows(path, "function")}
+    assert any(row["file"] == "fresh.py" for row in _rows(other, "function").values())
+    assert not any(row["file"] == "fresh.py" for row in _rows(tmp_path / "out.nthb", "function").values())
+    assert names
+
+
+REFUSED = """
+import sys, nthbyte
+{before}
+try:
+    nthbyte.start("out.nthb"{options})
+except nthbyte.Error as error:
+    print(error)
+    sys.exit(0)
+sys.exit("it was not refused")
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "options", "says"),
+    [
+        ("import signal; signal.signal(signal.SIGPROF, lambda *_: None)", "", "SIGPROF"),
+        ("import sys; sys.modules['_vmprof'] = None", "", "without _vmprof"),
+        (
+            "import _vmprof; file = open('v', 'wb'); _vmprof.enable(file.fileno(), 0.5, 0, 0, 0, 0)",
+            "",
+            "vmprof is profiling this program already",
+        ),
+        ("nthbyte.start('first.nthb')", "", "already running"),
+        ("", ", native=True", "--native"),
+    ],
+)
+def test_wrong_use_gets_one_line(
+    pypy: Interpreter, before: str, options: str, says: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(REFUSED.format(before=before, options=options))
+    done = pypy.python(script, folder=tmp_path).ok()
+    assert says in done.out
+    assert done.out.count("\n") == 1
+
+
+FALLBACK = """
+import sys
+from nthbyte import _pypy
+def refuse(self, config):
+    raise _pypy._Refused("cannot sample inside PyPy 0.0 (build id 00): no reason")
+_pypy.PyPyAgent._start_hooked = refuse
+import nthbyte
+def fill():
+    for _ in range(300):
+        [[] for _ in range(10_000)]
+nthbyte.start("out.nthb", every="512KiB")
+fill()
+result = nthbyte.stop()
+print(result.samples, *result.notes)
+"""
+
+
+def test_the_fallback_samples_through_gc_hooks(pypy: Interpreter, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(FALLBACK)
+    done = pypy.python(script, folder=tmp_path, environment={"PYPY_GC_NURSERY": "1M"}).ok()
+    assert "build id 00" in done.out
+    summary = harness.summary(tmp_path / "out.nthb")
+    assert summary["method"] == "gc-hooks"
+    assert summary["period"] == 1 << 20
+    assert summary["samples"] > 20
+    assert any("build id 00" in note for note in summary["notes"])
+    rows = {row["name"]: row for row in summary["rows"]}
+    assert any(re.search("fill|listcomp", name) for name in rows)
+
+
+def test_tune_prints_the_line_to_copy(pypy: Interpreter, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("for _ in range(30): [[] for _ in range(10_000)]\n")
+    words = ["tune", "--runs", "1", "--sizes", "512K,4M", "program.py"]
+    done = pypy.nthbyte(*words, folder=tmp_path).ok()
+    assert "PyPy's choice" in done.out
+    assert re.search(r"PYPY_GC_NURSERY=\d+|as fast as any", done.out)

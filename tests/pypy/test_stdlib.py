@@ -1,0 +1,50 @@
+"""PyPy's own tests pass under nthbyte as they pass without."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from harness import Done, Interpreter
+
+QUICK = ["test_gc", "test_weakref", "test_dict"]
+SLOW = ["test_json", "test_threading", "test_generators"]
+
+
+@pytest.mark.parametrize("module", QUICK)
+def test_quick_modules(module: str, pypy: Interpreter, tmp_path: Path) -> None:
+    _compare(module, pypy, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", SLOW)
+def test_slow_modules(module: str, pypy: Interpreter, tmp_path: Path) -> None:
+    if os.environ.get("NTHBYTE_QUICK") and pypy.tree:
+        pytest.skip("one PyPy is enough where time is short")
+    _compare(module, pypy, tmp_path)
+
+
+def _compare(module: str, pypy: Interpreter, folder: Path) -> None:
+    if pypy.python("-c", f"import test.{module}", folder=folder).status:
+        pytest.skip("this interpreter comes without its tests")
+    words = ["-m", "unittest", "-v", f"test.{module}"]
+    plain = pypy.python(*words, folder=folder, timeout=1200)
+    profiled = pypy.nthbyte("run", "-q", "-o", "out.nthb", *words, folder=folder, timeout=1200)
+    without, with_nthbyte = _outcomes(plain), _outcomes(profiled)
+    assert without, plain.err[-2000:]
+    differ = {
+        name: (without.get(name), with_nthbyte.get(name))
+        for name in without.keys() | with_nthbyte.keys()
+        if without.get(name) != with_nthbyte.get(name)
+    }
+    assert not differ, f"{differ}\n{profiled.err[-6000:]}"
+    assert profiled.status == plain.status
+
+
+def _outcomes(done: Done) -> dict[str, str]:
+    """Returns what became of each test: a line ``name (class) ... ok``."""
+    found = re.findall(r"^(test\w+ \([\w.]+\)).*?\.\.\. (ok|FAIL|ERROR|skipped|expected failure)", done.err, re.M)
+    return dict(found)
