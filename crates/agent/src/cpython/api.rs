@@ -123,20 +123,15 @@ api! {
         PyUnicode_AsUTF8AndSize: fn(*mut PyObject, *mut isize) -> *const c_char;
         PyLong_AsLong: fn(*mut PyObject) -> c_long;
         PyDict_GetItemString: fn(*mut PyObject, *const c_char) -> *mut PyObject;
-        PyDict_Next: fn(*mut PyObject, *mut isize, *mut *mut PyObject, *mut *mut PyObject) -> c_int;
         PyTuple_GetItem: fn(*mut PyObject, isize) -> *mut PyObject;
-        PyList_GetItem: fn(*mut PyObject, isize) -> *mut PyObject;
-        PySequence_List: fn(*mut PyObject) -> *mut PyObject;
         PyList_Append: fn(*mut PyObject, *mut PyObject) -> c_int;
         PySequence_Index: fn(*mut PyObject, *mut PyObject) -> isize;
         PySequence_DelItem: fn(*mut PyObject, isize) -> c_int;
-        PyImport_GetModuleDict: fn() -> *mut PyObject;
         PyImport_ImportModule: fn(*const c_char) -> *mut PyObject;
         PyCFunction_NewEx: fn(*mut MethodDef, *mut PyObject, *mut PyObject) -> *mut PyObject;
         PyErr_Clear: fn();
         PyErr_Occurred: fn() -> *mut PyObject;
         Py_GetVersion: fn() -> *const c_char;
-        Py_AddPendingCall: fn(unsafe extern "C" fn(*mut c_void) -> c_int, *mut c_void) -> c_int;
     }
     data {
         Py_Version;

@@ -32,6 +32,8 @@ pub struct Codes {
     known: FxHashMap<usize, Appearance>,
     /// The folder of nthbyte's own modules.
     own_folder: String,
+    /// `Thread._bootstrap`.
+    thread_bootstrap: usize,
     code_type: usize,
     name: String,
     file: String,
@@ -44,6 +46,7 @@ impl Codes {
         Self {
             known: FxHashMap::default(),
             own_folder: own_folder().unwrap_or_default(),
+            thread_bootstrap: 0,
             code_type: api.PyCode_Type as usize,
             name: String::new(),
             file: String::new(),
@@ -53,11 +56,18 @@ impl Codes {
     /// Forgets all.
     pub fn reset(&mut self) {
         self.known.clear();
+        self.thread_bootstrap = 0;
     }
 
     /// A code object dies. Whether it was known.
     pub fn died(&mut self, code: usize) -> bool {
         self.known.remove(&code).is_some()
+    }
+
+    /// Whether a code object is that of `threading.Thread._bootstrap`.
+    #[must_use]
+    pub const fn is_thread_bootstrap(&self, code: usize) -> bool {
+        code != 0 && code == self.thread_bootstrap
     }
 
     /// Whether the object at an address is a code object.
@@ -110,6 +120,9 @@ impl Codes {
                 table(layout, code),
             )
         };
+        if self.name == "Thread._bootstrap" && self.file.ends_with("/threading.py") {
+            self.thread_bootstrap = code;
+        }
         let appearance = if self.is_invisible() {
             Appearance::None
         } else {

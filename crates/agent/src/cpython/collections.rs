@@ -4,27 +4,22 @@
 //! before it touches the tracker: the asking may allocate, and so lead back to the tracker.
 
 use std::ffi::{CStr, c_char};
-use std::io::Read;
 use std::ptr::null_mut;
 
-use nthbyte_profile::event::{Memory, Nanos};
+use nthbyte_profile::event::Nanos;
 
+use super::Agent;
 use super::api::{Api, METH_VARARGS, MethodDef, Owned, PyObject};
-use super::{Agent, threads};
-
-/// How old a reading of the resident set size may be; a reading costs some 4 µs.
-const RSS_AGE: Nanos = Nanos(10_000_000);
 
 /// The name that the callback has in `gc.callbacks`.
 const NAME: &CStr = c"nthbyte";
 
-/// What is remembered from the start of a collection to its end, and about memory.
+/// What is remembered from the start of a collection to its end.
 #[derive(Default)]
 pub struct Collections {
     /// The function in `gc.callbacks`, while it is there.
     callback: Option<*mut PyObject>,
     started: Option<(Nanos, u64)>,
-    rss: Option<(Nanos, u64)>,
 }
 
 impl Collections {
@@ -86,22 +81,9 @@ impl Collections {
         }
     }
 
-    /// The resident set size, at most [`RSS_AGE`] old.
-    pub fn rss(&mut self, now: Nanos) -> Option<u64> {
-        match self.rss {
-            Some((read, rss)) if now.0.saturating_sub(read.0) < RSS_AGE.0 && now >= read => {
-                Some(rss)
-            }
-            _ => {
-                self.rss = resident_set().map(|rss| (now, rss));
-                self.rss.map(|(_, rss)| rss)
-            }
-        }
-    }
-
-    /// Forgets readings; their times are of another session.
+    /// Forgets a collection that has begun; its time is of another session.
     pub fn reset(&mut self) {
-        (self.started, self.rss) = (None, None);
+        self.started = None;
     }
 }
 
@@ -136,7 +118,6 @@ unsafe extern "C" fn on_collection(_module: *mut PyObject, args: *mut PyObject) 
                     };
                     let generation = number(c"generation".as_ptr());
                     let collected = number(c"collected".as_ptr());
-                    name_threads(agent);
                     (*agent).collection_ends(
                         generation.and_then(|n| u8::try_from(n).ok()).unwrap_or(0),
                         collected.and_then(|n| u64::try_from(n).ok()),
@@ -153,34 +134,9 @@ unsafe extern "C" fn on_collection(_module: *mut PyObject, args: *mut PyObject) 
     }
 }
 
-/// Looks up the names of threads that have none yet.
-///
-/// # Safety
-/// The GIL is held, Python code may run, and nobody borrows `agent`.
-pub unsafe fn name_threads(agent: *mut Agent) {
-    // SAFETY: by the contract; the borrows end before Python runs.
-    unsafe {
-        let mut unnamed = {
-            let threads = &mut (*agent).tracker.threads;
-            if !threads.has_unnamed() {
-                return;
-            }
-            threads.take_unnamed()
-        };
-        let api = (*agent).api;
-        let names = threads::names(&api, &mut unnamed);
-        (*agent).tracker.threads.put_back(unnamed);
-        if let Some(recorder) = (*agent).tracker.recorder() {
-            for (thread, name) in names {
-                recorder.thread_name(thread, &name);
-            }
-        }
-    }
-}
-
 impl Agent {
     fn collection_starts(&mut self) {
-        let used = self.heap_used();
+        let used = self.tracker.heap_used();
         self.collections.started = self.tracker.before_collection().map(|time| (time, used));
     }
 
@@ -191,41 +147,7 @@ impl Agent {
         let Some((start, used_before)) = self.collections.started.take() else {
             return;
         };
-        let memory = self.memory(now);
         self.tracker
-            .after_collection(start, generation, freed_objects, used_before, memory);
+            .after_collection(start, now, generation, freed_objects, used_before);
     }
-
-    /// The memory totals.
-    pub(super) fn memory(&mut self, now: Nanos) -> Memory {
-        let totals = self.installed.statistics();
-        Memory {
-            time: now,
-            heap_used: Some(totals.in_use as u64),
-            heap_reserved: Some(totals.reserved as u64),
-            rss: self.collections.rss(now),
-            allocated: Some(self.tracker.requested(totals.allocated)),
-        }
-    }
-}
-
-/// The second number of `/proc/self/statm`, in bytes. No descriptor is kept: see `session::output`.
-fn resident_set() -> Option<u64> {
-    let mut text = [0u8; 128];
-    let got = std::fs::File::open("/proc/self/statm")
-        .ok()?
-        .read(&mut text)
-        .ok()?;
-    let pages: u64 = std::str::from_utf8(&text[..got])
-        .ok()?
-        .split_ascii_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()?;
-    Some(pages * page_size())
-}
-
-fn page_size() -> u64 {
-    // SAFETY: no preconditions.
-    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }

@@ -151,6 +151,19 @@ impl Walker {
         Some(())
     }
 
+    /// The first local variable of the outermost frame of the last walk, and the code object.
+    ///
+    /// # Safety
+    /// The walk was of a thread that has not run since.
+    pub unsafe fn outermost(&self, layout: &Layout) -> Option<(usize, usize)> {
+        let outermost = self.seen.last()?;
+        // SAFETY: the frame is live, and so is its first local, if it has one. A tag is taken off.
+        Some((
+            outermost.code,
+            unsafe { field::<usize>(outermost.frame, layout.frame_locals) } & !7,
+        ))
+    }
+
     /// The frames of the last walk, innermost first: code objects and byte offsets of instructions.
     pub(super) fn last(&self, layout: &Layout) -> impl Iterator<Item = (usize, isize)> {
         let first = layout.code_instructions;

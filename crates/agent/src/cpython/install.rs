@@ -145,9 +145,9 @@ impl Installed {
 pub unsafe fn refuse_other_tracers(api: &Api) -> Result<(), String> {
     // SAFETY: by the contract.
     let tracing = unsafe {
-        let module =
-            (api.PyDict_GetItemString)((api.PyImport_GetModuleDict)(), c"_tracemalloc".as_ptr());
-        api.attribute(module, c"is_tracing")
+        // A built-in module: `-X tracemalloc` traces without it being imported.
+        api.import(c"_tracemalloc")
+            .and_then(|module| api.attribute(module.get(), c"is_tracing"))
             .and_then(|function| Owned::take(api, (api.PyObject_CallNoArgs)(function.get())))
             .is_some_and(|answer| (api.PyObject_IsTrue)(answer.get()) == 1)
     };

@@ -26,6 +26,8 @@ pub struct Layout {
     pub frame_instruction: usize,
     /// `_PyInterpreterFrame.owner`.
     pub frame_owner: usize,
+    /// `_PyInterpreterFrame.localsplus`.
+    pub frame_locals: usize,
     /// `PyCodeObject.co_filename`.
     pub code_filename: usize,
     /// `PyCodeObject.co_qualname`.
@@ -40,7 +42,7 @@ pub struct Layout {
     pub ascii_size: usize,
     /// `sizeof(PyCompactUnicodeObject)`: where those of another string begin.
     pub unicode_size: usize,
-    /// `PyHeapTypeObject.ht_qualname`.
+    /// `PyHeapTypeObject.ht_qualname`; `ht_cached_keys` follows.
     pub type_qualname: usize,
     /// `sizeof(PyInterpreterState)`.
     pub interpreter_size: usize,
@@ -66,8 +68,6 @@ pub mod fixed {
     pub const TYPE_NAME: usize = 24;
     /// `PyTypeObject.tp_basicsize`.
     pub const TYPE_BASIC_SIZE: usize = 32;
-    /// `PyTypeObject.tp_itemsize`.
-    pub const TYPE_ITEM_SIZE: usize = 40;
     /// `PyTypeObject.tp_dealloc`.
     pub const TYPE_DEALLOC: usize = 48;
     /// `PyTypeObject.tp_flags`.
@@ -93,6 +93,7 @@ const PY_3_11: Layout = Layout {
     frame_code: 32,
     frame_instruction: 56,
     frame_owner: 69,
+    frame_locals: 72,
     code_filename: 112,
     code_qualname: 128,
     code_linetable: 136,
@@ -114,6 +115,7 @@ const PY_3_12: Layout = Layout {
     frame_code: 0,
     frame_instruction: 56,
     frame_owner: 70,
+    frame_locals: 72,
     code_filename: 112,
     code_qualname: 128,
     code_linetable: 136,
@@ -225,6 +227,7 @@ impl Layout {
             frame_code: offset(at.frame + 2),
             frame_instruction: offset(at.frame + 3),
             frame_owner: offset(at.frame + 5),
+            frame_locals: offset(at.frame + 4),
             code_filename: offset(at.code + 1),
             code_qualname: offset(at.code + 3),
             code_linetable: offset(at.code + 4),

@@ -13,18 +13,12 @@ impl Probe {
     /// A probe of this process; `None` where the system does not allow it.
     #[must_use]
     pub fn new() -> Option<Self> {
-        // SAFETY: no arguments.
         let probe = Self {
+            // SAFETY: no arguments.
             process: unsafe { libc::getpid() },
         };
         let known = 0x5eed_u64;
         (probe.read::<u64>(&raw const known as usize) == Some(known)).then_some(probe)
-    }
-
-    /// The probe for the child of a fork.
-    pub fn after_fork(&mut self) {
-        // SAFETY: no arguments.
-        self.process = unsafe { libc::getpid() };
     }
 
     /// The value at an address; `None` if it cannot be read.

@@ -11,6 +11,7 @@
 //! that calls into Python must not hold a borrow of it: Python allocates, and allocation leads back.
 
 mod api;
+mod attributes;
 mod codes;
 mod collections;
 mod deaths;
@@ -21,6 +22,7 @@ mod layout;
 mod memory;
 mod strings;
 mod threads;
+mod totals;
 mod tracker;
 mod types;
 mod verify;
@@ -28,7 +30,7 @@ mod verify;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use nthbyte_profile::event::{LostKind, Nanos};
+use nthbyte_profile::event::LostKind;
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
 
@@ -95,11 +97,7 @@ pub unsafe fn start(config: &Config) -> Result<(), String> {
         (*agent).collections.reset();
         let api = (*agent).api;
         let watched = (*agent).collections.watch(&api);
-        let now = Nanos(0);
-        let memory = (*agent).memory(now);
-        if let Some(recorder) = (*agent).tracker.recorder() {
-            recorder.memory(memory);
-        }
+        (*agent).tracker.record_memory();
         let observer = (*agent).tracker.observer();
         (*agent)
             .installed
@@ -121,18 +119,13 @@ pub unsafe fn stop() -> Option<(Outcome, u64)> {
     unsafe {
         (*agent).tracker.recorder()?;
         let totals = (*agent).installed.stop_sampling();
+        // From here on the heap does not tell when a sampled block is freed.
+        (*agent).tracker.before_collection();
         let api = (*agent).api;
-        collections::name_threads(agent);
         (*agent).collections.unwatch(&api);
-        let memory = (*agent)
-            .tracker
-            .before_collection()
-            .map(|now| (*agent).memory(now));
-        let mut recorder = (*agent).tracker.end()?;
+        (*agent).tracker.record_memory();
+        let recorder = (*agent).tracker.end()?;
         let allocated = (*agent).tracker.requested(totals.allocated);
-        if let Some(memory) = memory {
-            recorder.memory(memory);
-        }
         recorder.lost(LostKind::Allocations, totals.lost);
         Some((recorder.finish(Some(allocated)), allocated))
     }
@@ -194,9 +187,5 @@ impl Agent {
             deaths::watch(&api);
             Ok(agent)
         }
-    }
-
-    fn heap_used(&self) -> u64 {
-        self.installed.statistics().in_use as u64
     }
 }

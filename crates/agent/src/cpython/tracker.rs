@@ -8,8 +8,7 @@ use std::ffi::c_void;
 
 use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
 use nthbyte_profile::event::{
-    Allocation, Collection, CollectionKind, LostKind, Memory, Nanos, NodeId, SampleId, Survival,
-    ThreadId,
+    Allocation, Collection, CollectionKind, LostKind, Nanos, NodeId, SampleId, Survival, ThreadId,
 };
 
 use nthbyte_sampling::{Distances, Period};
@@ -20,6 +19,7 @@ use super::frames::Walker;
 use super::layout::Layout;
 use super::memory::field;
 use super::threads::Threads;
+use super::totals::Totals;
 use super::types::{Origin, Types};
 use crate::session::Recorder;
 
@@ -34,14 +34,14 @@ pub struct Tracker {
     layout: Layout,
     /// The heap's context.
     heap: *mut c_void,
+    totals: Totals,
     debug_hooks: bool,
     recorder: Option<Recorder>,
     generation: u32,
     walker: Walker,
     codes: Codes,
     types: Types,
-    /// Threads that were seen.
-    pub(super) threads: Threads,
+    threads: Threads,
     tokens: Tokens,
     pending: Option<Pending>,
     period: Period,
@@ -75,6 +75,7 @@ impl Tracker {
             api,
             layout,
             heap,
+            totals: Totals::of(heap),
             debug_hooks,
             recorder: None,
             generation: 0,
@@ -125,6 +126,23 @@ impl Tracker {
         self.rounding.requested(bytes_in_blocks)
     }
 
+    /// Heap memory in blocks in use, in bytes.
+    #[must_use]
+    pub fn heap_used(&self) -> u64 {
+        self.totals.heap_used()
+    }
+
+    /// Records memory totals.
+    pub fn record_memory(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            let now = recorder.now();
+            recorder.memory(
+                self.totals
+                    .take(now, |bytes| self.rounding.requested(bytes)),
+            );
+        }
+    }
+
     /// A code object dies.
     pub fn code_died(&mut self, code: usize) {
         if self.codes.died(code) {
@@ -148,21 +166,24 @@ impl Tracker {
     pub fn after_collection(
         &mut self,
         start: Nanos,
+        end: Nanos,
         generation: u8,
         freed_objects: Option<u64>,
         bytes_before: u64,
-        memory: Memory,
     ) {
+        let memory = self
+            .totals
+            .take(end, |bytes| self.rounding.requested(bytes));
         let os_id = self.current_thread().1;
         let Some(recorder) = &mut self.recorder else {
             return;
         };
-        let Some(thread) = self.threads.id(os_id, recorder) else {
+        let Some(thread) = self.threads.id(os_id, recorder, None) else {
             return;
         };
         recorder.collection(Collection {
             start,
-            duration: Nanos(memory.time.0.saturating_sub(start.0)),
+            duration: Nanos(end.0.saturating_sub(start.0)),
             thread,
             kind: CollectionKind::Generation(generation),
             freed_objects,
@@ -203,6 +224,7 @@ impl Tracker {
         self.codes.reset();
         self.types.reset();
         self.threads.reset();
+        self.totals.reset();
         self.tokens.make_stale();
         self.pending = None;
     }
@@ -213,23 +235,31 @@ impl Tracker {
             return NOT_INTERESTED;
         };
         self.settle(None);
+        if self.totals.are_due(time) {
+            self.record_memory();
+        }
         let (state, os_id) = self.current_thread();
         let Some(recorder) = &mut self.recorder else {
             return NOT_INTERESTED;
         };
         let token = self.tokens.issue();
-        let place = self.threads.id(os_id, recorder).and_then(|thread| {
-            let stack = if state == 0 {
-                NodeId::ROOT
-            } else {
-                // SAFETY: the heap is only called with the GIL held, and this is the holder's state.
-                unsafe {
-                    self.walker
-                        .stack(&self.layout, state, &mut self.codes, recorder)?
-                }
-            };
-            Some((thread, stack))
-        });
+        let stack = match state {
+            0 => Some(NodeId::ROOT),
+            // SAFETY: the heap is only called with the GIL held, and this is the holder's state.
+            _ => unsafe {
+                self.walker
+                    .stack(&self.layout, state, &mut self.codes, recorder)
+            },
+        };
+        let name = || {
+            // SAFETY: the stack of this thread has just been walked.
+            let (code, local) = unsafe { self.walker.outermost(&self.layout)? };
+            self.codes
+                .is_thread_bootstrap(code)
+                .then(|| self.types.thread_name(&self.layout, local))?
+        };
+        let place =
+            stack.and_then(|stack| Some((self.threads.id(os_id, recorder, Some(&name))?, stack)));
         let (Some(token), Some((thread, stack))) = (token, place) else {
             recorder.lost(LostKind::Allocations, 1);
             if let Some(token) = token {

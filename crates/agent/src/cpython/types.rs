@@ -12,6 +12,7 @@ use nthbyte_profile::event::{TypeId, TypeName};
 use rustc_hash::FxHashMap;
 
 use super::api::Api;
+use super::attributes;
 use super::layout::{Layout, fixed};
 use super::memory::{Probe, field};
 use crate::session::Recorder;
@@ -62,6 +63,8 @@ pub struct Types {
     str_type: usize,
     /// The interned `__module__`, a key of the dictionary of every class that has one.
     module_key: usize,
+    /// The interned `_name`, an attribute of threads.
+    name_key: usize,
 }
 
 impl Types {
@@ -77,9 +80,11 @@ impl Types {
             probe: Probe::new(),
             type_type: api.PyType_Type as usize,
             str_type: api.PyUnicode_Type as usize,
-            // SAFETY: the GIL is held. An interned string that the interpreter itself uses stays.
+            // SAFETY: the GIL is held. These references are kept, so the strings stay.
             module_key: unsafe { (api.PyUnicode_InternFromString)(c"__module__".as_ptr()) }
                 as usize,
+            // SAFETY: as above.
+            name_key: unsafe { (api.PyUnicode_InternFromString)(c"_name".as_ptr()) } as usize,
         }
     }
 
@@ -276,24 +281,19 @@ impl Types {
     }
 
     /// The value of `__module__` in the type's dictionary: raw, for the dictionary may be in the
-    /// middle of a change. It is among the first keys of a class body.
+    /// middle of a change.
     fn module(&self, layout: &Layout, address: usize, probe: Probe) -> Option<String> {
-        const FIRST_KEYS: usize = 8;
         let dict = probe.read::<usize>(address + fixed::TYPE_DICT)?;
         let keys = probe.read::<usize>(dict.checked_add(fixed::DICT_KEYS)?)?;
-        let [_, log2_index_bytes, kind, ..] =
-            probe.read::<[u8; 8]>(keys.checked_add(fixed::KEYS_LOG2_SIZE)?)?;
-        let entries = keys
-            .checked_add(fixed::KEYS_SIZE)?
-            .checked_add(1 << (log2_index_bytes & 31))?;
-        let (words, skip) = if kind == 0 { (3, 1) } else { (2, 0) };
-        for at in 0..FIRST_KEYS {
-            let [key, value] = probe.read::<[usize; 2]>(entries + (at * words + skip) * 8)?;
-            if key == self.module_key {
-                return self.text(layout, value, probe);
-            }
-        }
-        None
+        let (_, value) = attributes::position(probe, keys, self.module_key)?;
+        self.text(layout, value, probe)
+    }
+
+    /// The name of a `threading.Thread`.
+    pub fn thread_name(&self, layout: &Layout, thread: usize) -> Option<String> {
+        let probe = self.probe?;
+        let name = attributes::read(layout, probe, thread, self.name_key)?;
+        self.text(layout, name, probe)
     }
 
     /// The text of what should be a `str`.

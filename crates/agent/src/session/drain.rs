@@ -14,8 +14,10 @@ use super::recorder::take_lost;
 use super::worker::Worker;
 
 /// A block is written at least this often while there is something to write, so that a killed process
-/// loses less than a second.
+/// loses less than a second. A young process writes more often, in proportion to its age: the workers
+/// of a pool may be killed before they are a second old.
 const FLUSH_AFTER: Duration = Duration::from_millis(600);
+const FLUSH_AFTER_AT_FIRST: Duration = Duration::from_millis(30);
 
 /// What came of a session.
 #[derive(Clone, Debug, Default)]
@@ -92,9 +94,15 @@ impl Drain {
             }
             self.write(&record.event(), worker);
         }
-        if self.flushed.elapsed() >= FLUSH_AFTER {
+        if self.flushed.elapsed() >= self.patience() {
             self.flush(worker);
         }
+    }
+
+    /// How long what was recorded may wait for its block to be written.
+    pub(super) fn patience(&self) -> Duration {
+        let age = Duration::from_nanos(self.clock.now().0);
+        (age / 4).clamp(FLUSH_AFTER_AT_FIRST, FLUSH_AFTER)
     }
 
     /// Ends the current block, so that what was taken so far is in the file.

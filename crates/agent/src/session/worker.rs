@@ -166,7 +166,7 @@ impl Worker {
                 while !worker.should_stop() {
                     drain.work(&worker);
                     if !worker.should_stop() {
-                        std::thread::park_timeout(NAP);
+                        std::thread::park_timeout(NAP.min(drain.patience()));
                     }
                 }
                 drain.work(&worker);
