@@ -373,8 +373,8 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
 
     fn collect(&mut self, number: u64, thread: usize) {
         let generation = match number {
-            _ if number % 100 == 0 => 2,
-            _ if number % 10 == 0 => 1,
+            _ if number.is_multiple_of(100) => 2,
+            _ if number.is_multiple_of(10) => 1,
             _ => 0,
         };
         let duration = 20_000 * 10_u64.pow(generation.into()) + self.random.below(20_000);
@@ -404,7 +404,7 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
 fn location_table(seed: u32) -> Vec<u8> {
     let mut table = vec![0x80 | 15 << 3];
     for entry in 0..35_u8 {
-        if mix(u64::from(seed) * 64 + u64::from(entry)) % 2 == 0 {
+        if mix(u64::from(seed) * 64 + u64::from(entry)).is_multiple_of(2) {
             table.extend([0x80 | 11 << 3 | 1, 4, 20]);
         } else {
             table.extend([0x80 | 1 << 3 | 1, 0x23]);

@@ -1,32 +1,58 @@
-//! Samples that have stack, type and fate in common, taken together.
+//! All samples of a profile, added up by who allocated and by what.
 //!
-//! A profile has millions of samples but only thousands of distinct stacks. Whatever asks for
-//! totals starts from these groups.
-
-use std::collections::HashMap;
+//! A profile has millions of samples but only thousands of stacks and types. Whatever asks for
+//! totals starts from these tables, and they are made in one pass without a search: a stack and a
+//! type are indexes.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{NodeId, TypeId};
 use nthbyte_profile::model::Fate;
 
 use crate::estimate::{Estimator, Totals};
 
-/// What the samples of a group have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Group {
-    /// Who allocated.
-    pub stack: NodeId,
-    /// What.
-    pub type_id: TypeId,
-    /// What became of it.
-    pub fate: Fate,
+/// Samples of which some died young.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Split {
+    /// Those that died young.
+    pub died_young: Totals,
+    /// All others.
+    pub others: Totals,
 }
 
-/// All samples of a profile, by group.
+impl Split {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> Totals {
+        let mut all = self.died_young;
+        all.add(&self.others);
+        all
+    }
+
+    /// Adds other samples.
+    pub fn add(&mut self, other: &Self) {
+        self.died_young.add(&other.died_young);
+        self.others.add(&other.others);
+    }
+
+    pub(crate) fn of_fate(&mut self, fate: Fate) -> &mut Totals {
+        if fate == Fate::DiedYoung {
+            &mut self.died_young
+        } else {
+            &mut self.others
+        }
+    }
+}
+
+/// All samples of a profile, added up.
 #[derive(Clone, Debug)]
 pub struct Aggregate {
-    /// The groups in order, each once, with the sums over its samples.
-    pub groups: Vec<(Group, Totals)>,
+    /// By stack: what was allocated with just this stack. Indexes are
+    /// [`NodeId`](nthbyte_profile::event::NodeId)s.
+    pub stacks: Vec<Split>,
+    /// By type and fate. Indexes are [`TypeId`](nthbyte_profile::event::TypeId)s, then
+    /// [`Fate`]s.
+    pub types: Vec<[Totals; Fate::ALL.len()]>,
+    /// By fate.
+    pub fates: [Totals; Fate::ALL.len()],
     /// The sums over all samples.
     pub all: Totals,
     /// Turns sums into estimates.
@@ -42,27 +68,27 @@ impl Aggregate {
         let shapes: Vec<Totals> = shapes
             .map(|&shape| Totals::of_sample(&profile.meta, shape))
             .collect();
-        let mut numbers: HashMap<Group, u32, foldhash::fast::RandomState> = HashMap::default();
-        let mut groups: Vec<(Group, Totals)> = Vec::new();
-        let mut all = Totals::default();
+        let mut stacks = vec![Split::default(); profile.stacks.len()];
+        let mut types = vec![[Totals::default(); Fate::ALL.len()]; profile.types.len()];
         for id in samples.ids() {
-            let group = Group {
-                stack: samples.stack(id),
-                type_id: samples.type_id(id),
-                fate: samples.fate(id),
-            };
-            let number = *numbers.entry(group).or_insert_with(|| {
-                groups.push((group, Totals::default()));
-                groups.len() as u32 - 1
-            });
             let totals = &shapes[samples.shape_id(id).0 as usize];
-            groups[number as usize].1.add(totals);
-            all.add(totals);
+            let fate = samples.fate(id);
+            stacks[samples.stack(id).index()].of_fate(fate).add(totals);
+            types[samples.type_id(id).index()][fate as usize].add(totals);
         }
-        groups.sort_unstable_by_key(|&(group, _)| group);
+        let mut fates = [Totals::default(); Fate::ALL.len()];
+        for of_type in &types {
+            for (sum, totals) in fates.iter_mut().zip(of_type) {
+                sum.add(totals);
+            }
+        }
+        let mut all = Totals::default();
+        fates.iter().for_each(|totals| all.add(totals));
         let estimator = Estimator::new(profile, &all);
         Self {
-            groups,
+            stacks,
+            types,
+            fates,
             all,
             estimator,
         }

@@ -7,31 +7,8 @@
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::NodeId;
-use nthbyte_profile::model::Fate;
 
-use crate::aggregate::Aggregate;
-use crate::estimate::Totals;
-
-/// All samples of something, and those of them that died young.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Split {
-    pub(crate) all: Totals,
-    pub(crate) died_young: Totals,
-}
-
-impl Split {
-    pub(crate) fn add(&mut self, fate: Fate, totals: &Totals) {
-        self.all.add(totals);
-        if fate == Fate::DiedYoung {
-            self.died_young.add(totals);
-        }
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.all.add(&other.all);
-        self.died_young.add(&other.died_young);
-    }
-}
+use crate::aggregate::{Aggregate, Split};
 
 /// What one key has.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,22 +19,15 @@ pub(crate) struct KeyTotals {
     pub(crate) total: Split,
 }
 
-/// What each node of the stack tree has itself.
-pub(crate) fn by_node(profile: &Profile, aggregate: &Aggregate) -> Vec<Split> {
-    let mut nodes = vec![Split::default(); profile.stacks.len()];
-    for (group, totals) in &aggregate.groups {
-        nodes[group.stack.index()].add(group.fate, totals);
-    }
-    nodes
-}
-
-/// Adds to each node what the nodes below it have.
-pub(crate) fn include_callees(profile: &Profile, nodes: &mut [Split]) {
+/// What each node of the stack tree has together with the nodes below it.
+pub(crate) fn with_callees(profile: &Profile, aggregate: &Aggregate) -> Vec<Split> {
+    let mut nodes = aggregate.stacks.clone();
     // Parents come before their children.
     for at in (1..nodes.len()).rev() {
         let below = nodes[at];
-        nodes[profile.stacks[at].parent.index()].merge(&below);
+        nodes[profile.stacks[at].parent.index()].add(&below);
     }
+    nodes
 }
 
 /// The totals of each key; `keys[frame]` is the key of a frame, and all are less than `len`.
@@ -69,18 +39,17 @@ pub(crate) fn by_key(
     len: usize,
 ) -> Vec<KeyTotals> {
     let key = |node: usize| keys[profile.stacks[node].frame as usize] as usize;
-    let mut nodes = by_node(profile, aggregate);
     let mut totals = vec![KeyTotals::default(); len];
-    for (at, own) in nodes.iter().enumerate().skip(1) {
-        totals[key(at)].own.merge(own);
+    for (at, own) in aggregate.stacks.iter().enumerate().skip(1) {
+        totals[key(at)].own.add(own);
     }
-    include_callees(profile, &mut nodes);
+    let nodes = with_callees(profile, aggregate);
     let mut open = vec![0_u32; len];
     walk(profile, |step| match step {
         Step::Enter(node) => {
             let key = key(node.index());
             if open[key] == 0 {
-                totals[key].total.merge(&nodes[node.index()]);
+                totals[key].total.add(&nodes[node.index()]);
             }
             open[key] += 1;
         }

@@ -8,7 +8,7 @@ pub mod summary;
 pub mod text;
 pub mod tree;
 
-pub use aggregate::{Aggregate, Group};
+pub use aggregate::{Aggregate, Split};
 pub use estimate::{Estimate, Estimator, Totals};
 pub use summary::{By, Summary};
 pub use tree::Tree;

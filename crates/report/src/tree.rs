@@ -13,9 +13,9 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::NodeId;
 use nthbyte_profile::model::Function;
 
-use crate::aggregate::Aggregate;
+use crate::aggregate::{Aggregate, Split};
 use crate::estimate::{Estimate, Estimator, Totals};
-use crate::inclusive::{self, Children, Split};
+use crate::inclusive::{self, Children};
 use crate::text::{self, Cut};
 
 /// A line of a call tree.
@@ -86,8 +86,7 @@ impl<'a> Tree<'a> {
     #[must_use]
     pub fn of(profile: &'a Profile, lines: usize) -> Self {
         let aggregate = Aggregate::of(profile);
-        let mut nodes = inclusive::by_node(profile, &aggregate);
-        inclusive::include_callees(profile, &mut nodes);
+        let nodes = inclusive::with_callees(profile, &aggregate);
         let children = Children::of(profile);
         let mut tree = Self {
             profile,
@@ -138,7 +137,7 @@ impl<'a> Tree<'a> {
         let caller = self.branches.len();
         let mut callees: HashMap<u32, Candidate> = HashMap::new();
         for callee in nodes.iter().flat_map(|&node| children.of_node(node)) {
-            let totals = &splits[callee.index()].all;
+            let totals = splits[callee.index()].all();
             if totals.samples == 0 {
                 continue;
             }
@@ -151,7 +150,7 @@ impl<'a> Tree<'a> {
                 totals: Totals::default(),
             });
             candidate.nodes.push(callee);
-            candidate.totals.add(totals);
+            candidate.totals.add(&totals);
         }
         candidates.extend(callees.into_values());
         self.branches.push(Branch {

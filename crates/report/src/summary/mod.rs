@@ -13,9 +13,9 @@ use nthbyte_profile::meta::{Distances, Method};
 use nthbyte_profile::model::Fate;
 use serde::Serialize;
 
-use crate::aggregate::Aggregate;
+use crate::aggregate::{Aggregate, Split};
 use crate::estimate::{Estimate, Totals};
-use crate::inclusive::{self, KeyTotals, Split};
+use crate::inclusive::{self, KeyTotals};
 
 /// What a row of a summary stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -161,15 +161,7 @@ impl Summary {
     pub fn of(profile: &Profile, by: By) -> Self {
         let aggregate = Aggregate::of(profile);
         let estimator = &aggregate.estimator;
-        let fate = |fate: Fate| {
-            let mut totals = Totals::default();
-            let groups = aggregate
-                .groups
-                .iter()
-                .filter(|(group, _)| group.fate == fate);
-            groups.for_each(|(_, group)| totals.add(group));
-            estimator.bytes(&totals)
-        };
+        let fate = |fate: Fate| estimator.bytes(&aggregate.fates[fate as usize]);
         let all = Everything {
             bytes: estimator.bytes(&aggregate.all),
             allocations: estimator.allocations(&aggregate.all),
@@ -265,12 +257,7 @@ fn rows(profile: &Profile, aggregate: &Aggregate, by: By) -> Vec<Row> {
         By::Function | By::Line | By::File => by_frame(profile, aggregate, by),
     };
     if by != By::Type {
-        let mut none = Split::default();
-        for (group, totals) in &aggregate.groups {
-            if group.stack == NodeId::ROOT {
-                none.add(group.fate, totals);
-            }
-        }
+        let none = aggregate.stacks[NodeId::ROOT.index()];
         labels.push((NO_STACK.to_owned(), String::new(), 0));
         totals.push(KeyTotals {
             own: none,
@@ -279,24 +266,24 @@ fn rows(profile: &Profile, aggregate: &Aggregate, by: By) -> Vec<Row> {
     }
     let whole = aggregate.all.bytes.estimate;
     let estimator = &aggregate.estimator;
-    let row = |((name, file, line), totals): (Label, KeyTotals)| Row {
-        name,
-        file,
-        line,
-        samples: totals.own.all.samples,
-        self_bytes: estimator.bytes(&totals.own.all),
-        total_bytes: estimator.bytes(&totals.total.all),
-        share: if whole > 0.0 {
-            totals.own.all.bytes.estimate / whole
-        } else {
-            0.0
-        },
-        allocations: estimator.allocations(&totals.own.all),
-        died_young: estimator.bytes(&totals.own.died_young),
-        total_allocations: estimator.allocations(&totals.total.all),
-        total_died_young: estimator.bytes(&totals.total.died_young),
+    let row = |((name, file, line), totals): (Label, KeyTotals)| {
+        let (own, total) = (totals.own.all(), totals.total.all());
+        Row {
+            name,
+            file,
+            line,
+            samples: own.samples,
+            self_bytes: estimator.bytes(&own),
+            total_bytes: estimator.bytes(&total),
+            // Without bytes there are no rows, but for samples of size 0.
+            share: own.bytes.estimate / whole.max(f64::MIN_POSITIVE),
+            allocations: estimator.allocations(&own),
+            died_young: estimator.bytes(&totals.own.died_young),
+            total_allocations: estimator.allocations(&total),
+            total_died_young: estimator.bytes(&totals.total.died_young),
+        }
     };
-    let seen = |(_, totals): &(Label, KeyTotals)| totals.total.all.samples > 0;
+    let seen = |(_, totals): &(Label, KeyTotals)| totals.total.all().samples > 0;
     let mut rows: Vec<Row> = labels
         .into_iter()
         .zip(totals)
@@ -317,8 +304,8 @@ fn rows(profile: &Profile, aggregate: &Aggregate, by: By) -> Vec<Row> {
 fn by_type(profile: &Profile, aggregate: &Aggregate) -> (Vec<Label>, Vec<KeyTotals>) {
     let mut labels = Labels::new();
     let mut totals: Vec<KeyTotals> = Vec::new();
-    for (group, sums) in &aggregate.groups {
-        let name = match profile.types[group.type_id.index()].name.as_str() {
+    for (names, fates) in profile.types.iter().zip(&aggregate.types) {
+        let name = match names.name.as_str() {
             "" => NO_TYPE,
             name => name,
         };
@@ -326,9 +313,12 @@ fn by_type(profile: &Profile, aggregate: &Aggregate) -> (Vec<Label>, Vec<KeyTota
         if totals.len() <= number as usize {
             totals.push(KeyTotals::default());
         }
-        let totals = &mut totals[number as usize];
-        totals.own.add(group.fate, sums);
-        totals.total = totals.own;
+        let mut own = Split::default();
+        for (&fate, sums) in Fate::ALL.iter().zip(fates) {
+            own.of_fate(fate).add(sums);
+        }
+        totals[number as usize].own.add(&own);
+        totals[number as usize].total.add(&own);
     }
     (labels.labels, totals)
 }
