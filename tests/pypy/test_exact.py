@@ -37,12 +37,12 @@ PERIODS = [64, 1000, 4096, 32 << 10, 1 << 20, 4 << 20, 64 << 20]
 @pytest.mark.parametrize("jit", ["on", "off"])
 @pytest.mark.parametrize("period", PERIODS)
 def test_a_known_number_of_bytes(pypy: Interpreter, period: int, jit: str, tmp_path: Path) -> None:
-    loops = 200_000 if period < 4096 else 20_000_000 if jit == "on" else 2_000_000
+    loops = 400_000 if period < 4096 else 20_000_000 if jit == "on" else 2_000_000
     flags = ["--jit", "off"] if jit == "off" else []
     answers = _run(pypy, LOOP, tmp_path, period, loops, flags=flags)
     (_, _, nothing), (samples, lost, counted) = answers
-    # The loop allocates 16 bytes a round; what is above that is the interpreter's, as in the empty run.
-    assert abs(counted - nothing - 16 * loops) < 200_000 + loops // 50
+    # The loop allocates 16 bytes a round; what is above that is the interpreter's, its compiler's above all.
+    assert abs(counted - nothing - 16 * loops) < 1_000_000 + loops // 50
     points = round(harness.summary(tmp_path / f"{loops}.nthb")["all"]["bytes"]["estimate"] / period)
     assert points + lost >= counted // period
     if not lost:

@@ -9,6 +9,7 @@ is exact, and in fixed mode there must be a sample point in it for each whole pe
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ class Driver:
         self._process = subprocess.Popen(
             interpreter.words([*flags, str(script)], folder),
             cwd=folder,
-            env={"PYTHONPATH": str(harness.SITE), "PATH": "/usr/bin:/bin", "PYPY_GC_NURSERY": "1M"},
+            env={"PYTHONPATH": str(harness.SITE), "PATH": os.environ["PATH"], "PYPY_GC_NURSERY": "1M"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
