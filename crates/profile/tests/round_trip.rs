@@ -65,7 +65,7 @@ fn event<'a>(seed: &'a Seed, nodes: u32, samples: u32) -> Event<'a> {
             name: text,
             file: "file.py",
             first_line: one,
-            lines: if seed.detail % 2 == 0 {
+            lines: if seed.detail.is_multiple_of(2) {
                 Lines::Direct
             } else {
                 Lines::LocationTable(&seed.bytes)
@@ -138,7 +138,7 @@ fn event<'a>(seed: &'a Seed, nodes: u32, samples: u32) -> Event<'a> {
             } else {
                 seed.numbers[2]
             },
-            points: if seed.detail % 2 == 0 { 1 } else { three },
+            points: if seed.detail.is_multiple_of(2) { 1 } else { three },
             type_id: TypeId(two % 5),
             survival: [Survival::Unsaid, Survival::DiedYoung, Survival::Survived]
                 [seed.detail as usize % 3],
