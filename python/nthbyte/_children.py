@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from typing import Any, Callable
 
 from nthbyte._agent import Config, Error
 
-# How the code begins that multiprocessing gives to the interpreters it starts, and what goes before.
+# How the code begins that multiprocessing gives to the interpreters it starts, and what goes before
+# it. Since CPython 3.15, "import sys; " comes first in a fork server's.
 _START_METHODS = {
     "from multiprocessing.spawn import spawn_main": "join",
     "from multiprocessing.forkserver import main": "join_when_forked",
 }
+
+_IMPORTS = re.compile(r"\Aimport sys; ?")
 
 _following = False
 
@@ -74,8 +78,8 @@ def _joining(command: Any, config: Config) -> Any:
         if os.fsencode(command[0]) != os.fsencode(sys.executable):
             return command
         at = command.index("-c") + 1
-        function = next(f for start, f in _START_METHODS.items() if command[at].startswith(start))
-    except (TypeError, ValueError, LookupError, AttributeError, StopIteration):
+        function = _START_METHODS[_IMPORTS.sub("", command[at]).partition(";")[0]]
+    except (TypeError, ValueError, LookupError):
         return command
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     text = json.dumps({**config, "parent_pid": os.getpid()})

@@ -74,10 +74,19 @@ def test_fork(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
     assert other["complete"]
     # What was allocated before the fork belongs to the parent alone.
     if not interpreter.is_pypy:
-        assert 3_000_000 < one["bytes_allocated"] < 5_000_000
-        assert 6_000_000 < other["bytes_allocated"] < 8_000_000
+        assert 3_000_000 < one["all"]["bytes"]["estimate"] < 5_000_000
+        assert 6_000_000 < other["all"]["bytes"]["estimate"] < 8_000_000
     [line] = done.err.splitlines()
     assert "1 child process;" in line
+
+
+@pytest.mark.xfail(reason="the child's count of bytes goes on from its parent's", strict=False)
+def test_fork_counts_from_zero(cpython: Interpreter, tmp_path: Path) -> None:
+    script = tmp_path / "app.py"
+    script.write_text(FORK.format(exit="os._exit(0)"))
+    done = cpython.nthbyte("run", "--every", "1", "-o", "out.nthb", script, folder=tmp_path).ok()
+    child = summary(tmp_path / f"out.{done.out.split()[0]}.nthb")
+    assert child["bytes_allocated"] < 8_000_000
 
 
 def test_other_programs_are_left_alone(interpreter: Interpreter, tmp_path: Path) -> None:

@@ -80,9 +80,10 @@ def test_sampling_is_repeatable_and_counts_all(
 ) -> None:
     found, _ = _run(cpython, tmp_path, plans, "--every", str(period), "--seed", str(seed))
     exact, _ = _run(cpython, tmp_path, plans, "--every", "1")
-    # The program asks for the same memory whether it is sampled or not; its dictionaries of strings
-    # may differ in what their hashes collide with.
-    assert abs(found["bytes_allocated"] - exact["bytes_allocated"]) <= 0.02 * exact["bytes_allocated"]
+    # The program asks for the same memory whether it is sampled or not. The count goes by lists of
+    # blocks, of which some are half used when it is taken.
+    difference = abs(found["bytes_allocated"] - exact["bytes_allocated"])
+    assert difference <= 0.02 * exact["bytes_allocated"] + 150_000
     whole, truth = found["all"]["bytes"], exact["all"]["bytes"]["estimate"]
     # Three times the half of a 95 % interval: six standard deviations.
     assert whole["estimate"] - truth <= 3 * (whole["estimate"] - whole["low"]) + 1
