@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # What the agent may ask for: see crates/agent/src/pypy/hook/running.rs.
 _SMALL, _LARGE_KINDS = 0, 1
 
+# PyPy closes a library that nothing refers to; code that is hooked in must stay.
+_RTLD_NOW, _RTLD_NODELETE = 0x2, 0x1000
+
 # Without time samples the timer is stopped at once; _vmprof wants an interval below one second.
 _NO_TIMER = 0.999
 
@@ -224,7 +227,7 @@ class _Library:
     def __init__(self, backend: Any, path: str):
         self._backend = backend
         try:
-            library = backend.load_library(path, 2)
+            library = backend.load_library(path, _RTLD_NOW | _RTLD_NODELETE)
         except OSError as error:
             raise Error(f"cannot load the agent: {error}") from None
         void, self._int = backend.new_void_type(), backend.new_primitive_type("int")
