@@ -7,6 +7,7 @@ use clap::Args;
 use nthbyte_report::flamegraph;
 
 use crate::output::Output;
+use crate::progress::Progress;
 
 /// What `flamegraph` takes.
 #[derive(Args)]
@@ -25,7 +26,13 @@ impl Arguments {
     /// If the profile cannot be read or the page not be written.
     pub fn run(self) -> Result<()> {
         let profile = crate::input::load(&self.profile)?;
-        Output::beside(&self.profile, self.output, "html")
-            .write(|out| Ok(flamegraph::write(&profile, out)?))
+        let progress = Progress::steps("writing");
+        Output::beside(&self.profile, self.output, "html").write(|out| {
+            Ok(flamegraph::write_with(
+                &profile,
+                out,
+                &mut |done, total| progress.at(done, total),
+            )?)
+        })
     }
 }

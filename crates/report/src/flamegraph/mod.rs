@@ -30,6 +30,18 @@ const PLACE: &str = "@NTHBYTE_DATA@";
 /// # Errors
 /// Whatever `out` reports.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    write_with(profile, out, &mut |_, _| {})
+}
+
+/// As [`write`]; `progress` is told how many steps of how many are done.
+///
+/// # Errors
+/// Whatever `out` reports.
+pub fn write_with(
+    profile: &Profile,
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(u64, u64),
+) -> io::Result<()> {
     let (before, after) = TEMPLATE
         .split_once(PLACE)
         .expect("the build of the template checks that it has a place for the data");
@@ -37,7 +49,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let base64 =
         base64::write::EncoderWriter::new(&mut *out, &base64::engine::general_purpose::STANDARD);
     let mut deflate = flate2::write::DeflateEncoder::new(base64, flate2::Compression::default());
-    data::write(profile, &mut deflate)?;
+    data::write(profile, &mut deflate, progress)?;
     deflate.finish()?.finish()?;
     out.write_all(after.as_bytes())
 }

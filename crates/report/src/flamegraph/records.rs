@@ -10,6 +10,9 @@ const BUCKET_BITS: u32 = 8;
 /// With more records than this, neighbouring parts of time are merged.
 const MOST_RECORDS: usize = 1 << 20;
 
+/// Samples from one report of progress to the next.
+const REPORTED: usize = 1 << 16;
+
 /// Samples that agree in everything but their exact time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -39,16 +42,19 @@ pub struct Records {
 }
 
 impl Records {
-    /// Counts the samples of a profile.
-    pub fn of(profile: &Profile) -> Self {
-        Self::with_limit(profile, MOST_RECORDS)
+    /// Counts the samples of a profile. `progress` is told how many of how many are looked at.
+    pub fn of(profile: &Profile, progress: &mut dyn FnMut(u64, u64)) -> Self {
+        Self::with_limit(profile, MOST_RECORDS, progress)
     }
 
-    fn with_limit(profile: &Profile, limit: usize) -> Self {
+    fn with_limit(profile: &Profile, limit: usize, progress: &mut dyn FnMut(u64, u64)) -> Self {
         let samples = &profile.samples;
         let mut allocations: Vec<u128> = samples
             .ids()
             .map(|id| {
+                if id.index() % REPORTED == 0 {
+                    progress(id.index() as u64, samples.len() as u64);
+                }
                 key(
                     samples.stack(id).0,
                     samples.type_id(id).0,
@@ -161,8 +167,8 @@ mod tests {
     #[test]
     fn merging_parts_keeps_every_sample() {
         let mut profile = super::super::data::tests::small();
-        let whole = Records::with_limit(&profile, usize::MAX);
-        let merged = Records::with_limit(&profile, whole.allocations.len() / 2);
+        let whole = Records::with_limit(&profile, usize::MAX, &mut |_, _| {});
+        let merged = Records::with_limit(&profile, whole.allocations.len() / 2, &mut |_, _| {});
         assert!(merged.buckets < whole.buckets);
         let total = |records: &[Record]| records.iter().map(|r| u64::from(r.count)).sum::<u64>();
         assert_eq!(total(&whole.allocations), profile.samples.len() as u64);
@@ -171,6 +177,7 @@ mod tests {
         assert!(merged.allocations.iter().all(|r| r.bucket < merged.buckets));
 
         profile.cpu.clear();
-        assert_eq!(Records::with_limit(&profile, 0).buckets, 1);
+        let least = Records::with_limit(&profile, 0, &mut |_, _| {});
+        assert_eq!(least.buckets, 1);
     }
 }
