@@ -40,7 +40,8 @@ def test_functions_have_the_bytes_of_the_summary(engine: Engine, recorded: Path,
     engine.load(exported)
     found: dict[str, float] = {}
     for thread in allocations(engine):
-        for name, function in engine.functions(thread).items():
+        for function in engine.functions(thread):
+            name = function["name"]
             found[name] = found.get(name, 0) + function["totalSamples"]
     for name in ("run_all", "keep_all", "churn_on", "on_thread", "make_cycles"):
         # None of these calls itself.
@@ -53,8 +54,8 @@ def test_types_have_the_bytes_of_the_summary(engine: Engine, recorded: Path, exp
     engine.load(exported)
     found: dict[str, float] = {}
     for thread in allocations(engine):
-        for name, function in engine.functions(thread).items():
-            kind, _, fate = name.rpartition(" (")
+        for function in engine.functions(thread):
+            kind, _, fate = function["name"].rpartition(" (")
             if fate.rstrip(")") in FATES:
                 found[kind] = found.get(kind, 0) + function["selfSamples"]
     expected: dict[str, float] = {}
@@ -79,9 +80,8 @@ def test_what_is_retained_is_what_was_not_freed(engine: Engine, recorded: Path, 
         engine.ask("thread", "select", thread)
         info = engine.ask("thread", "info")
         if "native-retained-allocations" in info["availableStrategies"]:
-            options = ("--strategy", "native-retained-allocations", "--include-idle", "--limit", "0")
-            answer = engine.ask("thread", "functions", *options)
-            retained += sum(one["selfSamples"] for one in answer["functions"])
+            functions = engine.functions(thread, "--strategy", "native-retained-allocations")
+            retained += sum(one["selfSamples"] for one in functions)
     assert retained == pytest.approx(expected, rel=1e-4, abs=4000)
 
 
@@ -119,8 +119,8 @@ def test_the_source_view_has_the_program(engine: Engine, exported: Path) -> None
     keep = next(
         function
         for thread in allocations(engine)
-        for name, function in engine.functions(thread).items()
-        if name == "keep_all"
+        for function in engine.functions(thread)
+        if function["name"] == "keep_all"
     )
     answer = json.dumps(engine.ask("function", "annotate", keep["functionHandle"], "--context", "file"))
     assert "store.append([bytearray(3000)" in answer
@@ -133,7 +133,7 @@ def test_hostile_names_are_shown_as_they_are(engine: Engine, hostile: Path, tmp_
     assert any("<script>" in text for text in strings)
     assert any(len(text) >= 10_000 for text in strings)
     engine.load(out)
-    names = {name for thread in allocations(engine) for name in engine.functions(thread)}
+    names = {one["name"] for thread in allocations(engine) for one in engine.functions(thread)}
     assert {name for name in names if "<script>" in name}
     assert names <= strings
 
