@@ -58,7 +58,7 @@ impl Recorder {
         let clock = Clock::start();
         let (ring, far_end) = rtrb::RingBuffer::new(slots(meta.distances));
         let drain = Drain::open(far_end, clock, &config.output, &meta)?;
-        let worker = Worker::start(drain)?;
+        let worker = Worker::start(Box::new(drain))?;
         Ok(Self {
             clock,
             meta,
@@ -259,7 +259,7 @@ impl Recorder {
                 self.clock = Clock::start();
                 let path = child_path(&self.path, meta.pid);
                 self.worker
-                    .replace(Drain::later(far_end, self.clock, path, &meta));
+                    .replace(Box::new(Drain::later(far_end, self.clock, path, &meta)));
                 self.ring = ring;
                 self.meta = meta;
                 self.nodes = FxHashMap::default();

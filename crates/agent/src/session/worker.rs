@@ -40,8 +40,8 @@ pub(super) struct Worker {
 }
 
 enum State {
-    Running(JoinHandle<Drain>),
-    Resting(Drain),
+    Running(JoinHandle<Box<Drain>>),
+    Resting(Box<Drain>),
     Gone,
 }
 
@@ -49,7 +49,7 @@ enum State {
 static CURRENT: Mutex<Weak<Worker>> = Mutex::new(Weak::new());
 
 impl Worker {
-    pub(super) fn start(drain: Drain) -> Result<Arc<Self>, String> {
+    pub(super) fn start(drain: Box<Drain>) -> Result<Arc<Self>, String> {
         let worker = Arc::new(Self {
             attention: AtomicU32::new(Attention::None as u32),
             stop: AtomicBool::new(false),
@@ -114,7 +114,7 @@ impl Worker {
     }
 
     /// Puts a new drain in the place of the old one, which is dropped as it is. For the child of a fork.
-    pub(super) fn replace(&self, drain: Drain) {
+    pub(super) fn replace(&self, drain: Box<Drain>) {
         for lost in &self.lost {
             lost.store(0, Relaxed);
         }
@@ -131,7 +131,7 @@ impl Worker {
     }
 
     /// Stops the thread, if it runs, after it has written all that is in the ring.
-    fn rest(&self) -> Option<Drain> {
+    fn rest(&self) -> Option<Box<Drain>> {
         let state = std::mem::replace(&mut *self.lock(), State::Gone);
         match state {
             State::Running(thread) => {
@@ -151,7 +151,10 @@ impl Worker {
     }
 
     /// Starts the thread with all signals blocked: they are the program's.
-    fn spawn(self: &Arc<Self>, drain: Drain) -> Result<JoinHandle<Drain>, (Drain, std::io::Error)> {
+    fn spawn(
+        self: &Arc<Self>,
+        drain: Box<Drain>,
+    ) -> Result<JoinHandle<Box<Drain>>, (Box<Drain>, std::io::Error)> {
         let worker = Arc::clone(self);
         let parcel = Arc::new(Mutex::new(Some(drain)));
         let received = Arc::clone(&parcel);
@@ -183,7 +186,7 @@ impl Worker {
     }
 }
 
-fn open(parcel: &Mutex<Option<Drain>>) -> Option<Drain> {
+fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
     parcel.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
