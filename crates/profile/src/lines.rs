@@ -49,6 +49,57 @@ impl LineTable {
     }
 }
 
+/// The same table without columns, and with as few entries as there can be: about a fifth as long.
+/// Columns are more than half of what a profile of a short run would hold, and nothing shows them.
+pub(crate) fn without_columns(table: &[u8]) -> Vec<u8> {
+    let mut short = Vec::new();
+    let mut rest = table;
+    // The run that is being put together: units, change of line, whether it has a line at all.
+    let mut run = (0_u32, 0, false);
+    while let Some(entry) = entry(&mut rest) {
+        let units = u32::from(entry.units);
+        if run.0 > 0 && entry.has_line == run.2 && entry.line_delta == 0 {
+            run.0 = run.0.saturating_add(units);
+        } else {
+            put_run(&mut short, run);
+            run = (units, entry.line_delta, entry.has_line);
+        }
+    }
+    put_run(&mut short, run);
+    short
+}
+
+/// Entries for a run of any length, all of one line.
+fn put_run(table: &mut Vec<u8>, (mut units, line_delta, has_line): (u32, i64, bool)) {
+    let code = if has_line { NO_COLUMNS } else { NO_LINE };
+    let mut delta = line_delta;
+    while units > 0 {
+        let some = units.min(8);
+        table.push(0x80 | code << 3 | (some - 1) as u8);
+        if has_line {
+            put_signed(table, delta);
+            delta = 0;
+        }
+        units -= some;
+    }
+}
+
+/// The inverse of [`signed`].
+fn put_signed(table: &mut Vec<u8>, value: i64) {
+    let mut rest = value.unsigned_abs() << 1 | u64::from(value < 0);
+    while rest >= 64 {
+        table.push(64 | rest as u8 & 63);
+        rest >>= 6;
+    }
+    table.push(rest as u8);
+}
+
+/// The code of an entry with a line and no columns.
+const NO_COLUMNS: u8 = 13;
+
+/// The code of an entry without a line.
+const NO_LINE: u8 = 15;
+
 struct Entry {
     units: u8,
     line_delta: i64,
@@ -73,8 +124,7 @@ fn entry(table: &mut &[u8]) -> Option<Entry> {
             byte(table)?;
             (i64::from(code) - 10, true)
         }
-        // No columns.
-        13 => (signed(table)?, true),
+        NO_COLUMNS => (signed(table)?, true),
         // Long form: line, end line, column, end column.
         14 => {
             let delta = signed(table)?;
@@ -83,7 +133,7 @@ fn entry(table: &mut &[u8]) -> Option<Entry> {
             }
             (delta, true)
         }
-        _ => (0, false),
+        NO_LINE.. => (0, false),
     };
     Some(Entry {
         units: (first & 7) + 1,
@@ -159,6 +209,34 @@ mod tests {
             let lines = LineTable::decode(&table, first);
             let _ = lines.line(at);
             prop_assert_eq!(lines.line(u32::MAX), 0);
+            let short = without_columns(&table);
+            prop_assert_eq!(LineTable::decode(&short, first), lines);
+        }
+
+        #[test]
+        fn columns_are_left_out(entries in prop::collection::vec((0_u8..6, 1_u8..9, -300_i64..300), 0..200), first in 1_u32..100_000) {
+            let mut table = Vec::new();
+            for (form, units, delta) in entries {
+                let start = |code: u8| 0x80 | code << 3 | (units - 1);
+                match form {
+                    0 => table.extend([start(3), 0x21]),
+                    1 => table.extend([start(11), 4, 9]),
+                    2 => table.push(start(NO_LINE)),
+                    3 => {
+                        table.push(start(NO_COLUMNS));
+                        put_signed(&mut table, delta);
+                    }
+                    _ => {
+                        table.push(start(14));
+                        put_signed(&mut table, delta);
+                        table.extend([0, 5, 64 | 9, 1]);
+                    }
+                }
+            }
+            let short = without_columns(&table);
+            prop_assert!(short.len() <= table.len());
+            prop_assert_eq!(LineTable::decode(&short, first), LineTable::decode(&table, first));
+            prop_assert_eq!(without_columns(&short), short);
         }
     }
 }

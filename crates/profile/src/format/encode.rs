@@ -9,6 +9,7 @@ use crate::event::{
     Allocation, Code, Collection, CollectionKind, CpuSample, Event, Lines, Memory, Nanos, Node,
     SampleId, Survival, Thread, TypeName,
 };
+use crate::lines::without_columns;
 use crate::varint::{put, zigzag};
 
 /// A block is full when its columns hold this many bytes …
@@ -180,7 +181,8 @@ impl Encoder {
             Lines::Direct => self.number(0),
             Lines::LocationTable(table) => {
                 self.number(1);
-                self.bytes(if table.len() > MAX_TABLE { &[] } else { table });
+                let table = without_columns(table);
+                self.bytes(if table.len() > MAX_TABLE { &[] } else { &table });
             }
         }
     }
