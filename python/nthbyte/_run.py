@@ -17,7 +17,7 @@ import types
 from typing import Any, Callable, NoReturn
 
 from nthbyte._agent import Error, Result
-from nthbyte._session import begin, configure, stop
+from nthbyte._session import begin, configure, exiting, stop
 from nthbyte._size import DEFAULT_PERIOD, format_size, parse_period
 
 
@@ -245,7 +245,9 @@ def _is_package_path(path: str) -> bool:
 
 
 def _prepare_script(path: str, main: types.ModuleType) -> Callable[[], Any]:
-    name = os.path.join(os.getcwd(), path) if path != "-" else "<stdin>"
+    pypy = sys.implementation.name == "pypy"
+    name = "<stdin>" if path == "-" else os.path.abspath(path) if pypy else os.path.join(os.getcwd(), path)
+    loaded = path if pypy else name
     try:
         if path == "-":
             source = sys.stdin.buffer.read()
@@ -258,9 +260,9 @@ def _prepare_script(path: str, main: types.ModuleType) -> Callable[[], Any]:
     if path == "-":
         loader = importlib.machinery.BuiltinImporter
     elif path.endswith(".pyc"):
-        loader = importlib.machinery.SourcelessFileLoader("__main__", name)
+        loader = importlib.machinery.SourcelessFileLoader("__main__", loaded)
     else:
-        loader = importlib.machinery.SourceFileLoader("__main__", name)
+        loader = importlib.machinery.SourceFileLoader("__main__", loaded)
     main.__dict__.update(__file__=name, __loader__=loader)
     if sys.version_info < (3, 15):
         main.__dict__["__cached__"] = None
@@ -282,6 +284,9 @@ def _execute(program: Callable[[], Any]) -> None:
         raise
     except BaseException as error:
         _hide_own_frames(error)
+        if isinstance(error, KeyboardInterrupt) and sys.implementation.name == "pypy":
+            # PyPy kills itself then, and calls nothing that is registered with atexit.
+            exiting()
         raise
 
 
@@ -299,7 +304,8 @@ def _hide_own_frames(error: BaseException) -> None:
         if hook is None:
             # What the interpreter does where the program has deleted it.
             del sys.excepthook
-            print("sys.excepthook is missing", file=sys.stderr)
+            if sys.implementation.name == "cpython":
+                print("sys.excepthook is missing", file=sys.stderr)
             return sys.__excepthook__(kind, error.with_traceback(rest), rest)
         sys.excepthook = hook
         if value is not error:

@@ -169,8 +169,8 @@ def begin(config: Config, *, family: str | None = None, at_exit: Callable[[], No
     _running = {**config, "output": family or config["output"]}
     if _at_exit is None:
         # What is registered first runs last: after all that the program registers.
-        atexit.register(_exiting)
-        _call_on_os_exit(_exiting)
+        atexit.register(exiting)
+        _call_on_os_exit(exiting)
         follow(lambda: _running)
     _at_exit = at_exit or end_quietly
 
@@ -181,7 +181,8 @@ def end_quietly() -> None:
         stop()
 
 
-def _exiting() -> None:
+def exiting() -> None:
+    """Does what is to be done when the process exits. More often than once is as good as once."""
     if _at_exit is not None:
         _at_exit()
 

@@ -10,10 +10,10 @@ PROFILER = """
 import nthbyte
 
 def inside():
-    return [bytes(1000) for _ in range(4000)]
+    return [bytes(1000 + n % 8) for n in range(4000)]
 
 def outside():
-    return [bytes(1000) for _ in range(4000)]
+    return [bytes(1000 + n % 8) for n in range(4000)]
 
 outside()
 with nthbyte.Profiler("one.nthb", every="4KiB", seed=7) as profiler:
@@ -62,7 +62,7 @@ def in_thread(function, *arguments):
     thread.join()
 
 def work():
-    return [bytes(1000) for _ in range(4000)]
+    return [bytes(1000 + n % 8) for n in range(4000)]
 
 in_thread(nthbyte.start, "out.nthb")
 in_thread(work)
@@ -93,7 +93,7 @@ assert all(len(block) == n for n, block in enumerate(kept[:600])) and kept[600:]
 FORGOTTEN = """
 import nthbyte
 nthbyte.start("out.nthb", every="1KiB")
-kept = [bytes(1000) for _ in range(4000)]
+kept = [bytes(1000 + n % 8) for n in range(4000)]
 """
 
 OFTEN = """

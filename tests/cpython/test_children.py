@@ -12,7 +12,7 @@ POOL = """
 import multiprocessing, os
 
 def work(n):
-    return len([bytes(1000) for _ in range(3000)]), os.getpid()
+    return len([bytes(1000 + n % 8) for n in range(3000)]), os.getpid()
 
 if __name__ == "__main__":
     multiprocessing.set_start_method("{method}")
@@ -28,17 +28,17 @@ if __name__ == "__main__":
 
 FORK = """
 import os, sys
-keep = [bytes(1000) for _ in range(3000)]
+keep = [bytes(1000 + n % 8) for n in range(3000)]
 pid = os.fork()
 if pid == 0:
-    more = [bytes(1000) for _ in range(6000)]
+    more = [bytes(1000 + n % 8) for n in range(6000)]
     {exit}
 print(pid, os.waitpid(pid, 0)[1] >> 8)
 """
 
 SUBPROCESS = """
 import subprocess, sys
-print(subprocess.run([sys.executable, "-c", "print(len([bytes(1000) for _ in range(5000)]))"],
+print(subprocess.run([sys.executable, "-c", "print(len([bytes(1000 + n % 8) for n in range(5000)]))"],
                      capture_output=True, text=True).stdout)
 """
 

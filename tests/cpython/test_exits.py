@@ -10,12 +10,13 @@ from harness import Interpreter, summary
 
 # Allocates for two seconds and more, says so, and then ends.
 PROGRAM = """
-import ctypes, os, signal, sys, threading, time
+import os, signal, sys, threading, time
 
 def allocate():
     keep = []
     while len(keep) < {kept}:
-        keep.append(bytes(1000))
+        # Not the same each time: PyPy's compiler would make it once.
+        keep.append(bytes(1000 + len(keep) % 8))
     return keep
 
 kept = allocate()
@@ -36,7 +37,7 @@ ORDERLY = {
 VIOLENT = {
     "SIGTERM": "os.kill(os.getpid(), signal.SIGTERM)",
     "SIGKILL": "os.kill(os.getpid(), signal.SIGKILL)",
-    "segfault": "ctypes.string_at(0)",
+    "segfault": "os.kill(os.getpid(), signal.SIGSEGV)",
     "abort": "os.abort()",
 }
 
