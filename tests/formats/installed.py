@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -31,6 +32,14 @@ def node_modules(path: str) -> Path:
     if not found.exists():
         missing(f"{path} is missing: run `npm ci` in tests/formats")
     return found
+
+
+def module(name: str) -> Any:
+    """Returns a module that requirements.txt in this folder names."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        missing(f"{name} is missing: pip install -r tests/formats/requirements.txt")
 
 
 def vmprof_python(version: str) -> str:

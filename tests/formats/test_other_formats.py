@@ -8,11 +8,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 import harness
-from formats.installed import HERE, node_modules
+from formats.installed import HERE, module, node_modules
 
 UNITS = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
@@ -65,7 +64,7 @@ def speedscope(profile: Path, folder: Path) -> Any:
     file = export(profile, "speedscope", folder / "run.speedscope.json")
     schema = json.loads(node_modules("speedscope/dist/release/file-format-schema.json").read_text())
     content = json.loads(file.read_text())
-    jsonschema.validate(content, schema)
+    module("jsonschema").validate(content, schema)
     return content
 
 

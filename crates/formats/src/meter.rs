@@ -29,7 +29,7 @@ impl<'a> Meter<'a> {
     pub fn step(&self) {
         let done = self.done.get() + 1;
         self.done.set(done);
-        if done % STRIDE == 0 {
+        if done.is_multiple_of(STRIDE) {
             // The total is worked out beforehand; should it be too low, the bar waits at its end.
             (self.report.borrow_mut())(done.min(self.total), self.total);
         }

@@ -75,7 +75,7 @@ pub(crate) fn size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes;
     let mut unit = 0;
-    while value != 0 && value % 1024 == 0 && unit + 1 < units.len() {
+    while value != 0 && value.is_multiple_of(1024) && unit + 1 < units.len() {
         value /= 1024;
         unit += 1;
     }

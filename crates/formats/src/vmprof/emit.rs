@@ -18,8 +18,7 @@ use super::stacks::{RawFrame, RawKind};
 /// VMProf 0.6 takes a longer gap between two samples for a pause.
 const LONGEST_GAP: i64 = 1_000_000_000;
 
-/// An event with its time, before all are sorted. The derived order is what the profile wants of
-/// events at one time: allocations before the collection that looks at them.
+/// An event, before all are sorted by [`order`](Self::order).
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Moment {
     Allocation(Allocation),
@@ -29,7 +28,8 @@ enum Moment {
 }
 
 impl Moment {
-    /// When it is written, and its place among those of one time.
+    /// When it is written, and its place among those of one time: an allocation comes before the
+    /// collection that looks at it.
     fn order(&self) -> (Nanos, u8) {
         match self {
             Self::Allocation(allocation) => (allocation.time, 0),

@@ -41,6 +41,10 @@ mod version {
     pub const HIGHEST: i16 = 7;
 }
 
+/// Words of a trace that is taken for one where the file is damaged: looking through deeper ones at
+/// every byte would take long.
+const LIKELY_DEPTH: i64 = 2_048;
+
 /// What only the paper's fork writes among the descriptions.
 const FORK_KEY: &str = "start_time_offset";
 
@@ -194,7 +198,7 @@ impl Recording {
             }
             marker::OBJECTS => {
                 let time = self.leading_time(bytes)?;
-                let words = words(bytes)?;
+                let words = words(bytes, MAX_DEPTH)?;
                 self.objects.push(Objects { time, words });
             }
             marker::VIRTUAL_IP => {
@@ -247,7 +251,7 @@ impl Recording {
 
     fn sample(&mut self, bytes: &mut Bytes<'_>) -> Result<RawSample, Fault> {
         let leading = self.leading_time(bytes)?;
-        let words = words(bytes)?;
+        let words = words(bytes, MAX_DEPTH)?;
         let frames = frames(&words, self.layout).ok_or(Fault::Bad("a stack is malformed"))?;
         let thread = match self.version {
             version::THREAD_ID.. => bytes.address()?,
@@ -318,7 +322,7 @@ impl Recording {
         match bytes.byte()? {
             marker::STACKTRACE | marker::ALLOCATION => {
                 self.leading_time(bytes)?;
-                let words = words(bytes)?;
+                let words = words(bytes, LIKELY_DEPTH)?;
                 if words.is_empty() || frames(&words, self.layout).is_none() {
                     return unlikely;
                 }
@@ -367,10 +371,10 @@ fn static_header(data: &[u8]) -> Result<(i64, Bytes<'_>), String> {
     Err("it does not begin as one".to_owned())
 }
 
-/// A depth and that many words.
-fn words(bytes: &mut Bytes<'_>) -> Result<Vec<i64>, Fault> {
+/// A depth, which is at most `deepest`, and that many words.
+fn words(bytes: &mut Bytes<'_>, deepest: i64) -> Result<Vec<i64>, Fault> {
     let depth = bytes.word()?;
-    if !(0..=MAX_DEPTH).contains(&depth) {
+    if !(0..=deepest).contains(&depth) {
         return Err(Fault::Bad("a stack is deeper than VMProf writes any"));
     }
     let mut words = Vec::new();
