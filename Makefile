@@ -86,7 +86,13 @@ check-python: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test-python: all build/site/installed
+# The programs that read exports: the Firefox Profiler's engine, speedscope, a checker of schemas.
+build/formats/ready: tests/formats/package-lock.json tests/formats/requirements.txt .venv/ready
+	cd tests/formats && npm ci --silent --no-audit --no-fund
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/formats/requirements.txt
+	mkdir -p $(@D) && touch $@
+
+test-python: all build/site/installed build/formats/ready
 	$(BIN)/python -m pytest
 
 ## The measurements

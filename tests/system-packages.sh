@@ -3,7 +3,7 @@
 # Where that is not allowed, says what is left out, and goes on: everything else still works.
 set -eu
 
-WANTED="pypy3 pypy3-venv pypy3-lib-testsuite"
+WANTED="pypy3 pypy3-venv pypy3-lib-testsuite libunwind-dev chromium"
 [ "${CI:-}" = true ] && [ "$(id -u)" = 0 ] && WANTED="$WANTED debootstrap"
 
 missing=""
