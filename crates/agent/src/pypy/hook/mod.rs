@@ -5,7 +5,8 @@
 //! patch    puts hooks in, and takes them out
 //! nursery  the arithmetic: where nursery_top stands
 //! engine   the hooked functions
-//! vmprof   stacks, through PyPy's own profiler                  (stacks: as nodes of the profile)
+//! trap     gets the interpreter's lock
+//! vmprof   stacks, through PyPy's own profiler                  (names: of code; stacks: as nodes of the profile)
 //! young    sampled objects until the next minor collection      (types, python_names, classes: their names)
 //! statistics  collections and memory totals
 //! running  all of it, started and stopped                     (exports: what Python calls before and after)
@@ -16,6 +17,7 @@ mod engine;
 mod exports;
 mod flow;
 mod library;
+mod names;
 mod nursery;
 mod patch;
 mod python_names;
@@ -23,6 +25,7 @@ mod running;
 mod search;
 mod stacks;
 mod statistics;
+mod trap;
 mod types;
 mod vmprof;
 mod young;

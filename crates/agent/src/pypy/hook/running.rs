@@ -6,13 +6,14 @@ use std::sync::Mutex;
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
-use super::engine::{self, Engine, Remains, Trap};
+use super::engine::{self, Engine, Remains};
 use super::exports;
 use super::library::Library;
 use super::nursery::Nursery;
 use super::patch::{Detour, Redirect};
 use super::search::{Collector, search};
 use super::statistics::Statistics;
+use super::trap::Trap;
 use super::vmprof::Vmprof;
 use crate::session::{Config, Outcome, Recorder};
 

@@ -7,7 +7,8 @@ use nthbyte_profile::event::{
 };
 use rustc_hash::FxHashMap;
 
-use super::vmprof::{CodeName, RawFrame, Vmprof};
+use super::names::CodeName;
+use super::vmprof::{RawFrame, Vmprof};
 use crate::session::Recorder;
 
 /// The file whose frames, and those outside of them, are nthbyte's own and not the program's.

@@ -23,20 +23,17 @@ use std::sync::atomic::{
 
 use rustc_hash::FxHashMap;
 
+use super::names::{CodeName, MARKER_STACKTRACE, Parsed, names_in_buffers, parse};
+
 /// Kinds of frames in a record (`vmprof_stack.h`).
 const CODE_TAG: usize = 1;
 const JITTED_TAG: usize = 3;
-const MARKER_STACKTRACE: u8 = 1;
-const MARKER_VIRTUAL_IP: u8 = 2;
-const MARKER_TRAILER: u8 = 3;
-const MARKER_HEADER: u8 = 5;
-const MARKER_TIME_N_ZONE: u8 = 6;
-const MARKER_META: u8 = 7;
 /// `struct profbuf_s`: two 32-bit numbers and the data.
-const BUFFER: usize = 8192;
-const BUFFERS: usize = 20;
+pub const BUFFER: usize = 8192;
+/// How many there are.
+pub const BUFFERS: usize = 20;
 /// The longest record.
-const RECORD: usize = BUFFER - 8;
+pub const RECORD: usize = BUFFER - 8;
 
 type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
@@ -237,17 +234,6 @@ pub struct Tick {
     pub collecting: bool,
 }
 
-/// The name of a code object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodeName {
-    /// Function.
-    pub name: String,
-    /// File.
-    pub file: String,
-    /// Line of the definition.
-    pub line: u32,
-}
-
 /// `_vmprof`, switched on.
 #[derive(Debug)]
 pub struct Vmprof {
@@ -292,7 +278,8 @@ impl Vmprof {
     /// One line, if there is no descriptor left.
     pub fn reopen(&mut self) -> Result<c_int, String> {
         self.read_names();
-        self.names.extend(names_in_buffers());
+        self.names
+            .extend(names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed)));
         BUFFERS_AT.store(0, Ordering::Relaxed);
         // SAFETY: the name is a terminated string.
         let fd = unsafe { libc::memfd_create(c"nthbyte-vmprof".as_ptr(), libc::MFD_CLOEXEC) };
@@ -402,7 +389,7 @@ impl Vmprof {
         if !self.names.contains_key(&unique_id) {
             self.read_names();
             if !self.names.contains_key(&unique_id) {
-                let mut names = names_in_buffers();
+                let mut names = names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed));
                 names.retain(|&(id, _)| id == unique_id);
                 self.names.extend(names);
             }
@@ -492,99 +479,6 @@ extern "C" fn forked_child() {
     WALKING.store(0, Ordering::Relaxed);
 }
 
-enum Parsed {
-    Name(usize, u64, CodeName),
-    Other(usize),
-    More,
-    Broken,
-}
-
-/// The first record in a piece of the file.
-fn parse(bytes: &[u8]) -> Parsed {
-    let word_at = |at: usize| bytes.get(at..at + 8).map(word);
-    let sized = |at: usize| word_at(at).and_then(|length| usize::try_from(length).ok());
-    let whole = |length: usize| {
-        if length <= bytes.len() {
-            Parsed::Other(length)
-        } else {
-            Parsed::More
-        }
-    };
-    let Some(&marker) = bytes.first() else {
-        return Parsed::More;
-    };
-    match marker {
-        // The header: five words, marker, version (16 bits), mode, length of the name, name.
-        0 => match bytes.get(40..45) {
-            Some(head) if head[0] == MARKER_HEADER => whole(45 + usize::from(head[4])),
-            Some(_) => Parsed::Broken,
-            None => Parsed::More,
-        },
-        MARKER_VIRTUAL_IP => match (word_at(1), sized(9)) {
-            (Some(unique_id), Some(length)) if length <= 1024 => match bytes.get(17..17 + length) {
-                Some(text) => Parsed::Name(17 + length, unique_id, code_name(text)),
-                None => Parsed::More,
-            },
-            (Some(_), Some(_)) => Parsed::Broken,
-            _ => Parsed::More,
-        },
-        MARKER_STACKTRACE => match sized(9) {
-            Some(depth) if depth <= RECORD / 8 => whole(17 + 8 * depth + 8),
-            Some(_) => Parsed::Broken,
-            None => Parsed::More,
-        },
-        // struct timeval and eight bytes of a zone.
-        MARKER_TIME_N_ZONE | MARKER_TRAILER => whole(1 + 16 + 8),
-        MARKER_META => match sized(1) {
-            Some(key) if key < 1024 => match sized(9 + key) {
-                Some(value) if value < 65536 => whole(17 + key + value),
-                Some(_) => Parsed::Broken,
-                None => Parsed::More,
-            },
-            Some(_) => Parsed::Broken,
-            None => Parsed::More,
-        },
-        _ => Parsed::Broken,
-    }
-}
-
-/// The names that are not in the file yet. A code object's name is in a buffer before its code runs, so
-/// the record of a running one is whole, whatever is being appended after it.
-fn names_in_buffers() -> Vec<(u64, CodeName)> {
-    let start = BUFFERS_AT.load(Ordering::Relaxed);
-    let mut names = Vec::new();
-    if start == 0 {
-        return names;
-    }
-    let mut buffer = vec![0u8; BUFFER];
-    for index in 0..BUFFERS {
-        // SAFETY: `_vmprof` keeps its twenty buffers mapped until it is disabled, and `detach` comes first.
-        unsafe {
-            let from = (start + index * BUFFER) as *const u8;
-            std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), BUFFER);
-        }
-        let size = u32::from_ne_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]) as usize;
-        let mut data = buffer.get(8..8 + size.min(RECORD)).unwrap_or_default();
-        while let Parsed::Name(length, id, name) = parse(data) {
-            names.push((id, name));
-            data = &data[length..];
-        }
-    }
-    names
-}
-
-/// `py:function:line:file`; colons in the parts were replaced by whoever wrote it.
-fn code_name(text: &[u8]) -> CodeName {
-    let text = String::from_utf8_lossy(text);
-    let mut parts = text.splitn(4, ':').skip(1);
-    let mut next = || parts.next().unwrap_or_default();
-    CodeName {
-        name: next().to_owned(),
-        line: next().parse().unwrap_or(0),
-        file: next().to_owned(),
-    }
-}
-
 /// The Python frames of a record.
 fn decode(record: &[u8], frames: &mut Vec<RawFrame>) {
     let Some(depth) = record.get(9..17).map(word) else {
@@ -608,7 +502,8 @@ fn decode(record: &[u8], frames: &mut Vec<RawFrame>) {
     }
 }
 
-fn word(bytes: &[u8]) -> u64 {
+/// Eight bytes as a number.
+pub fn word(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_ne_bytes)
 }
 

@@ -1,0 +1,200 @@
+"""The paper's Figures 8 to 11, with our numbers: ``measure.py PYPY [--rounds N]``.
+
+Writes results.md and three SVG plots beside this file. Each figure is the median over the rounds of the
+ratio between a profiled run and the plain run of the same round, in one process, after warming up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = ("gcbench", "loop", "tokens", "documents")
+PERIODS = [32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20]
+RATES = [100, 1000, 2000]
+NURSERY = "4M"
+COLOURS = ("#c0392b", "#2471a3", "#1e8449", "#7d3c98")
+# Time samples are measured with hardly any allocation samples beside them.
+RARELY = 1 << 40
+
+
+def main() -> None:
+    """Measures, and writes the page and the plots."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pypy")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    settings: list[Any] = [None, *({"every": period} for period in PERIODS)]
+    settings += [{"every": RARELY, "cpu": rate} for rate in RATES]
+    runs = {name: _measure(options.pypy, name, options.rounds, settings) for name in PROGRAMS}
+    speeds = {jit: _speed(options.pypy, jit, options.rounds) for jit in (True, False)}
+    version = subprocess.run(
+        [options.pypy, "-c", "import sys; print(sys.version.replace(chr(10), ' '))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    (HERE / "results.md").write_text(_page(version, options.rounds, runs, speeds))
+    by_period = {name: [_ratio(runs[name], {"every": period}) for period in PERIODS] for name in PROGRAMS}
+    by_rate = {
+        name: [_ratio(runs[name], {"every": RARELY, "cpu": rate}) for rate in RATES] for name in PROGRAMS
+    }
+    periods = [_size(period) for period in PERIODS]
+    _plot("allocation.svg", "Allocation sampling: period and overhead", periods, by_period)
+    _plot("time.svg", "Time sampling: samples a second and overhead", [str(rate) for rate in RATES], by_rate)
+
+
+def _measure(pypy: str, program: str, rounds: int, settings: list[Any], *flags: str) -> list[Any]:
+    words = [pypy, *flags, str(HERE / "one.py"), program, str(rounds), json.dumps(settings)]
+    environment = {**os.environ, "PYPY_GC_NURSERY": NURSERY}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _speed(pypy: str, jit: bool, rounds: int) -> tuple[float, float]:
+    """Returns GB/s of the allocating loop, plain and at 512 KiB; the best of the rounds."""
+    flags = () if jit else ("--jit", "off")
+    runs = _measure(pypy, "loop", rounds if jit else 1, [None, {"every": 512 << 10}], *flags)
+    best = [
+        min(run["thread"] for run in runs if (run["setting"] is None) == plain) for plain in (True, False)
+    ]
+    allocated = 60_000_000 * 16 / 1e9
+    return allocated / best[0], allocated / best[1]
+
+
+def _of(runs: list[Any], setting: Any) -> list[Any]:
+    return [run for run in runs if run["setting"] == setting]
+
+
+def _ratio(runs: list[Any], setting: Any, clock: str = "thread") -> float:
+    pairs = zip(_of(runs, setting), _of(runs, None))
+    return statistics.median(profiled[clock] / plain[clock] for profiled, plain in pairs)
+
+
+def _page(version: str, rounds: int, runs: dict[str, list[Any]], speeds: dict[bool, Any]) -> str:
+    lines = [
+        "# Sampling inside PyPy: what it costs",
+        "",
+        f"Written by `bench/pypy/measure.py`, {rounds} rounds, nursery {NURSERY}iB, {version}.",
+        "1.000 is as fast as without nthbyte. Time is CPU time of the program's thread; in brackets that of",
+        "the whole process, with the thread that writes the profile. The machine was shared: the",
+        "last column of the first table, a session with hardly a sample, shows how far to trust a figure.",
+        "",
+        "## Allocation sampling (Figure 8)",
+        "",
+        "![period and overhead](allocation.svg)",
+        "",
+        "| program | " + " | ".join(_size(period) for period in PERIODS) + " |",
+        "|---|" + "---|" * len(PERIODS),
+    ]
+    for name, those in runs.items():
+        cells = [
+            f"{_ratio(those, {'every': period}):.3f} ({_ratio(those, {'every': period}, 'process'):.3f})"
+            for period in PERIODS
+        ]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "## Time sampling (Figure 9)",
+        "",
+        "![rate and overhead](time.svg)",
+        "",
+        "| program | " + " | ".join(f"{rate} Hz" for rate in RATES) + " |",
+        "|---|" + "---|" * len(RATES),
+    ]
+    for name, those in runs.items():
+        cells = [f"{_ratio(those, {'every': RARELY, 'cpu': rate}):.3f}" for rate in RATES]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "## At 32 KiB (Figure 10)",
+        "",
+        "Overhead at 1000 samples a second is 1 + (overhead - 1) / (samples a second) · 1000.",
+        "",
+        "| program | samples/s | overhead | at 1000/s | µs a sample | lost | bytes a sample |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, those in runs.items():
+        setting = {"every": PERIODS[0]}
+        of_it = _of(those, setting)
+        run = of_it[-1]
+        seconds = statistics.median(run["thread"] for run in of_it)
+        plain = statistics.median(run["thread"] for run in _of(those, None))
+        rate, overhead = run["samples"] / seconds, _ratio(those, setting)
+        lines.append(
+            f"| {name} | {rate:,.0f} | {overhead:.3f} | {1 + (overhead - 1) / rate * 1000:.4f} |"
+            f" {(overhead - 1) * plain / run['samples'] * 1e6:.2f} | {run['lost']} |"
+            f" {run['size'] / run['samples']:.1f} |"
+        )
+    lines += [
+        "",
+        "## What the programs allocate (Figure 11)",
+        "",
+        "| program | time | allocated | GB/s |",
+        "|---|---|---|---|",
+    ]
+    for name, those in runs.items():
+        allocated = _of(those, {"every": PERIODS[0]})[-1]["allocated"] / 1e9
+        plain = statistics.median(run["thread"] for run in _of(those, None))
+        lines.append(f"| {name} | {plain:.2f} s | {allocated:.2f} GB | {allocated / plain:.2f} |")
+    lines += [
+        "",
+        "## The allocation rate",
+        "",
+        "The loop that keeps two integers alive, 16 bytes each, best of the rounds:",
+        "",
+        "| | plain | profiled at 512 KiB |",
+        "|---|---|---|",
+    ]
+    for jit, (plain, profiled) in speeds.items():
+        lines.append(f"| JIT {'on' if jit else 'off'} | {plain:.2f} GB/s | {profiled:.2f} GB/s |")
+    return "\n".join(lines) + "\n"
+
+
+def _size(size: int) -> str:
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+
+
+def _plot(name: str, title: str, ticks: list[str], series: dict[str, list[float]]) -> None:
+    """Writes lines over evenly spaced ticks as an SVG."""
+    width, height, left, bottom, top = 640, 360, 60, 50, 40
+    low, high = 0.9, max(1.2, math.ceil(max(max(values) for values in series.values()) * 10) / 10)
+
+    def x(index: int) -> float:
+        return left + (width - left - 150) * index / max(1, len(ticks) - 1)
+
+    def y(value: float) -> float:
+        return height - bottom - (height - bottom - top) * (max(low, value) - low) / (high - low)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif"'
+        ' font-size="12">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<text x="{left}" y="20" font-size="14">{title}</text>',
+    ]
+    steps = round((high - low) / 0.1)
+    for step in range(0, steps + 1, max(1, steps // 8)):
+        value = low + step * 0.1
+        parts.append(f'<line x1="{left}" x2="{width - 150}" y1="{y(value)}" y2="{y(value)}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 8}" y="{y(value) + 4}" text-anchor="end">{value:.1f}</text>')
+    for index, tick in enumerate(ticks):
+        parts.append(f'<text x="{x(index)}" y="{height - bottom + 20}" text-anchor="middle">{tick}</text>')
+    for number, (label, values) in enumerate(series.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        points = " ".join(f"{x(index):.1f},{y(value):.1f}" for index, value in enumerate(values))
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        for index, value in enumerate(values):
+            parts.append(f'<circle cx="{x(index):.1f}" cy="{y(value):.1f}" r="3" fill="{colour}"/>')
+        parts.append(f'<text x="{width - 135}" y="{top + 20 * number + 10}" fill="{colour}">{label}</text>')
+    parts.append("</svg>")
+    (HERE / name).write_text("\n".join(parts) + "\n")
+
+
+main()

@@ -1,0 +1,52 @@
+"""Measures one program inside one PyPy process: every setting in turns, after warming up.
+
+Prints a JSON object for each run: setting, seconds of the program's thread, seconds of CPU of the whole
+process (the writer thread included), samples, bytes allocated, bytes of the profile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+
+import nthbyte
+from programs import PROGRAMS
+
+
+def measure(program, setting, folder):
+    """Runs the program once under a setting."""
+    path = os.path.join(folder, "out.nthb")
+    if setting is not None:
+        nthbyte.start(path, **setting)
+    thread, process = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID), time.process_time()
+    program()
+    thread = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - thread
+    process = time.process_time() - process
+    result = nthbyte.stop() if setting is not None else None
+    return {
+        "setting": setting,
+        "thread": thread,
+        "process": process,
+        "samples": result.samples if result else 0,
+        "lost": result.lost if result else 0,
+        "allocated": result.bytes_allocated if result else None,
+        "size": os.path.getsize(path) if result else 0,
+    }
+
+
+def main():
+    """one.py PROGRAM ROUNDS SETTINGS-AS-JSON"""
+    program, rounds, settings = PROGRAMS[sys.argv[1]], int(sys.argv[2]), json.loads(sys.argv[3])
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(3):
+            measure(program, None, folder)
+        for turn in range(rounds):
+            order = settings[turn % len(settings) :] + settings[: turn % len(settings)]
+            for setting in order:
+                print(json.dumps(measure(program, setting, folder)), flush=True)
+
+
+main()

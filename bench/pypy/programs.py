@@ -1,0 +1,84 @@
+"""What is measured: two benchmarks that allocate as fast as they can, and two pieces of real work."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tokenize
+
+
+class Node:
+    """A node of a binary tree."""
+
+    def __init__(self, left=None, right=None):
+        self.left = left
+        self.right = right
+
+
+def bottom_up(depth):
+    """Returns a tree, its leaves first."""
+    if depth <= 0:
+        return Node()
+    return Node(bottom_up(depth - 1), bottom_up(depth - 1))
+
+
+def top_down(depth, node):
+    """Gives a node a tree, the root first."""
+    if depth > 0:
+        node.left = Node()
+        node.right = Node()
+        top_down(depth - 1, node.left)
+        top_down(depth - 1, node.right)
+
+
+def gcbench():
+    """Trees of many depths beside a long-lived tree and a long array, after Boehm's GCBench."""
+    bottom_up(16)
+    long_lived = Node()
+    top_down(14, long_lived)
+    array = [1.0 / (index + 1) for index in range(250_000)]
+    for depth in range(4, 15, 2):
+        for _ in range((1 << 17) >> depth):
+            root = Node()
+            top_down(depth, root)
+            bottom_up(depth)
+    return array[1000], long_lived
+
+
+def loop():
+    """Two integers alive at any time, the rest garbage: nothing but allocation."""
+    last = before = None
+    for number in range(60_000_000):
+        before = last
+        last = number
+    return before, last
+
+
+def tokens():
+    """Tokenizes a part of the standard library."""
+    folder = os.path.dirname(json.__file__)
+    folder = os.path.dirname(folder)
+    count = 0
+    for name in ("argparse.py", "tarfile.py", "typing.py", "datetime.py", "inspect.py"):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            source = file.read()
+        for _ in tokenize.generate_tokens(io.StringIO(source).readline):
+            count += 1
+    return count
+
+
+def documents():
+    """Writes and reads JSON documents."""
+    records = [
+        {"id": number, "name": f"record {number}", "tags": [str(number % 7), "x"], "value": number / 3}
+        for number in range(2_000)
+    ]
+    for _ in range(12):
+        text = json.dumps(records, indent=1)
+        if json.loads(text) != records:
+            raise AssertionError("JSON does not come back as it went")
+    return len(text)
+
+
+PROGRAMS = {"gcbench": gcbench, "loop": loop, "tokens": tokens, "documents": documents}

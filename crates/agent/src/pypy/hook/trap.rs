@@ -1,0 +1,93 @@
+//! Getting the interpreter's lock.
+
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::search::LARGE_OBJECT;
+use super::vmprof::thread_pointer;
+
+static TRAP: AtomicPtr<Trap> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Waits for an allocation of the calling thread, which shows that it holds the interpreter's lock.
+///
+/// Foreign functions are called without the lock, on PyPy even from `ctypes.PyDLL`. But a large object
+/// is always allocated with it.
+pub struct Trap {
+    thread: usize,
+    /// The size that is waited for.
+    size: usize,
+    /// What to do then. Not set: note the place that allocates large objects.
+    action: Option<Box<dyn FnOnce()>>,
+    /// Places in the library that allocate large objects.
+    pub sites: Vec<usize>,
+}
+
+impl Trap {
+    /// Calls `allocate` with a size; when the interpreter allocates a large object of that size
+    /// in it, `action` is called, with the lock held. Whether that happened.
+    pub fn run(allocate: impl FnOnce(usize), action: impl FnOnce()) -> bool {
+        let ran = std::rc::Rc::new(std::cell::Cell::new(false));
+        let flag = ran.clone();
+        let boxed: Box<dyn FnOnce() + '_> = Box::new(move || {
+            action();
+            flag.set(true);
+        });
+        // SAFETY: only the lifetime changes: the trap is taken down before this function returns.
+        let boxed: Box<dyn FnOnce()> = unsafe { std::mem::transmute(boxed) };
+        let size = LARGE_OBJECT + 51_240;
+        Self::set(Self {
+            thread: thread_pointer(),
+            size,
+            action: Some(boxed),
+            sites: Vec::new(),
+        });
+        allocate(size);
+        drop(Self::take());
+        ran.get()
+    }
+
+    /// Calls `allocate`, which allocates large objects of each kind and nothing else that is large;
+    /// the places in the library that asked for the memory.
+    pub fn sites(allocate: impl FnOnce(usize)) -> Vec<usize> {
+        Self::set(Self {
+            thread: thread_pointer(),
+            size: LARGE_OBJECT,
+            action: None,
+            sites: Vec::new(),
+        });
+        allocate(LARGE_OBJECT + 8192);
+        Self::take().map(|trap| trap.sites).unwrap_or_default()
+    }
+
+    fn set(trap: Self) {
+        TRAP.store(Box::into_raw(Box::new(trap)), Ordering::Release);
+    }
+
+    fn take() -> Option<Box<Self>> {
+        let trap = TRAP.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: what `set` stored came from a box, and was swapped out by nobody else.
+        (!trap.is_null()).then(|| unsafe { Box::from_raw(trap) })
+    }
+
+    /// An allocation of `size` bytes, asked for by the code at `site`. Whether it was waited for.
+    pub fn visit(size: usize, site: usize) -> bool {
+        let trap = TRAP.load(Ordering::Acquire);
+        // SAFETY: traps are set and taken down by the thread that waits, which is this one if the
+        // thread pointer says so; for another thread only that word is read.
+        unsafe {
+            if trap.is_null() || (*trap).thread != thread_pointer() {
+                return false;
+            }
+            if (*trap).action.is_none() {
+                if size >= (*trap).size && !(*trap).sites.contains(&site) {
+                    (*trap).sites.push(site);
+                }
+            } else if ((*trap).size..(*trap).size + 64).contains(&size)
+                && let Some(action) = (*trap).action.take()
+            {
+                action();
+                return true;
+            }
+        }
+        false
+    }
+}
