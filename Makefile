@@ -88,7 +88,7 @@ check-python: .venv/installed
 
 # The programs that read exports: the Firefox Profiler's engine, speedscope, a checker of schemas.
 build/formats/ready: tests/formats/package-lock.json tests/formats/requirements.txt .venv/ready
-	cd tests/formats && npm ci --silent --no-audit --no-fund
+	if command -v npm >/dev/null; then cd tests/formats && npm ci --silent --no-audit --no-fund; fi
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/formats/requirements.txt
 	mkdir -p $(@D) && touch $@
 
