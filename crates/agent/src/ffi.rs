@@ -67,7 +67,6 @@ struct Stopped<'a> {
     lost: u64,
     bytes_allocated: u64,
     notes: Vec<&'a str>,
-    error: Option<&'a str>,
 }
 
 impl<'a> Stopped<'a> {
@@ -77,8 +76,7 @@ impl<'a> Stopped<'a> {
             samples: outcome.samples,
             lost: outcome.lost,
             bytes_allocated,
-            notes: Vec::new(),
-            error: outcome.error.as_deref(),
+            notes: outcome.error.as_deref().into_iter().collect(),
         }
     }
 }

@@ -63,6 +63,10 @@ pub struct MethodDef {
 
 /// `METH_VARARGS`.
 pub const METH_VARARGS: c_int = 1;
+/// `METH_NOARGS`.
+pub const METH_NOARGS: c_int = 4;
+/// `METH_O`.
+pub const METH_O: c_int = 8;
 
 macro_rules! api {
     (
@@ -119,6 +123,8 @@ api! {
         PyObject_GetAttrString: fn(*mut PyObject, *const c_char) -> *mut PyObject;
         PyObject_CallNoArgs: fn(*mut PyObject) -> *mut PyObject;
         PyObject_IsTrue: fn(*mut PyObject) -> c_int;
+        PyModuleDef_Init: fn(*mut c_void) -> *mut PyObject;
+        PyUnicode_FromString: fn(*const c_char) -> *mut PyObject;
         PyUnicode_InternFromString: fn(*const c_char) -> *mut PyObject;
         PyUnicode_AsUTF8AndSize: fn(*mut PyObject, *mut isize) -> *const c_char;
         PyLong_AsLong: fn(*mut PyObject) -> c_long;

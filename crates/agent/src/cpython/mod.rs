@@ -20,6 +20,7 @@ mod install;
 mod interpreters;
 mod layout;
 mod memory;
+mod module;
 mod strings;
 mod threads;
 mod totals;

@@ -1,0 +1,108 @@
+//! This library as an extension module of CPython.
+//!
+//! `ctypes` would serve, but takes half a megabyte and 4 ms of every program that is profiled. The
+//! module has the two functions of [`crate::ffi`], as `start(config)` and `stop()`. What it needs of
+//! CPython is part of the stable ABI and found by name, as everywhere.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr::null_mut;
+
+use super::api::{Api, METH_NOARGS, METH_O, MethodDef, PyObject};
+use crate::ffi;
+
+/// `PyModuleDef` of `Include/moduleobject.h`.
+#[repr(C)]
+struct ModuleDef {
+    /// `PyModuleDef_Base`: a reference count of 1, then words that CPython fills.
+    base: [usize; 5],
+    name: *const c_char,
+    doc: *const c_char,
+    size: isize,
+    methods: *mut MethodDef,
+    /// Ended by a slot 0: no slots, but initialisation in several phases.
+    slots: *mut [usize; 2],
+    unused: [usize; 3],
+}
+
+/// What `import` calls. Null, without an exception, if this is not a CPython that is served.
+#[unsafe(no_mangle)]
+extern "C" fn PyInit__native() -> *mut PyObject {
+    let Ok(api) = Api::find() else {
+        return null_mut();
+    };
+    let method = |name: &'static std::ffi::CStr, function, flags| MethodDef {
+        name: name.as_ptr(),
+        function: Some(function),
+        flags,
+        doc: std::ptr::null(),
+    };
+    let methods = Box::leak(Box::new([
+        method(c"start", start, METH_O),
+        method(c"stop", stop, METH_NOARGS),
+        MethodDef {
+            name: std::ptr::null(),
+            function: None,
+            flags: 0,
+            doc: std::ptr::null(),
+        },
+    ]));
+    let definition = Box::leak(Box::new(ModuleDef {
+        base: [1, 0, 0, 0, 0],
+        name: c"nthbyte._native".as_ptr(),
+        doc: std::ptr::null(),
+        size: 0,
+        methods: methods.as_mut_ptr(),
+        slots: Box::leak(Box::new([0; 2])),
+        unused: [0; 3],
+    }));
+    // SAFETY: the definition has the layout of the stable ABI and lives for ever; CPython calls this with
+    // the GIL held.
+    unsafe { (api.PyModuleDef_Init)((&raw mut *definition).cast::<c_void>()) }
+}
+
+/// `start(config: str) -> str | None`: what is wrong, in one line.
+unsafe extern "C" fn start(_module: *mut PyObject, config: *mut PyObject) -> *mut PyObject {
+    let Ok(api) = Api::find() else {
+        return null_mut();
+    };
+    // SAFETY: CPython calls this with the GIL held and a live object.
+    unsafe {
+        let config = api
+            .text(config)
+            .and_then(|text| CString::new(text).ok())
+            .unwrap_or_default();
+        let mut message = [0 as c_char; 1024];
+        let failed = ffi::nthbyte_start(config.as_ptr(), message.as_mut_ptr(), message.len());
+        answer(&api, (failed != 0).then_some(&message))
+    }
+}
+
+/// `stop() -> str | None`: the result, if a session was running.
+unsafe extern "C" fn stop(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    let Ok(api) = Api::find() else {
+        return null_mut();
+    };
+    // SAFETY: CPython calls this with the GIL held.
+    unsafe {
+        let mut result = vec![0 as c_char; 64 << 10];
+        let failed: c_int = ffi::nthbyte_stop(result.as_mut_ptr(), result.len());
+        answer(&api, (failed == 0).then_some(&result))
+    }
+}
+
+/// A text that ends with a zero as a `str`, or `None`.
+///
+/// # Safety
+/// The GIL is held.
+unsafe fn answer(api: &Api, text: Option<&[c_char]>) -> *mut PyObject {
+    // SAFETY: by the contract; the text ends with a zero.
+    unsafe {
+        match text {
+            Some(text) => (api.PyUnicode_FromString)(text.as_ptr()),
+            None => {
+                (api.Py_IncRef)(api._Py_NoneStruct);
+                api._Py_NoneStruct
+            }
+        }
+    }
+}
