@@ -246,7 +246,9 @@ def _is_package_path(path: str) -> bool:
 
 def _prepare_script(path: str, main: types.ModuleType) -> Callable[[], Any]:
     pypy = sys.implementation.name == "pypy"
-    name = "<stdin>" if path == "-" else os.path.abspath(path) if pypy else os.path.join(os.getcwd(), path)
+    name = "<stdin>" if path == "-" else os.path.join(os.getcwd(), path)
+    if pypy and sys.version_info < (3, 10):
+        name = os.path.normpath(name)
     loaded = path if pypy else name
     try:
         if path == "-":
