@@ -44,7 +44,8 @@ pub fn create(path: &Path) -> io::Result<File> {
 ///
 /// [`write`](Self::write) costs some tens of nanoseconds and touches the disk only when a block is
 /// full (128 KiB before compression). Whoever writes calls [`flush`](Self::flush) at least once a
-/// second: what is not flushed is lost with the process. Takes at most about 1 MiB of memory.
+/// second: what is not flushed is lost with the process. Takes about 0.8 MiB of memory, and what
+/// location tables take without columns, some 100 bytes for each code object.
 ///
 /// After an error the events of that block are lost, and a reader will say so; later blocks can
 /// still be written. `w` needs no buffer of its own: every block is one `write_all`.
@@ -95,7 +96,9 @@ impl<W: Write> Writer<W> {
 
     /// Adds an event to the block, and ends the block if it is full.
     ///
-    /// Times are kept to the microsecond, durations to the nanosecond. A text longer than 16 KiB is cut; a location table longer than 2 MiB is left out.
+    /// Times are kept to the microsecond, durations to the nanosecond. A text longer than 16 KiB is
+    /// cut. Location tables are not written: the position of a node becomes a line here (0 if the
+    /// table is longer than 2 MiB), which takes well under a microsecond.
     ///
     /// # Errors
     /// Those of the file, when the block was full.

@@ -6,10 +6,10 @@ use foldhash::fast::FixedState;
 
 use super::{COLUMNS, Column, Firsts, MAX_TABLE, MAX_TEXT, Site, kind, likely_block};
 use crate::event::{
-    Allocation, Code, Collection, CollectionKind, CpuSample, Event, Lines, Memory, Nanos, Node,
-    SampleId, Survival, Thread, TypeName,
+    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, Event, Lines, Memory, Nanos,
+    Node, SampleId, Survival, Thread, TypeName,
 };
-use crate::lines::without_columns;
+use crate::lines::{line_at, without_columns};
 use crate::varint::{put, zigzag};
 
 /// A block is full when its columns hold this many bytes …
@@ -26,6 +26,10 @@ pub(crate) struct Encoder {
     columns: [Vec<u8>; COLUMNS],
     len: usize,
     events: usize,
+    /// First line and location table of each code object that has one. Lines are worked out here
+    /// because the tables, even compressed, are larger than all else in a profile of a short run:
+    /// a program uses few of the lines that it has.
+    tables: Vec<Option<(u32, Box<[u8]>)>>,
     /// Numbers of the sites of this block.
     sites: HashMap<Site, u32, FixedState>,
     /// The last size that each site asked for.
@@ -49,6 +53,7 @@ impl Encoder {
             columns: Default::default(),
             len: 0,
             events: 0,
+            tables: Vec::new(),
             sites: HashMap::default(),
             last_sizes: Vec::new(),
             last_allocation: 0,
@@ -177,13 +182,22 @@ impl Encoder {
         self.text(code.name);
         self.text(code.file);
         self.number(u64::from(code.first_line));
-        match code.lines {
-            Lines::Direct => self.number(0),
-            Lines::LocationTable(table) => {
-                self.number(1);
-                let table = without_columns(table);
-                self.bytes(if table.len() > MAX_TABLE { &[] } else { &table });
+        self.number(0);
+        // Not lost with the block: nodes of later blocks need it.
+        self.tables.push(match code.lines {
+            Lines::LocationTable(table) if table.len() <= MAX_TABLE => {
+                Some((code.first_line, without_columns(table).into()))
             }
+            Lines::LocationTable(_) => Some((0, Box::default())),
+            Lines::Direct => None,
+        });
+    }
+
+    /// The line at a position in a code object.
+    fn line(&self, code: CodeId, position: u32) -> u32 {
+        match self.tables.get(code.index()) {
+            Some(Some((first_line, table))) => line_at(table, *first_line, position),
+            _ => position,
         }
     }
 
@@ -194,7 +208,10 @@ impl Encoder {
         self.put(Column::Nodes, u64::from(own.wrapping_sub(node.parent.0)));
         let code = u64::from(node.code.0);
         self.put(Column::Nodes, code);
-        self.put(Column::Nodes, u64::from(node.position));
+        self.put(
+            Column::Nodes,
+            u64::from(self.line(node.code, node.position)),
+        );
         self.put(Column::Nodes, node.kind as u64);
     }
 
