@@ -46,6 +46,8 @@ export interface Header {
   lost: { what: string; events: number }[];
   damage: string[];
   buckets: number;
+  /** Whether sizes above a kibibyte are taken together within 2 %. */
+  coarse: boolean;
   fates: string[];
   files: string[];
   functions: { name: string[]; file: number[]; line: number[] };

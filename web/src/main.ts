@@ -393,6 +393,9 @@ class Page {
     if (header.buckets < 256) {
       notes.push(`There are many different samples, so ranges of time are in steps of ${seconds(header.duration / header.buckets)}.`);
     }
+    if (header.coarse) {
+      notes.push("There are many different samples, so objects of more than 1 KiB count as the mean of those within 2 % of their size.");
+    }
     byId("notes").replaceChildren(
       ...notes.map((note) => {
         const line = document.createElement("p");

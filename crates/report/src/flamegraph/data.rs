@@ -61,6 +61,8 @@ struct Header<'a> {
     damage: Vec<&'a str>,
     /// Equal parts of time.
     buckets: u32,
+    /// Whether sizes of more than a kibibyte are taken together within 2 %.
+    coarse: bool,
     /// Names of fates, in the order of their numbers.
     fates: [&'static str; 4],
     files: Vec<&'a str>,
@@ -99,7 +101,7 @@ pub fn write(
     let records = Records::of(profile, &mut |done, total| progress(done, 2 * total));
     let mut used = Used::of(profile, &records);
     let mut columns = Columns::default();
-    let functions = used.tables(profile, &mut columns);
+    let functions = used.tables(profile, &records, &mut columns);
     used.records(&records, &mut columns);
 
     let header = Header {
@@ -112,6 +114,7 @@ pub fn write(
         lost: lost(profile),
         damage: profile.damage.iter().map(|d| d.what.as_str()).collect(),
         buckets: records.buckets,
+        coarse: records.classes.coarse,
         fates: Fate::ALL.map(fate_name),
         files: std::mem::take(&mut used.files.names),
         functions,
@@ -181,7 +184,6 @@ struct Used<'a> {
     stacks: Renumbering,
     frames: Renumbering,
     functions: Renumbering,
-    shapes: Renumbering,
     files: Files<'a>,
 }
 
@@ -206,10 +208,8 @@ impl<'a> Used<'a> {
         let mut stacks = vec![false; profile.stacks.len()];
         let mut frames = vec![false; profile.frames.len()];
         let mut functions = vec![false; profile.functions.len()];
-        let mut shapes = vec![false; profile.samples.shapes().len()];
         for record in &records.allocations {
             stacks[record.stack as usize] = true;
-            shapes[record.shape as usize] = true;
         }
         for record in &records.cpu {
             stacks[record.stack as usize] = true;
@@ -235,13 +235,17 @@ impl<'a> Used<'a> {
             stacks: Renumbering::of(&stacks),
             frames: Renumbering::of(&frames),
             functions: Renumbering::of(&functions),
-            shapes: Renumbering::of(&shapes),
             files: Files::default(),
         }
     }
 
     /// The tables of stacks, frames and shapes as columns; of functions, as a part of the header.
-    fn tables(&mut self, profile: &'a Profile, columns: &mut Columns) -> Functions<'a> {
+    fn tables(
+        &mut self,
+        profile: &'a Profile,
+        records: &Records,
+        columns: &mut Columns,
+    ) -> Functions<'a> {
         // The root is left out: stack 0 has no frame, and is its own parent.
         let stacks = || {
             self.stacks.old[1..]
@@ -264,14 +268,12 @@ impl<'a> Used<'a> {
         columns.delta("frame.line", frames().map(|f| f.line));
         columns.plain("frame.kind", frames().map(|f| f.kind as u32));
 
-        let shapes: Vec<Totals> = self
-            .shapes
-            .old
-            .iter()
-            .map(|&s| Totals::of_sample(&profile.meta, profile.samples.shapes()[s as usize]))
-            .collect();
+        let classes = &records.classes.totals;
         for (quantity, moments) in QUANTITIES {
-            let column = |field: fn(&Moments) -> f64| shapes.iter().map(move |s| field(moments(s)));
+            let column = |field: fn(&Moments) -> f64| {
+                let each = move |class: &Totals| field(moments(class)) / class.samples as f64;
+                classes.iter().map(each)
+            };
             columns.real(quantity[0], column(|m| m.estimate));
             columns.real(quantity[1], column(|m| m.seen));
             columns.real(quantity[2], column(|m| m.variance));
@@ -293,10 +295,7 @@ impl<'a> Used<'a> {
         columns.delta("allocation.stack", all.iter().map(|r| self.stack(r)));
         columns.plain("allocation.type", all.iter().map(|r| r.type_id));
         columns.plain("allocation.fate", all.iter().map(|r| r.fate));
-        columns.plain(
-            "allocation.shape",
-            all.iter().map(|r| self.shapes.new[r.shape as usize]),
-        );
+        columns.plain("allocation.shape", all.iter().map(|r| r.class));
         columns.delta("allocation.bucket", all.iter().map(|r| r.bucket));
         columns.plain("allocation.count", all.iter().map(|r| r.count));
         columns.delta("cpu.stack", records.cpu.iter().map(|r| self.stack(r)));

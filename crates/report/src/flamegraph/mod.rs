@@ -10,6 +10,7 @@
 //! of up to [`records::BUCKETS`] equal parts of the session's time, so that the page can answer
 //! for any range of time. What was given up: a range is as fine as the parts are.
 
+mod classes;
 mod data;
 mod pack;
 mod records;

@@ -1,14 +1,22 @@
 //! Samples become records: the same stack, type, fate, shape and part of time, counted.
+//!
+//! Where that gives too many, shapes of nearly the same size are taken together first, and then
+//! neighbouring parts of time.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
+
+use super::classes::Classes;
 
 /// Into how many equal parts of time a session is divided at most.
 pub const BUCKETS: u32 = 1 << BUCKET_BITS;
 const BUCKET_BITS: u32 = 8;
 
 /// With more records than this, neighbouring parts of time are merged.
-const MOST_RECORDS: usize = 1 << 20;
+const MOST_RECORDS: usize = 1 << 19;
+
+/// Before parts of time are merged into fewer than a quarter of these, shapes are taken together.
+const MERGED_FIRST: u32 = 2;
 
 /// Samples from one report of progress to the next.
 const REPORTED: usize = 1 << 16;
@@ -22,8 +30,8 @@ pub struct Record {
     pub type_id: u32,
     /// The fate's discriminant; 0 for time samples.
     pub fate: u32,
-    /// Index of the shape; 0 for time samples.
-    pub shape: u32,
+    /// Index of the class of shapes; 0 for time samples.
+    pub class: u32,
     /// The part of time, from 0.
     pub bucket: u32,
     /// How many samples.
@@ -31,10 +39,12 @@ pub struct Record {
 }
 
 /// All records of a profile.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Records {
     /// Into how many parts of time the session is divided: a power of two.
     pub buckets: u32,
+    /// The classes of shapes.
+    pub classes: Classes,
     /// Allocation samples, sorted.
     pub allocations: Vec<Record>,
     /// Time samples, sorted.
@@ -48,29 +58,18 @@ impl Records {
     }
 
     fn with_limit(profile: &Profile, limit: usize, progress: &mut dyn FnMut(u64, u64)) -> Self {
-        let samples = &profile.samples;
-        let mut allocations: Vec<u128> = samples
-            .ids()
-            .map(|id| {
-                if id.index() % REPORTED == 0 {
-                    progress(id.index() as u64, samples.len() as u64);
-                }
-                key(
-                    samples.stack(id).0,
-                    samples.type_id(id).0,
-                    samples.fate(id) as u32,
-                    samples.shape_id(id).0,
-                    bucket(samples.time(id), profile.end),
-                )
-            })
-            .collect();
         let mut cpu: Vec<u128> = profile
             .cpu
             .iter()
             .map(|sample| key(sample.stack.0, 0, 0, 0, bucket(sample.time, profile.end)))
             .collect();
-        allocations.sort_unstable();
         cpu.sort_unstable();
+        let mut classes = Classes::exact(profile);
+        let mut allocations = keys(profile, &classes, progress);
+        if distinct(&allocations, MERGED_FIRST) + distinct(&cpu, MERGED_FIRST) > limit {
+            classes = Classes::coarse(profile);
+            allocations = keys(profile, &classes, progress);
+        }
 
         let mut merged = 0;
         while merged < BUCKET_BITS
@@ -82,8 +81,31 @@ impl Records {
             buckets: BUCKETS >> merged,
             allocations: count(&allocations, merged),
             cpu: count(&cpu, merged),
+            classes,
         }
     }
+}
+
+/// The sorted keys of all samples.
+fn keys(profile: &Profile, classes: &Classes, progress: &mut dyn FnMut(u64, u64)) -> Vec<u128> {
+    let samples = &profile.samples;
+    let mut keys: Vec<u128> = samples
+        .ids()
+        .map(|id| {
+            if id.index() % REPORTED == 0 {
+                progress(id.index() as u64, samples.len() as u64);
+            }
+            key(
+                samples.stack(id).0,
+                samples.type_id(id).0,
+                samples.fate(id) as u32,
+                classes.of(samples.shape_id(id)),
+                bucket(samples.time(id), profile.end),
+            )
+        })
+        .collect();
+    keys.sort_unstable();
+    keys
 }
 
 /// The part of time of a moment; the end belongs to the last part.
@@ -94,11 +116,11 @@ pub fn bucket(time: Nanos, end: Nanos) -> u32 {
 
 /// All of a record but its count in one number. The bucket is in the lowest bits, so that keys
 /// whose buckets are merged are neighbours in the sorted order.
-fn key(stack: u32, type_id: u32, fate: u32, shape: u32, bucket: u32) -> u128 {
+fn key(stack: u32, type_id: u32, fate: u32, class: u32, bucket: u32) -> u128 {
     (u128::from(stack) << (2 + 32 + 32 + BUCKET_BITS))
         | (u128::from(type_id) << (2 + 32 + BUCKET_BITS))
         | (u128::from(fate) << (32 + BUCKET_BITS))
-        | (u128::from(shape) << BUCKET_BITS)
+        | (u128::from(class) << BUCKET_BITS)
         | u128::from(bucket)
 }
 
@@ -107,7 +129,7 @@ fn unpack(key: u128, merged: u32, count: u32) -> Record {
         stack: (key >> (2 + 32 + 32 + BUCKET_BITS)) as u32,
         type_id: (key >> (2 + 32 + BUCKET_BITS)) as u32,
         fate: (key >> (32 + BUCKET_BITS)) as u32 & 3,
-        shape: (key >> BUCKET_BITS) as u32,
+        class: (key >> BUCKET_BITS) as u32,
         bucket: (key as u32 & (BUCKETS - 1)) >> merged,
         count,
     }
@@ -142,7 +164,7 @@ mod tests {
                 record.stack,
                 record.type_id,
                 record.fate,
-                record.shape,
+                record.class,
                 record.bucket,
                 record.count
             ),
