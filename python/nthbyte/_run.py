@@ -250,6 +250,7 @@ def _prepare_script(path: str, main: types.ModuleType) -> Callable[[], Any]:
     if pypy and sys.version_info < (3, 10):
         name = os.path.normpath(name)
     loaded = path if pypy else name
+    compiled = os.path.normpath(name) if pypy else name
     try:
         if path == "-":
             source = sys.stdin.buffer.read()
@@ -273,7 +274,7 @@ def _prepare_script(path: str, main: types.ModuleType) -> Callable[[], Any]:
         if path.endswith(".pyc"):
             code = loader.get_code("__main__")
         else:
-            code = compile(source, name, "exec", dont_inherit=True)
+            code = compile(source, compiled, "exec", dont_inherit=True)
         exec(code, main.__dict__)
 
     return execute
