@@ -68,6 +68,18 @@ def engine(node: str, tmp_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
+def loaded(node: str, recorded: Path) -> Iterator[Engine]:
+    """The engine with the export of the recorded profile."""
+    folder = recorded.parent
+    out = folder / "run.json.gz"
+    harness.report("export", recorded, "--to", "firefox", "-o", out, folder=folder).ok()
+    engine = Engine(node, node_modules("@firefox-devtools/profiler-cli/dist/profiler-cli.js"), folder)
+    engine.load(out)
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture(scope="session")
 def go() -> str:
     """The go command."""
     return shutil.which("go") or missing("go is not installed")

@@ -15,14 +15,6 @@ from formats.engine import Engine
 FATES = ("died young", "freed later", "survived", "still live")
 
 
-@pytest.fixture
-def exported(recorded: Path, tmp_path: Path) -> Path:
-    """The recorded profile in the Firefox Profiler's format."""
-    out = tmp_path / "run.json.gz"
-    harness.report("export", recorded, "--to", "firefox", "-o", out, folder=tmp_path).ok()
-    return out
-
-
 def allocations(engine: Engine) -> list[str]:
     """Returns the handles of the tracks of allocations."""
     return [handle for name, handle in engine.threads().items() if name.endswith(": allocations")]
@@ -33,14 +25,13 @@ def rows(profile: Path, by: str) -> list[dict[str, Any]]:
     return list(harness.summary(profile, "--by", by, "--top", "100000")["rows"])
 
 
-def test_functions_have_the_bytes_of_the_summary(engine: Engine, recorded: Path, exported: Path) -> None:
+def test_functions_have_the_bytes_of_the_summary(loaded: Engine, recorded: Path) -> None:
     expected: dict[str, float] = {}
     for row in rows(recorded, "function"):
         expected[row["name"]] = expected.get(row["name"], 0) + row["total_bytes"]["estimate"]
-    engine.load(exported)
     found: dict[str, float] = {}
-    for thread in allocations(engine):
-        for function in engine.functions(thread):
+    for thread in allocations(loaded):
+        for function in loaded.functions(thread):
             name = function["name"]
             found[name] = found.get(name, 0) + function["totalSamples"]
     for name in ("run_all", "keep_all", "churn_on", "on_thread", "make_cycles"):
@@ -50,11 +41,10 @@ def test_functions_have_the_bytes_of_the_summary(engine: Engine, recorded: Path,
     assert found["churn_on"] > 1e6
 
 
-def test_types_have_the_bytes_of_the_summary(engine: Engine, recorded: Path, exported: Path) -> None:
-    engine.load(exported)
+def test_types_have_the_bytes_of_the_summary(loaded: Engine, recorded: Path) -> None:
     found: dict[str, float] = {}
-    for thread in allocations(engine):
-        for function in engine.functions(thread):
+    for thread in allocations(loaded):
+        for function in loaded.functions(thread):
             kind, _, fate = function["name"].rpartition(" (")
             if fate.rstrip(")") in FATES:
                 found[kind] = found.get(kind, 0) + function["selfSamples"]
@@ -71,41 +61,39 @@ def test_types_have_the_bytes_of_the_summary(engine: Engine, recorded: Path, exp
     )
 
 
-def test_what_is_retained_is_what_was_not_freed(engine: Engine, recorded: Path, exported: Path) -> None:
+def test_what_is_retained_is_what_was_not_freed(loaded: Engine, recorded: Path) -> None:
     everything = harness.summary(recorded)["all"]
     expected = everything["still_live"]["estimate"] + everything["survived"]["estimate"]
-    engine.load(exported)
     retained = 0.0
-    for thread in allocations(engine):
-        engine.ask("thread", "select", thread)
-        info = engine.ask("thread", "info")
+    for thread in allocations(loaded):
+        loaded.ask("thread", "select", thread)
+        info = loaded.ask("thread", "info")
         if "native-retained-allocations" in info["availableStrategies"]:
-            functions = engine.functions(thread, "--strategy", "native-retained-allocations")
+            functions = loaded.functions(thread, "--strategy", "native-retained-allocations")
             retained += sum(one["selfSamples"] for one in functions)
     assert retained == pytest.approx(expected, rel=1e-4, abs=4000)
 
 
 def test_threads_markers_counters_and_description(
-    engine: Engine, interpreter: harness.Interpreter, recorded: Path, exported: Path
+    loaded: Engine, interpreter: harness.Interpreter, recorded: Path
 ) -> None:
-    engine.load(exported)
-    names = set(engine.threads())
+    names = set(loaded.threads())
     assert any("the-worker" in name for name in names) or interpreter.is_pypy, names
     assert any(name.endswith(": allocations") for name in names)
     if interpreter.is_pypy:
         assert any(name.endswith(": time") for name in names), names
-    info = engine.ask("profile", "info")
+    info = loaded.ask("profile", "info")
     counters = {one["label"]: one for process in info["processes"] for one in process.get("counters", [])}
     assert {"Heap used", "RSS"} & set(counters), counters
     assert all(counter["unit"] == "bytes" for counter in counters.values())
     markers = 0
-    for thread in engine.threads().values():
-        engine.ask("thread", "select", thread)
-        kinds = engine.ask("thread", "markers")["byType"]
+    for thread in loaded.threads().values():
+        loaded.ask("thread", "select", thread)
+        kinds = loaded.ask("thread", "markers")["byType"]
         # The summary counts the steps of a major collection, which is a marker of its own.
         markers += sum(kind["count"] for kind in kinds if kind["markerName"] != "Major collection")
     assert markers == harness.summary(recorded)["collections"]["count"]
-    meta = engine.ask("profile", "meta")
+    meta = loaded.ask("profile", "meta")
     told = {entry["label"]: entry["value"] for section in meta["extra"] for entry in section["entries"]}
     assert told["Command"].split()[0].endswith("program.py")
     assert told["Allocation samples"] == harness.samples(recorded)
@@ -114,15 +102,14 @@ def test_threads_markers_counters_and_description(
     assert version in told["Interpreter"]
 
 
-def test_the_source_view_has_the_program(engine: Engine, exported: Path) -> None:
-    engine.load(exported)
+def test_the_source_view_has_the_program(loaded: Engine) -> None:
     keep = next(
         function
-        for thread in allocations(engine)
-        for function in engine.functions(thread)
+        for thread in allocations(loaded)
+        for function in loaded.functions(thread)
         if function["name"] == "keep_all"
     )
-    answer = json.dumps(engine.ask("function", "annotate", keep["functionHandle"], "--context", "file"))
+    answer = json.dumps(loaded.ask("function", "annotate", keep["functionHandle"], "--context", "file"))
     assert "store.append([bytearray(3000)" in answer
 
 
