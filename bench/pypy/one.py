@@ -12,8 +12,9 @@ import sys
 import tempfile
 import time
 
-import nthbyte
 from programs import PROGRAMS
+
+import nthbyte
 
 
 def measure(program, setting, folder):

@@ -34,12 +34,12 @@ def top_down(depth, node):
 
 def gcbench():
     """Trees of many depths beside a long-lived tree and a long array, after Boehm's GCBench."""
-    bottom_up(16)
+    bottom_up(18)
     long_lived = Node()
-    top_down(14, long_lived)
+    top_down(16, long_lived)
     array = [1.0 / (index + 1) for index in range(250_000)]
-    for depth in range(4, 15, 2):
-        for _ in range((1 << 17) >> depth):
+    for depth in range(4, 17, 2):
+        for _ in range((1 << 19) >> depth):
             root = Node()
             top_down(depth, root)
             bottom_up(depth)
@@ -49,7 +49,7 @@ def gcbench():
 def loop():
     """Two integers alive at any time, the rest garbage: nothing but allocation."""
     last = before = None
-    for number in range(60_000_000):
+    for number in range(200_000_000):
         before = last
         last = number
     return before, last
@@ -63,8 +63,9 @@ def tokens():
     for name in ("argparse.py", "tarfile.py", "typing.py", "datetime.py", "inspect.py"):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             source = file.read()
-        for _ in tokenize.generate_tokens(io.StringIO(source).readline):
-            count += 1
+        for _ in range(5):
+            for _ in tokenize.generate_tokens(io.StringIO(source).readline):
+                count += 1
     return count
 
 
@@ -74,7 +75,7 @@ def documents():
         {"id": number, "name": f"record {number}", "tags": [str(number % 7), "x"], "value": number / 3}
         for number in range(2_000)
     ]
-    for _ in range(12):
+    for _ in range(60):
         text = json.dumps(records, indent=1)
         if json.loads(text) != records:
             raise AssertionError("JSON does not come back as it went")

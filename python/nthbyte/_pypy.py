@@ -28,6 +28,9 @@ _SMALL, _LARGE_KINDS = 0, 1
 # PyPy closes a library that nothing refers to; code that is hooked in must stay.
 _RTLD_NOW, _RTLD_NODELETE = 0x2, 0x1000
 
+# Bytes of an object that is large but still born in the nursery.
+_GARBAGE = 100_000
+
 # Without time samples the timer is stopped at once; _vmprof wants an interval below one second.
 _NO_TIMER = 0.999
 
@@ -41,6 +44,8 @@ class PyPyAgent(Agent):
         self._library = _Library(_cffi_backend, path)
         self._allocate = self._library.callback(_allocate)
         self._on = False
+        # Types and classes lie where they lie for as long as the process lives.
+        self._told = False
         self._hooks: _Hooks | None = None
         self._fallback: MinorHook | None = None
         self._notes: tuple[str, ...] = ()
@@ -131,8 +136,10 @@ class PyPyAgent(Agent):
         return answer
 
     def _begin(self, config: Config, descriptor: int) -> None:
-        self._library.types(gc.get_typeids_z(), gc.get_typeids_list())
-        self._show_classes()
+        if not self._told:
+            self._library.types(gc.get_typeids_z(), gc.get_typeids_list())
+            self._show_classes()
+            self._told = True
         pypy = {
             "fd": descriptor,
             "allocate": self._library.address(self._allocate),
@@ -153,7 +160,10 @@ class PyPyAgent(Agent):
         instances[0].first = instances[0].second = None
         # The identity of an object is the address that it has when it is old.
         numbers = [number for one in instances for number in (id(one), id(type(one)))]
-        gc.collect_step()  # type: ignore[attr-defined]
+        # A nursery's worth of garbage makes the collector move it there, and does no more: gc.collect_step
+        # would begin a major collection.
+        for _ in range((_nursery_size() or 0) // _GARBAGE + 2):
+            b"x" * _GARBAGE
         self._library.classes(numbers, [type(one).__qualname__ for one in instances])
 
     def _name_threads(self) -> None:

@@ -76,7 +76,9 @@ def test_the_class_of_an_instance(profiled: Path) -> None:
 
 def test_fates(profiled: Path) -> None:
     rows = _rows(profiled, "type")
-    young = {name: row["died_young"]["estimate"] / row["self_bytes"]["estimate"] for name, row in rows.items()}
+    young = {
+        name: row["died_young"]["estimate"] / row["self_bytes"]["estimate"] for name, row in rows.items()
+    }
     assert young["Dropped"] > 0.99
     assert young["Outer.Kept"] < 0.01
 

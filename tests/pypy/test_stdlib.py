@@ -35,16 +35,28 @@ def _compare(module: str, pypy: Interpreter, folder: Path) -> None:
     profiled = pypy.nthbyte("run", "-q", "-o", "out.nthb", *words, folder=folder, timeout=1200)
     without, with_nthbyte = _outcomes(plain), _outcomes(profiled)
     assert without, plain.err[-2000:]
-    differ = {
+    differ = _differences(without, with_nthbyte)
+    for name in differ:
+        # Some of PyPy's tests depend on what else the machine does: what fails must fail again.
+        again = pypy.nthbyte("run", "-q", "-o", "out.nthb", *words, "-k", name.split()[0], folder=folder)
+        with_nthbyte.update(_outcomes(again))
+    differ = _differences(without, with_nthbyte)
+    assert not differ, f"{differ}\n{profiled.err[-6000:]}"
+
+
+def _differences(
+    without: dict[str, str], with_nthbyte: dict[str, str]
+) -> dict[str, tuple[str | None, str | None]]:
+    return {
         name: (without.get(name), with_nthbyte.get(name))
         for name in without.keys() | with_nthbyte.keys()
         if without.get(name) != with_nthbyte.get(name)
     }
-    assert not differ, f"{differ}\n{profiled.err[-6000:]}"
-    assert profiled.status == plain.status
 
 
 def _outcomes(done: Done) -> dict[str, str]:
     """Returns what became of each test: a line ``name (class) ... ok``."""
-    found = re.findall(r"^(test\w+ \([\w.]+\)).*?\.\.\. (ok|FAIL|ERROR|skipped|expected failure)", done.err, re.M)
+    found = re.findall(
+        r"^(test\w+ \([\w.]+\)).*?\.\.\. (ok|FAIL|ERROR|skipped|expected failure)", done.err, re.M
+    )
     return dict(found)

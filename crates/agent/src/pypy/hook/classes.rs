@@ -35,7 +35,7 @@ pub struct Known<'a> {
 }
 
 /// Where the fields are, and the classes seen so far.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Classes {
     /// Offset of `map`, by the type of the instance.
     maps: FxHashMap<u32, usize>,

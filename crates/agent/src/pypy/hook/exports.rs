@@ -60,7 +60,6 @@ struct Prepared {
     descriptor: c_int,
     redirects: Vec<Redirect>,
     signal: Option<Signal>,
-    types: Option<Types>,
 }
 
 /// What SIGPROF did before.
@@ -69,12 +68,15 @@ struct Signal(usize, c_int);
 
 static PREPARED: Mutex<Option<Prepared>> = Mutex::new(None);
 
-/// The type names that Python handed over.
-pub fn take_types() -> Types {
-    PREPARED
+/// The type names that Python has handed over: the same for all sessions of a process.
+static TYPES: Mutex<Option<Types>> = Mutex::new(None);
+
+/// The type names, for a new session.
+pub fn types() -> Types {
+    TYPES
         .lock()
         .ok()
-        .and_then(|mut prepared| prepared.as_mut().and_then(|prepared| prepared.types.take()))
+        .and_then(|types| types.clone())
         .unwrap_or_default()
 }
 
@@ -99,7 +101,6 @@ fn prepare() -> Result<Prepared, String> {
         descriptor,
         redirects: Vec::new(),
         signal: Some(Signal(action.sa_sigaction, action.sa_flags)),
-        types: None,
     };
     for (name, function) in [
         (c"write", vmprof::write_hook as *const () as usize),
@@ -159,10 +160,8 @@ pub unsafe extern "C" fn nthbyte_pypy_types(
         )
     };
     let types = Types::parse(&String::from_utf8_lossy(text), numbers);
-    if let Ok(mut place) = PREPARED.lock()
-        && let Some(prepared) = place.as_mut()
-    {
-        prepared.types = Some(types);
+    if let Ok(mut place) = TYPES.lock() {
+        *place = Some(types);
     }
 }
 
@@ -196,8 +195,8 @@ pub unsafe extern "C" fn nthbyte_pypy_classes(
         .collect();
     let classes = Classes::probe(&known, read_word);
     let found = c_int::from(classes.is_some());
-    if let Ok(mut place) = PREPARED.lock()
-        && let Some(types) = place.as_mut().and_then(|prepared| prepared.types.as_mut())
+    if let Ok(mut place) = TYPES.lock()
+        && let Some(types) = place.as_mut()
     {
         types.set_classes(classes);
     }

@@ -173,7 +173,7 @@ impl Running {
                         sampler,
                     )
                 };
-                let types = exports::take_types();
+                let types = exports::types();
                 Engine::begin(
                     nursery,
                     recorder,

@@ -11,7 +11,7 @@ use super::python_names::python_name;
 use crate::session::Recorder;
 
 /// The types of this interpreter, and which of them the profile has.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Types {
     /// RPython's names, by number.
     native: FxHashMap<u32, Box<str>>,
