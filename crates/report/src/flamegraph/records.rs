@@ -18,6 +18,9 @@ const MOST_RECORDS: usize = 1 << 19;
 /// Before parts of time are merged into fewer than a quarter of these, shapes are taken together.
 const MERGED_FIRST: u32 = 2;
 
+/// Merged so many times over, parts of time are few: 16.
+const FEW_PARTS: u32 = 4;
+
 /// Samples from one report of progress to the next.
 const REPORTED: usize = 1 << 16;
 
@@ -72,8 +75,10 @@ impl Records {
         }
 
         let mut merged = 0;
+        // A range of time must stay worth choosing, so the last parts are merged less readily.
+        let limit_at = |merged| if merged < FEW_PARTS { limit } else { 4 * limit };
         while merged < BUCKET_BITS
-            && distinct(&allocations, merged) + distinct(&cpu, merged) > limit
+            && distinct(&allocations, merged) + distinct(&cpu, merged) > limit_at(merged)
         {
             merged += 1;
         }
@@ -189,7 +194,7 @@ mod tests {
     #[test]
     fn merging_parts_keeps_every_sample() {
         let mut profile = super::super::data::tests::small();
-        let whole = Records::with_limit(&profile, usize::MAX, &mut |_, _| {});
+        let whole = Records::with_limit(&profile, usize::MAX / 4, &mut |_, _| {});
         let merged = Records::with_limit(&profile, whole.allocations.len() / 2, &mut |_, _| {});
         assert!(merged.buckets < whole.buckets);
         let total = |records: &[Record]| records.iter().map(|r| u64::from(r.count)).sum::<u64>();
