@@ -8,10 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, TypedDict
-
-if TYPE_CHECKING:
-    import ctypes
+from typing import Any, TypedDict
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libnthbyte.so")
 
@@ -73,29 +70,27 @@ class Result:
 class Agent:
     """The loaded library. The process has one: see :func:`load`."""
 
-    def __init__(self, library: ctypes.CDLL):
-        import ctypes
+    def __init__(self, path: str):
+        from importlib.machinery import ExtensionFileLoader
+        from importlib.util import module_from_spec, spec_from_file_location
 
-        self._ctypes = ctypes
-        self._start = library.nthbyte_start
-        self._start.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
-        self._start.restype = ctypes.c_int
-        self._stop = library.nthbyte_stop
-        self._stop.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-        self._stop.restype = ctypes.c_int
+        name = "nthbyte._native"
+        spec = spec_from_file_location(name, path, loader=ExtensionFileLoader(name, path))
+        assert spec is not None, "a loader is given"
+        self._native: Any = module_from_spec(spec)
 
     def start(self, config: Config) -> None:
         """Starts a session. Raises Error if it cannot be had."""
-        message = self._ctypes.create_string_buffer(1024)
-        if self._start(json.dumps(config).encode(), message, len(message)):
-            raise Error(message.value.decode(errors="replace"))
+        message = self._native.start(json.dumps(config))
+        if message is not None:
+            raise Error(message)
 
     def stop(self) -> Result:
         """Stops the session and returns what it recorded. Raises Error if none is running."""
-        answer = self._ctypes.create_string_buffer(64 * 1024)
-        if self._stop(answer, len(answer)):
+        answer = self._native.stop()
+        if answer is None:
             raise Error("nthbyte is not running: nothing to stop")
-        result = json.loads(answer.value)
+        result = json.loads(answer)
         return Result(
             result["path"],
             result["samples"],
@@ -117,14 +112,15 @@ def load() -> Agent:
 
             _agent = PyPyAgent(LIBRARY)
             return _agent
-        import ctypes
-
+        if "t" in getattr(sys, "abiflags", ""):
+            raise Error(f"{interpreter()} without the GIL is not supported: use an ordinary build")
         try:
-            # PyDLL keeps the GIL during a call, and the agent relies on that.
-            library = ctypes.PyDLL(LIBRARY)
-        except OSError as error:
-            raise Error(f"cannot load the agent: {error}") from None
-        _agent = Agent(library)
+            _agent = Agent(LIBRARY)
+        except SystemError:
+            # The library knows the interpreters that it can serve.
+            raise Error(f"{interpreter()} is not supported: nthbyte serves 3.11 to 3.15") from None
+        except (ImportError, OSError) as error:
+            raise Error(f"cannot load the agent: {error}; install nthbyte again") from None
     return _agent
 
 
