@@ -23,7 +23,7 @@ use core::ptr::null_mut;
 const GRANT_BYTES: usize = 16 << 10;
 /// How many bytes of free blocks stay on a list that is looked at.
 const KEEP_BYTES: usize = 8 << 10;
-/// At least so many blocks are granted and kept, whatever their size.
+/// At least so many blocks are granted and kept, whatever their size. (docs/fast-path.md)
 const GRANT_BLOCKS: usize = 32;
 const KEEP_BLOCKS: usize = 16;
 
