@@ -139,7 +139,7 @@ impl Classes {
 unsafe fn follow(object: usize, offset: usize) -> Option<usize> {
     // SAFETY: the caller's promise.
     let target = unsafe { *((object + offset) as *const usize) };
-    if target == 0 || target % 8 != 0 {
+    if target == 0 || !target.is_multiple_of(8) {
         return None;
     }
     // SAFETY: a reference leads to a header, or to what a moved object has left.
@@ -152,7 +152,7 @@ unsafe fn follow(object: usize, offset: usize) -> Option<usize> {
 }
 
 fn is_text(address: usize, expected: &[u8], read: impl Fn(usize) -> Option<usize>) -> bool {
-    if address % 8 != 0 || read(address.wrapping_add(16)) != Some(expected.len()) {
+    if !address.is_multiple_of(8) || read(address.wrapping_add(16)) != Some(expected.len()) {
         return false;
     }
     expected.chunks(8).enumerate().all(|(index, chunk)| {

@@ -99,7 +99,7 @@ impl Nursery {
             self.end = self.get_top();
             self.mark = object;
         }
-        if object % 8 != 0 {
+        if !object.is_multiple_of(8) {
             self.pressures += 1;
             self.mark = self.end;
             self.set_top(self.end);
@@ -150,7 +150,7 @@ impl Nursery {
     /// Counts what was allocated since `mark`.
     fn catch_up(&mut self) {
         let free = self.get_free();
-        if free % 8 == 0 {
+        if free.is_multiple_of(8) {
             self.count(free.saturating_sub(self.mark));
             self.mark = free;
         } else {

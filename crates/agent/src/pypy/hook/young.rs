@@ -150,7 +150,10 @@ unsafe fn type_of_large(address: usize, size: usize) -> u32 {
     for marks in [words / ITEMS_PER_CARD_WORD, words / ITEMS_PER_CARD_WORD + 1] {
         // SAFETY: the block is a hundred kilobytes and more; the marks are a small part of it.
         let header = unsafe { *(address as *const u64).add(marks) };
-        if marks > 0 && header & HAS_CARDS != 0 && header >> 48 == 0 && type_number(header) % 8 == 0
+        if marks > 0
+            && header & HAS_CARDS != 0
+            && header >> 48 == 0
+            && type_number(header).is_multiple_of(8)
         {
             return type_number(header);
         }
@@ -221,16 +224,12 @@ mod tests {
         let mut block = vec![0u64; 20_000];
         block[0] = 0x1000;
         // SAFETY: the block has the size that is given.
-        assert_eq!(
-            unsafe { type_of_large(block.as_ptr() as usize, 160_000) },
-            0x1000
-        );
+        let plain = unsafe { type_of_large(block.as_ptr() as usize, 160_000) };
+        assert_eq!(plain, 0x1000);
         block[0] = u64::MAX;
         block[3] = HAS_CARDS | 0x78;
         // SAFETY: as above.
-        assert_eq!(
-            unsafe { type_of_large(block.as_ptr() as usize, 160_000) },
-            0x78
-        );
+        let marked = unsafe { type_of_large(block.as_ptr() as usize, 160_000) };
+        assert_eq!(marked, 0x78);
     }
 }
