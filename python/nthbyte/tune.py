@@ -68,7 +68,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--sizes", default=DEFAULT_SIZES, help=f"sizes to try (default: {DEFAULT_SIZES})")
-    parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each; the best counts (default: 3)")
+    parser.add_argument(
+        "--runs", type=int, default=3, metavar="N", help="runs of each; the best counts (default: 3)"
+    )
     parser.add_argument("program", nargs=argparse.REMAINDER, help="what is to run")
     return parser
 
@@ -110,7 +112,9 @@ def _report(best: dict[int | None, float], own: int | None) -> None:
     if fastest is None or best[fastest] > usual * (1 - NOTICEABLE):
         print(f"PyPy's own choice{chosen} is as fast as any.")
         return
-    print(f"{format_size(fastest)} is {usual / best[fastest]:.2f} times as fast as PyPy's own choice{chosen}:")
+    print(
+        f"{format_size(fastest)} is {usual / best[fastest]:.2f} times as fast as PyPy's own choice{chosen}:"
+    )
     print(f"PYPY_GC_NURSERY={fastest}")
 
 
