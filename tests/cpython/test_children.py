@@ -80,7 +80,6 @@ def test_fork(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
     assert "1 child process;" in line
 
 
-@pytest.mark.xfail(reason="the child's count of bytes goes on from its parent's", strict=False)
 def test_fork_counts_from_zero(cpython: Interpreter, tmp_path: Path) -> None:
     script = tmp_path / "app.py"
     script.write_text(FORK.format(exit="os._exit(0)"))

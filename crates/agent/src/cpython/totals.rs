@@ -17,6 +17,8 @@ pub struct Totals {
     heap: *mut c_void,
     rss: Option<(Nanos, u64)>,
     taken: Option<Nanos>,
+    /// What the heap had counted when this process was forked off.
+    allocated_before: u64,
 }
 
 impl Totals {
@@ -27,12 +29,25 @@ impl Totals {
             heap,
             rss: None,
             taken: None,
+            allocated_before: 0,
         }
     }
 
     /// Forgets readings; their times are of another session.
     pub fn reset(&mut self) {
-        (self.rss, self.taken) = (None, None);
+        (self.rss, self.taken, self.allocated_before) = (None, None, 0);
+    }
+
+    /// Begins anew in the child of a fork, whose heap has counted what the parent allocated.
+    pub fn begin_in_child(&mut self) {
+        self.reset();
+        self.allocated_before = self.statistics().allocated;
+    }
+
+    /// What this process allocated, in blocks, of what the heap has counted.
+    #[must_use]
+    pub const fn own(&self, counted: u64) -> u64 {
+        counted.saturating_sub(self.allocated_before)
     }
 
     /// Heap memory in blocks in use, in bytes.
@@ -57,7 +72,7 @@ impl Totals {
             heap_used: Some(heap.in_use as u64),
             heap_reserved: Some(heap.reserved as u64),
             rss: self.rss(now),
-            allocated: Some(requested(heap.allocated)),
+            allocated: Some(requested(self.own(heap.allocated))),
         }
     }
 

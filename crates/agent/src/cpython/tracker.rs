@@ -119,11 +119,11 @@ impl Tracker {
         self.types.can_tell()
     }
 
-    /// What the program asked for, of so many bytes in blocks: the heap counts blocks, for its fast path
+    /// What this process asked for, of so many bytes in blocks: the heap counts blocks, for its fast path
     /// does not know more, and the samples tell how much of them was asked for.
     #[must_use]
     pub fn requested(&self, bytes_in_blocks: u64) -> u64 {
-        self.rounding.requested(bytes_in_blocks)
+        self.rounding.requested(self.totals.own(bytes_in_blocks))
     }
 
     /// Heap memory in blocks in use, in bytes.
@@ -215,6 +215,8 @@ impl Tracker {
             return Some(now);
         }
         self.forget();
+        self.totals.begin_in_child();
+        self.rounding = Rounding::default();
         self.generation = generation;
         self.recorder.as_ref().map(Recorder::now)
     }
