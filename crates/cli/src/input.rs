@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nthbyte_profile::Profile;
 
 use crate::progress::Progress;
@@ -26,6 +26,20 @@ pub fn load_quietly(path: &Path) -> Result<Profile> {
     Profile::load_with(path, |done, total| progress.at(done, total))
         .map_err(anyhow::Error::from)
         .with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Makes sure that a profile has time samples.
+///
+/// # Errors
+/// If it has none.
+pub fn require_time(path: &Path, profile: &Profile) -> Result<()> {
+    if profile.cpu.is_empty() {
+        bail!(
+            "{} has no time samples: record it on PyPy with `nthbyte run --cpu HZ`",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 fn warn(path: &Path, profile: &Profile) {

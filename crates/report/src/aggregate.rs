@@ -8,6 +8,7 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::model::Fate;
 
 use crate::estimate::{Estimator, Totals};
+use crate::inclusive::Sum;
 
 /// Samples of which some died young.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,7 +43,13 @@ impl Split {
     }
 }
 
-/// All samples of a profile, added up.
+impl Sum for Split {
+    fn add(&mut self, other: &Self) {
+        Self::add(self, other);
+    }
+}
+
+/// All allocation samples of a profile, added up.
 #[derive(Clone, Debug)]
 pub struct Aggregate {
     /// By stack: what was allocated with just this stack. Indexes are

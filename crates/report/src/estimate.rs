@@ -228,7 +228,7 @@ impl Estimator {
 const TAIL: f64 = 0.025;
 
 /// The 97.5 % point of the normal distribution.
-const Z: f64 = 1.959_963_984_540_054;
+pub(crate) const Z: f64 = 1.959_963_984_540_054;
 
 /// Above this count, an approximation is better than 1e-4 of the interval's width, and faster.
 const MANY: f64 = 200.0;

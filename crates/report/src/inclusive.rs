@@ -8,20 +8,23 @@
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::NodeId;
 
-use crate::aggregate::{Aggregate, Split};
+/// What is added up over samples.
+pub(crate) trait Sum: Copy + Default {
+    fn add(&mut self, other: &Self);
+}
 
 /// What one key has.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct KeyTotals {
+pub(crate) struct KeyTotals<T> {
     /// Where a frame of the key is innermost.
-    pub(crate) own: Split,
+    pub(crate) own: T,
     /// Where a frame of the key is anywhere on the stack.
-    pub(crate) total: Split,
+    pub(crate) total: T,
 }
 
 /// What each node of the stack tree has together with the nodes below it.
-pub(crate) fn with_callees(profile: &Profile, aggregate: &Aggregate) -> Vec<Split> {
-    let mut nodes = aggregate.stacks.clone();
+pub(crate) fn with_callees<T: Sum>(profile: &Profile, stacks: &[T]) -> Vec<T> {
+    let mut nodes = stacks.to_vec();
     // Parents come before their children.
     for at in (1..nodes.len()).rev() {
         let below = nodes[at];
@@ -30,20 +33,24 @@ pub(crate) fn with_callees(profile: &Profile, aggregate: &Aggregate) -> Vec<Spli
     nodes
 }
 
-/// The totals of each key; `keys[frame]` is the key of a frame, and all are less than `len`.
+/// The totals of each key, from what each stack has; `keys[frame]` is the key of a frame, and all are less than `len`.
 /// Samples without a stack count for none.
-pub(crate) fn by_key(
+pub(crate) fn by_key<T: Sum>(
     profile: &Profile,
-    aggregate: &Aggregate,
+    stacks: &[T],
     keys: &[u32],
     len: usize,
-) -> Vec<KeyTotals> {
+) -> Vec<KeyTotals<T>> {
     let key = |node: usize| keys[profile.stacks[node].frame as usize] as usize;
-    let mut totals = vec![KeyTotals::default(); len];
-    for (at, own) in aggregate.stacks.iter().enumerate().skip(1) {
+    let none = KeyTotals {
+        own: T::default(),
+        total: T::default(),
+    };
+    let mut totals = vec![none; len];
+    for (at, own) in stacks.iter().enumerate().skip(1) {
         totals[key(at)].own.add(own);
     }
-    let nodes = with_callees(profile, aggregate);
+    let nodes = with_callees(profile, stacks);
     let mut open = vec![0_u32; len];
     walk(profile, |step| match step {
         Step::Enter(node) => {

@@ -1,4 +1,4 @@
-//! Questions asked of a profile: summary, tree, statistics.
+//! Questions asked of a profile: summary, tree, statistics; of allocations and of time.
 
 pub mod aggregate;
 pub mod estimate;
@@ -6,6 +6,7 @@ pub mod flamegraph;
 mod inclusive;
 pub mod summary;
 pub mod text;
+mod time;
 pub mod tree;
 
 pub use aggregate::{Aggregate, Split};

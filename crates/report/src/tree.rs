@@ -1,4 +1,4 @@
-//! The call tree, from the outermost callers down, for a terminal.
+//! The call tree of allocations or of time, from the outermost callers down, for a terminal.
 //!
 //! Nodes of one function under one caller are one line, whichever lines of the caller they were
 //! called from. Of the whole tree the heaviest nodes are shown, as many as asked for: a node is never
@@ -13,10 +13,11 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::NodeId;
 use nthbyte_profile::model::Function;
 
-use crate::aggregate::{Aggregate, Split};
+use crate::aggregate::Aggregate;
 use crate::estimate::{Estimate, Estimator, Totals};
 use crate::inclusive::{self, Children};
 use crate::text::{self, Cut};
+use crate::time::{self, Clock};
 
 /// A line of a call tree.
 #[derive(Clone, Debug)]
@@ -34,10 +35,31 @@ struct Branch {
 #[derive(Debug)]
 pub struct Tree<'a> {
     profile: &'a Profile,
-    estimator: Estimator,
+    measure: Measure,
     /// The first is the whole program.
     branches: Vec<Branch>,
-    exact: bool,
+}
+
+/// What makes a branch heavy.
+#[derive(Clone, Copy, Debug)]
+enum Measure {
+    /// Bytes allocated.
+    Bytes {
+        estimator: Estimator,
+        /// Whether every allocation was recorded.
+        exact: bool,
+    },
+    /// Time: of [`Totals`], only the number of samples counts.
+    Time(Clock),
+}
+
+impl Measure {
+    fn weight(self, totals: &Totals) -> f64 {
+        match self {
+            Self::Bytes { .. } => totals.bytes.estimate,
+            Self::Time(_) => totals.samples as f64,
+        }
+    }
 }
 
 /// A branch that may be shown; the heaviest is next.
@@ -46,11 +68,12 @@ struct Candidate {
     function: u32,
     nodes: Vec<NodeId>,
     totals: Totals,
+    weight: f64,
 }
 
 impl Candidate {
     fn order(&self) -> (f64, std::cmp::Reverse<u32>) {
-        (self.totals.bytes.estimate, std::cmp::Reverse(self.function))
+        (self.weight, std::cmp::Reverse(self.function))
     }
 }
 
@@ -82,31 +105,46 @@ const FAINTEST: f64 = 0.001;
 const WORTH_A_LINE: f64 = 0.01;
 
 impl<'a> Tree<'a> {
-    /// The `lines` heaviest functions in their places.
+    /// The `lines` functions that allocated most, in their places.
     #[must_use]
     pub fn of(profile: &'a Profile, lines: usize) -> Self {
         let aggregate = Aggregate::of(profile);
-        let nodes = inclusive::with_callees(profile, &aggregate);
+        let measure = Measure::Bytes {
+            estimator: aggregate.estimator,
+            exact: profile.meta.distances == nthbyte_profile::Distances::Every,
+        };
+        let nodes = inclusive::with_callees(profile, &aggregate.stacks);
+        let nodes: Vec<Totals> = nodes.iter().map(crate::Split::all).collect();
+        Self::grow(profile, measure, &nodes, lines)
+    }
+
+    /// The `lines` functions that took longest, in their places, from the time samples.
+    #[must_use]
+    pub fn of_time(profile: &'a Profile, lines: usize) -> Self {
+        let of_samples = |&samples: &u64| Totals {
+            samples,
+            ..Totals::default()
+        };
+        let nodes = inclusive::with_callees(profile, &time::stacks(profile));
+        let nodes: Vec<Totals> = nodes.iter().map(of_samples).collect();
+        Self::grow(profile, Measure::Time(Clock::of(profile)), &nodes, lines)
+    }
+
+    /// `nodes`: what each node of the stack tree has together with those below it.
+    fn grow(profile: &'a Profile, measure: Measure, nodes: &[Totals], lines: usize) -> Self {
         let children = Children::of(profile);
         let mut tree = Self {
             profile,
-            estimator: aggregate.estimator,
+            measure,
             branches: Vec::new(),
-            exact: profile.meta.distances == nthbyte_profile::Distances::Every,
         };
+        let all = nodes[NodeId::ROOT.index()];
         let mut candidates = BinaryHeap::new();
         let everything = &[NodeId::ROOT];
-        tree.show(
-            None,
-            everything,
-            aggregate.all,
-            &children,
-            &nodes,
-            &mut candidates,
-        );
-        let least = aggregate.all.bytes.estimate * FAINTEST;
+        tree.show(None, everything, all, &children, nodes, &mut candidates);
+        let least = measure.weight(&all) * FAINTEST;
         while let Some(next) = candidates.pop() {
-            if tree.branches.len() > lines || next.totals.bytes.estimate < least {
+            if tree.branches.len() > lines || next.weight < least {
                 tree.hide(&next);
                 continue;
             }
@@ -118,7 +156,7 @@ impl<'a> Tree<'a> {
                 &next.nodes,
                 next.totals,
                 &children,
-                &nodes,
+                nodes,
                 &mut candidates,
             );
         }
@@ -131,13 +169,13 @@ impl<'a> Tree<'a> {
         nodes: &[NodeId],
         totals: Totals,
         children: &Children,
-        splits: &[Split],
+        with_callees: &[Totals],
         candidates: &mut BinaryHeap<Candidate>,
     ) {
         let caller = self.branches.len();
         let mut callees: HashMap<u32, Candidate> = HashMap::new();
         for callee in nodes.iter().flat_map(|&node| children.of_node(node)) {
-            let totals = splits[callee.index()].all();
+            let totals = with_callees[callee.index()];
             if totals.samples == 0 {
                 continue;
             }
@@ -148,9 +186,11 @@ impl<'a> Tree<'a> {
                 function,
                 nodes: Vec::new(),
                 totals: Totals::default(),
+                weight: 0.0,
             });
             candidate.nodes.push(callee);
             candidate.totals.add(&totals);
+            candidate.weight += self.measure.weight(&totals);
         }
         candidates.extend(callees.into_values());
         self.branches.push(Branch {
@@ -180,8 +220,8 @@ impl<'a> Tree<'a> {
             let Line::Branch(number) = line else { continue };
             let branch = &self.branches[number];
             let mut lines: Vec<Line> = branch.callees.iter().copied().map(Line::Branch).collect();
-            let hidden = &branch.hidden.1.bytes;
-            if !lines.is_empty() && hidden.estimate >= self.whole() * WORTH_A_LINE {
+            let hidden = self.measure.weight(&branch.hidden.1);
+            if !lines.is_empty() && hidden >= self.whole() * WORTH_A_LINE {
                 lines.push(Line::Hidden(number));
             }
             let only = lines.len() == 1;
@@ -199,7 +239,7 @@ impl<'a> Tree<'a> {
     }
 
     fn whole(&self) -> f64 {
-        self.branches[0].totals.bytes.estimate
+        self.measure.weight(&self.branches[0].totals)
     }
 
     fn line(&self, text: &mut String, line: Line, prefix: &str, width: usize) {
@@ -215,27 +255,20 @@ impl<'a> Tree<'a> {
         };
         let whole = self.whole();
         let share = if whole > 0.0 {
-            totals.bytes.estimate / whole
+            self.measure.weight(totals) / whole
         } else {
             0.0
         };
-        let bytes = self.estimator.bytes(totals);
-        let figures = format!("{:>6} {} ", text::percent(share), self.bytes(&bytes));
+        let figure = match self.measure {
+            Measure::Bytes { estimator, exact } => bytes(&estimator.bytes(totals), exact),
+            Measure::Time(clock) => time_taken(clock, totals.samples),
+        };
+        let figures = format!("{:>6} {figure} ", text::percent(share));
         let rest = width.saturating_sub(text::width(&figures));
         // At least half of the line is for the name, however deep it is.
         let prefix = text::fit(prefix, rest / 2, Cut::Start);
         let label = text::fit(&label, rest.saturating_sub(text::width(&prefix)), Cut::End);
         let _ = writeln!(text, "{figures}{prefix}{label}");
-    }
-
-    fn bytes(&self, bytes: &Estimate) -> String {
-        let shown = text::bytes(bytes.estimate);
-        if self.exact || bytes.estimate == 0.0 {
-            format!("{shown:>8}")
-        } else {
-            let error = format!("±{}", crate::summary::error(bytes));
-            format!("{shown:>8} {error:<6}")
-        }
     }
 
     fn label(&self, branch: &Branch) -> String {
@@ -254,6 +287,28 @@ impl<'a> Tree<'a> {
             (false, line) => format!("{name} ({file}:{line})"),
         }
     }
+}
+
+fn bytes(bytes: &Estimate, exact: bool) -> String {
+    let shown = text::bytes(bytes.estimate);
+    if exact || bytes.estimate == 0.0 {
+        format!("{shown:>8}")
+    } else {
+        let error = format!("±{}", crate::summary::error(bytes));
+        format!("{shown:>8} {error:<6}")
+    }
+}
+
+fn time_taken(clock: Clock, samples: u64) -> String {
+    let time = clock.time(samples);
+    let shown = clock.figure(time.estimate);
+    // The whole is taken as known.
+    let error = if samples == clock.samples {
+        String::new()
+    } else {
+        format!("±{}", crate::summary::error(&time))
+    };
+    format!("{shown:>8} {error:<6}")
 }
 
 #[derive(Clone, Copy)]

@@ -211,7 +211,9 @@ fn the_json_is_as_documented() {
     check(&json["all"]);
     check(&json["collections"]);
     check(&json["rows"][0]["self_bytes"]);
-    assert!(members > 40);
+    check(&json["time"]);
+    check(&json["time"]["rows"][0]);
+    assert!(members > 55);
     assert_eq!(json["by"], "function");
     assert_eq!(json["samples"], 500);
     // No figure is infinite or not a number: JSON has neither.
@@ -238,10 +240,12 @@ proptest! {
         profile.meta.command = vec![file.clone(), name.clone()];
         let shown = Tree::of(&profile, 40).render(width);
         prop_assert!(shown.lines().all(|line| text::width(line) <= width.max(40)));
+        let shown = Tree::of_time(&profile, 40).render(width);
+        prop_assert!(shown.lines().all(|line| text::width(line) <= width.max(40)));
         for by in [By::Function, By::Line, By::File, By::Type] {
             let mut summary = Summary::of(&profile, by);
             summary.truncate(30);
-            let shown = summary.render(width);
+            let shown = summary.render(width) + &summary.render_time(width);
             for line in shown.lines() {
                 prop_assert!(text::width(line) <= width.max(72), "{}: {line}", text::width(line));
             }

@@ -1,12 +1,12 @@
-//! `nthbyte summary`: who allocated how much, as a table or as JSON.
+//! `nthbyte summary`: who allocated how much, or took how long, as a table or as JSON.
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use nthbyte_report::{By, Summary};
 
-use crate::output::Output;
+use crate::output::{self, Output};
 
 /// What `summary` takes.
 #[derive(Args)]
@@ -19,6 +19,10 @@ pub struct Arguments {
     /// Show this many rows; 0 is all. A table has 20 of them without it, JSON all.
     #[arg(long, value_name = "N")]
     top: Option<usize>,
+    /// Show who took how long, from the time samples. A profile that has nothing else is shown so
+    /// without it; JSON always has both.
+    #[arg(long, conflicts_with = "json")]
+    time: bool,
     /// Write JSON, as docs/summary-json.md describes it.
     #[arg(long)]
     json: bool,
@@ -52,10 +56,18 @@ impl Arguments {
     /// Prints it.
     ///
     /// # Errors
-    /// If the profile cannot be read, or standard output not be written.
+    /// If the profile cannot be read, has not what is to be shown, or standard output cannot be
+    /// written.
     pub fn run(self) -> Result<()> {
         let profile = crate::input::load_quietly(&self.profile)?;
         let mut summary = Summary::of(&profile, self.by.into());
+        let time = !self.json && (self.time || summary.is_of_time_only());
+        if time {
+            crate::input::require_time(&self.profile, &profile)?;
+            if summary.by == By::Type {
+                bail!("what takes time has no type: use --by function, line or file");
+            }
+        }
         match self.top.unwrap_or(if self.json { 0 } else { 20 }) {
             0 => {}
             rows => summary.truncate(rows),
@@ -65,7 +77,12 @@ impl Arguments {
                 serde_json::to_writer_pretty(&mut *out, &summary)?;
                 writeln!(out)?;
             } else {
-                out.write_all(summary.render(crate::output::terminal_width()).as_bytes())?;
+                let width = output::terminal_width();
+                let text = match time {
+                    true => summary.render_time(width),
+                    false => summary.render(width),
+                };
+                out.write_all(text.as_bytes())?;
             }
             Ok(())
         })

@@ -1,4 +1,4 @@
-//! `nthbyte tree`: who called whom, down to where memory was allocated.
+//! `nthbyte tree`: who called whom, down to where memory was allocated or time was spent.
 
 use std::path::PathBuf;
 
@@ -16,17 +16,27 @@ pub struct Arguments {
     /// Show this many lines at most; 0 is all.
     #[arg(long, value_name = "N", default_value_t = 60)]
     top: usize,
+    /// Show time, from the time samples. A profile that has nothing else is shown so without it.
+    #[arg(long)]
+    time: bool,
 }
 
 impl Arguments {
     /// Prints it.
     ///
     /// # Errors
-    /// If the profile cannot be read, or standard output not be written.
+    /// If the profile cannot be read, has not what is to be shown, or standard output cannot be
+    /// written.
     pub fn run(self) -> Result<()> {
         let profile = crate::input::load(&self.profile)?;
         let lines = if self.top == 0 { usize::MAX } else { self.top };
-        let tree = Tree::of(&profile, lines);
+        let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
+        let tree = if self.time || only_time {
+            crate::input::require_time(&self.profile, &profile)?;
+            Tree::of_time(&profile, lines)
+        } else {
+            Tree::of(&profile, lines)
+        };
         Output::Standard
             .write(|out| Ok(out.write_all(tree.render(output::terminal_width()).as_bytes())?))
     }

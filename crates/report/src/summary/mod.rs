@@ -1,8 +1,10 @@
-//! Who allocated how much: a table by function, line, file or type.
+//! Who allocated how much, and who took how long: a table by function, line, file or type.
 
 mod render;
+mod time;
 
 pub(crate) use render::error;
+pub use time::{Time, TimeRow, Unit};
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,7 +17,7 @@ use serde::Serialize;
 
 use crate::aggregate::{Aggregate, Split};
 use crate::estimate::{Estimate, Totals};
-use crate::inclusive::{self, KeyTotals};
+use crate::inclusive::{self, KeyTotals, Sum};
 
 /// What a row of a summary stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -66,11 +68,11 @@ pub struct Summary {
     pub samples: u64,
     /// Number of allocation samples that the agent had to drop.
     pub lost: u64,
-    /// Number of all other events that the agent had to drop.
+    /// Number of all other events that the agent had to drop, time samples among them.
     pub lost_other: u64,
-    /// Bytes allocated in all: as the agent counted them, else the estimate.
+    /// Bytes allocated in all: as the agent counted them to the end, else the estimate.
     pub bytes_allocated: u64,
-    /// Whether the agent counted them.
+    /// Whether the agent counted them to the end.
     pub bytes_counted: bool,
     /// Bytes of all samples together, and what became of them.
     pub all: Everything,
@@ -88,6 +90,8 @@ pub struct Summary {
     pub rows: Vec<Row>,
     /// How many rows were left away by [`Summary::truncate`].
     pub rows_left_out: usize,
+    /// What the time samples say.
+    pub time: Time,
 }
 
 /// Figures of all samples together.
@@ -176,6 +180,8 @@ impl Summary {
             kinds.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count))
         };
         let meta = &profile.meta;
+        // What was counted before the program was killed says nothing of the time after.
+        let counted = profile.allocated.filter(|_| profile.complete);
         Self {
             by,
             command: meta.command.clone(),
@@ -189,8 +195,8 @@ impl Summary {
             samples: aggregate.all.samples,
             lost: lost(true),
             lost_other: lost(false),
-            bytes_allocated: profile.allocated.unwrap_or(all.bytes.estimate as u64),
-            bytes_counted: profile.allocated.is_some(),
+            bytes_allocated: counted.unwrap_or(all.bytes.estimate as u64),
+            bytes_counted: counted.is_some(),
             all,
             collections: collections(profile),
             complete: profile.complete,
@@ -199,6 +205,7 @@ impl Summary {
             unlisted: estimator.bytes(&Totals::default()),
             rows: rows(profile, &aggregate, by),
             rows_left_out: 0,
+            time: Time::of(profile, by),
         }
     }
 
@@ -206,6 +213,13 @@ impl Summary {
     pub fn truncate(&mut self, rows: usize) {
         self.rows_left_out += self.rows.len().saturating_sub(rows);
         self.rows.truncate(rows);
+        self.time.truncate(rows);
+    }
+
+    /// Whether there are time samples and nothing else, as in a file imported from VMProf.
+    #[must_use]
+    pub fn is_of_time_only(&self) -> bool {
+        self.samples == 0 && self.time.samples > 0
     }
 }
 
@@ -252,21 +266,13 @@ impl<K: Hash + Eq> Labels<K> {
 }
 
 fn rows(profile: &Profile, aggregate: &Aggregate, by: By) -> Vec<Row> {
-    let (mut labels, mut totals) = match by {
+    let (labels, totals) = match by {
         By::Type => by_type(profile, aggregate),
-        By::Function | By::Line | By::File => by_frame(profile, aggregate, by),
+        By::Function | By::Line | By::File => by_frame(profile, &aggregate.stacks, by),
     };
-    if by != By::Type {
-        let none = aggregate.stacks[NodeId::ROOT.index()];
-        labels.push((NO_STACK.to_owned(), String::new(), 0));
-        totals.push(KeyTotals {
-            own: none,
-            total: none,
-        });
-    }
     let whole = aggregate.all.bytes.estimate;
     let estimator = &aggregate.estimator;
-    let row = |((name, file, line), totals): (Label, KeyTotals)| {
+    let row = |((name, file, line), totals): (Label, KeyTotals<Split>)| {
         let (own, total) = (totals.own.all(), totals.total.all());
         Row {
             name,
@@ -283,7 +289,7 @@ fn rows(profile: &Profile, aggregate: &Aggregate, by: By) -> Vec<Row> {
             total_died_young: estimator.bytes(&totals.total.died_young),
         }
     };
-    let seen = |(_, totals): &(Label, KeyTotals)| totals.total.all().samples > 0;
+    let seen = |(_, totals): &(Label, KeyTotals<Split>)| totals.total.all().samples > 0;
     let mut rows: Vec<Row> = labels
         .into_iter()
         .zip(totals)
@@ -301,9 +307,9 @@ fn rows(profile: &Profile, aggregate: &Aggregate, by: By) -> Vec<Row> {
     rows
 }
 
-fn by_type(profile: &Profile, aggregate: &Aggregate) -> (Vec<Label>, Vec<KeyTotals>) {
+fn by_type(profile: &Profile, aggregate: &Aggregate) -> (Vec<Label>, Vec<KeyTotals<Split>>) {
     let mut labels = Labels::new();
-    let mut totals: Vec<KeyTotals> = Vec::new();
+    let mut totals: Vec<KeyTotals<Split>> = Vec::new();
     for (names, fates) in profile.types.iter().zip(&aggregate.types) {
         let name = match names.name.as_str() {
             "" => NO_TYPE,
@@ -323,7 +329,8 @@ fn by_type(profile: &Profile, aggregate: &Aggregate) -> (Vec<Label>, Vec<KeyTota
     (labels.labels, totals)
 }
 
-fn by_frame(profile: &Profile, aggregate: &Aggregate, by: By) -> (Vec<Label>, Vec<KeyTotals>) {
+/// The rows of what frames have in common, and the one of samples without a frame.
+fn by_frame<T: Sum>(profile: &Profile, stacks: &[T], by: By) -> (Vec<Label>, Vec<KeyTotals<T>>) {
     let mut labels: Labels<(u32, u32)> = Labels::new();
     let mut files: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
     let mut keys = Vec::with_capacity(profile.frames.len());
@@ -349,6 +356,13 @@ fn by_frame(profile: &Profile, aggregate: &Aggregate, by: By) -> (Vec<Label>, Ve
             }),
         });
     }
-    let totals = inclusive::by_key(profile, aggregate, &keys, labels.labels.len());
-    (labels.labels, totals)
+    let mut labels = labels.labels;
+    let mut totals = inclusive::by_key(profile, stacks, &keys, labels.len());
+    let none = stacks[NodeId::ROOT.index()];
+    labels.push((NO_STACK.to_owned(), String::new(), 0));
+    totals.push(KeyTotals {
+        own: none,
+        total: none,
+    });
+    (labels, totals)
 }

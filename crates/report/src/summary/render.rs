@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use nthbyte_profile::meta::{Distances, Method};
 
-use super::{By, Row, Summary};
+use super::{By, Row, Summary, TimeRow};
 use crate::estimate::Estimate;
 use crate::text::{self, Cut};
 
@@ -23,7 +23,14 @@ impl Summary {
     pub fn render(&self, width: usize) -> String {
         let width = width.max(NARROWEST);
         let mut text = String::new();
-        for line in self.head() {
+        let mut head = vec![self.session()];
+        head.extend(self.allocations());
+        if self.time.samples > 0 {
+            head.push(format!("{} (--time shows them)", self.time_samples()));
+        }
+        head.extend(self.collected());
+        head.extend(self.warnings());
+        for line in head {
             wrap(&mut text, &line, width);
         }
         text.push('\n');
@@ -40,13 +47,53 @@ impl Summary {
         text
     }
 
-    fn head(&self) -> Vec<String> {
+    /// The summary of the time samples as text, with lines of at most `width` columns (but at
+    /// least 60).
+    #[must_use]
+    pub fn render_time(&self, width: usize) -> String {
+        let width = width.max(NARROWEST);
+        let mut text = String::new();
+        let mut head = vec![self.session(), self.time_samples()];
+        head.extend(self.collected());
+        if self.time.lost > 0 {
+            let lost = text::grouped(self.time.lost);
+            head.push(format!(
+                "! {lost} time samples were lost: times are too short"
+            ));
+        }
+        head.extend(self.remarks());
+        for line in head {
+            wrap(&mut text, &line, width);
+        }
+        text.push('\n');
+        self.time_table(&mut text, width);
+        if self.time.rows_left_out > 0 {
+            let _ = writeln!(text, "… and {} more", self.time.rows_left_out);
+        }
+        text.push_str("Intervals are 95 %.\n");
+        text
+    }
+
+    /// What ran where, and how long.
+    fn session(&self) -> String {
         let command = text::fit(&self.command.join(" "), 200, Cut::End);
+        let interpreter = text::clean(&self.interpreter);
         let took = text::duration(self.duration_nanos);
-        let mut lines = vec![format!(
-            "{command} · {} · {took}",
-            text::clean(&self.interpreter)
-        )];
+        format!("{command} · {interpreter} · {took}")
+    }
+
+    fn time_samples(&self) -> String {
+        let samples = text::grouped(self.time.samples);
+        match self.time.hz {
+            0 => format!("{samples} time samples"),
+            hz => format!(
+                "{samples} time samples, {} a second",
+                text::grouped(hz.into())
+            ),
+        }
+    }
+
+    fn allocations(&self) -> [String; 2] {
         let samples = text::grouped(self.samples);
         let way = match (self.distances, self.method) {
             (Distances::Every, _) => "all recorded".to_owned(),
@@ -69,17 +116,16 @@ impl Summary {
         } else {
             "samples"
         };
-        lines.push(format!("{allocated} allocated · {samples} {what}, {way}"));
-        lines.push(self.fates());
-        if self.collections.count > 0 {
-            lines.push(format!(
-                "{} collections took {}",
-                text::grouped(self.collections.count),
-                text::duration(self.collections.duration_nanos)
-            ));
-        }
-        lines.extend(self.warnings());
-        lines
+        [
+            format!("{allocated} allocated · {samples} {what}, {way}"),
+            self.fates(),
+        ]
+    }
+
+    fn collected(&self) -> Option<String> {
+        let number = text::grouped(self.collections.count);
+        let took = text::duration(self.collections.duration_nanos);
+        (self.collections.count > 0).then(|| format!("{number} collections took {took}"))
     }
 
     fn fates(&self) -> String {
@@ -111,12 +157,20 @@ impl Summary {
                 "! {lost} samples were lost: all figures are too low"
             ));
         }
-        if self.lost_other > 0 {
-            let lost = text::grouped(self.lost_other);
+        let lost_other = self.lost_other - self.time.lost;
+        if lost_other > 0 {
+            let lost = text::grouped(lost_other);
             lines.push(format!(
                 "! {lost} other events were lost: what became of objects is uncertain"
             ));
         }
+        lines.extend(self.remarks());
+        lines
+    }
+
+    /// What concerns all figures.
+    fn remarks(&self) -> Vec<String> {
+        let mut lines = Vec::new();
         if !self.complete {
             lines.push(
                 "! the profile breaks off: the program was killed, or is still running".to_owned(),
@@ -157,11 +211,47 @@ impl Summary {
             .iter()
             .map(|row| self.figures(row, wide))
             .collect();
-        let mut columns: Vec<usize> = headings
-            .iter()
-            .map(|heading| text::width(heading))
-            .collect();
-        for row in &figures {
+        self.lines(text, width, &headings, &figures, |row, columns| {
+            let Row {
+                name, file, line, ..
+            } = &self.rows[row];
+            self.label(name, file, *line, columns)
+        });
+    }
+
+    fn time_table(&self, text: &mut String, width: usize) {
+        let clock = self.time.clock();
+        let figures = |row: &TimeRow| {
+            vec![
+                clock.show(&row.self_time, width >= WIDE),
+                text::percent(row.share),
+                clock.show(&row.total_time, width >= WIDE),
+                text::grouped(row.samples),
+            ]
+        };
+        let figures: Vec<_> = self.time.rows.iter().map(figures).collect();
+        let headings = ["own time", "share", "total time", "samples"];
+        self.lines(text, width, &headings, &figures, |row, columns| {
+            let TimeRow {
+                name, file, line, ..
+            } = &self.time.rows[row];
+            self.label(name, file, *line, columns)
+        });
+    }
+
+    /// Writes a table: figures to the right of their columns, and then what `label` gives for the
+    /// number of a row and the columns that are left for it.
+    fn lines(
+        &self,
+        text: &mut String,
+        width: usize,
+        headings: &[&str],
+        figures: &[Vec<String>],
+        label: impl Fn(usize, usize) -> String,
+    ) {
+        let headings: Vec<String> = headings.iter().map(|&heading| heading.to_owned()).collect();
+        let mut columns = vec![0; headings.len()];
+        for row in std::iter::once(&headings).chain(figures) {
             for (column, figure) in columns.iter_mut().zip(row) {
                 *column = text::width(figure).max(*column);
             }
@@ -174,10 +264,9 @@ impl Summary {
             By::File => "file",
             By::Type => "type",
         };
-        let headings: Vec<String> = headings.into_iter().map(str::to_owned).collect();
         line(text, &headings, &columns, heading);
-        for (row, figures) in self.rows.iter().zip(&figures) {
-            line(text, figures, &columns, &self.label(row, rest));
+        for (row, figures) in figures.iter().enumerate() {
+            line(text, figures, &columns, &label(row, rest));
         }
     }
 
@@ -202,20 +291,20 @@ impl Summary {
     }
 
     /// What the row stands for: a name, and where there is room, where that is.
-    fn label(&self, row: &Row, columns: usize) -> String {
+    fn label(&self, name: &str, file: &str, line: u32, columns: usize) -> String {
         match self.by {
-            By::Type => return text::fit(&row.name, columns, Cut::End),
-            By::File => return text::fit(&row.name, columns, Cut::Start),
+            By::Type => return text::fit(name, columns, Cut::End),
+            By::File => return text::fit(name, columns, Cut::Start),
             By::Function | By::Line => {}
         }
         let parts = if columns < 40 { 1 } else { 3 };
-        let place = place(&row.file, row.line, parts);
-        let full = text::fit(&row.name, columns, Cut::End);
+        let place = place(file, line, parts);
+        let full = text::fit(name, columns, Cut::End);
         if place.is_empty() {
             return full;
         }
         let beside_place = columns.saturating_sub(text::width(&place) + 1);
-        let name = text::fit(&row.name, beside_place.max(columns / 2), Cut::End);
+        let name = text::fit(name, beside_place.max(columns / 2), Cut::End);
         let for_place = columns.saturating_sub(text::width(&name) + 1);
         if for_place < 6 {
             return full;

@@ -1,0 +1,120 @@
+//! Who took how long, from the time samples.
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::LostKind;
+use serde::Serialize;
+
+use super::{By, Label, by_frame};
+use crate::estimate::Estimate;
+use crate::inclusive::KeyTotals;
+use crate::time::{self, Clock};
+
+/// What the time samples of a profile say. There are no rows by type: what takes time has none.
+#[derive(Clone, Debug, Serialize)]
+pub struct Time {
+    /// Number of time samples.
+    pub samples: u64,
+    /// Number of time samples that the agent had to drop.
+    pub lost: u64,
+    /// Samples a second; 0 if it is not known.
+    pub hz: u32,
+    /// What `self_time` and `total_time` are in.
+    pub unit: Unit,
+    /// The time that all samples stand for.
+    pub whole: f64,
+    /// The rows, largest own time first.
+    pub rows: Vec<TimeRow>,
+    /// How many rows were left away by [`Summary::truncate`](super::Summary::truncate).
+    pub rows_left_out: usize,
+}
+
+/// The unit of times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Seconds.
+    Seconds,
+    /// Time samples, where it is not known how many there were in a second.
+    Samples,
+}
+
+/// A row of time samples.
+#[derive(Clone, Debug, Serialize)]
+pub struct TimeRow {
+    /// Function or file.
+    pub name: String,
+    /// Source file; empty if there is none.
+    pub file: String,
+    /// Line: the function's definition, or the line that ran; 0 if there is none.
+    pub line: u32,
+    /// Samples in it itself.
+    pub samples: u64,
+    /// Samples in it and in what it called.
+    pub total_samples: u64,
+    /// Time in it itself.
+    pub self_time: Estimate,
+    /// Time in it and in what it called.
+    pub total_time: Estimate,
+    /// Own time, as a part of the whole.
+    pub share: f64,
+}
+
+impl Time {
+    pub(super) fn of(profile: &Profile, by: By) -> Self {
+        let clock = Clock::of(profile);
+        let lost = profile.lost.iter();
+        let lost = lost.filter(|(kind, _)| *kind == LostKind::CpuSamples);
+        Self {
+            samples: clock.samples,
+            lost: lost.fold(0, |sum, (_, count)| sum.saturating_add(*count)),
+            hz: clock.hz.unwrap_or(0),
+            unit: match clock.hz {
+                Some(_) => Unit::Seconds,
+                None => Unit::Samples,
+            },
+            whole: clock.whole(),
+            rows: if by == By::Type || clock.samples == 0 {
+                Vec::new()
+            } else {
+                rows(profile, &clock, by)
+            },
+            rows_left_out: 0,
+        }
+    }
+
+    pub(super) fn truncate(&mut self, rows: usize) {
+        self.rows_left_out += self.rows.len().saturating_sub(rows);
+        self.rows.truncate(rows);
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        Clock {
+            samples: self.samples,
+            hz: (self.unit == Unit::Seconds).then_some(self.hz),
+        }
+    }
+}
+
+fn rows(profile: &Profile, clock: &Clock, by: By) -> Vec<TimeRow> {
+    let (labels, totals) = by_frame(profile, &time::stacks(profile), by);
+    let row = |((name, file, line), totals): (Label, KeyTotals<u64>)| TimeRow {
+        name,
+        file,
+        line,
+        samples: totals.own,
+        total_samples: totals.total,
+        self_time: clock.time(totals.own),
+        total_time: clock.time(totals.total),
+        share: totals.own as f64 / clock.samples as f64,
+    };
+    let rows = labels.into_iter().zip(totals);
+    let seen = rows.filter(|(_, totals)| totals.total > 0);
+    let mut rows: Vec<TimeRow> = seen.map(row).collect();
+    rows.sort_by(|one, other| {
+        let size = |row: &TimeRow| (row.samples, row.total_samples);
+        let label = |row: &TimeRow| (row.name.clone(), row.file.clone(), row.line);
+        let largest_first = size(other).cmp(&size(one));
+        largest_first.then_with(|| label(one).cmp(&label(other)))
+    });
+    rows
+}

@@ -1,0 +1,130 @@
+//! Time samples in summaries and trees, and what is said of allocations where little is known.
+
+use std::collections::{HashMap, HashSet};
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::LostKind;
+use nthbyte_profile::model::Samples;
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_report::summary::Unit;
+use nthbyte_report::{By, Summary, Tree};
+
+fn profile() -> Profile {
+    Profile::read(&Synthetic::default().bytes()[..]).expect("a profile")
+}
+
+/// As a file from VMProf: time samples and nothing else.
+fn of_time_only() -> Profile {
+    let mut profile = profile();
+    profile.samples = Samples::default();
+    profile.allocated = None;
+    profile
+}
+
+#[test]
+fn times_are_those_counted_sample_by_sample() {
+    let profile = profile();
+    assert!(profile.cpu.len() > 200, "{}", profile.cpu.len());
+    let hz = f64::from(profile.meta.cpu_hz.expect("times are in seconds"));
+    let mut counted: HashMap<(String, String), (u64, u64)> = HashMap::new();
+    for sample in &profile.cpu {
+        let label = |frame: &nthbyte_profile::model::Frame| {
+            let function = &profile.functions[frame.function as usize];
+            (function.name.clone(), function.file.clone())
+        };
+        let labels: Vec<_> = profile.stack(sample.stack).map(label).collect();
+        counted.entry(labels[0].clone()).or_default().0 += 1;
+        for label in labels.into_iter().collect::<HashSet<_>>() {
+            counted.entry(label).or_default().1 += 1;
+        }
+    }
+    let summary = Summary::of(&profile, By::Function);
+    let time = &summary.time;
+    assert_eq!(
+        (time.samples, time.unit),
+        (profile.cpu.len() as u64, Unit::Seconds)
+    );
+    assert!(
+        time.rows
+            .is_sorted_by(|one, other| one.samples >= other.samples)
+    );
+    for row in &time.rows {
+        let label = (row.name.clone(), row.file.clone());
+        let (own, total) = counted.remove(&label).expect("a row of the profile");
+        assert_eq!((row.samples, row.total_samples), (own, total), "{label:?}");
+        assert!((row.self_time.estimate - own as f64 / hz).abs() < 1e-9);
+        assert!((row.total_time.estimate - total as f64 / hz).abs() < 1e-9);
+        for time in [row.self_time, row.total_time] {
+            assert!(time.low <= time.estimate && time.estimate <= time.high);
+            assert!(time.low < time.high);
+        }
+    }
+    assert!(counted.is_empty(), "{counted:?} are missing");
+    let share: f64 = time.rows.iter().map(|row| row.share).sum();
+    assert!((share - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn both_measures_are_shown_where_there_are_both() {
+    let profile = profile();
+    let summary = Summary::of(&profile, By::Function);
+    assert!(!summary.is_of_time_only());
+    let allocations = summary.render(100);
+    assert!(allocations.contains("own bytes"), "{allocations}");
+    assert!(allocations.contains("time samples, 100 a second (--time"));
+    let time = summary.render_time(200);
+    assert!(time.contains("own time") && !time.contains("allocated"));
+    // The heaviest function has its line, with its time.
+    let mut table = time.lines().skip_while(|line| !line.contains("own time"));
+    let first = table.nth(1).expect("a row");
+    assert!(first.contains(&summary.time.rows[0].name), "{first}");
+    assert!(Summary::of(&profile, By::Type).time.rows.is_empty());
+}
+
+#[test]
+fn a_profile_of_time_only_has_no_bytes_to_show() {
+    let mut profile = of_time_only();
+    let summary = Summary::of(&profile, By::Line);
+    assert!(summary.is_of_time_only());
+    assert!(summary.rows.is_empty() && !summary.time.rows.is_empty());
+    let tree = Tree::of_time(&profile, 30).render(100);
+    let (first, second) = tree.split_once('\n').expect("several lines");
+    assert!(first.contains("100 %") && first.contains("the whole program"));
+    assert!(!tree.contains(" B "), "{tree}");
+    let heaviest = Summary::of(&profile, By::Function).time.rows;
+    let heaviest = heaviest.iter().max_by_key(|row| row.total_samples);
+    assert!(second.contains(&heaviest.expect("a row").name), "{tree}");
+    // Where the rate is not known, figures are numbers of samples.
+    profile.meta.cpu_hz = None;
+    let summary = Summary::of(&profile, By::File);
+    assert_eq!(summary.time.unit, Unit::Samples);
+    assert_eq!(summary.time.whole, profile.cpu.len() as f64);
+    let shown = summary.render_time(100);
+    assert!(!shown.contains("a second"), "{shown}");
+}
+
+#[test]
+fn lost_time_samples_say_nothing_of_allocations() {
+    let mut profile = profile();
+    profile.lost = vec![(LostKind::CpuSamples, 7)];
+    let summary = Summary::of(&profile, By::Function);
+    assert_eq!((summary.lost_other, summary.time.lost), (7, 7));
+    assert!(!summary.render(100).contains("lost"));
+    assert!(
+        summary
+            .render_time(100)
+            .contains("7 time samples were lost")
+    );
+}
+
+#[test]
+fn what_a_killed_program_allocated_is_estimated() {
+    let mut profile = profile();
+    // The agent counts when it looks at memory: what came after the last look is not in it.
+    profile.complete = false;
+    profile.allocated = Some(0);
+    let summary = Summary::of(&profile, By::Function);
+    assert!(!summary.bytes_counted);
+    assert_eq!(summary.bytes_allocated, summary.all.bytes.estimate as u64);
+    assert!(!summary.render(100).contains("\n0 B"));
+}
