@@ -1,12 +1,10 @@
 //! `nthbyte export`: a profile in another program's format.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use nthbyte_formats::{Progress as Report, collapsed, firefox, pprof, speedscope};
-use nthbyte_profile::Profile;
+use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
 
 use crate::output::Output;
 use crate::progress::Progress;
@@ -23,6 +21,9 @@ pub struct Arguments {
     /// output, and everything else to a file named like the profile.
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
+    /// Leave the text of the program's source files out of a Firefox Profiler file.
+    #[arg(long)]
+    no_sources: bool,
 }
 
 /// The formats.
@@ -38,16 +39,13 @@ enum Format {
     Collapsed,
 }
 
-/// How a format is written: its suffix and the function that does it.
-type Writer = fn(&Profile, &mut dyn Write, Report<'_>) -> io::Result<()>;
-
 impl Format {
-    fn writer(self) -> (&'static str, Writer) {
+    fn suffix(self) -> &'static str {
         match self {
-            Self::Firefox => ("json.gz", firefox::write),
-            Self::Pprof => ("pb.gz", pprof::write),
-            Self::Speedscope => ("speedscope.json", speedscope::write),
-            Self::Collapsed => ("collapsed", collapsed::write),
+            Self::Firefox => "json.gz",
+            Self::Pprof => "pb.gz",
+            Self::Speedscope => "speedscope.json",
+            Self::Collapsed => "collapsed",
         }
     }
 }
@@ -59,24 +57,29 @@ impl Arguments {
     /// If the profile cannot be read or the file not be written.
     pub fn run(self) -> Result<()> {
         let profile = crate::input::load(&self.profile)?;
-        let (suffix, write) = self.to.writer();
         let output = match (self.to, self.output) {
             (Format::Collapsed, None) => Output::Standard,
-            (_, option) => Output::beside(&self.profile, option, suffix),
+            (_, option) => Output::beside(&self.profile, option, self.to.suffix()),
         };
-        let write = match (self.to, &output) {
-            (Format::Firefox, Output::File(path))
-                if path.extension().is_some_and(|end| end == "gz") =>
-            {
-                firefox::write_gzip
-            }
-            _ => write,
+        let compressed = matches!(&output, Output::File(path)
+            if path.extension().is_some_and(|end| end == "gz"));
+        let options = firefox::Options {
+            sources: !self.no_sources,
+            ..firefox::Options::default()
         };
         let progress = Progress::steps("writing");
+        let at = &mut |done, total| progress.at(done, total);
         output.write(|out| {
-            Ok(write(&profile, out, &mut |done, total| {
-                progress.at(done, total)
-            })?)
+            match self.to {
+                Format::Firefox if compressed => {
+                    firefox::write_gzip_with(&profile, options, out, at)?;
+                }
+                Format::Firefox => firefox::write_with(&profile, options, out, at)?,
+                Format::Pprof => pprof::write(&profile, out, at)?,
+                Format::Speedscope => speedscope::write(&profile, out, at)?,
+                Format::Collapsed => collapsed::write(&profile, out, at)?,
+            }
+            Ok(())
         })
     }
 }

@@ -87,8 +87,21 @@ pub fn write_gzip(
     out: &mut dyn Write,
     progress: Progress<'_>,
 ) -> io::Result<()> {
+    write_gzip_with(profile, Options::default(), out, progress)
+}
+
+/// Writes the profile as gzip-compressed JSON, which the page opens too.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_gzip_with(
+    profile: &Profile,
+    options: Options,
+    out: &mut dyn Write,
+    progress: Progress<'_>,
+) -> io::Result<()> {
     let mut out = GzEncoder::new(out, Compression::fast());
-    write(profile, &mut out, progress)?;
+    write_with(profile, options, &mut out, progress)?;
     out.finish()?.flush()
 }
 
