@@ -12,7 +12,7 @@ VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 SOURCES := $(shell find crates python/nthbyte -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
-.PHONY: all demo test check check-rust check-python test-python system interpreters lock bench exactness clean
+.PHONY: all demo test check-rust check-python test-python test-page system interpreters lock bench exactness clean
 
 all: $(VENVS)
 
@@ -74,7 +74,7 @@ demo: system
 
 test: system
 	@$(MAKE) --no-print-directory all
-	@$(MAKE) --no-print-directory check-rust check-python test-python
+	@$(MAKE) --no-print-directory check-rust check-python test-python test-page
 
 check-rust:
 	cargo fmt --all --check
@@ -94,6 +94,27 @@ build/formats/ready: tests/formats/package-lock.json tests/formats/requirements.
 
 test-python: all build/site/installed build/formats/ready
 	$(BIN)/python -m pytest
+
+# The page of `nthbyte flamegraph` and the server of `nthbyte view`, in a real browser.
+CHROMIUM ?= /usr/bin/chromium
+export CHROMIUM
+
+build/page/ready: web/package-lock.json tests/page/package-lock.json
+	npm --prefix web ci --silent --no-audit --no-fund
+	npm --prefix tests/page ci --silent --no-audit --no-fund
+	mkdir -p $(@D) && touch $@
+
+test-page:
+	@missing=; \
+	command -v npm >/dev/null || missing=" npm"; \
+	[ -x "$(CHROMIUM)" ] || missing="$$missing chromium"; \
+	if [ -z "$$missing" ]; then \
+	  $(MAKE) --no-print-directory build/page/ready && npm --prefix tests/page test; \
+	elif [ "$$NTHBYTE_REQUIRE_ALL" = 1 ]; then \
+	  echo "nthbyte: the page cannot be tested, and NTHBYTE_REQUIRE_ALL=1; missing:$$missing" >&2; exit 1; \
+	else \
+	  echo "nthbyte: the page was not tested; missing:$$missing" >&2; \
+	fi
 
 ## The measurements
 
