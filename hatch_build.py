@@ -45,7 +45,7 @@ class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def _cargo_build(self) -> Path:
         """Builds in release mode and returns the folder of the results."""
         if shutil.which("cargo") is None:
-            raise SystemExit("nthbyte: building from source needs cargo: install Rust 1.85 or later")
+            raise SystemExit("nthbyte: building from source needs cargo: install Rust 1.88 or later")
         command = ["cargo", "build", "--release", "--locked", "-p", "nthbyte-agent", "-p", "nthbyte-cli"]
         if subprocess.run(command, cwd=self.root).returncode:
             raise SystemExit(f"nthbyte: {' '.join(command)} failed, see above")
