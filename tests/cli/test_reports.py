@@ -167,3 +167,49 @@ def test_a_folder_without_rights(profile: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     done = report("export", profile, "--to", "pprof", "-o", tmp_path / "out", folder=Path("/"))
     assert "ermission denied" in done.err
+
+
+def test_a_profile_that_breaks_off_has_an_estimate(profile: Path, tmp_path: Path) -> None:
+    data = profile.read_bytes()
+    cut = tmp_path / "cut.nthb"
+    cut.write_bytes(data[: len(data) * 2 // 3])
+    found = summary(cut)
+    assert (found["complete"], found["bytes_counted"]) == (False, False)
+    assert found["bytes_allocated"] == int(found["all"]["bytes"]["estimate"]) > 0
+
+
+def test_time_is_shown_where_it_was_sampled(pypy: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(
+        "def churn(n):\n    return sum(len([i] * 9) for i in range(n))\n\nchurn(20000000)\n"
+    )
+    pypy.nthbyte("run", "-q", "--cpu", "200", "-o", "app.nthb", "app.py", folder=tmp_path).ok()
+    time = summary(tmp_path / "app.nthb")["time"]
+    assert (time["hz"], time["unit"]) == (200, "seconds")
+    assert time["samples"] == sum(row["samples"] for row in time["rows"]) > 0
+    assert time["whole"] == pytest.approx(sum(row["self_time"]["estimate"] for row in time["rows"]))
+    [churn] = [row for row in time["rows"] if row["name"] == "churn"]
+    assert churn["total_samples"] > 0.5 * time["samples"]
+    for command in ("summary", "tree"):
+        shown = report(command, "--time", "app.nthb", folder=tmp_path).ok().out
+        assert "churn" in shown
+        assert " B " not in shown
+
+
+def test_time_that_was_not_sampled_is_an_error(profile: Path) -> None:
+    for command in ("summary", "tree"):
+        done = report(command, "--time", profile, folder=profile.parent)
+        [line] = done.err.splitlines()
+        assert (done.status, done.out) == (1, "")
+        assert line.startswith(f"nthbyte: {profile} has no time samples")
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.json.gz"])
+def test_sources_can_be_left_out(name: str, profile: Path, tmp_path: Path) -> None:
+    written = []
+    for options in ([], ["--no-sources"]):
+        words = ["export", profile, "--to", "firefox", "-o", tmp_path / name, *options]
+        report(*words, folder=tmp_path).ok()
+        data = (tmp_path / name).read_bytes()
+        written.append(gzip.decompress(data) if name.endswith(".gz") else data)
+    assert [b"[Node(depth - 1) for _ in range(3)]" in data for data in written] == [True, False]
+    assert b"app.py" in written[1]
