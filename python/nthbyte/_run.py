@@ -7,7 +7,6 @@ and exits as it always does. Only the traceback is cut: it begins with the progr
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib.machinery
 import os
@@ -46,16 +45,41 @@ class Program:
         return os.path.splitext(os.path.basename(os.path.abspath(self.target)))[0]
 
 
-# Options of `run` whose value is the next word.
-_WITH_VALUE = {"-o", "--output", "--every", "--seed", "--cpu", "--huge-pages"}
+class Options:
+    """The options of ``run``, with their defaults."""
+
+    output: str | None = None
+    every: int = DEFAULT_PERIOD
+    fixed: bool = False
+    seed: int | None = None
+    cpu: int | None = None
+    native: bool = False
+    huge_pages: str = "thp"
+    quiet: bool = False
+
+
+# Options of `run` whose value is the next word: its attribute, and how the value is read.
+_WITH_VALUE: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "-o": ("output", str),
+    "--output": ("output", str),
+    "--every": ("every", parse_period),
+    "--seed": ("seed", int),
+    "--cpu": ("cpu", int),
+    "--huge-pages": ("huge_pages", str),
+}
+_WITHOUT_VALUE = {"--fixed": "fixed", "--native": "native", "-q": "quiet", "--quiet": "quiet"}
 
 
 def main(words: list[str]) -> None:
     """Runs ``nthbyte run`` with these words after it. Exits on an error; else returns with the program."""
     own, program = split(words)
-    options = _parser().parse_args(own)
+    options = _plain(own)
+    if options is None:
+        from nthbyte._arguments import parse
+
+        options = parse(own, Options())
     if program is None:
-        _fail("what is to run? nthbyte run (SCRIPT | -m MODULE | -c CODE) [ARGS...]", 2)
+        fail("what is to run? nthbyte run (SCRIPT | -m MODULE | -c CODE) [ARGS...]", 2)
     output = options.output or f"nthbyte-{program.name}.{os.getpid()}.nthb"
     try:
         config = configure(
@@ -69,14 +93,14 @@ def main(words: list[str]) -> None:
             command=program.command_line,
         )
     except ValueError as error:
-        _fail(str(error), 2)
+        fail(str(error), 2)
     _become(program)
     execute = _prepare(program)
     limit = _stop_tracemalloc()
     try:
         begin(config, at_exit=None if options.quiet else _Farewell(config["output"]))
     except Error as error:
-        _fail(str(error), 1)
+        fail(str(error), 1)
     if limit:
         import tracemalloc
 
@@ -94,7 +118,7 @@ def split(words: list[str]) -> tuple[list[str], Program | None]:
                 target = [word[2:]] if len(word) > 2 else rest[:1]
                 rest = rest if len(word) > 2 else rest[1:]
                 if not target:
-                    _fail(f"{option} needs the {kind} that is to run", 2)
+                    fail(f"{option} needs the {kind} that is to run", 2)
                 return words[:at], Program(kind, target[0], rest, words[at:])
         if word == "--":
             return words[:at], Program("script", rest[0], rest[1:], rest) if rest else None
@@ -104,47 +128,30 @@ def split(words: list[str]) -> tuple[list[str], Program | None]:
     return words, None
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        _fail(f"{message}; see nthbyte run --help", 2)
+def _plain(words: list[str]) -> Options | None:
+    """Reads options that are as they should be; None if ``argparse`` has something to say to them.
 
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="nthbyte run",
-        usage="nthbyte run [OPTIONS] (SCRIPT | -m MODULE | -c CODE) [ARGS...]",
-        description="Runs a Python program and records which allocations it makes.",
-        epilog="The interpreter that is profiled is the one that runs nthbyte: pypy3 -m nthbyte run app.py",
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("-o", "--output", metavar="OUT", help="the profile (default: nthbyte-NAME.PID.nthb in this folder)")
-    add(
-        "--every",
-        metavar="SIZE",
-        type=_period,
-        default=DEFAULT_PERIOD,
-        help="mean distance between samples: 64B to 1TiB, or 1 for every allocation (default: 512KiB)",
-    )
-    add("--fixed", action="store_true", help="sample exactly every n-th byte (PyPy only)")
-    add("--seed", metavar="N", type=int, help="make the choice of samples repeatable")
-    add("--cpu", metavar="HZ", type=int, help="also take time samples, so many a second (PyPy only)")
-    add("--native", action="store_true", help="also record native memory and frames")
-    add(
-        "--huge-pages",
-        choices=("thp", "hugetlb", "off"),
-        default="thp",
-        help="pages of the object heap: transparent huge pages, the hugetlb pool, or ordinary (default: thp)",
-    )
-    add("-q", "--quiet", action="store_true", help="say nothing at the end")
-    return parser
-
-
-def _period(text: str) -> int:
-    try:
-        return parse_period(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    ``argparse`` would keep 1.4 MB of the program's memory: a twentieth of what many a program uses.
+    """
+    options = Options()
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if word in _WITHOUT_VALUE:
+            setattr(options, _WITHOUT_VALUE[word], True)
+            continue
+        if word in _WITH_VALUE:
+            value = next(rest, "")
+        elif name not in _WITH_VALUE or not name.startswith("--") or not equals:
+            return None
+        attribute, read = _WITH_VALUE[name]
+        if not value or value.startswith("-"):
+            return None
+        try:
+            setattr(options, attribute, read(value))
+        except ValueError:
+            return None
+    return options
 
 
 def _stop_tracemalloc() -> int:
@@ -258,7 +265,7 @@ def _prepare_script(path: str, main: types.ModuleType) -> Callable[[], Any]:
             with open(path, "rb") as file:
                 source = file.read()
     except OSError as error:
-        _fail(f"can't open {path!r}: {error.strerror}", 2)
+        fail(f"can't open {path!r}: {error.strerror}", 2)
     loader: Any
     if path == "-":
         loader = importlib.machinery.BuiltinImporter
@@ -371,7 +378,7 @@ class _Farewell:
             return 0
 
 
-def _fail(message: str, status: int) -> NoReturn:
+def fail(message: str, status: int) -> NoReturn:
     """Says one line and exits: 2 for a wrong command, 1 where it could not be done."""
     print(f"nthbyte: {message}", file=sys.stderr)
     sys.exit(status)
