@@ -31,6 +31,8 @@ const LONGEST_BACKLOG: usize = 1 << 18;
 const SPARE_SLOTS: usize = 64;
 /// A sample that waits longer than this for a minor collection is written without its fate.
 const PATIENCE: Nanos = Nanos(1_000_000_000);
+/// Headers that are fetched ahead of the one that is looked at: the collection has left them far away.
+const LOOK_AHEAD: usize = 8;
 
 type Reserve = unsafe extern "C" fn(*mut c_void, usize) -> usize;
 type Minor = unsafe extern "C" fn(*mut c_void);
@@ -219,7 +221,6 @@ impl Engine {
             WATCHED.store(0, Ordering::Relaxed);
         }
         self.catch_up();
-        self.statistics.steps(&mut self.recorder);
     }
 
     /// Writes the waiting samples without a fate. Their headers have been written: each is older than
@@ -303,8 +304,13 @@ impl Engine {
     fn settle(&mut self, started: Nanos) {
         let ended = self.recorder.now();
         self.attend(ended);
+        self.statistics.steps(&mut self.recorder);
         let mut young = std::mem::take(&mut self.young);
-        for mut object in young.drain(..) {
+        for next in 0..young.len() {
+            if let Some(later) = young.get(next + LOOK_AHEAD) {
+                later.prefetch();
+            }
+            let mut object = young[next];
             // SAFETY: the collection has just ended and nothing was allocated since.
             unsafe { object.resolve() };
             // SAFETY: a minor collection frees old objects never, and the major one takes its steps only
@@ -312,6 +318,7 @@ impl Engine {
             unsafe { self.classify(&mut object) };
             self.finish(Finished::Sample(object));
         }
+        young.clear();
         self.young = young;
         WATCHED.store(0, Ordering::Relaxed);
         if let Some(thread) = self.stacks.thread(&mut self.recorder) {

@@ -104,6 +104,8 @@ fn prepare() -> Result<Prepared, String> {
     };
     for (name, function) in [
         (c"write", vmprof::write_hook as *const () as usize),
+        (c"lseek", vmprof::lseek_hook as *const () as usize),
+        (c"lseek64", vmprof::lseek_hook as *const () as usize),
         (c"mmap", vmprof::mmap_hook as *const () as usize),
         (c"mmap64", vmprof::mmap_hook as *const () as usize),
     ] {

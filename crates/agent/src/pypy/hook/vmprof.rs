@@ -126,6 +126,21 @@ pub unsafe extern "C" fn mmap_hook(
     result
 }
 
+/// Replaces `lseek` for the library: `_vmprof` rewinds a file of memory totals at each sample, even
+/// where it has none, and the system call that fails takes as long as the walk.
+///
+/// # Safety
+/// As `lseek(2)`.
+pub unsafe extern "C" fn lseek_hook(fd: c_int, offset: libc::off_t, whence: c_int) -> libc::off_t {
+    if fd < 0 {
+        // SAFETY: errno is the thread's own; this is what the call would have done.
+        unsafe { *libc::__errno_location() = libc::EBADF };
+        return -1;
+    }
+    // SAFETY: passed on unchanged.
+    unsafe { libc::lseek(fd, offset, whence) }
+}
+
 /// Takes the place of the handler of SIGPROF, so that each tick is either recorded or counted.
 unsafe extern "C" fn tick(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     if !TICKING.load(Ordering::Relaxed) {
@@ -244,6 +259,28 @@ pub struct Vmprof {
     names: FxHashMap<u64, CodeName>,
     ticks_read: i64,
     broken: bool,
+    signal: Box<Signal>,
+}
+
+/// What the handler is called with: a signal that came from nowhere.
+struct Signal {
+    info: libc::siginfo_t,
+    context: libc::ucontext_t,
+}
+
+impl Default for Signal {
+    fn default() -> Self {
+        // SAFETY: zero is a valid value of both structs.
+        let mut signal: Self = unsafe { std::mem::zeroed() };
+        signal.info.si_signo = libc::SIGPROF;
+        signal
+    }
+}
+
+impl std::fmt::Debug for Signal {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Signal")
+    }
 }
 
 impl Vmprof {
@@ -260,6 +297,7 @@ impl Vmprof {
             names: FxHashMap::default(),
             ticks_read: 0,
             broken: false,
+            signal: Box::default(),
         };
         vmprof.open(fd)?;
         take_over()?;
@@ -330,11 +368,9 @@ impl Vmprof {
     /// Walks the stack of the calling thread; `frames` becomes its frames, innermost first.
     pub fn stack(&mut self, frames: &mut Vec<RawFrame>) {
         frames.clear();
-        // SAFETY: zero is a valid value of both structs.
-        let (mut info, mut context): (libc::siginfo_t, libc::ucontext_t) =
-            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        info.si_signo = libc::SIGPROF;
-        if let Some(length) = walk(libc::SIGPROF, &raw mut info, (&raw mut context).cast()) {
+        let info = &raw mut self.signal.info;
+        let context = (&raw mut self.signal.context).cast();
+        if let Some(length) = walk(libc::SIGPROF, info, context) {
             // SAFETY: this thread holds `WALKING` until `done`.
             let record = unsafe { &*RECORD_TAKEN.0.get() };
             decode(&record[TICK_HEADER..TICK_HEADER + length], frames);
@@ -484,20 +520,13 @@ fn decode(record: &[u8], frames: &mut Vec<RawFrame>) {
     let Some(depth) = record.get(9..17).map(word) else {
         return;
     };
-    let words = record[17..].chunks_exact(8).map(word).take(depth as usize);
-    let mut kind = None;
-    for value in words {
-        match kind.take() {
-            None => kind = Some(value as usize),
-            Some(CODE_TAG) => frames.push(RawFrame {
-                compiled: false,
-                unique_id: value,
-            }),
-            Some(JITTED_TAG) => frames.push(RawFrame {
-                compiled: true,
-                unique_id: value,
-            }),
-            Some(_) => {}
+    for pair in record[17..].chunks_exact(16).take(depth as usize / 2) {
+        let (kind, unique_id) = (word(&pair[..8]) as usize, word(&pair[8..]));
+        if kind == CODE_TAG || kind == JITTED_TAG {
+            frames.push(RawFrame {
+                compiled: kind == JITTED_TAG,
+                unique_id,
+            });
         }
     }
 }

@@ -122,6 +122,17 @@ impl Young {
         }
     }
 
+    /// Has the header fetched into the cache.
+    pub fn prefetch(&self) {
+        if let Place::Nursery(address) = self.place {
+            // SAFETY: a prefetch does not fault, whatever the address.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T0>(address as *const i8);
+            }
+        }
+    }
+
     /// Whether it lies outside of the nursery.
     #[must_use]
     pub const fn is_alone(&self) -> bool {
