@@ -92,7 +92,9 @@ impl Drain {
             if matches!(record, Record::Allocation(_)) {
                 self.samples += 1;
             }
-            self.write(&record.event(), worker);
+            if let Some(event) = record.event() {
+                self.write(&event, worker);
+            }
         }
         if self.flushed.elapsed() >= self.patience() {
             self.flush(worker);

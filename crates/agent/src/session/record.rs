@@ -5,16 +5,27 @@ use nthbyte_profile::event::{
     ThreadId, TypeName,
 };
 
-/// One event on its way to the writer thread.
+/// One event on its way to the writer thread: 56 bytes, of which the ring has thousands.
 #[derive(Debug)]
 pub(super) enum Record {
+    Node(Node),
+    Allocation(Allocation),
+    Freed(SampleId, Nanos),
+    Cpu(CpuSample),
+    /// One of the larger and rarer events. A `Vec`, for it can be had without the abort that `Box`
+    /// makes of exhausted memory.
+    Seldom(Vec<Seldom>),
+}
+
+/// Events that are large, or own text.
+#[derive(Debug)]
+pub(super) enum Seldom {
     Code {
         name: String,
         file: String,
         first_line: u32,
         location_table: Option<Vec<u8>>,
     },
-    Node(Node),
     Type {
         name: String,
         native: String,
@@ -24,15 +35,45 @@ pub(super) enum Record {
         name: String,
     },
     ThreadName(ThreadId, String),
-    Allocation(Allocation),
-    Freed(SampleId, Nanos),
-    Cpu(CpuSample),
     Collection(Collection),
     Memory(Memory),
 }
 
 impl Record {
-    pub(super) fn event(&self) -> Event<'_> {
+    /// `None` when there is no memory for it.
+    pub(super) fn seldom(seldom: Seldom) -> Option<Self> {
+        let mut one = Vec::new();
+        one.try_reserve_exact(1).ok()?;
+        one.push(seldom);
+        Some(Self::Seldom(one))
+    }
+
+    pub(super) fn event(&self) -> Option<Event<'_>> {
+        Some(match self {
+            Self::Node(node) => Event::Node(*node),
+            Self::Allocation(allocation) => Event::Allocation(*allocation),
+            Self::Freed(sample, time) => Event::Freed(*sample, *time),
+            Self::Cpu(sample) => Event::Cpu(*sample),
+            Self::Seldom(one) => one.first()?.event(),
+        })
+    }
+}
+
+impl Seldom {
+    /// `code` with text of its own; `None` when there is no memory for it.
+    pub(super) fn code(code: &Code<'_>) -> Option<Self> {
+        Some(Self::Code {
+            name: text(code.name)?,
+            file: text(code.file)?,
+            first_line: code.first_line,
+            location_table: match code.lines {
+                Lines::Direct => None,
+                Lines::LocationTable(table) => Some(bytes(table)?),
+            },
+        })
+    }
+
+    fn event(&self) -> Event<'_> {
         match self {
             Self::Code {
                 name,
@@ -47,34 +88,19 @@ impl Record {
                     .as_deref()
                     .map_or(Lines::Direct, Lines::LocationTable),
             }),
-            Self::Node(node) => Event::Node(*node),
             Self::Type { name, native } => Event::Type(TypeName { name, native }),
             Self::Thread { os_id, name } => Event::Thread(Thread {
                 os_id: *os_id,
                 name,
             }),
             Self::ThreadName(thread, name) => Event::ThreadName(*thread, name),
-            Self::Allocation(allocation) => Event::Allocation(*allocation),
-            Self::Freed(sample, time) => Event::Freed(*sample, *time),
-            Self::Cpu(sample) => Event::Cpu(*sample),
             Self::Collection(collection) => Event::Collection(*collection),
             Self::Memory(memory) => Event::Memory(*memory),
         }
     }
-
-    /// `code` with text of its own; `None` when there is no memory for it.
-    pub(super) fn code(code: &Code<'_>) -> Option<Self> {
-        Some(Self::Code {
-            name: text(code.name)?,
-            file: text(code.file)?,
-            first_line: code.first_line,
-            location_table: match code.lines {
-                Lines::Direct => None,
-                Lines::LocationTable(table) => Some(bytes(table)?),
-            },
-        })
-    }
 }
+
+const _: () = assert!(size_of::<Record>() <= 56);
 
 /// A copy of `text`, without the abort that the standard library's copy makes of exhausted memory.
 pub(super) fn text(text: &str) -> Option<String> {

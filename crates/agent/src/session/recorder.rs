@@ -18,12 +18,12 @@ use rustc_hash::FxHashMap;
 use super::clock::Clock;
 use super::config::{Config, child_meta, child_path};
 use super::drain::{Drain, Outcome};
-use super::record::{Record, text};
+use super::record::{Record, Seldom, text};
 use super::worker::{Attention, Worker};
 
 /// Slots of the ring. A quarter of it wakes the writer thread, so it overflows only if that thread
-/// does not get to run while three quarters fill. A slot is 88 bytes.
-const RING_SLOTS: usize = 4096;
+/// does not get to run while three quarters fill: 20 ms and more, at 60,000 events a second.
+const RING_SLOTS: usize = 2048;
 /// Slots when every allocation is recorded.
 const RING_SLOTS_EVERY: usize = 1 << 16;
 /// The longest that the writer thread may stay asleep, or absent after a fork, while samples arrive.
@@ -120,8 +120,7 @@ impl Recorder {
 
     /// Defines a code object. `None`: no room, try again with the next sample.
     pub fn code(&mut self, code: &Code<'_>) -> Option<CodeId> {
-        let record = Record::code(code)?;
-        self.push(record)?;
+        self.push(Record::seldom(Seldom::code(code)?)?)?;
         self.codes += 1;
         Some(CodeId(self.codes - 1))
     }
@@ -142,27 +141,27 @@ impl Recorder {
 
     /// Defines a type.
     pub fn type_name(&mut self, name: &TypeName<'_>) -> Option<TypeId> {
-        self.push(Record::Type {
+        self.push(Record::seldom(Seldom::Type {
             name: text(name.name)?,
             native: text(name.native)?,
-        })?;
+        })?)?;
         self.types += 1;
         Some(TypeId(self.types - 1))
     }
 
     /// Defines a thread.
     pub fn thread(&mut self, thread: &Thread<'_>) -> Option<ThreadId> {
-        self.push(Record::Thread {
+        self.push(Record::seldom(Seldom::Thread {
             os_id: thread.os_id,
             name: text(thread.name)?,
-        })?;
+        })?)?;
         self.threads += 1;
         Some(ThreadId(self.threads - 1))
     }
 
     /// Renames a thread.
     pub fn thread_name(&mut self, thread: ThreadId, name: &str) -> Option<()> {
-        self.push(Record::ThreadName(thread, text(name)?))
+        self.push(Record::seldom(Seldom::ThreadName(thread, text(name)?))?)
     }
 
     /// Records an allocation sample; counts it as lost if there is no room.
@@ -177,22 +176,25 @@ impl Recorder {
 
     /// Records that a sampled object was freed.
     pub fn freed(&mut self, sample: SampleId, time: Nanos) {
-        self.push_or_count(Record::Freed(sample, time), LostKind::Other);
+        self.push_or_count(Some(Record::Freed(sample, time)), LostKind::Other);
     }
 
     /// Records a time sample.
     pub fn cpu(&mut self, sample: CpuSample) {
-        self.push_or_count(Record::Cpu(sample), LostKind::CpuSamples);
+        self.push_or_count(Some(Record::Cpu(sample)), LostKind::CpuSamples);
     }
 
     /// Records a collection.
     pub fn collection(&mut self, collection: Collection) {
-        self.push_or_count(Record::Collection(collection), LostKind::Other);
+        self.push_or_count(
+            Record::seldom(Seldom::Collection(collection)),
+            LostKind::Other,
+        );
     }
 
     /// Records memory totals.
     pub fn memory(&mut self, memory: Memory) {
-        self.push_or_count(Record::Memory(memory), LostKind::Other);
+        self.push_or_count(Record::seldom(Seldom::Memory(memory)), LostKind::Other);
     }
 
     /// Counts events that could not be recorded.
@@ -212,8 +214,8 @@ impl Recorder {
         })
     }
 
-    fn push_or_count(&mut self, record: Record, kind: LostKind) {
-        if self.push(record).is_none() {
+    fn push_or_count(&mut self, record: Option<Record>, kind: LostKind) {
+        if record.and_then(|record| self.push(record)).is_none() {
             self.lost(kind, 1);
         }
     }
