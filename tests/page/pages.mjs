@@ -3,17 +3,25 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
 export const root = join(here, "../..");
 
-/** Writes the pages into a new folder. */
+/** Where cargo puts what it builds. */
+const target = resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
+/** The command. */
+export const command = join(target, "debug/nthbyte");
+
+/** Writes the pages into a new folder, and builds the command too. */
 export function makePages() {
   const folder = mkdtempSync(join(tmpdir(), "nthbyte-pages-"));
-  const cargo = ["run", "-q", "-p", "nthbyte-report", "--example", "pages", "--", folder];
-  execFileSync("cargo", cargo, { cwd: root, stdio: ["ignore", "inherit", "inherit"] });
+  const options = { cwd: root, stdio: ["ignore", "inherit", "inherit"] };
+  // The whole workspace, as `cargo test` builds it: one package alone has its dependencies built once more,
+  // with other features.
+  execFileSync("cargo", ["build", "-q", "--workspace", "--bins", "--examples"], options);
+  execFileSync(join(target, "debug/examples/pages"), [folder], options);
   return {
     folder,
     url: (name) => pathToFileURL(join(folder, `${name}.html`)).href,

@@ -1,6 +1,6 @@
 // `nthbyte view`: what real pages in Chromium can and cannot read of it.
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { rmSync } from "node:fs";
 import { createServer } from "node:http";
@@ -9,7 +9,7 @@ import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
 
 import { launch } from "./browser.mjs";
-import { makePages, root } from "./pages.mjs";
+import { command, makePages } from "./pages.mjs";
 
 const PROFILER = "https://profiler.firefox.com";
 /** A name that resolves to this machine, as an attacker's may. */
@@ -27,10 +27,7 @@ let profile;
 
 before(async () => {
   pages = makePages();
-  execFileSync("cargo", ["build", "-q", "-p", "nthbyte-cli"], { cwd: root, stdio: ["ignore", "inherit", "inherit"] });
-  const target = process.env.CARGO_TARGET_DIR ?? join(root, "target");
-  const command = [join(target, "debug/nthbyte"), ["view", "--no-browser", join(pages.folder, "session.nthb")]];
-  view = spawn(...command, { stdio: ["ignore", "pipe", "ignore"] });
+  view = spawn(command, ["view", "--no-browser", join(pages.folder, "session.nthb")], { stdio: ["ignore", "pipe", "ignore"] });
   ended = new Promise((resolve) => view.once("exit", resolve));
   const line = once(createInterface({ input: view.stdout }), "line");
   const [address] = await Promise.race([line, ended.then((status) => assert.fail(`view ended with ${status}`))]);
