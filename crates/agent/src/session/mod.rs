@@ -15,6 +15,7 @@ mod drain;
 mod output;
 mod record;
 mod recorder;
+mod tree;
 mod worker;
 
 pub use clock::Clock;

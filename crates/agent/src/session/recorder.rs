@@ -13,12 +13,12 @@ use nthbyte_profile::event::{
 };
 use nthbyte_profile::{Distances, Meta};
 use rtrb::{Producer, PushError};
-use rustc_hash::FxHashMap;
 
 use super::clock::Clock;
 use super::config::{Config, child_meta, child_path};
 use super::drain::{Drain, Outcome};
 use super::record::{Record, Seldom, text};
+use super::tree::{MAX_CODES, Tree};
 use super::worker::{Attention, Worker};
 
 /// Slots of the ring. A quarter of it wakes the writer thread, so it overflows only if that thread
@@ -28,8 +28,6 @@ const RING_SLOTS: usize = 2048;
 const RING_SLOTS_EVERY: usize = 1 << 16;
 /// The longest that the writer thread may stay asleep, or absent after a fork, while samples arrive.
 const WAKE_AFTER: Nanos = Nanos(250_000_000);
-/// Stack nodes are numbered below this; a program that needs more loses samples rather than its memory.
-const MAX_NODES: u32 = 1 << 26;
 
 /// Records one session; the session lasts as long as it.
 pub struct Recorder {
@@ -38,7 +36,7 @@ pub struct Recorder {
     path: std::path::PathBuf,
     ring: Producer<Record>,
     worker: Arc<Worker>,
-    nodes: FxHashMap<Node, NodeId>,
+    tree: Tree,
     codes: u32,
     types: u32,
     threads: u32,
@@ -65,7 +63,7 @@ impl Recorder {
             path: config.output.clone(),
             ring,
             worker,
-            nodes: FxHashMap::default(),
+            tree: Tree::default(),
             codes: 0,
             types: 1,
             threads: 0,
@@ -120,6 +118,9 @@ impl Recorder {
 
     /// Defines a code object. `None`: no room, try again with the next sample.
     pub fn code(&mut self, code: &Code<'_>) -> Option<CodeId> {
+        if self.codes == MAX_CODES {
+            return None;
+        }
         self.push(Record::seldom(Seldom::code(code)?)?)?;
         self.codes += 1;
         Some(CodeId(self.codes - 1))
@@ -127,16 +128,12 @@ impl Recorder {
 
     /// The number of a stack node, which is defined if it is new.
     pub fn node(&mut self, node: Node) -> Option<NodeId> {
-        if let Some(&known) = self.nodes.get(&node) {
+        if let Some(known) = self.tree.find(&node) {
             return Some(known);
         }
-        let number = u32::try_from(self.nodes.len() + 1)
-            .ok()
-            .filter(|&n| n < MAX_NODES)?;
-        self.nodes.try_reserve(1).ok()?;
+        self.tree.reserve()?;
         self.push(Record::Node(node))?;
-        self.nodes.insert(node, NodeId(number));
-        Some(NodeId(number))
+        Some(self.tree.define(&node))
     }
 
     /// Defines a type.
@@ -264,7 +261,7 @@ impl Recorder {
                     .replace(Box::new(Drain::later(far_end, self.clock, path, &meta)));
                 self.ring = ring;
                 self.meta = meta;
-                self.nodes = FxHashMap::default();
+                self.tree = Tree::default();
                 (self.codes, self.types, self.threads, self.samples) = (0, 1, 0, 0);
                 (self.unannounced, self.woken) = (0, Nanos(0));
                 self.generation = self.generation.wrapping_add(1);
