@@ -15,6 +15,7 @@ import gc
 import json
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any, Callable
 
 from nthbyte._agent import Agent, Config, Error, Result
@@ -30,6 +31,9 @@ _RTLD_NOW, _RTLD_NODELETE = 0x2, 0x1000
 
 # Bytes of an object that is large but still born in the nursery.
 _GARBAGE = 100_000
+
+# Bytes of an object that is not.
+_LARGE = 300_000
 
 # Without time samples the timer is stopped at once; _vmprof wants an interval below one second.
 _NO_TIMER = 0.999
@@ -139,6 +143,7 @@ class PyPyAgent(Agent):
         if not self._told:
             self._library.types(gc.get_typeids_z(), gc.get_typeids_list())
             self._show_classes()
+            self._show_totals()
             self._told = True
         pypy = {
             "fd": descriptor,
@@ -160,11 +165,23 @@ class PyPyAgent(Agent):
         instances[0].first = instances[0].second = None
         # The identity of an object is the address that it has when it is old.
         numbers = [number for one in instances for number in (id(one), id(type(one)))]
-        # A nursery's worth of garbage makes the collector move it there, and does no more: gc.collect_step
-        # would begin a major collection.
-        for _ in range((_nursery_size() or 0) // _GARBAGE + 2):
-            b"x" * _GARBAGE
+        _fill_nursery()
         self._library.classes(numbers, [type(one).__qualname__ for one in instances])
+
+    def _show_totals(self) -> None:
+        """Tells the agent the memory totals twice, so that it learns where the collector keeps them."""
+        large = b"x" * _LARGE
+        self._tell_totals()
+        del large
+        _fill_nursery()
+        self._tell_totals()
+
+    def _tell_totals(self) -> None:
+        stats = gc._get_stats(False)  # type: ignore[attr-defined]
+        arenas = getattr(stats, "total_arena_memory", None)
+        alone = getattr(stats, "total_rawmalloced_memory", None)
+        if arenas is not None and alone is not None:
+            self._library.totals(arenas, alone)
 
     def _name_threads(self) -> None:
         threading: Any = sys.modules.get("threading")
@@ -196,6 +213,15 @@ class _Refused(Exception):
 
 def _nursery_size() -> int | None:
     return getattr(gc._get_stats(False), "nursery_size", None)  # type: ignore[attr-defined]
+
+
+def _fill_nursery() -> None:
+    """Makes a nursery's worth of garbage: the collector moves what is young, and does no more.
+
+    gc.collect_step would begin a major collection.
+    """
+    for _ in range((_nursery_size() or 0) // _GARBAGE + 2):
+        b"x" * _GARBAGE
 
 
 def _allocate(kind: int, size: int) -> None:
@@ -268,6 +294,7 @@ class _Library:
         self._addresses = backend.new_array_type(addresses, None)
         self._classes = function("pypy_classes", self._int, addresses, size, self._text)
         self.collection = function("pypy_collection", void, self._int, u64, i64, i64)
+        self.totals = function("pypy_totals", void, size, size)
         self._remarks = function("pypy_notes", void, self._text, size)
         self._thread = function("pypy_thread", void, u64, self._text)
         self.forked = function("pypy_forked", self._int)
@@ -359,10 +386,14 @@ class _Library:
 class _Hooks:
     """Listens to ``gc.hooks`` for major collections; what the program listens to is passed on."""
 
-    _WHOLE = 4
+    _SCANNING, _FINALIZING, _WHOLE = 0, 3, 4
 
     def __init__(self, tell: Callable[[int, int, int, int], None]):
         self._tell = tell
+        # Of the collection that is under way: its first step, what it left, whether its last step was told.
+        self._began: int | None = None
+        self._left: int | None = None
+        self._over = False
         self._hooks: Any = gc.hooks  # type: ignore[attr-defined]
         self._step = self._hooks.on_gc_collect_step
         self._collect = self._hooks.on_gc_collect
@@ -377,16 +408,26 @@ class _Hooks:
             self._hooks.on_gc_collect = self._collect
 
     def _on_step(self, stats: Any) -> None:
-        self._tell(stats.oldstate, int(stats.duration * 1e9), -1, -1)
+        nanoseconds = int(stats.duration * 1e9)
+        if stats.oldstate <= self._FINALIZING:
+            if self._began is None:
+                self._began = time.monotonic_ns() - nanoseconds
+            self._over = stats.oldstate == self._FINALIZING and stats.newstate == self._SCANNING
+        # What is beyond runs the finalizers that the program has written.
+        self._tell(min(stats.oldstate, self._FINALIZING), nanoseconds, -1, -1)
+        self._end()
         if self._step is not None:
             self._step(stats)
 
     def _on_collect(self, stats: Any) -> None:
-        self._tell(
-            self._WHOLE,
-            0,
-            -1,
-            stats.arenas_bytes + stats.rawmalloc_bytes_after,
-        )
+        self._left = stats.arenas_bytes + stats.rawmalloc_bytes_after
+        self._end()
         if self._collect is not None:
             self._collect(stats)
+
+    def _end(self) -> None:
+        """Tells of a collection as a whole, once PyPy has told both of its end and of its last step."""
+        if self._over and self._left is not None and self._began is not None:
+            self._tell(self._WHOLE, time.monotonic_ns() - self._began, -1, self._left)
+            self._began = self._left = None
+            self._over = False

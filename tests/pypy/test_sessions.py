@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -55,6 +58,13 @@ def _rows(profile: Path, by: str) -> dict[str, Any]:
     return {row["name"]: row for row in harness.summary(profile, "--by", by)["rows"]}
 
 
+def _exported(profile: Path) -> Any:
+    """Returns the profile as the Firefox Profiler reads it."""
+    path = profile.parent / "out.json.gz"
+    harness.report("export", "--to", "firefox", "-o", path, profile, folder=profile.parent).ok()
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
 def test_functions_and_their_callers(profiled: Path) -> None:
     rows = _rows(profiled, "function")
     for name in ("keep", "drop", "extend"):
@@ -89,6 +99,26 @@ def test_collections_memory_and_time_samples(profiled: Path) -> None:
     assert summary["collections"]["count"] > 100
     assert summary["complete"]
     assert summary["lost"] == summary["lost_other"] == 0
+    counters = _exported(profiled)["counters"]
+    totals = {counter["name"]: sum(counter["samples"]["count"]) for counter in counters}
+    # 200,000 instances of seven words and more are alive, as 100,000 of another class are.
+    assert 15e6 < totals["Heap used"] < totals["RSS"]
+
+
+def test_major_collections_and_their_steps(profiled: Path) -> None:
+    threads = _exported(profiled)["threads"]
+    spans: dict[str, list[tuple[float, float]]] = {"GcMajor": [], "GcMajorStep": []}
+    for thread in threads:
+        markers = thread["markers"]
+        for data, start, end in zip(markers["data"], markers["startTime"], markers["endTime"]):
+            if data["type"] in spans:
+                spans[data["type"]].append((start, end))
+    assert spans["GcMajor"]
+    assert all(end <= start + 1 for (_, end), (start, _) in itertools.pairwise(sorted(spans["GcMajor"])))
+    for start, end in spans["GcMajor"]:
+        steps = [step for step in spans["GcMajorStep"] if start - 1 <= step[0] and step[1] <= end + 1]
+        assert steps  # PyPy tells of steps between two bytecodes as one
+        assert end - start >= sum(last - first for first, last in steps) - 1
 
 
 def test_bytes_a_sample(profiled: Path) -> None:

@@ -14,14 +14,14 @@ use nthbyte_profile::event::{
 };
 
 use super::exports;
-use super::library::Library;
+use super::handler::{COLLECTING, thread_pointer};
 use super::nursery::{Nursery, Verdict};
 use super::search::LARGE_OBJECT;
 use super::stacks::Stacks;
 use super::statistics::Statistics;
 use super::trap::Trap;
 use super::types::Types;
-use super::vmprof::{COLLECTING, Vmprof, thread_pointer};
+use super::vmprof::Vmprof;
 use super::young::Young;
 use crate::session::Recorder;
 
@@ -491,16 +491,4 @@ pub unsafe extern "C" fn free_hook(block: *mut c_void) {
     }
     // SAFETY: passed on.
     unsafe { libc::free(block) };
-}
-
-/// The library's import slots that are redirected while a session is on.
-pub fn imports(library: &Library, name: &std::ffi::CStr) -> Result<Vec<*mut usize>, String> {
-    let slots = library.import_slots(name);
-    if slots.is_empty() {
-        return Err(format!(
-            "the library does not import {}",
-            name.to_string_lossy()
-        ));
-    }
-    Ok(slots)
 }

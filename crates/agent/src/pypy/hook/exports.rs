@@ -9,9 +9,12 @@ use std::sync::Mutex;
 
 use super::classes::{Classes, Known};
 use super::engine::Engine;
+use super::handler;
 use super::library::Library;
 use super::patch::Redirect;
+use super::running;
 use super::statistics::{self, Told};
+use super::totals;
 use super::types::Types;
 use super::vmprof;
 
@@ -103,11 +106,11 @@ fn prepare() -> Result<Prepared, String> {
         signal: Some(Signal(action.sa_sigaction, action.sa_flags)),
     };
     for (name, function) in [
-        (c"write", vmprof::write_hook as *const () as usize),
-        (c"lseek", vmprof::lseek_hook as *const () as usize),
-        (c"lseek64", vmprof::lseek_hook as *const () as usize),
-        (c"mmap", vmprof::mmap_hook as *const () as usize),
-        (c"mmap64", vmprof::mmap_hook as *const () as usize),
+        (c"write", handler::write_hook as *const () as usize),
+        (c"lseek", handler::lseek_hook as *const () as usize),
+        (c"lseek64", handler::lseek_hook as *const () as usize),
+        (c"mmap", handler::mmap_hook as *const () as usize),
+        (c"mmap64", handler::mmap_hook as *const () as usize),
     ] {
         for slot in library.import_slots(name) {
             // SAFETY: the slot is the library's import of `name`, and the hook is called like it.
@@ -203,6 +206,16 @@ pub unsafe extern "C" fn nthbyte_pypy_classes(
         types.set_classes(classes);
     }
     found
+}
+
+/// Tells PyPy's memory totals, in bytes: old objects in arenas, and objects that lie by themselves. To be
+/// called at several moments, so that the agent finds where they are kept.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_totals(in_arenas: usize, alone: usize) {
+    let library = Library::of_this_process();
+    if let Some(Ok(collector)) = library.as_ref().map(running::collector) {
+        totals::observe(collector.gc, in_arenas, alone, read_word);
+    }
 }
 
 /// The word at an address, if there is readable memory.

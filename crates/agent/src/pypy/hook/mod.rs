@@ -6,9 +6,10 @@
 //! nursery  the arithmetic: where nursery_top stands
 //! engine   the hooked functions
 //! trap     gets the interpreter's lock
-//! vmprof   stacks, through PyPy's own profiler                  (names: of code; stacks: as nodes of the profile)
+//! vmprof   stacks, through PyPy's own profiler                  (handler: called and listened to; names: of code;
+//!                                                                stacks: as nodes of the profile)
 //! young    sampled objects until the next minor collection      (types, python_names, classes: their names)
-//! statistics  collections and memory totals
+//! statistics  collections and memory totals                  (totals: where the collector keeps them)
 //! running  all of it, started and stopped                     (exports: what Python calls before and after)
 //! ```
 
@@ -16,6 +17,7 @@ mod classes;
 mod engine;
 mod exports;
 mod flow;
+mod handler;
 mod library;
 mod names;
 mod nursery;
@@ -25,6 +27,7 @@ mod running;
 mod search;
 mod stacks;
 mod statistics;
+mod totals;
 mod trap;
 mod types;
 mod vmprof;

@@ -1,6 +1,7 @@
 //! Records of `_vmprof`'s file and buffers: the names of code objects.
 
-use super::vmprof::{BUFFER, BUFFERS, RECORD, word};
+use super::handler::{BUFFER, BUFFERS, RECORD};
+use super::vmprof::word;
 
 /// Begins a stack.
 pub const MARKER_STACKTRACE: u8 = 1;

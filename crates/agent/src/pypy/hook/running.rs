@@ -1,7 +1,7 @@
 //! One session on PyPy, from start to stop.
 
 use std::ffi::{CStr, c_int};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
@@ -13,6 +13,7 @@ use super::nursery::Nursery;
 use super::patch::{Detour, Redirect};
 use super::search::{Collector, search};
 use super::statistics::Statistics;
+use super::totals;
 use super::trap::Trap;
 use super::vmprof::Vmprof;
 use crate::session::{Config, Outcome, Recorder};
@@ -98,8 +99,7 @@ impl Running {
             )
         };
         let settings = exports::Settings::read(&config.pypy)?;
-        let collector =
-            search(library.code(), library.text.start, &library.data).map_err(refuse)?;
+        let collector = collector(&library).map_err(refuse)?;
         check(&collector, &settings).map_err(refuse)?;
         let hooks = hooks(&library, &collector).map_err(refuse)?;
         let redirects = redirects(&library).map_err(refuse)?;
@@ -179,7 +179,7 @@ impl Running {
                     recorder,
                     vmprof,
                     types,
-                    Statistics::new(None),
+                    Statistics::new(totals::found()),
                     originals,
                 );
             },
@@ -235,6 +235,19 @@ impl Running {
         // SAFETY: Python keeps the callback alive while the session is on.
         unsafe { (self.allocate)(kind, size) };
     }
+}
+
+/// The collector; it is searched for once in the life of a process.
+///
+/// # Errors
+/// See [`search`].
+pub fn collector(library: &Library) -> Result<Collector, String> {
+    static COLLECTOR: OnceLock<Collector> = OnceLock::new();
+    if let Some(&known) = COLLECTOR.get() {
+        return Ok(known);
+    }
+    let found = search(library.code(), library.text.start, &library.data)?;
+    Ok(*COLLECTOR.get_or_init(|| found))
 }
 
 /// Holds what was found against what can be seen of it from outside.
@@ -301,10 +314,22 @@ fn redirects(library: &Library) -> Result<Vec<Redirect>, String> {
     ];
     let mut redirects = Vec::new();
     for (name, function) in entries {
-        for slot in engine::imports(library, name)? {
+        for slot in imports(library, name)? {
             // SAFETY: the slot is the library's import of `name`, and the hook is called like it.
             redirects.push(unsafe { Redirect::place(slot, function) }?);
         }
     }
     Ok(redirects)
+}
+
+/// The library's import slots that are redirected while a session is on.
+fn imports(library: &Library, name: &CStr) -> Result<Vec<*mut usize>, String> {
+    let slots = library.import_slots(name);
+    if slots.is_empty() {
+        return Err(format!(
+            "the library does not import {}",
+            name.to_string_lossy()
+        ));
+    }
+    Ok(slots)
 }

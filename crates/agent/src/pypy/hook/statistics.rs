@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Memory, Nanos, ThreadId};
 
+use super::totals::Totals;
 use crate::session::Recorder;
 
 /// Memory totals are written at most this often.
@@ -37,15 +38,6 @@ pub fn tell(told: Told) {
     {
         queue.push(told);
     }
-}
-
-/// Where the collector keeps its totals: addresses of 64-bit words.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Bytes of old objects in arenas.
-    pub in_arenas: usize,
-    /// Bytes of objects that lie by themselves.
-    pub alone: usize,
 }
 
 /// What one session has seen of the collector.
@@ -97,8 +89,14 @@ impl Statistics {
         }
         self.written = now;
         let used = self.totals.map(|totals| {
-            // SAFETY: both words were found inside live structs of the collector, which is never freed.
-            unsafe { *(totals.in_arenas as *const u64) + *(totals.alone as *const u64) }
+            // SAFETY: both words were found inside structs of the collector, which are never freed.
+            let (in_arenas, alone) = unsafe {
+                (
+                    *(totals.in_arenas as *const u64),
+                    *(totals.alone as *const u64),
+                )
+            };
+            in_arenas.saturating_add(alone)
         });
         recorder.memory(Memory {
             time: now,

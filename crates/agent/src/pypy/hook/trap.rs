@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use super::handler::thread_pointer;
 use super::search::LARGE_OBJECT;
-use super::vmprof::thread_pointer;
 
 static TRAP: AtomicPtr<Trap> = AtomicPtr::new(std::ptr::null_mut());
 

@@ -1,0 +1,126 @@
+//! Where the collector keeps its memory totals.
+//!
+//! ```text
+//! collector ── rawmalloced_total_size            bytes of objects that lie by themselves
+//!    └── ac ── total_memory_used                 bytes of old objects in arenas
+//! ```
+//!
+//! Offsets differ between versions. But PyPy tells both numbers (`gc._get_stats`), so the words are found
+//! by their values: at two moments between which both have changed, each total is the one word that has
+//! had its value both times. A peak stands beside each total, and is ruled out by a moment after memory
+//! was freed. What is not found beyond doubt is left out.
+
+use std::sync::Mutex;
+
+/// Words of the collector's struct, and of those that it refers to, in which the totals are looked for.
+const WORDS: usize = 128;
+
+/// Addresses of the totals: 64-bit words that live as long as the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Totals {
+    /// Bytes of old objects in arenas.
+    pub in_arenas: usize,
+    /// Bytes of objects that lie by themselves.
+    pub alone: usize,
+}
+
+/// The words that have had the right values so far.
+#[derive(Debug)]
+struct Candidates {
+    in_arenas: Vec<usize>,
+    alone: Vec<usize>,
+    observations: u32,
+}
+
+static FOUND: Mutex<Option<Candidates>> = Mutex::new(None);
+
+/// PyPy tells its totals; `read` gives the word at an address, or `None` where there is no memory.
+pub fn observe(gc: usize, in_arenas: usize, alone: usize, read: impl Fn(usize) -> Option<usize>) {
+    if let Ok(mut found) = FOUND.lock() {
+        match found.as_mut() {
+            Some(candidates) => candidates.narrow(in_arenas, alone, read),
+            None => *found = Some(Candidates::new(gc, in_arenas, alone, read)),
+        }
+    }
+}
+
+/// Where the totals are, if [`observe`] has found out.
+pub fn found() -> Option<Totals> {
+    FOUND.lock().ok()?.as_ref()?.totals()
+}
+
+impl Candidates {
+    fn new(
+        gc: usize,
+        in_arenas: usize,
+        alone: usize,
+        read: impl Fn(usize) -> Option<usize>,
+    ) -> Self {
+        let words = |start: usize| (0..WORDS).map(move |word| start + 8 * word);
+        let holds = |value: usize| {
+            let read = &read;
+            move |&address: &usize| read(address) == Some(value)
+        };
+        let structs = words(gc)
+            .filter_map(&read)
+            .filter(|&target| target > 4096 && target.is_multiple_of(8) && target >> 47 == 0);
+        let mut those: Vec<usize> = structs.flat_map(words).filter(holds(in_arenas)).collect();
+        those.sort_unstable();
+        those.dedup();
+        Self {
+            in_arenas: those,
+            alone: words(gc).filter(holds(alone)).collect(),
+            observations: 1,
+        }
+    }
+
+    fn narrow(&mut self, in_arenas: usize, alone: usize, read: impl Fn(usize) -> Option<usize>) {
+        self.in_arenas
+            .retain(|&address| read(address) == Some(in_arenas));
+        self.alone.retain(|&address| read(address) == Some(alone));
+        self.observations += 1;
+    }
+
+    fn totals(&self) -> Option<Totals> {
+        match (&self.in_arenas[..], &self.alone[..]) {
+            (&[in_arenas], &[alone]) if self.observations > 1 => Some(Totals { in_arenas, alone }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A collector of eight words; one refers to the arenas.
+    #[test]
+    fn totals_are_told_from_peaks() {
+        let memory = std::cell::RefCell::new(vec![0usize; 4 * WORDS]);
+        let base = 0x10000;
+        let read = |address: usize| {
+            let word = address.checked_sub(base)? / 8;
+            memory.borrow().get(word).copied()
+        };
+        let arenas = 2 * WORDS;
+        let mut set = |values: [usize; 4]| {
+            let mut memory = memory.borrow_mut();
+            memory[7] = base + 8 * arenas;
+            (memory[2], memory[5]) = (values[0], values[1]);
+            (memory[arenas + 3], memory[arenas + 4]) = (values[2], values[3]);
+        };
+        set([900, 900, 5000, 5000]);
+        let mut candidates = Candidates::new(base, 5000, 900, read);
+        assert_eq!(candidates.totals(), None);
+        set([600, 900, 5200, 5000]);
+        candidates.narrow(5200, 600, read);
+        let totals = Totals {
+            in_arenas: base + 8 * (arenas + 3),
+            alone: base + 16,
+        };
+        assert_eq!(candidates.totals(), Some(totals));
+        set([700, 900, 5300, 5000]);
+        candidates.narrow(5300, 701, read);
+        assert_eq!(candidates.totals(), None);
+    }
+}
