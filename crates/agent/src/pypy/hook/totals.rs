@@ -103,7 +103,7 @@ mod tests {
             memory.borrow().get(word).copied()
         };
         let arenas = 2 * WORDS;
-        let mut set = |values: [usize; 4]| {
+        let set = |values: [usize; 4]| {
             let mut memory = memory.borrow_mut();
             memory[7] = base + 8 * arenas;
             (memory[2], memory[5]) = (values[0], values[1]);
