@@ -247,7 +247,7 @@ impl Loader {
             Event::End(end) => {
                 self.profile.complete = true;
                 self.profile.end = end.time;
-                self.profile.allocated = end.allocated.or(self.profile.allocated);
+                self.profile.allocated = end.allocated;
             }
         }
     }
@@ -408,7 +408,6 @@ impl Loader {
 
     fn memory(&mut self, memory: Memory) {
         self.saw(memory.time);
-        self.profile.allocated = memory.allocated.or(self.profile.allocated);
         self.profile.memory.push(memory);
     }
 

@@ -136,7 +136,7 @@ pub struct Profile {
     pub end: Nanos,
     /// Whether the session ended in an orderly way (there was an `End` event).
     pub complete: bool,
-    /// Bytes allocated in all, sampled or not, if the agent counted them.
+    /// Bytes allocated in all, sampled or not, if the agent counted them to the end of the session.
     pub allocated: Option<u64>,
     /// What could not be read.
     pub damage: Vec<Damage>,

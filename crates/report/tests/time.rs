@@ -120,9 +120,8 @@ fn lost_time_samples_say_nothing_of_allocations() {
 #[test]
 fn what_a_killed_program_allocated_is_estimated() {
     let mut profile = profile();
-    // The agent counts when it looks at memory: what came after the last look is not in it.
     profile.complete = false;
-    profile.allocated = Some(0);
+    profile.allocated = None;
     let summary = Summary::of(&profile, By::Function);
     assert!(!summary.bytes_counted);
     assert_eq!(summary.bytes_allocated, summary.all.bytes.estimate as u64);

@@ -180,8 +180,7 @@ impl Summary {
             kinds.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count))
         };
         let meta = &profile.meta;
-        // What was counted before the program was killed says nothing of the time after.
-        let counted = profile.allocated.filter(|_| profile.complete);
+        let counted = profile.allocated;
         Self {
             by,
             command: meta.command.clone(),
