@@ -46,7 +46,6 @@ class PyPyAgent(Agent):
         import _cffi_backend
 
         self._library = _Library(_cffi_backend, path)
-        self._allocate = self._library.callback(_allocate)
         self._on = False
         # Types and classes lie where they lie for as long as the process lives.
         self._told = False
@@ -147,7 +146,6 @@ class PyPyAgent(Agent):
             self._told = True
         pypy = {
             "fd": descriptor,
-            "allocate": self._library.address(self._allocate),
             "nursery": _nursery_size(),
         }
         try:
@@ -273,8 +271,6 @@ class _Library:
         self._array = backend.new_array_type(self._text, None)
         numbers = backend.new_pointer_type(backend.new_primitive_type("uint32_t"))
         self._numbers = backend.new_array_type(numbers, None)
-        self._size = size
-        self._allocate = backend.new_function_type((self._int, size), void)
 
         def function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
             loaded: Callable[..., Any] = library.load_function(
@@ -312,14 +308,6 @@ class _Library:
     def minor(self, count: int, nanoseconds: int, used: int, thread: int, stack: str) -> None:
         """Tells of minor collections."""
         self._minor(count, nanoseconds, used, thread, self._c_string(stack))
-
-    def callback(self, function: Callable[[int, int], None]) -> Any:
-        """Returns a C function that calls a Python one."""
-        return self._backend.callback(self._allocate, function, None, None)
-
-    def address(self, function: Any) -> int:
-        """Returns the address of a C function."""
-        return int(self._backend.cast(self._size, function))
 
     def prepare(self) -> int:
         """Returns the descriptor for _vmprof. Raises Error if there can be no session now."""

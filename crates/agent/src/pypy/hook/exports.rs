@@ -4,7 +4,7 @@
 //! [`nthbyte_pypy_types`], then the session; after the session `_vmprof.disable`, then
 //! [`nthbyte_pypy_finish`].
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Mutex;
 
 use super::classes::{Classes, Known};
@@ -23,7 +23,7 @@ use super::vmprof;
 pub struct Settings {
     /// The descriptor that `_vmprof` writes to.
     pub descriptor: c_int,
-    /// A callback that allocates.
+    /// Has Python allocate.
     pub allocate: unsafe extern "C" fn(c_int, usize),
     /// Size of the nursery, if PyPy tells.
     pub nursery_size: Option<usize>,
@@ -38,22 +38,38 @@ impl Settings {
     /// One line that says what is missing.
     pub fn read(value: &serde_json::Value) -> Result<Self, String> {
         let number = |key: &str| value.get(key).and_then(serde_json::Value::as_u64);
-        let (Some(descriptor), Some(allocate)) = (number("fd"), number("allocate")) else {
-            return Err("bad configuration: \"pypy\" needs \"fd\" and \"allocate\"".to_owned());
+        let Some(descriptor) = number("fd") else {
+            return Err("bad configuration: \"pypy\" needs \"fd\"".to_owned());
         };
         let notes = value.get("notes").and_then(serde_json::Value::as_array);
         let text = |note: &serde_json::Value| note.as_str().map(str::to_owned);
         Ok(Self {
             descriptor: c_int::try_from(descriptor).map_err(|error| error.to_string())?,
-            // SAFETY: Python gives the address of a callback of this type, and keeps it alive.
-            allocate: unsafe {
-                std::mem::transmute::<usize, unsafe extern "C" fn(c_int, usize)>(allocate as usize)
-            },
+            allocate,
             nursery_size: number("nursery").and_then(|size| usize::try_from(size).ok()),
             notes: notes
                 .map(|notes| notes.iter().filter_map(text).collect())
                 .unwrap_or_default(),
         })
+    }
+}
+
+/// Has Python call its `_allocate(kind, size)`.
+///
+/// PyPy's interface for embedding is used, not a callback: to make a callback, PyPy sets up threads, and
+/// from then on every loop stops now and then to let others run. A tight loop takes a quarter longer then.
+unsafe extern "C" fn allocate(kind: c_int, size: usize) {
+    type Execute = unsafe extern "C" fn(*const c_char) -> c_int;
+    // SAFETY: the name is a terminated string.
+    let execute = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"pypy_execute_source".as_ptr()) };
+    let source = CString::new(format!(
+        "from nthbyte import _pypy\n_pypy._allocate({kind}, {size})\n"
+    ));
+    if let Ok(source) = source
+        && !execute.is_null()
+    {
+        // SAFETY: the function has this type since PyPy 2.x; it takes the interpreter's lock itself.
+        unsafe { std::mem::transmute::<*mut c_void, Execute>(execute)(source.as_ptr()) };
     }
 }
 

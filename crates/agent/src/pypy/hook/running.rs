@@ -232,7 +232,7 @@ impl Running {
     }
 
     fn allocate(&self, kind: c_int, size: usize) {
-        // SAFETY: Python keeps the callback alive while the session is on.
+        // SAFETY: the session is started and stopped from Python, which can be called then.
         unsafe { (self.allocate)(kind, size) };
     }
 }
@@ -257,7 +257,7 @@ fn check(collector: &Collector, settings: &exports::Settings) -> Result<(), Stri
         unsafe { ((collector.gc + offset) as *const usize).read_volatile() }
     };
     let (free, top) = (read(collector.nursery_free), read(collector.nursery_top));
-    // SAFETY: Python keeps the callback alive while `start` runs.
+    // SAFETY: as in `allocate`.
     unsafe { (settings.allocate)(SMALL, 0) };
     let moved = read(collector.nursery_free);
     if free == moved {
