@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from nthbyte._run import Options, fail
+from nthbyte._run import HUGE_PAGES, Options, fail
 from nthbyte._size import parse_period
 
 
@@ -38,7 +38,7 @@ def parse(words: list[str], options: Options) -> Options:
     add("--native", action="store_true", help="also record native memory and frames")
     add(
         "--huge-pages",
-        choices=("thp", "hugetlb", "off"),
+        choices=HUGE_PAGES,
         default=options.huge_pages,
         help="pages of the object heap: transparent huge pages, the hugetlb pool, or ordinary (default: thp)",
     )

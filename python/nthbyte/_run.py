@@ -45,6 +45,9 @@ class Program:
         return os.path.splitext(os.path.basename(os.path.abspath(self.target)))[0]
 
 
+HUGE_PAGES = ("thp", "hugetlb", "off")
+
+
 class Options:
     """The options of ``run``, with their defaults."""
 
@@ -65,7 +68,7 @@ _WITH_VALUE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--every": ("every", parse_period),
     "--seed": ("seed", int),
     "--cpu": ("cpu", int),
-    "--huge-pages": ("huge_pages", str),
+    "--huge-pages": ("huge_pages", lambda word: HUGE_PAGES[HUGE_PAGES.index(word)]),
 }
 _WITHOUT_VALUE = {"--fixed": "fixed", "--native": "native", "-q": "quiet", "--quiet": "quiet"}
 

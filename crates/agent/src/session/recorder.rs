@@ -21,9 +21,11 @@ use super::record::{Record, Seldom, text};
 use super::tree::{MAX_CODES, Tree};
 use super::worker::{Attention, Worker};
 
-/// Slots of the ring. A quarter of it wakes the writer thread, so it overflows only if that thread
-/// does not get to run while three quarters fill: 20 ms and more, at 60,000 events a second.
-const RING_SLOTS: usize = 2048;
+/// The ring holds what happens in a tenth of a second in which the writer thread does not get to run,
+/// if the program allocates 1.3 GB in a second and frees as much: so many bytes' samples and frees.
+const RING_BYTES: u64 = 1 << 28;
+/// Its least and its greatest number of slots, of 56 bytes. A quarter of it wakes the writer thread.
+const RING_SLOTS: (u64, u64) = (2048, 32 << 10);
 /// Slots when every allocation is recorded.
 const RING_SLOTS_EVERY: usize = 1 << 16;
 /// The longest that the writer thread may stay asleep, or absent after a fork, while samples arrive.
@@ -54,7 +56,7 @@ impl Recorder {
     /// One line that says why the file or the thread cannot be had.
     pub fn start(config: &Config, meta: Meta) -> Result<Self, String> {
         let clock = Clock::start();
-        let (ring, far_end) = rtrb::RingBuffer::new(slots(meta.distances));
+        let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
         let drain = Drain::open(far_end, clock, &config.output, &meta)?;
         let worker = Worker::start(Box::new(drain))?;
         Ok(Self {
@@ -254,7 +256,7 @@ impl Recorder {
             Attention::Parent => self.woken = self.clock.now(),
             Attention::Child => {
                 let meta = child_meta(&self.meta);
-                let (ring, far_end) = rtrb::RingBuffer::new(slots(meta.distances));
+                let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
                 self.clock = Clock::start();
                 let path = child_path(&self.path, meta.pid);
                 self.worker
@@ -270,12 +272,14 @@ impl Recorder {
     }
 }
 
-fn slots(distances: Distances) -> usize {
-    if distances == Distances::Every {
-        RING_SLOTS_EVERY
-    } else {
-        RING_SLOTS
+fn slots(meta: &Meta) -> usize {
+    if meta.distances == Distances::Every {
+        return RING_SLOTS_EVERY;
     }
+    let (least, most) = RING_SLOTS;
+    (RING_BYTES / meta.period.max(1))
+        .next_power_of_two()
+        .clamp(least, most) as usize
 }
 
 /// Lost events of one session, by [`LostKind`]; taken by the writer thread.
