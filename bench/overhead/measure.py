@@ -1,8 +1,8 @@
 """Runs real programs plainly and under nthbyte, in turns, and tabulates what differs.
 
 CPU time is user and system time of the process, by wait4. Each round runs every variant once, in
-an order that rotates; a program's figure is the median over the rounds of the ratio within the
-round, so that whatever else the machine does meanwhile hits both sides alike.
+an order that rotates; a program's figure is the least of its rounds over the least of the plain
+rounds, for whatever else the machine does only adds.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ INTRODUCTION = """\
 # What nthbyte costs
 
 Written by `make bench` (`bench/overhead/measure.py`), a table for each interpreter that it was run
-with. Real programs (`bench/programs`) run plainly and profiled, in turns. A figure is the median over
-the rounds of the ratio within the round: 1.000 is as fast as without nthbyte, less is faster. CPU
+with. Real programs (`bench/programs`) run plainly and profiled, in turns. A figure is the least of
+the rounds over the least of the plain rounds: 1.000 is as fast as without nthbyte, less is faster. CPU
 time is user and system time; bytes a sample is the size of the profile by its samples, names and
 stacks included.
 """
@@ -55,9 +55,10 @@ class Runs:
     samples: dict[str, int] = field(default_factory=dict)
 
     def ratio(self, period: str, what: str) -> float:
-        """The median over the rounds of profiled to plain."""
-        pairs = zip(self.profiled[period], self.plain)
-        return statistics.median(getattr(one, what) / getattr(other, what) for one, other in pairs)
+        """The least of the profiled rounds to the least of the plain ones."""
+        least = min(getattr(usage, what) for usage in self.profiled[period])
+        least_plain: float = min(getattr(usage, what) for usage in self.plain)
+        return least / least_plain
 
 
 def run(words: list[str]) -> Usage:

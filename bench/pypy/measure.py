@@ -85,7 +85,7 @@ def _page(version: str, rounds: int, runs: dict[str, list[Any]], speeds: dict[bo
         "1.000 is as fast as without nthbyte: the least of the rounds over the least of the plain",
         "rounds. Time is CPU time of the program's thread; in brackets that of",
         "the whole process, with the thread that writes the profile. All on one core of a machine that others used",
-        "too: a few per cent are noise. The last column has the hook placed and no sample due (a period of 1 TiB).",
+        "too: runs differ by 10 to 20 per cent, so read several. The last column has the hook placed and no sample due (a period of 1 TiB).",
         "",
         "## Allocation sampling (Figure 8)",
         "",
