@@ -67,6 +67,23 @@ class Result:
         return f"<nthbyte.Result {self.path!r}, {self.samples} samples>"
 
 
+def read_result(answer: str | bytes | None, notes: tuple[str, ...] = ()) -> Result:
+    """Reads what the library said when it stopped; ``notes`` come before its own.
+
+    Raises Error if it said nothing: then no session was running.
+    """
+    if answer is None:
+        raise Error("nthbyte is not running: nothing to stop")
+    result = json.loads(answer)
+    return Result(
+        result["path"],
+        result["samples"],
+        result["lost"],
+        result["bytes_allocated"],
+        (*notes, *result["notes"]),
+    )
+
+
 class Agent:
     """The loaded library. The process has one: see :func:`load`."""
 
@@ -88,16 +105,7 @@ class Agent:
     def stop(self) -> Result:
         """Stops the session and returns what it recorded. Raises Error if none is running."""
         answer = self._native.stop()
-        if answer is None:
-            raise Error("nthbyte is not running: nothing to stop")
-        result = json.loads(answer)
-        return Result(
-            result["path"],
-            result["samples"],
-            result["lost"],
-            result["bytes_allocated"],
-            tuple(result["notes"]),
-        )
+        return read_result(answer)
 
 
 _agent: Agent | None = None

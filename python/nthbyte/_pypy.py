@@ -18,7 +18,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from nthbyte._agent import Agent, Config, Error, Result
+from nthbyte._agent import Agent, Config, Error, Result, read_result
 
 if TYPE_CHECKING:
     from nthbyte._pypy_fallback import MinorHook
@@ -114,16 +114,7 @@ class PyPyAgent(Agent):
         else:
             answer = self._stop_hooked()
         notes, self._notes = self._notes, ()
-        if answer is None:
-            raise Error("nthbyte is not running: nothing to stop")
-        result = json.loads(answer)
-        return Result(
-            result["path"],
-            result["samples"],
-            result["lost"],
-            result["bytes_allocated"],
-            (*notes, *result["notes"]),
-        )
+        return read_result(answer, notes)
 
     def _stop_hooked(self) -> str | None:
         self._name_threads()

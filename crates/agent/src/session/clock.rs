@@ -30,7 +30,8 @@ impl Clock {
     }
 }
 
-fn monotonic_nanos() -> u64 {
+/// A raw reading of `CLOCK_MONOTONIC` in nanoseconds. Safe in a signal handler.
+pub(crate) fn monotonic_nanos() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

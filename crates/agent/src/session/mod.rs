@@ -19,6 +19,7 @@ mod tree;
 mod worker;
 
 pub use clock::Clock;
+pub(crate) use clock::monotonic_nanos;
 pub use config::{Config, HugePages};
 pub use drain::Outcome;
 pub use recorder::Recorder;

@@ -1,6 +1,7 @@
 //! What PyPy's profiler is surrounded with: its handler of SIGPROF is called from here, and what it
 //! writes is taken here. Everything is safe in a signal handler; see [`super::vmprof`].
 
+use crate::session::monotonic_nanos;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -205,14 +206,4 @@ fn record_tick(length: usize) {
     } else {
         LOST_TICKS.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-fn monotonic_nanos() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is a valid place for the result; the function is safe in a signal handler.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
