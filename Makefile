@@ -93,7 +93,8 @@ build/formats/ready: tests/formats/package-lock.json tests/formats/requirements.
 	mkdir -p $(@D) && touch $@
 
 test-python: all build/site/installed build/formats/ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore=tests/pypy
+	$(BIN)/python -m pytest --numprocesses=0 tests/pypy
 
 # The page of `nthbyte flamegraph` and the server of `nthbyte view`, in a real browser.
 CHROMIUM ?= /usr/bin/chromium
