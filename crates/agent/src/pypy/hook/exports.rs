@@ -228,9 +228,10 @@ pub unsafe extern "C" fn nthbyte_pypy_classes(
 /// called at several moments, so that the agent finds where they are kept.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_totals(in_arenas: usize, alone: usize) {
-    let library = Library::of_this_process();
-    if let Some(Ok(collector)) = library.as_ref().map(running::collector) {
-        totals::observe(collector.gc, in_arenas, alone, read_word);
+    if let Some(library) = Library::of_this_process()
+        && let Ok(collector) = running::collector(&library)
+    {
+        totals::observe(collector.gc, &library.data, in_arenas, alone, read_word);
     }
 }
 

@@ -9,7 +9,11 @@
 //! by their values: at two moments between which both have changed, each total is the one word that has
 //! had its value both times. A peak stands beside each total, and is ruled out by a moment after memory
 //! was freed. What is not found beyond doubt is left out.
+//!
+//! Both structs lie in the library's own data. What the collector refers to elsewhere, the nursery and
+//! what is reached from it, holds the numbers too, wherever Python has just put them to tell them.
 
+use std::ops::Range;
 use std::sync::Mutex;
 
 /// Words of the collector's struct, and of those that it refers to, in which the totals are looked for.
@@ -34,12 +38,19 @@ struct Candidates {
 
 static FOUND: Mutex<Option<Candidates>> = Mutex::new(None);
 
-/// PyPy tells its totals; `read` gives the word at an address, or `None` where there is no memory.
-pub fn observe(gc: usize, in_arenas: usize, alone: usize, read: impl Fn(usize) -> Option<usize>) {
+/// PyPy tells its totals. `data` is the library's writable memory; `read` gives the word at an address, or
+/// `None` where there is no memory.
+pub fn observe(
+    gc: usize,
+    data: &Range<usize>,
+    in_arenas: usize,
+    alone: usize,
+    read: impl Fn(usize) -> Option<usize>,
+) {
     if let Ok(mut found) = FOUND.lock() {
         match found.as_mut() {
             Some(candidates) => candidates.narrow(in_arenas, alone, read),
-            None => *found = Some(Candidates::new(gc, in_arenas, alone, read)),
+            None => *found = Some(Candidates::new(gc, data, in_arenas, alone, read)),
         }
     }
 }
@@ -52,6 +63,7 @@ pub fn found() -> Option<Totals> {
 impl Candidates {
     fn new(
         gc: usize,
+        data: &Range<usize>,
         in_arenas: usize,
         alone: usize,
         read: impl Fn(usize) -> Option<usize>,
@@ -63,7 +75,7 @@ impl Candidates {
         };
         let structs = words(gc)
             .filter_map(&read)
-            .filter(|&target| target > 4096 && target.is_multiple_of(8) && target >> 47 == 0);
+            .filter(|target| data.contains(target) && target.is_multiple_of(8));
         let mut those: Vec<usize> = structs.flat_map(words).filter(holds(in_arenas)).collect();
         those.sort_unstable();
         those.dedup();
@@ -93,24 +105,27 @@ impl Candidates {
 mod tests {
     use super::*;
 
-    /// A collector of eight words; one refers to the arenas.
+    /// A collector two of whose words refer to others: to the arenas, and to memory elsewhere, in which
+    /// there is a copy of the total.
     #[test]
-    fn totals_are_told_from_peaks() {
-        let memory = std::cell::RefCell::new(vec![0usize; 4 * WORDS]);
+    fn totals_are_told_from_peaks_and_copies() {
+        let memory = std::cell::RefCell::new(vec![0usize; 6 * WORDS]);
         let base = 0x10000;
         let read = |address: usize| {
             let word = address.checked_sub(base)? / 8;
             memory.borrow().get(word).copied()
         };
-        let arenas = 2 * WORDS;
+        let (arenas, copy) = (2 * WORDS, 4 * WORDS);
         let set = |values: [usize; 4]| {
             let mut memory = memory.borrow_mut();
-            memory[7] = base + 8 * arenas;
+            (memory[7], memory[9]) = (base + 8 * arenas, base + 8 * copy);
+            memory[copy + 6] = values[2];
             (memory[2], memory[5]) = (values[0], values[1]);
             (memory[arenas + 3], memory[arenas + 4]) = (values[2], values[3]);
         };
         set([900, 900, 5000, 5000]);
-        let mut candidates = Candidates::new(base, 5000, 900, read);
+        let data = base..base + 8 * copy;
+        let mut candidates = Candidates::new(base, &data, 5000, 900, read);
         assert_eq!(candidates.totals(), None);
         set([600, 900, 5200, 5000]);
         candidates.narrow(5200, 600, read);
