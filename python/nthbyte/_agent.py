@@ -5,43 +5,22 @@ On PyPy, ``_pypy.PyPyAgent`` (a subclass of :class:`Agent`) does what is special
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from typing import Any, TypedDict
+
+# Not imported from typing: on PyPy that and what it imports would take a fifth of a short run. Neither
+# do the modules that `nthbyte run` needs use re, json or contextlib.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from nthbyte._config import Config
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libnthbyte.so")
 
 
 class Error(Exception):
     """nthbyte cannot do what was asked. The text is one line that says what is wrong and what to do."""
-
-
-class Config(TypedDict):
-    """One session, as the agent wants to be told of it."""
-
-    output: str
-    """Absolute path of the profile."""
-    period: int
-    """Mean distance between samples in bytes."""
-    distances: str
-    """``exponential``, ``fixed``, or ``every`` where each allocation is recorded."""
-    seed: int | None
-    """Seed of the distances; None takes one from the system."""
-    cpu_hz: int | None
-    """Time samples a second; None for none."""
-    native: bool
-    """Whether memory and frames of native code are recorded too."""
-    huge_pages: str
-    """``thp``, ``hugetlb`` or ``off``."""
-    command: list[str]
-    """The program and its arguments."""
-    executable: str
-    """Path of the interpreter."""
-    interpreter: str
-    """Name and version of the interpreter."""
-    parent_pid: int | None
-    """The profiled process that started this one, if there was one."""
 
 
 class Result:
@@ -67,21 +46,35 @@ class Result:
         return f"<nthbyte.Result {self.path!r}, {self.samples} samples>"
 
 
-def read_result(answer: str | bytes | None, notes: tuple[str, ...] = ()) -> Result:
+def read_result(answer: str | None, notes: tuple[str, ...] = ()) -> Result:
     """Reads what the library said when it stopped; ``notes`` come before its own.
 
     Raises Error if it said nothing: then no session was running.
     """
     if answer is None:
         raise Error("nthbyte is not running: nothing to stop")
-    result = json.loads(answer)
-    return Result(
-        result["path"],
-        result["samples"],
-        result["lost"],
-        result["bytes_allocated"],
-        (*notes, *result["notes"]),
-    )
+    numbers, _, rest = answer.partition("\n")
+    samples, lost, allocated, length = map(int, numbers.split())
+    path, own = rest[:length], rest[length:].splitlines()
+    return Result(path, samples, lost, allocated, (*notes, *own))
+
+
+def to_json(value: Any) -> str:
+    """Returns plain data as JSON, as ``json.dumps`` does, which takes long to import."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, str):
+        text = value.replace("\\", "\\\\").replace('"', '\\"')
+        if not text.isprintable():
+            text = "".join(sign if sign >= " " else f"\\u{ord(sign):04x}" for sign in text)
+        return f'"{text}"'
+    if isinstance(value, dict):
+        return "{" + ",".join([f"{to_json(key)}:{to_json(value[key])}" for key in value]) + "}"
+    return "[" + ",".join([to_json(item) for item in value]) + "]"
 
 
 class Agent:
@@ -98,7 +91,7 @@ class Agent:
 
     def start(self, config: Config) -> None:
         """Starts a session. Raises Error if it cannot be had."""
-        message = self._native.start(json.dumps(config))
+        message = self._native.start(to_json(config))
         if message is not None:
             raise Error(message)
 

@@ -9,22 +9,22 @@ passes through unchanged.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
-from typing import Any, Callable
 
-from nthbyte._agent import Config, Error
+from nthbyte._agent import Error, to_json
 
-# How the code begins that multiprocessing gives to the interpreters it starts, and what goes before
-# it. Since CPython 3.15, "import sys; " comes first in a fork server's.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from nthbyte._config import Config
+
+# How the code begins that multiprocessing gives to the interpreters it starts, and what goes before it.
 _START_METHODS = {
     "from multiprocessing.spawn import spawn_main": "join",
     "from multiprocessing.forkserver import main": "join_when_forked",
 }
-
-_IMPORTS = re.compile(r"\Aimport sys; ?")
 
 _following = False
 
@@ -56,6 +56,8 @@ def child_path(path: str, pid: int) -> str:
 
 def join(text: str) -> None:
     """Begins a session in this process, as a child of the one that ``text`` describes."""
+    import json
+
     from nthbyte._session import begin
 
     family: Config = json.loads(text)
@@ -78,11 +80,15 @@ def _joining(command: Any, config: Config) -> Any:
         if os.fsencode(command[0]) != os.fsencode(sys.executable):
             return command
         at = command.index("-c") + 1
-        function = _START_METHODS[_IMPORTS.sub("", command[at]).partition(";")[0]]
-    except (TypeError, ValueError, LookupError):
+        code = command[at]
+        if code.startswith("import sys;"):
+            # A fork server's, since CPython 3.15.
+            code = code[len("import sys;") :].lstrip(" ")
+        function = _START_METHODS[code.partition(";")[0]]
+    except (AttributeError, TypeError, ValueError, LookupError):
         return command
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    text = json.dumps({**config, "parent_pid": os.getpid()})
+    text = to_json({**config, "parent_pid": os.getpid()})
     line = (
         f"import sys; sys.path.append({package!r}); from nthbyte._children import {function}; "
         f"sys.path.pop(); {function}({text!r}); "

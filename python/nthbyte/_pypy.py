@@ -12,15 +12,18 @@ it needs the GIL: PyPy allocates with the GIL held.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable
 
-from nthbyte._agent import Agent, Config, Error, Result, read_result
+from nthbyte._agent import Agent, Error, read_result, to_json
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from nthbyte._agent import Result
+    from nthbyte._config import Config
     from nthbyte._pypy_fallback import MinorHook
 
 # What the agent may ask for: see crates/agent/src/pypy/hook/running.rs.
@@ -80,7 +83,7 @@ class PyPyAgent(Agent):
             self._library.finish()
             raise Error(f"PyPy's _vmprof cannot be switched on: {error}") from None
         try:
-            self._begin(config, descriptor)
+            self._begin(config)
         except BaseException:
             vmprof.disable()
             self._library.finish()
@@ -94,7 +97,7 @@ class PyPyAgent(Agent):
             raise Error(f"{refusal}; so no time samples can be had: leave out --cpu")
         note = f"{refusal}; sampled through gc.hooks instead"
         pypy = {"method": "gc-hooks", "nursery": _nursery_size(), "notes": [note]}
-        self._library.start(json.dumps({**config, "pypy": pypy}))
+        self._library.start(to_json({**config, "pypy": pypy}))
         self._fallback = MinorHook(self._library.minor, self._library.minors_a_sample())
         self._hooks = _Hooks(lambda *_: None)
         self._notes = (note,)
@@ -119,28 +122,21 @@ class PyPyAgent(Agent):
     def _stop_hooked(self) -> str | None:
         self._name_threads()
         answer = self._library.stop()
-        vmprof = _vmprof()
-        try:
-            vmprof.disable()
-        except vmprof.VMProfError:
-            # The program has switched it off.
-            pass
+        if self._library.has_vmprof():
+            _vmprof().disable()
         self._library.finish()
         self._notes = self._library.notes()
         return answer
 
-    def _begin(self, config: Config, descriptor: int) -> None:
+    def _begin(self, config: Config) -> None:
         if not self._told:
             self._library.types(gc.get_typeids_z(), gc.get_typeids_list())
             self._show_classes()
             self._show_totals()
             self._told = True
-        pypy = {
-            "fd": descriptor,
-            "nursery": _nursery_size(),
-        }
+        pypy = {"nursery": _nursery_size()}
         try:
-            self._library.start(json.dumps({**config, "pypy": pypy}))
+            self._library.start(to_json({**config, "pypy": pypy}))
         except Error as error:
             if "cannot sample inside" in str(error):
                 raise _Refused(str(error)) from None
@@ -286,6 +282,7 @@ class _Library:
         self._thread = function("pypy_thread", void, u64, self._text)
         self.forked = function("pypy_forked", self._int)
         self.attach = function("pypy_attach", void)
+        self.has_vmprof = function("pypy_has_vmprof", self._int)
         self.finish = function("pypy_finish", void)
 
     def _has_hook(self, library: Any) -> bool:

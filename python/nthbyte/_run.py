@@ -7,17 +7,23 @@ and exits as it always does. Only the traceback is cut: it begins with the progr
 
 from __future__ import annotations
 
-import contextlib
-import importlib.machinery
+# importlib.machinery has them too, but is not there yet.
+import _frozen_importlib
+import _frozen_importlib_external
 import os
 import sys
 import time
-import types
-from typing import Any, Callable, NoReturn
 
-from nthbyte._agent import Error, Result
+from nthbyte._agent import Error
 from nthbyte._session import begin, configure, exiting, stop
 from nthbyte._size import DEFAULT_PERIOD, format_size, parse_period
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType, TracebackType
+    from typing import Any, Callable, NoReturn
+
+    from nthbyte._agent import Result
 
 
 class Program:
@@ -203,8 +209,8 @@ def _has_safe_path() -> bool:
 def _prepare(program: Program) -> Callable[[], Any]:
     """Returns a call that runs the program. Exits if it is a script that cannot be read."""
     launcher = sys.modules["__main__"]
-    main = types.ModuleType("__main__")
-    main.__dict__.update(__builtins__=sys.modules["builtins"], __loader__=importlib.machinery.BuiltinImporter)
+    main = type(sys)("__main__")
+    main.__dict__.update(__builtins__=sys.modules["builtins"], __loader__=_frozen_importlib.BuiltinImporter)
     if "__annotations__" in launcher.__dict__:
         # CPython up to 3.13 begins with it.
         main.__dict__.update(__annotations__={})
@@ -225,7 +231,7 @@ def _prepare(program: Program) -> Callable[[], Any]:
     return _prepare_script(program.target, main)
 
 
-def _run_code(source: str, main: types.ModuleType) -> None:
+def _run_code(source: str, main: ModuleType) -> None:
     code = compile(source, "<string>", "exec", dont_inherit=True)
     if sys.version_info >= (3, 13) and sys.implementation.name == "cpython":
         import linecache
@@ -248,13 +254,16 @@ def _is_package_path(path: str) -> bool:
     """Whether the path is a folder or a zip file with a ``__main__`` in it."""
     # As the interpreter finds out: a hook that can import from it takes it.
     for hook in sys.path_hooks:
-        with contextlib.suppress(ImportError):
+        try:
             hook(path)
             return True
+        except ImportError:
+            # Another hook may take it.
+            pass
     return False
 
 
-def _prepare_script(path: str, main: types.ModuleType) -> Callable[[], Any]:
+def _prepare_script(path: str, main: ModuleType) -> Callable[[], Any]:
     pypy = sys.implementation.name == "pypy"
     name = "<stdin>" if path == "-" else os.path.join(os.getcwd(), path)
     if pypy and sys.version_info < (3, 10):
@@ -271,11 +280,11 @@ def _prepare_script(path: str, main: types.ModuleType) -> Callable[[], Any]:
         fail(f"can't open {path!r}: {error.strerror}", 2)
     loader: Any
     if path == "-":
-        loader = importlib.machinery.BuiltinImporter
+        loader = _frozen_importlib.BuiltinImporter
     elif path.endswith(".pyc"):
-        loader = importlib.machinery.SourcelessFileLoader("__main__", loaded)
+        loader = _frozen_importlib_external.SourcelessFileLoader("__main__", loaded)
     else:
-        loader = importlib.machinery.SourceFileLoader("__main__", loaded)
+        loader = _frozen_importlib_external.SourceFileLoader("__main__", loaded)
     main.__dict__.update(__file__=name, __loader__=loader)
     if sys.version_info < (3, 15):
         main.__dict__["__cached__"] = None
@@ -313,7 +322,7 @@ def _hide_own_frames(error: BaseException) -> None:
         traceback = traceback.tb_next
     hook = getattr(sys, "excepthook", None)
 
-    def report(kind: type[BaseException], value: BaseException, longer: types.TracebackType | None) -> Any:
+    def report(kind: type[BaseException], value: BaseException, longer: TracebackType | None) -> Any:
         if hook is None:
             # What the interpreter does where the program has deleted it.
             del sys.excepthook
@@ -346,10 +355,12 @@ class _Farewell:
             return
         if os.getpid() != self._pid or sys.__stderr__ is None:
             return
-        # The program may have closed it: then nobody reads it.
-        with contextlib.suppress(OSError, ValueError):
+        try:
             sys.__stderr__.write(f"nthbyte: {self._line(result)}\n")
             sys.__stderr__.flush()
+        except (OSError, ValueError):
+            # The program has closed it: then nobody reads it.
+            pass
 
     def _line(self, result: Result) -> str:
         shown = os.path.relpath(result.path)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import _operator
 import atexit
-import contextlib
-import operator
 import os
 import stat
 import sys
-from types import TracebackType
-from typing import Callable, Union
 
-from nthbyte._agent import Config, Error, Result, interpreter, load
+from nthbyte._agent import Error, Result, interpreter, load
 from nthbyte._children import follow
-from nthbyte._size import DEFAULT_PERIOD, Size, parse_period
+from nthbyte._size import DEFAULT_PERIOD, parse_period
 
-Path = Union[str, "os.PathLike[str]"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Callable, Union
+
+    from nthbyte._config import Config
+    from nthbyte._size import Size
+
+    Path = Union[str, os.PathLike[str]]
 
 # The first bytes of every profile: see docs/format.md.
 MAGIC = b"\x89nthb\r\n\x1a"
@@ -177,8 +182,11 @@ def begin(config: Config, *, family: str | None = None, at_exit: Callable[[], No
 
 def end_quietly() -> None:
     """Stops the session if one is running; for exits, where nobody can be told of an error."""
-    with contextlib.suppress(Error):
+    try:
         stop()
+    except Error:
+        # None is running: stopped by the program.
+        pass
 
 
 def exiting() -> None:
@@ -193,7 +201,7 @@ def _call_on_os_exit(function: Callable[[], None]) -> None:
 
     def _exit(status: int) -> None:
         """Exit to the system with specified status, without normal exit processing."""
-        status = operator.index(status)
+        status = _operator.index(status)
         function()
         exit_now(status)
 

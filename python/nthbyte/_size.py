@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from typing import Union
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Union
+
+    Size = Union[int, str]
 
 DEFAULT_PERIOD = 512 * 1024
 SMALLEST_PERIOD = 64
 LARGEST_PERIOD = 1 << 40
 
-Size = Union[int, str]
-
 _UNITS = "BKMGT"
-_SIZE = re.compile(
-    r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:([KMGT])(?:i?B)?|B)?\s*", re.ASCII | re.IGNORECASE
-)
+_SPACE = " \t\n\r\f\v"
 
 
 def parse_size(size: Size) -> int:
@@ -26,14 +25,17 @@ def parse_size(size: Size) -> int:
         raise ValueError(f"a size is a number of bytes or a text such as '512KiB', not {size!r}")
     if isinstance(size, int):
         return size
-    match = _SIZE.fullmatch(size)
-    if match is None:
+    text = size.strip(_SPACE)
+    number = text.rstrip("BKMGTIbkmgti")
+    unit, tail = text[len(number) :][:1].upper(), text[len(number) :][1:].upper()
+    whole, _, fraction = number.rstrip(_SPACE).partition(".")
+    digits = whole + fraction
+    known = unit in _UNITS and tail in ("", "B", "IB") and not (tail and unit == "B")
+    if not (known and digits.isascii() and digits.isdigit()):
         raise ValueError(f"{size!r} is not a size: write 512KiB, 0.5MiB or 524288")
-    number, unit = match.groups()
-    factor: int = 1 << 10 * _UNITS.index((unit or "B").upper())
+    factor: int = 1 << 10 * _UNITS.index(unit or "B")
     # Exact in decimal: a float would round 2**40 + 1 and its like.
-    whole, _, fraction = number.partition(".")
-    scaled = int(whole + fraction or "0") * factor
+    scaled = int(digits) * factor
     denominator: int = 10 ** len(fraction)
     value, rest = divmod(scaled, denominator)
     if rest:

@@ -1,8 +1,7 @@
 //! What the Python face calls, with the interpreter's lock held.
 
 use std::ffi::{CStr, c_char, c_int};
-
-use serde::Serialize;
+use std::path::Path;
 
 use crate::cpython;
 use crate::pypy;
@@ -43,7 +42,10 @@ pub unsafe extern "C" fn nthbyte_start(
     }
 }
 
-/// Stops the session. Returns 0 with its result in `result`, a JSON text; or 1 if there is none.
+/// Stops the session. Returns 0 with what came of it in `result`; or 1 if there was none.
+///
+/// The result is a line with four numbers: samples, events lost, bytes allocated, length of the
+/// path in characters. Then the path, and what is to be remarked.
 ///
 /// # Safety
 /// Called from Python code with the lock held; `result` has room for `length` bytes.
@@ -53,32 +55,18 @@ pub unsafe extern "C" fn nthbyte_stop(result: *mut c_char, length: usize) -> c_i
     let Some((outcome, allocated)) = (unsafe { stop() }) else {
         return 1;
     };
-    let text = serde_json::to_string(&Stopped::new(&outcome, allocated)).unwrap_or_default();
+    let path = outcome.path.as_deref().unwrap_or(Path::new(""));
+    let path = path.to_string_lossy();
+    let text = format!(
+        "{} {} {allocated} {}\n{path}{}",
+        outcome.samples,
+        outcome.lost,
+        path.chars().count(),
+        outcome.error.as_deref().unwrap_or_default()
+    );
     // SAFETY: by the contract.
     unsafe { put(&text, result, length) };
     0
-}
-
-/// The JSON text of `nthbyte_stop`.
-#[derive(Serialize)]
-struct Stopped<'a> {
-    path: Option<&'a std::path::Path>,
-    samples: u64,
-    lost: u64,
-    bytes_allocated: u64,
-    notes: Vec<&'a str>,
-}
-
-impl<'a> Stopped<'a> {
-    fn new(outcome: &'a Outcome, bytes_allocated: u64) -> Self {
-        Self {
-            path: outcome.path.as_deref(),
-            samples: outcome.samples,
-            lost: outcome.lost,
-            bytes_allocated,
-            notes: outcome.error.as_deref().into_iter().collect(),
-        }
-    }
 }
 
 /// # Safety
