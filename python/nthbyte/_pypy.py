@@ -83,7 +83,7 @@ class PyPyAgent(Agent):
             self._library.finish()
             raise Error(f"PyPy's _vmprof cannot be switched on: {error}") from None
         try:
-            self._begin(config)
+            self._begin(config, descriptor)
         except BaseException:
             vmprof.disable()
             self._library.finish()
@@ -122,19 +122,26 @@ class PyPyAgent(Agent):
     def _stop_hooked(self) -> str | None:
         self._name_threads()
         answer = self._library.stop()
-        if self._library.has_vmprof():
-            _vmprof().disable()
+        vmprof = _vmprof()
+        try:
+            vmprof.disable()
+        except vmprof.VMProfError:
+            # The program has switched it off.
+            pass
         self._library.finish()
         self._notes = self._library.notes()
         return answer
 
-    def _begin(self, config: Config) -> None:
+    def _begin(self, config: Config, descriptor: int) -> None:
         if not self._told:
             self._library.types(gc.get_typeids_z(), gc.get_typeids_list())
             self._show_classes()
             self._show_totals()
             self._told = True
-        pypy = {"nursery": _nursery_size()}
+        pypy = {
+            "fd": descriptor,
+            "nursery": _nursery_size(),
+        }
         try:
             self._library.start(to_json({**config, "pypy": pypy}))
         except Error as error:
@@ -282,7 +289,6 @@ class _Library:
         self._thread = function("pypy_thread", void, u64, self._text)
         self.forked = function("pypy_forked", self._int)
         self.attach = function("pypy_attach", void)
-        self.has_vmprof = function("pypy_has_vmprof", self._int)
         self.finish = function("pypy_finish", void)
 
     def _has_hook(self, library: Any) -> bool:
