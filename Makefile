@@ -12,7 +12,7 @@ VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 SOURCES := $(shell find crates python/nthbyte -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
-.PHONY: all demo test check-rust check-python test-python test-page system interpreters lock bench exactness clean
+.PHONY: all demo test check-rust check-python test-python test-page system interpreters lock bench count exactness clean
 
 all: $(VENVS)
 
@@ -131,6 +131,10 @@ build/bench/installed: build/bench/ready $(WHEELS)/built
 # What profiling costs, into docs/performance.md. PYTHON names another interpreter.
 bench: build/bench/installed
 	build/bench/bin/python bench/overhead/measure.py
+
+# The same in instructions and cache misses, by valgrind, into the same page: hours, but the same in every run.
+count: build/bench/installed
+	build/bench/bin/python bench/overhead/count.py
 
 # Estimates against the truth, into docs/exactness.md.
 exactness: build/bench/installed

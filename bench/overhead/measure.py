@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import statistics
@@ -19,20 +18,9 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-PROGRAMS = ROOT / "bench" / "programs"
-PAGE = ROOT / "docs" / "performance.md"
+from page import PROGRAMS, geometric_mean, put, scripts, version
+
 PERIODS = ("512KiB", "32KiB")
-
-INTRODUCTION = """\
-# What nthbyte costs
-
-Written by `make bench` (`bench/overhead/measure.py`), a table for each interpreter that it was run
-with. Real programs (`bench/programs`) run plainly and profiled, in turns. A figure is the least of
-the rounds over the least of the plain rounds: 1.000 is as fast as without nthbyte, less is faster. CPU
-time is user and system time; bytes a sample is the size of the profile by its samples, names and
-stacks included.
-"""
 
 
 @dataclass
@@ -100,11 +88,6 @@ def measure(python: str, script: Path | None, rounds: int, folder: Path) -> Runs
     return runs
 
 
-def geometric_mean(numbers: list[float]) -> float:
-    """The geometric mean."""
-    return math.exp(statistics.fmean(map(math.log, numbers)))
-
-
 def table(results: dict[str, Runs]) -> list[str]:
     """The lines of the Markdown table."""
     lines = [
@@ -134,34 +117,21 @@ def table(results: dict[str, Runs]) -> list[str]:
 
 
 def write(python: str, lines: list[str], start: Runs, rounds: int) -> None:
-    """Puts the measurement between its marks in docs/performance.md, beside those of other interpreters."""
-    version = subprocess.run(
-        [python, "-c", "import platform; print(platform.python_implementation(), platform.python_version())"],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    ).stdout.strip()
+    """Puts the measurement into docs/performance.md, beside those of other interpreters."""
+    name = version(python)
     more = statistics.median(one.cpu - other.cpu for one, other in zip(start.profiled["512KiB"], start.plain))
-    text = "\n".join(
+    put(
+        f"overhead {name}",
         [
-            f"### {version}",
+            f"### {name}",
             "",
             f"{platform.machine()}, {os.cpu_count()} cores, {rounds} rounds. Ratios: profiled to plain.",
             "",
             *lines,
             "",
             f"Start: {more * 1000:.0f} ms of CPU time more than `python -c pass`.",
-            "",
-        ]
+        ],
     )
-    begin, end = f"<!-- overhead {version} -->", f"<!-- end {version} -->"
-    page = PAGE.read_text() if PAGE.exists() else INTRODUCTION
-    if begin in page:
-        before, rest = page.split(begin, 1)
-        after = rest.split(end, 1)[1]
-    else:
-        before, after = page.rstrip() + "\n\n", "\n"
-    PAGE.write_text(f"{before}{begin}\n{text}{end}{after}")
 
 
 def main() -> None:
@@ -174,13 +144,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="programs, without .py")
     parser.add_argument("--dry", action="store_true", help="print the table, and leave docs/performance.md")
     options = parser.parse_args()
-    scripts = [path for path in sorted(PROGRAMS.glob("*.py")) if path.stem != "corpus"]
-    if options.only:
-        scripts = [path for path in scripts if path.stem in options.only]
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         start = measure(options.python, None, 3 * options.rounds, Path(folder))
-        for script in scripts:
+        for script in scripts(options.only):
             results[script.stem] = runs = measure(options.python, script, options.rounds, Path(folder))
             figures = " ".join(
                 f"{what} {runs.ratio(period, what):.3f}" for what in ("cpu", "rss") for period in PERIODS

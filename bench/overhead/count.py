@@ -1,0 +1,116 @@
+"""Counts what real programs do plainly and under nthbyte, on a simulated processor, and tabulates what differs.
+
+Seconds scatter by more than they are to show where others use the machine; counts do not. Cachegrind
+counts instructions, and simulates a first-level cache of 32 KiB and a last-level one of 1 MiB. A second
+run, whose "lines" are the 4 KiB pages of memory, simulates a TLB of 64 entries and one of 1536. It knows no
+huge pages, and nothing of what the kernel does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from page import PROGRAMS, geometric_mean, put, scripts, version
+
+CACHES = ("--I1=32768,8,64", "--D1=32768,8,64", "--LL=1048576,16,64")
+TLBS = ("--I1=32768,8,64", "--D1=262144,4,4096", "--LL=6291456,12,4096")
+COUNTED = re.compile(r"==\d+== (I +refs|D1 +misses|LLd +misses): +([\d,]+)")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one run of a program did."""
+
+    instructions: int
+    first_level_misses: int
+    last_level_misses: int
+    tlb_misses: int
+
+    def over(self, plain: Counts) -> list[float]:
+        """The ratios to another run."""
+        return [mine / its for mine, its in zip(vars(self).values(), vars(plain).values())]
+
+
+def simulate(command: list[str], sizes: tuple[str, ...]) -> dict[str, int]:
+    """Runs a command under cachegrind. Exits if it fails."""
+    cachegrind = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=/dev/null"]
+    finished = subprocess.run(
+        [*cachegrind, *sizes, *command],
+        cwd=PROGRAMS,
+        env=os.environ | {"PYTHONHASHSEED": "0"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if finished.returncode:
+        sys.exit(f"failed: {' '.join(command)}\n{finished.stderr}")
+    return {re.sub(" +", " ", what): int(n.replace(",", "")) for what, n in COUNTED.findall(finished.stderr)}
+
+
+def count(command: list[str]) -> Counts:
+    """Counts one run of a command; it is run twice."""
+    caches, tlbs = simulate(command, CACHES), simulate(command, TLBS)
+    return Counts(caches["I refs"], caches["D1 misses"], caches["LLd misses"], tlbs["D1 misses"])
+
+
+def main() -> None:
+    """Counts what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--python", default=sys.executable, help="an interpreter with nthbyte and the programs' packages"
+    )
+    parser.add_argument("--every", default="512KiB", help="the period (default: %(default)s)")
+    parser.add_argument("--only", nargs="*", help="programs, without .py")
+    parser.add_argument("--dry", action="store_true", help="print the table, and leave docs/performance.md")
+    options = parser.parse_args()
+    programs = scripts(options.only)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        commands: list[list[str]] = []
+        for script in programs:
+            profile = Path(folder, f"{script.stem}.nthb")
+            nthbyte = [
+                "-m",
+                "nthbyte",
+                "run",
+                "-q",
+                "--seed",
+                "1",
+                "--every",
+                options.every,
+                "-o",
+                str(profile),
+            ]
+            commands += [[options.python, str(script)], [options.python, *nthbyte, str(script)]]
+        counts = list(pool.map(count, commands))
+    rows = [profiled.over(plain) for plain, profiled in zip(counts[::2], counts[1::2])]
+    lines = [
+        "| program | instructions, plain | instructions | first-level misses | last-level misses | TLB misses |",
+        "|---|---|---|---|---|---|",
+    ]
+    for script, plain, ratios in zip(programs, counts[::2], rows):
+        cells = " | ".join(f"×{ratio:.3f}" for ratio in ratios)
+        lines.append(f"| {script.stem} | {plain.instructions / 1e6:,.0f} million | {cells} |")
+    means = " | ".join(f"**×{geometric_mean(list(column)):.3f}**" for column in zip(*rows))
+    lines.append(f"| **geometric mean** | | {means} |")
+    print("\n".join(lines))
+    if not options.dry:
+        name = version(options.python)
+        head = [
+            f"### {name}, counted",
+            "",
+            f"`make count`: cachegrind's counts at {options.every}, to plain.",
+            "",
+        ]
+        put(f"count {name}", [*head, *lines])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""docs/performance.md, and the programs that it is about."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROGRAMS = ROOT / "bench" / "programs"
+PAGE = ROOT / "docs" / "performance.md"
+
+
+def scripts(only: list[str] | None) -> list[Path]:
+    """The programs of these names, or all of them."""
+    found = [path for path in sorted(PROGRAMS.glob("*.py")) if path.stem != "corpus"]
+    return [path for path in found if path.stem in only] if only else found
+
+
+def version(python: str) -> str:
+    """The name and version of an interpreter."""
+    code = "import platform; print(platform.python_implementation(), platform.python_version())"
+    return subprocess.run([python, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def put(name: str, lines: list[str]) -> None:
+    """Puts a measurement between its marks, in the place of the former one, or at the end of the page."""
+    begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
+    page = PAGE.read_text()
+    if begin in page:
+        before, rest = page.split(begin, 1)
+        after = rest.split(end, 1)[1]
+    else:
+        before, after = page.rstrip() + "\n\n", "\n"
+    text = "\n".join(lines)
+    PAGE.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+
+
+def geometric_mean(numbers: list[float]) -> float:
+    """The geometric mean."""
+    return math.exp(statistics.fmean(map(math.log, numbers)))
