@@ -8,6 +8,7 @@ use nthbyte_profile::event::{
 use rustc_hash::FxHashMap;
 
 use super::names::CodeName;
+use super::trap::Trap;
 use super::vmprof::{RawFrame, Vmprof};
 use crate::session::Recorder;
 
@@ -124,9 +125,13 @@ impl Stacks {
         }
     }
 
-    /// The calling thread and its stack; `None` for either where the ring has no room.
+    /// The calling thread and its stack; `None` for either where the ring has no room. What the agent
+    /// itself has Python allocate is nobody's.
     pub fn here(&mut self, recorder: &mut Recorder) -> (Option<ThreadId>, Option<NodeId>) {
         let thread = self.thread(recorder);
+        if Trap::is_set() {
+            return (thread, None);
+        }
         let mut frames = std::mem::take(&mut self.frames);
         self.vmprof.stack(&mut frames);
         let stack = self.intern(recorder, &frames);

@@ -68,6 +68,13 @@ impl Trap {
         (!trap.is_null()).then(|| unsafe { Box::from_raw(trap) })
     }
 
+    /// Whether the calling thread allocates because the agent has asked it to.
+    pub fn is_set() -> bool {
+        let trap = TRAP.load(Ordering::Acquire);
+        // SAFETY: traps are taken down by the thread that has set them; for another only that word is read.
+        !trap.is_null() && unsafe { (*trap).thread == thread_pointer() }
+    }
+
     /// An allocation of `size` bytes, asked for by the code at `site`. Whether it was waited for.
     pub fn visit(size: usize, site: usize) -> bool {
         let trap = TRAP.load(Ordering::Acquire);
