@@ -83,7 +83,7 @@ class PyPyAgent(Agent):
             self._library.finish()
             raise Error(f"PyPy's _vmprof cannot be switched on: {error}") from None
         try:
-            self._begin(config, descriptor)
+            self._begin(config)
         except BaseException:
             vmprof.disable()
             self._library.finish()
@@ -122,26 +122,24 @@ class PyPyAgent(Agent):
     def _stop_hooked(self) -> str | None:
         self._name_threads()
         answer = self._library.stop()
-        vmprof = _vmprof()
-        try:
-            vmprof.disable()
-        except vmprof.VMProfError:
-            # The program has switched it off.
-            pass
+        if self._library.has_vmprof():
+            vmprof = _vmprof()
+            try:
+                vmprof.disable()
+            except vmprof.VMProfError:
+                # In the child of a fork that has not got a file for it.
+                pass
         self._library.finish()
         self._notes = self._library.notes()
         return answer
 
-    def _begin(self, config: Config, descriptor: int) -> None:
+    def _begin(self, config: Config) -> None:
         if not self._told:
             self._library.types(gc.get_typeids_z(), gc.get_typeids_list())
             self._show_classes()
             self._show_totals()
             self._told = True
-        pypy = {
-            "fd": descriptor,
-            "nursery": _nursery_size(),
-        }
+        pypy = {"nursery": _nursery_size()}
         try:
             self._library.start(to_json({**config, "pypy": pypy}))
         except Error as error:
@@ -289,6 +287,7 @@ class _Library:
         self._thread = function("pypy_thread", void, u64, self._text)
         self.forked = function("pypy_forked", self._int)
         self.attach = function("pypy_attach", void)
+        self.has_vmprof = function("pypy_has_vmprof", self._int)
         self.finish = function("pypy_finish", void)
 
     def _has_hook(self, library: Any) -> bool:

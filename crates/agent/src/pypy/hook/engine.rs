@@ -4,7 +4,7 @@
 //! or collects. So one engine serves all threads, without locks of its own.
 
 use std::collections::VecDeque;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use super::stacks::Stacks;
 use super::statistics::Statistics;
 use super::trap::Trap;
 use super::types::Types;
-use super::vmprof::Vmprof;
+use super::vmprof::{self, Vmprof};
 use super::young::Young;
 use crate::session::Recorder;
 
@@ -136,11 +136,11 @@ impl Engine {
         })
     }
 
-    /// In the child of a fork, which has one thread: gets a new file for `_vmprof`.
-    pub fn after_fork() -> Option<c_int> {
+    /// In the child of a fork, which has one thread: gets ready for `_vmprof` to be enabled anew. Whether
+    /// it shall be.
+    pub fn after_fork() -> bool {
         // SAFETY: there is no other thread.
-        let engine = unsafe { Self::current() }?;
-        engine.stacks.vmprof().reopen().ok()
+        unsafe { Self::current() }.is_some_and(|engine| engine.stacks.vmprof().reopen().is_ok())
     }
 
     /// The engine that is on, for whoever holds the interpreter's lock.
@@ -157,6 +157,11 @@ impl Engine {
                 "memory pressure ended the nursery early {} times; up to a period of bytes was not counted each time",
                 self.nursery.pressures()
             ));
+        }
+        if vmprof::is_taken_away() {
+            notes.push(
+                "the program switched _vmprof off: stacks and time samples end there".to_owned(),
+            );
         }
         if PANICKED.load(Ordering::Relaxed) {
             notes.push("an error inside nthbyte ended the sampling early".to_owned());

@@ -16,13 +16,11 @@ use super::running;
 use super::statistics::{self, Told};
 use super::totals;
 use super::types::Types;
-use super::vmprof;
+use super::vmprof::{self, Vmprof};
 
 /// What Python says in the configuration under `"pypy"`.
 #[derive(Debug)]
 pub struct Settings {
-    /// The descriptor that `_vmprof` writes to.
-    pub descriptor: c_int,
     /// Has Python allocate.
     pub allocate: unsafe extern "C" fn(c_int, usize),
     /// Size of the nursery, if PyPy tells.
@@ -33,24 +31,18 @@ pub struct Settings {
 
 impl Settings {
     /// Reads the settings.
-    ///
-    /// # Errors
-    /// One line that says what is missing.
-    pub fn read(value: &serde_json::Value) -> Result<Self, String> {
-        let number = |key: &str| value.get(key).and_then(serde_json::Value::as_u64);
-        let Some(descriptor) = number("fd") else {
-            return Err("bad configuration: \"pypy\" needs \"fd\"".to_owned());
-        };
+    #[must_use]
+    pub fn read(value: &serde_json::Value) -> Self {
+        let nursery = value.get("nursery").and_then(serde_json::Value::as_u64);
         let notes = value.get("notes").and_then(serde_json::Value::as_array);
         let text = |note: &serde_json::Value| note.as_str().map(str::to_owned);
-        Ok(Self {
-            descriptor: c_int::try_from(descriptor).map_err(|error| error.to_string())?,
+        Self {
             allocate,
-            nursery_size: number("nursery").and_then(|size| usize::try_from(size).ok()),
+            nursery_size: nursery.and_then(|size| usize::try_from(size).ok()),
             notes: notes
                 .map(|notes| notes.iter().filter_map(text).collect())
                 .unwrap_or_default(),
-        })
+        }
     }
 }
 
@@ -76,7 +68,6 @@ unsafe extern "C" fn allocate(kind: c_int, size: usize) {
 /// What is in place between prepare and finish.
 #[derive(Debug, Default)]
 struct Prepared {
-    descriptor: c_int,
     redirects: Vec<Redirect>,
     signal: Option<Signal>,
 }
@@ -108,16 +99,8 @@ fn prepare() -> Result<Prepared, String> {
     if action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN {
         return Err("another profiler is using SIGPROF; stop it first".to_owned());
     }
-    // SAFETY: the name is a terminated string.
-    let descriptor = unsafe { libc::memfd_create(c"nthbyte-vmprof".as_ptr(), libc::MFD_CLOEXEC) };
-    if descriptor < 0 {
-        return Err(format!(
-            "no file for the names of functions: {}",
-            std::io::Error::last_os_error()
-        ));
-    }
+    Vmprof::prepare()?;
     let mut prepared = Prepared {
-        descriptor,
         redirects: Vec::new(),
         signal: Some(Signal(action.sa_sigaction, action.sa_flags)),
     };
@@ -152,7 +135,10 @@ pub unsafe extern "C" fn nthbyte_pypy_prepare(message: *mut c_char, length: usiz
         None => prepare(),
     };
     match outcome {
-        Ok(prepared) => place.insert(prepared).descriptor,
+        Ok(prepared) => {
+            *place = Some(prepared);
+            handler::DESCRIPTOR
+        }
         Err(why) => {
             // SAFETY: passed on to the caller.
             unsafe { put(&why, message, length) };
@@ -339,17 +325,10 @@ unsafe fn put(text: &str, to: *mut c_char, length: usize) {
 /// again; then [`nthbyte_pypy_attach`]. -1: go on without stacks.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_forked() -> c_int {
-    let descriptor = Engine::after_fork();
-    let Ok(mut place) = PREPARED.lock() else {
-        return -1;
-    };
-    match (place.as_mut(), descriptor) {
-        (Some(prepared), Some(descriptor)) => {
-            // The old one is closed already, by `_vmprof`.
-            prepared.descriptor = descriptor;
-            descriptor
-        }
-        _ => -1,
+    if Engine::after_fork() {
+        handler::DESCRIPTOR
+    } else {
+        -1
     }
 }
 
@@ -358,6 +337,13 @@ pub extern "C" fn nthbyte_pypy_forked() -> c_int {
 pub extern "C" fn nthbyte_pypy_attach() {
     // Without its handler, samples have no stacks from now on.
     let _ = vmprof::take_over();
+}
+
+/// Whether `_vmprof` is to be disabled after the session: not if the program has done so, even if it has
+/// enabled it again for itself.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_has_vmprof() -> c_int {
+    c_int::from(!vmprof::is_taken_away())
 }
 
 /// Undoes [`nthbyte_pypy_prepare`], after `_vmprof.disable`.
@@ -371,7 +357,9 @@ pub extern "C" fn nthbyte_pypy_finish() {
         // If it fails the function stays in place, and passes everything on.
         let _ = redirect.remove();
     }
-    if let Some(Signal(handler, flags)) = prepared.signal {
+    if let Some(Signal(handler, flags)) = prepared.signal
+        && !vmprof::is_taken_away()
+    {
         // SAFETY: puts back the action that `prepare` found: the default, or to ignore the signal.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -379,6 +367,4 @@ pub extern "C" fn nthbyte_pypy_finish() {
             libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut());
         }
     }
-    // SAFETY: the descriptor is ours; `_vmprof` is off.
-    unsafe { libc::close(prepared.descriptor) };
 }

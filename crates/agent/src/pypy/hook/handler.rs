@@ -3,11 +3,10 @@
 
 use crate::session::monotonic_nanos;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::names::MARKER_STACKTRACE;
+use super::memory_file::MemoryFile;
+use super::names::{MARKER_STACKTRACE, MARKER_TRAILER};
 
 /// `struct profbuf_s`: two 32-bit numbers and the data.
 pub const BUFFER: usize = 8192;
@@ -15,15 +14,30 @@ pub const BUFFER: usize = 8192;
 pub const BUFFERS: usize = 20;
 /// The longest record.
 pub const RECORD: usize = BUFFER - 8;
+/// The record that ends a profile: a marker, a time and eight bytes of a zone.
+const TRAILER: usize = 25;
+/// How often a thread that cannot walk tries again at once.
+const SPINS: u32 = 2000;
+/// And how often after a nap, of 50 µs and more. A tick may be lost, and may have come into code that a
+/// fork waits for.
+pub const NAPS: u32 = 20_000;
+const NAPS_OF_A_TICK: u32 = 20;
 
 type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// The descriptor that `_vmprof` writes to; -1 while it is off.
-pub static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+/// What `_vmprof` takes for the descriptor of its file. No file can have this number, whatever the program
+/// closes and opens: all that is written to it comes here.
+pub const DESCRIPTOR: c_int = c_int::MAX;
+/// What `_vmprof` has written there, but for stacks: the names of code.
+pub static NAMES: MemoryFile = MemoryFile::none();
 /// The handler of SIGPROF that `_vmprof` installed; null while it must not be called.
 pub static HANDLER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether the program has switched `_vmprof` off, which is not ours any more then.
+pub static TAKEN_AWAY: AtomicBool = AtomicBool::new(false);
 /// Where `_vmprof` has its buffers; 0 while they are not known.
 pub static BUFFERS_AT: AtomicUsize = AtomicUsize::new(0);
+/// Whether `_vmprof.enable` is to come, which gets the buffers.
+pub static BUFFERS_AWAITED: AtomicBool = AtomicBool::new(false);
 /// The thread (its thread pointer) whose record is being taken. Only one at a time calls the handler,
 /// so that no record is left behind in a buffer for another thread to write.
 pub static WALKING: AtomicUsize = AtomicUsize::new(0);
@@ -33,10 +47,8 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 pub static MISSED_TICKS: AtomicU32 = AtomicU32::new(0);
 /// Ticks for which no stack could be taken.
 pub static LOST_TICKS: AtomicU64 = AtomicU64::new(0);
-/// The memory file that ticks are appended to.
-pub static TICKS_FILE: AtomicI32 = AtomicI32::new(-1);
-/// Its length.
-pub static TICKS_WRITTEN: AtomicI64 = AtomicI64::new(0);
+/// Ticks with their stacks, appended by whoever holds [`WALKING`].
+pub static TICKS: MemoryFile = MemoryFile::none();
 /// Whether time samples are wanted.
 pub static TICKING: AtomicBool = AtomicBool::new(false);
 
@@ -63,29 +75,44 @@ pub fn thread_pointer() -> usize {
     pointer
 }
 
-/// Replaces `write` for the library: records of stacks are kept, all else is written.
+/// Replaces `write` for the library: what `_vmprof` writes is kept, all else is written.
 ///
 /// # Safety
 /// As `write(2)`.
 pub unsafe extern "C" fn write_hook(fd: c_int, data: *const c_void, length: usize) -> isize {
-    if fd >= 0 && fd == DESCRIPTOR.load(Ordering::Relaxed) && length > 17 && length <= RECORD {
-        // SAFETY: the caller passes `length` readable bytes.
-        let marker = unsafe { *data.cast::<u8>() };
-        if marker == MARKER_STACKTRACE && WALKING.load(Ordering::Relaxed) == thread_pointer() {
-            // SAFETY: this thread holds `WALKING`, so the buffer is its own; the length was checked.
-            unsafe {
-                let place = RECORD_TAKEN.0.get().cast::<u8>().add(TICK_HEADER);
-                std::ptr::copy_nonoverlapping(data.cast(), place, length);
-            }
-            TAKEN.store(length, Ordering::Relaxed);
-            return length.cast_signed();
-        }
+    if fd != DESCRIPTOR {
+        // SAFETY: passed on unchanged.
+        return unsafe { libc::write(fd, data, length) };
     }
-    // SAFETY: passed on unchanged.
-    unsafe { libc::write(fd, data, length) }
+    // SAFETY: the caller passes `length` readable bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) };
+    match bytes.first() {
+        Some(&MARKER_STACKTRACE) if (18..=RECORD).contains(&length) => {
+            // A record of another thread, or one that was left behind, is nobody's.
+            if WALKING.load(Ordering::Relaxed) == thread_pointer() {
+                // SAFETY: this thread holds `WALKING`, so the place is its own; the length was checked.
+                unsafe {
+                    let place = RECORD_TAKEN.0.get().cast::<u8>().add(TICK_HEADER);
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, length);
+                }
+                TAKEN.store(length, Ordering::Relaxed);
+            }
+        }
+        // The last that `_vmprof` writes, when it is switched off. By us it is only after `detach`.
+        Some(&MARKER_TRAILER) if length == TRAILER => {
+            if !HANDLER.load(Ordering::Relaxed).is_null() {
+                TAKEN_AWAY.store(true, Ordering::Relaxed);
+                HANDLER.store(std::ptr::null_mut(), Ordering::Release);
+                BUFFERS_AT.store(0, Ordering::Relaxed);
+            }
+        }
+        // `_vmprof` writes one buffer at a time, under a lock of its own. What has no room has no name.
+        _ => _ = NAMES.append(bytes),
+    }
+    length.cast_signed()
 }
 
-/// Replaces `mmap` for the library while `_vmprof.enable` runs.
+/// Replaces `mmap` for the library: notes where `_vmprof.enable` gets its buffers.
 ///
 /// # Safety
 /// As `mmap(2)`.
@@ -99,7 +126,10 @@ pub unsafe extern "C" fn mmap_hook(
 ) -> *mut c_void {
     // SAFETY: passed on unchanged.
     let result = unsafe { libc::mmap(address, length, protection, flags, fd, offset) };
-    if length == BUFFER * BUFFERS && result != libc::MAP_FAILED {
+    if length == BUFFER * BUFFERS
+        && result != libc::MAP_FAILED
+        && BUFFERS_AWAITED.load(Ordering::Relaxed)
+    {
         BUFFERS_AT.store(result as usize, Ordering::Relaxed);
     }
     result
@@ -129,7 +159,7 @@ pub unsafe extern "C" fn tick(signal: c_int, info: *mut libc::siginfo_t, context
     let errno = unsafe { *libc::__errno_location() };
     if WALKING.load(Ordering::Relaxed) == thread_pointer() {
         MISSED_TICKS.fetch_add(1, Ordering::Relaxed);
-    } else if let Some(length) = walk(signal, info, context) {
+    } else if let Some(length) = walk(signal, info, context, NAPS_OF_A_TICK) {
         record_tick(length);
         done();
     } else {
@@ -141,27 +171,23 @@ pub unsafe extern "C" fn tick(signal: c_int, info: *mut libc::siginfo_t, context
 
 /// Calls PyPy's handler and leaves its record in `RECORD_TAKEN`: its length, or `None` without a
 /// record. After `Some`, [`done`] must follow. Safe in a signal handler.
-pub fn walk(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) -> Option<usize> {
-    let handler = HANDLER.load(Ordering::Acquire);
-    if handler.is_null() {
+pub fn walk(
+    signal: c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+    naps: u32,
+) -> Option<usize> {
+    if !begin(naps) {
         return None;
     }
-    let own = thread_pointer();
-    let mut patience = 20_000;
-    while WALKING
-        .compare_exchange_weak(0, own, Ordering::Acquire, Ordering::Relaxed)
-        .is_err()
-    {
-        patience -= 1;
-        if patience == 0 {
-            return None;
-        }
-        std::hint::spin_loop();
-    }
     TAKEN.store(0, Ordering::Relaxed);
-    // SAFETY: this is the handler that `_vmprof` installed; it reads its own thread's stack list and
-    // the program counter of the context, and is made to run at any moment.
-    unsafe { std::mem::transmute::<*mut c_void, Handler>(handler)(signal, info, context) };
+    let handler = HANDLER.load(Ordering::Acquire);
+    if !handler.is_null() {
+        // SAFETY: this is the handler that `_vmprof` installed; it reads its own thread's stack list and
+        // the program counter of the context, and is made to run at any moment. It stays in force while
+        // this thread holds `WALKING`: whoever has it forbidden waits for that.
+        unsafe { std::mem::transmute::<*mut c_void, Handler>(handler)(signal, info, context) };
+    }
     let length = TAKEN.load(Ordering::Relaxed);
     if length < 17 {
         done();
@@ -170,9 +196,50 @@ pub fn walk(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) -> 
     Some(length)
 }
 
+/// Takes [`WALKING`]; whether it could be had. A walk takes a microsecond: only who finds another thread
+/// in one that has lost its processor has to wait.
+fn begin(naps: u32) -> bool {
+    let own = thread_pointer();
+    let nap = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 50_000,
+    };
+    for attempt in 0..SPINS + naps {
+        let free = WALKING.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed);
+        if free.is_ok() {
+            return true;
+        }
+        if attempt < SPINS {
+            std::hint::spin_loop();
+        } else {
+            // SAFETY: the struct is valid; the call is safe in a signal handler.
+            unsafe { libc::nanosleep(&raw const nap, std::ptr::null_mut()) };
+        }
+    }
+    false
+}
+
 /// Lets the next thread walk.
 pub fn done() {
     WALKING.store(0, Ordering::Release);
+}
+
+/// Lets no walk begin, and waits for one that is under way: for a fork. [`resume`] must follow.
+pub fn pause() {
+    begin(NAPS);
+}
+
+/// Ends [`pause`].
+pub fn resume() {
+    let own = thread_pointer();
+    let _ = WALKING.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
+}
+
+/// Has the handler not called any more: when this returns, no thread is in it.
+pub fn forbid() {
+    HANDLER.store(std::ptr::null_mut(), Ordering::Release);
+    pause();
+    resume();
 }
 
 /// Appends the record that was just taken to the file of ticks. Safe in a signal handler.
@@ -190,20 +257,63 @@ fn record_tick(length: usize) {
     for (place, word) in record.chunks_exact_mut(8).zip(head) {
         place.copy_from_slice(&word.to_ne_bytes());
     }
-    let whole = TICK_HEADER + length;
-    let at = TICKS_WRITTEN.load(Ordering::Relaxed);
-    // SAFETY: writes initialised bytes of the record to the agent's own memory file.
-    let written = unsafe {
-        libc::pwrite(
-            TICKS_FILE.load(Ordering::Relaxed),
-            record.as_ptr().cast(),
-            whole,
-            at,
-        )
-    };
-    if written == whole.cast_signed() {
-        TICKS_WRITTEN.store(at + written as i64, Ordering::Release);
-    } else {
+    if !TICKS.append(&record[..TICK_HEADER + length]) {
         LOST_TICKS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes a record, as `_vmprof` does.
+    unsafe extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+        let mut record = [7u8; 33];
+        record[0] = MARKER_STACKTRACE;
+        // SAFETY: the record has the length that is given.
+        unsafe { write_hook(DESCRIPTOR, record.as_ptr().cast(), record.len()) };
+    }
+
+    /// One test, for there is one state in a process.
+    #[test]
+    fn a_walk_waits_its_turn_and_ends_with_vmprof() {
+        let null = std::ptr::null_mut();
+        let walked = || {
+            walk(libc::SIGPROF, null, null.cast(), NAPS).inspect(|_| {
+                assert_eq!(WALKING.load(Ordering::Relaxed), thread_pointer());
+                done();
+            })
+        };
+        assert_eq!(walked(), None);
+        HANDLER.store(handler as *mut c_void, Ordering::Release);
+        assert_eq!(walked(), Some(33));
+
+        // Another thread walks, and loses its processor.
+        let (begun, wait) = std::sync::mpsc::channel();
+        let other = std::thread::spawn(move || {
+            pause();
+            begun.send(()).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            resume();
+        });
+        wait.recv().unwrap();
+        assert_eq!(walked(), Some(33));
+        other.join().unwrap();
+
+        // A record that nobody waits for is dropped; all else is kept, in order.
+        NAMES.make().unwrap();
+        // SAFETY: the handler has no precondition.
+        unsafe { handler(0, null, null.cast()) };
+        // SAFETY: the bytes are there.
+        unsafe { write_hook(DESCRIPTOR, [2u8; 20].as_ptr().cast(), 20) };
+        assert_eq!(NAMES.length(), 20);
+
+        // The program switches `_vmprof` off.
+        let trailer = [MARKER_TRAILER; TRAILER];
+        // SAFETY: the bytes are there.
+        unsafe { write_hook(DESCRIPTOR, trailer.as_ptr().cast(), TRAILER) };
+        assert!(TAKEN_AWAY.load(Ordering::Relaxed));
+        assert_eq!(walked(), None);
+        NAMES.close();
     }
 }

@@ -7,7 +7,7 @@
 //! engine   the hooked functions
 //! trap     gets the interpreter's lock
 //! vmprof   stacks, through PyPy's own profiler                  (handler: called and listened to; names: of code;
-//!                                                                stacks: as nodes of the profile)
+//!                                                                stacks: as nodes of the profile; memory_file)
 //! young    sampled objects until the next minor collection      (types, python_names, classes: their names)
 //! statistics  collections and memory totals                  (totals: where the collector keeps them)
 //! running  all of it, started and stopped                     (exports: what Python calls before and after)
@@ -19,6 +19,7 @@ mod exports;
 mod flow;
 mod handler;
 mod library;
+mod memory_file;
 mod names;
 mod nursery;
 mod patch;

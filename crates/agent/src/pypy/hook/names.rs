@@ -6,7 +6,8 @@ use super::vmprof::word;
 /// Begins a stack.
 pub const MARKER_STACKTRACE: u8 = 1;
 const MARKER_VIRTUAL_IP: u8 = 2;
-const MARKER_TRAILER: u8 = 3;
+/// Ends a profile.
+pub const MARKER_TRAILER: u8 = 3;
 const MARKER_HEADER: u8 = 5;
 const MARKER_TIME_N_ZONE: u8 = 6;
 const MARKER_META: u8 = 7;

@@ -98,7 +98,7 @@ impl Running {
                 config.interpreter
             )
         };
-        let settings = exports::Settings::read(&config.pypy)?;
+        let settings = exports::Settings::read(&config.pypy);
         let collector = collector(&library).map_err(refuse)?;
         check(&collector, &settings).map_err(refuse)?;
         let hooks = hooks(&library, &collector).map_err(refuse)?;
@@ -128,7 +128,7 @@ impl Running {
                 config.meta(Method::NurseryLimit, seed, settings.notes),
             );
             recorder.and_then(|recorder| {
-                let vmprof = Vmprof::attach(settings.descriptor, config.cpu_hz.is_some())?;
+                let vmprof = Vmprof::attach(config.cpu_hz.is_some())?;
                 let sampler = Sampler::new(period, distances, seed);
                 running
                     .begin(&collector, recorder, vmprof, sampler)
@@ -205,7 +205,7 @@ impl Running {
         let Some(mut remains) = remains else {
             return (Outcome::default(), 0);
         };
-        remains.vmprof.detach();
+        drop(remains.vmprof);
         exports::set_notes(std::mem::take(&mut remains.notes));
         (
             remains.recorder.finish(Some(remains.allocated)),

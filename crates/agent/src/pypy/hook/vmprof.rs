@@ -4,7 +4,7 @@
 //! and writes one record to `fd` before it returns (`rvmprof/src/shared/vmprof_unix.c`). The handler is
 //! an ordinary function: here it is called directly. And it writes through an import slot of the
 //! library: that slot is redirected, so that the record is taken where it lies and no system call is
-//! made.
+//! made. `fd` is a number that no file can have.
 //!
 //! ```text
 //! record:  0x01, count: i64, depth: i64, depth × word     (innermost frame first; two words a frame)
@@ -12,24 +12,30 @@
 //! name:    0x02, unique id: i64, length: i64, "py:function:line:file"
 //! ```
 //!
-//! Names are written to `fd`, a memory file, a buffer at a time. What is still in a buffer is read
+//! Names are written a buffer at a time, and kept in a memory file. What is still in a buffer is read
 //! there: `prepare_concurrent_bufs` gets all twenty from one `mmap`, which is watched as well.
+//!
+//! The program may switch `_vmprof` off, and on again for itself. Then it is left alone: the last that it
+//! writes when it is switched off tells us, and samples have no stacks from then on.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::Once;
 use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashMap;
 
 use super::handler::{
-    BUFFERS_AT, DESCRIPTOR, HANDLER, LOST_TICKS, MISSED_TICKS, RECORD, RECORD_TAKEN, TICK_HEADER,
-    TICKING, TICKS_FILE, TICKS_WRITTEN, WALKING, done, tick, walk,
+    BUFFERS_AT, BUFFERS_AWAITED, HANDLER, LOST_TICKS, MISSED_TICKS, NAMES, NAPS, RECORD,
+    RECORD_TAKEN, TAKEN_AWAY, TICK_HEADER, TICKING, TICKS, WALKING, done, forbid, pause, resume,
+    tick, walk,
 };
 use super::names::{CodeName, Parsed, names_in_buffers, parse};
 
 /// Kinds of frames in a record (`vmprof_stack.h`).
 const CODE_TAG: usize = 1;
 const JITTED_TAG: usize = 3;
+/// Ticks that were read keep at most so much memory.
+const FORGET_AFTER: i64 = 1 << 20;
 
 /// One frame of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +60,11 @@ pub struct Tick {
 /// `_vmprof`, switched on.
 #[derive(Debug)]
 pub struct Vmprof {
-    /// A descriptor of our own for the file that `_vmprof` writes to.
-    file: c_int,
     read: i64,
     rest: Vec<u8>,
     names: FxHashMap<u64, CodeName>,
     ticks_read: i64,
+    ticks_forgotten: i64,
     broken: bool,
     signal: Box<Signal>,
 }
@@ -86,85 +91,60 @@ impl std::fmt::Debug for Signal {
 }
 
 impl Vmprof {
-    /// Takes over from a `_vmprof` that was just enabled with the descriptor `fd`.
+    /// Gets ready for `_vmprof.enable`.
+    ///
+    /// # Errors
+    /// One line, if there is no descriptor left.
+    pub fn prepare() -> Result<(), String> {
+        TAKEN_AWAY.store(false, Ordering::Relaxed);
+        await_buffers()
+    }
+
+    /// Takes over from a `_vmprof` that was just enabled with [`DESCRIPTOR`].
     ///
     /// # Errors
     /// One line, if its handler is not there.
-    pub fn attach(fd: c_int, ticking: bool) -> Result<Self, String> {
-        TICKING.store(ticking, Ordering::Relaxed);
-        let mut vmprof = Self {
-            file: -1,
+    pub fn attach(ticking: bool) -> Result<Self, String> {
+        let vmprof = Self {
             read: 0,
             rest: Vec::new(),
             names: FxHashMap::default(),
             ticks_read: 0,
+            ticks_forgotten: 0,
             broken: false,
             signal: Box::default(),
         };
-        vmprof.open(fd)?;
+        TICKS.make().map_err(no_file)?;
+        TICKING.store(ticking, Ordering::Relaxed);
         take_over()?;
         ATFORK.call_once(|| {
-            // SAFETY: both functions may be called at any fork. `_vmprof` has registered its own
-            // before, so that the timer that it starts again in the parent is stopped after it.
-            unsafe { libc::pthread_atfork(None, Some(forked_parent), Some(forked_child)) };
+            // SAFETY: the functions may be called at any fork. `_vmprof` has registered its own before,
+            // so that the timer that it starts again in the parent is stopped after it.
+            unsafe {
+                libc::pthread_atfork(Some(before_fork), Some(forked_parent), Some(forked_child))
+            };
         });
         Ok(vmprof)
     }
 
     /// In the child of a fork, `_vmprof` has closed its file: reads what names there are and makes
-    /// another file, for it to be enabled with anew.
+    /// other files, for it to be enabled anew.
     ///
     /// # Errors
-    /// One line, if there is no descriptor left.
-    pub fn reopen(&mut self) -> Result<c_int, String> {
+    /// One line, if there is no descriptor left, or `_vmprof` is not ours any more.
+    pub fn reopen(&mut self) -> Result<(), String> {
+        if is_taken_away() {
+            return Err("the program has switched _vmprof off".to_owned());
+        }
         self.read_names();
         self.names
             .extend(names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed)));
         BUFFERS_AT.store(0, Ordering::Relaxed);
-        // SAFETY: the name is a terminated string.
-        let fd = unsafe { libc::memfd_create(c"nthbyte-vmprof".as_ptr(), libc::MFD_CLOEXEC) };
-        self.close();
-        self.open(fd)?;
-        Ok(fd)
-    }
-
-    fn open(&mut self, fd: c_int) -> Result<(), String> {
-        // SAFETY: duplicates a descriptor; the result is checked.
-        self.file = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
-        // SAFETY: the name is a terminated string.
-        let ticks = unsafe { libc::memfd_create(c"nthbyte-ticks".as_ptr(), libc::MFD_CLOEXEC) };
-        TICKS_FILE.store(ticks, Ordering::Relaxed);
-        TICKS_WRITTEN.store(0, Ordering::Relaxed);
-        (self.read, self.ticks_read, self.broken) = (0, 0, false);
+        (self.read, self.broken) = (0, false);
+        (self.ticks_read, self.ticks_forgotten) = (0, 0);
         self.rest.clear();
-        if self.file < 0 || ticks < 0 {
-            let error = std::io::Error::last_os_error();
-            self.close();
-            return Err(format!("no file descriptor left: {error}"));
-        }
-        DESCRIPTOR.store(fd, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn close(&mut self) {
-        for file in [
-            std::mem::replace(&mut self.file, -1),
-            TICKS_FILE.swap(-1, Ordering::Relaxed),
-        ] {
-            if file >= 0 {
-                // SAFETY: both descriptors are ours.
-                unsafe { libc::close(file) };
-            }
-        }
-    }
-
-    /// Lets go: after this the handler is not called any more.
-    pub fn detach(&mut self) {
-        TICKING.store(false, Ordering::Relaxed);
-        HANDLER.store(std::ptr::null_mut(), Ordering::Release);
-        DESCRIPTOR.store(-1, Ordering::Relaxed);
-        BUFFERS_AT.store(0, Ordering::Relaxed);
-        self.close();
+        TICKS.make().map_err(no_file)?;
+        await_buffers()
     }
 
     /// Walks the stack of the calling thread; `frames` becomes its frames, innermost first.
@@ -172,7 +152,7 @@ impl Vmprof {
         frames.clear();
         let info = &raw mut self.signal.info;
         let context = (&raw mut self.signal.context).cast();
-        if let Some(length) = walk(libc::SIGPROF, info, context) {
+        if let Some(length) = walk(libc::SIGPROF, info, context, NAPS) {
             // SAFETY: this thread holds `WALKING` until `done`.
             let record = unsafe { &*RECORD_TAKEN.0.get() };
             decode(&record[TICK_HEADER..TICK_HEADER + length], frames);
@@ -195,13 +175,16 @@ impl Vmprof {
 
     /// The next time sample that was not yet taken.
     pub fn next_tick(&mut self, frames: &mut Vec<RawFrame>) -> Option<Tick> {
-        let written = TICKS_WRITTEN.load(Ordering::Acquire);
-        if self.ticks_read + TICK_HEADER as i64 > written {
+        self.ticks_read = self.ticks_read.max(TICKS.start());
+        if self.ticks_read >= TICKS.length() {
             return None;
         }
-        let file = TICKS_FILE.load(Ordering::Relaxed);
+        if self.ticks_read - self.ticks_forgotten > FORGET_AFTER {
+            TICKS.forget(self.ticks_read);
+            self.ticks_forgotten = self.ticks_read;
+        }
         let mut head = [0u8; TICK_HEADER];
-        read_exactly(file, &mut head, self.ticks_read)?;
+        TICKS.read(&mut head, self.ticks_read)?;
         let mut words = head.chunks_exact(8).map(word);
         let mut next = || words.next().unwrap_or(0);
         let tick = Tick {
@@ -211,11 +194,7 @@ impl Vmprof {
         };
         let length = (next() as usize).min(RECORD);
         let mut record = [0u8; RECORD];
-        read_exactly(
-            file,
-            &mut record[..length],
-            self.ticks_read + TICK_HEADER as i64,
-        )?;
+        TICKS.read(&mut record[..length], self.ticks_read + TICK_HEADER as i64)?;
         frames.clear();
         decode(&record[..length], frames);
         self.ticks_read += (TICK_HEADER + length) as i64;
@@ -238,19 +217,16 @@ impl Vmprof {
     /// Reads what was appended to the file.
     fn read_names(&mut self) {
         let mut block = vec![0u8; 1 << 16];
+        if self.read < NAMES.start() {
+            self.read = NAMES.start();
+            self.rest.clear();
+        }
         while !self.broken {
-            // SAFETY: the buffer is ours and has the length given.
-            let got = unsafe {
-                libc::pread(self.file, block.as_mut_ptr().cast(), block.len(), self.read)
-            };
-            let Some(bytes) = usize::try_from(got).ok().and_then(|got| block.get(..got)) else {
+            let Some(got @ 1..) = NAMES.read(&mut block, self.read) else {
                 return;
             };
-            if bytes.is_empty() {
-                return;
-            }
             self.read += got as i64;
-            self.rest.extend_from_slice(bytes);
+            self.rest.extend_from_slice(&block[..got]);
             let mut used = 0;
             loop {
                 match parse(&self.rest[used..]) {
@@ -271,6 +247,35 @@ impl Vmprof {
     }
 }
 
+/// Lets go: after this the handler is not called any more.
+impl Drop for Vmprof {
+    fn drop(&mut self) {
+        TICKING.store(false, Ordering::Relaxed);
+        forbid();
+        BUFFERS_AT.store(0, Ordering::Relaxed);
+        NAMES.close();
+        TICKS.close();
+        MISSED_TICKS.store(0, Ordering::Relaxed);
+        LOST_TICKS.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Whether the program has switched `_vmprof` off: then it is not ours to switch off.
+pub fn is_taken_away() -> bool {
+    TAKEN_AWAY.load(Ordering::Relaxed)
+}
+
+fn await_buffers() -> Result<(), String> {
+    NAMES.make().map_err(no_file)?;
+    BUFFERS_AWAITED.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+#[allow(clippy::needless_pass_by_value)] // as `map_err` gives it
+fn no_file(error: std::io::Error) -> String {
+    format!("no file for the names of functions: {error}")
+}
+
 static ATFORK: Once = Once::new();
 
 /// Puts [`tick`] in the place of the handler that `_vmprof` has just installed, and stops its timer if
@@ -279,6 +284,7 @@ static ATFORK: Once = Once::new();
 /// # Errors
 /// One line, if it is not there.
 pub fn take_over() -> Result<(), String> {
+    BUFFERS_AWAITED.store(false, Ordering::Relaxed);
     // SAFETY: zero is a valid value of the struct, which the call fills in.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: asks for the current action only.
@@ -305,7 +311,14 @@ fn stop_unwanted_timer() {
     }
 }
 
+/// No thread is in the handler when the process forks: in the child it would stay there for ever, with
+/// the lock and the buffer that it has.
+extern "C" fn before_fork() {
+    pause();
+}
+
 extern "C" fn forked_parent() {
+    resume();
     if !HANDLER.load(Ordering::Relaxed).is_null() {
         stop_unwanted_timer();
     }
@@ -336,10 +349,4 @@ fn decode(record: &[u8], frames: &mut Vec<RawFrame>) {
 /// Eight bytes as a number.
 pub fn word(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_ne_bytes)
-}
-
-fn read_exactly(file: c_int, into: &mut [u8], at: i64) -> Option<()> {
-    // SAFETY: the buffer is given with its length.
-    let got = unsafe { libc::pread(file, into.as_mut_ptr().cast(), into.len(), at) };
-    (got == into.len().cast_signed()).then_some(())
 }
