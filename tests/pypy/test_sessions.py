@@ -66,14 +66,23 @@ def _exported(profile: Path) -> Any:
 
 
 def test_functions_and_their_callers(profiled: Path) -> None:
-    rows = _rows(profiled, "function")
+    rows = harness.summary(profiled, "--by", "function")["rows"]
+    # Other modules, which were imported meanwhile, have a function of this name too.
+    own = {row["name"]: row for row in rows if row["file"].endswith("program.py")}
     for name in ("keep", "drop", "extend"):
-        assert rows[name]["file"].endswith("program.py")
-        assert rows[name]["samples"] > 10
-    assert rows["<module>"]["total_bytes"]["estimate"] > 0.9 * sum(
-        row["self_bytes"]["estimate"] for row in rows.values()
-    )
-    assert not any("/nthbyte/_run.py" in row["file"] for row in rows.values())
+        assert own[name]["samples"] > 10
+    everything = sum(row["self_bytes"]["estimate"] for row in rows)
+    assert own["<module>"]["total_bytes"]["estimate"] > 0.9 * everything
+    assert not any("/nthbyte/_run.py" in row["file"] for row in rows)
+
+
+def test_what_the_agent_has_python_do_is_nobodys(pypy: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("[[] for _ in range(1000)]\n")
+    pypy.nthbyte("run", "-q", "--every", "64", "-o", "out.nthb", "program.py", folder=tmp_path).ok()
+    rows = harness.summary(tmp_path / "out.nthb", "--by", "function")["rows"]
+    assert any(row["file"].endswith("program.py") for row in rows)
+    # The name that pypy_execute_source gives to what it executes.
+    assert not any(row["file"] == "c callback" for row in rows)
 
 
 def test_the_class_of_an_instance(profiled: Path) -> None:
@@ -188,6 +197,93 @@ def test_wrong_use_gets_one_line(
     done = pypy.python(script, folder=tmp_path).ok()
     assert says in done.out
     assert done.out.count("\n") == 1
+
+
+TAKEN = """
+import os, sys, _vmprof, nthbyte
+def before(): return [[] for _ in range(100_000)]
+def after(): return [[] for _ in range(100_000)]
+nthbyte.start("out.nthb", every="4KiB"{cpu})
+before()
+{taken}
+size = os.fstat(own.fileno()).st_size if own else 0
+after()
+if hasattr(os, "fork"):
+    pid = os.fork()
+    if pid == 0:
+        after()
+        os._exit(7)
+    assert os.waitpid(pid, 0)[1] == 7 << 8
+print(*nthbyte.stop().notes)
+if own:
+    assert _vmprof.is_enabled()
+    assert os.fstat(own.fileno()).st_size < size + 10_000
+    _vmprof.disable()
+assert not _vmprof.is_enabled()
+nthbyte.start("again.nthb", every="4KiB")
+after()
+nthbyte.stop()
+"""
+
+
+@pytest.mark.parametrize("cpu", ["", ", cpu=1000"], ids=["", "cpu"])
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "own = None; _vmprof.disable()",
+        # With a plain _vmprof this is harmless too, since its handler is not called any more.
+        "own = None; _vmprof.stop_sampling(); _vmprof.disable(); _vmprof.start_sampling()",
+        "own = open('own', 'wb'); _vmprof.disable(); _vmprof.enable(own.fileno(), 0.99, 0, 0, 0, 0)",
+    ],
+    ids=["off", "off-between", "on-again"],
+)
+def test_vmprof_is_the_programs_once_it_has_switched_it_off(
+    pypy: Interpreter, taken: str, cpu: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(TAKEN.format(taken=taken, cpu=cpu))
+    done = pypy.python(script, folder=tmp_path).ok()
+    assert "switched _vmprof off" in done.out
+    assert done.out.count("\n") == 1
+    rows = _rows(tmp_path / "out.nthb", "function")
+    assert rows["before"]["total_bytes"]["estimate"] > 0
+    assert "after" not in rows
+    summary = harness.summary(tmp_path / "out.nthb")
+    assert summary["complete"]
+    assert summary["lost"] == 0
+    assert "after" in _rows(tmp_path / "again.nthb", "function")
+
+
+STOLEN = """
+import os, nthbyte
+def fill():
+    return [[] for _ in range(100_000)]
+def name(number):
+    exec(compile(f"def late_{number}(): return [[] for _ in range(1000)]\\nlate_{number}()", "late.py", "exec"))
+nthbyte.start("out.nthb", every="4KiB", cpu=1000)
+fill()
+theirs = os.open("theirs", os.O_RDWR | os.O_CREAT)
+for number in range(3, 1000):
+    if number != theirs:
+        os.dup2(theirs, number)
+for number in range(300):
+    name(number)
+fill()
+nthbyte.stop()
+assert os.fstat(theirs).st_size == 0
+assert all(os.fstat(number).st_ino == os.fstat(theirs).st_ino for number in range(3, 1000))
+"""
+
+
+def test_descriptors_that_the_program_takes_are_its_own(pypy: Interpreter, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(STOLEN)
+    pypy.python(script, folder=tmp_path).ok()
+    rows = harness.summary(tmp_path / "out.nthb", "--by", "function", "--top", "1000")["rows"]
+    assert any(row["name"] == "fill" for row in rows)
+    # Names that are written later are found again.
+    late = [row for row in rows if row["name"].startswith("late_") and row["file"] == "late.py"]
+    assert len(late) > 200
 
 
 FALLBACK = """
