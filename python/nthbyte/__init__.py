@@ -13,8 +13,31 @@ From a program::
         work()
 """
 
-from nthbyte._agent import Error, Result
-from nthbyte._session import Profiler, start, stop
-from nthbyte._version import __version__
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nthbyte._agent import Error, Result
+    from nthbyte._session import Profiler, start, stop
+    from nthbyte._version import __version__
+else:
+    # Imported when asked for: ``nthbyte run`` wants its heap in place before the rest is loaded.
+    _HOMES = {
+        "Error": "_agent",
+        "Profiler": "_session",
+        "Result": "_agent",
+        "__version__": "_version",
+        "start": "_session",
+        "stop": "_session",
+    }
+
+    def __getattr__(name):
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(__import__(f"{__name__}.{_HOMES[name]}", fromlist=[name]), name)
+        globals()[name] = value
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
 
 __all__ = ["Error", "Profiler", "Result", "__version__", "start", "stop"]

@@ -16,6 +16,7 @@ def main() -> None:
     """Runs the command that ``sys.argv`` asks for."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["run"]:
+        _prepare(arguments)
         from nthbyte._run import main as run
 
         run(arguments[1:])
@@ -28,6 +29,19 @@ def main() -> None:
             os.execv(COMMAND, ["nthbyte", *arguments])
         except OSError as error:
             sys.exit(f"nthbyte: cannot run {COMMAND}: {error.strerror}; install nthbyte again")
+
+
+def _prepare(arguments: list[str]) -> None:
+    """Puts the heap in place before more is imported, so that this lies in it and not in arenas beside it."""
+    if sys.implementation.name != "cpython" or any(word.startswith("--huge-pages") for word in arguments):
+        return
+    from nthbyte._agent import Error, load
+
+    try:
+        load().prepare()
+    except Error:
+        # Where nothing can be profiled, this is said when it is tried.
+        pass
 
 
 if __name__ == "__main__":

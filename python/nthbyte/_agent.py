@@ -81,13 +81,17 @@ class Agent:
     """The loaded library. The process has one: see :func:`load`."""
 
     def __init__(self, path: str):
-        from importlib.machinery import ExtensionFileLoader
-        from importlib.util import module_from_spec, spec_from_file_location
+        # importlib has them too, but is not there yet.
+        from _frozen_importlib import ModuleSpec, module_from_spec
+        from _frozen_importlib_external import ExtensionFileLoader
 
         name = "nthbyte._native"
-        spec = spec_from_file_location(name, path, loader=ExtensionFileLoader(name, path))
-        assert spec is not None, "a loader is given"
+        spec = ModuleSpec(name, ExtensionFileLoader(name, path), origin=path)
         self._native: Any = module_from_spec(spec)
+
+    def prepare(self) -> None:
+        """Puts the heap in place, if it can be: what is allocated from now on lies in it."""
+        self._native.prepare()
 
     def start(self, config: Config) -> None:
         """Starts a session. Raises Error if it cannot be had."""

@@ -9,5 +9,6 @@
 
 pub mod cpython;
 pub mod ffi;
+mod image;
 pub mod pypy;
 pub mod session;

@@ -18,7 +18,7 @@ use super::api::{AllocatorDomain, AllocatorEx, Api, Owned};
 use super::interpreters;
 use super::layout::Layout;
 use super::memory::Probe;
-use crate::session::{self, Config};
+use crate::session;
 
 /// What was put where.
 pub struct Installed {
@@ -49,7 +49,11 @@ impl Installed {
     ///
     /// # Safety
     /// The GIL of the main interpreter is held.
-    pub unsafe fn install(api: &Api, layout: &Layout, config: &Config) -> Result<Self, String> {
+    pub unsafe fn install(
+        api: &Api,
+        layout: &Layout,
+        huge_pages: session::HugePages,
+    ) -> Result<Self, String> {
         let mut below = [0; 2];
         let mut fallbacks = [Fallback::LIBC; 2];
         for (at, (_, domain, letter)) in DOMAINS.into_iter().enumerate() {
@@ -64,7 +68,7 @@ impl Installed {
             fallbacks[at] =
                 fallback(&there).ok_or("cannot profile this interpreter: it has no allocator")?;
         }
-        let heap = Heap::create(heap_config(config), fallbacks)
+        let heap = Heap::create(heap_config(huge_pages), fallbacks)
             .ok_or("cannot reserve address space for the heap; raise the memory limit (ulimit -v)")?
             .as_ptr();
         PLACES.get_or_init(|| Places {
@@ -209,8 +213,8 @@ fn fallback(there: &AllocatorEx) -> Option<Fallback> {
     })
 }
 
-fn heap_config(config: &Config) -> nthbyte_heap::Config {
-    let huge_pages = match config.huge_pages {
+fn heap_config(huge_pages: session::HugePages) -> nthbyte_heap::Config {
+    let huge_pages = match huge_pages {
         session::HugePages::Thp => HugePages::Transparent,
         session::HugePages::Hugetlb => HugePages::Reserved,
         session::HugePages::Off => HugePages::Off,

@@ -35,7 +35,7 @@ use nthbyte_profile::event::LostKind;
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
 
-use crate::session::{Config, Outcome, Recorder};
+use crate::session::{Config, HugePages, Outcome, Recorder};
 use api::Api;
 use collections::Collections;
 use install::Installed;
@@ -59,6 +59,22 @@ pub fn is_here() -> bool {
     !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_PyRuntime".as_ptr()) }.is_null()
 }
 
+/// Puts the heap in place, if it is not, with huge pages as they are by default: what is allocated before
+/// lies in arenas of CPython's own, which have room for more that nobody will use.
+///
+/// # Errors
+/// One line that says why not.
+///
+/// # Safety
+/// The GIL is held, in Python code.
+pub unsafe fn prepare() -> Result<(), String> {
+    if Agent::current().is_none() {
+        // SAFETY: by the contract.
+        unsafe { Agent::create(HugePages::default())? };
+    }
+    Ok(())
+}
+
 /// Starts a session.
 ///
 /// # Errors
@@ -72,7 +88,7 @@ pub unsafe fn start(config: &Config) -> Result<(), String> {
     unsafe {
         let agent = match Agent::current() {
             Some(agent) => agent,
-            None => Agent::create(config)?,
+            None => Agent::create(config.huge_pages)?,
         };
         if (*agent).tracker.recorder().is_some() {
             return Err("a session is running already; stop it first".to_owned());
@@ -157,7 +173,7 @@ impl Agent {
     ///
     /// # Safety
     /// The GIL is held, in Python code.
-    unsafe fn create(config: &Config) -> Result<*mut Self, String> {
+    unsafe fn create(huge_pages: HugePages) -> Result<*mut Self, String> {
         let api = Api::find().map_err(|name| {
             format!("cannot profile this interpreter: it has no {name}; use CPython 3.11 to 3.15 or PyPy")
         })?;
@@ -176,7 +192,7 @@ impl Agent {
                 return Err("cannot start in a sub-interpreter; start in the main one".to_owned());
             }
             install::refuse_other_tracers(&api)?;
-            let installed = Installed::install(&api, &layout, config)?;
+            let installed = Installed::install(&api, &layout, huge_pages)?;
             let tracker = Tracker::new(api, layout, installed.heap(), installed.has_debug_hooks());
             let agent = Box::into_raw(Box::new(Self {
                 api,

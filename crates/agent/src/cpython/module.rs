@@ -1,14 +1,14 @@
 //! This library as an extension module of CPython.
 //!
 //! `ctypes` would serve, but takes half a megabyte and 4 ms of every program that is profiled. The
-//! module has the two functions of [`crate::ffi`], as `start(config)` and `stop()`. What it needs of
-//! CPython is part of the stable ABI and found by name, as everywhere.
+//! module has the functions of [`crate::ffi`], as `start(config)` and `stop()`, and `prepare()`. What
+//! it needs of CPython is part of the stable ABI and found by name, as everywhere.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
 
 use super::api::{Api, METH_NOARGS, METH_O, MethodDef, PyObject};
-use crate::ffi;
+use crate::{ffi, image};
 
 /// `PyModuleDef` of `Include/moduleobject.h`.
 #[repr(C)]
@@ -37,6 +37,7 @@ extern "C" fn PyInit__native() -> *mut PyObject {
         doc: std::ptr::null(),
     };
     let methods = Box::leak(Box::new([
+        method(c"prepare", prepare, METH_NOARGS),
         method(c"start", start, METH_O),
         method(c"stop", stop, METH_NOARGS),
         MethodDef {
@@ -60,6 +61,19 @@ extern "C" fn PyInit__native() -> *mut PyObject {
     unsafe { (api.PyModuleDef_Init)((&raw mut *definition).cast::<c_void>()) }
 }
 
+/// `prepare()`: puts the heap in place already, if that can be.
+unsafe extern "C" fn prepare(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    let Ok(api) = Api::find() else {
+        return null_mut();
+    };
+    // SAFETY: CPython calls this with the GIL held.
+    unsafe {
+        // What is wrong will be said at the start of a session.
+        let _ = super::prepare();
+        answer(&api, None)
+    }
+}
+
 /// `start(config: str) -> str | None`: what is wrong, in one line.
 unsafe extern "C" fn start(_module: *mut PyObject, config: *mut PyObject) -> *mut PyObject {
     let Ok(api) = Api::find() else {
@@ -73,6 +87,8 @@ unsafe extern "C" fn start(_module: *mut PyObject, config: *mut PyObject) -> *mu
             .unwrap_or_default();
         let mut message = [0 as c_char; 1024];
         let failed = ffi::nthbyte_start(config.as_ptr(), message.as_mut_ptr(), message.len());
+        // What starting took is not needed again.
+        image::release();
         answer(&api, (failed != 0).then_some(&message))
     }
 }

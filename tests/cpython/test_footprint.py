@@ -1,0 +1,33 @@
+"""What a profiled program has that a plain one has not, however little it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness import Interpreter
+
+# The size of the library's code and what is resident of it, in KiB, when the session has long begun.
+RESIDENT = """
+import re, time
+
+kept = [[] for _ in range(100_000)]
+time.sleep(0.5)
+maps = re.split(r"^(?=[0-9a-f]+-)", open("/proc/self/smaps").read(), flags=re.M)
+[code] = [text for text in maps if re.search(r"^\\S+ r-xp .*/libnthbyte.so$", text, re.M)]
+print(*re.findall(r"^(?:Size|Rss): *(\\d+) kB$", code, re.M))
+"""
+
+
+def test_few_modules(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("import sys\nprint(*sys.modules)")
+    plain = cpython.python("-m", "app", folder=tmp_path).ok().out.split()
+    profiled = cpython.nthbyte("run", "-q", "app.py", folder=tmp_path).ok().out.split()
+    more = {name for name in profiled if name not in plain and name.partition(".")[0] != "nthbyte"}
+    assert more <= {"__future__", "_operator", "_posixsubprocess", "_tracemalloc", "atexit", "gc"}
+
+
+def test_little_of_the_library_stays_resident(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(RESIDENT)
+    done = cpython.nthbyte("run", "-q", "--every", "32KiB", "app.py", folder=tmp_path).ok()
+    size, resident = map(int, done.out.split())
+    assert 0 < resident < size / 2
