@@ -30,4 +30,5 @@ def test_little_of_the_library_stays_resident(cpython: Interpreter, tmp_path: Pa
     (tmp_path / "app.py").write_text(RESIDENT)
     done = cpython.nthbyte("run", "-q", "--every", "32KiB", "app.py", folder=tmp_path).ok()
     size, resident = map(int, done.out.split())
-    assert 0 < resident < size / 2
+    # The kernel maps sixteen pages at a time, wherever the library happens to lie.
+    assert 0 < resident < size * 2 / 3
