@@ -126,6 +126,34 @@ del kept
 gc.collect()
 """
 
+COUNT = """
+import sys
+
+def grown(size):
+    before = sys.getallocatedblocks()
+    kept = [bytes(size) for _ in range(5000)]
+    added = sys.getallocatedblocks() - before
+    del kept
+    return added, sys.getallocatedblocks() - before
+
+for size in (0, 1, 400, 480, 1000, 2000, 5000):
+    added, left = grown(size)
+    expected = 5000 if size and sys.getallocatedblocks() else 0
+    assert abs(added - expected) < 20 and abs(left) < 20, (size, added, left)
+"""
+
+
+@pytest.mark.parametrize("allocator", ["default", "debug", "malloc"])
+@pytest.mark.parametrize("period", ["1", "512KiB"])
+def test_the_count_of_allocated_blocks(
+    period: str, allocator: str, cpython: Interpreter, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(COUNT)
+    environment = {"PYTHONMALLOC": allocator}
+    cpython.python("app.py", folder=tmp_path, environment=environment).ok()
+    words = ("run", "-q", "--every", period, "-o", "out.nthb", "app.py")
+    cpython.nthbyte(*words, folder=tmp_path, environment=environment).ok()
+
 
 def _check_blocks(
     interpreter: Interpreter, folder: Path, flags: tuple[str, ...], environment: dict[str, str]

@@ -1,6 +1,7 @@
 //! What a heap knows of itself.
 
 use crate::arena::ARENA_SIZE;
+use crate::class::CLASSES;
 use crate::heap::Heap;
 use crate::page::PAGE_SIZE;
 
@@ -47,6 +48,19 @@ impl Heap {
         // SAFETY: by the caller.
         let heap = unsafe { &*heap };
         heap.totals(|class| Some(heap.count(class)))
+    }
+
+    /// How many blocks are in use, without those of the fallbacks. Exact; counts the lists.
+    ///
+    /// # Safety
+    /// `heap` is a heap that nobody else is using now.
+    #[must_use]
+    pub unsafe fn blocks_in_use(heap: *const Self) -> usize {
+        // SAFETY: by the caller.
+        let heap = unsafe { &*heap };
+        (0..CLASSES)
+            .map(|class| heap.classes[class].used - heap.count(class))
+            .sum()
     }
 
     /// `on_list` is the length of a class's list, or `None` to take it as it was when it was dealt.

@@ -52,11 +52,14 @@ pub enum AllocatorDomain {
     Obj = 2,
 }
 
+/// `PyCFunction`.
+pub type Function = unsafe extern "C" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+
 /// `PyMethodDef`.
 #[repr(C)]
 pub struct MethodDef {
     pub name: *const c_char,
-    pub function: Option<unsafe extern "C" fn(*mut PyObject, *mut PyObject) -> *mut PyObject>,
+    pub function: Option<Function>,
     pub flags: c_int,
     pub doc: *const c_char,
 }
@@ -128,12 +131,14 @@ api! {
         PyUnicode_InternFromString: fn(*const c_char) -> *mut PyObject;
         PyUnicode_AsUTF8AndSize: fn(*mut PyObject, *mut isize) -> *const c_char;
         PyLong_AsLong: fn(*mut PyObject) -> c_long;
+        PyLong_FromSsize_t: fn(isize) -> *mut PyObject;
         PyDict_GetItemString: fn(*mut PyObject, *const c_char) -> *mut PyObject;
         PyTuple_GetItem: fn(*mut PyObject, isize) -> *mut PyObject;
         PyList_Append: fn(*mut PyObject, *mut PyObject) -> c_int;
         PySequence_Index: fn(*mut PyObject, *mut PyObject) -> isize;
         PySequence_DelItem: fn(*mut PyObject, isize) -> c_int;
         PyImport_ImportModule: fn(*const c_char) -> *mut PyObject;
+        PyCFunction_GetFunction: fn(*mut PyObject) -> Option<Function>;
         PyCFunction_NewEx: fn(*mut MethodDef, *mut PyObject, *mut PyObject) -> *mut PyObject;
         PyErr_Clear: fn();
         PyErr_Occurred: fn() -> *mut PyObject;

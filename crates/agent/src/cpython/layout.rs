@@ -64,6 +64,8 @@ pub mod fixed {
     pub const STR_LENGTH: usize = 16;
     /// `PyASCIIObject.state`.
     pub const STR_STATE: usize = 32;
+    /// `PyCFunctionObject.m_ml`.
+    pub const FUNCTION_DEFINITION: usize = 16;
     /// `PyTypeObject.tp_name`.
     pub const TYPE_NAME: usize = 24;
     /// `PyTypeObject.tp_basicsize`.

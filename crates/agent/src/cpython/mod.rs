@@ -12,6 +12,7 @@
 
 mod api;
 mod attributes;
+mod blocks;
 mod codes;
 mod collections;
 mod deaths;
@@ -202,6 +203,7 @@ impl Agent {
             }));
             AGENT.store(agent, Release);
             deaths::watch(&api);
+            blocks::count(&api);
             Ok(agent)
         }
     }
