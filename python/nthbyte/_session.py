@@ -205,7 +205,9 @@ def _call_on_os_exit(function: Callable[[], None]) -> None:
         function()
         exit_now(status)
 
-    os._exit = _exit  # type: ignore[assignment]
+    # Programs send it to other processes, by its name in the module that it comes from.
+    _exit.__module__, _exit.__qualname__ = exit_now.__module__, exit_now.__name__
+    sys.modules[exit_now.__module__]._exit = os._exit = _exit  # type: ignore[attr-defined, assignment]
 
 
 def _refuse_to_overwrite(path: str) -> None:

@@ -55,6 +55,19 @@ def test_an_orderly_end(end: str, interpreter: Interpreter, tmp_path: Path) -> N
     _holds_what_was_kept(found, 5000)
 
 
+SENT = """
+import os, pickle, posix
+sent = pickle.dumps(os._exit)
+print(sent, pickle.loads(sent) is os._exit is posix._exit)
+"""
+
+
+def test_exit_can_be_sent_to_another_process(interpreter: Interpreter, tmp_path: Path) -> None:
+    plain = interpreter.python("-c", SENT, folder=tmp_path).ok()
+    done = interpreter.nthbyte("run", "-q", "-o", "out.nthb", "-c", SENT, folder=tmp_path).ok()
+    assert done.out == plain.out
+
+
 @pytest.mark.parametrize("end", VIOLENT)
 def test_a_violent_end(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
     script = tmp_path / "app.py"
