@@ -8,6 +8,7 @@
 //! GIL). A block may be freed or resized in either domain.
 
 use crate::class::{ALIGNMENT, SMALL_LIMIT};
+use crate::entry;
 use crate::heap::Heap;
 use crate::observer::Domain;
 use crate::page::{Block, Page, Slot};
@@ -17,17 +18,36 @@ use core::ffi::c_void;
 /// Allocates. Ten instructions on x86-64, with two tests.
 #[inline(always)]
 pub unsafe fn malloc<const OBJECT: bool>(context: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: by the contract above.
+    unsafe {
+        pop(
+            context,
+            size,
+            entry::malloc_medium::<OBJECT>,
+            entry::malloc_empty::<OBJECT>,
+        )
+    }
+}
+
+/// What `malloc` does, with its two ways out.
+#[inline(always)]
+pub unsafe fn pop(
+    context: *mut c_void,
+    size: usize,
+    medium: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
+    empty: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
+) -> *mut c_void {
     // SAFETY: by the contract above. The class's slot lies at 16·class, the size rounded up.
     unsafe {
         if size > SMALL_LIMIT {
-            return slow::malloc_medium::<OBJECT>(context, size);
+            return medium(context, size);
         }
         let slot: *mut Slot = context
             .byte_add((size + ALIGNMENT - 1) & !(ALIGNMENT - 1))
             .cast();
         let block = (*slot).head;
         if block.is_null() {
-            return slow::malloc_empty::<OBJECT>(context, size);
+            return empty(context, size);
         }
         (*slot).head = (*block).next;
         block.cast()
@@ -57,28 +77,6 @@ pub unsafe fn free<const OBJECT: bool>(context: *mut c_void, block: *mut c_void)
     }
 }
 
-/// Allocates zeroed memory for `count` elements of `size` bytes.
-#[inline(always)]
-pub unsafe fn calloc<const OBJECT: bool>(
-    context: *mut c_void,
-    count: usize,
-    size: usize,
-) -> *mut c_void {
-    // SAFETY: by the contract above; a block has at least the bytes that were asked for.
-    unsafe {
-        match count.checked_mul(size) {
-            Some(bytes) if bytes <= SMALL_LIMIT => {
-                let block = malloc::<OBJECT>(context, bytes);
-                if !block.is_null() {
-                    block.cast::<u8>().write_bytes(0, bytes);
-                }
-                block
-            }
-            _ => slow::calloc_medium::<OBJECT>(context, count, size),
-        }
-    }
-}
-
 /// The four functions of one domain.
 #[derive(Clone, Copy, Debug)]
 pub struct Functions {
@@ -94,23 +92,11 @@ pub struct Functions {
 }
 
 macro_rules! export {
-    ($object:literal, $malloc:ident, $calloc:ident, $realloc:ident, $free:ident) => {
+    ($object:literal, $malloc:ident, $free:ident) => {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $malloc(context: *mut c_void, size: usize) -> *mut c_void {
             // SAFETY: the caller keeps the contract of this module.
             unsafe { malloc::<$object>(context, size) }
-        }
-
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $calloc(c: *mut c_void, count: usize, size: usize) -> *mut c_void {
-            // SAFETY: the caller keeps the contract of this module.
-            unsafe { calloc::<$object>(c, count, size) }
-        }
-
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $realloc(c: *mut c_void, block: *mut c_void, n: usize) -> *mut c_void {
-            // SAFETY: the caller keeps the contract of this module.
-            unsafe { slow::realloc::<$object>(c, block, n) }
         }
 
         #[unsafe(no_mangle)]
@@ -121,20 +107,8 @@ macro_rules! export {
     };
 }
 
-export!(
-    true,
-    nthbyte_heap_obj_malloc,
-    nthbyte_heap_obj_calloc,
-    nthbyte_heap_obj_realloc,
-    nthbyte_heap_obj_free
-);
-export!(
-    false,
-    nthbyte_heap_mem_malloc,
-    nthbyte_heap_mem_calloc,
-    nthbyte_heap_mem_realloc,
-    nthbyte_heap_mem_free
-);
+export!(true, nthbyte_heap_obj_malloc, nthbyte_heap_obj_free);
+export!(false, nthbyte_heap_mem_malloc, nthbyte_heap_mem_free);
 
 impl Functions {
     /// The functions of a domain, to be given the address of a [`Heap`] as their context.
@@ -143,14 +117,14 @@ impl Functions {
         match domain {
             Domain::Object => Self {
                 malloc: nthbyte_heap_obj_malloc,
-                calloc: nthbyte_heap_obj_calloc,
-                realloc: nthbyte_heap_obj_realloc,
+                calloc: entry::calloc::<true>,
+                realloc: entry::realloc::<true>,
                 free: nthbyte_heap_obj_free,
             },
             Domain::Memory => Self {
                 malloc: nthbyte_heap_mem_malloc,
-                calloc: nthbyte_heap_mem_calloc,
-                realloc: nthbyte_heap_mem_realloc,
+                calloc: entry::calloc::<false>,
+                realloc: entry::realloc::<false>,
                 free: nthbyte_heap_mem_free,
             },
         }

@@ -78,6 +78,8 @@ pub struct Heap {
     pub arenas: Arenas,
     /// The largest request served here.
     pub limit: usize,
+    /// Where the allocation that took a slow path last was called from; 0 if that is not known.
+    pub caller: usize,
     /// Where the sample points are; `None` while sampling is off.
     pub points: Option<SamplePoints>,
     /// Who is told; `None` while sampling is off.
@@ -147,6 +149,7 @@ impl Heap {
                 config.huge_pages_from / crate::arena::ARENA_SIZE,
             ),
             limit: config.limit.clamp(crate::class::SMALL_LIMIT, MEDIUM_LIMIT),
+            caller: 0,
             points: None,
             observer: None,
             session: 0,

@@ -112,6 +112,7 @@ unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Doma
             block_size: size,
             points: covered,
             domain,
+            caller: this.caller,
         };
         let token = Heap::report(heap, &sample);
         if token != NOT_INTERESTED {

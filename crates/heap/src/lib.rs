@@ -30,6 +30,7 @@ mod addresses;
 mod arena;
 mod class;
 mod deal;
+mod entry;
 mod fast;
 mod heap;
 mod large;

@@ -27,6 +27,9 @@ pub struct Sample {
     pub points: u32,
     /// What it is for.
     pub domain: Domain,
+    /// The address to which the call that allocates will return; 0 where that is not known. (Where the functions
+    /// of [`crate::Functions`] were jumped to, that is in the function before.)
+    pub caller: usize,
 }
 
 /// What [`Observer::sampled`] returns if it does not want to hear when the block is freed.

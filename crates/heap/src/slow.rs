@@ -1,4 +1,7 @@
 //! The slow paths of the heap's own blocks: a list has run empty, or `free` must ask.
+//!
+//! `malloc` jumps here, so that the address to which the program returns is still on top of the stack. The entries
+//! of [`crate::entry`] note it for the samples before they go on with the functions below.
 
 use crate::class::{BLOCK_SIZES, block_size, class_of};
 use crate::fast;
@@ -21,7 +24,6 @@ const fn domain(object: bool) -> Domain {
 }
 
 /// A request above [`SMALL_LIMIT`](crate::class::SMALL_LIMIT): the class is looked up, if it has one.
-#[inline(never)]
 pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
     context: *mut c_void,
     size: usize,
@@ -45,40 +47,49 @@ pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
     }
 }
 
+/// As [`fast::malloc`], called from in here: whoever asked is noted already.
+#[inline(always)]
+unsafe fn malloc<const OBJECT: bool>(context: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: as for `fast::malloc`.
+    unsafe {
+        fast::pop(
+            context,
+            size,
+            malloc_medium::<OBJECT>,
+            malloc_empty::<OBJECT>,
+        )
+    }
+}
+
+/// Allocates zeroed memory for `count` elements of `size` bytes.
+pub unsafe extern "C" fn calloc<const OBJECT: bool>(
+    context: *mut c_void,
+    count: usize,
+    size: usize,
+) -> *mut c_void {
+    // SAFETY: by the contract of `fast`; a block has at least the bytes that were asked for.
+    unsafe {
+        match count.checked_mul(size) {
+            Some(bytes) if bytes <= (*context.cast::<Heap>()).limit => {
+                let block = malloc::<OBJECT>(context, bytes);
+                if !block.is_null() {
+                    block.cast::<u8>().write_bytes(0, bytes);
+                }
+                block
+            }
+            Some(bytes) => large::calloc(context.cast(), count, size, bytes, domain(OBJECT)),
+            None => null_mut(),
+        }
+    }
+}
+
 /// The class's list is empty: at a sample point, or because it ran out.
-#[cold]
-#[inline(never)]
 pub unsafe extern "C" fn malloc_empty<const OBJECT: bool>(
     context: *mut c_void,
     size: usize,
 ) -> *mut c_void {
     // SAFETY: `context` is a heap.
     unsafe { allocate(context.cast(), class_of(size), size, domain(OBJECT)) }
-}
-
-/// As [`fast::calloc`], for products above the small limit and for those that overflow.
-#[cold]
-#[inline(never)]
-pub unsafe extern "C" fn calloc_medium<const OBJECT: bool>(
-    context: *mut c_void,
-    count: usize,
-    size: usize,
-) -> *mut c_void {
-    let heap: *mut Heap = context.cast();
-    let Some(bytes) = count.checked_mul(size) else {
-        return null_mut();
-    };
-    // SAFETY: `context` is a heap; a block has at least the bytes that were asked for.
-    unsafe {
-        if bytes > (*heap).limit {
-            return large::calloc(heap, count, size, bytes, domain(OBJECT));
-        }
-        let block = malloc_medium::<OBJECT>(context, bytes);
-        if !block.is_null() {
-            block.cast::<u8>().write_bytes(0, bytes);
-        }
-        block
-    }
 }
 
 /// Allocates a block of a class whose list is empty.
@@ -151,6 +162,7 @@ unsafe fn allocate_sampled(
                 block_size: size as usize,
                 points: covered,
                 domain,
+                caller: this.caller,
             };
             let token = Heap::report(heap, &sample);
             (*tag_of(block)).token = token;
@@ -196,7 +208,7 @@ unsafe fn free_sampled(heap: *mut Heap, block: *mut Block) {
 }
 
 /// Resizes a block.
-pub unsafe fn realloc<const OBJECT: bool>(
+pub unsafe extern "C" fn realloc<const OBJECT: bool>(
     context: *mut c_void,
     block: *mut c_void,
     size: usize,
@@ -204,7 +216,7 @@ pub unsafe fn realloc<const OBJECT: bool>(
     // SAFETY: `context` is a heap, `block` null or in use.
     unsafe {
         if block.is_null() {
-            return fast::malloc::<OBJECT>(context, size);
+            return malloc::<OBJECT>(context, size);
         }
         let heap: *mut Heap = context.cast();
         if !Heap::table(context).holds(block.cast()) {
@@ -215,7 +227,7 @@ pub unsafe fn realloc<const OBJECT: bool>(
         if shrinks && (size > old_size - old_size / 4 || block_size(size) == old_size) {
             return block;
         }
-        let new = fast::malloc::<OBJECT>(context, size);
+        let new = malloc::<OBJECT>(context, size);
         if new.is_null() {
             return if shrinks { block } else { new };
         }

@@ -312,6 +312,51 @@ fn an_observer_that_allocates_is_served_and_not_sampled() {
     assert_eq!(heap.statistics().in_use, 0);
 }
 
+unsafe extern "C" fn note_caller(context: *mut c_void, sample: &Sample) -> u32 {
+    // SAFETY: the context is the test's variable.
+    unsafe { *context.cast::<usize>() = sample.caller };
+    NOT_INTERESTED
+}
+
+/// (`malloc` too, when its jumps are jumps, which they are in a release: tests/cpython/test_types.py.)
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[test]
+fn a_sample_tells_who_called() {
+    #[inline(never)]
+    fn zeroed(heap: &Fixture, size: usize) -> *mut u8 {
+        std::hint::black_box(heap.calloc(1, size))
+    }
+    #[inline(never)]
+    fn resized(heap: &Fixture, size: usize) -> *mut u8 {
+        std::hint::black_box(heap.realloc(null_mut(), size))
+    }
+    let heap = Fixture::new(Config::default());
+    let mut caller = 0usize;
+    heap.start(
+        1,
+        Observer {
+            context: (&raw mut caller).cast(),
+            sampled: note_caller,
+            freed: nosy_freed,
+        },
+    );
+    let mut callers = HashSet::new();
+    for allocate in [zeroed, resized] {
+        let mut here = HashSet::new();
+        for size in [16, 600, MEDIUM_LIMIT + 1] {
+            caller = 0;
+            heap.free(allocate(&heap, size));
+            // SAFETY: the observer has written it.
+            here.insert(unsafe { (&raw const caller).read_volatile() });
+        }
+        assert_eq!(here.len(), 1, "one place in the program, whatever the size");
+        callers.extend(here);
+    }
+    assert_eq!(callers.len(), 2);
+    assert!(!callers.contains(&0));
+    heap.stop();
+}
+
 #[test]
 fn switching_off_what_was_never_on_is_nothing() {
     let heap = Fixture::new(Config::default());

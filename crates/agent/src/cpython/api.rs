@@ -112,6 +112,15 @@ api! {
     functions {
         PyMem_GetAllocator: fn(AllocatorDomain, *mut AllocatorEx);
         PyMem_SetAllocator: fn(AllocatorDomain, *mut AllocatorEx);
+        PyMem_Malloc: fn(usize) -> *mut c_void;
+        PyMem_Calloc: fn(usize, usize) -> *mut c_void;
+        PyMem_Realloc: fn(*mut c_void, usize) -> *mut c_void;
+        PyObject_Malloc: fn(usize) -> *mut c_void;
+        PyObject_Calloc: fn(usize, usize) -> *mut c_void;
+        PyObject_Realloc: fn(*mut c_void, usize) -> *mut c_void;
+        Py_CompileString: fn(*const c_char, *const c_char, c_int) -> *mut PyObject;
+        PyEval_EvalCode: fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
+        PyDict_New: fn() -> *mut PyObject;
         PyThreadState_GetUnchecked | _PyThreadState_UncheckedGet: fn() -> *mut c_void;
         PyThreadState_GetFrame: fn(*mut c_void) -> *mut PyObject;
         PyThreadState_GetInterpreter: fn(*mut c_void) -> *mut c_void;
@@ -133,6 +142,7 @@ api! {
         PyLong_AsLong: fn(*mut PyObject) -> c_long;
         PyLong_FromSsize_t: fn(isize) -> *mut PyObject;
         PyDict_GetItemString: fn(*mut PyObject, *const c_char) -> *mut PyObject;
+        PyTuple_Size: fn(*mut PyObject) -> isize;
         PyTuple_GetItem: fn(*mut PyObject, isize) -> *mut PyObject;
         PyList_Append: fn(*mut PyObject, *mut PyObject) -> c_int;
         PySequence_Index: fn(*mut PyObject, *mut PyObject) -> isize;

@@ -37,6 +37,14 @@ pub fn read(layout: &Layout, probe: Probe, object: usize, key: usize) -> Option<
     }
 }
 
+/// The array of values, if the instance has one outside of itself.
+pub fn separate_values(layout: &Layout, object: usize) -> Option<usize> {
+    if layout.minor >= 13 {
+        return None;
+    }
+    values(layout, Probe::new()?, object, 0)
+}
+
 /// The array of values, if the instance has one.
 fn values(layout: &Layout, probe: Probe, object: usize, object_type: usize) -> Option<usize> {
     match layout.minor {

@@ -13,6 +13,7 @@
 mod api;
 mod attributes;
 mod blocks;
+mod callers;
 mod codes;
 mod collections;
 mod deaths;
@@ -38,6 +39,7 @@ use nthbyte_sampling::{Period, SamplePoints};
 
 use crate::session::{Config, HugePages, Outcome, Recorder};
 use api::Api;
+use callers::Callers;
 use collections::Collections;
 use install::Installed;
 use layout::Layout;
@@ -194,7 +196,14 @@ impl Agent {
             }
             install::refuse_other_tracers(&api)?;
             let installed = Installed::install(&api, &layout, huge_pages)?;
-            let tracker = Tracker::new(api, layout, installed.heap(), installed.has_debug_hooks());
+            let hooks = installed.has_debug_hooks();
+            // Under debug hooks all that allocates calls them.
+            let callers = if hooks {
+                Callers::default()
+            } else {
+                Callers::learn(&api, &layout, installed.heap().cast())
+            };
+            let tracker = Tracker::new(api, layout, installed.heap(), hooks, callers);
             let agent = Box::into_raw(Box::new(Self {
                 api,
                 installed,

@@ -9,11 +9,13 @@ use std::ffi::c_void;
 use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
 use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, LostKind, Nanos, NodeId, SampleId, Survival, ThreadId,
+    TypeId,
 };
 
 use nthbyte_sampling::{Distances, Period};
 
 use super::api::Api;
+use super::callers::Callers;
 use super::codes::Codes;
 use super::frames::Walker;
 use super::layout::Layout;
@@ -61,6 +63,7 @@ struct Pending {
     token: u32,
     block: usize,
     origin: Origin,
+    caller: usize,
     sample: Allocation,
 }
 
@@ -70,7 +73,13 @@ impl Tracker {
     /// # Safety
     /// The GIL is held, and `layout` was verified.
     #[must_use]
-    pub unsafe fn new(api: Api, layout: Layout, heap: *mut c_void, debug_hooks: bool) -> Self {
+    pub unsafe fn new(
+        api: Api,
+        layout: Layout,
+        heap: *mut c_void,
+        debug_hooks: bool,
+        callers: Callers,
+    ) -> Self {
         Self {
             api,
             layout,
@@ -82,7 +91,7 @@ impl Tracker {
             walker: Walker::default(),
             codes: Codes::new(&api),
             // SAFETY: the GIL is held.
-            types: unsafe { Types::new(&api) },
+            types: unsafe { Types::new(&api, callers) },
             threads: Threads::default(),
             tokens: Tokens::default(),
             pending: None,
@@ -276,6 +285,7 @@ impl Tracker {
                 Domain::Object => Origin::Object,
                 Domain::Memory => Origin::Memory,
             },
+            caller: sample.caller,
             sample: allocation(time, thread, stack, sample),
         });
         token
@@ -303,6 +313,23 @@ impl Tracker {
             return;
         };
         self.rounding.add(&pending.sample, self.period);
+        pending.sample.type_id = match self.types.of_caller(pending.caller, recorder) {
+            Some(known) => known,
+            None => self.type_of(&pending, contents),
+        };
+        let Some(recorder) = &mut self.recorder else {
+            return;
+        };
+        if let Some(id) = recorder.allocation(pending.sample) {
+            self.tokens.set(pending.token, id);
+        }
+    }
+
+    /// The type of what is in the block of a sample, or was and is at `contents`.
+    fn type_of(&mut self, pending: &Pending, contents: Option<usize>) -> TypeId {
+        let Some(recorder) = &mut self.recorder else {
+            return TypeId::UNKNOWN;
+        };
         let mut block = contents.unwrap_or(pending.block);
         let mut size = usize::try_from(pending.sample.size).unwrap_or(0);
         if self.debug_hooks {
@@ -313,7 +340,7 @@ impl Tracker {
         let readable = |address: usize| unsafe { Heap::owns(heap, address as *const c_void) };
         // SAFETY: the block is still in use, or has just been freed and not been written to yet;
         // memory of the heap can be read.
-        pending.sample.type_id = unsafe {
+        unsafe {
             self.types.of_block(
                 &self.layout,
                 block,
@@ -322,9 +349,6 @@ impl Tracker {
                 &readable,
                 recorder,
             )
-        };
-        if let Some(id) = recorder.allocation(pending.sample) {
-            self.tokens.set(pending.token, id);
         }
     }
 
@@ -363,7 +387,7 @@ fn allocation(time: Nanos, thread: ThreadId, stack: NodeId, sample: &Sample) -> 
         size: sample.requested as u64,
         block: sample.block_size as u64,
         points: sample.points,
-        type_id: nthbyte_profile::event::TypeId::UNKNOWN,
+        type_id: TypeId::UNKNOWN,
         survival: Survival::Unsaid,
     }
 }

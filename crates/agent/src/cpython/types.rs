@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::api::Api;
 use super::attributes;
+use super::callers::Callers;
 use super::layout::{Layout, fixed};
 use super::memory::{Probe, field};
 use crate::session::Recorder;
@@ -26,9 +27,9 @@ pub enum Origin {
     Memory,
 }
 
-/// Names for memory that is not an object.
+/// Names for memory that is not an object and whose caller is not known.
 const DICT_KEYS: &str = "dict keys";
-const REFERENCES: &str = "references (list items, …)";
+const REFERENCES: &str = "references";
 const RAW: &str = "raw memory";
 
 /// `Py_TPFLAGS_…` of `Include/object.h`.
@@ -57,6 +58,7 @@ struct Known {
 /// Types by address.
 pub struct Types {
     known: FxHashMap<usize, Known>,
+    callers: Callers,
     special: FxHashMap<&'static str, TypeId>,
     probe: Option<Probe>,
     type_type: usize,
@@ -73,9 +75,10 @@ impl Types {
     /// # Safety
     /// The GIL is held.
     #[must_use]
-    pub unsafe fn new(api: &Api) -> Self {
+    pub unsafe fn new(api: &Api, callers: Callers) -> Self {
         Self {
             known: FxHashMap::default(),
+            callers,
             special: FxHashMap::default(),
             probe: Probe::new(),
             type_type: api.PyType_Type as usize,
@@ -104,6 +107,12 @@ impl Types {
     /// A type dies.
     pub fn died(&mut self, type_object: usize) {
         self.known.remove(&type_object);
+    }
+
+    /// What the memory is that was allocated by this call, if that is known.
+    pub fn of_caller(&mut self, caller: usize, recorder: &mut Recorder) -> Option<TypeId> {
+        let name = self.callers.allocates(caller)?;
+        Some(self.special(name, recorder))
     }
 
     /// The type of what is in a block.

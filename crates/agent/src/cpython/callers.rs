@@ -1,0 +1,235 @@
+//! Which places in CPython's code allocate list items, tables of sets, and other memory that does not say
+//! what it is.
+//!
+//! The heap tells where a sampled allocation was called from. So once, when the heap is put in place, known
+//! operations run with every allocation sampled; the lists and sets that come out of them point to
+//! their memory, and the place that allocated it is learnt. Nothing depends on symbols, or on how the
+//! interpreter was compiled; what could not be learnt has a vaguer name.
+
+use std::ffi::{CStr, c_int, c_void};
+
+use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
+use nthbyte_sampling::{Distances, Period, SamplePoints};
+
+use super::api::{Api, Owned};
+use super::attributes;
+use super::layout::Layout;
+use super::memory::field;
+
+/// Objects by all the ways that allocate for them, each once small and once grown. Sets are large enough to have a table
+/// of their own; the instances are of a class that every interpreter has. (No class is made here: that would
+/// leave cyclic garbage behind.)
+const OPERATIONS: &CStr = cr"
+import sys
+lists = sets = arrays = blocks = ()
+for r in range(1), range(5), range(40):
+    a = []
+    for i in r: a.append(i)
+    b = []
+    b.extend(i for i in r)
+    c = a[:]
+    c.insert(0, 1)
+    d = a[:]
+    d += r
+    e = a * 2
+    del e[1:]
+    f = [*a, 1]
+    f[1:1] = a
+    g = a[:]
+    while len(g) > 3: g.pop()
+    lists += (a, b, c, d, e, f, g, [i for i in r], list(a), list(r), list(i for i in r), a[1:], a + b, a * 3,
+        a.copy(), [a], [a, b, c, d, e, f, g], sorted(r),
+        ' a b'.split(), 'a-b-c'.split('-'), ('x\n' * len(r)).splitlines(), [*r], [*a, *b])
+    s = set()
+    for i in r: s.add(i)
+    u = set(a)
+    u.update(range(99))
+    sets += (s, u, set(r), s | u, s & u, s.copy(), u.copy(), frozenset(r), {i for i in r})
+    x = bytearray(r)
+    x.extend(b'abc')
+    y = bytearray()
+    for i in r: y.append(i)
+    z = bytearray(b'abc')
+    z += bytes(99)
+    arrays += (x, y, z, bytearray(20), bytearray(b'abc'), x[1:], x + y)
+    if '_collections' in sys.modules:
+        q = sys.modules['_collections'].deque
+        v = q(r)
+        w = q()
+        w.extend(range(99))
+        t = q()
+        for i in range(99): t.append(i)
+        k = q()
+        for i in range(99): k.appendleft(i)
+        blocks += (q(), v, w, t, k)
+instances = tuple(type(sys.__spec__)('a', None) for i in range(4))
+";
+
+/// Where an object has the address of its memory.
+enum Place {
+    /// In a field at this offset.
+    Field(usize),
+    /// Where the values of its attributes are.
+    Values,
+}
+
+/// The variables of [`OPERATIONS`], where their objects have the address of their memory
+/// (`PyListObject`, `PySetObject`, `PyByteArrayObject`, `dequeobject`), and what that is called.
+const KINDS: [(&CStr, Place, Domain, &str); 6] = [
+    (c"lists", Place::Field(24), Domain::Memory, "list items"),
+    (c"sets", Place::Field(40), Domain::Memory, "set table"),
+    (
+        c"arrays",
+        Place::Field(32),
+        Domain::Object,
+        "bytearray buffer",
+    ),
+    (c"blocks", Place::Field(24), Domain::Memory, "deque block"),
+    (c"blocks", Place::Field(32), Domain::Memory, "deque block"),
+    (
+        c"instances",
+        Place::Values,
+        Domain::Memory,
+        "instance attributes",
+    ),
+];
+
+/// `Py_file_input`.
+const FILE_INPUT: c_int = 257;
+/// More allocations than the operations make.
+const MOST: usize = 8192;
+/// A call from within so many bytes of an allocation function is by that function, which was
+/// compiled to call, not to jump: then all places look alike.
+const FORWARDER: usize = 96;
+
+/// The places, by the address to which their call returns.
+#[derive(Default)]
+pub struct Callers {
+    known: Vec<(usize, &'static str)>,
+}
+
+impl Callers {
+    /// What the memory is that was allocated by this call.
+    #[must_use]
+    pub fn allocates(&self, caller: usize) -> Option<&'static str> {
+        self.known
+            .iter()
+            .find(|(known, _)| *known == caller)
+            .map(|(_, name)| *name)
+    }
+
+    /// Learns; what cannot be learnt is left out.
+    ///
+    /// # Safety
+    /// The GIL is held, in Python code; the heap is in place, and sampling is off.
+    #[must_use]
+    pub unsafe fn learn(api: &Api, layout: &Layout, heap: *mut Heap) -> Self {
+        // SAFETY: by the contract.
+        unsafe {
+            Self::try_to_learn(api, layout, heap).unwrap_or_else(|| {
+                (api.PyErr_Clear)();
+                Self::default()
+            })
+        }
+    }
+
+    /// `None`, and Python's error perhaps set, if the operations fail.
+    ///
+    /// # Safety
+    /// As for [`Self::learn`].
+    unsafe fn try_to_learn(api: &Api, layout: &Layout, heap: *mut Heap) -> Option<Self> {
+        let mut seen: Vec<Seen> = Vec::new();
+        seen.try_reserve_exact(MOST).ok()?;
+        let points = SamplePoints::new(Period::EVERY, Distances::Fixed, 0);
+        let observer = Observer {
+            context: (&raw mut seen).cast(),
+            sampled: note,
+            freed: ignore,
+        };
+        let mut callers = Self::default();
+        // SAFETY: by the contract, and all objects are live while `names` is. The observer's context lives until
+        // sampling is switched off.
+        unsafe {
+            let code =
+                (api.Py_CompileString)(OPERATIONS.as_ptr(), c"<nthbyte>".as_ptr(), FILE_INPUT);
+            let code = Owned::take(api, code)?;
+            let names = Owned::take(api, (api.PyDict_New)())?;
+            Heap::start(heap, points, observer);
+            let done = (api.PyEval_EvalCode)(code.get(), names.get(), names.get());
+            Heap::stop(heap);
+            Owned::take(api, done)?;
+            for (variable, place, domain, kind) in &KINDS {
+                let objects = (api.PyDict_GetItemString)(names.get(), variable.as_ptr());
+                if objects.is_null() {
+                    return None;
+                }
+                for at in 0..(api.PyTuple_Size)(objects) {
+                    let object = (api.PyTuple_GetItem)(objects, at) as usize;
+                    let found = match place {
+                        Place::Field(offset) => {
+                            let memory = field::<usize>(object, *offset);
+                            seen.iter().rfind(|seen| seen.block == memory)
+                        }
+                        Place::Values => attributes::separate_values(layout, object)
+                            .and_then(|values| seen.iter().rfind(|seen| seen.holds(values))),
+                    };
+                    if let Some(seen) = found
+                        && seen.domain == *domain
+                    {
+                        callers.add(seen.caller, kind);
+                    }
+                }
+            }
+        }
+        let forwarders = [
+            api.PyMem_Malloc as usize,
+            api.PyMem_Calloc as usize,
+            api.PyMem_Realloc as usize,
+            api.PyObject_Malloc as usize,
+            api.PyObject_Calloc as usize,
+            api.PyObject_Realloc as usize,
+        ];
+        callers.known.retain(|(caller, _)| {
+            forwarders
+                .iter()
+                .all(|start| !(*start..start + FORWARDER).contains(caller))
+        });
+        Some(callers)
+    }
+
+    fn add(&mut self, caller: usize, kind: &'static str) {
+        if caller != 0 && self.allocates(caller).is_none() && self.known.try_reserve(1).is_ok() {
+            self.known.push((caller, kind));
+        }
+    }
+}
+
+/// An allocation.
+struct Seen {
+    block: usize,
+    size: usize,
+    domain: Domain,
+    caller: usize,
+}
+
+impl Seen {
+    fn holds(&self, address: usize) -> bool {
+        (self.block..self.block + self.size).contains(&address)
+    }
+}
+
+unsafe extern "C" fn note(context: *mut c_void, sample: &Sample) -> u32 {
+    // SAFETY: the context is the vector of `try_to_learn`, which nobody else uses meanwhile.
+    let seen = unsafe { &mut *context.cast::<Vec<Seen>>() };
+    if seen.len() < seen.capacity() {
+        seen.push(Seen {
+            block: sample.block as usize,
+            size: sample.requested,
+            domain: sample.domain,
+            caller: sample.caller,
+        });
+    }
+    NOT_INTERESTED
+}
+
+unsafe extern "C" fn ignore(_: *mut c_void, _: *const c_void, _: u32) {}
