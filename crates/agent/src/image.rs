@@ -4,15 +4,12 @@
 //! has started: a megabyte that counts as the program's. The larger part is not needed again. (`layout.ld`
 //! keeps the rest together.)
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 
 /// Segments are mapped in multiples of it, or of a multiple of it.
 const PAGE: usize = 4096;
 
-/// Loaded for this library alone in most programs, for stacks to be unwound, which does not happen.
-const UNWINDER: &[u8] = b"/libgcc_s.so.1";
-
-/// Lets go of the code and the constants of this library and the unwinder. What of them is needed comes back, from
+/// Lets go of the code and the constants of this library. What of them is needed comes back, from
 /// the page cache. What was written to, relocated data among it, stays.
 pub fn release() {
     // SAFETY: the callback has the type that is asked for, and no data.
@@ -26,17 +23,16 @@ unsafe extern "C" fn release_if_ours(
     _size: usize,
     _data: *mut c_void,
 ) -> c_int {
-    // SAFETY: by the contract; headers and names are mapped as long as their image is, and none is
-    // unloaded during the call.
-    let (base, name, headers) = unsafe {
-        let name = CStr::from_ptr((*image).dlpi_name);
+    // SAFETY: by the contract; headers are mapped as long as their image is, and none is unloaded during
+    // the call.
+    let (base, headers) = unsafe {
         let headers = std::slice::from_raw_parts((*image).dlpi_phdr, (*image).dlpi_phnum.into());
-        ((*image).dlpi_addr as usize, name.to_bytes(), headers)
+        ((*image).dlpi_addr as usize, headers)
     };
     let own = release as fn() as usize;
     let mut constant = [(0, 0); 4];
     let mut count = 0;
-    let mut ours = name.ends_with(UNWINDER);
+    let mut ours = false;
     for header in headers.iter().filter(|one| one.p_type == libc::PT_LOAD) {
         let start = base + header.p_vaddr as usize;
         let end = start + header.p_memsz as usize;
@@ -52,5 +48,5 @@ unsafe extern "C" fn release_if_ours(
         // so what is read anew from its file is what was there.
         unsafe { libc::madvise(start as *mut c_void, end - start, libc::MADV_DONTNEED) };
     }
-    0
+    c_int::from(ours) // the last to look at, if it is ours
 }
