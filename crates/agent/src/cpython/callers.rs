@@ -22,7 +22,7 @@ use super::memory::field;
 const OPERATIONS: &CStr = cr"
 import sys
 lists = sets = arrays = blocks = ()
-for r in range(1), range(5), range(40):
+for r in range(1), range(20):
     a = []
     for i in r: a.append(i)
     b = []
@@ -39,29 +39,25 @@ for r in range(1), range(5), range(40):
     while len(g) > 3: g.pop()
     lists += (a, b, c, d, e, f, g, [i for i in r], list(a), list(r), list(i for i in r), a[1:], a + b, a * 3,
         a.copy(), [a], [a, b, c, d, e, f, g], sorted(r),
-        ' a b'.split(), 'a-b-c'.split('-'), ('x\n' * len(r)).splitlines(), [*r], [*a, *b])
+        ('x ' * len(r)).split(), ('x-' * len(r)).split('-'), ('x\n' * len(r)).splitlines(), [*r], [*a, *b])
     s = set()
     for i in r: s.add(i)
     u = set(a)
-    u.update(range(99))
+    u.update(range(40))
     sets += (s, u, set(r), s | u, s & u, s.copy(), u.copy(), frozenset(r), {i for i in r})
     x = bytearray(r)
     x.extend(b'abc')
     y = bytearray()
     for i in r: y.append(i)
     z = bytearray(b'abc')
-    z += bytes(99)
+    z += bytes(40)
     arrays += (x, y, z, bytearray(20), bytearray(b'abc'), x[1:], x + y)
-    if '_collections' in sys.modules:
-        q = sys.modules['_collections'].deque
-        v = q(r)
-        w = q()
-        w.extend(range(99))
-        t = q()
-        for i in range(99): t.append(i)
-        k = q()
-        for i in range(99): k.appendleft(i)
-        blocks += (q(), v, w, t, k)
+if '_collections' in sys.modules:
+    q = sys.modules['_collections'].deque
+    v = q(range(70))
+    w = q()
+    for i in range(70): w.append(i)
+    blocks += (q(), v, w)
 instances = tuple(type(sys.__spec__)('a', None) for i in range(4))
 ";
 
