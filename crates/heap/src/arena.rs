@@ -27,8 +27,6 @@ const KEEP_AT_LEAST: usize = (16 << 20) / PAGE_SIZE;
 /// How many requests for an arena go unasked after one was refused: at the limit of memory each would cost
 /// two system calls, with the fallback serving the block in the end all the same.
 const PATIENCE: u32 = 64;
-/// An OS page: what is given back comes in multiples of it.
-const OS_PAGE: usize = 4096;
 
 const _: () = assert!(PAGES == 128, "the bitmaps are u128");
 
@@ -217,7 +215,7 @@ impl Arenas {
                     ((1 << pages) - 1) << from
                 };
                 dirty &= !run;
-                let skip = if from == 0 { OS_PAGE } else { 0 };
+                let skip = if from == 0 { FIRST_PAGE_HEADER } else { 0 };
                 let start = Arena::base(arena).add(from as usize * PAGE_SIZE + skip);
                 os::discard(start, pages as usize * PAGE_SIZE - skip);
             }

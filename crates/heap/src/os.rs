@@ -1,5 +1,6 @@
 //! The one door to the operating system.
 
+use crate::arena::ARENA_SIZE;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
@@ -83,13 +84,26 @@ pub unsafe fn unmap(address: *mut u8, size: usize) {
     unsafe { libc::munmap(address.cast(), size) };
 }
 
-/// Gives the memory behind a range back; the range stays mapped and reads as zeroes.
+/// Gives the memory behind the whole OS pages of a range back; the range stays mapped. What shares an
+/// OS page with something else stays as it is: there are kernels for AArch64 with pages of 64 KiB.
 ///
 /// # Safety
 /// The range was mapped here, and nobody needs its contents.
 pub unsafe fn discard(address: *mut u8, size: usize) {
-    // SAFETY: by the caller.
-    unsafe { libc::madvise(address.cast(), size, libc::MADV_DONTNEED) };
+    // SAFETY: no preconditions.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(ARENA_SIZE);
+    let (skip, whole) = whole_pages(address.addr(), size, page);
+    if whole > 0 {
+        // SAFETY: by the caller; the kernel would round `whole` up, but it is a multiple of a page.
+        unsafe { libc::madvise(address.add(skip).cast(), whole, libc::MADV_DONTNEED) };
+    }
+}
+
+/// Where the first whole page of a range begins, counted from the range's start, and how many bytes
+/// the whole pages have.
+const fn whole_pages(start: usize, size: usize, page: usize) -> (usize, usize) {
+    let skip = start.next_multiple_of(page) - start;
+    (skip, size.saturating_sub(skip) / page * page)
 }
 
 /// Asks for transparent huge pages in a range, or asks that there be none.
@@ -104,4 +118,23 @@ pub unsafe fn advise_huge(address: *mut u8, size: usize, wanted: bool) {
     };
     // SAFETY: by the caller; contents do not change. A kernel without them refuses, harmlessly.
     unsafe { libc::madvise(address.cast(), size, advice) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole_pages;
+
+    #[test]
+    fn only_whole_pages_are_discarded() {
+        const KIB: usize = 1 << 10;
+        for (start, size, page, expected) in [
+            (384, 16 * KIB - 384, 4 * KIB, (4 * KIB - 384, 12 * KIB)),
+            (384, 16 * KIB - 384, 16 * KIB, (16 * KIB - 384, 0)),
+            (16 * KIB, 32 * KIB, 16 * KIB, (0, 32 * KIB)),
+            (0, 48 * KIB, 64 * KIB, (0, 0)),
+            (48 * KIB, 96 * KIB, 64 * KIB, (16 * KIB, 64 * KIB)),
+        ] {
+            assert_eq!(whole_pages(start, size, page), expected, "{page}");
+        }
+    }
 }
