@@ -12,7 +12,7 @@ VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 SOURCES := $(shell find crates python/nthbyte -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
-.PHONY: all demo test check-rust check-python test-python test-page system interpreters lock bench count exactness clean
+.PHONY: all demo test check-rust check-aarch64 check-python test-python test-page system interpreters lock bench count exactness clean
 
 all: $(VENVS)
 
@@ -80,6 +80,16 @@ check-rust:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked
+
+# Not part of `make test`: does it compile for AArch64? Needs a Rust target and a cross compiler.
+AARCH64 := aarch64-unknown-linux-gnu
+
+check-aarch64:
+	@missing=; \
+	[ -d "$$(rustc --print target-libdir --target $(AARCH64))" ] || missing=" 'rustup target add $(AARCH64)'"; \
+	command -v aarch64-linux-gnu-gcc >/dev/null || missing="$$missing 'apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross'"; \
+	if [ -n "$$missing" ]; then echo "nthbyte: not checked for AArch64; first:$$missing" >&2; exit 1; fi
+	cargo check --workspace --locked --target $(AARCH64)
 
 check-python: .venv/installed
 	$(BIN)/ruff check .
