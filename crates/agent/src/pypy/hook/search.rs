@@ -23,8 +23,9 @@
 //!
 //! Searching 20 MB takes a few milliseconds. Nothing here touches the process: it reads bytes.
 
-use std::collections::HashMap;
 use std::ops::Range;
+
+use rustc_hash::FxHashMap;
 
 use super::flow::Function;
 
@@ -39,7 +40,9 @@ const AROUND: usize = 600;
 /// How far from the comparison the store is looked for.
 const CLOSE_BY: usize = 24;
 /// So many slow paths are enough for the offsets.
-const LOOKED_AT: usize = 2500;
+const LOOKED_AT: usize = 800;
+/// So many that agree are enough, if no others come near: the rest of the library need not be read.
+const ENOUGH: u32 = 3000;
 /// Objects above this size do not go through the nursery (`large_object` in `incminimark.py`, in bytes).
 pub const LARGE_OBJECT: usize = (16384 + 512) * 8;
 
@@ -67,18 +70,21 @@ pub struct Collector {
 /// # Errors
 /// One clause that says which expectation failed.
 pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector, String> {
-    let sites = slow_paths(code, text, data);
-    let mut votes: HashMap<(usize, usize), u32> = HashMap::new();
-    for site in &sites {
-        *votes.entry((site.gc, site.target)).or_default() += 1;
+    let mut sites = Vec::new();
+    let mut votes = Votes::default();
+    for site in slow_paths(code, text, data) {
+        let count = votes.entry((site.gc, site.target)).or_default();
+        *count += 1;
+        let enough = count.is_multiple_of(ENOUGH);
+        sites.push(site);
+        if enough && ranking(&votes).is_some_and(|(_, count, runner_up)| leads(count, runner_up)) {
+            break;
+        }
     }
-    let mut ranking: Vec<_> = votes.into_iter().collect();
-    ranking.sort_unstable_by_key(|&(pair, count)| (std::cmp::Reverse(count), pair));
-    let Some(&((gc, reserve), count)) = ranking.first() else {
+    let Some(((gc, reserve), count, runner_up)) = ranking(&votes) else {
         return Err("no allocation site was found".to_owned());
     };
-    let runner_up = ranking.get(1).map_or(0, |&(_, count)| count);
-    if count < FEWEST_SITES || count / LEAD < runner_up {
+    if count < FEWEST_SITES || !leads(count, runner_up) {
         return Err(format!(
             "the allocation sites do not agree on one collector ({count} against {runner_up})"
         ));
@@ -99,6 +105,24 @@ pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector
     })
 }
 
+/// How many slow paths there are for each pair of collector and target.
+type Votes = FxHashMap<(usize, usize), u32>;
+
+/// The pair with the most votes, their number, and that of the runner-up.
+fn ranking(votes: &Votes) -> Option<((usize, usize), u32, u32)> {
+    let (&winner, &count) = votes.iter().max_by_key(|&(&pair, &count)| (count, pair))?;
+    let others = votes.iter().filter(|&(&pair, _)| pair != winner);
+    Some((
+        winner,
+        count,
+        others.map(|(_, &count)| count).max().unwrap_or(0),
+    ))
+}
+
+const fn leads(count: u32, runner_up: u32) -> bool {
+    count / LEAD >= runner_up
+}
+
 struct SlowPath {
     /// Index of `lea` in the code.
     at: usize,
@@ -107,27 +131,29 @@ struct SlowPath {
 }
 
 /// All places of the form `mov $size,%esi; lea GC(%rip),%rdi; call target`.
-fn slow_paths(code: &[u8], text: usize, data: &Range<usize>) -> Vec<SlowPath> {
-    let lea = memchr::memmem::Finder::new(&[0x48, 0x8d, 0x3d]);
-    let mut sites = Vec::new();
-    for at in lea.find_iter(code) {
-        let (Some(before), Some(after)) = (at.checked_sub(5), code.get(at + 7..at + 12)) else {
-            continue;
-        };
+fn slow_paths<'a>(
+    code: &'a [u8],
+    text: usize,
+    data: &'a Range<usize>,
+) -> impl Iterator<Item = SlowPath> + 'a {
+    memchr::memmem::find_iter(code, &[0x48, 0x8d, 0x3d]).filter_map(move |at| {
+        let before = at.checked_sub(5)?;
+        let after = code.get(at + 7..at + 12)?;
         if code[before] != 0xbe || after[0] != 0xe8 {
-            continue;
+            return None;
         }
         let size = displacement(code, before + 1);
         if size <= 0 || size % 8 != 0 || size.cast_unsigned() as usize > LARGE_OBJECT {
-            continue;
+            return None;
         }
         let gc = (text + at + 7).wrapping_add_signed(displacement(code, at + 3) as isize);
         let target = (text + at + 12).wrapping_add_signed(displacement(code, at + 8) as isize);
-        if data.contains(&gc) && (text..text + code.len()).contains(&target) {
-            sites.push(SlowPath { at, gc, target });
-        }
-    }
-    sites
+        (data.contains(&gc) && (text..text + code.len()).contains(&target)).then_some(SlowPath {
+            at,
+            gc,
+            target,
+        })
+    })
 }
 
 /// The offsets of the two fields: `nursery_top` is the one that code near the slow paths compares a
@@ -138,7 +164,8 @@ fn fields(
     gc: usize,
     sites: impl Iterator<Item = usize>,
 ) -> Result<(usize, usize), String> {
-    let (mut stores, mut compares) = (HashMap::<usize, u32>::new(), HashMap::<usize, u32>::new());
+    let mut stores = FxHashMap::<usize, u32>::default();
+    let mut compares = FxHashMap::<usize, u32>::default();
     let mut seen = 0;
     for site in sites.take(LOOKED_AT) {
         let from = site.saturating_sub(AROUND).max(seen);
@@ -190,7 +217,7 @@ fn field_access(code: &[u8], text: usize, at: usize) -> Option<FieldAccess> {
     })
 }
 
-fn clear_winner(votes: &HashMap<usize, u32>) -> Option<usize> {
+fn clear_winner(votes: &FxHashMap<usize, u32>) -> Option<usize> {
     let (&winner, &count) = votes.iter().max_by_key(|&(_, &count)| count)?;
     let others: u32 = votes.values().sum::<u32>() - count;
     (count > 100 && others < count / 2).then_some(winner)
