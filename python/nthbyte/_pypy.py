@@ -32,10 +32,7 @@ _SMALL, _LARGE_KINDS = 0, 1
 # PyPy closes a library that nothing refers to; code that is hooked in must stay.
 _RTLD_NOW, _RTLD_NODELETE = 0x2, 0x1000
 
-# Bytes of an object that is large but still born in the nursery.
-_GARBAGE = 100_000
-
-# Bytes of an object that is not.
+# Bytes of an object that is not born in the nursery.
 _LARGE = 300_000
 
 # Without time samples the timer is stopped at once; _vmprof wants an interval below one second.
@@ -50,8 +47,9 @@ class PyPyAgent(Agent):
 
         self._library = _Library(_cffi_backend, path)
         self._on = False
-        # Types and classes lie where they lie for as long as the process lives.
-        self._told = False
+        # Types and classes lie where they lie for as long as the process lives. What was shown of them
+        # has to live until the collector has moved it.
+        self._shown: list[Any] | None = None
         self._hooks: _Hooks | None = None
         self._fallback: MinorHook | None = None
         self._notes: tuple[str, ...] = ()
@@ -134,11 +132,15 @@ class PyPyAgent(Agent):
         return answer
 
     def _begin(self, config: Config) -> None:
-        if not self._told:
+        first = self._shown is None
+        if first:
+            self._tell_totals()
             self._library.types(gc.get_typeids_z(), gc.get_typeids_list())
-            self._show_classes()
-            self._show_totals()
-            self._told = True
+            self._shown = self._show_classes()
+            # Both totals have changed now: what has an identity has a place among the old objects.
+            large = b"x" * _LARGE
+            self._tell_totals()
+            del large
         pypy = {"nursery": _nursery_size()}
         try:
             self._library.start(to_json({**config, "pypy": pypy}))
@@ -147,31 +149,30 @@ class PyPyAgent(Agent):
                 raise _Refused(str(error)) from None
             raise
         self._hooks = _Hooks(self._library.collection)
+        if first:
+            # The session began with a collection, which has freed the large object.
+            self._tell_totals()
 
-    def _show_classes(self) -> None:
-        """Shows the agent instances of each kind, so that it learns to tell their classes."""
+    def _show_classes(self) -> list[Any]:
+        """Shows the agent instances of each kind, so that it learns to tell their classes; returns them."""
         kinds: list[type] = [object, object, Exception, list, dict, tuple, str, int, float, set]
         instances = [_probe_class(kind, number) for number, kind in enumerate(kinds)]
         instances[0].first = instances[0].second = None
         # The identity of an object is the address that it has when it is old.
         numbers = [number for one in instances for number in (id(one), id(type(one)))]
-        _fill_nursery()
         self._library.classes(numbers, [type(one).__qualname__ for one in instances])
-
-    def _show_totals(self) -> None:
-        """Tells the agent the memory totals twice, so that it learns where the collector keeps them."""
-        large = b"x" * _LARGE
-        self._tell_totals()
-        del large
-        _fill_nursery()
-        self._tell_totals()
+        return instances
 
     def _tell_totals(self) -> None:
+        """Tells the agent the memory totals; a few times, and it knows where the collector keeps them."""
         stats = gc._get_stats(False)  # type: ignore[attr-defined]
-        arenas = getattr(stats, "total_arena_memory", None)
-        alone = getattr(stats, "total_rawmalloced_memory", None)
-        if arenas is not None and alone is not None:
-            self._library.totals(arenas, alone)
+        try:
+            alone = stats.total_rawmalloced_memory
+            arenas = stats.total_allocated_memory - stats.nursery_size - alone
+            self._library.totals(stats.total_arena_memory, alone, arenas)
+        except AttributeError:
+            # Then the profile goes without them.
+            pass
 
     def _name_threads(self) -> None:
         threading: Any = sys.modules.get("threading")
@@ -205,29 +206,18 @@ def _nursery_size() -> int | None:
     return getattr(gc._get_stats(False), "nursery_size", None)  # type: ignore[attr-defined]
 
 
-def _fill_nursery() -> None:
-    """Makes a nursery's worth of garbage: the collector moves what is young, and does no more.
-
-    gc.collect_step would begin a major collection.
-    """
-    for _ in range((_nursery_size() or 0) // _GARBAGE + 2):
-        b"x" * _GARBAGE
-
-
 def _allocate(kind: int, size: int) -> None:
     """Allocates what the agent asks for, and drops it."""
     if kind == _SMALL:
         [object() for _ in range(10)]
     elif kind == _LARGE_KINDS:
+        # With references in them, and without.
         words = size // 8
         b"x" * size
-        "x" * size
         bytearray(size)
         [None] * words
         [1] * words
-        [1.0] * words
         (None,) * words
-        dict.fromkeys(range(words))
     else:
         b"x" * size
 
@@ -280,9 +270,9 @@ class _Library:
         self._types = function("pypy_types", void, self._text, size, numbers, size)
         addresses = backend.new_pointer_type(size)
         self._addresses = backend.new_array_type(addresses, None)
-        self._classes = function("pypy_classes", self._int, addresses, size, self._text)
+        self._classes = function("pypy_classes", void, addresses, size, self._text)
         self.collection = function("pypy_collection", void, self._int, u64, i64, i64)
-        self.totals = function("pypy_totals", void, size, size)
+        self.totals = function("pypy_totals", void, size, size, size)
         self._remarks = function("pypy_notes", void, self._text, size)
         self._thread = function("pypy_thread", void, u64, self._text)
         self.forked = function("pypy_forked", self._int)
@@ -324,14 +314,12 @@ class _Library:
             len(numbers),
         )
 
-    def classes(self, addresses: list[int], names: list[str]) -> bool:
-        """Shows instances and their classes, by turns, and the classes' names. Whether that told anything."""
-        return bool(
-            self._classes(
-                self._backend.newp(self._addresses, addresses),
-                len(names),
-                self._backend.newp(self._array, b"".join(name.encode() + b"\0" for name in names)),
-            )
+    def classes(self, addresses: list[int], names: list[str]) -> None:
+        """Shows instances and their classes, by turns, and the classes' names."""
+        self._classes(
+            self._backend.newp(self._addresses, addresses),
+            len(names),
+            self._backend.newp(self._array, "\0".join([*names, ""]).encode()),
         )
 
     def start(self, config: str) -> None:

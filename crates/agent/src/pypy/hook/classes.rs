@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The offsets of the four fields differ between versions, and that of `map` between kinds of instances
-//! (of subclasses of `object`, `list`, `dict`, …). They are found at the start of a session, by following
-//! all short paths from instances whose classes are known: `id()` of an old object is its address. What
-//! is not found is left out, and the type is called `instance`.
+//! (of subclasses of `object`, `list`, `dict`, …). They are found at the first minor collection, by
+//! following all short paths from instances whose classes are known: `id()` of an object is its address
+//! when it is old. What is not found is left out, and the type is called `instance`.
 
 use rustc_hash::FxHashMap;
 
@@ -23,7 +23,7 @@ const FORWARDED: i64 = -42;
 const LONGEST_NAME: usize = 1000;
 const MOST_CLASSES: usize = 1 << 20;
 
-/// An instance and its class, by address, and the class's names, in memory of Python's.
+/// An old instance and its class, by address, and the class's name.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// Address of the instance.
@@ -35,7 +35,7 @@ pub struct Known<'a> {
 }
 
 /// Where the fields are, and the classes seen so far.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Classes {
     /// Offset of `map`, by the type of the instance.
     maps: FxHashMap<u32, usize>,

@@ -76,12 +76,14 @@ pub struct Remains {
     pub allocated: u64,
     /// Sentences for the profile's reader.
     pub notes: Vec<String>,
+    /// The type names, for the next session.
+    pub types: Types,
 }
 
 impl Engine {
     /// Switches sampling on. The interpreter's lock must be held.
     pub fn begin(
-        nursery: Nursery,
+        mut nursery: Nursery,
         recorder: Recorder,
         vmprof: Vmprof,
         types: Types,
@@ -90,6 +92,10 @@ impl Engine {
     ) {
         RESERVE.store(originals.0, Ordering::Relaxed);
         MINOR.store(originals.1, Ordering::Relaxed);
+        if types.are_waiting() {
+            // They are old after a collection, and now there is little to move.
+            nursery.close();
+        }
         let engine = Self {
             nursery,
             recorder,
@@ -125,6 +131,7 @@ impl Engine {
             recorder,
             stacks,
             nursery,
+            types,
             ..
         } = *engine;
         WATCHED.store(0, Ordering::Relaxed);
@@ -133,6 +140,7 @@ impl Engine {
             vmprof: stacks.into_vmprof(),
             allocated: nursery.allocated(),
             notes,
+            types,
         })
     }
 
@@ -310,6 +318,7 @@ impl Engine {
         let ended = self.recorder.now();
         self.attend(ended);
         self.statistics.steps(&mut self.recorder);
+        self.types.look();
         let mut young = std::mem::take(&mut self.young);
         for next in 0..young.len() {
             if let Some(later) = young.get(next + LOOK_AHEAD) {

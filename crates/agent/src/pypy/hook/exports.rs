@@ -7,15 +7,15 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Mutex;
 
-use super::classes::{Classes, Known};
 use super::engine::Engine;
 use super::handler;
 use super::library::Library;
 use super::patch::Redirect;
+use super::peek::Peek;
 use super::running;
 use super::statistics::{self, Told};
 use super::totals;
-use super::types::Types;
+use super::types::{Shown, Types};
 use super::vmprof::{self, Vmprof};
 
 /// What Python says in the configuration under `"pypy"`.
@@ -78,16 +78,24 @@ struct Signal(usize, c_int);
 
 static PREPARED: Mutex<Option<Prepared>> = Mutex::new(None);
 
-/// The type names that Python has handed over: the same for all sessions of a process.
+/// The type names that Python has handed over, between sessions: all sessions of a process use them.
 static TYPES: Mutex<Option<Types>> = Mutex::new(None);
 
-/// The type names, for a new session.
-pub fn types() -> Types {
+/// Takes the type names for a new session.
+pub fn take_types() -> Types {
     TYPES
         .lock()
         .ok()
-        .and_then(|types| types.clone())
+        .and_then(|mut types| types.take())
         .unwrap_or_default()
+}
+
+/// Gives them back.
+pub fn keep_types(mut types: Types) {
+    types.forget();
+    if let Ok(mut place) = TYPES.lock() {
+        *place = Some(types);
+    }
 }
 
 fn prepare() -> Result<Prepared, String> {
@@ -162,81 +170,63 @@ pub unsafe extern "C" fn nthbyte_pypy_types(
     // SAFETY: the caller's promise.
     let (text, numbers) = unsafe {
         (
-            std::slice::from_raw_parts(text.cast(), length),
+            std::slice::from_raw_parts(text.cast::<u8>(), length),
             std::slice::from_raw_parts(numbers, count),
         )
     };
-    let types = Types::parse(&String::from_utf8_lossy(text), numbers);
-    if let Ok(mut place) = TYPES.lock() {
-        *place = Some(types);
-    }
+    keep_types(Types::new(text.to_vec(), numbers.to_vec()));
 }
 
 /// Shows `count` instances whose classes are known, so that the agent finds its way from an instance to
 /// its class: addresses of instances and classes by turns, and the classes' qualified names, each ended
-/// by a zero. Returns 1 if it did.
+/// by a zero.
 ///
 /// # Safety
-/// `addresses` has `2 * count` numbers, and `names` has `count` texts. The objects are old and alive.
+/// `addresses` has `2 * count` numbers, and `names` has `count` texts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nthbyte_pypy_classes(
     addresses: *const usize,
     count: usize,
     names: *const c_char,
-) -> c_int {
+) {
     // SAFETY: the caller's promise.
     let addresses = unsafe { std::slice::from_raw_parts(addresses, 2 * count) };
     let mut at = names;
-    let known: Vec<_> = addresses
+    let shown = addresses
         .chunks_exact(2)
         .map(|pair| {
             // SAFETY: the caller's promise: there is a text for each pair.
             let name = unsafe { CStr::from_ptr(at) };
             at = at.wrapping_add(name.to_bytes().len() + 1);
-            Known {
+            Shown {
                 instance: pair[0],
                 class: pair[1],
-                qualified_name: name.to_bytes(),
+                qualified_name: name.to_bytes().into(),
             }
         })
         .collect();
-    let classes = Classes::probe(&known, read_word);
-    let found = c_int::from(classes.is_some());
     if let Ok(mut place) = TYPES.lock()
         && let Some(types) = place.as_mut()
     {
-        types.set_classes(classes);
+        types.show(shown);
     }
-    found
 }
 
-/// Tells PyPy's memory totals, in bytes: old objects in arenas, and objects that lie by themselves. To be
-/// called at several moments, so that the agent finds where they are kept.
+/// Tells PyPy's memory totals, in bytes: old objects in arenas, objects that lie by themselves, and the
+/// arenas. To be called at several moments, so that the agent finds where they are kept.
 #[unsafe(no_mangle)]
-pub extern "C" fn nthbyte_pypy_totals(in_arenas: usize, alone: usize) {
+pub extern "C" fn nthbyte_pypy_totals(in_arenas: usize, alone: usize, arenas: usize) {
     if let Some(library) = Library::of_this_process()
         && let Ok(collector) = running::collector(&library)
     {
-        totals::observe(collector.gc, &library.data, in_arenas, alone, read_word);
+        let told = totals::Told {
+            in_arenas,
+            alone,
+            arenas,
+        };
+        let peek = Peek::new();
+        totals::observe(collector.gc, &library.data, told, |at| peek.word(at));
     }
-}
-
-/// The word at an address, if there is readable memory.
-fn read_word(address: usize) -> Option<usize> {
-    let mut word = 0usize;
-    let local = libc::iovec {
-        iov_base: (&raw mut word).cast(),
-        iov_len: 8,
-    };
-    let remote = libc::iovec {
-        iov_base: address as *mut c_void,
-        iov_len: 8,
-    };
-    // SAFETY: reads this process's own memory into `word`; a bad address is an error, not a fault.
-    let got = unsafe {
-        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
-    };
-    (got == 8).then_some(word)
 }
 
 /// Tells what `gc.hooks` reported: a step of a major collection in phase 0 to 3, or a whole one (4),

@@ -10,6 +10,7 @@
 //!                                                                stacks: as nodes of the profile; memory_file)
 //! young    sampled objects until the next minor collection      (types, python_names, classes: their names)
 //! statistics  collections and memory totals                  (totals: where the collector keeps them)
+//! peek     reads where there may be no memory
 //! running  all of it, started and stopped                     (exports: what Python calls before and after)
 //! ```
 
@@ -23,6 +24,7 @@ mod memory_file;
 mod names;
 mod nursery;
 mod patch;
+mod peek;
 mod python_names;
 mod running;
 mod search;

@@ -40,6 +40,8 @@ pub struct Nursery {
     mark: usize,
     end: usize,
     limit: usize,
+    /// A collection is due before the nursery is full.
+    closed: bool,
     allocated: u64,
     pressures: u64,
 }
@@ -60,6 +62,7 @@ impl Nursery {
             mark,
             end,
             limit: end,
+            closed: false,
             allocated: 0,
             pressures: 0,
         };
@@ -107,7 +110,7 @@ impl Nursery {
         }
         self.count(object.saturating_sub(self.mark));
         self.mark = object;
-        if free > self.end {
+        if free > self.end || self.closed {
             self.set_top(self.end);
             return Verdict::Full;
         }
@@ -125,6 +128,13 @@ impl Nursery {
         points
     }
 
+    /// The next allocation shall find the nursery full, so that the collector empties it.
+    pub fn close(&mut self) {
+        self.catch_up();
+        self.closed = true;
+        self.set_limit();
+    }
+
     /// A minor collection begins that the slow path did not ask for.
     pub fn before_collection(&mut self) {
         self.catch_up();
@@ -135,6 +145,7 @@ impl Nursery {
     pub fn resume(&mut self) {
         self.mark = self.get_free();
         self.end = self.get_top();
+        self.closed = false;
         self.set_limit();
     }
 
@@ -174,7 +185,11 @@ impl Nursery {
     /// `nursery_free` is a multiple of 8, so `free > limit` holds exactly if `free` has passed the
     /// sample point (`free >= mark + until`) or has reached the end.
     fn set_limit(&mut self) {
-        let until = usize::try_from(self.sampler.bytes_until_sample()).unwrap_or(usize::MAX);
+        let until = if self.closed {
+            0
+        } else {
+            usize::try_from(self.sampler.bytes_until_sample()).unwrap_or(usize::MAX)
+        };
         let point = self
             .mark
             .saturating_add(until.min(usize::MAX / 4))
@@ -214,6 +229,8 @@ mod tests {
         pinned: Vec<(usize, usize)>,
         /// Those that `nursery_top` has not reached since the last collection.
         ahead: Vec<(usize, usize)>,
+        /// How often `collect_and_reserve` was called.
+        asked: u32,
     }
 
     impl Collector {
@@ -225,6 +242,7 @@ mod tests {
                 size,
                 pinned: Vec::new(),
                 ahead: Vec::new(),
+                asked: 0,
             }
         }
 
@@ -243,6 +261,7 @@ mod tests {
         /// `collect_and_reserve`: jumps over pinned objects, then collects.
         fn reserve(&mut self, size: usize) -> usize {
             let mut collected = false;
+            self.asked += 1;
             loop {
                 if let Some((at, length)) = self.ahead.pop() {
                     assert_eq!(
@@ -332,6 +351,13 @@ mod tests {
                         collector.collect();
                         nursery.resume();
                         continue;
+                    }
+                    2 => {
+                        nursery.close();
+                        let asked = collector.asked;
+                        let points = allocate(&mut collector, &mut nursery, 16);
+                        assert_eq!(collector.asked, asked + 1);
+                        (16, points)
                     }
                     many => {
                         let size = 16 + 8 * choice.below(if many < 90 { 8 } else { 2000 });

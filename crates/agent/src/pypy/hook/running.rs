@@ -13,7 +13,6 @@ use super::nursery::Nursery;
 use super::patch::{Detour, Redirect};
 use super::search::{Collector, search};
 use super::statistics::Statistics;
-use super::totals;
 use super::trap::Trap;
 use super::vmprof::Vmprof;
 use crate::session::{Config, Outcome, Recorder};
@@ -131,7 +130,7 @@ impl Running {
                 let vmprof = Vmprof::attach(config.cpu_hz.is_some())?;
                 let sampler = Sampler::new(period, distances, seed);
                 running
-                    .begin(&collector, recorder, vmprof, sampler)
+                    .begin(&collector, recorder, vmprof, sampler, settings.nursery_size)
                     .map_err(refuse)
             })
         };
@@ -149,6 +148,7 @@ impl Running {
         recorder: Recorder,
         vmprof: Vmprof,
         sampler: Sampler,
+        nursery_size: Option<usize>,
     ) -> Result<(), String> {
         let originals = (self.hooks[0].original(), self.hooks[1].original());
         let mut placed = Ok(());
@@ -173,13 +173,12 @@ impl Running {
                         sampler,
                     )
                 };
-                let types = exports::types();
                 Engine::begin(
                     nursery,
                     recorder,
                     vmprof,
-                    types,
-                    Statistics::new(totals::found()),
+                    exports::take_types(),
+                    Statistics::new(nursery_size),
                     originals,
                 );
             },
@@ -207,6 +206,7 @@ impl Running {
         };
         drop(remains.vmprof);
         exports::set_notes(std::mem::take(&mut remains.notes));
+        exports::keep_types(std::mem::take(&mut remains.types));
         (
             remains.recorder.finish(Some(remains.allocated)),
             remains.allocated,

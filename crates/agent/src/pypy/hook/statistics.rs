@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Memory, Nanos, ThreadId};
 
-use super::totals::Totals;
+use super::totals::{self, Totals};
 use crate::session::Recorder;
 
 /// Memory totals are written at most this often.
@@ -44,15 +44,17 @@ pub fn tell(told: Told) {
 #[derive(Debug, Default)]
 pub struct Statistics {
     totals: Option<Totals>,
+    nursery: Option<usize>,
     written: Nanos,
 }
 
 impl Statistics {
     /// Nothing seen yet.
     #[must_use]
-    pub const fn new(totals: Option<Totals>) -> Self {
+    pub const fn new(nursery_size: Option<usize>) -> Self {
         Self {
-            totals,
+            totals: None,
+            nursery: nursery_size,
             written: Nanos(0),
         }
     }
@@ -88,20 +90,21 @@ impl Statistics {
             return;
         }
         self.written = now;
-        let used = self.totals.map(|totals| {
-            // SAFETY: both words were found inside structs of the collector, which are never freed.
-            let (in_arenas, alone) = unsafe {
-                (
-                    *(totals.in_arenas as *const u64),
-                    *(totals.alone as *const u64),
-                )
-            };
-            in_arenas.saturating_add(alone)
-        });
+        self.totals = self.totals.or_else(totals::found);
+        // SAFETY: the words were found inside structs of the collector, which are never freed.
+        let read = |address: usize| unsafe { (address as *const u64).read() };
+        let used = self
+            .totals
+            .map(|totals| (read(totals.in_arenas), read(totals.alone)));
+        let arenas = self.totals.and_then(|totals| totals.arenas.map(read));
+        let sum = |(one, other): (u64, u64)| one.saturating_add(other);
+        let nursery = self.nursery.unwrap_or(0) as u64;
         recorder.memory(Memory {
             time: now,
-            heap_used: used,
-            heap_reserved: None,
+            heap_used: used.map(sum),
+            heap_reserved: arenas
+                .zip(used)
+                .map(|(arenas, (_, alone))| sum((arenas + nursery, alone))),
             rss: resident(),
             allocated: Some(allocated),
         });

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! collector ── rawmalloced_total_size            bytes of objects that lie by themselves
-//!    └── ac ── total_memory_used                 bytes of old objects in arenas
+//!    └── ac ┬─ total_memory_alloced              bytes of the arenas
+//!           └─ total_memory_used                 bytes of old objects in them
 //! ```
 //!
-//! Offsets differ between versions. But PyPy tells both numbers (`gc._get_stats`), so the words are found
-//! by their values: at two moments between which both have changed, each total is the one word that has
-//! had its value both times. A peak stands beside each total, and is ruled out by a moment after memory
-//! was freed. What is not found beyond doubt is left out.
+//! Offsets differ between versions. But PyPy tells the numbers (`gc._get_stats`), so the words are found
+//! by their values: at several moments, between which it has changed, a total is the one word that has
+//! had its value each time. A peak stands beside each, and is ruled out by a moment after memory was
+//! freed. What is not found beyond doubt is left out. The bytes of the arenas change
+//! seldom; but translation sorts fields of one type by their names, so they are the word before.
 //!
 //! Both structs lie in the library's own data. What the collector refers to elsewhere, the nursery and
 //! what is reached from it, holds the numbers too, wherever Python has just put them to tell them.
@@ -26,6 +28,19 @@ pub struct Totals {
     pub in_arenas: usize,
     /// Bytes of objects that lie by themselves.
     pub alone: usize,
+    /// Bytes of the arenas, if they are where they should be.
+    pub arenas: Option<usize>,
+}
+
+/// What PyPy says of its memory, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// Old objects in arenas.
+    pub in_arenas: usize,
+    /// Objects that lie by themselves.
+    pub alone: usize,
+    /// The arenas.
+    pub arenas: usize,
 }
 
 /// The words that have had the right values so far.
@@ -33,6 +48,8 @@ pub struct Totals {
 struct Candidates {
     in_arenas: Vec<usize>,
     alone: Vec<usize>,
+    /// Those of `in_arenas` before which the bytes of the arenas have been each time.
+    after_arenas: Vec<usize>,
     observations: u32,
 }
 
@@ -40,32 +57,25 @@ static FOUND: Mutex<Option<Candidates>> = Mutex::new(None);
 
 /// PyPy tells its totals. `data` is the library's writable memory; `read` gives the word at an address, or
 /// `None` where there is no memory.
-pub fn observe(
-    gc: usize,
-    data: &Range<usize>,
-    in_arenas: usize,
-    alone: usize,
-    read: impl Fn(usize) -> Option<usize>,
-) {
+pub fn observe(gc: usize, data: &Range<usize>, told: Told, read: impl Fn(usize) -> Option<usize>) {
     if let Ok(mut found) = FOUND.lock() {
         match found.as_mut() {
-            Some(candidates) => candidates.narrow(in_arenas, alone, read),
-            None => *found = Some(Candidates::new(gc, data, in_arenas, alone, read)),
+            Some(candidates) => candidates.narrow(told, read),
+            None => *found = Some(Candidates::new(gc, data, told, read)),
         }
     }
 }
 
-/// Where the totals are, if [`observe`] has found out.
+/// Where the totals are, if [`observe`] has found out. It does not wait.
 pub fn found() -> Option<Totals> {
-    FOUND.lock().ok()?.as_ref()?.totals()
+    FOUND.try_lock().ok()?.as_ref()?.totals()
 }
 
 impl Candidates {
     fn new(
         gc: usize,
         data: &Range<usize>,
-        in_arenas: usize,
-        alone: usize,
+        told: Told,
         read: impl Fn(usize) -> Option<usize>,
     ) -> Self {
         let words = |start: usize| (0..WORDS).map(move |word| start + 8 * word);
@@ -76,26 +86,40 @@ impl Candidates {
         let structs = words(gc)
             .filter_map(&read)
             .filter(|target| data.contains(target) && target.is_multiple_of(8));
-        let mut those: Vec<usize> = structs.flat_map(words).filter(holds(in_arenas)).collect();
+        let words_of_others = structs.flat_map(words);
+        let mut those: Vec<usize> = words_of_others.filter(holds(told.in_arenas)).collect();
         those.sort_unstable();
         those.dedup();
-        Self {
+        let mut candidates = Self {
+            after_arenas: those.clone(),
             in_arenas: those,
-            alone: words(gc).filter(holds(alone)).collect(),
-            observations: 1,
-        }
+            alone: words(gc).filter(holds(told.alone)).collect(),
+            observations: 0,
+        };
+        candidates.narrow(told, read);
+        candidates
     }
 
-    fn narrow(&mut self, in_arenas: usize, alone: usize, read: impl Fn(usize) -> Option<usize>) {
+    fn narrow(&mut self, told: Told, read: impl Fn(usize) -> Option<usize>) {
+        let holds = |address: usize, value: usize| read(address) == Some(value);
         self.in_arenas
-            .retain(|&address| read(address) == Some(in_arenas));
-        self.alone.retain(|&address| read(address) == Some(alone));
+            .retain(|&address| holds(address, told.in_arenas));
+        self.alone.retain(|&address| holds(address, told.alone));
+        self.after_arenas
+            .retain(|&address| holds(address - 8, told.arenas));
         self.observations += 1;
     }
 
     fn totals(&self) -> Option<Totals> {
         match (&self.in_arenas[..], &self.alone[..]) {
-            (&[in_arenas], &[alone]) if self.observations > 1 => Some(Totals { in_arenas, alone }),
+            (&[in_arenas], &[alone]) if self.observations > 1 => Some(Totals {
+                in_arenas,
+                alone,
+                arenas: self
+                    .after_arenas
+                    .contains(&in_arenas)
+                    .then_some(in_arenas - 8),
+            }),
             _ => None,
         }
     }
@@ -116,26 +140,33 @@ mod tests {
             memory.borrow().get(word).copied()
         };
         let (arenas, copy) = (2 * WORDS, 4 * WORDS);
+        let told = |in_arenas, alone| Told {
+            in_arenas,
+            alone,
+            arenas: 8192,
+        };
         let set = |values: [usize; 4]| {
             let mut memory = memory.borrow_mut();
             (memory[7], memory[9]) = (base + 8 * arenas, base + 8 * copy);
             memory[copy + 6] = values[2];
             (memory[2], memory[5]) = (values[0], values[1]);
             (memory[arenas + 3], memory[arenas + 4]) = (values[2], values[3]);
+            (memory[arenas + 1], memory[arenas + 2]) = (8192, 8192);
         };
         set([900, 900, 5000, 5000]);
         let data = base..base + 8 * copy;
-        let mut candidates = Candidates::new(base, &data, 5000, 900, read);
+        let mut candidates = Candidates::new(base, &data, told(5000, 900), read);
         assert_eq!(candidates.totals(), None);
         set([600, 900, 5200, 5000]);
-        candidates.narrow(5200, 600, read);
+        candidates.narrow(told(5200, 600), read);
         let totals = Totals {
             in_arenas: base + 8 * (arenas + 3),
             alone: base + 16,
+            arenas: Some(base + 8 * (arenas + 2)),
         };
         assert_eq!(candidates.totals(), Some(totals));
         set([700, 900, 5300, 5000]);
-        candidates.narrow(5300, 701, read);
+        candidates.narrow(told(5300, 701), read);
         assert_eq!(candidates.totals(), None);
     }
 }
