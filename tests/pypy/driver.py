@@ -35,13 +35,14 @@ class Plain:
 
 
 def make(kind, size, count):
-    """Makes objects; returns them."""
+    """Makes objects; returns them. They differ: of equal ones the JIT makes one."""
     made = []
     for number in range(count):
+        letter = chr(97 + number % 26)
         if kind == "bytes":
-            made.append(b"x" * size)
+            made.append(letter.encode() * size)
         elif kind == "text":
-            made.append("y" * size)
+            made.append(letter * size)
         elif kind == "list":
             made.append([None] * (size // 8))
         elif kind == "floats":
