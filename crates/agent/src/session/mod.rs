@@ -19,6 +19,7 @@ mod tree;
 mod worker;
 
 pub use clock::Clock;
+#[cfg(target_arch = "x86_64")]
 pub(crate) use clock::monotonic_nanos;
 pub use config::{Config, HugePages};
 pub use drain::Outcome;
