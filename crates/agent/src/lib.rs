@@ -10,5 +10,6 @@
 pub mod cpython;
 pub mod ffi;
 mod image;
+mod memory;
 pub mod pypy;
 pub mod session;

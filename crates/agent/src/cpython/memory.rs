@@ -2,6 +2,8 @@
 
 use std::mem::MaybeUninit;
 
+use crate::memory;
+
 /// Reads through the kernel, which answers a bad address with an error instead of a fault.
 /// A read costs a system call, about 0.3 µs.
 #[derive(Clone, Copy, Debug)]
@@ -24,31 +26,19 @@ impl Probe {
     /// The value at an address; `None` if it cannot be read.
     #[must_use]
     pub fn read<T: Plain>(&self, address: usize) -> Option<T> {
-        let mut value = MaybeUninit::<T>::uninit();
-        let got = self.fill(address, value.as_mut_ptr().cast(), size_of::<T>());
-        // SAFETY: all bytes were written, and any bytes make a `Plain` value.
+        let mut value = MaybeUninit::<T>::zeroed();
+        // SAFETY: the value's own bytes, which are zeroes so far.
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>())
+        };
+        let got = self.bytes(address, bytes);
+        // SAFETY: any bytes make a `Plain` value.
         (got == size_of::<T>()).then(|| unsafe { value.assume_init() })
     }
 
     /// Reads up to `into.len()` bytes; returns how many could be read.
     pub fn bytes(&self, address: usize, into: &mut [u8]) -> usize {
-        self.fill(address, into.as_mut_ptr(), into.len())
-    }
-
-    fn fill(&self, address: usize, into: *mut u8, length: usize) -> usize {
-        let local = libc::iovec {
-            iov_base: into.cast(),
-            iov_len: length,
-        };
-        let remote = libc::iovec {
-            iov_base: address as *mut libc::c_void,
-            iov_len: length,
-        };
-        // SAFETY: `local` is a place of `length` bytes; `remote` is checked by the kernel.
-        let got = unsafe {
-            libc::process_vm_readv(self.process, &raw const local, 1, &raw const remote, 1, 0)
-        };
-        usize::try_from(got).unwrap_or(0)
+        memory::read(self.process, address, into)
     }
 }
 

@@ -1,9 +1,9 @@
-//! Reading memory of which it is not certain that it is there.
-//!
-//! The kernel copies it, and answers a bad address with an error instead of a fault. What is looked
-//! for lies close together, so that a block is fetched by each system call.
+//! Words of memory of which it is not certain that it is there. What is looked for lies close together, so
+//! that a block is fetched by each system call.
 
 use std::cell::RefCell;
+
+use crate::memory;
 
 /// Bytes of a block. It lies within one page, so it can be read as a whole or not at all.
 const BLOCK: usize = 1024;
@@ -49,20 +49,14 @@ impl Peek {
     }
 
     fn fetch(&self, start: usize) -> Option<Words> {
-        let mut words = [0; BLOCK / 8];
-        let local = libc::iovec {
-            iov_base: words.as_mut_ptr().cast(),
-            iov_len: BLOCK,
-        };
-        let remote = libc::iovec {
-            iov_base: start as *mut libc::c_void,
-            iov_len: BLOCK,
-        };
-        // SAFETY: reads this process's own memory into `words`, which has the length given.
-        let got = unsafe {
-            libc::process_vm_readv(self.process, &raw const local, 1, &raw const remote, 1, 0)
-        };
-        (got == BLOCK.cast_signed()).then_some(words)
+        let mut bytes = [0; BLOCK];
+        (memory::read(self.process, start, &mut bytes) == BLOCK).then(|| {
+            let mut words = [0; BLOCK / 8];
+            for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                *word = usize::from_ne_bytes(*bytes);
+            }
+            words
+        })
     }
 }
 
