@@ -9,7 +9,7 @@ WHEELS := build/wheels
 # Where there is a pypy3, nthbyte is installed for it too.
 VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 
-SOURCES := $(shell find crates python/nthbyte -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
+SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo test check-rust check-aarch64 check-python test-python test-page system interpreters lock bench count exactness clean

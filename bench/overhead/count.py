@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from page import PROGRAMS, geometric_mean, put, scripts, version
+from page import PROGRAMS, geometric_mean, profiled, put, scripts, version
 
 CACHES = ("--I1=32768,8,64", "--D1=32768,8,64", "--LL=1048576,16,64")
 TLBS = ("--I1=32768,8,64", "--D1=262144,4,4096", "--LL=6291456,12,4096")
@@ -76,19 +76,11 @@ def main() -> None:
         commands: list[list[str]] = []
         for script in programs:
             profile = Path(folder, f"{script.stem}.nthb")
-            nthbyte = [
-                "-m",
-                "nthbyte",
-                "run",
-                "-q",
-                "--seed",
-                "1",
-                "--every",
-                options.every,
-                "-o",
-                str(profile),
+            program = [str(script)]
+            commands += [
+                [options.python, *program],
+                profiled(options.python, options.every, profile, program),
             ]
-            commands += [[options.python, str(script)], [options.python, *nthbyte, str(script)]]
         counts = list(pool.map(count, commands))
     rows = [profiled.over(plain) for plain, profiled in zip(counts[::2], counts[1::2])]
     lines = [

@@ -18,7 +18,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from page import PROGRAMS, geometric_mean, put, scripts, version
+from page import PROGRAMS, geometric_mean, profiled, put, scripts, version
 
 PERIODS = ("512KiB", "32KiB")
 
@@ -68,8 +68,7 @@ def measure(python: str, script: Path | None, rounds: int, folder: Path) -> Runs
         for variant in variants[turn % 3 :] + variants[: turn % 3]:
             words = [python, *program]
             if variant:
-                options = ["--every", variant, "-q", "-o", str(profiles[variant])]
-                words = [python, "-m", "nthbyte", "run", *options, *program]
+                words = profiled(python, variant, profiles[variant], program)
             usage = run(words)
             # The first round warms the disk's cache and the compiled modules.
             if turn > 0:

@@ -24,6 +24,13 @@ def version(python: str) -> str:
     return subprocess.run([python, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
+def profiled(python: str, period: str, profile: Path, program: list[str]) -> list[str]:
+    """The command that runs a program under the nthbyte that is installed beside an interpreter, in the same way
+    each time."""
+    nthbyte = str(Path(python).parent / "nthbyte")
+    return [python, nthbyte, "run", "-q", "--seed", "1", "--every", period, "-o", str(profile), *program]
+
+
 def put(name: str, lines: list[str]) -> None:
     """Puts a measurement between its marks, in the place of the former one, or at the end of the page."""
     begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
