@@ -17,9 +17,6 @@ use nthbyte_profile::event::NodeId;
 use crate::meter::Meter;
 use crate::{Progress, names};
 
-/// The frame that stands for an empty stack.
-const NO_FRAME: &str = "(no Python frame)";
-
 /// Writes the samples as collapsed stacks. One step of `progress` is one sample.
 ///
 /// # Errors
@@ -66,7 +63,7 @@ fn line(profile: &Profile, frames: &[String], stack: NodeId) -> String {
         at = node.parent;
     }
     if parts.is_empty() {
-        return NO_FRAME.to_owned();
+        return names::NO_FRAME.to_owned();
     }
     parts.reverse();
     parts.join(";")

@@ -4,6 +4,9 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::{ThreadId, TypeId};
 use nthbyte_profile::model::{Fate, Frame, Function};
 
+/// The frame that stands for an empty stack.
+pub(crate) const NO_FRAME: &str = "(no Python frame)";
+
 /// The name of a function, never empty.
 pub(crate) fn function(function: &Function) -> &str {
     if function.name.is_empty() {

@@ -95,7 +95,7 @@ fn describe<'a>(profile: &'a Profile, frame: &nthbyte_profile::model::Frame) -> 
 /// The frame of samples without a stack, after all others.
 const fn no_frame() -> FrameNames<'static> {
     FrameNames {
-        name: "(no Python frame)",
+        name: names::NO_FRAME,
         file: None,
         line: None,
     }

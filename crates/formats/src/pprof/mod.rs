@@ -161,7 +161,8 @@ fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
     sums
 }
 
-/// Innermost first. The number of a frame, from 1 up, is that of its location.
+/// Innermost first. The number of a frame, from 1 up, is that of its location; the empty stack has one of
+/// its own after them, for pprof drops samples that have none.
 fn locations_of(profile: &Profile, stack: NodeId) -> Vec<u64> {
     let mut locations = Vec::new();
     let mut at = stack;
@@ -170,24 +171,33 @@ fn locations_of(profile: &Profile, stack: NodeId) -> Vec<u64> {
         locations.push(u64::from(node.frame) + 1);
         at = node.parent;
     }
+    if locations.is_empty() {
+        locations.push(profile.frames.len() as u64 + 1);
+    }
     locations
 }
 
 fn locations(profile: &Profile) -> Vec<Location> {
-    let frames = profile.frames.iter().zip(1..);
-    frames
-        .map(|(frame, id)| Location {
+    let frames = profile.frames.iter();
+    let lines = frames.map(|frame| (u64::from(frame.function) + 1, i64::from(frame.line)));
+    let no_frame = (profile.functions.len() as u64 + 1, 0);
+    lines
+        .chain([no_frame])
+        .zip(1..)
+        .map(|((function_id, line), id)| Location {
             id,
-            line: vec![Line {
-                function_id: u64::from(frame.function) + 1,
-                line: i64::from(frame.line),
-            }],
+            line: vec![Line { function_id, line }],
         })
         .collect()
 }
 
 fn functions(profile: &Profile, strings: &mut Strings) -> Vec<Function> {
     let functions = profile.functions.iter().zip(1..);
+    let no_frame = Function {
+        id: profile.functions.len() as u64 + 1,
+        name: strings.index(names::NO_FRAME),
+        ..Function::default()
+    };
     functions
         .map(|(function, id)| {
             Function {
@@ -200,6 +210,7 @@ fn functions(profile: &Profile, strings: &mut Strings) -> Vec<Function> {
                 start_line: i64::from(function.first_line),
             }
         })
+        .chain([no_frame])
         .collect()
 }
 
