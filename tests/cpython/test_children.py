@@ -80,6 +80,30 @@ def test_fork(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
     assert "1 child process;" in line
 
 
+# CPython 3.12 and later count the process's threads after these.
+BUSY_FORK = """
+import os, warnings
+warnings.simplefilter("always")
+os.register_at_fork(after_in_parent=lambda: [object() for _ in range(100_000)])
+for _ in range(3):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+def test_a_fork_finds_no_thread_of_ours(cpython: Interpreter, tmp_path: Path) -> None:
+    done = cpython.nthbyte(
+        "run", "-q", "--every", "1", "-o", "out.nthb", "-c", BUSY_FORK, folder=tmp_path
+    ).ok()
+    assert done.err == ""
+    found = summary(tmp_path / "out.nthb")
+    assert found["complete"]
+    assert found["lost"] == 0
+    assert found["all"]["allocations"]["estimate"] > 300_000
+
+
 def test_fork_counts_from_zero(cpython: Interpreter, tmp_path: Path) -> None:
     script = tmp_path / "app.py"
     script.write_text(FORK.format(exit="os._exit(0)"))

@@ -46,6 +46,8 @@ pub struct Recorder {
     /// Pushed since the writer thread was last woken.
     unannounced: usize,
     woken: Nanos,
+    /// Until then a fork keeps the writer thread away.
+    absent_until: Nanos,
     generation: u32,
 }
 
@@ -72,6 +74,7 @@ impl Recorder {
             samples: 0,
             unannounced: 0,
             woken: Nanos(0),
+            absent_until: Nanos(0),
             generation: 0,
         })
     }
@@ -225,7 +228,10 @@ impl Recorder {
                 Ok(()) => break,
                 Err(PushError::Full(back)) => {
                     self.wake(self.clock.now());
-                    if self.meta.distances != Distances::Every || self.worker.is_dead() {
+                    if self.meta.distances != Distances::Every
+                        || self.worker.is_dead()
+                        || self.worker.attention() == Attention::Child
+                    {
                         return None;
                     }
                     record = back;
@@ -242,18 +248,30 @@ impl Recorder {
 
     #[cold]
     fn wake(&mut self, now: Nanos) {
+        match self.worker.attention() {
+            Attention::None => {}
+            Attention::Parent => self.after_fork(),
+            // What is in the ring is the parent's.
+            Attention::Child => return,
+        }
         self.unannounced = 0;
         self.woken = now;
-        self.worker.wake();
+        if now.0 >= self.absent_until.0 {
+            self.worker.wake();
+        }
     }
 
     /// In the parent of a fork, gives the interpreter time to see that it has one thread less before
-    /// the writer thread comes back; in the child, begins a profile of its own.
+    /// the writer thread comes back, however much is recorded meanwhile; in the child, begins a profile
+    /// of its own.
     #[cold]
     fn after_fork(&mut self) {
         match self.worker.take_attention() {
             Attention::None => {}
-            Attention::Parent => self.woken = self.clock.now(),
+            Attention::Parent => {
+                self.woken = self.clock.now();
+                self.absent_until = Nanos(self.woken.0.saturating_add(WAKE_AFTER.0));
+            }
             Attention::Child => {
                 let meta = child_meta(&self.meta);
                 let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
@@ -265,7 +283,7 @@ impl Recorder {
                 self.meta = meta;
                 self.tree = Tree::default();
                 (self.codes, self.types, self.threads, self.samples) = (0, 1, 0, 0);
-                (self.unannounced, self.woken) = (0, Nanos(0));
+                (self.unannounced, self.woken, self.absent_until) = (0, Nanos(0), Nanos(0));
                 self.generation = self.generation.wrapping_add(1);
             }
         }
