@@ -23,6 +23,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 SITE = REPOSITORY / "build" / "site"
 COMMAND = SITE / "nthbyte" / "bin" / "nthbyte"
+SCRIPT = SITE / "bin" / "nthbyte"
 
 # Folders that a program in a chroot sees under their own names.
 _SHARED = ("/proc", "/dev", "/tmp", str(REPOSITORY))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Interpreter
+from harness import SCRIPT, Interpreter
 
 SHOW = """
 import sys
@@ -119,6 +119,13 @@ def test_as_with_plain_python(program: str, interpreter: Interpreter, programs: 
     assert profiled.err == plain.err
     assert profiled.status == plain.status
     assert profile.exists()
+
+
+def test_the_script_is_like_the_module(interpreter: Interpreter, programs: Path, tmp_path: Path) -> None:
+    for words in (["show.py", "-o", "x"], ["-m", "package.show"], ["-c", SHOW, "x"], ["fail.py"]):
+        plain = interpreter.python(*words, folder=programs)
+        options = ["-q", "-o", tmp_path / "out.nthb"]
+        assert interpreter.python(SCRIPT, "run", *options, *words, folder=programs) == plain
 
 
 def test_one_line_at_the_end(interpreter: Interpreter, programs: Path, tmp_path: Path) -> None:

@@ -238,8 +238,10 @@ fn current() -> Option<Arc<Worker>> {
 
 unsafe extern "C" fn before_fork() {
     if let Some(worker) = current()
-        && let Some(drain) = worker.rest()
+        && let Some(mut drain) = worker.rest()
     {
+        // The thread may not have been back since the last fork: a program that forks all the time writes here.
+        drain.work(&worker);
         *worker.lock() = State::Resting(drain);
     }
 }
