@@ -1,4 +1,4 @@
-//! The hooked functions, and what they keep.
+//! The hooked functions of the collector, and what they keep.
 //!
 //! Everything here runs with the interpreter's lock held: RPython code holds it whenever it allocates
 //! or collects. So one engine serves all threads, without locks of its own.
@@ -15,11 +15,10 @@ use nthbyte_profile::event::{
 
 use super::exports;
 use super::handler::{COLLECTING, thread_pointer};
+use super::large;
 use super::nursery::{Nursery, Verdict};
-use super::search::LARGE_OBJECT;
 use super::stacks::Stacks;
 use super::statistics::Statistics;
-use super::trap::Trap;
 use super::types::Types;
 use super::vmprof::{self, Vmprof};
 use super::young::Young;
@@ -40,8 +39,6 @@ type Minor = unsafe extern "C" fn(*mut c_void);
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
 static RESERVE: AtomicUsize = AtomicUsize::new(0);
 static MINOR: AtomicUsize = AtomicUsize::new(0);
-/// Large sampled objects whose fate is open: only then does `free` look closer.
-static WATCHED: AtomicUsize = AtomicUsize::new(0);
 /// Whether a panic was caught; sampling stays off then.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
@@ -134,7 +131,7 @@ impl Engine {
             types,
             ..
         } = *engine;
-        WATCHED.store(0, Ordering::Relaxed);
+        large::watch_none();
         Some(Remains {
             recorder,
             vmprof: stacks.into_vmprof(),
@@ -152,7 +149,7 @@ impl Engine {
     }
 
     /// The engine that is on, for whoever holds the interpreter's lock.
-    unsafe fn current<'a>() -> Option<&'a mut Self> {
+    pub unsafe fn current<'a>() -> Option<&'a mut Self> {
         // SAFETY: the lock's holder is alone with the engine, and the hooks do not nest uses of it:
         // none calls the interpreter while it holds the reference.
         unsafe { ENGINE.load(Ordering::Acquire).as_mut() }
@@ -204,7 +201,7 @@ impl Engine {
             survival: Survival::Unsaid,
         };
         let young = if alone {
-            WATCHED.fetch_add(1, Ordering::Relaxed);
+            large::watch();
             Young::alone(object, size, allocation)
         } else {
             Young::in_nursery(object, allocation)
@@ -223,6 +220,23 @@ impl Engine {
         self.young.push(young);
     }
 
+    /// A large object was allocated.
+    pub fn large(&mut self, block: usize, size: usize) {
+        // What the collection itself asks for is no object.
+        if self.in_minor {
+            return;
+        }
+        let points = self.nursery.outside(size);
+        if points > 0 {
+            guarded(|| self.sample(block, size, points, true));
+        }
+    }
+
+    /// The collection that is under way frees a large block.
+    pub fn freed(&mut self, block: usize) {
+        let _ = self.young.iter_mut().any(|young| young.note_free(block));
+    }
+
     /// Looks after the session; after a fork, forgets what belongs to the parent.
     fn attend(&mut self, time: Nanos) {
         let generation = self.recorder.attend(time);
@@ -231,7 +245,7 @@ impl Engine {
             self.young.clear();
             self.backlog.clear();
             self.nursery.forget_allocated();
-            WATCHED.store(0, Ordering::Relaxed);
+            large::watch_none();
         }
         self.catch_up();
     }
@@ -248,7 +262,7 @@ impl Engine {
             self.finish(Finished::Sample(object));
         }
         self.young = young;
-        WATCHED.store(0, Ordering::Relaxed);
+        large::watch_none();
     }
 
     /// Looks up the class of an instance.
@@ -334,7 +348,7 @@ impl Engine {
         }
         young.clear();
         self.young = young;
-        WATCHED.store(0, Ordering::Relaxed);
+        large::watch_none();
         if let Some(thread) = self.stacks.thread(&mut self.recorder) {
             self.finish(Finished::Collection(Collection {
                 start: started,
@@ -429,80 +443,4 @@ pub unsafe extern "C" fn minor_hook(gc: *mut c_void) {
     if !engine.in_reserve {
         engine.nursery.resume();
     }
-}
-
-/// Takes the place of `malloc` for the library; `site` is where the call returns to.
-///
-/// # Safety
-/// As `malloc`.
-pub unsafe extern "C" fn malloc_hook(size: usize, site: usize) -> *mut c_void {
-    // SAFETY: passed on.
-    let block = unsafe { libc::malloc(size) };
-    if size >= LARGE_OBJECT {
-        // SAFETY: the block was just allocated.
-        unsafe { large(block, size, site) };
-    }
-    block
-}
-
-/// Takes the place of `calloc` for the library; `site` is where the call returns to.
-///
-/// # Safety
-/// As `calloc`.
-pub unsafe extern "C" fn calloc_hook(count: usize, each: usize, site: usize) -> *mut c_void {
-    // SAFETY: passed on.
-    let block = unsafe { libc::calloc(count, each) };
-    if let Some(size) = count.checked_mul(each).filter(|&size| size >= LARGE_OBJECT) {
-        // SAFETY: the block was just allocated.
-        unsafe { large(block, size, site) };
-    }
-    block
-}
-
-#[cold]
-unsafe fn large(block: *mut c_void, size: usize, site: usize) {
-    if block.is_null() || Trap::visit(size, site) {
-        return;
-    }
-    // Other large blocks (arenas, buffers of the program) are asked for elsewhere, some of them without
-    // the lock: the engine may be touched only after the site has told that this is an object.
-    let sites = SITES.load(Ordering::Acquire);
-    // SAFETY: published by `publish_sites` and never freed.
-    if sites.is_null() || !unsafe { &*sites }.contains(&site) {
-        return;
-    }
-    // SAFETY: objects are allocated with the lock held.
-    if let Some(engine) = unsafe { Engine::current() }
-        && !engine.in_minor
-    {
-        let points = engine.nursery.outside(size);
-        if points > 0 {
-            guarded(|| engine.sample(block as usize, size, points, true));
-        }
-    }
-}
-
-static SITES: AtomicPtr<Vec<usize>> = AtomicPtr::new(std::ptr::null_mut());
-
-/// Tells [`malloc_hook`] which callers allocate objects.
-pub fn publish_sites(sites: Vec<usize>) {
-    // A hook may be reading the old list: it is a few words, and is left to it.
-    SITES.store(Box::into_raw(Box::new(sites)), Ordering::Release);
-}
-
-/// Takes the place of `free` for the library: the collector frees large objects that died young.
-///
-/// # Safety
-/// As `free`.
-pub unsafe extern "C" fn free_hook(block: *mut c_void) {
-    if WATCHED.load(Ordering::Relaxed) > 0 && COLLECTING.load(Ordering::Relaxed) == thread_pointer()
-    {
-        // SAFETY: this thread is collecting, so it holds the lock.
-        if let Some(engine) = unsafe { Engine::current() } {
-            let freed = |young: &mut Young| young.note_free(block as usize);
-            let _ = engine.young.iter_mut().any(freed);
-        }
-    }
-    // SAFETY: passed on.
-    unsafe { libc::free(block) };
 }

@@ -4,7 +4,7 @@
 //! search   finds the collector in the library's code            (flow: follows a function's branches)
 //! patch    puts hooks in, and takes them out
 //! nursery  the arithmetic: where nursery_top stands
-//! engine   the hooked functions
+//! engine   the hooked functions of the collector                (large: those of malloc)
 //! trap     gets the interpreter's lock
 //! vmprof   stacks, through PyPy's own profiler                  (handler: called and listened to; names: of code;
 //!                                                                stacks: as nodes of the profile; memory_file)
@@ -19,6 +19,7 @@ mod engine;
 mod exports;
 mod flow;
 mod handler;
+mod large;
 mod library;
 mod memory_file;
 mod names;

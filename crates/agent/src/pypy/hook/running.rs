@@ -8,6 +8,7 @@ use nthbyte_sampling::{Period, Sampler};
 
 use super::engine::{self, Engine, Remains};
 use super::exports;
+use super::large;
 use super::library::Library;
 use super::nursery::Nursery;
 use super::patch::{Detour, Redirect};
@@ -50,8 +51,8 @@ std::arch::global_asm!(
     "nthbyte_calloc_entry:",
     "mov rdx, [rsp]",
     "jmp {calloc}",
-    malloc = sym engine::malloc_hook,
-    calloc = sym engine::calloc_hook,
+    malloc = sym large::malloc_hook,
+    calloc = sym large::calloc_hook,
 );
 
 unsafe extern "C" {
@@ -120,7 +121,7 @@ impl Running {
         let started = if sites.is_empty() {
             Err("large objects are not allocated through malloc".to_owned())
         } else {
-            engine::publish_sites(sites);
+            large::publish_sites(sites);
             let seed = config.seed();
             let recorder = Recorder::start(
                 config,
@@ -310,7 +311,7 @@ fn redirects(library: &Library) -> Result<Vec<Redirect>, String> {
     let entries: [(&CStr, usize); 3] = [
         (c"malloc", nthbyte_malloc_entry as *const () as usize),
         (c"calloc", nthbyte_calloc_entry as *const () as usize),
-        (c"free", engine::free_hook as *const () as usize),
+        (c"free", large::free_hook as *const () as usize),
     ];
     let mut redirects = Vec::new();
     for (name, function) in entries {

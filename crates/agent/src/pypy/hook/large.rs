@@ -1,0 +1,91 @@
+//! Large objects: the collector has them from `malloc` and `calloc`, which the library calls through
+//! its imports, and frees those that died young in the minor collection.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use super::engine::Engine;
+use super::handler::{COLLECTING, thread_pointer};
+use super::search::LARGE_OBJECT;
+use super::trap::Trap;
+
+/// Where the library asks for large objects.
+static SITES: AtomicPtr<Vec<usize>> = AtomicPtr::new(std::ptr::null_mut());
+/// Sampled ones whose fate is open: only then does `free` look closer.
+static WATCHED: AtomicUsize = AtomicUsize::new(0);
+
+/// Tells [`malloc_hook`] which callers allocate objects.
+pub fn publish_sites(sites: Vec<usize>) {
+    // A hook may be reading the old list: it is a few words, and is left to it.
+    SITES.store(Box::into_raw(Box::new(sites)), Ordering::Release);
+}
+
+/// One more large object waits for its fate.
+pub fn watch() {
+    WATCHED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// None waits any more.
+pub fn watch_none() {
+    WATCHED.store(0, Ordering::Relaxed);
+}
+
+/// Takes the place of `malloc` for the library; `site` is where the call returns to.
+///
+/// # Safety
+/// As `malloc`.
+pub unsafe extern "C" fn malloc_hook(size: usize, site: usize) -> *mut c_void {
+    // SAFETY: passed on.
+    let block = unsafe { libc::malloc(size) };
+    if size >= LARGE_OBJECT {
+        allocated(block, size, site);
+    }
+    block
+}
+
+/// Takes the place of `calloc` for the library; `site` is where the call returns to.
+///
+/// # Safety
+/// As `calloc`.
+pub unsafe extern "C" fn calloc_hook(count: usize, each: usize, site: usize) -> *mut c_void {
+    // SAFETY: passed on.
+    let block = unsafe { libc::calloc(count, each) };
+    if let Some(size) = count.checked_mul(each).filter(|&size| size >= LARGE_OBJECT) {
+        allocated(block, size, site);
+    }
+    block
+}
+
+#[cold]
+fn allocated(block: *mut c_void, size: usize, site: usize) {
+    if block.is_null() || Trap::visit(size, site) {
+        return;
+    }
+    // Other large blocks (arenas, buffers of the program) are asked for elsewhere, some of them without
+    // the lock: the engine may be touched only after the site has told that this is an object.
+    let sites = SITES.load(Ordering::Acquire);
+    // SAFETY: published by `publish_sites` and never freed.
+    if sites.is_null() || !unsafe { &*sites }.contains(&site) {
+        return;
+    }
+    // SAFETY: objects are allocated with the lock held.
+    if let Some(engine) = unsafe { Engine::current() } {
+        engine.large(block as usize, size);
+    }
+}
+
+/// Takes the place of `free` for the library.
+///
+/// # Safety
+/// As `free`.
+pub unsafe extern "C" fn free_hook(block: *mut c_void) {
+    if WATCHED.load(Ordering::Relaxed) > 0 && COLLECTING.load(Ordering::Relaxed) == thread_pointer()
+    {
+        // SAFETY: this thread is collecting, so it holds the lock.
+        if let Some(engine) = unsafe { Engine::current() } {
+            engine.freed(block as usize);
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { libc::free(block) };
+}
