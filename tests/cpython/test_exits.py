@@ -76,7 +76,32 @@ def test_a_violent_end(end: str, interpreter: Interpreter, tmp_path: Path) -> No
     assert done.status < 0
     found = summary(tmp_path / "out.nthb")
     assert not found["complete"]
+    assert found["damage"] == []
     _holds_what_was_kept(found, 5000)
+
+
+LARGE = """
+import os, signal, time
+
+def allocate():
+    return bytes(100_000_000)
+
+kept = allocate()
+time.sleep(1.5)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("every", ["1", "512K"])
+def test_the_last_object_is_not_lost_if_it_is_large(
+    every: str, interpreter: Interpreter, tmp_path: Path
+) -> None:
+    done = interpreter.nthbyte("run", "-q", "--every", every, "-o", "out.nthb", "-c", LARGE, folder=tmp_path)
+    assert done.status < 0
+    found = summary(tmp_path / "out.nthb")
+    assert found["damage"] == []
+    rows = {row["name"]: row for row in found["rows"]}
+    assert 100_000_000 <= rows["allocate"]["total_bytes"]["estimate"] < 101_000_000
 
 
 def _holds_what_was_kept(found: dict[str, object], kept: int) -> None:

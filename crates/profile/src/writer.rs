@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use crate::event::{End, Event};
+use crate::event::{Allocation, End, Event};
 use crate::format::{MAGIC, MAX_META, TICK_NANOS, VERSION, block::Packer, encode::Encoder};
 use crate::meta::Meta;
 
@@ -128,6 +128,39 @@ impl<W: Write> Writer<W> {
         self.out.flush()
     }
 
+    /// Ends the block, and returns blocks with samples of which more will be known. They are for the end
+    /// of the file, until the next block takes their place: they are not written here, and what is
+    /// written next is numbered as if they were not there.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn provisional<'a>(
+        &mut self,
+        samples: impl IntoIterator<Item = &'a Allocation>,
+    ) -> io::Result<Vec<u8>> {
+        self.flush()?;
+        let firsts = self.encoder.firsts();
+        let blocks = self.pack(samples);
+        self.encoder.take_back(firsts);
+        blocks
+    }
+
+    fn pack<'a>(
+        &mut self,
+        samples: impl IntoIterator<Item = &'a Allocation>,
+    ) -> io::Result<Vec<u8>> {
+        let mut blocks = Vec::new();
+        let mut samples = samples.into_iter().peekable();
+        while let Some(sample) = samples.next() {
+            self.encoder.event(&Event::Allocation(*sample));
+            if self.encoder.is_full() || samples.peek().is_none() {
+                blocks.extend_from_slice(self.packer.pack(&self.encoder)?);
+                self.encoder.begin();
+            }
+        }
+        Ok(blocks)
+    }
+
     /// Writes that the session ended, and the last block.
     ///
     /// # Errors
@@ -153,5 +186,10 @@ impl<W: Write> Writer<W> {
     /// The file.
     pub fn get_ref(&self) -> &W {
         &self.out
+    }
+
+    /// The file. What is written to it by the way is not counted in [`bytes_written`](Self::bytes_written).
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.out
     }
 }

@@ -218,6 +218,62 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(50))]
+
+    /// Provisional blocks go on where the file ends, and what is written next does not know of them.
+    #[test]
+    fn provisional_samples_leave_no_trace(
+        seeds in prop::collection::vec(seed(), 0..200),
+        waiting in prop_oneof![0_usize..40, 5_000..20_000_usize],
+    ) {
+        let meta = Synthetic::default().meta();
+        let sample = |at: usize| Allocation {
+            time: time(at as u64 * 3000),
+            thread: ThreadId(0),
+            // More sites than a block has.
+            stack: NodeId(at as u32 % 6000),
+            size: at as u64 % 777,
+            block: at as u64 % 777,
+            points: 1,
+            type_id: TypeId::UNKNOWN,
+            survival: Survival::Unsaid,
+        };
+        let waiting: Vec<_> = (0..waiting).map(sample).collect();
+        let mut plain = Writer::new(Vec::new(), &meta).unwrap();
+        let mut writer = Writer::new(Vec::new(), &meta).unwrap();
+        let mut ends = Vec::new();
+        for (seed, event) in seeds.iter().zip(events(&seeds)) {
+            plain.write(&event).unwrap();
+            writer.write(&event).unwrap();
+            if seed.flush {
+                plain.flush().unwrap();
+                ends.push((plain.get_ref().len(), writer.provisional(&waiting).unwrap()));
+            }
+        }
+        let end = End { time: time(7_000_000), allocated: None };
+        let bytes = plain.finish(end).unwrap();
+        prop_assert_eq!(&bytes, &writer.finish(end).unwrap());
+        for (length, provisional) in ends {
+            let whole = [&bytes[..length], &provisional[..]].concat();
+            let mut reader = Reader::from_reader(&whole[..]).unwrap();
+            let mut read = Vec::new();
+            while let Some(mut block) = reader.next_block().unwrap() {
+                prop_assert!(!block.gap().any);
+                let is_provisional = block.offset() >= length as u64;
+                while let Some(event) = block.next_event() {
+                    match event {
+                        Event::Allocation(sample) if is_provisional => read.push(sample),
+                        _ => prop_assert!(!is_provisional),
+                    }
+                }
+            }
+            prop_assert_eq!(reader.damage(), vec![]);
+            prop_assert_eq!(&read, &waiting);
+        }
+    }
+}
+
 #[test]
 fn texts_that_are_too_long_are_cut_at_a_character() {
     let meta = Synthetic::default().meta();

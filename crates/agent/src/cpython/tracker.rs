@@ -30,6 +30,10 @@ use crate::session::Recorder;
 const DEBUG_HEAD: usize = 16;
 const DEBUG_AROUND: usize = 24;
 
+/// From this size on, and from that of a period, the one sample that waits in the slot would be missed if
+/// the process were killed.
+const LARGE: u64 = 64 << 10;
+
 /// Everything that one session knows of the program. Used by whoever holds the GIL.
 pub struct Tracker {
     api: Api,
@@ -278,6 +282,10 @@ impl Tracker {
             }
             return NOT_INTERESTED;
         };
+        let taken = allocation(time, thread, stack, sample);
+        if taken.block >= LARGE.max(self.period.bytes()) {
+            recorder.announce(taken);
+        }
         self.pending = Some(Pending {
             token,
             block: sample.block as usize,
@@ -286,7 +294,7 @@ impl Tracker {
                 Domain::Memory => Origin::Memory,
             },
             caller: sample.caller,
-            sample: allocation(time, thread, stack, sample),
+            sample: taken,
         });
         token
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nthbyte_profile::event::{End, Event};
+use nthbyte_profile::event::{End, Event, Nanos};
 use nthbyte_profile::{Meta, Writer};
 use rtrb::Consumer;
 
@@ -11,6 +11,7 @@ use super::clock::Clock;
 use super::output::Output;
 use super::record::Record;
 use super::recorder::take_lost;
+use super::waiting::Waiting;
 use super::worker::Worker;
 
 /// A block is written at least this often while there is something to write, so that a killed process
@@ -18,6 +19,9 @@ use super::worker::Worker;
 /// of a pool may be killed before they are a second old.
 const FLUSH_AFTER: Duration = Duration::from_millis(600);
 const FLUSH_AFTER_AT_FIRST: Duration = Duration::from_millis(30);
+
+/// So many samples that wait take a few milliseconds to write: more are not written more often than that.
+const WRITTEN_AT_ONCE: usize = 1 << 16;
 
 /// What came of a session.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +47,7 @@ pub(super) struct Drain {
     clock: Clock,
     sink: Sink,
     path: PathBuf,
+    waiting: Waiting,
     flushed: Instant,
     dirty: bool,
     samples: u64,
@@ -79,6 +84,7 @@ impl Drain {
             clock,
             sink,
             path,
+            waiting: Waiting::default(),
             flushed: Instant::now(),
             dirty: false,
             samples: 0,
@@ -88,17 +94,35 @@ impl Drain {
 
     /// Takes what is in the ring.
     pub(super) fn work(&mut self, worker: &Worker) {
+        let was_provisional = self.is_provisional();
         while let Ok(record) = self.ring.pop() {
-            if matches!(record, Record::Allocation(_)) {
-                self.samples += 1;
+            match record {
+                Record::Announced(sample) => self.waiting.announce(sample),
+                Record::Allocation(sample) => {
+                    self.waiting.recorded(sample.time);
+                    self.samples += 1;
+                }
+                _ => {}
             }
             if let Some(event) = record.event() {
                 self.write(&event, worker);
             }
         }
-        if self.flushed.elapsed() >= self.patience() {
+        let patience = self.patience();
+        // A block that was full has taken the place of samples that wait still, or are in the next block.
+        let is_overwritten =
+            was_provisional && !self.is_provisional() && self.waiting.len() <= WRITTEN_AT_ONCE;
+        if is_overwritten || self.flushed.elapsed() >= patience {
             self.flush(worker);
+            self.write_waiting(patience / 2);
         }
+    }
+
+    /// Takes what is in the ring, and gets ready to be away for a while.
+    pub(super) fn rest(&mut self, worker: &Worker) {
+        self.work(worker);
+        self.flush(worker);
+        self.write_waiting(Duration::ZERO);
     }
 
     /// How long what was recorded may wait for its block to be written.
@@ -118,9 +142,28 @@ impl Drain {
         }
         if std::mem::take(&mut self.dirty)
             && let Sink::Open(writer) = &mut self.sink
-            && let Err(error) = writer.flush()
         {
-            self.fail(&error, worker);
+            self.waiting.overwritten();
+            if let Err(error) = writer.flush() {
+                self.fail(&error, worker);
+            }
+        }
+    }
+
+    fn is_provisional(&self) -> bool {
+        matches!(&self.sink, Sink::Open(writer) if writer.get_ref().is_provisional())
+    }
+
+    /// Puts the samples that wait at the end of the file, if one has waited for so long.
+    fn write_waiting(&mut self, patience: Duration) {
+        let now = self.clock.now().0;
+        let since = now.saturating_sub(patience.as_nanos() as u64);
+        if let Sink::Open(writer) = &mut self.sink
+            && let Some(samples) = self.waiting.take_changed(Nanos(since))
+            && let Ok(blocks) = writer.provisional(samples)
+        {
+            // If it fails the file is as it was before. What is wrong with it the next block will tell.
+            let _ = writer.get_mut().write_provisional(&blocks);
         }
     }
 

@@ -15,7 +15,10 @@ mod drain;
 mod output;
 mod record;
 mod recorder;
+#[cfg(test)]
+mod tests;
 mod tree;
+mod waiting;
 mod worker;
 
 pub use clock::Clock;

@@ -4,9 +4,11 @@
 //! starts. The number may then belong to a socket of the program, and what is written to it would
 //! go there. So the file is known by its device and inode, and looked at before each write; if the
 //! descriptor is not ours any more, the file is opened again by its name.
+//!
+//! Its end may be provisional: the next write takes the place of it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -18,6 +20,12 @@ pub(super) struct Output {
     file: Option<File>,
     identity: (u64, u64),
     path: PathBuf,
+    /// Whether it can be made shorter again: not a pipe or a device.
+    can_shrink: bool,
+    /// Its length without the provisional end.
+    length: u64,
+    /// Whether there is such an end.
+    is_provisional: bool,
 }
 
 impl Output {
@@ -25,11 +33,46 @@ impl Output {
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         let file = out_of_the_way(nthbyte_profile::create(path)?);
         let identity = identity(&file)?;
+        let can_shrink = file.metadata()?.is_file();
         Ok(Self {
             file: Some(file),
             identity,
             path: path.to_owned(),
+            can_shrink,
+            length: 0,
+            is_provisional: false,
         })
+    }
+
+    /// Writes an end that the next write takes the place of. After an error there is none.
+    pub(super) fn write_provisional(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.take_back()?;
+        if !self.can_shrink {
+            return Ok(());
+        }
+        self.is_provisional = true;
+        let written = self.file().and_then(|file| file.write_all(bytes));
+        if written.is_err() {
+            self.take_back()?;
+        }
+        written
+    }
+
+    /// Whether there is a provisional end.
+    pub(super) const fn is_provisional(&self) -> bool {
+        self.is_provisional
+    }
+
+    /// Cuts off the provisional end.
+    fn take_back(&mut self) -> io::Result<()> {
+        if self.is_provisional {
+            let length = self.length;
+            let file = self.file()?;
+            file.set_len(length)?;
+            file.seek(SeekFrom::Start(length))?;
+            self.is_provisional = false;
+        }
+        Ok(())
     }
 
     /// The file, through a descriptor that certainly is the file's.
@@ -69,7 +112,10 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file()?.write(bytes)
+        self.take_back()?;
+        let written = self.file()?.write(bytes)?;
+        self.length += written as u64;
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -122,5 +168,37 @@ mod tests {
         assert_eq!(std::fs::read(&theirs).unwrap(), b"");
         // SAFETY: the number still is the other file's: it was not closed.
         assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
+    }
+
+    #[test]
+    fn a_provisional_end_gives_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ours");
+        let read = || std::fs::read_to_string(&path).unwrap();
+        let mut output = Output::create(&path).unwrap();
+        output.write_all(b"one").unwrap();
+        output.write_provisional(b", perhaps two").unwrap();
+        assert_eq!(read(), "one, perhaps two");
+        output.write_provisional(b", or three").unwrap();
+        assert_eq!(read(), "one, or three");
+        output.write_all(b", four").unwrap();
+        output.write_all(b", five").unwrap();
+        assert_eq!(read(), "one, four, five");
+
+        // Also after the descriptor was lost.
+        output.write_provisional(b"?").unwrap();
+        let number = output.file.as_ref().unwrap().as_raw_fd();
+        let other = File::open("/dev/null").unwrap();
+        // SAFETY: as above.
+        unsafe { libc::dup2(other.as_raw_fd(), number) };
+        output.write_all(b", six").unwrap();
+        assert_eq!(read(), "one, four, five, six");
+    }
+
+    #[test]
+    fn a_device_has_no_provisional_end() {
+        let mut output = Output::create(Path::new("/dev/null")).unwrap();
+        output.write_provisional(b"perhaps").unwrap();
+        output.write_all(b"certainly").unwrap();
     }
 }

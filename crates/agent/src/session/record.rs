@@ -10,6 +10,8 @@ use nthbyte_profile::event::{
 pub(super) enum Record {
     Node(Node),
     Allocation(Allocation),
+    /// An allocation that will be recorded when more is known of it.
+    Announced(Allocation),
     Freed(SampleId, Nanos),
     Cpu(CpuSample),
     /// One of the larger and rarer events. A `Vec`, for it can be had without the abort that `Box`
@@ -52,6 +54,7 @@ impl Record {
         Some(match self {
             Self::Node(node) => Event::Node(*node),
             Self::Allocation(allocation) => Event::Allocation(*allocation),
+            Self::Announced(_) => return None,
             Self::Freed(sample, time) => Event::Freed(*sample, *time),
             Self::Cpu(sample) => Event::Cpu(*sample),
             Self::Seldom(one) => one.first()?.event(),

@@ -166,6 +166,17 @@ impl Recorder {
         self.push(Record::seldom(Seldom::ThreadName(thread, text(name)?))?)
     }
 
+    /// Tells of a sample that will be recorded when more is known of it: should the process be killed before,
+    /// the profile has what is known now. Samples are recorded in the order in which they are announced.
+    pub fn announce(&mut self, allocation: Allocation) {
+        // Not worth a lost event: left out while the ring is half full.
+        if self.meta.distances == Distances::Every
+            || self.ring.slots() > self.ring.buffer().capacity() / 2
+        {
+            let _ = self.push(Record::Announced(allocation));
+        }
+    }
+
     /// Records an allocation sample; counts it as lost if there is no room.
     pub fn allocation(&mut self, allocation: Allocation) -> Option<SampleId> {
         if self.samples == u32::MAX || self.push(Record::Allocation(allocation)).is_none() {

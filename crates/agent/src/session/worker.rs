@@ -172,8 +172,7 @@ impl Worker {
                         std::thread::park_timeout(NAP.min(drain.patience()));
                     }
                 }
-                drain.work(&worker);
-                drain.flush(&worker);
+                drain.rest(&worker);
                 drain
             });
         drop(signals);

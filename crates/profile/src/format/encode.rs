@@ -106,6 +106,13 @@ impl Encoder {
         self.memory_totals = [0; 4];
     }
 
+    /// Drops the block, and numbers as if what came since `firsts` had not been. Definitions cannot be
+    /// taken back.
+    pub(crate) fn take_back(&mut self, firsts: Firsts) {
+        self.next = firsts;
+        self.begin();
+    }
+
     pub(crate) fn event(&mut self, event: &Event<'_>) {
         self.events += 1;
         match event {

@@ -218,6 +218,7 @@ impl Engine {
             return;
         }
         self.young.push(young);
+        self.recorder.announce(allocation);
     }
 
     /// A large object was allocated.
