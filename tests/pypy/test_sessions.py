@@ -102,6 +102,43 @@ def test_fates(profiled: Path) -> None:
     assert young["Outer.Kept"] < 0.01
 
 
+SLOW = """
+import gc, os, signal, sys, time
+class Kept: pass
+class Dropped: pass
+def fill():
+    kept = [Kept() for _ in range(5000)]
+    [Dropped() for _ in range(5000)]
+    return kept
+kept = fill()
+time.sleep(1.5)
+fill()
+if sys.argv[1:] == ["killed"]:
+    time.sleep(1.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+gc.collect()
+"""
+
+
+def test_types_and_fates_of_what_waits_long_for_a_collection(pypy: Interpreter, tmp_path: Path) -> None:
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW)
+    for end in ("collected", "killed"):
+        words = ["run", "-q", "--every", "64", "-o", f"{end}.nthb", script, end]
+        # Large enough that nothing is collected before the end.
+        done = pypy.nthbyte(*words, folder=tmp_path, environment={"PYPY_GC_NURSERY": "64M"})
+        assert (done.status < 0) == (end == "killed")
+    rows = _rows(tmp_path / "collected.nthb", "type")
+    for name, young in (("Kept", 0.5), ("Dropped", 1)):
+        row = rows[name]
+        assert row["died_young"]["estimate"] == pytest.approx(young * row["self_bytes"]["estimate"], rel=0.05)
+    killed = _rows(tmp_path / "killed.nthb", "type")
+    for name in ("Kept", "Dropped"):
+        # Of the second half, the types were not known yet.
+        half = rows[name]["self_bytes"]["estimate"] / 2
+        assert killed[name]["self_bytes"]["estimate"] == pytest.approx(half, rel=0.1)
+
+
 def test_collections_memory_and_time_samples(profiled: Path) -> None:
     summary = harness.summary(profiled)
     assert summary["method"] == "nursery-limit"

@@ -167,7 +167,8 @@ impl Recorder {
     }
 
     /// Tells of a sample that will be recorded when more is known of it: should the process be killed before,
-    /// the profile has what is known now. Samples are recorded in the order in which they are announced.
+    /// the profile has what is known now. Samples are announced and recorded in the order of their times; one may
+    /// be announced again.
     pub fn announce(&mut self, allocation: Allocation) {
         // Not worth a lost event: left out while the ring is half full.
         if self.meta.distances == Distances::Every

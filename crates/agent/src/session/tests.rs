@@ -84,10 +84,11 @@ impl Session {
 
     /// Announces a sample of this size.
     fn announce(&mut self, size: u64) -> Allocation {
-        let time = self.recorder.now();
-        self.recorder.attend(time);
-        // As it will be read.
-        let time = Nanos(time.0 / 1000 * 1000);
+        let now = self.recorder.now();
+        self.recorder.attend(now);
+        // In microseconds, as it will be read, and no two of one time.
+        let time = Nanos((now.0 / 1000 * 1000).max(self.sample.time.0 + 1000));
+        self.sample.time = time;
         let sample = Allocation {
             time,
             size,
@@ -123,6 +124,17 @@ fn what_waits_is_at_the_end_of_the_file(path: &Path, distances: &str) {
     waiting.extend((0..3).map(|size| session.announce(size)));
     assert_eq!(wait_for(path, 1003), waiting);
 
+    // More becomes known of some.
+    for sample in &mut waiting[100..200] {
+        sample.size += 1_000_000;
+        session.recorder.announce(*sample);
+    }
+    let patience = Instant::now() + Duration::from_secs(20);
+    while read(path).0 != waiting {
+        assert!(Instant::now() < patience);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+
     // Some of them are not waiting any more.
     let mut expected = waiting;
     for sample in &mut expected[..500] {
@@ -134,7 +146,6 @@ fn what_waits_is_at_the_end_of_the_file(path: &Path, distances: &str) {
             .filter(|one| one.survival == Survival::Survived)
             .count()
     };
-    let patience = Instant::now() + Duration::from_secs(20);
     while survived(&read(path).0) < 500 {
         assert!(Instant::now() < patience);
         std::thread::sleep(Duration::from_millis(5));

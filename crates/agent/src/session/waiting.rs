@@ -21,9 +21,21 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// A sample was announced.
+    /// A sample was announced, or announced again, with more that is known of it.
     pub(super) fn announce(&mut self, sample: Allocation) {
-        if self.samples.len() < MOST && self.samples.try_reserve(1).is_ok() {
+        if self
+            .samples
+            .back()
+            .is_some_and(|newest| sample.time <= newest.time)
+        {
+            let again = self
+                .samples
+                .binary_search_by_key(&sample.time, |one| one.time);
+            if let Ok(at) = again {
+                self.samples[at] = sample;
+                self.changed = true;
+            }
+        } else if self.samples.len() < MOST && self.samples.try_reserve(1).is_ok() {
             self.samples.push_back(sample);
             self.changed = true;
         }
@@ -32,14 +44,12 @@ impl Waiting {
     /// A sample of this time was recorded: it and all before it wait no more, for samples are recorded in
     /// the order in which they were announced. Those before it that were not recorded are lost.
     pub(super) fn recorded(&mut self, time: Nanos) {
-        while let Some(oldest) = self.samples.front()
-            && oldest.time <= time
+        while self
+            .samples
+            .front()
+            .is_some_and(|oldest| oldest.time <= time)
         {
-            let is_it = oldest.time == time;
             self.samples.pop_front();
-            if is_it {
-                break;
-            }
         }
     }
 

@@ -28,7 +28,9 @@ use crate::session::Recorder;
 const LONGEST_BACKLOG: usize = 1 << 18;
 /// Slots of the ring that the backlog leaves free, for definitions.
 const SPARE_SLOTS: usize = 64;
-/// A sample that waits longer than this for a minor collection is written without its fate.
+/// More samples than these do not wait for a minor collection: they are recorded without their fates.
+const MOST_YOUNG: usize = 1 << 18;
+/// A sample that waits longer than this for a minor collection is announced again, with its type.
 const PATIENCE: Nanos = Nanos(1_000_000_000);
 /// Headers that are fetched ahead of the one that is looked at: the collection has left them far away.
 const LOOK_AHEAD: usize = 8;
@@ -50,6 +52,8 @@ pub struct Engine {
     types: Types,
     statistics: Statistics,
     young: Vec<Young>,
+    /// So many of them, the oldest, were announced with their types.
+    told: usize,
     /// What is finished and waits for room in the ring, oldest first.
     backlog: VecDeque<Finished>,
     in_reserve: bool,
@@ -100,6 +104,7 @@ impl Engine {
             types,
             statistics,
             young: Vec::with_capacity(4096),
+            told: 0,
             backlog: VecDeque::new(),
             in_reserve: false,
             in_minor: false,
@@ -206,12 +211,12 @@ impl Engine {
         } else {
             Young::in_nursery(object, allocation)
         };
-        if self
-            .young
-            .first()
-            .is_some_and(|first| time.0 - first.allocation.time.0 > PATIENCE.0)
-        {
+        if self.young.len() >= MOST_YOUNG {
             self.write_out();
+        } else if let Some(oldest) = self.young.get(self.told)
+            && time.0 - oldest.allocation.time.0 > PATIENCE.0
+        {
+            self.tell_types();
         }
         if self.young.try_reserve(1).is_err() {
             self.recorder.lost(LostKind::Allocations, 1);
@@ -244,6 +249,7 @@ impl Engine {
         if self.stacks.generation(generation) {
             self.types.forget();
             self.young.clear();
+            self.told = 0;
             self.backlog.clear();
             self.nursery.forget_allocated();
             large::watch_none();
@@ -251,19 +257,38 @@ impl Engine {
         self.catch_up();
     }
 
-    /// Writes the waiting samples without a fate. Their headers have been written: each is older than
-    /// the allocation that is under way.
+    /// Records the waiting samples without their fates.
     fn write_out(&mut self) {
         let mut young = std::mem::take(&mut self.young);
         for mut object in young.drain(..) {
-            // SAFETY: still young, so where it was; see above.
-            unsafe { object.look() };
-            // SAFETY: still young; what a young object refers to is not freed before it is old.
-            unsafe { self.classify(&mut object) };
+            self.look(&mut object);
             self.finish(Finished::Sample(object));
         }
         self.young = young;
+        self.told = 0;
         large::watch_none();
+    }
+
+    /// Announces the waiting samples with their types, each once.
+    fn tell_types(&mut self) {
+        for next in self.told..self.young.len() {
+            let mut object = self.young[next];
+            self.look(&mut object);
+            let type_id = self
+                .types
+                .id(&mut self.recorder, object.type_number, object.class);
+            self.recorder.announce(object.finish(type_id));
+        }
+        self.told = self.young.len();
+    }
+
+    /// Finds out the type of a waiting sample. Its header has been written: it is older than the
+    /// allocation that is under way.
+    fn look(&mut self, object: &mut Young) {
+        // SAFETY: still young, so where it was; see above.
+        unsafe { object.look() };
+        // SAFETY: still young; what a young object refers to is not freed before it is old.
+        unsafe { self.classify(object) };
     }
 
     /// Looks up the class of an instance.
@@ -349,6 +374,7 @@ impl Engine {
         }
         young.clear();
         self.young = young;
+        self.told = 0;
         large::watch_none();
         if let Some(thread) = self.stacks.thread(&mut self.recorder) {
             self.finish(Finished::Collection(Collection {
