@@ -168,14 +168,12 @@ impl Recorder {
 
     /// Tells of a sample that will be recorded when more is known of it: should the process be killed before,
     /// the profile has what is known now. Samples are announced and recorded in the order of their times; one may
-    /// be announced again.
-    pub fn announce(&mut self, allocation: Allocation) {
+    /// be announced again. Whether there was room.
+    pub fn announce(&mut self, allocation: Allocation) -> bool {
         // Not worth a lost event: left out while the ring is half full.
-        if self.meta.distances == Distances::Every
-            || self.ring.slots() > self.ring.buffer().capacity() / 2
-        {
-            let _ = self.push(Record::Announced(allocation));
-        }
+        let is_roomy = self.meta.distances == Distances::Every
+            || self.ring.slots() > self.ring.buffer().capacity() / 2;
+        is_roomy && self.push(Record::Announced(allocation)).is_some()
     }
 
     /// Records an allocation sample; counts it as lost if there is no room.

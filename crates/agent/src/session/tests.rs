@@ -209,7 +209,7 @@ fn a_sample_waits_until_it_is_recorded() {
                 }
                 several => {
                     let done = expected.len().min(several as usize);
-                    if let Some(last) = expected.drain(..done).last() {
+                    if let Some(last) = expected.drain(..done).next_back() {
                         waiting.recorded(Nanos(last));
                     }
                 }

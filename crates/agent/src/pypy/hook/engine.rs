@@ -269,17 +269,18 @@ impl Engine {
         large::watch_none();
     }
 
-    /// Announces the waiting samples with their types, each once.
+    /// Announces the waiting samples with their types, each once, as far as there is room.
     fn tell_types(&mut self) {
-        for next in self.told..self.young.len() {
-            let mut object = self.young[next];
+        while let Some(&(mut object)) = self.young.get(self.told) {
             self.look(&mut object);
             let type_id = self
                 .types
                 .id(&mut self.recorder, object.type_number, object.class);
-            self.recorder.announce(object.finish(type_id));
+            if !self.recorder.announce(object.finish(type_id)) {
+                break;
+            }
+            self.told += 1;
         }
-        self.told = self.young.len();
     }
 
     /// Finds out the type of a waiting sample. Its header has been written: it is older than the

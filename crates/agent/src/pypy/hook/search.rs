@@ -174,9 +174,10 @@ fn fields(
             field_access(code, text, at)
                 .filter(|access| access.address >= gc && access.address < gc + GC_STRUCT)
         };
-        for at in from..site {
-            let Some(compare) = of_struct(at).filter(|access| matches!(access.opcode, 0x39 | 0x3b))
-            else {
+        // The opcode is the second byte.
+        let compares_at = memchr::memchr2_iter(0x39, 0x3b, &code[from + 1..=site]);
+        for at in compares_at.map(|opcode| from + opcode) {
+            let Some(compare) = of_struct(at) else {
                 continue;
             };
             *compares.entry(compare.address - gc).or_default() += 1;
