@@ -27,11 +27,19 @@ const KEEP_AT_LEAST: usize = (16 << 20) / PAGE_SIZE;
 /// How many requests for an arena go unasked after one was refused: at the limit of memory each would cost
 /// two system calls, with the fallback serving the block in the end all the same.
 const PATIENCE: u32 = 64;
+/// A full arena is joined into a huge page if no more of it than this, in bytes, was never touched: pages of
+/// seldom used classes are full only later, if ever.
+const MISSING: usize = ARENA_SIZE / 32;
+/// So many full arenas are looked at for one that can be joined, the most recently filled first.
+const LOOKED_AT: usize = 4;
+/// After so many refusals to join pages the kernel is not asked again: it has looked for a huge page in vain.
+const REFUSALS: u32 = 3;
 
 const _: () = assert!(PAGES == 128, "the bitmaps are u128");
+const _: () = assert!(FIRST_PAGE_HEADER % 64 == PAGE_HEADER % 64);
 
 /// The header of an arena.
-#[repr(C, align(64))]
+#[repr(C, align(16))]
 pub struct Arena {
     /// Neighbours in the queue of arenas with the same number of free pages.
     next: *mut Arena,
@@ -40,7 +48,7 @@ pub struct Arena {
     free: u128,
     /// Bit i: page i is free and still has memory behind it.
     dirty: u128,
-    /// Whether the arena is one huge page, or may be.
+    /// Whether the arena is one huge page, or may be, or could not be made one.
     huge: bool,
 }
 
@@ -62,6 +70,10 @@ pub struct Arenas {
     dirty_arenas: Queues,
     /// Arenas with free pages, none of them dirty.
     clean_arenas: Queues,
+    /// Arenas of ordinary pages without a free one.
+    full_arenas: Queue,
+    /// So often the kernel may still refuse to join the pages of one.
+    refusals_left: u32,
     huge_pages: HugePages,
     /// In [`HugePages::Transparent`]: ordinary pages until there are this many arenas.
     huge_from: usize,
@@ -84,6 +96,8 @@ impl Arenas {
         Self {
             dirty_arenas: Queues::new(),
             clean_arenas: Queues::new(),
+            full_arenas: Queue::EMPTY,
+            refusals_left: REFUSALS,
             huge_pages,
             huge_from,
             pool_was_empty: false,
@@ -119,9 +133,7 @@ impl Arenas {
             self.unlink(fullest);
             (*fullest).free &= !(1 << index);
             (*fullest).dirty &= !(1 << index);
-            if (*fullest).free != 0 {
-                self.link(fullest);
-            }
+            self.link(fullest);
             let page = Arena::base(fullest).add(index as usize * PAGE_SIZE);
             self.pages_in_use += 1;
             let reserved = if index == 0 {
@@ -142,9 +154,7 @@ impl Arenas {
         // SAFETY: the page lies in a mapped arena, since it came from here.
         unsafe {
             let index = (page.addr() % ARENA_SIZE) / PAGE_SIZE;
-            if (*arena).free != 0 {
-                self.unlink(arena);
-            }
+            self.unlink(arena);
             (*arena).free |= 1 << index;
             (*arena).dirty |= 1 << index;
             self.link(arena);
@@ -154,6 +164,35 @@ impl Arenas {
         if self.dirty > self.may_keep() {
             self.give_back(table);
         }
+    }
+
+    /// Has the kernel copy one full arena of ordinary pages into a huge page, if such are wanted. It costs the better part of
+    /// a millisecond, and next to no memory. Whether there was one to copy.
+    pub fn join_pages(&mut self) -> bool {
+        if self.huge_pages != HugePages::Transparent || self.refusals_left == 0 {
+            return false;
+        }
+        let mut arena = self.full_arenas.head;
+        // SAFETY: arenas in the queues are mapped.
+        unsafe {
+            for _ in 0..LOOKED_AT {
+                if arena.is_null() {
+                    return false;
+                }
+                let base = Arena::base(arena);
+                if ARENA_SIZE - os::resident(base, ARENA_SIZE) <= MISSING {
+                    self.unlink(arena);
+                    (*arena).huge = true;
+                    self.link(arena);
+                    if !os::join_pages(base, ARENA_SIZE) {
+                        self.refusals_left -= 1;
+                    }
+                    return true;
+                }
+                arena = (*arena).next;
+            }
+        }
+        false
     }
 
     /// Says that nothing helped and no arena was to be had, so that asking again is pointless for a while.
@@ -176,7 +215,7 @@ impl Arenas {
     fn give_back(&mut self, table: ArenaTable) {
         let keep = self.may_keep() / 2;
         for queue in (0..PAGES as usize).rev() {
-            let mut arena = self.dirty_arenas.heads[queue];
+            let mut arena = self.dirty_arenas.queues[queue].head;
             while !arena.is_null() && self.dirty > keep {
                 // SAFETY: arenas in the queues are mapped; `next` is read before the arena may go.
                 unsafe {
@@ -263,37 +302,84 @@ impl Arenas {
         Some((base, huge))
     }
 
-    fn queues_of(&mut self, dirty: u128) -> &mut Queues {
-        if dirty == 0 {
-            &mut self.clean_arenas
-        } else {
-            &mut self.dirty_arenas
-        }
-    }
-
-    /// Queues an arena that has free pages.
+    /// Queues an arena; one that is full and huge is in no queue.
     ///
     /// # Safety
     /// The arena is mapped and in no queue.
     unsafe fn link(&mut self, arena: *mut Arena) {
         // SAFETY: by the caller.
-        unsafe { self.queues_of((*arena).dirty).link(arena) }
+        unsafe {
+            match ((*arena).free, (*arena).dirty, (*arena).huge) {
+                (0, _, true) => {}
+                (0, _, false) => self.full_arenas.push(arena),
+                (_, 0, _) => self.clean_arenas.link(arena),
+                _ => self.dirty_arenas.link(arena),
+            }
+        }
     }
 
-    /// Takes an arena that has free pages out of its queue. To be done before its pages change.
+    /// Takes an arena out of its queue. To be done before anything in its header changes.
     ///
     /// # Safety
-    /// The arena is in the queue of its numbers.
+    /// The arena was linked, and has not changed since.
     unsafe fn unlink(&mut self, arena: *mut Arena) {
         // SAFETY: by the caller.
-        unsafe { self.queues_of((*arena).dirty).unlink(arena) }
+        unsafe {
+            match ((*arena).free, (*arena).dirty, (*arena).huge) {
+                (0, _, true) => {}
+                (0, _, false) => self.full_arenas.remove(arena),
+                (_, 0, _) => self.clean_arenas.unlink(arena),
+                _ => self.dirty_arenas.unlink(arena),
+            }
+        }
+    }
+}
+
+/// Arenas, the most recently queued one in front.
+#[derive(Clone, Copy)]
+struct Queue {
+    head: *mut Arena,
+}
+
+impl Queue {
+    const EMPTY: Self = Self { head: null_mut() };
+
+    /// # Safety
+    /// The arena is mapped and in no queue.
+    unsafe fn push(&mut self, arena: *mut Arena) {
+        // SAFETY: by the caller; queued arenas are mapped.
+        unsafe {
+            (*arena).previous = null_mut();
+            (*arena).next = self.head;
+            if !self.head.is_null() {
+                (*self.head).previous = arena;
+            }
+        }
+        self.head = arena;
+    }
+
+    /// # Safety
+    /// The arena is in this queue.
+    unsafe fn remove(&mut self, arena: *mut Arena) {
+        // SAFETY: by the caller; queued arenas are mapped.
+        unsafe {
+            let (previous, next) = ((*arena).previous, (*arena).next);
+            if previous.is_null() {
+                self.head = next;
+            } else {
+                (*previous).next = next;
+            }
+            if !next.is_null() {
+                (*next).previous = previous;
+            }
+        }
     }
 }
 
 /// Arenas by their number of free pages.
 struct Queues {
     /// Index i holds the arenas with i + 1 free pages.
-    heads: [*mut Arena; PAGES as usize],
+    queues: [Queue; PAGES as usize],
     /// Bit i: queue i is not empty.
     filled: u128,
 }
@@ -301,7 +387,7 @@ struct Queues {
 impl Queues {
     const fn new() -> Self {
         Self {
-            heads: [null_mut(); PAGES as usize],
+            queues: [Queue::EMPTY; PAGES as usize],
             filled: 0,
         }
     }
@@ -312,22 +398,16 @@ impl Queues {
 
     /// An arena with the fewest free pages. The queues are not all empty.
     fn fullest(&self) -> *mut Arena {
-        self.heads[self.filled.trailing_zeros() as usize]
+        self.queues[self.filled.trailing_zeros() as usize].head
     }
 
     /// # Safety
     /// The arena is mapped, has free pages and is in no queue.
     unsafe fn link(&mut self, arena: *mut Arena) {
-        // SAFETY: by the caller; queued arenas are mapped.
+        // SAFETY: by the caller.
         unsafe {
             let queue = (*arena).free.count_ones() as usize - 1;
-            let head = self.heads[queue];
-            (*arena).previous = null_mut();
-            (*arena).next = head;
-            if !head.is_null() {
-                (*head).previous = arena;
-            }
-            self.heads[queue] = arena;
+            self.queues[queue].push(arena);
             self.filled |= 1 << queue;
         }
     }
@@ -335,20 +415,12 @@ impl Queues {
     /// # Safety
     /// The arena is in the queue of its number of free pages.
     unsafe fn unlink(&mut self, arena: *mut Arena) {
-        // SAFETY: by the caller; queued arenas are mapped.
+        // SAFETY: by the caller.
         unsafe {
             let queue = (*arena).free.count_ones() as usize - 1;
-            let (previous, next) = ((*arena).previous, (*arena).next);
-            if previous.is_null() {
-                self.heads[queue] = next;
-                if next.is_null() {
-                    self.filled &= !(1 << queue);
-                }
-            } else {
-                (*previous).next = next;
-            }
-            if !next.is_null() {
-                (*next).previous = previous;
+            self.queues[queue].remove(arena);
+            if self.queues[queue].head.is_null() {
+                self.filled &= !(1 << queue);
             }
         }
     }

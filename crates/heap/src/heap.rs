@@ -23,7 +23,8 @@ pub struct Config {
     /// Huge pages.
     pub huge_pages: HugePages,
     /// With [`HugePages::Transparent`], the size in bytes that the heap must have before it asks for
-    /// them, so that small programs stay small. The default is by measurement: docs/fast-path.md.
+    /// them right away, so that small programs stay small: below, memory that is full can be given them, see
+    /// [`Heap::join_pages`]. The default is by measurement: docs/fast-path.md.
     pub huge_pages_from: usize,
     /// The largest request that the heap serves itself, in bytes; at least 512, at most
     /// [`MEDIUM_LIMIT`]. The default is by measurement: docs/fast-path.md.
@@ -167,6 +168,17 @@ impl Heap {
     #[inline(always)]
     pub fn table(context: *mut c_void) -> ArenaTable {
         ArenaTable::at(context.cast::<u8>().wrapping_add(STATE_SIZE))
+    }
+
+    /// Has the kernel put 2 MiB of ordinary pages that are all in use into one huge page, if there are such and huge pages are
+    /// wanted ([`HugePages::Transparent`]). To be called now and then, if the program is to run for a while: it takes the
+    /// better part of a millisecond, and makes what the program does afterwards faster. Whether there was something to do.
+    ///
+    /// # Safety
+    /// `heap` is a heap that nobody else is using now.
+    pub unsafe fn join_pages(heap: *mut Self) -> bool {
+        // SAFETY: by the caller.
+        unsafe { &mut *heap }.arenas.join_pages()
     }
 
     /// Whether a block was allocated by this heap itself, and not by a fallback. May be asked by any thread

@@ -18,6 +18,9 @@ pub enum HugePages {
     Off,
 }
 
+/// The smallest page that an operating system has on the processors that are served.
+const SMALLEST_PAGE: usize = 4 << 10;
+
 /// Maps `size` bytes of zeroes, or returns `None` when there is no memory.
 ///
 /// Address space is counted at once (`RLIMIT_AS`), memory only when it is touched.
@@ -90,13 +93,16 @@ pub unsafe fn unmap(address: *mut u8, size: usize) {
 /// # Safety
 /// The range was mapped here, and nobody needs its contents.
 pub unsafe fn discard(address: *mut u8, size: usize) {
-    // SAFETY: no preconditions.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(ARENA_SIZE);
-    let (skip, whole) = whole_pages(address.addr(), size, page);
+    let (skip, whole) = whole_pages(address.addr(), size, page_size());
     if whole > 0 {
         // SAFETY: by the caller; the kernel would round `whole` up, but it is a multiple of a page.
         unsafe { libc::madvise(address.add(skip).cast(), whole, libc::MADV_DONTNEED) };
     }
+}
+
+fn page_size() -> usize {
+    // SAFETY: no preconditions.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(ARENA_SIZE)
 }
 
 /// Where the first whole page of a range begins, counted from the range's start, and how many bytes
@@ -118,6 +124,35 @@ pub unsafe fn advise_huge(address: *mut u8, size: usize, wanted: bool) {
     };
     // SAFETY: by the caller; contents do not change. A kernel without them refuses, harmlessly.
     unsafe { libc::madvise(address.cast(), size, advice) };
+}
+
+/// How many bytes of a range, an arena at most, have memory behind them; 0 if that cannot be known.
+///
+/// # Safety
+/// The range was mapped here.
+pub unsafe fn resident(address: *mut u8, size: usize) -> usize {
+    let mut pages = [0u8; ARENA_SIZE / SMALLEST_PAGE];
+    let page = page_size();
+    if page < SMALLEST_PAGE || size > ARENA_SIZE {
+        return 0;
+    }
+    // SAFETY: by the caller; there is a byte for each page.
+    let asked = unsafe { libc::mincore(address.cast(), size, pages.as_mut_ptr()) };
+    let present = pages.iter().filter(|&&page| page & 1 != 0).count();
+    if asked == 0 { present * page } else { 0 }
+}
+
+/// Copies what lies in a range of the size of a huge page into one, at once (`MADV_COLLAPSE`, Linux 6.1). Whether
+/// that was done; contents do not change either way.
+///
+/// # Safety
+/// The range was mapped here.
+pub unsafe fn join_pages(address: *mut u8, size: usize) -> bool {
+    // SAFETY: by the caller.
+    unsafe {
+        advise_huge(address, size, true);
+        libc::madvise(address.cast(), size, libc::MADV_COLLAPSE) == 0
+    }
 }
 
 #[cfg(test)]

@@ -198,6 +198,42 @@ fn memory_goes_back() {
 }
 
 #[test]
+fn joined_pages_keep_their_contents() {
+    for (huge_pages, there_is_something) in
+        [(HugePages::Transparent, true), (HugePages::Off, false)]
+    {
+        let heap = Fixture::new(Config {
+            huge_pages,
+            ..Config::default()
+        });
+        // SAFETY: as in `malloc`.
+        let join = || unsafe { Heap::join_pages(heap.heap) };
+        assert!(!join(), "nothing is full");
+        for round in 1..=2 {
+            let fill = |number: usize| (number % 251) as u8 ^ round;
+            let blocks: Vec<_> = (0..40_000)
+                .map(|number| {
+                    let block = heap.malloc(256);
+                    // SAFETY: the block has 256 bytes.
+                    unsafe { block.write_bytes(fill(number), 256) };
+                    block
+                })
+                .collect();
+            // 10 MB are at least four arenas; in the second round they are huge already.
+            let joined = (0..10).filter(|_| join()).count();
+            assert!(joined < 10);
+            assert_eq!(joined > 0, there_is_something && round == 1);
+            for (number, block) in blocks.into_iter().enumerate() {
+                // SAFETY: as above.
+                let bytes = unsafe { core::slice::from_raw_parts(block, 256) };
+                assert!(bytes.iter().all(|&byte| byte == fill(number)));
+                heap.free(block);
+            }
+        }
+    }
+}
+
+#[test]
 fn an_empty_pool_of_huge_pages_is_told() {
     let meminfo = std::fs::read_to_string("/proc/meminfo").expect("Linux");
     let free_pages = meminfo

@@ -18,6 +18,7 @@ mod codes;
 mod collections;
 mod deaths;
 mod frames;
+mod huge_pages;
 mod install;
 mod interpreters;
 mod layout;

@@ -18,6 +18,7 @@ use super::api::Api;
 use super::callers::Callers;
 use super::codes::Codes;
 use super::frames::Walker;
+use super::huge_pages::HugePages;
 use super::layout::Layout;
 use super::memory::field;
 use super::threads::Threads;
@@ -41,6 +42,7 @@ pub struct Tracker {
     /// The heap's context.
     heap: *mut c_void,
     totals: Totals,
+    huge_pages: HugePages,
     debug_hooks: bool,
     recorder: Option<Recorder>,
     generation: u32,
@@ -89,6 +91,7 @@ impl Tracker {
             layout,
             heap,
             totals: Totals::of(heap),
+            huge_pages: HugePages::default(),
             debug_hooks,
             recorder: None,
             generation: 0,
@@ -240,6 +243,7 @@ impl Tracker {
         self.types.reset();
         self.threads.reset();
         self.totals.reset();
+        self.huge_pages.reset();
         self.tokens.make_stale();
         self.pending = None;
     }
@@ -253,6 +257,8 @@ impl Tracker {
         if self.totals.are_due(time) {
             self.record_memory();
         }
+        // SAFETY: the GIL is held, and an observer may call the heap.
+        unsafe { self.huge_pages.attend(time, self.heap) };
         let (state, os_id) = self.current_thread();
         let Some(recorder) = &mut self.recorder else {
             return NOT_INTERESTED;
