@@ -1,8 +1,9 @@
-"""Runs real programs plainly and under nthbyte, in turns, and tabulates what differs.
+"""Runs real programs plainly and under nthbyte, side by side, and tabulates what differs.
 
-CPU time is user and system time of the process, by wait4. Each round runs every variant once, in
-an order that rotates; a program's figure is the least of its rounds over the least of the plain
-rounds, for whatever else the machine does only adds.
+CPU time is user and system time of the process, by wait4. On a machine that others use, two equal runs one after
+the other differ by a fifth and more. So a plain and a profiled run are started at the same time on
+one core: they take turns every few milliseconds, and whatever disturbs the core disturbs both. A program's figure is
+the geometric mean of the ratios of such pairs. The same with two plain runs says how far that can be trusted.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 from page import PROGRAMS, geometric_mean, profiled, put, scripts, version
 
 PERIODS = ("512KiB", "32KiB")
+# What a plain run is paired with; the plain one is the control.
+VARIANTS = (*PERIODS, "plain")
 
 
 @dataclass
@@ -37,42 +40,66 @@ class Usage:
 class Runs:
     """All runs of one program."""
 
-    plain: list[Usage] = field(default_factory=list)
-    profiled: dict[str, list[Usage]] = field(default_factory=lambda: {period: [] for period in PERIODS})
+    pairs: dict[str, list[tuple[Usage, Usage]]] = field(
+        default_factory=lambda: {variant: [] for variant in VARIANTS}
+    )
+    """By variant: a plain run, and what ran beside it."""
     bytes_a_sample: dict[str, float] = field(default_factory=dict)
     samples: dict[str, int] = field(default_factory=dict)
 
-    def ratio(self, period: str, what: str) -> float:
-        """The least of the profiled rounds to the least of the plain ones."""
-        least = min(getattr(usage, what) for usage in self.profiled[period])
-        least_plain: float = min(getattr(usage, what) for usage in self.plain)
-        return least / least_plain
+    def cpu(self, variant: str) -> float:
+        """CPU time over that of a plain run beside it."""
+        return geometric_mean([other.cpu / plain.cpu for plain, other in self.pairs[variant]])
+
+    def rss(self, variant: str) -> float:
+        """The least peak over the least of the plain runs."""
+        return min(other.rss for _, other in self.pairs[variant]) / min(
+            plain.rss for plain, _ in self.pairs[variant]
+        )
+
+    def plain_cpu(self) -> float:
+        """The median of the plain runs, in seconds."""
+        return statistics.median(plain.cpu for pairs in self.pairs.values() for plain, _ in pairs)
 
 
-def run(words: list[str]) -> Usage:
-    """Runs a command to its end. Exits if it fails."""
-    process = subprocess.Popen(words, cwd=PROGRAMS, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"failed: {' '.join(words)}")
-    return Usage(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+def run_together(commands: list[list[str]]) -> list[Usage]:
+    """Runs commands to their ends, at the same time on one core. Exits if one fails."""
+    core = {max(os.sched_getaffinity(0))}
+    processes = [
+        subprocess.Popen(
+            words,
+            cwd=PROGRAMS,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=lambda: os.sched_setaffinity(0, core),
+        )
+        for words in commands
+    ]
+    usages = []
+    for process, words in zip(processes, commands):
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            sys.exit(f"failed: {' '.join(words)}")
+        usages.append(Usage(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024))
+    return usages
 
 
 def measure(python: str, script: Path | None, rounds: int, folder: Path) -> Runs:
     """Measures one program, or the interpreter's start if there is no script."""
     program = [str(script)] if script else ["-c", "pass"]
+    plain = [python, *program]
     runs = Runs()
-    variants: list[str | None] = [None, *PERIODS]
     profiles = {period: folder / f"{period}.nthb" for period in PERIODS}
-    for turn in range(rounds + 1):
-        for variant in variants[turn % 3 :] + variants[: turn % 3]:
-            words = [python, *program]
-            if variant:
-                words = profiled(python, variant, profiles[variant], program)
-            usage = run(words)
-            # The first round warms the disk's cache and the compiled modules.
-            if turn > 0:
-                (runs.profiled[variant] if variant else runs.plain).append(usage)
+    commands = {
+        period: profiled(python, period, profile, program) for period, profile in profiles.items()
+    } | {"plain": plain}
+    # Warms the disk's cache and the compiled modules.
+    run_together([plain, commands[PERIODS[0]]])
+    for turn in range(rounds):
+        for variant, command in commands.items():
+            # Each begins as often first as second.
+            pair = run_together([plain, command][:: 1 if turn % 2 else -1])
+            one, other = pair if turn % 2 else reversed(pair)
+            runs.pairs[variant].append((one, other))
     for period, profile in profiles.items():
         summary = subprocess.run(
             [python, "-m", "nthbyte", "summary", "--json", "--top", "1", str(profile)],
@@ -90,26 +117,22 @@ def measure(python: str, script: Path | None, rounds: int, folder: Path) -> Runs
 def table(results: dict[str, Runs]) -> list[str]:
     """The lines of the Markdown table."""
     lines = [
-        "| program | plain | CPU 512 KiB | CPU 32 KiB | peak RSS 512 KiB | peak RSS 32 KiB "
+        "| program | plain | CPU 512 KiB | CPU 32 KiB | control | peak RSS 512 KiB | peak RSS 32 KiB "
         "| samples at 32 KiB | bytes a sample |",
-        "|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    columns: dict[tuple[str, str], list[float]] = {}
+    rows = []
     for name, runs in results.items():
-        ratios = {}
-        for what in ("cpu", "rss"):
-            for period in PERIODS:
-                ratios[what, period] = runs.ratio(period, what)
-                columns.setdefault((what, period), []).append(ratios[what, period])
-        cells = [f"×{ratios[key]:.3f}" for key in ratios]
-        plain = statistics.median(usage.cpu for usage in runs.plain)
+        ratios = [runs.cpu(variant) for variant in VARIANTS] + [runs.rss(period) for period in PERIODS]
+        rows.append(ratios)
+        cells = " | ".join(f"×{ratio:.3f}" for ratio in ratios)
         lines.append(
-            f"| {name} | {plain:.2f} s | {' | '.join(cells)} | {runs.samples['32KiB']:,} "
+            f"| {name} | {runs.plain_cpu():.2f} s | {cells} | {runs.samples['32KiB']:,} "
             f"| {runs.bytes_a_sample['32KiB']:.1f} |"
         )
     sizes = [runs.bytes_a_sample["32KiB"] for runs in results.values()]
-    means = " | ".join(f"**×{geometric_mean(numbers):.3f}**" for numbers in columns.values())
-    worst = " | ".join(f"×{max(numbers):.3f}" for numbers in columns.values())
+    means = " | ".join(f"**×{geometric_mean(list(column)):.3f}**" for column in zip(*rows))
+    worst = " | ".join(f"×{max(column):.3f}" for column in zip(*rows))
     lines.append(f"| **geometric mean** | | {means} | | {geometric_mean(sizes):.1f} |")
     lines.append(f"| worst | | {worst} | | {max(sizes):.1f} |")
     return lines
@@ -118,13 +141,13 @@ def table(results: dict[str, Runs]) -> list[str]:
 def write(python: str, lines: list[str], start: Runs, rounds: int) -> None:
     """Puts the measurement into docs/performance.md, beside those of other interpreters."""
     name = version(python)
-    more = statistics.median(one.cpu - other.cpu for one, other in zip(start.profiled["512KiB"], start.plain))
+    more = statistics.median(other.cpu - plain.cpu for plain, other in start.pairs["512KiB"])
     put(
         f"overhead {name}",
         [
             f"### {name}",
             "",
-            f"{platform.machine()}, {os.cpu_count()} cores, {rounds} rounds. Ratios: profiled to plain.",
+            f"{platform.machine()}, {os.cpu_count()} cores, {rounds} pairs. Ratios: profiled to plain.",
             "",
             *lines,
             "",
@@ -139,7 +162,7 @@ def main() -> None:
     parser.add_argument(
         "--python", default=sys.executable, help="an interpreter with nthbyte and the programs' packages"
     )
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="programs, without .py")
     parser.add_argument("--dry", action="store_true", help="print the table, and leave docs/performance.md")
     options = parser.parse_args()
@@ -148,10 +171,9 @@ def main() -> None:
         start = measure(options.python, None, 3 * options.rounds, Path(folder))
         for script in scripts(options.only):
             results[script.stem] = runs = measure(options.python, script, options.rounds, Path(folder))
-            figures = " ".join(
-                f"{what} {runs.ratio(period, what):.3f}" for what in ("cpu", "rss") for period in PERIODS
-            )
-            print(f"{script.stem}: {figures}", flush=True)
+            cpu = " ".join(f"{variant} {runs.cpu(variant):.3f}" for variant in VARIANTS)
+            rss = " ".join(f"{period} {runs.rss(period):.3f}" for period in PERIODS)
+            print(f"{script.stem}: CPU {cpu}, RSS {rss}", flush=True)
     lines = table(results)
     print("\n".join(lines))
     if not options.dry and not options.only:

@@ -1,7 +1,8 @@
 """The paper's Figures 8 to 11, with our numbers: ``measure.py PYPY [--rounds N]``.
 
-Writes results.md and three SVG plots beside this file. Each figure is the least time of the profiled
-runs over the least of the plain ones; they take turns in one process, after warming up.
+Writes results.md and two SVG plots beside this file. A profiled and a plain run happen at the same time, in two
+processes that share one core: so what else the machine does disturbs both alike. A figure is the geometric mean of
+the ratios of such pairs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import json
 import math
 import os
+import statistics
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ def main() -> None:
     parser.add_argument("pypy")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    # The first is the control: two plain runs.
     settings: list[Any] = [None, *({"every": period} for period in PERIODS)]
     settings += [{"every": RARELY}, *({"every": RARELY, "cpu": rate} for rate in RATES)]
     runs = {name: _measure(options.pypy, name, options.rounds, settings) for name in PROGRAMS}
@@ -51,30 +54,54 @@ def main() -> None:
 
 
 def _measure(pypy: str, program: str, rounds: int, settings: list[Any], *flags: str) -> list[Any]:
-    words = [pypy, *flags, str(HERE / "one.py"), program, str(rounds), json.dumps(settings)]
-    environment = {**os.environ, "PYPY_GC_NURSERY": NURSERY}
-    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    """Returns a dictionary for each pair of runs: ``setting``, ``run`` and ``plain``."""
+    core = {max(os.sched_getaffinity(0))}
+    processes = [
+        subprocess.Popen(
+            [pypy, *flags, str(HERE / "one.py"), program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYPY_GC_NURSERY": NURSERY},
+            preexec_fn=lambda: os.sched_setaffinity(0, core),
+        )
+        for _ in range(2)
+    ]
+    pairs = []
+    for turn in range(rounds):
+        for setting in settings:
+            # Each process is the plain one as often as the other.
+            order = processes[:: 1 if turn % 2 else -1]
+            for process, what in zip(order, (setting, None)):
+                process.stdin.write(json.dumps(what) + "\n")
+                process.stdin.flush()
+            run, plain = (json.loads(process.stdout.readline()) for process in order)
+            pairs.append({"setting": setting, "run": run, "plain": plain})
+    for process in processes:
+        process.communicate()
+    return pairs
 
 
 def _speed(pypy: str, jit: bool, rounds: int) -> tuple[float, float]:
-    """Returns GB/s of the allocating loop, plain and at 512 KiB; the best of the rounds."""
+    """Returns GB/s of the allocating loop: plain, and at 512 KiB as it was beside that."""
     flags = () if jit else ("--jit", "off")
-    runs = _measure(pypy, "loop", rounds if jit else 1, [None, {"every": 512 << 10}], *flags)
-    best = [
-        min(run["thread"] for run in runs if (run["setting"] is None) == plain) for plain in (True, False)
-    ]
-    allocated = 200_000_000 * 16 / 1e9
-    return allocated / best[0], allocated / best[1]
+    pairs = _measure(pypy, "loop", rounds if jit else 2, [{"every": 512 << 10}], *flags)
+    plain = 200_000_000 * 16 / 1e9 / _plain(pairs)
+    return plain, plain / _ratio(pairs, {"every": 512 << 10})
 
 
-def _of(runs: list[Any], setting: Any) -> list[Any]:
-    return [run for run in runs if run["setting"] == setting]
+def _of(pairs: list[Any], setting: Any) -> list[Any]:
+    return [pair for pair in pairs if pair["setting"] == setting]
 
 
-def _ratio(runs: list[Any], setting: Any, clock: str = "thread") -> float:
-    profiled, plain = (min(run[clock] for run in _of(runs, one)) for one in (setting, None))
-    return float(profiled / plain)
+def _ratio(pairs: list[Any], setting: Any, clock: str = "thread") -> float:
+    ratios = [pair["run"][clock] / pair["plain"][clock] for pair in _of(pairs, setting)]
+    return statistics.geometric_mean(ratios)
+
+
+def _plain(pairs: list[Any]) -> float:
+    """Seconds of a plain run."""
+    return statistics.median(pair["plain"]["thread"] for pair in pairs)
 
 
 def _page(version: str, rounds: int, runs: dict[str, list[Any]], speeds: dict[bool, Any]) -> str:
@@ -82,24 +109,24 @@ def _page(version: str, rounds: int, runs: dict[str, list[Any]], speeds: dict[bo
         "# Sampling inside PyPy: what it costs",
         "",
         f"Written by `bench/pypy/measure.py`, {rounds} rounds, nursery {NURSERY}iB, {version}.",
-        "1.000 is as fast as without nthbyte: the least of the rounds over the least of the plain",
-        "rounds. Time is CPU time of the program's thread; in brackets that of",
-        "the whole process, with the thread that writes the profile. All on one core of a machine that others used",
-        "too: runs differ by 10 to 20 per cent, so read several.",
-        "The last column has the hook placed and no sample due (a period of 1 TiB).",
+        "1.000 is as fast as without nthbyte. A profiled and a plain run share one core, and a figure is the geometric",
+        "mean of the ratios of such pairs. Time is CPU time of the program's thread; in brackets that of",
+        "the whole process, with the thread that writes the profile.",
+        "*No sample* has the hook placed and no sample due (a period of 1 TiB); the control is two plain runs.",
         "",
         "## Allocation sampling (Figure 8)",
         "",
         "![period and overhead](allocation.svg)",
         "",
-        "| program | " + " | ".join(_size(period) for period in PERIODS) + " | no sample |",
-        "|---|" + "---|" * (len(PERIODS) + 1),
+        "| program | " + " | ".join(_size(period) for period in PERIODS) + " | no sample | control |",
+        "|---|" + "---|" * (len(PERIODS) + 2),
     ]
     for name, those in runs.items():
         cells = [
             f"{_ratio(those, {'every': period}):.3f} ({_ratio(those, {'every': period}, 'process'):.3f})"
             for period in [*PERIODS, RARELY]
         ]
+        cells.append(f"{_ratio(those, None):.3f}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines += [
         "",
@@ -124,11 +151,8 @@ def _page(version: str, rounds: int, runs: dict[str, list[Any]], speeds: dict[bo
     ]
     for name, those in runs.items():
         setting = {"every": PERIODS[0]}
-        of_it = _of(those, setting)
-        run = of_it[-1]
-        seconds = min(run["thread"] for run in of_it)
-        plain = min(run["thread"] for run in _of(those, None))
-        rate, overhead = run["samples"] / seconds, _ratio(those, setting)
+        run, plain, overhead = _of(those, setting)[-1]["run"], _plain(those), _ratio(those, setting)
+        rate = run["samples"] / (plain * overhead)
         lines.append(
             f"| {name} | {rate:,.0f} | {overhead:.3f} | {1 + (overhead - 1) / rate * 1000:.4f} |"
             f" {(overhead - 1) * plain / run['samples'] * 1e6:.2f} | {run['lost']} |"
@@ -142,14 +166,14 @@ def _page(version: str, rounds: int, runs: dict[str, list[Any]], speeds: dict[bo
         "|---|---|---|---|",
     ]
     for name, those in runs.items():
-        allocated = _of(those, {"every": PERIODS[0]})[-1]["allocated"] / 1e9
-        plain = min(run["thread"] for run in _of(those, None))
+        allocated = _of(those, {"every": PERIODS[0]})[-1]["run"]["allocated"] / 1e9
+        plain = _plain(those)
         lines.append(f"| {name} | {plain:.2f} s | {allocated:.2f} GB | {allocated / plain:.2f} |")
     lines += [
         "",
         "## The allocation rate",
         "",
-        "The loop that keeps two integers alive, 16 bytes each, best of the rounds:",
+        "The loop that keeps two integers alive, 16 bytes each:",
         "",
         "| | plain | profiled at 512 KiB |",
         "|---|---|---|",

@@ -1,7 +1,8 @@
-"""Measures one program inside one PyPy process: every setting in turns, after warming up.
+"""Measures one program inside one PyPy process, after warming up: a run for each line of standard input.
 
-Prints a JSON object for each run: setting, seconds of the program's thread, seconds of CPU of the whole
-process (the writer thread included), samples, bytes allocated, bytes of the profile.
+A line is a setting as JSON: the arguments of ``nthbyte.start``, or null for a plain run. Prints a JSON
+object for each: seconds of the program's thread, seconds of CPU of the whole process (the writer thread
+included), samples, bytes allocated, bytes of the profile.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ def measure(program, setting, folder):
     process = time.process_time() - process
     result = nthbyte.stop() if setting is not None else None
     return {
-        "setting": setting,
         "thread": thread,
         "process": process,
         "samples": result.samples if result else 0,
@@ -39,15 +39,13 @@ def measure(program, setting, folder):
 
 
 def main():
-    """one.py PROGRAM ROUNDS SETTINGS-AS-JSON"""
-    program, rounds, settings = PROGRAMS[sys.argv[1]], int(sys.argv[2]), json.loads(sys.argv[3])
+    """one.py PROGRAM"""
+    program = PROGRAMS[sys.argv[1]]
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(3):
             measure(program, None, folder)
-        for turn in range(rounds):
-            order = settings[turn % len(settings) :] + settings[: turn % len(settings)]
-            for setting in order:
-                print(json.dumps(measure(program, setting, folder)), flush=True)
+        for line in sys.stdin:
+            print(json.dumps(measure(program, json.loads(line), folder)), flush=True)
 
 
 main()
