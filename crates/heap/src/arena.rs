@@ -71,7 +71,7 @@ pub struct Arenas {
     /// Arenas with free pages, none of them dirty.
     clean_arenas: Queues,
     /// Arenas of ordinary pages without a free one.
-    full_arenas: Queue,
+    full_arenas: Queues,
     /// So often the kernel may still refuse to join the pages of one.
     refusals_left: u32,
     huge_pages: HugePages,
@@ -96,7 +96,7 @@ impl Arenas {
         Self {
             dirty_arenas: Queues::new(),
             clean_arenas: Queues::new(),
-            full_arenas: Queue::EMPTY,
+            full_arenas: Queues::new(),
             refusals_left: REFUSALS,
             huge_pages,
             huge_from,
@@ -172,7 +172,7 @@ impl Arenas {
         if self.huge_pages != HugePages::Transparent || self.refusals_left == 0 {
             return false;
         }
-        let mut arena = self.full_arenas.head;
+        let mut arena = self.full_arenas.heads[0];
         // SAFETY: arenas in the queues are mapped.
         unsafe {
             for _ in 0..LOOKED_AT {
@@ -215,7 +215,7 @@ impl Arenas {
     fn give_back(&mut self, table: ArenaTable) {
         let keep = self.may_keep() / 2;
         for queue in (0..PAGES as usize).rev() {
-            let mut arena = self.dirty_arenas.queues[queue].head;
+            let mut arena = self.dirty_arenas.heads[queue];
             while !arena.is_null() && self.dirty > keep {
                 // SAFETY: arenas in the queues are mapped; `next` is read before the arena may go.
                 unsafe {
@@ -302,18 +302,25 @@ impl Arenas {
         Some((base, huge))
     }
 
-    /// Queues an arena; one that is full and huge is in no queue.
+    /// Where an arena is queued; one that is full and huge is nowhere.
+    fn queues_of(&mut self, arena: &Arena) -> Option<&mut Queues> {
+        match (arena.free, arena.dirty) {
+            (0, _) if arena.huge => None,
+            (0, _) => Some(&mut self.full_arenas),
+            (_, 0) => Some(&mut self.clean_arenas),
+            _ => Some(&mut self.dirty_arenas),
+        }
+    }
+
+    /// Queues an arena.
     ///
     /// # Safety
     /// The arena is mapped and in no queue.
     unsafe fn link(&mut self, arena: *mut Arena) {
         // SAFETY: by the caller.
         unsafe {
-            match ((*arena).free, (*arena).dirty, (*arena).huge) {
-                (0, _, true) => {}
-                (0, _, false) => self.full_arenas.push(arena),
-                (_, 0, _) => self.clean_arenas.link(arena),
-                _ => self.dirty_arenas.link(arena),
+            if let Some(queues) = self.queues_of(&*arena) {
+                queues.link(arena);
             }
         }
     }
@@ -325,61 +332,17 @@ impl Arenas {
     unsafe fn unlink(&mut self, arena: *mut Arena) {
         // SAFETY: by the caller.
         unsafe {
-            match ((*arena).free, (*arena).dirty, (*arena).huge) {
-                (0, _, true) => {}
-                (0, _, false) => self.full_arenas.remove(arena),
-                (_, 0, _) => self.clean_arenas.unlink(arena),
-                _ => self.dirty_arenas.unlink(arena),
+            if let Some(queues) = self.queues_of(&*arena) {
+                queues.unlink(arena);
             }
         }
     }
 }
 
-/// Arenas, the most recently queued one in front.
-#[derive(Clone, Copy)]
-struct Queue {
-    head: *mut Arena,
-}
-
-impl Queue {
-    const EMPTY: Self = Self { head: null_mut() };
-
-    /// # Safety
-    /// The arena is mapped and in no queue.
-    unsafe fn push(&mut self, arena: *mut Arena) {
-        // SAFETY: by the caller; queued arenas are mapped.
-        unsafe {
-            (*arena).previous = null_mut();
-            (*arena).next = self.head;
-            if !self.head.is_null() {
-                (*self.head).previous = arena;
-            }
-        }
-        self.head = arena;
-    }
-
-    /// # Safety
-    /// The arena is in this queue.
-    unsafe fn remove(&mut self, arena: *mut Arena) {
-        // SAFETY: by the caller; queued arenas are mapped.
-        unsafe {
-            let (previous, next) = ((*arena).previous, (*arena).next);
-            if previous.is_null() {
-                self.head = next;
-            } else {
-                (*previous).next = next;
-            }
-            if !next.is_null() {
-                (*next).previous = previous;
-            }
-        }
-    }
-}
-
-/// Arenas by their number of free pages.
+/// Arenas by their number of free pages, the most recently queued one in front.
 struct Queues {
-    /// Index i holds the arenas with i + 1 free pages.
-    queues: [Queue; PAGES as usize],
+    /// Index i holds the arenas with i + 1 free pages, and index 0 also those with none.
+    heads: [*mut Arena; PAGES as usize],
     /// Bit i: queue i is not empty.
     filled: u128,
 }
@@ -387,7 +350,7 @@ struct Queues {
 impl Queues {
     const fn new() -> Self {
         Self {
-            queues: [Queue::EMPTY; PAGES as usize],
+            heads: [null_mut(); PAGES as usize],
             filled: 0,
         }
     }
@@ -398,16 +361,26 @@ impl Queues {
 
     /// An arena with the fewest free pages. The queues are not all empty.
     fn fullest(&self) -> *mut Arena {
-        self.queues[self.filled.trailing_zeros() as usize].head
+        self.heads[self.filled.trailing_zeros() as usize]
+    }
+
+    fn index(arena: &Arena) -> usize {
+        (arena.free.count_ones() as usize).saturating_sub(1)
     }
 
     /// # Safety
-    /// The arena is mapped, has free pages and is in no queue.
+    /// The arena is mapped and in no queue.
     unsafe fn link(&mut self, arena: *mut Arena) {
-        // SAFETY: by the caller.
+        // SAFETY: by the caller; queued arenas are mapped.
         unsafe {
-            let queue = (*arena).free.count_ones() as usize - 1;
-            self.queues[queue].push(arena);
+            let queue = Self::index(&*arena);
+            let head = self.heads[queue];
+            (*arena).previous = null_mut();
+            (*arena).next = head;
+            if !head.is_null() {
+                (*head).previous = arena;
+            }
+            self.heads[queue] = arena;
             self.filled |= 1 << queue;
         }
     }
@@ -415,12 +388,20 @@ impl Queues {
     /// # Safety
     /// The arena is in the queue of its number of free pages.
     unsafe fn unlink(&mut self, arena: *mut Arena) {
-        // SAFETY: by the caller.
+        // SAFETY: by the caller; queued arenas are mapped.
         unsafe {
-            let queue = (*arena).free.count_ones() as usize - 1;
-            self.queues[queue].remove(arena);
-            if self.queues[queue].head.is_null() {
-                self.filled &= !(1 << queue);
+            let queue = Self::index(&*arena);
+            let (previous, next) = ((*arena).previous, (*arena).next);
+            if previous.is_null() {
+                self.heads[queue] = next;
+                if next.is_null() {
+                    self.filled &= !(1 << queue);
+                }
+            } else {
+                (*previous).next = next;
+            }
+            if !next.is_null() {
+                (*next).previous = previous;
             }
         }
     }
