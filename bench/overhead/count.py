@@ -82,7 +82,7 @@ def main() -> None:
                 profiled(options.python, options.every, profile, program),
             ]
         counts = list(pool.map(count, commands))
-    rows = [profiled.over(plain) for plain, profiled in zip(counts[::2], counts[1::2])]
+    rows = [other.over(plain) for plain, other in zip(counts[::2], counts[1::2])]
     lines = [
         "| program | instructions, plain | instructions | first-level misses | last-level misses | TLB misses |",
         "|---|---|---|---|---|---|",

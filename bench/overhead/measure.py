@@ -96,9 +96,9 @@ def measure(python: str, script: Path | None, rounds: int, folder: Path) -> Runs
     run_together([plain, commands[PERIODS[0]]])
     for turn in range(rounds):
         for variant, command in commands.items():
-            # Each begins as often first as second.
-            pair = run_together([plain, command][:: 1 if turn % 2 else -1])
-            one, other = pair if turn % 2 else reversed(pair)
+            # Which is started first changes by turns.
+            order = 1 if turn % 2 else -1
+            one, other = run_together([plain, command][::order])[::order]
             runs.pairs[variant].append((one, other))
     for period, profile in profiles.items():
         summary = subprocess.run(
