@@ -1,13 +1,12 @@
 //! Memory totals: of the heap, and of the process.
 
 use std::ffi::c_void;
-use std::io::Read;
 
 use nthbyte_heap::{Heap, Statistics};
 use nthbyte_profile::event::{Memory, Nanos};
 
-/// How old a reading of the resident set size may be; a reading costs some 4 µs.
-const RSS_AGE: Nanos = Nanos(10_000_000);
+use crate::memory::ResidentSet;
+
 /// Between collections, totals are taken with a sample when the last are older than this.
 const MEMORY_AGE: Nanos = Nanos(100_000_000);
 
@@ -15,7 +14,7 @@ const MEMORY_AGE: Nanos = Nanos(100_000_000);
 pub struct Totals {
     /// The heap, as the context of its functions.
     heap: *mut c_void,
-    rss: Option<(Nanos, u64)>,
+    rss: ResidentSet,
     taken: Option<Nanos>,
     /// What the heap had counted when this process was forked off.
     allocated_before: u64,
@@ -27,7 +26,7 @@ impl Totals {
     pub const fn of(heap: *mut c_void) -> Self {
         Self {
             heap,
-            rss: None,
+            rss: ResidentSet::new(),
             taken: None,
             allocated_before: 0,
         }
@@ -35,7 +34,7 @@ impl Totals {
 
     /// Forgets readings; their times are of another session.
     pub fn reset(&mut self) {
-        (self.rss, self.taken, self.allocated_before) = (None, None, 0);
+        *self = Self::of(self.heap);
     }
 
     /// Begins anew in the child of a fork, whose heap has counted what the parent allocated.
@@ -71,7 +70,7 @@ impl Totals {
             time: now,
             heap_used: Some(heap.in_use as u64),
             heap_reserved: Some(heap.reserved as u64),
-            rss: self.rss(now),
+            rss: self.rss.size(now),
             allocated: Some(requested(self.own(heap.allocated))),
         }
     }
@@ -80,36 +79,4 @@ impl Totals {
         // SAFETY: totals are taken by the holder of the GIL; an observer may call the heap.
         unsafe { Heap::statistics(self.heap.cast()) }
     }
-
-    fn rss(&mut self, now: Nanos) -> Option<u64> {
-        match self.rss {
-            Some((read, rss)) if now.0.saturating_sub(read.0) < RSS_AGE.0 => Some(rss),
-            _ => {
-                let rss = resident_set()?;
-                self.rss = Some((now, rss));
-                Some(rss)
-            }
-        }
-    }
-}
-
-/// The second number of `/proc/self/statm`, in bytes. No descriptor is kept: see `session::output`.
-fn resident_set() -> Option<u64> {
-    let mut text = [0u8; 128];
-    let got = std::fs::File::open("/proc/self/statm")
-        .ok()?
-        .read(&mut text)
-        .ok()?;
-    let pages: u64 = std::str::from_utf8(&text[..got])
-        .ok()?
-        .split_ascii_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()?;
-    Some(pages * page_size())
-}
-
-fn page_size() -> u64 {
-    // SAFETY: no preconditions.
-    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }

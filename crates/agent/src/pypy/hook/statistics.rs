@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Memory, Nanos, ThreadId};
 
 use super::totals::{self, Totals};
+use crate::memory::ResidentSet;
 use crate::session::Recorder;
 
 /// Memory totals are written at most this often.
@@ -41,11 +42,12 @@ pub fn tell(told: Told) {
 }
 
 /// What one session has seen of the collector.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Statistics {
     totals: Option<Totals>,
     nursery: Option<usize>,
     written: Nanos,
+    rss: ResidentSet,
 }
 
 impl Statistics {
@@ -56,6 +58,7 @@ impl Statistics {
             totals: None,
             nursery: nursery_size,
             written: Nanos(0),
+            rss: ResidentSet::new(),
         }
     }
 
@@ -105,29 +108,8 @@ impl Statistics {
             heap_reserved: arenas
                 .zip(used)
                 .map(|(arenas, (_, alone))| sum((arenas + nursery, alone))),
-            rss: resident(),
+            rss: self.rss.size(now),
             allocated: Some(allocated),
         });
     }
-}
-
-/// The process's resident memory, from `/proc/self/statm`, without allocating.
-fn resident() -> Option<u64> {
-    // SAFETY: a terminated path; the descriptor is checked and closed; the buffer has its length.
-    let (bytes, length) = unsafe {
-        let file = libc::open(
-            c"/proc/self/statm".as_ptr(),
-            libc::O_RDONLY | libc::O_CLOEXEC,
-        );
-        if file < 0 {
-            return None;
-        }
-        let mut bytes = [0u8; 128];
-        let got = libc::read(file, bytes.as_mut_ptr().cast(), bytes.len());
-        libc::close(file);
-        (bytes, usize::try_from(got).ok()?)
-    };
-    let text = std::str::from_utf8(&bytes[..length]).ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * 4096)
 }
