@@ -1,8 +1,8 @@
 //! What travels through the ring: events that own their text.
 
 use nthbyte_profile::event::{
-    Allocation, Code, Collection, CpuSample, Event, Lines, Memory, Nanos, Node, SampleId, Thread,
-    ThreadId, TypeName,
+    Allocation, Code, Collection, CollectionKind, CpuSample, Event, Lines, Memory, Nanos, Node,
+    SampleId, Thread, ThreadId, TypeName,
 };
 
 /// One event on its way to the writer thread: 56 bytes, of which the ring has thousands.
@@ -14,6 +14,8 @@ pub(super) enum Record {
     Announced(Allocation),
     Freed(SampleId, Nanos),
     Cpu(CpuSample),
+    /// A collection of which no more is known, and there may be thousands in a second: start, duration, thread.
+    Collection(Nanos, Nanos, ThreadId, CollectionKind),
     /// One of the larger and rarer events. A `Vec`, for it can be had without the abort that `Box`
     /// makes of exhausted memory.
     Seldom(Vec<Seldom>),
@@ -57,8 +59,33 @@ impl Record {
             Self::Announced(_) => return None,
             Self::Freed(sample, time) => Event::Freed(*sample, *time),
             Self::Cpu(sample) => Event::Cpu(*sample),
+            &Self::Collection(start, duration, thread, kind) => Event::Collection(Collection {
+                start,
+                duration,
+                thread,
+                kind,
+                freed_objects: None,
+                bytes_before: None,
+                bytes_after: None,
+            }),
             Self::Seldom(one) => one.first()?.event(),
         })
+    }
+
+    /// `None` when there is no memory for it.
+    pub(super) fn collection(collection: Collection) -> Option<Self> {
+        match collection {
+            Collection {
+                start,
+                duration,
+                thread,
+                kind,
+                freed_objects: None,
+                bytes_before: None,
+                bytes_after: None,
+            } => Some(Self::Collection(start, duration, thread, kind)),
+            _ => Self::seldom(Seldom::Collection(collection)),
+        }
     }
 }
 

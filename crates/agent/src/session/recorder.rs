@@ -198,10 +198,7 @@ impl Recorder {
 
     /// Records a collection.
     pub fn collection(&mut self, collection: Collection) {
-        self.push_or_count(
-            Record::seldom(Seldom::Collection(collection)),
-            LostKind::Other,
-        );
+        self.push_or_count(Record::collection(collection), LostKind::Other);
     }
 
     /// Records memory totals.
