@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::engine::Engine;
 use super::handler::{COLLECTING, thread_pointer};
-use super::search::LARGE_OBJECT;
 use super::trap::Trap;
 
 /// Where the library asks for large objects.
 static SITES: AtomicPtr<Vec<usize>> = AtomicPtr::new(std::ptr::null_mut());
 /// Sampled ones whose fate is open: only then does `free` look closer.
-static WATCHED: AtomicUsize = AtomicUsize::new(0);
+pub static WATCHED: AtomicUsize = AtomicUsize::new(0);
 
 /// Tells [`malloc_hook`] which callers allocate objects.
 pub fn publish_sites(sites: Vec<usize>) {
@@ -30,33 +29,30 @@ pub fn watch_none() {
     WATCHED.store(0, Ordering::Relaxed);
 }
 
-/// Takes the place of `malloc` for the library; `site` is where the call returns to.
+/// Takes the place of `malloc` for the library, from [`super::search::LARGE_OBJECT`] bytes on; `site` is where the call
+/// returns to.
 ///
 /// # Safety
 /// As `malloc`.
 pub unsafe extern "C" fn malloc_hook(size: usize, site: usize) -> *mut c_void {
     // SAFETY: passed on.
     let block = unsafe { libc::malloc(size) };
-    if size >= LARGE_OBJECT {
-        allocated(block, size, site);
-    }
+    allocated(block, size, site);
     block
 }
 
-/// Takes the place of `calloc` for the library; `site` is where the call returns to.
+/// Takes the place of `calloc` for the library, from [`super::search::LARGE_OBJECT`] bytes on; `site` is where the call
+/// returns to.
 ///
 /// # Safety
-/// As `calloc`.
+/// As `calloc`; the product does not overflow.
 pub unsafe extern "C" fn calloc_hook(count: usize, each: usize, site: usize) -> *mut c_void {
     // SAFETY: passed on.
     let block = unsafe { libc::calloc(count, each) };
-    if let Some(size) = count.checked_mul(each).filter(|&size| size >= LARGE_OBJECT) {
-        allocated(block, size, site);
-    }
+    allocated(block, count * each, site);
     block
 }
 
-#[cold]
 fn allocated(block: *mut c_void, size: usize, site: usize) {
     if block.is_null() || Trap::visit(size, site) {
         return;
@@ -74,13 +70,12 @@ fn allocated(block: *mut c_void, size: usize, site: usize) {
     }
 }
 
-/// Takes the place of `free` for the library.
+/// Takes the place of `free` for the library, while [`WATCHED`] is not 0.
 ///
 /// # Safety
 /// As `free`.
 pub unsafe extern "C" fn free_hook(block: *mut c_void) {
-    if WATCHED.load(Ordering::Relaxed) > 0 && COLLECTING.load(Ordering::Relaxed) == thread_pointer()
-    {
+    if COLLECTING.load(Ordering::Relaxed) == thread_pointer() {
         // SAFETY: this thread is collecting, so it holds the lock.
         if let Some(engine) = unsafe { Engine::current() } {
             engine.freed(block as usize);

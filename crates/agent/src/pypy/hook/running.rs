@@ -12,7 +12,7 @@ use super::large;
 use super::library::Library;
 use super::nursery::Nursery;
 use super::patch::{Detour, Redirect};
-use super::search::{Collector, search};
+use super::search::{Collector, LARGE_OBJECT, search};
 use super::statistics::Statistics;
 use super::trap::Trap;
 use super::vmprof::Vmprof;
@@ -40,24 +40,47 @@ struct Running {
 }
 
 std::arch::global_asm!(
-    // The hooks get the place that the call returns to as one more argument.
+    // An interpreted call costs PyPy one `malloc` and one `free` (`rvmprof.enter_code`), so what is not
+    // about large objects passes at two instructions. The hooks get the place that the call returns to
+    // as one more argument.
     ".hidden nthbyte_malloc_entry",
     ".globl nthbyte_malloc_entry",
     "nthbyte_malloc_entry:",
+    "cmp rdi, {large}",
+    "jb 2f",
     "mov rsi, [rsp]",
     "jmp {malloc}",
+    "2:",
+    "jmp qword ptr [rip + malloc@GOTPCREL]",
     ".hidden nthbyte_calloc_entry",
     ".globl nthbyte_calloc_entry",
     "nthbyte_calloc_entry:",
+    "mov rax, rdi",
+    "mul rsi",
+    "jo 2f",
+    "cmp rax, {large}",
+    "jb 2f",
     "mov rdx, [rsp]",
     "jmp {calloc}",
+    "2:",
+    "jmp qword ptr [rip + calloc@GOTPCREL]",
+    ".hidden nthbyte_free_entry",
+    ".globl nthbyte_free_entry",
+    "nthbyte_free_entry:",
+    "cmp qword ptr [rip + {watched}], 0",
+    "jne {free}",
+    "jmp qword ptr [rip + free@GOTPCREL]",
+    large = const LARGE_OBJECT,
     malloc = sym large::malloc_hook,
     calloc = sym large::calloc_hook,
+    watched = sym large::WATCHED,
+    free = sym large::free_hook,
 );
 
 unsafe extern "C" {
     fn nthbyte_malloc_entry();
     fn nthbyte_calloc_entry();
+    fn nthbyte_free_entry();
 }
 
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
@@ -311,7 +334,7 @@ fn redirects(library: &Library) -> Result<Vec<Redirect>, String> {
     let entries: [(&CStr, usize); 3] = [
         (c"malloc", nthbyte_malloc_entry as *const () as usize),
         (c"calloc", nthbyte_calloc_entry as *const () as usize),
-        (c"free", large::free_hook as *const () as usize),
+        (c"free", nthbyte_free_entry as *const () as usize),
     ];
     let mut redirects = Vec::new();
     for (name, function) in entries {
