@@ -173,6 +173,12 @@ impl Engine {
                 "the program switched _vmprof off: stacks and time samples end there".to_owned(),
             );
         }
+        if self.stacks.is_broken() {
+            notes.push(
+                "PyPy's list of frames was found to differ from its stack; up to 1024 stacks before that may be wrong"
+                    .to_owned(),
+            );
+        }
         if PANICKED.load(Ordering::Relaxed) {
             notes.push("an error inside nthbyte ended the sampling early".to_owned());
         }
@@ -359,6 +365,7 @@ impl Engine {
         let ended = self.recorder.now();
         self.attend(ended);
         self.statistics.steps(&mut self.recorder);
+        self.stacks.collected();
         self.types.look();
         let mut young = std::mem::take(&mut self.young);
         for next in 0..young.len() {

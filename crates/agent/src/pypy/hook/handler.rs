@@ -159,7 +159,7 @@ pub unsafe extern "C" fn tick(signal: c_int, info: *mut libc::siginfo_t, context
     let errno = unsafe { *libc::__errno_location() };
     if WALKING.load(Ordering::Relaxed) == thread_pointer() {
         MISSED_TICKS.fetch_add(1, Ordering::Relaxed);
-    } else if let Some(length) = walk(signal, info, context, NAPS_OF_A_TICK) {
+    } else if let Some(length) = walk(signal, info, context, NAPS_OF_A_TICK, None) {
         record_tick(length);
         done();
     } else {
@@ -169,6 +169,28 @@ pub unsafe extern "C" fn tick(signal: c_int, info: *mut libc::siginfo_t, context
     unsafe { *libc::__errno_location() = errno };
 }
 
+/// What the handler shall walk instead of the stack.
+#[derive(Clone, Copy, Debug)]
+pub struct Substitute {
+    /// Where the list of the calling thread begins.
+    pub head: *mut usize,
+    /// A list that is valid meanwhile.
+    pub list: usize,
+}
+
+impl Substitute {
+    /// Puts the list in; what was there is to be put in again before [`done`]: a tick of the clock that comes
+    /// meanwhile finds that this thread walks, and records nothing.
+    fn put_in(self) -> Self {
+        // SAFETY: the word belongs to the calling thread.
+        unsafe {
+            let list = self.head.read_volatile();
+            self.head.write_volatile(self.list);
+            Self { list, ..self }
+        }
+    }
+}
+
 /// Calls PyPy's handler and leaves its record in `RECORD_TAKEN`: its length, or `None` without a
 /// record. After `Some`, [`done`] must follow. Safe in a signal handler.
 pub fn walk(
@@ -176,11 +198,13 @@ pub fn walk(
     info: *mut libc::siginfo_t,
     context: *mut c_void,
     naps: u32,
+    substitute: Option<Substitute>,
 ) -> Option<usize> {
     if !begin(naps) {
         return None;
     }
     TAKEN.store(0, Ordering::Relaxed);
+    let before = substitute.map(Substitute::put_in);
     let handler = HANDLER.load(Ordering::Acquire);
     if !handler.is_null() {
         // SAFETY: this is the handler that `_vmprof` installed; it reads its own thread's stack list and
@@ -188,6 +212,7 @@ pub fn walk(
         // this thread holds `WALKING`: whoever has it forbidden waits for that.
         unsafe { std::mem::transmute::<*mut c_void, Handler>(handler)(signal, info, context) };
     }
+    before.map(Substitute::put_in);
     let length = TAKEN.load(Ordering::Relaxed);
     if length < 17 {
         done();
@@ -279,7 +304,7 @@ mod tests {
     fn a_walk_waits_its_turn_and_ends_with_vmprof() {
         let null = std::ptr::null_mut();
         let walked = || {
-            walk(libc::SIGPROF, null, null.cast(), NAPS).inspect(|_| {
+            walk(libc::SIGPROF, null, null.cast(), NAPS, None).inspect(|_| {
                 assert_eq!(WALKING.load(Ordering::Relaxed), thread_pointer());
                 done();
             })

@@ -6,9 +6,12 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 
+use super::handler::thread_pointer;
+
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
+const PT_TLS: u32 = 7;
 const PF_X: u32 = 1;
 const PF_W: u32 = 2;
 const DT_NULL: i64 = 0;
@@ -20,6 +23,8 @@ const DT_RELASZ: i64 = 8;
 const DT_JMPREL: i64 = 23;
 /// How many relocations at the table's start refer to no symbol: 700,000 in PyPy's library.
 const DT_RELACOUNT: i64 = 0x6fff_fff9;
+/// Thread-local memory of all libraries together is smaller than this.
+const MOST_STATIC_TLS: usize = 64 << 10;
 const NT_GNU_BUILD_ID: u32 = 3;
 /// `R_X86_64_GLOB_DAT` and `R_X86_64_JUMP_SLOT`: a slot that holds the address of an imported symbol.
 const IMPORT_RELOCATIONS: [u32; 2] = [6, 7];
@@ -34,6 +39,9 @@ pub struct Library {
     pub text: Range<usize>,
     /// Writable memory, zero-initialised part included.
     pub data: Range<usize>,
+    /// The calling thread's copy of the thread-local memory, if that lies at one distance from the thread pointer
+    /// in every thread.
+    pub thread_local: Option<Range<usize>>,
     /// The linker's identifier of the build, in hexadecimal; empty if it has none.
     pub build_id: String,
     strings: usize,
@@ -122,7 +130,7 @@ impl Library {
 /// One loaded object: fills in `Wanted::found` if the address lies in it.
 unsafe extern "C" fn look(
     info: *mut libc::dl_phdr_info,
-    _size: usize,
+    size: usize,
     wanted: *mut c_void,
 ) -> c_int {
     // SAFETY: the loader passes a valid description, and `of_this_process` passes a `Wanted`.
@@ -156,10 +164,16 @@ unsafe extern "C" fn look(
     let Some(tables) = dynamic.map(|dynamic| Tables::read(base, &dynamic)) else {
         return 1;
     };
+    let thread_local = headers
+        .iter()
+        .find(|header| header.p_type == PT_TLS)
+        .filter(|_| size >= size_of_val(info))
+        .and_then(|header| static_tls(info.dlpi_tls_data as usize, header.p_memsz as usize));
     wanted.found = Some(Library {
         base,
         text,
         data,
+        thread_local,
         build_id: headers
             .iter()
             .filter(|header| header.p_type == PT_NOTE)
@@ -170,6 +184,13 @@ unsafe extern "C" fn look(
         relocations: tables.relocations,
     });
     1
+}
+
+/// Libraries that are there when the program starts have their thread-local memory right below the thread pointer,
+/// in every thread alike (System V ABI, "variant II"); that of later ones is allocated anywhere.
+fn static_tls(start: usize, length: usize) -> Option<Range<usize>> {
+    let distance = thread_pointer().checked_sub(start)?;
+    (start > 0 && (length..=MOST_STATIC_TLS).contains(&distance)).then(|| start..start + length)
 }
 
 struct Tables {

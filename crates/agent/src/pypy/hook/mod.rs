@@ -14,6 +14,7 @@
 //! running  all of it, started and stopped                     (exports: what Python calls before and after)
 //! ```
 
+mod chain;
 mod classes;
 mod engine;
 mod exports;
@@ -23,6 +24,7 @@ mod large;
 mod library;
 mod memory_file;
 mod names;
+mod nodes;
 mod nursery;
 mod patch;
 mod peek;

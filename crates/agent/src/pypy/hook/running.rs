@@ -6,6 +6,7 @@ use std::sync::{Mutex, OnceLock};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
+use super::chain::Chain;
 use super::engine::{self, Engine, Remains};
 use super::exports;
 use super::large;
@@ -151,7 +152,10 @@ impl Running {
                 config.meta(Method::NurseryLimit, seed, settings.notes),
             );
             recorder.and_then(|recorder| {
-                let vmprof = Vmprof::attach(config.cpu_hz.is_some())?;
+                let vmprof = Vmprof::attach(
+                    config.cpu_hz.is_some(),
+                    Chain::sought(library.thread_local.clone()),
+                )?;
                 let sampler = Sampler::new(period, distances, seed);
                 running
                     .begin(&collector, recorder, vmprof, sampler, settings.nursery_size)

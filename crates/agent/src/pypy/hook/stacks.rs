@@ -7,7 +7,9 @@ use nthbyte_profile::event::{
 };
 use rustc_hash::FxHashMap;
 
+use super::chain::Step;
 use super::names::CodeName;
+use super::nodes::Nodes;
 use super::trap::Trap;
 use super::vmprof::{RawFrame, Vmprof};
 use crate::session::Recorder;
@@ -40,9 +42,11 @@ pub struct Stacks {
     codes: FxHashMap<u64, Option<CodeId>>,
     collector: Option<CodeId>,
     threads: FxHashMap<u64, ThreadId>,
-    frames: Vec<RawFrame>,
-    /// The last stack, outermost frame first: most stacks share their outer frames with the one before.
-    last: Vec<(RawFrame, NodeId)>,
+    last_thread: Option<(u64, ThreadId)>,
+    steps: Vec<Step>,
+    /// The last stack, outermost step first: most stacks share their outer steps with the one before.
+    last: Vec<(Step, NodeId)>,
+    nodes: Nodes,
     generation: u32,
     process: u32,
 }
@@ -56,8 +60,10 @@ impl Stacks {
             codes: FxHashMap::default(),
             collector: None,
             threads: FxHashMap::default(),
-            frames: Vec::with_capacity(256),
+            last_thread: None,
+            steps: Vec::with_capacity(256),
             last: Vec::with_capacity(256),
+            nodes: Nodes::new(),
             generation: 0,
             process: std::process::id(),
         }
@@ -83,11 +89,24 @@ impl Stacks {
         self.generation = generation;
         self.codes.clear();
         self.threads.clear();
+        self.last_thread = None;
         self.last.clear();
+        self.nodes.clear();
         self.collector = None;
         self.process = std::process::id();
         OS_THREAD.set(0);
         true
+    }
+
+    /// Whether stacks may be wrong: see [`Vmprof::is_broken`].
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        self.vmprof.is_broken()
+    }
+
+    /// A minor collection has ended.
+    pub fn collected(&mut self) {
+        self.vmprof.collected();
     }
 
     /// Ticks that fell into a walk of the same thread, to be recorded with that walk's stack.
@@ -102,7 +121,13 @@ impl Stacks {
     }
 
     fn thread_number(&mut self, recorder: &mut Recorder, os_id: u64) -> Option<ThreadId> {
+        if let Some((last, thread)) = self.last_thread
+            && last == os_id
+        {
+            return Some(thread);
+        }
         if let Some(&known) = self.threads.get(&os_id) {
+            self.last_thread = Some((os_id, known));
             return Some(known);
         }
         self.threads.try_reserve(1).ok()?;
@@ -132,19 +157,23 @@ impl Stacks {
         if Trap::is_set() {
             return (thread, None);
         }
-        let mut frames = std::mem::take(&mut self.frames);
-        self.vmprof.stack(&mut frames);
-        let stack = self.intern(recorder, &frames);
-        self.frames = frames;
+        if self.vmprof.renew() {
+            self.last.clear();
+            self.nodes.clear();
+        }
+        let mut steps = std::mem::take(&mut self.steps);
+        self.vmprof.stack(&mut steps);
+        let stack = self.intern(recorder, &steps);
+        self.steps = steps;
         (thread, stack)
     }
 
     /// Records the time samples that were taken since the last call.
     pub fn ticks(&mut self, recorder: &mut Recorder) {
-        let mut frames = std::mem::take(&mut self.frames);
-        while let Some(tick) = self.vmprof.next_tick(&mut frames) {
+        let mut steps = std::mem::take(&mut self.steps);
+        while let Some(tick) = self.vmprof.next_tick(&mut steps) {
             let thread = self.thread_number(recorder, tick.thread);
-            let mut stack = self.intern(recorder, &frames);
+            let mut stack = self.intern(recorder, &steps);
             if tick.collecting {
                 stack = stack.and_then(|stack| self.collecting(recorder, stack));
             }
@@ -160,7 +189,7 @@ impl Stacks {
                 _ => recorder.lost(LostKind::CpuSamples, 1),
             }
         }
-        self.frames = frames;
+        self.steps = steps;
         recorder.lost(LostKind::CpuSamples, self.vmprof.lost_ticks());
     }
 
@@ -183,31 +212,57 @@ impl Stacks {
         })
     }
 
-    /// The node of a stack whose innermost frame comes first.
-    fn intern(&mut self, recorder: &mut Recorder, frames: &[RawFrame]) -> Option<NodeId> {
-        let pairs = self.last.iter().zip(frames.iter().rev());
+    /// The node of a stack whose innermost step comes first.
+    fn intern(&mut self, recorder: &mut Recorder, steps: &[Step]) -> Option<NodeId> {
+        let pairs = self.last.iter().zip(steps.iter().rev());
         let shared = pairs.take_while(|(last, new)| last.0 == **new).count();
         self.last.truncate(shared);
-        let mut parent = self.last.last().map_or(NodeId::ROOT, |&(_, node)| node);
-        for &frame in frames.iter().rev().skip(shared) {
-            let code = self.code(recorder, frame.unique_id)?;
-            let kind = if frame.compiled {
-                FrameKind::Jit
-            } else {
-                FrameKind::Interpreted
-            };
-            parent = match code {
-                Some(code) => recorder.node(Node {
-                    parent,
-                    code,
-                    position: 0,
-                    kind,
-                })?,
-                None => NodeId::ROOT,
-            };
-            self.last.push((frame, parent));
+        let mut node = self.last.last().map_or(NodeId::ROOT, |&(_, node)| node);
+        for &step in steps.iter().rev().skip(shared) {
+            node = self.below(recorder, node, step)?;
+            self.last.push((step, node));
         }
-        Some(parent)
+        Some(node)
+    }
+
+    /// The node to which a step leads from another one.
+    fn below(&mut self, recorder: &mut Recorder, parent: NodeId, step: Step) -> Option<NodeId> {
+        if let Some(known) = self.nodes.get(parent, step) {
+            return Some(known);
+        }
+        let mut node = parent;
+        match step {
+            Step::Frame(frame) => node = self.frame(recorder, node, frame)?,
+            Step::Place(place) => {
+                for frame in self.vmprof.inlined(place)?.into_iter().rev() {
+                    node = self.frame(recorder, node, frame)?;
+                }
+            }
+        }
+        self.nodes.put(parent, step, node);
+        Some(node)
+    }
+
+    fn frame(
+        &mut self,
+        recorder: &mut Recorder,
+        parent: NodeId,
+        frame: RawFrame,
+    ) -> Option<NodeId> {
+        let kind = if frame.compiled {
+            FrameKind::Jit
+        } else {
+            FrameKind::Interpreted
+        };
+        match self.code(recorder, frame.unique_id)? {
+            Some(code) => recorder.node(Node {
+                parent,
+                code,
+                position: 0,
+                kind,
+            }),
+            None => Some(NodeId::ROOT),
+        }
     }
 
     fn code(&mut self, recorder: &mut Recorder, unique_id: u64) -> Option<Option<CodeId>> {

@@ -5,9 +5,11 @@
 //! interpreter's lock while it calls us: so they wait in a queue for whoever holds the lock.
 
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Memory, Nanos, ThreadId};
 
+use super::chain::DESTRUCTIONS;
 use super::totals::{self, Totals};
 use crate::memory::ResidentSet;
 use crate::session::Recorder;
@@ -34,6 +36,10 @@ static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
 
 /// Puts an event into the queue.
 pub fn tell(told: Told) {
+    // Destructors run at the end of marking, finalizers after the sweep.
+    if matches!(told.phase, 1 | 3) {
+        DESTRUCTIONS.fetch_add(1, Ordering::Relaxed);
+    }
     if let Ok(mut queue) = TOLD.lock()
         && queue.len() < QUEUE
     {

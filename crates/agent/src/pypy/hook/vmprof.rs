@@ -12,6 +12,8 @@
 //! name:    0x02, unique id: i64, length: i64, "py:function:line:file"
 //! ```
 //!
+//! For most samples it need not be called at all: see [`super::chain`].
+//!
 //! Names are written a buffer at a time, and kept in a memory file. What is still in a buffer is read
 //! there: `prepare_concurrent_bufs` gets all twenty from one `mmap`, which is watched as well.
 //!
@@ -24,16 +26,18 @@ use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashMap;
 
+use super::chain::{Chain, Step};
 use super::handler::{
     BUFFERS_AT, BUFFERS_AWAITED, HANDLER, LOST_TICKS, MISSED_TICKS, NAMES, NAPS, RECORD,
-    RECORD_TAKEN, TAKEN_AWAY, TICK_HEADER, TICKING, TICKS, WALKING, done, forbid, pause, resume,
-    tick, walk,
+    RECORD_TAKEN, Substitute, TAKEN_AWAY, TICK_HEADER, TICKING, TICKS, WALKING, done, forbid,
+    pause, resume, tick, walk,
 };
 use super::names::{CodeName, Parsed, names_in_buffers, parse};
 
 /// Kinds of frames in a record (`vmprof_stack.h`).
-const CODE_TAG: usize = 1;
-const JITTED_TAG: usize = 3;
+pub const CODE_TAG: usize = 1;
+/// Code compiled by the just-in-time compiler.
+pub const JITTED_TAG: usize = 3;
 /// Ticks that were read keep at most so much memory.
 const FORGET_AFTER: i64 = 1 << 20;
 
@@ -67,6 +71,7 @@ pub struct Vmprof {
     ticks_forgotten: i64,
     broken: bool,
     signal: Box<Signal>,
+    chain: Chain,
 }
 
 /// What the handler is called with: a signal that came from nowhere.
@@ -81,6 +86,20 @@ impl Default for Signal {
         let mut signal: Self = unsafe { std::mem::zeroed() };
         signal.info.si_signo = libc::SIGPROF;
         signal
+    }
+}
+
+impl Signal {
+    /// Has the handler walk a stack, and appends its frames, innermost first.
+    fn raise(&mut self, substitute: Option<Substitute>, frames: &mut Vec<RawFrame>) {
+        let info = &raw mut self.info;
+        let context = (&raw mut self.context).cast();
+        if let Some(length) = walk(libc::SIGPROF, info, context, NAPS, substitute) {
+            // SAFETY: this thread holds `WALKING` until `done`.
+            let record = unsafe { &*RECORD_TAKEN.0.get() };
+            decode(&record[TICK_HEADER..TICK_HEADER + length], frames);
+            done();
+        }
     }
 }
 
@@ -104,7 +123,7 @@ impl Vmprof {
     ///
     /// # Errors
     /// One line, if its handler is not there.
-    pub fn attach(ticking: bool) -> Result<Self, String> {
+    pub fn attach(ticking: bool, chain: Chain) -> Result<Self, String> {
         let vmprof = Self {
             read: 0,
             rest: Vec::new(),
@@ -113,6 +132,7 @@ impl Vmprof {
             ticks_forgotten: 0,
             broken: false,
             signal: Box::default(),
+            chain,
         };
         TICKS.make().map_err(no_file)?;
         TICKING.store(ticking, Ordering::Relaxed);
@@ -147,17 +167,46 @@ impl Vmprof {
         await_buffers()
     }
 
-    /// Walks the stack of the calling thread; `frames` becomes its frames, innermost first.
-    pub fn stack(&mut self, frames: &mut Vec<RawFrame>) {
-        frames.clear();
-        let info = &raw mut self.signal.info;
-        let context = (&raw mut self.signal.context).cast();
-        if let Some(length) = walk(libc::SIGPROF, info, context, NAPS) {
-            // SAFETY: this thread holds `WALKING` until `done`.
-            let record = unsafe { &*RECORD_TAKEN.0.get() };
-            decode(&record[TICK_HEADER..TICK_HEADER + length], frames);
-            done();
+    /// Whether places in machine code may stand for other frames than before. To be asked before each
+    /// [`Vmprof::stack`].
+    pub fn renew(&mut self) -> bool {
+        self.chain.renew()
+    }
+
+    /// Walks the stack of the calling thread; `steps` becomes its steps, innermost first.
+    pub fn stack(&mut self, steps: &mut Vec<Step>) {
+        steps.clear();
+        if HANDLER.load(Ordering::Relaxed).is_null() || self.chain.walk(steps) {
+            return;
         }
+        let mut frames = Vec::new();
+        self.signal.raise(None, &mut frames);
+        let signal = &mut self.signal;
+        self.chain
+            .learn(&frames, |list, found| signal.raise(Some(list), found));
+        steps.clear();
+        steps.extend(frames.into_iter().map(Step::Frame));
+    }
+
+    /// The frames at a place in machine code of the stack that was walked last, innermost first. `None` if they
+    /// cannot be had.
+    pub fn inlined(&mut self, place: usize) -> Option<Vec<RawFrame>> {
+        let signal = &mut self.signal;
+        let frames = self
+            .chain
+            .inlined(place, |list, found| signal.raise(Some(list), found));
+        frames.map(<[RawFrame]>::to_vec)
+    }
+
+    /// Whether stacks were read from a list that was found not to be the stack.
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        self.chain.is_broken()
+    }
+
+    /// A minor collection has ended.
+    pub fn collected(&mut self) {
+        self.chain.collected();
     }
 
     /// Ticks that fell into one of our own walks since the last call: each is a time sample of the
@@ -174,7 +223,7 @@ impl Vmprof {
     }
 
     /// The next time sample that was not yet taken.
-    pub fn next_tick(&mut self, frames: &mut Vec<RawFrame>) -> Option<Tick> {
+    pub fn next_tick(&mut self, steps: &mut Vec<Step>) -> Option<Tick> {
         self.ticks_read = self.ticks_read.max(TICKS.start());
         if self.ticks_read >= TICKS.length() {
             return None;
@@ -195,8 +244,10 @@ impl Vmprof {
         let length = (next() as usize).min(RECORD);
         let mut record = [0u8; RECORD];
         TICKS.read(&mut record[..length], self.ticks_read + TICK_HEADER as i64)?;
-        frames.clear();
-        decode(&record[..length], frames);
+        let mut frames = Vec::new();
+        decode(&record[..length], &mut frames);
+        steps.clear();
+        steps.extend(frames.into_iter().map(Step::Frame));
         self.ticks_read += (TICK_HEADER + length) as i64;
         Some(tick)
     }

@@ -1,0 +1,468 @@
+//! The stack of a thread, read where PyPy keeps it.
+//!
+//! Whether or not `_vmprof` is on, PyPy links what runs in a thread into a list
+//! (`rvmprof/src/shared/vmprof.h`, `struct vmprof_stack_s`), innermost first:
+//!
+//! ```text
+//! thread-local vmprof_tl_stack ──► next, value, kind ──► next, value, kind ──► 0
+//! kind 1: interpreted code, `value` is its unique id
+//! kind 3: machine code; the word before the address `value` is the place in it that is executed
+//! ```
+//!
+//! The handler of SIGPROF walks the same list, and for each piece of machine code looks up which Python
+//! frames are inlined at that place: a microsecond and many cold cache lines a sample. Here, a place is a step of the
+//! stack like any other, and the handler is asked only for the frames of those that were not seen before.
+//!
+//! Where the list begins is found out: it is the one word among PyPy's thread-local ones from which the
+//! frames follow that the handler has recorded. The first sample of each thread is held against the
+//! handler's record, and later ones now and then; if they ever differ, the handler walks from then on.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustc_hash::FxHashMap;
+
+use super::handler::{Substitute, thread_pointer};
+use super::peek::Peek;
+use super::vmprof::{CODE_TAG, JITTED_TAG, RawFrame};
+
+/// Kinds are smaller than this.
+const KINDS: usize = 7;
+/// Longer lists are left to the handler, which records the innermost thousand words.
+const LONGEST: usize = 4096;
+/// A shorter record holds the whole stack.
+const WHOLE_RECORD: usize = 200;
+/// Every so many samples one is held against the handler's record.
+const CHECK_EVERY: u32 = 1024;
+/// If so many samples do not show where the list begins, it is not looked for any more.
+const LOOKS: u32 = 64;
+/// Fewer frames than these may follow from a wrong word as well.
+const FRAMES_THAT_TELL: usize = 3;
+/// The unique id of no code.
+const OUTSIDE: u64 = 1;
+/// Minor collections after which places are looked up anew, whatever PyPy tells.
+const MINORS: u32 = 256;
+
+/// Machine code is freed by what the major collection runs when it knows what is dead: once one of these steps has
+/// ended, a place may belong to other code than before.
+pub static DESTRUCTIONS: AtomicU32 = AtomicU32::new(0);
+/// Chains of this process so far.
+static CHAINS: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// The chain that this thread's list was last held against a record for.
+    static SEEN: Cell<u32> = const { Cell::new(0) };
+}
+
+/// One step of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A frame.
+    Frame(RawFrame),
+    /// A place in machine code, in which any number of frames may be inlined.
+    Place(usize),
+}
+
+/// The list of PyPy's stacks, if it could be found.
+#[derive(Debug)]
+pub struct Chain {
+    state: State,
+    number: u32,
+    until_check: u32,
+    /// The frames at places in machine code, innermost first.
+    places: FxHashMap<usize, Vec<RawFrame>>,
+    destructions: u32,
+    minors: u32,
+}
+
+/// Distances are from the thread pointer; thread-local words of a library that was there at the start have the
+/// same one in every thread.
+#[derive(Debug)]
+enum State {
+    Sought {
+        words: Vec<isize>,
+        looks: u32,
+    },
+    Found(isize),
+    /// Found, and then it was another stack than the handler's.
+    Broken,
+    None,
+}
+
+/// `struct vmprof_stack_s`.
+#[repr(C)]
+#[derive(Debug)]
+struct Link {
+    next: usize,
+    value: usize,
+    kind: usize,
+}
+
+impl Chain {
+    /// Not found yet. `thread_local` is the library's thread-local memory in the calling thread.
+    #[must_use]
+    pub fn sought(thread_local: Option<Range<usize>>) -> Self {
+        let words: Vec<isize> = thread_local
+            .unwrap_or_default()
+            .step_by(8)
+            .map(|word| word.wrapping_sub(thread_pointer()).cast_signed())
+            .collect();
+        let state = if words.is_empty() {
+            State::None
+        } else {
+            State::Sought { words, looks: 0 }
+        };
+        Self {
+            state,
+            number: CHAINS.fetch_add(1, Ordering::Relaxed) + 1,
+            until_check: 0,
+            places: FxHashMap::default(),
+            destructions: 0,
+            minors: 0,
+        }
+    }
+
+    /// Whether the list was found not to be the stack.
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        matches!(self.state, State::Broken)
+    }
+
+    /// A minor collection has ended.
+    pub fn collected(&mut self) {
+        self.minors += 1;
+    }
+
+    /// Whether places may stand for other frames than at the last call. To be asked before each walk.
+    pub fn renew(&mut self) -> bool {
+        let destructions = DESTRUCTIONS.load(Ordering::Relaxed);
+        let is_old = self.destructions != destructions || self.minors >= MINORS;
+        if is_old {
+            (self.destructions, self.minors) = (destructions, 0);
+            self.places.clear();
+        }
+        is_old
+    }
+
+    /// Appends the steps of the calling thread's stack, innermost first. If it answers false the handler has to
+    /// walk, and [`Chain::learn`] is to be told.
+    pub fn walk(&mut self, steps: &mut Vec<Step>) -> bool {
+        let State::Found(head) = self.state else {
+            return false;
+        };
+        if self.until_check == 0 || SEEN.get() != self.number {
+            return false;
+        }
+        self.until_check -= 1;
+        // SAFETY: `learn` saw the list of this thread begin at this word.
+        unsafe { read(head, steps) }
+    }
+
+    /// The frames that the handler has found, for the stack that [`Chain::walk`] did not tell. `raise` has the
+    /// handler walk another list.
+    pub fn learn(
+        &mut self,
+        frames: &[RawFrame],
+        raise: impl FnMut(Substitute, &mut Vec<RawFrame>),
+    ) {
+        let peek = Peek::new();
+        let begins_at = |word| {
+            links(word, |address| peek.word(address)).is_some_and(|links| follows(&links, frames))
+        };
+        match &mut self.state {
+            State::Sought { words, looks } => {
+                if frames.len() < FRAMES_THAT_TELL || frames.iter().any(|frame| frame.compiled) {
+                    return;
+                }
+                words.retain(|&word| begins_at(word));
+                *looks += 1;
+                self.state = match (&words[..], *looks) {
+                    (&[head], _) => State::Found(head),
+                    ([], _) | (_, LOOKS..) => State::None,
+                    _ => return,
+                };
+            }
+            &mut State::Found(head) => {
+                let is_seen = SEEN.get() == self.number;
+                if is_seen && self.until_check > 0 || !(1..WHOLE_RECORD).contains(&frames.len()) {
+                    return;
+                }
+                if !is_seen && !begins_at(head) {
+                    return;
+                }
+                let mut steps = Vec::new();
+                // SAFETY: the list of this thread begins there.
+                if unsafe { read(head, &mut steps) } {
+                    match self.frames(&steps, raise) {
+                        Some(own) if own == frames => {
+                            SEEN.set(self.number);
+                            self.until_check = CHECK_EVERY;
+                        }
+                        Some(_) => self.state = State::Broken,
+                        None => {}
+                    }
+                }
+            }
+            State::Broken | State::None => {}
+        }
+    }
+
+    /// The frames of the steps, innermost first. `None` if they cannot be had now.
+    fn frames(
+        &mut self,
+        steps: &[Step],
+        mut raise: impl FnMut(Substitute, &mut Vec<RawFrame>),
+    ) -> Option<Vec<RawFrame>> {
+        let mut frames = Vec::new();
+        for &step in steps {
+            match step {
+                Step::Frame(frame) => frames.push(frame),
+                Step::Place(place) => frames.extend_from_slice(self.inlined(place, &mut raise)?),
+            }
+        }
+        Some(frames)
+    }
+
+    /// The frames at a place of the calling thread's stack, innermost first. `None` if they cannot be had now.
+    ///
+    /// The handler is asked by a list that has only this place and an interpreted frame outside of it. Without the
+    /// latter there was no record; not all machine code has frames.
+    pub fn inlined(
+        &mut self,
+        place: usize,
+        raise: impl FnOnce(Substitute, &mut Vec<RawFrame>),
+    ) -> Option<&[RawFrame]> {
+        if !self.places.contains_key(&place) {
+            let State::Found(head) = self.state else {
+                return None;
+            };
+            let outside = Link {
+                next: 0,
+                value: OUTSIDE as usize,
+                kind: CODE_TAG,
+            };
+            let stack = [place, 0];
+            let link = Link {
+                next: (&raw const outside) as usize,
+                value: (&raw const stack[1]) as usize,
+                kind: JITTED_TAG,
+            };
+            let substitute = Substitute {
+                head: word_at(head),
+                list: (&raw const link) as usize,
+            };
+            let mut found = Vec::new();
+            raise(substitute, &mut found);
+            let outermost = found.pop()?;
+            if outermost.compiled || outermost.unique_id != OUTSIDE {
+                return None;
+            }
+            self.places.try_reserve(1).ok()?;
+            self.places.insert(place, found);
+        }
+        self.places.get(&place).map(Vec::as_slice)
+    }
+}
+
+/// The calling thread's word at this distance.
+fn word_at(distance: isize) -> *mut usize {
+    thread_pointer().wrapping_add_signed(distance) as *mut usize
+}
+
+/// Appends the steps of a list, innermost first; whether it has come to the list's end.
+///
+/// # Safety
+/// The word at the distance `head` holds the list of the calling thread.
+unsafe fn read(head: isize, steps: &mut Vec<Step>) -> bool {
+    // SAFETY: the caller's promise; nobody but this thread changes it.
+    let mut at = unsafe { word_at(head).read_volatile() };
+    for _ in 0..LONGEST {
+        if at == 0 {
+            return true;
+        }
+        // SAFETY: an element of the list, which lives as long as the call that it stands for.
+        let link = unsafe { &*(at as *const Link) };
+        match link.kind {
+            CODE_TAG => steps.push(Step::Frame(RawFrame {
+                compiled: false,
+                unique_id: link.value as u64,
+            })),
+            JITTED_TAG => {
+                let place = (link.value - 8) as *const usize;
+                // SAFETY: `value` is a place in the stack of this thread; machine code has called something, and
+                // the call has put its place there.
+                steps.push(Step::Place(unsafe { place.read() }));
+            }
+            _ => {}
+        }
+        at = link.next;
+    }
+    false
+}
+
+/// The elements of a list of which it is not certain that it is one: `None` if it is none.
+fn links(head: isize, read: impl Fn(usize) -> Option<usize>) -> Option<Vec<Link>> {
+    let mut links = Vec::new();
+    let mut at = read(word_at(head) as usize)?;
+    while at != 0 {
+        let link = Link {
+            next: read(at)?,
+            value: read(at + 8)?,
+            kind: read(at + 16)?,
+        };
+        if link.kind >= KINDS || links.len() > LONGEST {
+            return None;
+        }
+        at = link.next;
+        links.push(link);
+    }
+    Some(links)
+}
+
+/// Whether the interpreted frames of a list are those of a record.
+fn follows(links: &[Link], frames: &[RawFrame]) -> bool {
+    let own = links.iter().filter(|link| link.kind == CODE_TAG);
+    let recorded = frames.iter().filter(|frame| !frame.compiled);
+    own.map(|link| link.value as u64)
+        .eq(recorded.map(|frame| frame.unique_id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PyPy's side: thread-local words, of which the third holds the list. What it refers to is left to itself.
+    struct Thread {
+        words: Box<[usize; 4]>,
+    }
+
+    impl Thread {
+        fn new() -> Self {
+            Self {
+                words: Box::new([3, usize::MAX - 7, 0, 0]),
+            }
+        }
+
+        fn sought(&self) -> Chain {
+            let start = self.words.as_ptr() as usize;
+            Chain::sought(Some(start..start + size_of_val(&*self.words)))
+        }
+
+        fn call(&mut self, kind: usize, value: usize) {
+            let link = Link {
+                next: self.words[2],
+                value,
+                kind,
+            };
+            self.words[2] = std::ptr::from_ref(Box::leak(Box::new(link))) as usize;
+        }
+
+        fn interpret(&mut self, unique_id: usize) {
+            self.call(CODE_TAG, unique_id);
+        }
+
+        fn run_compiled(&mut self, place: usize) {
+            let stack = Box::leak(Box::new([place, 0]));
+            self.call(JITTED_TAG, std::ptr::from_ref(&stack[1]) as usize);
+        }
+    }
+
+    /// What the handler finds in a list: at place `p` in machine code, `p % 4` frames.
+    fn handler(mut at: usize) -> Vec<RawFrame> {
+        let mut frames = Vec::new();
+        while at != 0 {
+            // SAFETY: the tests make valid lists.
+            let link = unsafe { &*(at as *const Link) };
+            let (compiled, ids) = match link.kind {
+                CODE_TAG => (false, vec![link.value as u64]),
+                JITTED_TAG => {
+                    // SAFETY: as above.
+                    let place = unsafe { *((link.value - 8) as *const usize) };
+                    (
+                        true,
+                        (0..place as u64 % 4)
+                            .map(|n| 1000 * place as u64 + n)
+                            .collect(),
+                    )
+                }
+                _ => (false, Vec::new()),
+            };
+            frames.extend(ids.into_iter().map(|unique_id| RawFrame {
+                compiled,
+                unique_id,
+            }));
+            at = link.next;
+        }
+        frames
+    }
+
+    fn raise(substitute: Substitute, found: &mut Vec<RawFrame>) {
+        found.extend(handler(substitute.list));
+    }
+
+    fn nothing(_: Substitute, _: &mut Vec<RawFrame>) {}
+
+    #[test]
+    fn the_list_is_found_and_read_as_the_handler_reads_it() {
+        let mut thread = Thread::new();
+        let mut chain = thread.sought();
+        let mut steps = Vec::new();
+        // Too few frames tell nothing.
+        thread.interpret(5);
+        chain.learn(&handler(thread.words[2]), raise);
+        (6..9).for_each(|unique_id| thread.interpret(unique_id));
+        thread.call(KINDS - 1, 77);
+        assert!(matches!(chain.state, State::Sought { .. }));
+        chain.learn(&handler(thread.words[2]), raise);
+        assert!(matches!(chain.state, State::Found(_)));
+        assert!(!chain.walk(&mut steps), "not held against a record yet");
+        chain.learn(&handler(thread.words[2]), raise);
+
+        for place in [4002, 4003, 4000, 4002] {
+            thread.run_compiled(place);
+            thread.interpret(place + 1);
+        }
+        for _ in 0..CHECK_EVERY {
+            assert!(chain.walk(&mut steps));
+            assert_eq!(
+                chain.frames(&steps, raise).unwrap(),
+                handler(thread.words[2])
+            );
+            steps.clear();
+        }
+        assert!(!chain.walk(&mut steps), "the next is held against a record");
+        chain.learn(&handler(thread.words[2]), raise);
+        assert!(chain.walk(&mut steps));
+        assert_eq!(steps[0], Step::Frame(handler(thread.words[2])[0]));
+        assert_eq!(steps[1], Step::Place(4002));
+
+        // Machine code has been freed: the handler is asked again, and has no record now.
+        assert!(!chain.renew());
+        DESTRUCTIONS.fetch_add(1, Ordering::Relaxed);
+        assert!(chain.renew() && !chain.renew());
+        assert!(chain.inlined(4002, nothing).is_none());
+        assert_eq!(chain.inlined(4002, raise).unwrap().len(), 2);
+        assert_eq!(chain.inlined(4000, raise).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn another_list_than_the_handlers_is_not_read() {
+        let mut thread = Thread::new();
+        let mut chain = thread.sought();
+        (5..9).for_each(|unique_id| thread.interpret(unique_id));
+        chain.learn(&handler(thread.words[2]), raise);
+        chain.learn(&handler(thread.words[2]), raise);
+        assert!(chain.walk(&mut Vec::new()) && !chain.is_broken());
+        chain.until_check = 0;
+        let mut other = handler(thread.words[2]);
+        other[1].unique_id = 1;
+        chain.learn(&other, raise);
+        assert!(chain.is_broken() && !chain.walk(&mut Vec::new()));
+
+        // No word fits: it is not looked for any more.
+        let mut chain = thread.sought();
+        chain.learn(&other, raise);
+        assert!(matches!(chain.state, State::None));
+    }
+}
