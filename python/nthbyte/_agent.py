@@ -12,7 +12,8 @@ import sys
 # do the modules that `nthbyte run` needs use re, json or contextlib.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from types import CodeType
+    from typing import Any, Callable
 
     from nthbyte._config import Config
 
@@ -88,6 +89,9 @@ class Agent:
         name = "nthbyte._native"
         spec = ModuleSpec(name, ExtensionFileLoader(name, path), origin=path)
         self._native: Any = module_from_spec(spec)
+        self.compile: Callable[[bytes, str, bool], CodeType] = self._native.compile
+        """Compiles a source without zero bytes that is a file, or else UTF-8. The built-in one makes all types
+        of ``ast`` first, which a program may well do without. (CPython only.)"""
 
     def prepare(self) -> None:
         """Puts the heap in place, if it can be: what is allocated from now on lies in it."""

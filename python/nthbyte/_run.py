@@ -14,13 +14,13 @@ import os
 import sys
 import time
 
-from nthbyte._agent import Error
+from nthbyte._agent import Error, load
 from nthbyte._session import begin, configure, exiting, stop
 from nthbyte._size import DEFAULT_PERIOD, format_size, parse_period
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType, TracebackType
+    from types import CodeType, ModuleType, TracebackType
     from typing import Any, Callable, NoReturn
 
     from nthbyte._agent import Result
@@ -232,7 +232,7 @@ def _prepare(program: Program) -> Callable[[], Any]:
 
 
 def _run_code(source: str, main: ModuleType) -> None:
-    code = compile(source, "<string>", "exec", dont_inherit=True)
+    code = _compile(source.encode(), "<string>", False)
     if sys.version_info >= (3, 13) and sys.implementation.name == "cpython":
         import linecache
 
@@ -241,6 +241,12 @@ def _run_code(source: str, main: ModuleType) -> None:
         key = code if hasattr(linecache, "_interactive_cache") else "<string>"
         linecache._register_code(key, source, "<string>")  # type: ignore[attr-defined]
     exec(code, main.__dict__)
+
+
+def _compile(source: bytes, name: str, is_file: bool) -> CodeType:
+    if sys.implementation.name == "cpython" and b"\0" not in source:
+        return load().compile(source, name, is_file)
+    return compile(source if is_file else source.decode(), name, "exec", dont_inherit=True)
 
 
 def _run_module(name: str, alter_argv: bool = True) -> None:
@@ -290,10 +296,8 @@ def _prepare_script(path: str, main: ModuleType) -> Callable[[], Any]:
         main.__dict__["__cached__"] = None
 
     def execute() -> None:
-        if path.endswith(".pyc"):
-            code = loader.get_code("__main__")
-        else:
-            code = compile(source, compiled, "exec", dont_inherit=True)
+        ready = path.endswith(".pyc")
+        code = loader.get_code("__main__") if ready else _compile(source, compiled, True)
         exec(code, main.__dict__)
 
     return execute

@@ -55,6 +55,7 @@ PROGRAMS: dict[str, tuple[list[str], str]] = {
     "syntax error": (["-c", "x = = 1"], ""),
     "syntax error in a script": (["syntax.py"], ""),
     "encoding": (["latin.py"], ""),
+    "warning in a script": (["warn.py"], ""),
     "missing module": (["-m", "missing"], ""),
     "module without main": (["-m", "package.empty"], ""),
     "exit": (["-c", "import sys; sys.exit()"], ""),
@@ -102,6 +103,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "link.py").symlink_to(package / "show.py")
     (folder / "syntax.py").write_text("if True:\nprint(1)\n")
     (folder / "latin.py").write_bytes(b"# coding: latin-1\nprint(ascii('\xe4'))\n")
+    (folder / "warn.py").write_text("print(1)\nprint(() is 1)\n")
     (folder / "thread.py").write_text(THREAD)
     for name, source in (("app.zip", SHOW), ("fail.zip", FAIL)):
         with zipfile.ZipFile(folder / name, "w") as file:
@@ -119,6 +121,11 @@ def test_as_with_plain_python(program: str, interpreter: Interpreter, programs: 
     assert profiled.err == plain.err
     assert profiled.status == plain.status
     assert profile.exists()
+
+
+def test_code_is_utf_8_whatever_it_says(cpython: Interpreter, tmp_path: Path) -> None:
+    words = ("-c", "# coding: latin-1\nprint(ascii('\xe4'))")
+    assert cpython.nthbyte("run", "-q", *words, folder=tmp_path) == cpython.python(*words, folder=tmp_path)
 
 
 def test_the_script_is_like_the_module(interpreter: Interpreter, programs: Path, tmp_path: Path) -> None:

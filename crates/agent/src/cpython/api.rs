@@ -64,6 +64,19 @@ pub struct MethodDef {
     pub doc: *const c_char,
 }
 
+/// `PyCompilerFlags` of `Include/cpython/compile.h`.
+#[repr(C)]
+pub struct CompilerFlags {
+    pub flags: c_int,
+    /// Of the grammar; read for syntax trees only.
+    pub feature_version: c_int,
+}
+
+/// `PyCF_IGNORE_COOKIE`: the source is UTF-8, whatever its first lines say.
+pub const IGNORE_COOKIE: c_int = 0x0800;
+/// `Py_file_input`.
+pub const FILE_INPUT: c_int = 257;
+
 /// `METH_VARARGS`.
 pub const METH_VARARGS: c_int = 1;
 /// `METH_NOARGS`.
@@ -118,9 +131,7 @@ api! {
         PyObject_Malloc: fn(usize) -> *mut c_void;
         PyObject_Calloc: fn(usize, usize) -> *mut c_void;
         PyObject_Realloc: fn(*mut c_void, usize) -> *mut c_void;
-        Py_CompileString: fn(*const c_char, *const c_char, c_int) -> *mut PyObject;
-        PyEval_EvalCode: fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
-        PyDict_New: fn() -> *mut PyObject;
+        Py_CompileStringObject: fn(*const c_char, *mut PyObject, c_int, *mut CompilerFlags, c_int) -> *mut PyObject;
         PyThreadState_GetUnchecked | _PyThreadState_UncheckedGet: fn() -> *mut c_void;
         PyThreadState_GetFrame: fn(*mut c_void) -> *mut PyObject;
         PyThreadState_GetInterpreter: fn(*mut c_void) -> *mut c_void;
@@ -138,6 +149,7 @@ api! {
         PyModuleDef_Init: fn(*mut c_void) -> *mut PyObject;
         PyUnicode_FromString: fn(*const c_char) -> *mut PyObject;
         PyUnicode_InternFromString: fn(*const c_char) -> *mut PyObject;
+        PyBytes_AsString: fn(*mut PyObject) -> *mut c_char;
         PyUnicode_AsUTF8AndSize: fn(*mut PyObject, *mut isize) -> *const c_char;
         PyLong_AsLong: fn(*mut PyObject) -> c_long;
         PyLong_FromSsize_t: fn(isize) -> *mut PyObject;

@@ -6,7 +6,7 @@
 //! their memory, and the place that allocated it is learnt. Nothing depends on symbols, or on how the
 //! interpreter was compiled; what could not be learnt has a vaguer name.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_void};
 
 use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
 use nthbyte_sampling::{Distances, Period, SamplePoints};
@@ -16,50 +16,8 @@ use super::attributes;
 use super::layout::Layout;
 use super::memory::field;
 
-/// Objects by all the ways that allocate for them, each once small and once grown. Sets are large enough to have a table
-/// of their own; the instances are of a class that every interpreter has. (No class is made here: that would
-/// leave cyclic garbage behind.)
-const OPERATIONS: &CStr = cr"
-import sys
-lists = sets = arrays = blocks = ()
-for r in range(1), range(20):
-    a = []
-    for i in r: a.append(i)
-    b = []
-    b.extend(i for i in r)
-    c = a[:]
-    c.insert(0, 1)
-    d = a[:]
-    d += r
-    e = a * 2
-    del e[1:]
-    f = [*a, 1]
-    f[1:1] = a
-    g = a[:]
-    while len(g) > 3: g.pop()
-    lists += (a, b, c, d, e, f, g, [i for i in r], list(a), list(r), list(i for i in r), a[1:], a + b, a * 3,
-        a.copy(), [a], [a, b, c, d, e, f, g], sorted(r),
-        ('x ' * len(r)).split(), ('x-' * len(r)).split('-'), ('x\n' * len(r)).splitlines(), [*r], [*a, *b])
-    s = set()
-    for i in r: s.add(i)
-    u = set(a)
-    u.update(range(40))
-    sets += (s, u, set(r), s | u, s & u, s.copy(), u.copy(), frozenset(r), {i for i in r})
-    x = bytearray(r)
-    x.extend(b'abc')
-    y = bytearray()
-    for i in r: y.append(i)
-    z = bytearray(b'abc')
-    z += bytes(40)
-    arrays += (x, y, z, bytearray(20), bytearray(b'abc'), x[1:], x + y)
-if '_collections' in sys.modules:
-    q = sys.modules['_collections'].deque
-    v = q(range(70))
-    w = q()
-    for i in range(70): w.append(i)
-    blocks += (q(), v, w)
-instances = tuple(type(sys.__spec__)('a', None) for i in range(4))
-";
+/// Has the function `operations`. As a module it is compiled once, and not in each process.
+const MODULE: &CStr = c"nthbyte._operations";
 
 /// Where an object has the address of its memory.
 enum Place {
@@ -69,7 +27,7 @@ enum Place {
     Values,
 }
 
-/// The variables of [`OPERATIONS`], where their objects have the address of their memory
+/// The variables of the operations, where their objects have the address of their memory
 /// (`PyListObject`, `PySetObject`, `PyByteArrayObject`, `dequeobject`), and what that is called.
 const KINDS: [(&CStr, Place, Domain, &str); 6] = [
     (c"lists", Place::Field(24), Domain::Memory, "list items"),
@@ -90,8 +48,6 @@ const KINDS: [(&CStr, Place, Domain, &str); 6] = [
     ),
 ];
 
-/// `Py_file_input`.
-const FILE_INPUT: c_int = 257;
 /// More allocations than the operations make.
 const MOST: usize = 8192;
 /// A call from within so many bytes of an allocation function is by that function, which was
@@ -146,14 +102,12 @@ impl Callers {
         // SAFETY: by the contract, and all objects are live while `names` is. The observer's context lives until
         // sampling is switched off.
         unsafe {
-            let code =
-                (api.Py_CompileString)(OPERATIONS.as_ptr(), c"<nthbyte>".as_ptr(), FILE_INPUT);
-            let code = Owned::take(api, code)?;
-            let names = Owned::take(api, (api.PyDict_New)())?;
+            let module = api.import(MODULE)?;
+            let operations = api.attribute(module.get(), c"operations")?;
             Heap::start(heap, points, observer);
-            let done = (api.PyEval_EvalCode)(code.get(), names.get(), names.get());
+            let names = (api.PyObject_CallNoArgs)(operations.get());
             Heap::stop(heap);
-            Owned::take(api, done)?;
+            let names = Owned::take(api, names)?;
             for (variable, place, domain, kind) in &KINDS {
                 let objects = (api.PyDict_GetItemString)(names.get(), variable.as_ptr());
                 if objects.is_null() {

@@ -1,0 +1,66 @@
+"""What the agent watches to learn which places in CPython allocate which memory (``cpython/callers.rs``)."""
+
+# Each comprehension and each call is there for the way in which it allocates.
+# ruff: noqa: C400
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def operations() -> "dict[str, Any]":
+    """Makes objects by all the ways that allocate for them, each once small and once grown.
+
+    Sets are large enough to have a table of their own; the instances are of a class that every interpreter
+    has. (No class is made here: that would leave cyclic garbage behind.)
+    """
+    lists: Any = ()
+    sets: Any = ()
+    arrays: Any = ()
+    blocks: Any = ()
+    for r in range(1), range(20):
+        a = []
+        for i in r:
+            a.append(i)
+        b: list[int] = []
+        b.extend(i for i in r)
+        c = a[:]
+        c.insert(0, 1)
+        d = a[:]
+        d += r
+        e = a * 2
+        del e[1:]
+        f = [*a, 1]
+        f[1:1] = a
+        g = a[:]
+        while len(g) > 3:
+            g.pop()
+        lists += (a, b, c, d, e, f, g, [i for i in r], list(a), list(r), list(i for i in r))
+        lists += (a[1:], a + b, a * 3, a.copy(), [a], [a, b, c, d, e, f, g], sorted(r), [*r], [*a, *b])
+        words = len(r)
+        lists += (("x " * words).split(), ("x-" * words).split("-"), ("x\n" * words).splitlines())
+        s = set()
+        for i in r:
+            s.add(i)
+        u = set(a)
+        u.update(range(40))
+        sets += (s, u, set(r), s | u, s & u, s.copy(), u.copy(), frozenset(r), {i for i in r})
+        x = bytearray(r)
+        x.extend(b"abc")
+        y = bytearray()
+        for i in r:
+            y.append(i)
+        z = bytearray(b"abc")
+        z += bytes(40)
+        arrays += (x, y, z, bytearray(20), bytearray(b"abc"), x[1:], x + y)
+    if "_collections" in sys.modules:
+        deque = sys.modules["_collections"].deque
+        v = deque(range(70))
+        w = deque()
+        for i in range(70):
+            w.append(i)
+        blocks += (deque(), v, w)
+    instances = tuple(type(sys.__spec__)("a", None) for i in range(4))
+    return {"lists": lists, "sets": sets, "arrays": arrays, "blocks": blocks, "instances": instances}
