@@ -19,8 +19,10 @@ use crate::heap::{Class, Heap, SAMPLED_SLOT};
 use crate::page::{Block, PAGE_HEADER, Page};
 use core::ptr::null_mut;
 
-/// How many bytes `free` may push before the list is looked at, if no sample point is near.
-const GRANT_BYTES: usize = 16 << 10;
+/// How many bytes `free` may push before the list is looked at, if no sample point is near: so many if the list was too
+/// long when it was looked at last, and twice as many as the last time if it was not, up to the greatest.
+pub const GRANT_BYTES: u32 = 16 << 10;
+const GRANT_BYTES_AT_MOST: u32 = 128 << 10;
 /// How many bytes of free blocks stay on a list that is looked at.
 const KEEP_BYTES: usize = 8 << 10;
 /// At least so many blocks are granted and kept, whatever their size. (docs/fast-path.md)
@@ -65,7 +67,7 @@ impl Heap {
     pub fn grant(&mut self, class: usize) {
         let slot = &mut self.slots[class];
         let class = &mut self.classes[class];
-        let most = (GRANT_BYTES / class.block_size()).max(GRANT_BLOCKS);
+        let most = (class.grant_bytes as usize / class.block_size()).max(GRANT_BLOCKS);
         class.granted = (class.until_sample() - class.handed).min(most);
         slot.allowance = class.granted + 1;
     }
@@ -90,7 +92,13 @@ impl Heap {
         let (kept, rest) = self.split(class, self.classes[class].may_keep_at_most());
         let put_back = self.put_back_list(rest, table);
         self.settle(class, kept + put_back);
-        self.classes[class].handed = kept;
+        let state = &mut self.classes[class];
+        state.handed = kept;
+        state.grant_bytes = if put_back == 0 {
+            (state.grant_bytes * 2).min(GRANT_BYTES_AT_MOST)
+        } else {
+            GRANT_BYTES
+        };
         self.trim(class, table);
     }
 

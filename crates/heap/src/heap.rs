@@ -3,6 +3,7 @@
 use crate::addresses::Addresses;
 use crate::arena::{ArenaTable, Arenas};
 use crate::class::{BLOCK_SIZES, CLASSES, MEDIUM_LIMIT};
+use crate::deal::GRANT_BYTES;
 use crate::observer::{Domain, Fallback, Observer};
 use crate::os::{self, HugePages};
 use crate::page::{Block, Page, Slot};
@@ -49,6 +50,8 @@ pub struct Class {
     pub handed: usize,
     /// How many more `free` was allowed to push then.
     pub granted: usize,
+    /// How many bytes `free` may push before the list is looked at, if no sample point is near.
+    pub grant_bytes: u32,
     /// To the next sample point among this class's bytes.
     pub countdown: Countdown,
     /// Allocations of this class, up to when its list was last counted.
@@ -137,6 +140,7 @@ impl Heap {
                 size: BLOCK_SIZES[class],
                 handed: 0,
                 granted: 0,
+                grant_bytes: GRANT_BYTES,
                 countdown: Countdown::NEVER,
                 allocations: 0,
                 used: 0,

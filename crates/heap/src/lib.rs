@@ -21,7 +21,7 @@
 //! arenas are concerns of the slow path alone.
 //!
 //! What was given up for it: a page does not notice at once that its last block was freed, but only when its
-//! class's list is looked at, after at most 16 KiB of frees of that class.
+//! class's list is looked at, after 16 to 128 KiB of frees of that class.
 //!
 //! The heap is externally synchronised: whoever calls it holds one lock, in CPython the GIL, that
 //! everyone else who calls it holds too. The one exception is [`Heap::remote_free`]. It knows nothing of Python.
