@@ -1,65 +1,93 @@
 //! The stack tree, so far as the recorder needs it: which nodes there are.
 //!
-//! A program of some size has ten thousand nodes and more, and this is the program's memory: nodes
-//! stand in an array, 12 bytes each, and a hash table has their numbers, 5 bytes a place.
+//! A sample looks up a node for each of its frames that is new, in memory that the program has long pushed out of the
+//! processor's caches. So a place of the hash table is all there is of a node, its number included: 16 bytes, four to a line
+//! of the cache. And a node is looked for on the line of its parent's number before it is where the hash says: frames
+//! that were first seen together have numbers that follow each other, and so are on lines that do.
 
-use std::hash::BuildHasher;
-
-use hashbrown::HashTable;
 use nthbyte_profile::event::{Node, NodeId};
-use rustc_hash::FxBuildHasher;
 
 /// Nodes are numbered below this; a program that needs more loses samples rather than its memory.
-const MAX_NODES: usize = 1 << 26;
+const MAX_NODES: u32 = 1 << 26;
 /// Where the kind of a frame is, in the word of its code.
 const KIND_SHIFT: u32 = 29;
 /// Code objects are numbered below this.
 pub(super) const MAX_CODES: u32 = 1 << KIND_SHIFT;
+/// The least number of lines that a table has.
+const LEAST: usize = 64;
+/// The places of a line.
+const LINE: usize = 4;
 
 /// Parent, code and kind, position.
 type Packed = [u32; 3];
 
-/// The nodes that were defined, in order; the first has number 1.
+/// A place: a node and its number, which is 0 if nobody is here.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    node: Packed,
+    number: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+struct Line([Place; LINE]);
+
+/// The nodes that were defined; the first has number 1.
 #[derive(Default)]
 pub(super) struct Tree {
-    nodes: Vec<Packed>,
-    numbers: HashTable<u32>,
+    /// A power of two, or none. A quarter of the places is free.
+    lines: Vec<Line>,
+    nodes: u32,
 }
 
 impl Tree {
     /// The number of a node that was defined before.
     #[inline]
     pub(super) fn find(&self, node: &Node) -> Option<NodeId> {
-        let packed = pack(node);
-        let number = self.numbers.find(hash(packed), |&number| {
-            self.nodes[number as usize - 1] == packed
-        });
-        number.map(|&number| NodeId(number))
+        if self.lines.is_empty() {
+            return None;
+        }
+        let (line, at) = place(&self.lines, pack(node));
+        let number = self.lines[line].0[at].number;
+        (number != 0).then_some(NodeId(number))
     }
 
     /// Makes room for one more node; `None` if there is none.
     pub(super) fn reserve(&mut self) -> Option<()> {
-        if self.nodes.len() + 1 >= MAX_NODES {
+        if self.nodes + 1 >= MAX_NODES {
             return None;
         }
-        self.nodes.try_reserve(1).ok()?;
-        let Self { nodes, numbers } = self;
-        numbers
-            .try_reserve(1, |&number| hash(nodes[number as usize - 1]))
-            .ok()
+        if self.nodes as usize + 1 > self.lines.len() * LINE / 4 * 3 {
+            self.grow()?;
+        }
+        Some(())
+    }
+
+    #[cold]
+    fn grow(&mut self) -> Option<()> {
+        let size = (self.lines.len() * 2).max(LEAST);
+        let mut lines = Vec::new();
+        lines.try_reserve_exact(size).ok()?;
+        lines.resize(size, Line::default());
+        let places = self.lines.iter().flat_map(|line| &line.0);
+        for known in places.filter(|known| known.number != 0) {
+            let (line, at) = place(&lines, known.node);
+            lines[line].0[at] = *known;
+        }
+        self.lines = lines;
+        Some(())
     }
 
     /// Defines a node, for which there is room.
     pub(super) fn define(&mut self, node: &Node) -> NodeId {
-        let packed = pack(node);
-        let Self { nodes, numbers } = self;
-        nodes.push(packed);
-        // There are fewer than `MAX_NODES`.
-        let number = nodes.len() as u32;
-        numbers.insert_unique(hash(packed), number, |&number| {
-            hash(nodes[number as usize - 1])
-        });
-        NodeId(number)
+        let node = pack(node);
+        let (line, at) = place(&self.lines, node);
+        self.nodes += 1;
+        self.lines[line].0[at] = Place {
+            node,
+            number: self.nodes,
+        };
+        NodeId(self.nodes)
     }
 }
 
@@ -71,8 +99,31 @@ fn pack(node: &Node) -> Packed {
     ]
 }
 
-fn hash(packed: Packed) -> u64 {
-    FxBuildHasher.hash_one(packed)
+/// Where a node is, or would be: the line and the place on it. Some place is free.
+#[inline]
+fn place(lines: &[Line], node: Packed) -> (usize, usize) {
+    let mask = lines.len() - 1;
+    let mut line = (node[0] / 2) as usize & mask;
+    let mut next = hash(node);
+    loop {
+        for (at, place) in lines[line].0.iter().enumerate() {
+            if place.number == 0 || place.node == node {
+                return (line, at);
+            }
+        }
+        line = next & mask;
+        next = next.wrapping_add(1);
+    }
+}
+
+/// Both halves of a product depend on all bits of both factors.
+#[inline]
+fn hash([parent, code, position]: Packed) -> usize {
+    const FRACTION: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0xD1B5_4A32_D192_ED03];
+    let one = (u64::from(parent) << 32 | u64::from(position)) ^ FRACTION[0];
+    let other = u64::from(code) ^ FRACTION[1];
+    let product = u128::from(one) * u128::from(other);
+    (product as u64 ^ (product >> 64) as u64) as usize
 }
 
 #[cfg(test)]
@@ -104,6 +155,10 @@ mod tests {
         }
         let distinct: std::collections::HashSet<_> = numbers.values().collect();
         assert_eq!(distinct.len(), numbers.len());
+        assert_eq!(
+            distinct.iter().map(|number| number.0).max(),
+            Some(numbers.len() as u32)
+        );
         assert!(
             nodes
                 .into_iter()
