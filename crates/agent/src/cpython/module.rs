@@ -7,6 +7,7 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
 
+use super::Agent;
 use super::api::{
     Api, CompilerFlags, FILE_INPUT, IGNORE_COOKIE, METH_NOARGS, METH_O, METH_VARARGS, MethodDef,
     PyObject,
@@ -67,7 +68,7 @@ extern "C" fn PyInit__native() -> *mut PyObject {
 
 /// `prepare()`: puts the heap in place already, if that can be.
 unsafe extern "C" fn prepare(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    let Ok(api) = Api::find() else {
+    let Some(api) = api() else {
         return null_mut();
     };
     // SAFETY: CPython calls this with the GIL held.
@@ -82,7 +83,7 @@ unsafe extern "C" fn prepare(_module: *mut PyObject, _: *mut PyObject) -> *mut P
 /// compiles a script (where a comment may name the encoding) or the code after `-c` (which is UTF-8). The built-in
 /// `compile` makes the hundred types of `ast` first: half a megabyte, and more time than everything else at the start.
 unsafe extern "C" fn compile(_module: *mut PyObject, arguments: *mut PyObject) -> *mut PyObject {
-    let Ok(api) = Api::find() else {
+    let Some(api) = api() else {
         return null_mut();
     };
     // SAFETY: CPython calls this with the GIL held and a live tuple, and what fails returns null and sets Python's
@@ -111,7 +112,7 @@ unsafe extern "C" fn compile(_module: *mut PyObject, arguments: *mut PyObject) -
 
 /// `start(config: str) -> str | None`: what is wrong, in one line.
 unsafe extern "C" fn start(_module: *mut PyObject, config: *mut PyObject) -> *mut PyObject {
-    let Ok(api) = Api::find() else {
+    let Some(api) = api() else {
         return null_mut();
     };
     // SAFETY: CPython calls this with the GIL held and a live object.
@@ -130,7 +131,7 @@ unsafe extern "C" fn start(_module: *mut PyObject, config: *mut PyObject) -> *mu
 
 /// `stop() -> str | None`: the result, if a session was running.
 unsafe extern "C" fn stop(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    let Ok(api) = Api::find() else {
+    let Some(api) = api() else {
         return null_mut();
     };
     // SAFETY: CPython calls this with the GIL held.
@@ -138,6 +139,15 @@ unsafe extern "C" fn stop(_module: *mut PyObject, _: *mut PyObject) -> *mut PyOb
         let mut result = vec![0 as c_char; 64 << 10];
         let failed: c_int = ffi::nthbyte_stop(result.as_mut_ptr(), result.len());
         answer(&api, (failed == 0).then_some(&result))
+    }
+}
+
+/// That of the agent, if there is one: to look it up again would bring back what [`image::release`] let go.
+fn api() -> Option<Api> {
+    match Agent::current() {
+        // SAFETY: the agent lives for ever, and this of it does not change.
+        Some(agent) => Some(unsafe { (*agent).api }),
+        None => Api::find().ok(),
     }
 }
 
