@@ -16,6 +16,9 @@ use crate::session::Recorder;
 
 /// Memory totals are written at most this often.
 const EVERY: Nanos = Nanos(20_000_000);
+/// While the collector sweeps it counts the old objects anew, from nothing. A total that has fallen is not believed
+/// before the sweep was told to be over, or for so long.
+const SWEEP: Nanos = Nanos(2_000_000_000);
 /// More steps than these are not kept waiting.
 const QUEUE: usize = 4096;
 
@@ -54,6 +57,31 @@ pub struct Statistics {
     nursery: Option<usize>,
     written: Nanos,
     rss: ResidentSet,
+    in_arenas: InArenas,
+}
+
+/// Bytes of old objects in arenas, as they were before a sweep that is under way.
+#[derive(Debug, Default)]
+struct InArenas {
+    bytes: u64,
+    /// Since when the collector has had a smaller number.
+    fallen: Option<Nanos>,
+    /// A sweep has ended since the last reading.
+    is_swept: bool,
+}
+
+impl InArenas {
+    fn read(&mut self, now: Nanos, bytes: u64) -> u64 {
+        let is_swept = std::mem::take(&mut self.is_swept);
+        if bytes < self.bytes && !is_swept {
+            let fallen = *self.fallen.get_or_insert(now);
+            if now.0.saturating_sub(fallen.0) < SWEEP.0 {
+                return self.bytes;
+            }
+        }
+        (self.bytes, self.fallen) = (bytes, None);
+        bytes
+    }
 }
 
 impl Statistics {
@@ -65,6 +93,11 @@ impl Statistics {
             nursery: nursery_size,
             written: Nanos(0),
             rss: ResidentSet::new(),
+            in_arenas: InArenas {
+                bytes: 0,
+                fallen: None,
+                is_swept: false,
+            },
         }
     }
 
@@ -74,6 +107,7 @@ impl Statistics {
             return;
         };
         for told in queue.drain(..) {
+            self.in_arenas.is_swept |= told.phase >= 3;
             let kind = match told.phase {
                 0 => CollectionKind::MajorStep(MajorPhase::Scanning),
                 1 => CollectionKind::MajorStep(MajorPhase::Marking),
@@ -104,7 +138,8 @@ impl Statistics {
         let read = |address: usize| unsafe { (address as *const u64).read() };
         let used = self
             .totals
-            .map(|totals| (read(totals.in_arenas), read(totals.alone)));
+            .map(|totals| (read(totals.in_arenas), read(totals.alone)))
+            .map(|(in_arenas, alone)| (self.in_arenas.read(now, in_arenas), alone));
         let arenas = self.totals.and_then(|totals| totals.arenas.map(read));
         let sum = |(one, other): (u64, u64)| one.saturating_add(other);
         let nursery = self.nursery.unwrap_or(0) as u64;
@@ -117,5 +152,32 @@ impl Statistics {
             rss: self.rss.size(now),
             allocated: Some(allocated),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_does_not_show() {
+        let mut arenas = InArenas::default();
+        let mut now = 0;
+        let mut read = |arenas: &mut InArenas, bytes| {
+            now += EVERY.0;
+            arenas.read(Nanos(now), bytes)
+        };
+        assert_eq!(read(&mut arenas, 50), 50);
+        assert_eq!(read(&mut arenas, 60), 60);
+        assert_eq!([0, 10, 40].map(|bytes| read(&mut arenas, bytes)), [60; 3]);
+        arenas.is_swept = true;
+        assert_eq!(read(&mut arenas, 42), 42);
+        assert_eq!(read(&mut arenas, 41), 42);
+        // Nobody tells of the end.
+        let held = (0..1000)
+            .take_while(|_| read(&mut arenas, 41) == 42)
+            .count();
+        assert_eq!(held as u64, SWEEP.0 / EVERY.0 - 1);
+        assert_eq!(read(&mut arenas, 41), 41);
     }
 }
