@@ -30,7 +30,7 @@ def main() -> None:
     """Measures, and writes the page and the plots."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pypy")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3, help="of two pairs of runs each")
     options = parser.parse_args()
     # The first is the control: two plain runs.
     settings: list[Any] = [None, *({"every": period} for period in PERIODS)]
@@ -55,8 +55,27 @@ def main() -> None:
 
 def _measure(pypy: str, program: str, rounds: int, settings: list[Any], *flags: str) -> list[Any]:
     """Returns a dictionary for each pair of runs: ``setting``, ``run`` and ``plain``."""
+    pairs = []
+    for _ in range(rounds):
+        # Two equal processes differ by up to 2 %, by where their memory lies and what was compiled when: so each
+        # is the plain one as often as the other, and there are others for each round.
+        processes = _two(pypy, program, *flags)
+        for order in (processes, processes[::-1]):
+            for setting in settings:
+                for process, what in zip(order, (setting, None)):
+                    process.stdin.write(json.dumps(what) + "\n")
+                    process.stdin.flush()
+                run, plain = (json.loads(process.stdout.readline()) for process in order)
+                pairs.append({"setting": setting, "run": run, "plain": plain})
+        for process in processes:
+            process.communicate()
+    return pairs
+
+
+def _two(pypy: str, program: str, *flags: str) -> list[Any]:
+    """Starts two processes that wait for settings, on one core."""
     core = {max(os.sched_getaffinity(0))}
-    processes = [
+    return [
         subprocess.Popen(
             [pypy, *flags, str(HERE / "one.py"), program],
             stdin=subprocess.PIPE,
@@ -67,25 +86,12 @@ def _measure(pypy: str, program: str, rounds: int, settings: list[Any], *flags: 
         )
         for _ in range(2)
     ]
-    pairs = []
-    for turn in range(rounds):
-        for setting in settings:
-            # Each process is the plain one as often as the other.
-            order = processes[:: 1 if turn % 2 else -1]
-            for process, what in zip(order, (setting, None)):
-                process.stdin.write(json.dumps(what) + "\n")
-                process.stdin.flush()
-            run, plain = (json.loads(process.stdout.readline()) for process in order)
-            pairs.append({"setting": setting, "run": run, "plain": plain})
-    for process in processes:
-        process.communicate()
-    return pairs
 
 
 def _speed(pypy: str, jit: bool, rounds: int) -> tuple[float, float]:
     """Returns GB/s of the allocating loop: plain, and at 512 KiB as it was beside that."""
     flags = () if jit else ("--jit", "off")
-    pairs = _measure(pypy, "loop", rounds if jit else 2, [{"every": 512 << 10}], *flags)
+    pairs = _measure(pypy, "loop", rounds if jit else 1, [{"every": 512 << 10}], *flags)
     plain = 200_000_000 * 16 / 1e9 / _plain(pairs)
     return plain, plain / _ratio(pairs, {"every": 512 << 10})
 
@@ -108,7 +114,7 @@ def _page(version: str, rounds: int, runs: dict[str, list[Any]], speeds: dict[bo
     lines = [
         "# Sampling inside PyPy: what it costs",
         "",
-        f"Written by `bench/pypy/measure.py`, {rounds} rounds, nursery {NURSERY}iB, {version}.",
+        f"Written by `bench/pypy/measure.py`, {rounds} rounds of two pairs, nursery {NURSERY}iB, {version}.",
         "1.000 is as fast as without nthbyte. A profiled and a plain run share one core, and a figure is the geometric",
         "mean of the ratios of such pairs. Time is CPU time of the program's thread; in brackets that of",
         "the whole process, with the thread that writes the profile.",

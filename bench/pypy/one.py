@@ -7,6 +7,7 @@ included), samples, bytes allocated, bytes of the profile.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -23,6 +24,8 @@ def measure(program, setting, folder):
     path = os.path.join(folder, "out.nthb")
     if setting is not None:
         nthbyte.start(path, **setting)
+    # What earlier runs left is not collected in this one.
+    gc.collect()
     thread, process = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID), time.process_time()
     program()
     thread = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - thread

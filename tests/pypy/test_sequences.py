@@ -88,8 +88,9 @@ def test_random_sequences(driver: Driver, actions: list[Any]) -> None:
 
 def _check(session: Any) -> None:
     assert session["bytes"] >= session["known"]
-    # What the interpreter allocates for itself: the start and stop of the session, and a little for each object.
-    assert session["bytes"] <= session["known"] * 1.3 + 4_000_000 + session["actions"] * 2000
+    # What the interpreter allocates for itself: the start and stop of the session, and a little for each object. A
+    # bytearray is made of up to two copies, of which one has room to grow by an eighth.
+    assert session["bytes"] <= session["known"] * 3.3 + 4_000_000 + session["actions"] * 2000
     summary = harness.summary(Path(session["path"]))
     assert (summary["samples"], summary["lost"]) == (session["samples"], session["lost"])
     assert summary["complete"]
