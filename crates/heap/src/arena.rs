@@ -180,7 +180,7 @@ impl Arenas {
                     return false;
                 }
                 let base = Arena::base(arena);
-                if ARENA_SIZE - os::resident(base, ARENA_SIZE) <= MISSING {
+                if ARENA_SIZE - os::resident(base) <= MISSING {
                     self.unlink(arena);
                     (*arena).huge = true;
                     self.link(arena);

@@ -126,18 +126,18 @@ pub unsafe fn advise_huge(address: *mut u8, size: usize, wanted: bool) {
     unsafe { libc::madvise(address.cast(), size, advice) };
 }
 
-/// How many bytes of a range, an arena at most, have memory behind them; 0 if that cannot be known.
+/// How many bytes of an arena have memory behind them; 0 if that cannot be known.
 ///
 /// # Safety
 /// The range was mapped here.
-pub unsafe fn resident(address: *mut u8, size: usize) -> usize {
+pub unsafe fn resident(arena: *mut u8) -> usize {
     let mut pages = [0u8; ARENA_SIZE / SMALLEST_PAGE];
     let page = page_size();
-    if page < SMALLEST_PAGE || size > ARENA_SIZE {
+    if page < SMALLEST_PAGE {
         return 0;
     }
     // SAFETY: by the caller; there is a byte for each page.
-    let asked = unsafe { libc::mincore(address.cast(), size, pages.as_mut_ptr()) };
+    let asked = unsafe { libc::mincore(arena.cast(), ARENA_SIZE, pages.as_mut_ptr()) };
     let present = pages.iter().filter(|&&page| page & 1 != 0).count();
     if asked == 0 { present * page } else { 0 }
 }

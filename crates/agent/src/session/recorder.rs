@@ -44,7 +44,7 @@ pub struct Recorder {
     threads: u32,
     samples: u32,
     /// Pushed since the writer thread was last woken.
-    unannounced: usize,
+    since_wake: usize,
     woken: Nanos,
     /// Until then a fork keeps the writer thread away.
     absent_until: Nanos,
@@ -72,7 +72,7 @@ impl Recorder {
             types: 1,
             threads: 0,
             samples: 0,
-            unannounced: 0,
+            since_wake: 0,
             woken: Nanos(0),
             absent_until: Nanos(0),
             generation: 0,
@@ -246,8 +246,8 @@ impl Recorder {
                 }
             }
         }
-        self.unannounced += 1;
-        if self.unannounced >= self.ring.buffer().capacity() / 4 {
+        self.since_wake += 1;
+        if self.since_wake >= self.ring.buffer().capacity() / 4 {
             self.wake(self.clock.now());
         }
         Some(())
@@ -261,7 +261,7 @@ impl Recorder {
             // What is in the ring is the parent's.
             Attention::Child => return,
         }
-        self.unannounced = 0;
+        self.since_wake = 0;
         self.woken = now;
         if now.0 >= self.absent_until.0 {
             self.worker.wake();
@@ -290,7 +290,7 @@ impl Recorder {
                 self.meta = meta;
                 self.tree = Tree::default();
                 (self.codes, self.types, self.threads, self.samples) = (0, 1, 0, 0);
-                (self.unannounced, self.woken, self.absent_until) = (0, Nanos(0), Nanos(0));
+                (self.since_wake, self.woken, self.absent_until) = (0, Nanos(0), Nanos(0));
                 self.generation = self.generation.wrapping_add(1);
             }
         }

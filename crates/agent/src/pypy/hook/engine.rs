@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::{
-    Allocation, Collection, CollectionKind, CpuSample, LostKind, Nanos, NodeId, Survival, TypeId,
+    Allocation, Collection, CollectionKind, CpuSample, LostKind, Nanos, Survival, TypeId,
 };
 
 use super::exports;
@@ -189,8 +189,7 @@ impl Engine {
     fn sample(&mut self, object: usize, size: usize, points: u32, alone: bool) {
         let time = self.recorder.now();
         self.attend(time);
-        let (thread, stack) = self.stacks.here(&mut self.recorder);
-        let (Some(thread), stack) = (thread, stack.unwrap_or(NodeId::ROOT)) else {
+        let Some((thread, stack)) = self.stacks.here(&mut self.recorder) else {
             self.recorder.lost(LostKind::Allocations, 1);
             return;
         };

@@ -150,12 +150,12 @@ impl Stacks {
         }
     }
 
-    /// The calling thread and its stack; `None` for either where the ring has no room. What the agent
+    /// The calling thread and its stack; `None` if the ring has no room for what is new of them. What the agent
     /// itself has Python allocate is nobody's.
-    pub fn here(&mut self, recorder: &mut Recorder) -> (Option<ThreadId>, Option<NodeId>) {
-        let thread = self.thread(recorder);
+    pub fn here(&mut self, recorder: &mut Recorder) -> Option<(ThreadId, NodeId)> {
+        let thread = self.thread(recorder)?;
         if Trap::is_set() {
-            return (thread, None);
+            return Some((thread, NodeId::ROOT));
         }
         if self.vmprof.renew() {
             self.last.clear();
@@ -165,7 +165,7 @@ impl Stacks {
         self.vmprof.stack(&mut steps);
         let stack = self.intern(recorder, &steps);
         self.steps = steps;
-        (thread, stack)
+        Some((thread, stack?))
     }
 
     /// Records the time samples that were taken since the last call.
