@@ -86,6 +86,9 @@ class Agent:
         from _frozen_importlib import ModuleSpec, module_from_spec
         from _frozen_importlib_external import ExtensionFileLoader
 
+        # The agent imports it when it is made, and must not wait for a file then.
+        import nthbyte._operations  # noqa: F401
+
         name = "nthbyte._native"
         spec = ModuleSpec(name, ExtensionFileLoader(name, path), origin=path)
         self._native: Any = module_from_spec(spec)

@@ -232,6 +232,11 @@ def _prepare(program: Program) -> Callable[[], Any]:
 
 
 def _run_code(source: str, main: ModuleType) -> None:
+    is_indented = source.lstrip("\n").startswith((" ", "\t"))
+    if is_indented and sys.version_info >= (3, 14) and sys.implementation.name == "cpython":
+        import textwrap
+
+        source = textwrap.dedent(source)
     code = _compile(source.encode(), "<string>", False)
     if sys.version_info >= (3, 13) and sys.implementation.name == "cpython":
         import linecache

@@ -46,6 +46,7 @@ PROGRAMS: dict[str, tuple[list[str], str]] = {
     "folder": (["package", "x"], ""),
     "zip file": (["app.zip", "x"], ""),
     "code": (["-c", SHOW, "-c", "x"], ""),
+    "code that is indented": (["-c", "\n  if 1:\n    print('in')\n  1/0"], ""),
     "standard input": (["-", "x"], SHOW),
     "exception": (["fail.py"], ""),
     "exception in a module": (["-m", "package.fail"], ""),

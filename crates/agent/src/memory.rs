@@ -22,7 +22,7 @@ impl ResidentSet {
         Self { read: None }
     }
 
-    /// In bytes, from the second number of `/proc/self/statm`; `None` if that cannot be read. No descriptor is
+    /// In bytes, [`RSS_AGE`] old at most: from the second number of `/proc/self/statm`; `None` if that cannot be read. No descriptor is
     /// kept: see `session::output`.
     pub fn size(&mut self, now: Nanos) -> Option<u64> {
         if let Some((read, size)) = self.read

@@ -5,8 +5,8 @@ use core::f64::consts::{FRAC_1_SQRT_2, LN_2};
 /// `-ln(x)` for a normal `x` in (0, 1]. The relative error is below 2^-50 (tested against `std`).
 ///
 /// With x = m·2^e, m in [√½, √2), and s = (m-1)/(m+1):
-/// ln x = e·ln 2 + 2·(s + s³/3 + s⁵/5 + …). As |s| ≤ 0.172, ten terms leave less than 2^-56. They are summed in two
-/// rows, every second term in each, which a processor computes side by side.
+/// ln x = e·ln 2 + 2·(s + s³/3 + s⁵/5 + …). As |s| ≤ 0.172, ten terms leave less than 2^-56. Twelve are summed, in
+/// two rows of every second term, which a processor computes side by side.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_wrap)] // exponents are small
 pub const fn negative_ln(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;

@@ -35,7 +35,7 @@ struct Line([Place; LINE]);
 /// The nodes that were defined; the first has number 1.
 #[derive(Default)]
 pub(super) struct Tree {
-    /// A power of two, or none. A quarter of the places is free.
+    /// A power of two, or none. At least a quarter of the places is free.
     lines: Vec<Line>,
     nodes: u32,
 }

@@ -27,12 +27,13 @@ use super::handler::{Substitute, thread_pointer};
 use super::peek::Peek;
 use super::vmprof::{CODE_TAG, JITTED_TAG, RawFrame};
 
-/// Kinds are smaller than this.
+/// Kinds in a list are smaller than this.
 const KINDS: usize = 7;
 /// Longer lists are left to the handler, which records the innermost thousand words.
 const LONGEST: usize = 4096;
-/// A shorter record holds the whole stack.
+/// A shorter record holds the whole stack. Of others, the last frames may be cut.
 const WHOLE_RECORD: usize = 200;
+const CUT: usize = 2;
 /// Every so many samples one is held against the handler's record.
 const CHECK_EVERY: u32 = 1024;
 /// If so many samples do not show where the list begins, it is not looked for any more.
@@ -42,11 +43,12 @@ const FRAMES_THAT_TELL: usize = 3;
 /// The unique id of no code.
 const OUTSIDE: u64 = 1;
 /// Minor collections after which places are looked up anew, whatever PyPy tells.
-const MINORS: u32 = 256;
+const MINORS: u32 = 16;
 
-/// Machine code is freed by what the major collection runs when it knows what is dead: once one of these steps has
-/// ended, a place may belong to other code than before.
-pub static DESTRUCTIONS: AtomicU32 = AtomicU32::new(0);
+/// Steps of major collections that PyPy has told of. The loop that machine code belongs to is an object with a destructor:
+/// when it has died, at the end of marking as a rule, a place may belong to other code than before. PyPy tells of
+/// steps between two bytecodes, of several as one; before the next one it compiles nothing new.
+pub static MAJOR_STEPS: AtomicU32 = AtomicU32::new(0);
 /// Chains of this process so far.
 static CHAINS: AtomicU32 = AtomicU32::new(0);
 
@@ -72,7 +74,7 @@ pub struct Chain {
     until_check: u32,
     /// The frames at places in machine code, innermost first.
     places: FxHashMap<usize, Vec<RawFrame>>,
-    destructions: u32,
+    major_steps: u32,
     minors: u32,
 }
 
@@ -118,7 +120,7 @@ impl Chain {
             number: CHAINS.fetch_add(1, Ordering::Relaxed) + 1,
             until_check: 0,
             places: FxHashMap::default(),
-            destructions: 0,
+            major_steps: 0,
             minors: 0,
         }
     }
@@ -136,17 +138,17 @@ impl Chain {
 
     /// Whether places may stand for other frames than at the last call. To be asked before each walk.
     pub fn renew(&mut self) -> bool {
-        let destructions = DESTRUCTIONS.load(Ordering::Relaxed);
-        let is_old = self.destructions != destructions || self.minors >= MINORS;
+        let major_steps = MAJOR_STEPS.load(Ordering::Relaxed);
+        let is_old = self.major_steps != major_steps || self.minors >= MINORS;
         if is_old {
-            (self.destructions, self.minors) = (destructions, 0);
+            (self.major_steps, self.minors) = (major_steps, 0);
             self.places.clear();
         }
         is_old
     }
 
     /// Appends the steps of the calling thread's stack, innermost first. If it answers false the handler has to
-    /// walk, and [`Chain::learn`] is to be told.
+    /// walk, [`Chain::learn`] is to be told, and may have made the next call succeed.
     pub fn walk(&mut self, steps: &mut Vec<Step>) -> bool {
         let State::Found(head) = self.state else {
             return false;
@@ -154,9 +156,10 @@ impl Chain {
         if self.until_check == 0 || SEEN.get() != self.number {
             return false;
         }
-        self.until_check -= 1;
         // SAFETY: `learn` saw the list of this thread begin at this word.
-        unsafe { read(head, steps) }
+        let is_whole = unsafe { read(head, steps) };
+        self.until_check -= u32::from(is_whole);
+        is_whole
     }
 
     /// The frames that the handler has found, for the stack that [`Chain::walk`] did not tell. `raise` has the
@@ -164,18 +167,16 @@ impl Chain {
     pub fn learn(
         &mut self,
         frames: &[RawFrame],
-        raise: impl FnMut(Substitute, &mut Vec<RawFrame>),
+        mut raise: impl FnMut(Substitute, &mut Vec<RawFrame>),
     ) {
-        let peek = Peek::new();
-        let begins_at = |word| {
-            links(word, |address| peek.word(address)).is_some_and(|links| follows(&links, frames))
-        };
         match &mut self.state {
             State::Sought { words, looks } => {
-                if frames.len() < FRAMES_THAT_TELL || frames.iter().any(|frame| frame.compiled) {
+                let interpreted = frames.iter().filter(|frame| !frame.compiled);
+                if interpreted.count() < FRAMES_THAT_TELL {
                     return;
                 }
-                words.retain(|&word| begins_at(word));
+                let peek = Peek::new();
+                words.retain(|&word| begins_at(word, frames, &peek));
                 *looks += 1;
                 self.state = match (&words[..], *looks) {
                     (&[head], _) => State::Found(head),
@@ -185,23 +186,34 @@ impl Chain {
             }
             &mut State::Found(head) => {
                 let is_seen = SEEN.get() == self.number;
-                if is_seen && self.until_check > 0 || !(1..WHOLE_RECORD).contains(&frames.len()) {
+                if frames.is_empty() || is_seen && self.until_check > 0 {
                     return;
                 }
-                if !is_seen && !begins_at(head) {
+                if !is_seen && !begins_at(head, frames, &Peek::new()) {
                     return;
                 }
                 let mut steps = Vec::new();
                 // SAFETY: the list of this thread begins there.
-                if unsafe { read(head, &mut steps) } {
-                    match self.frames(&steps, raise) {
-                        Some(own) if own == frames => {
-                            SEEN.set(self.number);
-                            self.until_check = CHECK_EVERY;
-                        }
-                        Some(_) => self.state = State::Broken,
-                        None => {}
+                if !unsafe { read(head, &mut steps) } {
+                    return;
+                }
+                let mut agrees = self
+                    .frames(&steps, &mut raise)
+                    .map(|own| agree(&own, frames));
+                if agrees == Some(false) {
+                    // Was it only what is known of places?
+                    self.places.clear();
+                    agrees = self
+                        .frames(&steps, &mut raise)
+                        .map(|own| agree(&own, frames));
+                }
+                match agrees {
+                    Some(true) => {
+                        SEEN.set(self.number);
+                        self.until_check = CHECK_EVERY;
                     }
+                    Some(false) => self.state = State::Broken,
+                    None => {}
                 }
             }
             State::Broken | State::None => {}
@@ -281,6 +293,10 @@ unsafe fn read(head: isize, steps: &mut Vec<Step>) -> bool {
         if at == 0 {
             return true;
         }
+        // A thread that has ended has filled its thread-local words with 0xDD.
+        if at % 8 != 0 || steps.try_reserve(1).is_err() {
+            return false;
+        }
         // SAFETY: an element of the list, which lives as long as the call that it stands for.
         let link = unsafe { &*(at as *const Link) };
         match link.kind {
@@ -320,12 +336,35 @@ fn links(head: isize, read: impl Fn(usize) -> Option<usize>) -> Option<Vec<Link>
     Some(links)
 }
 
-/// Whether the interpreted frames of a list are those of a record.
-fn follows(links: &[Link], frames: &[RawFrame]) -> bool {
-    let own = links.iter().filter(|link| link.kind == CODE_TAG);
-    let recorded = frames.iter().filter(|frame| !frame.compiled);
-    own.map(|link| link.value as u64)
-        .eq(recorded.map(|frame| frame.unique_id))
+/// Whether the interpreted frames of a list that begins at this word, if it is one, are those of a record.
+fn begins_at(word: isize, frames: &[RawFrame], peek: &Peek) -> bool {
+    let own = links(word, |address| peek.word(address)).map(|links| {
+        let interpreted = links.iter().filter(|link| link.kind == CODE_TAG);
+        let ids = interpreted.map(|link| link.value as u64);
+        ids.collect::<Vec<_>>()
+    });
+    let interpreted = |frames: &[RawFrame]| {
+        let interpreted = frames.iter().filter(|frame| !frame.compiled);
+        let ids = interpreted.map(|frame| frame.unique_id);
+        ids.collect::<Vec<_>>()
+    };
+    own.is_some_and(|own| match certain(frames) {
+        Some(innermost) => own.starts_with(&interpreted(innermost)),
+        None => own == interpreted(frames),
+    })
+}
+
+/// Whether a record is of these frames.
+fn agree(own: &[RawFrame], recorded: &[RawFrame]) -> bool {
+    match certain(recorded) {
+        Some(innermost) => own.starts_with(innermost),
+        None => own == recorded,
+    }
+}
+
+/// The frames of which a long record is certain; `None` if it is short, and holds all frames.
+fn certain(recorded: &[RawFrame]) -> Option<&[RawFrame]> {
+    (recorded.len() >= WHOLE_RECORD).then(|| &recorded[..recorded.len() - CUT])
 }
 
 #[cfg(test)]
@@ -439,7 +478,7 @@ mod tests {
 
         // Machine code has been freed: the handler is asked again, and has no record now.
         assert!(!chain.renew());
-        DESTRUCTIONS.fetch_add(1, Ordering::Relaxed);
+        MAJOR_STEPS.fetch_add(1, Ordering::Relaxed);
         assert!(chain.renew() && !chain.renew());
         assert!(chain.inlined(4002, nothing).is_none());
         assert_eq!(chain.inlined(4002, raise).unwrap().len(), 2);

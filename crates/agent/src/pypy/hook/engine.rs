@@ -189,11 +189,15 @@ impl Engine {
     fn sample(&mut self, object: usize, size: usize, points: u32, alone: bool) {
         let time = self.recorder.now();
         self.attend(time);
-        let Some((thread, stack)) = self.stacks.here(&mut self.recorder) else {
+        let here = self.stacks.here(&mut self.recorder);
+        let missed_ticks = self.stacks.missed_ticks();
+        let Some((thread, stack)) = here else {
             self.recorder.lost(LostKind::Allocations, 1);
+            self.recorder
+                .lost(LostKind::CpuSamples, u64::from(missed_ticks));
             return;
         };
-        for _ in 0..self.stacks.missed_ticks() {
+        for _ in 0..missed_ticks {
             self.recorder.cpu(CpuSample {
                 time,
                 thread,

@@ -179,8 +179,8 @@ pub struct Substitute {
 }
 
 impl Substitute {
-    /// Puts the list in; what was there is to be put in again before [`done`]: a tick of the clock that comes
-    /// meanwhile finds that this thread walks, and records nothing.
+    /// Puts the list in; what was there is to be put in again before [`done`]. A tick of the clock that comes
+    /// meanwhile finds that this thread walks, and is counted for that walk's stack.
     fn put_in(self) -> Self {
         // SAFETY: the word belongs to the calling thread.
         unsafe {

@@ -44,6 +44,7 @@ std::arch::global_asm!(
     // An interpreted call costs PyPy one `malloc` and one `free` (`rvmprof.enter_code`), so what is not
     // about large objects passes at two instructions. The hooks get the place that the call returns to
     // as one more argument.
+    ".p2align 4",
     ".hidden nthbyte_malloc_entry",
     ".globl nthbyte_malloc_entry",
     "nthbyte_malloc_entry:",
@@ -53,6 +54,7 @@ std::arch::global_asm!(
     "jmp {malloc}",
     "2:",
     "jmp qword ptr [rip + malloc@GOTPCREL]",
+    ".p2align 4",
     ".hidden nthbyte_calloc_entry",
     ".globl nthbyte_calloc_entry",
     "nthbyte_calloc_entry:",
@@ -65,6 +67,7 @@ std::arch::global_asm!(
     "jmp {calloc}",
     "2:",
     "jmp qword ptr [rip + calloc@GOTPCREL]",
+    ".p2align 4",
     ".hidden nthbyte_free_entry",
     ".globl nthbyte_free_entry",
     "nthbyte_free_entry:",

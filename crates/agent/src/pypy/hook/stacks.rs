@@ -46,6 +46,8 @@ pub struct Stacks {
     steps: Vec<Step>,
     /// The last stack, outermost step first: most stacks share their outer steps with the one before.
     last: Vec<(Step, NodeId)>,
+    /// Frames are missing in it.
+    is_incomplete: bool,
     nodes: Nodes,
     generation: u32,
     process: u32,
@@ -63,6 +65,7 @@ impl Stacks {
             last_thread: None,
             steps: Vec::with_capacity(256),
             last: Vec::with_capacity(256),
+            is_incomplete: false,
             nodes: Nodes::new(),
             generation: 0,
             process: std::process::id(),
@@ -222,6 +225,9 @@ impl Stacks {
             node = self.below(recorder, node, step)?;
             self.last.push((step, node));
         }
+        if std::mem::take(&mut self.is_incomplete) {
+            self.last.clear();
+        }
         Some(node)
     }
 
@@ -234,7 +240,12 @@ impl Stacks {
         match step {
             Step::Frame(frame) => node = self.frame(recorder, node, frame)?,
             Step::Place(place) => {
-                for frame in self.vmprof.inlined(place)?.into_iter().rev() {
+                let Some(frames) = self.vmprof.inlined(place) else {
+                    // `_vmprof` does not tell now: this stack goes without them.
+                    self.is_incomplete = true;
+                    return Some(parent);
+                };
+                for frame in frames.into_iter().rev() {
                     node = self.frame(recorder, node, frame)?;
                 }
             }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Memory, Nanos, ThreadId};
 
-use super::chain::DESTRUCTIONS;
+use super::chain::MAJOR_STEPS;
 use super::totals::{self, Totals};
 use crate::memory::ResidentSet;
 use crate::session::Recorder;
@@ -39,10 +39,7 @@ static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
 
 /// Puts an event into the queue.
 pub fn tell(told: Told) {
-    // Destructors run at the end of marking, finalizers after the sweep.
-    if matches!(told.phase, 1 | 3) {
-        DESTRUCTIONS.fetch_add(1, Ordering::Relaxed);
-    }
+    MAJOR_STEPS.fetch_add(1, Ordering::Relaxed);
     if let Ok(mut queue) = TOLD.lock()
         && queue.len() < QUEUE
     {

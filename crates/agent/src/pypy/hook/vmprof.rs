@@ -185,7 +185,10 @@ impl Vmprof {
         self.chain
             .learn(&frames, |list, found| signal.raise(Some(list), found));
         steps.clear();
-        steps.extend(frames.into_iter().map(Step::Frame));
+        if !self.chain.walk(steps) {
+            steps.clear();
+            steps.extend(frames.into_iter().map(Step::Frame));
+        }
     }
 
     /// The frames at a place in machine code of the stack that was walked last, innermost first. `None` if they
