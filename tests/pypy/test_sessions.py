@@ -86,6 +86,33 @@ def test_what_the_agent_has_python_do_is_nobodys(pypy: Interpreter, tmp_path: Pa
     assert not any(row["file"] == "c callback" for row in rows)
 
 
+DEEP = """
+import sys
+sys.setrecursionlimit(5000)
+def down(depth):
+    return down(depth - 1) if depth else [bytearray(50) for _ in range(300)]
+for number in range(400):
+    down(number * 37 % 800)
+"""
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_deep_stacks_are_whole(pypy: Interpreter, tmp_path: Path, jit: bool) -> None:
+    (tmp_path / "program.py").write_text(DEEP)
+    flags = [] if jit else ["--jit", "off"]
+    words = ["-m", "nthbyte", "run", "--every", "4KiB", "-o", "out.nthb", "program.py"]
+    run = pypy.python(*flags, *words, folder=tmp_path).ok()
+    # What the list of frames says was held against what _vmprof records, and did not differ.
+    assert "list of frames" not in run.err
+    profile = tmp_path / "out.nthb"
+    collapsed = tmp_path / "out.txt"
+    harness.report("export", "--to", "collapsed", "-o", collapsed, profile, folder=tmp_path).ok()
+    stacks = [line.split(";") for line in collapsed.read_text().splitlines()]
+    depths = [sum(frame.startswith("down ") for frame in stack) for stack in stacks]
+    assert max(depths) > 780
+    assert all(stack[0].startswith("<module> ") for stack, depth in zip(stacks, depths) if depth)
+
+
 def test_the_class_of_an_instance(profiled: Path) -> None:
     rows = _rows(profiled, "type")
     assert {"Outer.Kept", "Dropped", "Numbers", "int"} <= rows.keys()
