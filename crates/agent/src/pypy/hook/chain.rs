@@ -136,7 +136,8 @@ impl Chain {
         self.minors += 1;
     }
 
-    /// Whether places may stand for other frames than at the last call. To be asked before each walk.
+    /// Whether places may stand for other frames than at the last call. To be asked after each walk, before the frames
+    /// at a place are.
     pub fn renew(&mut self) -> bool {
         let major_steps = MAJOR_STEPS.load(Ordering::Relaxed);
         let is_old = self.major_steps != major_steps || self.minors >= MINORS;
@@ -203,6 +204,7 @@ impl Chain {
                 if agrees == Some(false) {
                     // Was it only what is known of places?
                     self.places.clear();
+                    self.minors = MINORS;
                     agrees = self
                         .frames(&steps, &mut raise)
                         .map(|own| agree(&own, frames));
@@ -305,7 +307,7 @@ unsafe fn read(head: isize, steps: &mut Vec<Step>) -> bool {
                 unique_id: link.value as u64,
             })),
             JITTED_TAG => {
-                let place = (link.value - 8) as *const usize;
+                let place = link.value.wrapping_sub(8) as *const usize;
                 // SAFETY: `value` is a place in the stack of this thread; machine code has called something, and
                 // the call has put its place there.
                 steps.push(Step::Place(unsafe { place.read() }));

@@ -160,12 +160,12 @@ impl Stacks {
         if Trap::is_set() {
             return Some((thread, NodeId::ROOT));
         }
+        let mut steps = std::mem::take(&mut self.steps);
+        self.vmprof.stack(&mut steps);
         if self.vmprof.renew() {
             self.last.clear();
             self.nodes.clear();
         }
-        let mut steps = std::mem::take(&mut self.steps);
-        self.vmprof.stack(&mut steps);
         let stack = self.intern(recorder, &steps);
         self.steps = steps;
         Some((thread, stack?))

@@ -167,7 +167,7 @@ impl Vmprof {
         await_buffers()
     }
 
-    /// Whether places in machine code may stand for other frames than before. To be asked before each
+    /// Whether places in machine code may stand for other frames than before. To be asked after each
     /// [`Vmprof::stack`].
     pub fn renew(&mut self) -> bool {
         self.chain.renew()
