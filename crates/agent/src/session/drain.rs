@@ -1,5 +1,6 @@
 //! The far end of the ring: records become events in the file.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -113,16 +114,30 @@ impl Drain {
         let is_overwritten =
             was_provisional && !self.is_provisional() && self.waiting.len() <= WRITTEN_AT_ONCE;
         if is_overwritten || self.flushed.elapsed() >= patience {
-            self.flush(worker);
-            self.write_waiting(patience / 2);
+            self.write_all(worker, patience / 2);
         }
     }
 
     /// Takes what is in the ring, and gets ready to be away for a while.
     pub(super) fn rest(&mut self, worker: &Worker) {
         self.work(worker);
+        self.write_all(worker, Duration::ZERO);
+    }
+
+    /// Writes what was taken so far, and the samples that wait, if one has waited for so long. That takes a while: until
+    /// it is done, the file has the end that it had.
+    fn write_all(&mut self, worker: &Worker, patience: Duration) {
+        if let Sink::Open(writer) = &mut self.sink {
+            writer.get_mut().hold();
+        }
         self.flush(worker);
-        self.write_waiting(Duration::ZERO);
+        let mut written = self.write_waiting(patience);
+        if let Sink::Open(writer) = &mut self.sink {
+            written = written.and(writer.get_mut().release());
+        }
+        if let Err(error) = written {
+            self.fail(&error, worker);
+        }
     }
 
     /// How long what was recorded may wait for its block to be written.
@@ -155,16 +170,16 @@ impl Drain {
     }
 
     /// Puts the samples that wait at the end of the file, if one has waited for so long.
-    fn write_waiting(&mut self, patience: Duration) {
+    fn write_waiting(&mut self, patience: Duration) -> io::Result<()> {
         let now = self.clock.now().0;
         let since = now.saturating_sub(patience.as_nanos() as u64);
         if let Sink::Open(writer) = &mut self.sink
             && let Some(samples) = self.waiting.take_changed(Nanos(since))
-            && let Ok(blocks) = writer.provisional(samples)
         {
-            // If it fails the file is as it was before. What is wrong with it the next block will tell.
-            let _ = writer.get_mut().write_provisional(&blocks);
+            let blocks = writer.provisional(samples)?;
+            writer.get_mut().write_provisional(&blocks)?;
         }
+        Ok(())
     }
 
     /// Writes the rest and the end.

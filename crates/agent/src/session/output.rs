@@ -5,7 +5,8 @@
 //! go there. So the file is known by its device and inode, and looked at before each write; if the
 //! descriptor is not ours any more, the file is opened again by its name.
 //!
-//! Its end may be provisional: the next write takes the place of it.
+//! Its end may be provisional: the next write takes the place of it. What takes long to make, a new such end, can be
+//! made while the old one is there still: what is written meanwhile is held, and comes with it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -26,6 +27,8 @@ pub(super) struct Output {
     length: u64,
     /// Whether there is such an end.
     is_provisional: bool,
+    /// What was written since [`Output::hold`].
+    held: Option<Vec<u8>>,
 }
 
 impl Output {
@@ -41,21 +44,56 @@ impl Output {
             can_shrink,
             length: 0,
             is_provisional: false,
+            held: None,
         })
     }
 
-    /// Writes an end that the next write takes the place of. After an error there is none.
+    /// While there is a provisional end, holds what is written from now on until [`Output::write_provisional`] or
+    /// [`Output::release`].
+    pub(super) fn hold(&mut self) {
+        if self.is_provisional && self.held.is_none() {
+            self.held = Some(Vec::new());
+        }
+    }
+
+    /// Writes what was held, if anything was, in the place of the provisional end.
+    ///
+    /// # Errors
+    /// Those of the file; what was held is lost then.
+    pub(super) fn release(&mut self) -> io::Result<()> {
+        match self.held.take() {
+            Some(held) if !held.is_empty() => self.write_all(&held),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what was held, and an end that the next write takes the place of: whoever reads the file finds the one
+    /// that was there before, or this one. If there is no room for it there is none.
+    ///
+    /// # Errors
+    /// Those of the file; what was held is lost then.
     pub(super) fn write_provisional(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.take_back()?;
         if !self.can_shrink {
+            return self.release();
+        }
+        let held = self.held.take().unwrap_or_default();
+        let all = [&held, bytes].concat();
+        self.is_provisional = true;
+        if self.overwrite(&all).is_ok() {
+            self.length += held.len() as u64;
             return Ok(());
         }
-        self.is_provisional = true;
-        let written = self.file().and_then(|file| file.write_all(bytes));
-        if written.is_err() {
-            self.take_back()?;
-        }
-        written
+        self.take_back()?;
+        self.write_all(&held)
+    }
+
+    /// Puts bytes in the place of the provisional end, at once.
+    fn overwrite(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let start = self.length;
+        let file = self.file()?;
+        file.seek(SeekFrom::Start(start))?;
+        file.write_all(bytes)?;
+        file.set_len(start + bytes.len() as u64)
     }
 
     /// Whether there is a provisional end.
@@ -67,9 +105,7 @@ impl Output {
     fn take_back(&mut self) -> io::Result<()> {
         if self.is_provisional {
             let length = self.length;
-            let file = self.file()?;
-            file.set_len(length)?;
-            file.seek(SeekFrom::Start(length))?;
+            self.file()?.set_len(length)?;
             self.is_provisional = false;
         }
         Ok(())
@@ -80,7 +116,7 @@ impl Output {
         if !self.is_ours() {
             self.disown();
             let file = OpenOptions::new()
-                .append(true)
+                .write(true)
                 .custom_flags(libc::O_NOFOLLOW)
                 .open(&self.path)?;
             if identity(&file)? != self.identity {
@@ -112,8 +148,17 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(held) = &mut self.held {
+            held.extend_from_slice(bytes);
+            return Ok(bytes.len());
+        }
         self.take_back()?;
-        let written = self.file()?.write(bytes)?;
+        let (length, can_seek) = (self.length, self.can_shrink);
+        let file = self.file()?;
+        if can_seek {
+            file.seek(SeekFrom::Start(length))?;
+        }
+        let written = file.write(bytes)?;
         self.length += written as u64;
         Ok(written)
     }
@@ -185,6 +230,23 @@ mod tests {
         output.write_all(b", five").unwrap();
         assert_eq!(read(), "one, four, five");
 
+        // The old end is there until the new one is.
+        output
+            .write_provisional(b", a long provisional end")
+            .unwrap();
+        output.hold();
+        output.write_all(b", five and a half").unwrap();
+        assert_eq!(read(), "one, four, five, a long provisional end");
+        output.write_provisional(b"?").unwrap();
+        assert_eq!(read(), "one, four, five, five and a half?");
+        output.hold();
+        output.release().unwrap();
+        assert_eq!(read(), "one, four, five, five and a half?");
+        output.hold();
+        output.write_all(b"!").unwrap();
+        output.release().unwrap();
+        assert_eq!(read(), "one, four, five, five and a half!");
+
         // Also after the descriptor was lost.
         output.write_provisional(b"?").unwrap();
         let number = output.file.as_ref().unwrap().as_raw_fd();
@@ -192,7 +254,7 @@ mod tests {
         // SAFETY: as above.
         unsafe { libc::dup2(other.as_raw_fd(), number) };
         output.write_all(b", six").unwrap();
-        assert_eq!(read(), "one, four, five, six");
+        assert_eq!(read(), "one, four, five, five and a half!, six");
     }
 
     #[test]
