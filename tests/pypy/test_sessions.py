@@ -220,12 +220,15 @@ parent()
 
 def test_a_fork_has_a_profile_of_its_own(pypy: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(FORKS)
-    pypy.nthbyte("run", "-q", "--every", "32KiB", "-o", "out.nthb", "program.py", folder=tmp_path).ok()
+    words = ["run", "-q", "--every", "32KiB", "-o", "out.nthb", "program.py"]
+    pypy.nthbyte(*words, folder=tmp_path, environment={"PYPY_GC_NURSERY": "1M"}).ok()
     (other,) = [path for path in tmp_path.glob("out.*.nthb")]
     names = {name for path in (tmp_path / "out.nthb", other) for name in _rows(path, "function")}
     assert any(row["file"] == "fresh.py" for row in _rows(other, "function").values())
     assert not any(row["file"] == "fresh.py" for row in _rows(tmp_path / "out.nthb", "function").values())
     assert names
+    # The child's clock begins anew, and so do its readings of memory.
+    assert {"Heap used", "RSS"} <= {counter["name"] for counter in _exported(other)["counters"]}
 
 
 REFUSED = """

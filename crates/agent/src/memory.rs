@@ -10,20 +10,14 @@ use nthbyte_profile::event::Nanos;
 const RSS_AGE: Nanos = Nanos(50_000_000);
 
 /// The resident set size, read now and then.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ResidentSet {
     read: Option<(Nanos, u64)>,
 }
 
 impl ResidentSet {
-    /// Not read yet.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { read: None }
-    }
-
-    /// In bytes, [`RSS_AGE`] old at most: from the second number of `/proc/self/statm`; `None` if that cannot be read. No descriptor is
-    /// kept: see `session::output`.
+    /// In bytes, [`RSS_AGE`] old at most: from the second number of `/proc/self/statm`; `None` if that cannot be read.
+    /// No descriptor is kept: see `session::output`.
     pub fn size(&mut self, now: Nanos) -> Option<u64> {
         if let Some((read, size)) = self.read
             && now.0.saturating_sub(read.0) < RSS_AGE.0

@@ -23,10 +23,10 @@ pub struct Totals {
 impl Totals {
     /// Of this heap.
     #[must_use]
-    pub const fn of(heap: *mut c_void) -> Self {
+    pub fn of(heap: *mut c_void) -> Self {
         Self {
             heap,
-            rss: ResidentSet::new(),
+            rss: ResidentSet::default(),
             taken: None,
             allocated_before: 0,
         }

@@ -257,6 +257,7 @@ impl Engine {
         let generation = self.recorder.attend(time);
         if self.stacks.generation(generation) {
             self.types.forget();
+            self.statistics.forget();
             self.young.clear();
             self.told = 0;
             self.backlog.clear();

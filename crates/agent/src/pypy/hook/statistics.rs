@@ -84,18 +84,22 @@ impl InArenas {
 impl Statistics {
     /// Nothing seen yet.
     #[must_use]
-    pub const fn new(nursery_size: Option<usize>) -> Self {
+    pub fn new(nursery_size: Option<usize>) -> Self {
         Self {
             totals: None,
             nursery: nursery_size,
             written: Nanos(0),
-            rss: ResidentSet::new(),
-            in_arenas: InArenas {
-                bytes: 0,
-                fallen: None,
-                is_swept: false,
-            },
+            rss: ResidentSet::default(),
+            in_arenas: InArenas::default(),
         }
+    }
+
+    /// Forgets readings; their times are of another session.
+    pub fn forget(&mut self) {
+        *self = Self {
+            totals: self.totals,
+            ..Self::new(self.nursery)
+        };
     }
 
     /// Records what `gc.hooks` told since the last call.
