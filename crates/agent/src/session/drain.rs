@@ -147,7 +147,7 @@ impl Drain {
     }
 
     /// Ends the current block, so that what was taken so far is in the file.
-    pub(super) fn flush(&mut self, worker: &Worker) {
+    fn flush(&mut self, worker: &Worker) {
         self.flushed = Instant::now();
         for (kind, events) in take_lost(worker) {
             if events > 0 {

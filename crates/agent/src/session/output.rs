@@ -51,7 +51,7 @@ impl Output {
     /// While there is a provisional end, holds what is written from now on until [`Output::write_provisional`] or
     /// [`Output::release`].
     pub(super) fn hold(&mut self) {
-        if self.is_provisional && self.held.is_none() {
+        if self.is_provisional {
             self.held = Some(Vec::new());
         }
     }

@@ -74,18 +74,22 @@ impl Record {
 
     /// `None` when there is no memory for it.
     pub(super) fn collection(collection: Collection) -> Option<Self> {
-        match collection {
-            Collection {
+        let totals = [
+            collection.freed_objects,
+            collection.bytes_before,
+            collection.bytes_after,
+        ];
+        if totals == [None; 3] {
+            let Collection {
                 start,
                 duration,
                 thread,
                 kind,
-                freed_objects: None,
-                bytes_before: None,
-                bytes_after: None,
-            } => Some(Self::Collection(start, duration, thread, kind)),
-            _ => Self::seldom(Seldom::Collection(collection)),
+                ..
+            } = collection;
+            return Some(Self::Collection(start, duration, thread, kind));
         }
+        Self::seldom(Seldom::Collection(collection))
     }
 }
 

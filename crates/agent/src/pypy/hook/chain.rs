@@ -1,15 +1,7 @@
 //! The stack of a thread, read where PyPy keeps it.
 //!
-//! Whether or not `_vmprof` is on, PyPy links what runs in a thread into a list
-//! (`rvmprof/src/shared/vmprof.h`, `struct vmprof_stack_s`), innermost first:
-//!
-//! ```text
-//! thread-local vmprof_tl_stack ──► next, value, kind ──► next, value, kind ──► 0
-//! kind 1: interpreted code, `value` is its unique id
-//! kind 3: machine code; the word before the address `value` is the place in it that is executed
-//! ```
-//!
-//! The handler of SIGPROF walks the same list, and for each piece of machine code looks up which Python
+//! PyPy links what runs in a thread into a list (see [`super::list`]), whether or not `_vmprof` is on.
+//! The handler of SIGPROF walks that list, and for each piece of machine code looks up which Python
 //! frames are inlined at that place: a microsecond and many cold cache lines a sample. Here, a place is a step of the
 //! stack like any other, and the handler is asked only for the frames of those that were not seen before.
 //!
@@ -24,13 +16,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustc_hash::FxHashMap;
 
 use super::handler::{Substitute, thread_pointer};
+use super::list::{Link, Step, links, read, word_at};
 use super::peek::Peek;
 use super::vmprof::{CODE_TAG, JITTED_TAG, RawFrame};
 
-/// Kinds in a list are smaller than this.
-const KINDS: usize = 7;
-/// Longer lists are left to the handler, which records the innermost thousand words.
-const LONGEST: usize = 4096;
 /// A shorter record holds the whole stack. Of others, the last frames may be cut.
 const WHOLE_RECORD: usize = 200;
 const CUT: usize = 2;
@@ -57,15 +46,6 @@ thread_local! {
     static SEEN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// One step of a stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// A frame.
-    Frame(RawFrame),
-    /// A place in machine code, in which any number of frames may be inlined.
-    Place(usize),
-}
-
 /// The list of PyPy's stacks, if it could be found.
 #[derive(Debug)]
 pub struct Chain {
@@ -90,15 +70,6 @@ enum State {
     /// Found, and then it was another stack than the handler's.
     Broken,
     None,
-}
-
-/// `struct vmprof_stack_s`.
-#[repr(C)]
-#[derive(Debug)]
-struct Link {
-    next: usize,
-    value: usize,
-    kind: usize,
 }
 
 impl Chain {
@@ -148,9 +119,10 @@ impl Chain {
         is_old
     }
 
-    /// Appends the steps of the calling thread's stack, innermost first. If it answers false the handler has to
-    /// walk, [`Chain::learn`] is to be told, and may have made the next call succeed.
+    /// `steps` becomes the steps of the calling thread's stack, innermost first. If it answers false there are none:
+    /// the handler has to walk, [`Chain::learn`] is to be told, and may have made the next call succeed.
     pub fn walk(&mut self, steps: &mut Vec<Step>) -> bool {
+        steps.clear();
         let State::Found(head) = self.state else {
             return false;
         };
@@ -158,9 +130,12 @@ impl Chain {
             return false;
         }
         // SAFETY: `learn` saw the list of this thread begin at this word.
-        let is_whole = unsafe { read(head, steps) };
-        self.until_check -= u32::from(is_whole);
-        is_whole
+        if unsafe { read(head, steps) } {
+            self.until_check -= 1;
+            return true;
+        }
+        steps.clear();
+        false
     }
 
     /// The frames that the handler has found, for the stack that [`Chain::walk`] did not tell. `raise` has the
@@ -198,16 +173,12 @@ impl Chain {
                 if !unsafe { read(head, &mut steps) } {
                     return;
                 }
-                let mut agrees = self
-                    .frames(&steps, &mut raise)
-                    .map(|own| agree(&own, frames));
+                let mut agrees = self.agrees(&steps, frames, &mut raise);
                 if agrees == Some(false) {
                     // Was it only what is known of places?
                     self.places.clear();
                     self.minors = MINORS;
-                    agrees = self
-                        .frames(&steps, &mut raise)
-                        .map(|own| agree(&own, frames));
+                    agrees = self.agrees(&steps, frames, &mut raise);
                 }
                 match agrees {
                     Some(true) => {
@@ -220,6 +191,17 @@ impl Chain {
             }
             State::Broken | State::None => {}
         }
+    }
+
+    /// Whether the steps are those of a record. `None` if their frames cannot be had now.
+    fn agrees(
+        &mut self,
+        steps: &[Step],
+        recorded: &[RawFrame],
+        raise: impl FnMut(Substitute, &mut Vec<RawFrame>),
+    ) -> Option<bool> {
+        let own = self.frames(steps, raise)?;
+        Some(agree(&own, certain(recorded), is_whole(recorded)))
     }
 
     /// The frames of the steps, innermost first. `None` if they cannot be had now.
@@ -238,7 +220,8 @@ impl Chain {
         Some(frames)
     }
 
-    /// The frames at a place of the calling thread's stack, innermost first. `None` if they cannot be had now.
+    /// The frames at a place of the calling thread's stack, innermost first. `None` if they cannot be had now; what is
+    /// made of the place meanwhile goes with the next [`Chain::renew`].
     ///
     /// The handler is asked by a list that has only this place and an interpreted frame outside of it. Without the
     /// latter there was no record; not all machine code has frames.
@@ -268,109 +251,49 @@ impl Chain {
             };
             let mut found = Vec::new();
             raise(substitute, &mut found);
-            let outermost = found.pop()?;
-            if outermost.compiled || outermost.unique_id != OUTSIDE {
+            let is_recorded = found
+                .pop()
+                .is_some_and(|outermost| !outermost.compiled && outermost.unique_id == OUTSIDE);
+            if !is_recorded || self.places.try_reserve(1).is_err() {
+                self.minors = MINORS;
                 return None;
             }
-            self.places.try_reserve(1).ok()?;
             self.places.insert(place, found);
         }
         self.places.get(&place).map(Vec::as_slice)
     }
 }
 
-/// The calling thread's word at this distance.
-fn word_at(distance: isize) -> *mut usize {
-    thread_pointer().wrapping_add_signed(distance) as *mut usize
-}
-
-/// Appends the steps of a list, innermost first; whether it has come to the list's end.
-///
-/// # Safety
-/// The word at the distance `head` holds the list of the calling thread.
-unsafe fn read(head: isize, steps: &mut Vec<Step>) -> bool {
-    // SAFETY: the caller's promise; nobody but this thread changes it.
-    let mut at = unsafe { word_at(head).read_volatile() };
-    for _ in 0..LONGEST {
-        if at == 0 {
-            return true;
-        }
-        // A thread that has ended has filled its thread-local words with 0xDD.
-        if at % 8 != 0 || steps.try_reserve(1).is_err() {
-            return false;
-        }
-        // SAFETY: an element of the list, which lives as long as the call that it stands for.
-        let link = unsafe { &*(at as *const Link) };
-        match link.kind {
-            CODE_TAG => steps.push(Step::Frame(RawFrame {
-                compiled: false,
-                unique_id: link.value as u64,
-            })),
-            JITTED_TAG => {
-                let place = link.value.wrapping_sub(8) as *const usize;
-                // SAFETY: `value` is a place in the stack of this thread; machine code has called something, and
-                // the call has put its place there.
-                steps.push(Step::Place(unsafe { place.read() }));
-            }
-            _ => {}
-        }
-        at = link.next;
-    }
-    false
-}
-
-/// The elements of a list of which it is not certain that it is one: `None` if it is none.
-fn links(head: isize, read: impl Fn(usize) -> Option<usize>) -> Option<Vec<Link>> {
-    let mut links = Vec::new();
-    let mut at = read(word_at(head) as usize)?;
-    while at != 0 {
-        let link = Link {
-            next: read(at)?,
-            value: read(at + 8)?,
-            kind: read(at + 16)?,
-        };
-        if link.kind >= KINDS || links.len() > LONGEST {
-            return None;
-        }
-        at = link.next;
-        links.push(link);
-    }
-    Some(links)
-}
-
 /// Whether the interpreted frames of a list that begins at this word, if it is one, are those of a record.
-fn begins_at(word: isize, frames: &[RawFrame], peek: &Peek) -> bool {
-    let own = links(word, |address| peek.word(address)).map(|links| {
-        let interpreted = links.iter().filter(|link| link.kind == CODE_TAG);
-        let ids = interpreted.map(|link| link.value as u64);
-        ids.collect::<Vec<_>>()
-    });
-    let interpreted = |frames: &[RawFrame]| {
-        let interpreted = frames.iter().filter(|frame| !frame.compiled);
-        let ids = interpreted.map(|frame| frame.unique_id);
-        ids.collect::<Vec<_>>()
-    };
-    own.is_some_and(|own| match certain(frames) {
-        Some(innermost) => own.starts_with(&interpreted(innermost)),
-        None => own == interpreted(frames),
+fn begins_at(word: isize, recorded: &[RawFrame], peek: &Peek) -> bool {
+    let frames = certain(recorded).iter().filter(|frame| !frame.compiled);
+    let frames: Vec<u64> = frames.map(|frame| frame.unique_id).collect();
+    links(word, |address| peek.word(address)).is_some_and(|links| {
+        let own = links.iter().filter(|link| link.kind == CODE_TAG);
+        let own: Vec<u64> = own.map(|link| link.value as u64).collect();
+        agree(&own, &frames, is_whole(recorded))
     })
 }
 
-/// Whether a record is of these frames.
-fn agree(own: &[RawFrame], recorded: &[RawFrame]) -> bool {
-    match certain(recorded) {
-        Some(innermost) => own.starts_with(innermost),
-        None => own == recorded,
-    }
+/// Whether a stack is what was recorded of it, the whole or the innermost part.
+fn agree<T: PartialEq>(own: &[T], recorded: &[T], is_whole: bool) -> bool {
+    own.starts_with(recorded) && (own.len() == recorded.len() || !is_whole)
 }
 
-/// The frames of which a long record is certain; `None` if it is short, and holds all frames.
-fn certain(recorded: &[RawFrame]) -> Option<&[RawFrame]> {
-    (recorded.len() >= WHOLE_RECORD).then(|| &recorded[..recorded.len() - CUT])
+/// Whether a record holds all frames of its stack.
+const fn is_whole(recorded: &[RawFrame]) -> bool {
+    recorded.len() < WHOLE_RECORD
+}
+
+/// The frames of which a record is certain.
+fn certain(recorded: &[RawFrame]) -> &[RawFrame] {
+    let cut = if is_whole(recorded) { 0 } else { CUT };
+    &recorded[..recorded.len() - cut]
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::list::KINDS;
     use super::*;
 
     /// PyPy's side: thread-local words, of which the third holds the list. What it refers to is left to itself.

@@ -7,7 +7,9 @@
 //! engine   the hooked functions of the collector                (large: those of malloc)
 //! trap     gets the interpreter's lock
 //! vmprof   stacks, through PyPy's own profiler                  (handler: called and listened to; names: of code;
-//!                                                                stacks: as nodes of the profile; memory_file)
+//!                                                                memory_file)
+//! chain    stacks, from PyPy's own list                         (list: its elements)
+//! stacks   stacks as nodes of the profile                       (nodes: the last ones)
 //! young    sampled objects until the next minor collection      (types, python_names, classes: their names)
 //! statistics  collections and memory totals                  (totals: where the collector keeps them)
 //! peek     reads where there may be no memory
@@ -22,6 +24,7 @@ mod flow;
 mod handler;
 mod large;
 mod library;
+mod list;
 mod memory_file;
 mod names;
 mod nodes;

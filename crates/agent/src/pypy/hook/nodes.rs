@@ -3,7 +3,7 @@
 
 use nthbyte_profile::event::NodeId;
 
-use super::chain::Step;
+use super::list::Step;
 use super::vmprof::RawFrame;
 
 /// A power of two.

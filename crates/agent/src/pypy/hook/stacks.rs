@@ -7,7 +7,7 @@ use nthbyte_profile::event::{
 };
 use rustc_hash::FxHashMap;
 
-use super::chain::Step;
+use super::list::Step;
 use super::names::CodeName;
 use super::nodes::Nodes;
 use super::trap::Trap;
@@ -42,12 +42,11 @@ pub struct Stacks {
     codes: FxHashMap<u64, Option<CodeId>>,
     collector: Option<CodeId>,
     threads: FxHashMap<u64, ThreadId>,
+    /// The last of them, which most samples come from.
     last_thread: Option<(u64, ThreadId)>,
     steps: Vec<Step>,
     /// The last stack, outermost step first: most stacks share their outer steps with the one before.
     last: Vec<(Step, NodeId)>,
-    /// Frames are missing in it.
-    is_incomplete: bool,
     nodes: Nodes,
     generation: u32,
     process: u32,
@@ -65,7 +64,6 @@ impl Stacks {
             last_thread: None,
             steps: Vec::with_capacity(256),
             last: Vec::with_capacity(256),
-            is_incomplete: false,
             nodes: Nodes::new(),
             generation: 0,
             process: std::process::id(),
@@ -225,9 +223,6 @@ impl Stacks {
             node = self.below(recorder, node, step)?;
             self.last.push((step, node));
         }
-        if std::mem::take(&mut self.is_incomplete) {
-            self.last.clear();
-        }
         Some(node)
     }
 
@@ -240,12 +235,7 @@ impl Stacks {
         match step {
             Step::Frame(frame) => node = self.frame(recorder, node, frame)?,
             Step::Place(place) => {
-                let Some(frames) = self.vmprof.inlined(place) else {
-                    // `_vmprof` does not tell now: this stack goes without them.
-                    self.is_incomplete = true;
-                    return Some(parent);
-                };
-                for frame in frames.into_iter().rev() {
+                for frame in self.vmprof.inlined(place).into_iter().rev() {
                     node = self.frame(recorder, node, frame)?;
                 }
             }

@@ -26,12 +26,13 @@ use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashMap;
 
-use super::chain::{Chain, Step};
+use super::chain::Chain;
 use super::handler::{
     BUFFERS_AT, BUFFERS_AWAITED, HANDLER, LOST_TICKS, MISSED_TICKS, NAMES, NAPS, RECORD,
     RECORD_TAKEN, Substitute, TAKEN_AWAY, TICK_HEADER, TICKING, TICKS, WALKING, done, forbid,
     pause, resume, tick, walk,
 };
+use super::list::Step;
 use super::names::{CodeName, Parsed, names_in_buffers, parse};
 
 /// Kinds of frames in a record (`vmprof_stack.h`).
@@ -97,7 +98,7 @@ impl Signal {
         if let Some(length) = walk(libc::SIGPROF, info, context, NAPS, substitute) {
             // SAFETY: this thread holds `WALKING` until `done`.
             let record = unsafe { &*RECORD_TAKEN.0.get() };
-            decode(&record[TICK_HEADER..TICK_HEADER + length], frames);
+            frames.extend(decode(&record[TICK_HEADER..TICK_HEADER + length]));
             done();
         }
     }
@@ -184,21 +185,19 @@ impl Vmprof {
         let signal = &mut self.signal;
         self.chain
             .learn(&frames, |list, found| signal.raise(Some(list), found));
-        steps.clear();
         if !self.chain.walk(steps) {
-            steps.clear();
             steps.extend(frames.into_iter().map(Step::Frame));
         }
     }
 
-    /// The frames at a place in machine code of the stack that was walked last, innermost first. `None` if they
-    /// cannot be had.
-    pub fn inlined(&mut self, place: usize) -> Option<Vec<RawFrame>> {
+    /// The frames at a place in machine code of the stack that was walked last, innermost first. If they cannot be had
+    /// now, there are none until [`Vmprof::renew`] is asked again.
+    pub fn inlined(&mut self, place: usize) -> Vec<RawFrame> {
         let signal = &mut self.signal;
         let frames = self
             .chain
             .inlined(place, |list, found| signal.raise(Some(list), found));
-        frames.map(<[RawFrame]>::to_vec)
+        frames.unwrap_or_default().to_vec()
     }
 
     /// Whether stacks were read from a list that was found not to be the stack.
@@ -247,10 +246,8 @@ impl Vmprof {
         let length = (next() as usize).min(RECORD);
         let mut record = [0u8; RECORD];
         TICKS.read(&mut record[..length], self.ticks_read + TICK_HEADER as i64)?;
-        let mut frames = Vec::new();
-        decode(&record[..length], &mut frames);
         steps.clear();
-        steps.extend(frames.into_iter().map(Step::Frame));
+        steps.extend(decode(&record[..length]).map(Step::Frame));
         self.ticks_read += (TICK_HEADER + length) as i64;
         Some(tick)
     }
@@ -385,19 +382,16 @@ extern "C" fn forked_child() {
 }
 
 /// The Python frames of a record.
-fn decode(record: &[u8], frames: &mut Vec<RawFrame>) {
-    let Some(depth) = record.get(9..17).map(word) else {
-        return;
-    };
-    for pair in record[17..].chunks_exact(16).take(depth as usize / 2) {
+fn decode(record: &[u8]) -> impl Iterator<Item = RawFrame> {
+    let depth = record.get(9..17).map_or(0, word);
+    let pairs = record.get(17..).unwrap_or_default().chunks_exact(16);
+    pairs.take(depth as usize / 2).filter_map(|pair| {
         let (kind, unique_id) = (word(&pair[..8]) as usize, word(&pair[8..]));
-        if kind == CODE_TAG || kind == JITTED_TAG {
-            frames.push(RawFrame {
-                compiled: kind == JITTED_TAG,
-                unique_id,
-            });
-        }
-    }
+        (kind == CODE_TAG || kind == JITTED_TAG).then_some(RawFrame {
+            compiled: kind == JITTED_TAG,
+            unique_id,
+        })
+    })
 }
 
 /// Eight bytes as a number.

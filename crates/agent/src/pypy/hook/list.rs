@@ -1,0 +1,96 @@
+//! The list that PyPy makes of what runs in a thread (`rvmprof/src/shared/vmprof.h`, `struct vmprof_stack_s`),
+//! innermost first:
+//!
+//! ```text
+//! thread-local vmprof_tl_stack ──► next, value, kind ──► next, value, kind ──► 0
+//! kind 1: interpreted code, `value` is its unique id
+//! kind 3: machine code; the word before the address `value` is the place in it that is executed
+//! ```
+
+use super::handler::thread_pointer;
+use super::vmprof::{CODE_TAG, JITTED_TAG, RawFrame};
+
+/// Kinds in a list are smaller than this.
+pub const KINDS: usize = 7;
+/// Longer lists are left to the handler, which records the innermost thousand words.
+const LONGEST: usize = 4096;
+
+/// One step of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A frame.
+    Frame(RawFrame),
+    /// A place in machine code, in which any number of frames may be inlined.
+    Place(usize),
+}
+
+/// `struct vmprof_stack_s`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Link {
+    /// The address of the next element, or 0.
+    pub next: usize,
+    /// See the kinds above.
+    pub value: usize,
+    /// One of them; others have no frames.
+    pub kind: usize,
+}
+
+/// The calling thread's word at this distance.
+pub fn word_at(distance: isize) -> *mut usize {
+    thread_pointer().wrapping_add_signed(distance) as *mut usize
+}
+
+/// Appends the steps of a list, innermost first; whether it has come to the list's end.
+///
+/// # Safety
+/// The word at the distance `head` holds the list of the calling thread.
+pub unsafe fn read(head: isize, steps: &mut Vec<Step>) -> bool {
+    // SAFETY: the caller's promise; nobody but this thread changes it.
+    let mut at = unsafe { word_at(head).read_volatile() };
+    for _ in 0..LONGEST {
+        if at == 0 {
+            return true;
+        }
+        // A thread that has ended has filled its thread-local words with 0xDD.
+        if at % 8 != 0 || steps.try_reserve(1).is_err() {
+            return false;
+        }
+        // SAFETY: an element of the list, which lives as long as the call that it stands for.
+        let link = unsafe { &*(at as *const Link) };
+        match link.kind {
+            CODE_TAG => steps.push(Step::Frame(RawFrame {
+                compiled: false,
+                unique_id: link.value as u64,
+            })),
+            JITTED_TAG => {
+                let place = link.value.wrapping_sub(8) as *const usize;
+                // SAFETY: `value` is a place in the stack of this thread; machine code has called something, and
+                // the call has put its place there.
+                steps.push(Step::Place(unsafe { place.read() }));
+            }
+            _ => {}
+        }
+        at = link.next;
+    }
+    false
+}
+
+/// The elements of a list of which it is not certain that it is one: `None` if it is none.
+pub fn links(head: isize, read: impl Fn(usize) -> Option<usize>) -> Option<Vec<Link>> {
+    let mut links = Vec::new();
+    let mut at = read(word_at(head) as usize)?;
+    while at != 0 {
+        let link = Link {
+            next: read(at)?,
+            value: read(at + 8)?,
+            kind: read(at + 16)?,
+        };
+        if link.kind >= KINDS || links.len() > LONGEST {
+            return None;
+        }
+        at = link.next;
+        links.push(link);
+    }
+    Some(links)
+}
