@@ -17,8 +17,9 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 
-from page import PROGRAMS, geometric_mean, profiled, put, scripts, version
+from page import PROGRAMS, profiled, put, scripts, version
 
 CACHES = ("--I1=32768,8,64", "--D1=32768,8,64", "--LL=1048576,16,64")
 TLBS = ("--I1=32768,8,64", "--D1=262144,4,4096", "--LL=6291456,12,4096")
@@ -90,7 +91,7 @@ def main() -> None:
     for script, plain, ratios in zip(programs, counts[::2], rows):
         cells = " | ".join(f"×{ratio:.3f}" for ratio in ratios)
         lines.append(f"| {script.stem} | {plain.instructions / 1e6:,.0f} million | {cells} |")
-    means = " | ".join(f"**×{geometric_mean(list(column)):.3f}**" for column in zip(*rows))
+    means = " | ".join(f"**×{geometric_mean(column):.3f}**" for column in zip(*rows))
     lines.append(f"| **geometric mean** | | {means} |")
     print("\n".join(lines))
     if not options.dry:

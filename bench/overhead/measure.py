@@ -12,14 +12,14 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import geometric_mean, median
 
-from page import PROGRAMS, geometric_mean, profiled, put, scripts, version
+from page import PROGRAMS, profiled, put, scripts, version
 
 PERIODS = ("512KiB", "32KiB")
 # What a plain run is paired with; the plain one is the control.
@@ -59,7 +59,7 @@ class Runs:
 
     def plain_cpu(self) -> float:
         """The median of the plain runs, in seconds."""
-        return statistics.median(plain.cpu for pairs in self.pairs.values() for plain, _ in pairs)
+        return median(plain.cpu for pairs in self.pairs.values() for plain, _ in pairs)
 
 
 def run_together(commands: list[list[str]]) -> list[Usage]:
@@ -131,7 +131,7 @@ def table(results: dict[str, Runs]) -> list[str]:
             f"| {runs.bytes_a_sample['32KiB']:.1f} |"
         )
     sizes = [runs.bytes_a_sample["32KiB"] for runs in results.values()]
-    means = " | ".join(f"**×{geometric_mean(list(column)):.3f}**" for column in zip(*rows))
+    means = " | ".join(f"**×{geometric_mean(column):.3f}**" for column in zip(*rows))
     worst = " | ".join(f"×{max(column):.3f}" for column in zip(*rows))
     lines.append(f"| **geometric mean** | | {means} | | {geometric_mean(sizes):.1f} |")
     lines.append(f"| worst | | {worst} | | {max(sizes):.1f} |")
@@ -141,7 +141,7 @@ def table(results: dict[str, Runs]) -> list[str]:
 def write(python: str, lines: list[str], start: Runs, rounds: int) -> None:
     """Puts the measurement into docs/performance.md, beside those of other interpreters."""
     name = version(python)
-    more = statistics.median(other.cpu - plain.cpu for plain, other in start.pairs["512KiB"])
+    more = median(other.cpu - plain.cpu for plain, other in start.pairs["512KiB"])
     put(
         f"overhead {name}",
         [

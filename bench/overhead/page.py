@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 import subprocess
 from pathlib import Path
 
@@ -42,8 +40,3 @@ def put(name: str, lines: list[str]) -> None:
         before, after = page.rstrip() + "\n\n", "\n"
     text = "\n".join(lines)
     PAGE.write_text(f"{before}{begin}\n{text}\n{end}{after}")
-
-
-def geometric_mean(numbers: list[float]) -> float:
-    """The geometric mean."""
-    return math.exp(statistics.fmean(map(math.log, numbers)))
