@@ -271,7 +271,7 @@ class _Library:
         addresses = backend.new_pointer_type(size)
         self._addresses = backend.new_array_type(addresses, None)
         self._classes = function("pypy_classes", void, addresses, size, self._text)
-        self.collection = function("pypy_collection", void, self._int, u64, i64, i64)
+        self.collection = function("pypy_collection", void, self._int, self._int, u64, i64, i64)
         self.totals = function("pypy_totals", void, size, size, size)
         self._remarks = function("pypy_notes", void, self._text, size)
         self._thread = function("pypy_thread", void, u64, self._text)
@@ -357,12 +357,13 @@ class _Hooks:
 
     _SCANNING, _FINALIZING, _WHOLE = 0, 3, 4
 
-    def __init__(self, tell: Callable[[int, int, int, int], None]):
+    def __init__(self, tell: Callable[[int, int, int, int, int], None]):
         self._tell = tell
         # Of the collection that is under way: its first step, what it left, whether its last step was told.
         self._began: int | None = None
         self._left: int | None = None
         self._over = False
+        self._machine_code = _machine_code()
         self._hooks: Any = gc.hooks  # type: ignore[attr-defined]
         self._step = self._hooks.on_gc_collect_step
         self._collect = self._hooks.on_gc_collect
@@ -382,8 +383,10 @@ class _Hooks:
             if self._began is None:
                 self._began = time.monotonic_ns() - nanoseconds
             self._over = stats.oldstate == self._FINALIZING and stats.newstate == self._SCANNING
+        before, self._machine_code = self._machine_code, _machine_code()
+        may_be_freed = self._machine_code != before
         # What is beyond runs the finalizers that the program has written.
-        self._tell(min(stats.oldstate, self._FINALIZING), nanoseconds, -1, -1)
+        self._tell(min(stats.oldstate, self._FINALIZING), may_be_freed, nanoseconds, -1, -1)
         self._end()
         if self._step is not None:
             self._step(stats)
@@ -397,6 +400,18 @@ class _Hooks:
     def _end(self) -> None:
         """Tells of a collection as a whole, once PyPy has told both of its end and of its last step."""
         if self._over and self._left is not None and self._began is not None:
-            self._tell(self._WHOLE, time.monotonic_ns() - self._began, -1, self._left)
+            self._tell(self._WHOLE, False, time.monotonic_ns() - self._began, -1, self._left)
             self._began = self._left = None
             self._over = False
+
+
+def _machine_code() -> object:
+    """Returns how many bytes of machine code there are; where PyPy does not say, what differs each time."""
+    try:
+        import pypyjit  # type: ignore[import-not-found]
+
+        # The number of loops freed would tell more, but asking for it before the first is a segmentation fault.
+        used: object = pypyjit.get_stats_asmmemmgr()[1]
+        return used
+    except (ImportError, AttributeError):
+        return object()

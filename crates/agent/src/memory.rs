@@ -36,6 +36,19 @@ impl ResidentSet {
     }
 }
 
+/// Has what is at an address fetched into the cache: it will be needed.
+#[inline]
+pub fn prefetch<T>(address: *const T) {
+    // SAFETY: a prefetch does not fault, whatever the address.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// Copies up to `into.len()` bytes from an address; says how many could be read. The kernel copies, and answers
 /// a bad address with an error instead of a fault. `process` is this process's number.
 pub fn read(process: libc::pid_t, address: usize, into: &mut [u8]) -> usize {

@@ -208,7 +208,9 @@ impl Recorder {
 
     /// Counts events that could not be recorded.
     pub fn lost(&self, kind: LostKind, events: u64) {
-        self.worker.lost[kind as usize].fetch_add(events, Relaxed);
+        if events > 0 {
+            self.worker.lost[kind as usize].fetch_add(events, Relaxed);
+        }
     }
 
     /// Ends the session: everything recorded is written and the file is closed.

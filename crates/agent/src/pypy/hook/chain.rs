@@ -31,13 +31,15 @@ const LOOKS: u32 = 64;
 const FRAMES_THAT_TELL: usize = 3;
 /// The unique id of no code.
 const OUTSIDE: u64 = 1;
-/// Minor collections after which places are looked up anew, whatever PyPy tells.
-const MINORS: u32 = 16;
+/// Minor collections after which places are looked up anew, whatever PyPy tells: for one, the program may have put a
+/// function of its own into `gc.hooks`.
+const MINORS: u32 = 128;
 
-/// Steps of major collections that PyPy has told of. The loop that machine code belongs to is an object with a destructor:
-/// when it has died, at the end of marking as a rule, a place may belong to other code than before. PyPy tells of
-/// steps between two bytecodes, of several as one; before the next one it compiles nothing new.
-pub static MAJOR_STEPS: AtomicU32 = AtomicU32::new(0);
+/// Steps of major collections that PyPy has told of and that found more or less machine code than the one before, so that
+/// a place may belong to other code: a loop that has died is freed in such a step. PyPy tells of steps between two
+/// bytecodes, of several as one; before the next one it compiles nothing new. (As much freed as compiled is not noticed:
+/// see [`MINORS`].)
+pub static FREEING_STEPS: AtomicU32 = AtomicU32::new(0);
 /// Chains of this process so far.
 static CHAINS: AtomicU32 = AtomicU32::new(0);
 
@@ -54,7 +56,7 @@ pub struct Chain {
     until_check: u32,
     /// The frames at places in machine code, innermost first.
     places: FxHashMap<usize, Vec<RawFrame>>,
-    major_steps: u32,
+    freeing_steps: u32,
     minors: u32,
 }
 
@@ -91,7 +93,7 @@ impl Chain {
             number: CHAINS.fetch_add(1, Ordering::Relaxed) + 1,
             until_check: 0,
             places: FxHashMap::default(),
-            major_steps: 0,
+            freeing_steps: 0,
             minors: 0,
         }
     }
@@ -110,10 +112,10 @@ impl Chain {
     /// Whether places may stand for other frames than at the last call. To be asked after each walk, before the frames
     /// at a place are.
     pub fn renew(&mut self) -> bool {
-        let major_steps = MAJOR_STEPS.load(Ordering::Relaxed);
-        let is_old = self.major_steps != major_steps || self.minors >= MINORS;
+        let freeing_steps = FREEING_STEPS.load(Ordering::Relaxed);
+        let is_old = self.freeing_steps != freeing_steps || self.minors >= MINORS;
         if is_old {
-            (self.major_steps, self.minors) = (major_steps, 0);
+            (self.freeing_steps, self.minors) = (freeing_steps, 0);
             self.places.clear();
         }
         is_old
@@ -403,7 +405,7 @@ mod tests {
 
         // Machine code has been freed: the handler is asked again, and has no record now.
         assert!(!chain.renew());
-        MAJOR_STEPS.fetch_add(1, Ordering::Relaxed);
+        FREEING_STEPS.fetch_add(1, Ordering::Relaxed);
         assert!(chain.renew() && !chain.renew());
         assert!(chain.inlined(4002, nothing).is_none());
         assert_eq!(chain.inlined(4002, raise).unwrap().len(), 2);

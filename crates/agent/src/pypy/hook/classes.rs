@@ -47,6 +47,11 @@ pub struct Classes {
     names: Vec<Box<[u8]>>,
 }
 
+/// The class that was found last, and the map that led to it, which many instances share. It holds as long as nothing
+/// is moved or freed: a map's place may be another's then.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recent(Option<(usize, u32)>);
+
 impl Classes {
     /// Looks for the fields. `read` gives the word at an address, or `None` where there is no memory.
     pub fn probe(known: &[Known<'_>], read: impl Fn(usize) -> Option<usize>) -> Option<Self> {
@@ -94,12 +99,34 @@ impl Classes {
     ///
     /// # Safety
     /// `instance` is an initialised object of the type, and no major collection has taken a step since
-    /// it was reachable: what it refers to has not been freed.
-    pub unsafe fn of(&mut self, type_number: u32, instance: usize) -> Option<u32> {
-        let &map = self.maps.get(&type_number)?;
+    /// it was reachable: what it refers to has not been freed. Since `recent` was empty, nothing has been moved or freed.
+    pub unsafe fn of(
+        &mut self,
+        type_number: u32,
+        instance: usize,
+        recent: &mut Recent,
+    ) -> Option<u32> {
+        let &offset = self.maps.get(&type_number)?;
+        // SAFETY: the caller's promise; the offset was probed for this type.
+        let map = unsafe { *((instance + offset) as *const usize) };
+        if let Recent(Some((last, index))) = *recent
+            && last == map
+        {
+            return Some(index);
+        }
         // SAFETY: the caller's promise; the offsets were probed for this type.
-        let class =
-            unsafe { follow(follow(follow(instance, map)?, self.terminator)?, self.class)? };
+        let index = unsafe { self.of_map(follow(instance, offset)?) }?;
+        *recent = Recent(Some((map, index)));
+        Some(index)
+    }
+
+    /// The number of the class of the instances that a map describes.
+    ///
+    /// # Safety
+    /// `map` is a map, and what it refers to has not been freed.
+    unsafe fn of_map(&mut self, map: usize) -> Option<u32> {
+        // SAFETY: the caller's promise; the offsets were probed.
+        let class = unsafe { follow(follow(map, self.terminator)?, self.class)? };
         // SAFETY: `class` is a class, and its name a text of RPython's: header, hash, length, bytes.
         let name = unsafe {
             let text = follow(class, self.name)?;
@@ -204,12 +231,14 @@ mod tests {
             })
             .collect();
         let mut found = Classes::probe(&known, read).expect("the path exists");
-        for (instance, name) in instances.iter().zip(["Outer.A", "Outer.B"]) {
+        let mut recent = Recent::default();
+        let [a, b] = [(&instances[0], "Outer.A"), (&instances[1], "Outer.B")];
+        for (instance, name) in [a, b, b, a] {
             // SAFETY: the instance is laid out as the probe has seen.
-            let index = unsafe { found.of(64, at(instance)) }.expect("a known type");
+            let index = unsafe { found.of(64, at(instance), &mut recent) }.expect("a known type");
             assert_eq!(found.name(index), name);
             // SAFETY: the type is not known, so nothing is read.
-            assert_eq!(unsafe { found.of(65, at(instance)) }, None);
+            assert_eq!(unsafe { found.of(65, at(instance), &mut recent) }, None);
         }
     }
 }

@@ -13,6 +13,7 @@ use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, CpuSample, LostKind, Nanos, Survival, TypeId,
 };
 
+use super::classes::Recent;
 use super::exports;
 use super::handler::{COLLECTING, thread_pointer};
 use super::large;
@@ -32,8 +33,8 @@ const SPARE_SLOTS: usize = 64;
 const MOST_YOUNG: usize = 1 << 18;
 /// A sample that waits longer than this for a minor collection is announced again, with its type.
 const PATIENCE: Nanos = Nanos(1_000_000_000);
-/// Headers that are fetched ahead of the one that is looked at: the collection has left them far away.
-const LOOK_AHEAD: usize = 8;
+/// Objects whose headers are fetched into the cache together: the collection has left them far away.
+const FETCHED_TOGETHER: usize = 16;
 
 type Reserve = unsafe extern "C" fn(*mut c_void, usize) -> usize;
 type Minor = unsafe extern "C" fn(*mut c_void);
@@ -299,17 +300,17 @@ impl Engine {
         // SAFETY: still young, so where it was; see above.
         unsafe { object.look() };
         // SAFETY: still young; what a young object refers to is not freed before it is old.
-        unsafe { self.classify(object) };
+        unsafe { self.classify(object, &mut Recent::default()) };
     }
 
     /// Looks up the class of an instance.
     ///
     /// # Safety
     /// As for [`Types::class`].
-    unsafe fn classify(&mut self, object: &mut Young) {
+    unsafe fn classify(&mut self, object: &mut Young, recent: &mut Recent) {
         if let Some(address) = object.address() {
             // SAFETY: passed on to the caller.
-            object.class = unsafe { self.types.class(object.type_number, address) };
+            object.class = unsafe { self.types.class(object.type_number, address, recent) };
         }
     }
 
@@ -372,17 +373,21 @@ impl Engine {
         self.stacks.collected();
         self.types.look();
         let mut young = std::mem::take(&mut self.young);
-        for next in 0..young.len() {
-            if let Some(later) = young.get(next + LOOK_AHEAD) {
-                later.prefetch();
+        let mut recent = Recent::default();
+        for together in young.chunks_mut(FETCHED_TOGETHER) {
+            together.iter().for_each(Young::prefetch);
+            for object in &*together {
+                // SAFETY: as below.
+                unsafe { object.prefetch_moved() };
             }
-            let mut object = young[next];
-            // SAFETY: the collection has just ended and nothing was allocated since.
-            unsafe { object.resolve() };
-            // SAFETY: a minor collection frees old objects never, and the major one takes its steps only
-            // after it: what this object referred to is where it was, or has been moved.
-            unsafe { self.classify(&mut object) };
-            self.finish(Finished::Sample(object));
+            for object in together {
+                // SAFETY: the collection has just ended and nothing was allocated since.
+                unsafe { object.resolve() };
+                // SAFETY: a minor collection frees old objects never, and the major one takes its steps only
+                // after it: what this object referred to is where it was, or has been moved.
+                unsafe { self.classify(object, &mut recent) };
+                self.finish(Finished::Sample(*object));
+            }
         }
         young.clear();
         self.young = young;

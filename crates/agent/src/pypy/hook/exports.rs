@@ -6,7 +6,9 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
+use super::chain::FREEING_STEPS;
 use super::engine::Engine;
 use super::handler;
 use super::library::Library;
@@ -230,9 +232,18 @@ pub extern "C" fn nthbyte_pypy_totals(in_arenas: usize, alone: usize, arenas: us
 }
 
 /// Tells what `gc.hooks` reported: a step of a major collection in phase 0 to 3, or a whole one (4),
-/// which took so many nanoseconds; memory in use before and after, or -1.
+/// which took so many nanoseconds; whether machine code may have been freed; memory in use before and after, or -1.
 #[unsafe(no_mangle)]
-pub extern "C" fn nthbyte_pypy_collection(phase: c_int, nanoseconds: u64, before: i64, after: i64) {
+pub extern "C" fn nthbyte_pypy_collection(
+    phase: c_int,
+    freed_code: c_int,
+    nanoseconds: u64,
+    before: i64,
+    after: i64,
+) {
+    if freed_code != 0 {
+        FREEING_STEPS.fetch_add(1, Ordering::Relaxed);
+    }
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

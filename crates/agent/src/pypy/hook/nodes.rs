@@ -1,17 +1,47 @@
 //! Which node of the stack tree a step leads to from another: the last such steps, so that a stack that has changed
 //! in a few places touches few cache lines.
 
+use std::hash::Hasher;
+
 use nthbyte_profile::event::NodeId;
+use rustc_hash::FxHasher;
 
 use super::list::Step;
 use super::vmprof::RawFrame;
+use crate::memory::prefetch;
 
 /// A power of two.
-const ENTRIES: usize = 512;
+const SETS: usize = 512;
 
-/// A table with one place for each step; the last one that came there is in it.
+/// Where the entry for a step is: it follows from the step, the one outside of it and their depth. So the entries
+/// for a stack can be fetched all at once, before it is known which node any of its steps leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(u32);
+
+impl Place {
+    /// The place for a step so many steps from the outermost.
+    #[must_use]
+    pub fn of(step: Step, outside: Option<Step>, depth: usize) -> Self {
+        let number = |step| match step {
+            Step::Frame(RawFrame { unique_id, .. }) => unique_id,
+            Step::Place(place) => place as u64,
+        };
+        let mut hasher = FxHasher::default();
+        hasher.write_u64(outside.map_or(0, number));
+        hasher.write_u64(number(step));
+        hasher.write_usize(depth);
+        Self(hasher.finish() as u32 % SETS as u32)
+    }
+}
+
+/// A table with room for two entries in each place, the last that came there.
 #[derive(Debug)]
-pub struct Nodes(Box<[Option<Entry>; ENTRIES]>);
+pub struct Nodes(Box<[Set; SETS]>);
+
+/// One cache line.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct Set([Option<Entry>; 2]);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -24,36 +54,34 @@ impl Nodes {
     /// Knows nothing.
     #[must_use]
     pub fn new() -> Self {
-        Self(Box::new([None; ENTRIES]))
+        Self(Box::new([Set::default(); SETS]))
     }
 
     /// Forgets all.
     pub fn clear(&mut self) {
-        self.0.fill(None);
+        self.0.fill(Set::default());
     }
 
-    /// Where this step leads to, if it is known.
+    /// Fetches the entries of a place, which will be asked for.
+    pub fn prefetch(&self, place: Place) {
+        prefetch(&raw const self.0[place.0 as usize]);
+    }
+
+    /// Where a step leads to from `parent`, if it is known.
     #[must_use]
-    pub fn get(&self, parent: NodeId, step: Step) -> Option<NodeId> {
-        self.0[index(parent, step)]
-            .filter(|entry| entry.parent == parent && entry.step == step)
+    pub fn get(&self, place: Place, parent: NodeId, step: Step) -> Option<NodeId> {
+        let mut entries = self.0[place.0 as usize].0.iter().flatten();
+        entries
+            .find(|entry| entry.parent == parent && entry.step == step)
             .map(|entry| entry.node)
     }
 
     /// Keeps where it leads to.
-    pub fn put(&mut self, parent: NodeId, step: Step, node: NodeId) {
-        self.0[index(parent, step)] = Some(Entry { step, parent, node });
+    pub fn put(&mut self, place: Place, parent: NodeId, step: Step, node: NodeId) {
+        let set = &mut self.0[place.0 as usize].0;
+        set[1] = set[0];
+        set[0] = Some(Entry { step, parent, node });
     }
-}
-
-/// Fibonacci hashing: the top bits of a product.
-const fn index(parent: NodeId, step: Step) -> usize {
-    let step = match step {
-        Step::Frame(RawFrame { unique_id, .. }) => unique_id,
-        Step::Place(place) => place as u64,
-    };
-    let key = step ^ (parent.0 as u64) << 32;
-    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - ENTRIES.trailing_zeros())) as usize
 }
 
 #[cfg(test)]
@@ -70,17 +98,27 @@ mod tests {
                 unique_id: u64::from(number / 3),
             }),
         };
+        // Steps below seven nodes, to which one step leads each.
+        let way = |number: u32| {
+            let (parent, last) = (number % 7, step(number / 7));
+            (Place::of(last, Some(step(parent)), 1), NodeId(parent), last)
+        };
         let mut known = 0;
         for number in 0..3000 {
-            nodes.put(NodeId(number % 7), step(number / 7), NodeId(number));
-            known += u32::from(nodes.get(NodeId(number % 7), step(number / 7)).is_some());
+            let (place, parent, last) = way(number);
+            nodes.put(place, parent, last, NodeId(number));
+            known += u32::from(nodes.get(place, parent, last).is_some());
             for other in 0..number {
-                let found = nodes.get(NodeId(other % 7), step(other / 7));
+                let (place, parent, last) = way(other);
+                let found = nodes.get(place, parent, last);
                 assert!(found.is_none_or(|node| node == NodeId(other)));
             }
         }
         assert_eq!(known, 3000);
         nodes.clear();
-        assert_eq!(nodes.get(NodeId(0), step(0)), None);
+        assert!((0..3000).all(|number| {
+            let (place, parent, last) = way(number);
+            nodes.get(place, parent, last).is_none()
+        }));
     }
 }

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::list::Step;
 use super::names::CodeName;
-use super::nodes::Nodes;
+use super::nodes::{Nodes, Place};
 use super::trap::Trap;
 use super::vmprof::{RawFrame, Vmprof};
 use crate::session::Recorder;
@@ -46,10 +46,19 @@ pub struct Stacks {
     last_thread: Option<(u64, ThreadId)>,
     steps: Vec<Step>,
     /// The last stack, outermost step first: most stacks share their outer steps with the one before.
-    last: Vec<(Step, NodeId)>,
+    last: Vec<Level>,
+    inlined: Vec<RawFrame>,
     nodes: Nodes,
     generation: u32,
     process: u32,
+}
+
+/// A step of the last stack.
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    step: Step,
+    place: Place,
+    node: NodeId,
 }
 
 impl Stacks {
@@ -64,6 +73,7 @@ impl Stacks {
             last_thread: None,
             steps: Vec::with_capacity(256),
             last: Vec::with_capacity(256),
+            inlined: Vec::with_capacity(256),
             nodes: Nodes::new(),
             generation: 0,
             process: std::process::id(),
@@ -171,6 +181,9 @@ impl Stacks {
 
     /// Records the time samples that were taken since the last call.
     pub fn ticks(&mut self, recorder: &mut Recorder) {
+        if !Vmprof::is_ticking() {
+            return;
+        }
         let mut steps = std::mem::take(&mut self.steps);
         while let Some(tick) = self.vmprof.next_tick(&mut steps) {
             let thread = self.thread_number(recorder, tick.thread);
@@ -216,31 +229,53 @@ impl Stacks {
     /// The node of a stack whose innermost step comes first.
     fn intern(&mut self, recorder: &mut Recorder, steps: &[Step]) -> Option<NodeId> {
         let pairs = self.last.iter().zip(steps.iter().rev());
-        let shared = pairs.take_while(|(last, new)| last.0 == **new).count();
+        let shared = pairs.take_while(|(last, new)| last.step == **new).count();
         self.last.truncate(shared);
-        let mut node = self.last.last().map_or(NodeId::ROOT, |&(_, node)| node);
         for &step in steps.iter().rev().skip(shared) {
-            node = self.below(recorder, node, step)?;
-            self.last.push((step, node));
+            let outside = self.last.last().map(|level| level.step);
+            let place = Place::of(step, outside, self.last.len());
+            self.nodes.prefetch(place);
+            let node = NodeId::ROOT;
+            self.last.push(Level { step, place, node });
+        }
+        let mut node = match shared {
+            0 => NodeId::ROOT,
+            _ => self.last[shared - 1].node,
+        };
+        for depth in shared..self.last.len() {
+            let Some(next) = self.below(recorder, node, self.last[depth]) else {
+                self.last.truncate(depth);
+                return None;
+            };
+            node = next;
+            self.last[depth].node = node;
         }
         Some(node)
     }
 
     /// The node to which a step leads from another one.
-    fn below(&mut self, recorder: &mut Recorder, parent: NodeId, step: Step) -> Option<NodeId> {
-        if let Some(known) = self.nodes.get(parent, step) {
+    fn below(
+        &mut self,
+        recorder: &mut Recorder,
+        parent: NodeId,
+        Level { step, place, .. }: Level,
+    ) -> Option<NodeId> {
+        if let Some(known) = self.nodes.get(place, parent, step) {
             return Some(known);
         }
-        let mut node = parent;
-        match step {
-            Step::Frame(frame) => node = self.frame(recorder, node, frame)?,
-            Step::Place(place) => {
-                for frame in self.vmprof.inlined(place).into_iter().rev() {
-                    node = self.frame(recorder, node, frame)?;
-                }
+        let node = match step {
+            Step::Frame(frame) => self.frame(recorder, parent, frame)?,
+            Step::Place(code) => {
+                let mut inlined = std::mem::take(&mut self.inlined);
+                self.vmprof.inlined(code, &mut inlined);
+                let mut outermost_first = inlined.iter().rev();
+                let node = outermost_first
+                    .try_fold(parent, |node, &frame| self.frame(recorder, node, frame));
+                self.inlined = inlined;
+                node?
             }
-        }
-        self.nodes.put(parent, step, node);
+        };
+        self.nodes.put(place, parent, step, node);
         Some(node)
     }
 

@@ -5,11 +5,9 @@
 //! interpreter's lock while it calls us: so they wait in a queue for whoever holds the lock.
 
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 
 use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Memory, Nanos, ThreadId};
 
-use super::chain::MAJOR_STEPS;
 use super::totals::{self, Totals};
 use crate::memory::ResidentSet;
 use crate::session::Recorder;
@@ -39,7 +37,6 @@ static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
 
 /// Puts an event into the queue.
 pub fn tell(told: Told) {
-    MAJOR_STEPS.fetch_add(1, Ordering::Relaxed);
     if let Ok(mut queue) = TOLD.lock()
         && queue.len() < QUEUE
     {

@@ -6,7 +6,7 @@
 use nthbyte_profile::event::{TypeId, TypeName};
 use rustc_hash::FxHashMap;
 
-use super::classes::{Classes, Known};
+use super::classes::{Classes, Known, Recent};
 use super::peek::Peek;
 use super::python_names::python_name;
 use crate::session::Recorder;
@@ -80,9 +80,14 @@ impl Types {
     ///
     /// # Safety
     /// As for [`Classes::of`].
-    pub unsafe fn class(&mut self, number: u32, instance: usize) -> Option<u32> {
+    pub unsafe fn class(
+        &mut self,
+        number: u32,
+        instance: usize,
+        recent: &mut Recent,
+    ) -> Option<u32> {
         // SAFETY: passed on to the caller.
-        unsafe { self.classes.as_mut()?.of(number, instance) }
+        unsafe { self.classes.as_mut()?.of(number, instance, recent) }
     }
 
     /// The number in the profile of a type, or of an instance's class; "not known" for a number that is

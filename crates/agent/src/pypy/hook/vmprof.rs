@@ -190,14 +190,15 @@ impl Vmprof {
         }
     }
 
-    /// The frames at a place in machine code of the stack that was walked last, innermost first. If they cannot be had
-    /// now, there are none until [`Vmprof::renew`] is asked again.
-    pub fn inlined(&mut self, place: usize) -> Vec<RawFrame> {
+    /// `frames` becomes those at a place in machine code of the stack that was walked last, innermost first. If they
+    /// cannot be had now, there are none until [`Vmprof::renew`] is asked again.
+    pub fn inlined(&mut self, place: usize, frames: &mut Vec<RawFrame>) {
         let signal = &mut self.signal;
-        let frames = self
+        let known = self
             .chain
             .inlined(place, |list, found| signal.raise(Some(list), found));
-        frames.unwrap_or_default().to_vec()
+        frames.clear();
+        frames.extend_from_slice(known.unwrap_or_default());
     }
 
     /// Whether stacks were read from a list that was found not to be the stack.
@@ -215,7 +216,17 @@ impl Vmprof {
     /// stack that was walked.
     #[must_use]
     pub fn missed_ticks(&self) -> u32 {
-        MISSED_TICKS.swap(0, Ordering::Relaxed)
+        // The exchange takes longer than all else that is asked at each sample.
+        match MISSED_TICKS.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => MISSED_TICKS.swap(0, Ordering::Relaxed),
+        }
+    }
+
+    /// Whether time samples are taken.
+    #[must_use]
+    pub fn is_ticking() -> bool {
+        TICKING.load(Ordering::Relaxed)
     }
 
     /// Ticks without a stack since the last call.

@@ -7,6 +7,8 @@
 
 use nthbyte_profile::event::{Allocation, Survival, TypeId};
 
+use crate::memory::prefetch;
+
 /// What a moved object leaves behind.
 const FORWARDED: i64 = -42;
 /// `GCFLAG_HAS_CARDS`: words with card marks precede the object.
@@ -125,10 +127,22 @@ impl Young {
     /// Has the header fetched into the cache.
     pub fn prefetch(&self) {
         if let Place::Nursery(address) = self.place {
-            // SAFETY: a prefetch does not fault, whatever the address.
+            prefetch(address as *const u64);
+        }
+    }
+
+    /// The minor collection is over: has the header fetched into the cache from where the object was moved to.
+    ///
+    /// # Safety
+    /// As for [`Young::resolve`].
+    pub unsafe fn prefetch_moved(&self) {
+        if let Place::Nursery(address) = self.place {
+            let header = address as *const i64;
+            // SAFETY: as in `resolve`.
             unsafe {
-                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-                _mm_prefetch::<_MM_HINT_T0>(address as *const i8);
+                if *header == FORWARDED {
+                    prefetch(*header.cast::<*const u64>().add(1));
+                }
             }
         }
     }
