@@ -86,6 +86,45 @@ def test_what_the_agent_has_python_do_is_nobodys(pypy: Interpreter, tmp_path: Pa
     assert not any(row["file"] == "c callback" for row in rows)
 
 
+CODE = """
+import nthbyte
+
+def code():
+    parts = []
+    with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", buffering=0) as memory:
+        for line in maps:
+            where, may, *_ = line.split()
+            if "libpypy" in line and "x" in may:
+                start, end = (int(address, 16) for address in where.split("-"))
+                memory.seek(start)
+                parts.append(memory.read(end - start))
+    return b"".join(parts)
+
+def changed(old, new):
+    assert len(old) == len(new)
+    blocks = range(0, len(old), 4096)
+    pages = [at for at in blocks if old[at : at + 4096] != new[at : at + 4096]]
+    return sum(old[at + byte] != new[at + byte] for at in pages for byte in range(4096))
+
+before = code()
+for _ in range(2):
+    nthbyte.start("out.nthb")
+    during = code()
+    nthbyte.stop()
+    print(changed(before, during), changed(before, code()))
+"""
+
+
+def test_a_stopped_session_leaves_the_code_as_it_was(pypy: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(CODE)
+    done = pypy.python("program.py", folder=tmp_path).ok()
+    for line in done.out.splitlines():
+        during, after = map(int, line.split())
+        # The first instructions of two functions, and the targets of a few calls.
+        assert 10 <= during < 100
+        assert after == 0
+
+
 DEEP = """
 import sys
 sys.setrecursionlimit(5000)

@@ -16,8 +16,8 @@ use nthbyte_profile::event::{
 use super::classes::Recent;
 use super::exports;
 use super::handler::{COLLECTING, thread_pointer};
-use super::large;
 use super::nursery::{Nursery, Verdict};
+use super::patch::Redirect;
 use super::stacks::Stacks;
 use super::statistics::Statistics;
 use super::types::Types;
@@ -57,6 +57,9 @@ pub struct Engine {
     told: usize,
     /// What is finished and waits for room in the ring, oldest first.
     backlog: VecDeque<Finished>,
+    /// `free` of the library, redirected while the fate of a large object is open.
+    frees: Vec<Redirect>,
+    watching: bool,
     in_reserve: bool,
     in_minor: bool,
 }
@@ -91,6 +94,7 @@ impl Engine {
         types: Types,
         statistics: Statistics,
         originals: (usize, usize),
+        frees: Vec<Redirect>,
     ) {
         RESERVE.store(originals.0, Ordering::Relaxed);
         MINOR.store(originals.1, Ordering::Relaxed);
@@ -107,6 +111,8 @@ impl Engine {
             young: Vec::with_capacity(4096),
             told: 0,
             backlog: VecDeque::new(),
+            frees,
+            watching: false,
             in_reserve: false,
             in_minor: false,
         };
@@ -137,7 +143,6 @@ impl Engine {
             types,
             ..
         } = *engine;
-        large::watch_none();
         Some(Remains {
             recorder,
             vmprof: stacks.into_vmprof(),
@@ -216,7 +221,6 @@ impl Engine {
             survival: Survival::Unsaid,
         };
         let young = if alone {
-            large::watch();
             Young::alone(object, size, allocation)
         } else {
             Young::in_nursery(object, allocation)
@@ -233,6 +237,9 @@ impl Engine {
             return;
         }
         self.young.push(young);
+        if alone {
+            self.watch(true);
+        }
         self.recorder.announce(allocation);
     }
 
@@ -245,6 +252,14 @@ impl Engine {
         let points = self.nursery.outside(size);
         if points > 0 {
             guarded(|| self.sample(block, size, points, true));
+        }
+    }
+
+    /// Whether to look at what is freed.
+    fn watch(&mut self, on: bool) {
+        if self.watching != on {
+            self.watching = on;
+            self.frees.iter().for_each(|free| free.turn(on));
         }
     }
 
@@ -263,7 +278,7 @@ impl Engine {
             self.told = 0;
             self.backlog.clear();
             self.nursery.forget_allocated();
-            large::watch_none();
+            self.watch(false);
         }
         self.catch_up();
     }
@@ -277,7 +292,7 @@ impl Engine {
         }
         self.young = young;
         self.told = 0;
-        large::watch_none();
+        self.watch(false);
     }
 
     /// Announces the waiting samples with their types, each once, as far as there is room.
@@ -392,7 +407,7 @@ impl Engine {
         young.clear();
         self.young = young;
         self.told = 0;
-        large::watch_none();
+        self.watch(false);
         if let Some(thread) = self.stacks.thread(&mut self.recorder) {
             self.finish(Finished::Collection(Collection {
                 start: started,

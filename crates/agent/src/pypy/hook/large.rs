@@ -2,7 +2,7 @@
 //! its imports, and frees those that died young in the minor collection.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::engine::Engine;
 use super::handler::{COLLECTING, thread_pointer};
@@ -10,23 +10,10 @@ use super::trap::Trap;
 
 /// Where the library asks for large objects.
 static SITES: AtomicPtr<Vec<usize>> = AtomicPtr::new(std::ptr::null_mut());
-/// Sampled ones whose fate is open: only then does `free` look closer.
-pub static WATCHED: AtomicUsize = AtomicUsize::new(0);
-
 /// Tells [`malloc_hook`] which callers allocate objects.
 pub fn publish_sites(sites: Vec<usize>) {
     // A hook may be reading the old list: it is a few words, and is left to it.
     SITES.store(Box::into_raw(Box::new(sites)), Ordering::Release);
-}
-
-/// One more large object waits for its fate.
-pub fn watch() {
-    WATCHED.fetch_add(1, Ordering::Relaxed);
-}
-
-/// None waits any more.
-pub fn watch_none() {
-    WATCHED.store(0, Ordering::Relaxed);
 }
 
 /// Takes the place of `malloc` for the library, from [`super::search::LARGE_OBJECT`] bytes on; `site` is where the call
@@ -70,7 +57,7 @@ fn allocated(block: *mut c_void, size: usize, site: usize) {
     }
 }
 
-/// Takes the place of `free` for the library, while [`WATCHED`] is not 0.
+/// Takes the place of `free` for the library, while the fate of a sampled large object is open.
 ///
 /// # Safety
 /// As `free`.

@@ -1,10 +1,11 @@
-//! Changing code and import slots of a running interpreter, and changing them back.
+//! Changing code, calls and import slots of a running interpreter, and changing them back.
 
 use std::ffi::c_void;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use iced_x86::{
-    BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, InstructionBlock,
+    BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, Instruction, InstructionBlock,
 };
 
 use super::flow::Function;
@@ -73,10 +74,7 @@ impl Detour {
         // SAFETY: `page` is a fresh private writable page; both writes lie in it.
         unsafe {
             std::ptr::copy_nonoverlapping(copy.as_ptr(), page as *mut u8, copy.len());
-            // jmp *0(%rip), followed by the address.
-            let stub = (page + STUB) as *mut u8;
-            std::ptr::copy_nonoverlapping([0xff, 0x25, 0, 0, 0, 0].as_ptr(), stub, 6);
-            stub.add(6).cast::<usize>().write_unaligned(hook);
+            write_stub(page + STUB, hook);
         }
         protect(page, PAGE, libc::PROT_READ | libc::PROT_EXEC).map_err(|error| refused(&error))?;
         Ok(Self {
@@ -106,7 +104,7 @@ impl Detour {
             jump(self.target, self.page + STUB).ok_or("no memory within reach of the code")?;
         bytes[..JUMP].copy_from_slice(&jump);
         // SAFETY: passed on to the caller.
-        unsafe { self.write(&bytes) }
+        unsafe { write_code(self.target, &bytes) }
     }
 
     /// Puts the original instructions back.
@@ -118,7 +116,7 @@ impl Detour {
     /// One clause, if the system does not let code be changed.
     pub unsafe fn remove(&self) -> Result<(), String> {
         // SAFETY: passed on to the caller.
-        unsafe { self.write(&self.original) }
+        unsafe { write_code(self.target, &self.original) }
     }
 
     /// Whether the code is as it was before [`Detour::place`].
@@ -129,17 +127,105 @@ impl Detour {
             unsafe { std::slice::from_raw_parts(self.target as *const u8, self.original.len()) };
         now == self.original
     }
+}
 
-    unsafe fn write(&self, bytes: &[u8]) -> Result<(), String> {
-        let writable = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-        protect(self.target, bytes.len(), writable).map_err(|error| refused(&error))?;
-        // SAFETY: the pages were made writable, and nobody executes these bytes (the caller's promise).
-        unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.target as *mut u8, bytes.len())
+/// A call of an imported function, `call rel32` to its stub in the library, that goes to a hook for a while: other calls
+/// of the function are left alone.
+#[derive(Debug)]
+pub struct CallSite {
+    /// The call instruction.
+    at: usize,
+    original: [u8; JUMP],
+    stub: usize,
+}
+
+impl CallSite {
+    /// The call that returns to `site` in `code` (mapped at `text`), made ready to go to `hook`. `None` if there is no
+    /// call of that kind, through one of these import slots.
+    #[must_use]
+    pub fn prepare(
+        code: &[u8],
+        text: usize,
+        site: usize,
+        slots: &[*mut usize],
+        hook: usize,
+    ) -> Option<Self> {
+        let decode = |at: usize| -> Option<Instruction> {
+            let bytes = code.get(at.checked_sub(text)?..)?;
+            let mut decoder = Decoder::with_ip(64, bytes, at as u64, DecoderOptions::NONE);
+            Some(decoder.decode())
         };
-        protect(self.target, bytes.len(), libc::PROT_READ | libc::PROT_EXEC)
-            .map_err(|error| refused(&error))
+        let at = site.checked_sub(JUMP)?;
+        let call = decode(at)?;
+        let target = call.near_branch64() as usize;
+        let mut jump = decode(target)?;
+        if jump.code() == Code::Endbr64 {
+            jump = decode(jump.next_ip() as usize)?;
+        }
+        let slot = jump.ip_rel_memory_address() as usize as *mut usize;
+        let is_import = call.code() == Code::Call_rel32_64
+            && call.len() == JUMP
+            && jump.code() == Code::Jmp_rm64
+            && jump.is_ip_rel_memory_operand()
+            && slots.contains(&slot);
+        if !is_import {
+            return None;
+        }
+        let original = code.get(at - text..site - text)?.try_into().ok()?;
+        let stub = page_near(at).ok()?;
+        // SAFETY: `page_near` gave a fresh private writable page.
+        unsafe { write_stub(stub, hook) };
+        protect(stub, PAGE, libc::PROT_READ | libc::PROT_EXEC).ok()?;
+        Some(Self { at, original, stub })
     }
+
+    /// Has the call go to the hook.
+    ///
+    /// # Safety
+    /// No thread is about to make the call; one may be in it.
+    ///
+    /// # Errors
+    /// One clause, if the system does not let code be changed.
+    pub unsafe fn place(&self) -> Result<(), String> {
+        let mut call = jump(self.at, self.stub).ok_or("no memory within reach of the code")?;
+        call[0] = self.original[0];
+        // SAFETY: passed on to the caller.
+        unsafe { write_code(self.at, &call) }
+    }
+
+    /// Has the call go where it went before.
+    ///
+    /// # Safety
+    /// As for [`CallSite::place`].
+    ///
+    /// # Errors
+    /// One clause, if the system does not let code be changed.
+    pub unsafe fn remove(&self) -> Result<(), String> {
+        // SAFETY: passed on to the caller.
+        unsafe { write_code(self.at, &self.original) }
+    }
+}
+
+/// `jmp *0(%rip)`, followed by the address.
+///
+/// # Safety
+/// There are 14 writable bytes at `at`.
+unsafe fn write_stub(at: usize, hook: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        std::ptr::copy_nonoverlapping([0xff, 0x25, 0, 0, 0, 0].as_ptr(), at as *mut u8, 6);
+        ((at + 6) as *mut usize).write_unaligned(hook);
+    }
+}
+
+/// # Safety
+/// The bytes are code that nobody executes meanwhile, and what is written is code.
+unsafe fn write_code(at: usize, bytes: &[u8]) -> Result<(), String> {
+    let writable = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+    protect(at, bytes.len(), writable).map_err(|error| refused(&error))?;
+    // SAFETY: the pages were made writable; the rest is the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
+    protect(at, bytes.len(), libc::PROT_READ | libc::PROT_EXEC).map_err(|error| refused(&error))
 }
 
 /// An import slot that holds another function's address for a while.
@@ -147,25 +233,52 @@ impl Detour {
 pub struct Redirect {
     slot: *mut usize,
     before: usize,
+    function: usize,
 }
 
 // SAFETY: a slot belongs to no thread; it is written atomically.
 unsafe impl Send for Redirect {}
 
 impl Redirect {
-    /// Makes a slot point to `function`.
+    /// Gets ready to make a slot point to `function`.
     ///
     /// # Errors
     /// One clause, if the slot cannot be written.
     ///
     /// # Safety
     /// `slot` is an import slot of a loaded library and `function` has the type that it is called with.
-    pub unsafe fn place(slot: *mut usize, function: usize) -> Result<Self, String> {
+    pub unsafe fn prepare(slot: *mut usize, function: usize) -> Result<Self, String> {
         // SAFETY: the slot is mapped and aligned (the caller's promise).
         let before = unsafe { slot.read_volatile() };
+        let redirect = Self {
+            slot,
+            before,
+            function,
+        };
+        redirect.remove()?;
+        Ok(redirect)
+    }
+
+    /// Makes a slot point to `function`.
+    ///
+    /// # Errors
+    /// One clause, if the slot cannot be written.
+    ///
+    /// # Safety
+    /// As for [`Redirect::prepare`].
+    pub unsafe fn place(slot: *mut usize, function: usize) -> Result<Self, String> {
         // SAFETY: passed on to the caller.
-        unsafe { store(slot, function) }?;
-        Ok(Self { slot, before })
+        let redirect = unsafe { Self::prepare(slot, function) }?;
+        redirect.turn(true);
+        Ok(redirect)
+    }
+
+    /// Makes the slot point to the function, or where it pointed before, at the cost of one store.
+    pub fn turn(&self, on: bool) {
+        let value = if on { self.function } else { self.before };
+        // SAFETY: the slot is mapped and aligned, and stays writable once `prepare` has made it so. Other threads may
+        // call through it meanwhile: they see the old address or the new one.
+        unsafe { AtomicUsize::from_ptr(self.slot) }.store(value, Ordering::SeqCst);
     }
 
     /// Puts the slot back as it was.
@@ -173,22 +286,13 @@ impl Redirect {
     /// # Errors
     /// One clause, if the slot cannot be written.
     pub fn remove(&self) -> Result<(), String> {
-        // SAFETY: `place` wrote to this slot; it gets back what it held.
-        unsafe { store(self.slot, self.before) }
+        // The loader may have made it read-only after it filled it. The page stays writable: the lazy binding of other
+        // threads may be filling slots beside this one.
+        protect(self.slot as usize, 8, libc::PROT_READ | libc::PROT_WRITE)
+            .map_err(|error| format!("the import table may not be changed ({error})"))?;
+        self.turn(false);
+        Ok(())
     }
-}
-
-/// Writes a slot, which the loader may have made read-only after it filled it. Other threads may call
-/// through it meanwhile: they see the old address or the new one.
-unsafe fn store(slot: *mut usize, value: usize) -> Result<(), String> {
-    let refused = |error: &io::Error| format!("the import table may not be changed ({error})");
-    protect(slot as usize, 8, libc::PROT_READ | libc::PROT_WRITE)
-        .map_err(|error| refused(&error))?;
-    // SAFETY: the slot is mapped, aligned and writable now.
-    unsafe { std::sync::atomic::AtomicUsize::from_ptr(slot) }
-        .store(value, std::sync::atomic::Ordering::SeqCst);
-    // The page stays writable: the lazy binding of other threads may be filling slots beside this one.
-    Ok(())
 }
 
 fn refused(error: &io::Error) -> String {
@@ -292,5 +396,41 @@ mod tests {
         let at = code.as_ptr() as usize;
         let refused = Detour::prepare(&code, at, at, 0).unwrap_err();
         assert!(refused.contains("jumps back"), "{refused}");
+    }
+
+    #[test]
+    fn one_call_goes_to_the_hook() {
+        // A call of the stub at 16, a return; the stub jumps through the slot at 32.
+        let page = page_near(victim as *const () as usize).unwrap();
+        let slot = (page + 32) as *mut usize;
+        let text = [
+            0xe8, 11, 0, 0, 0, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
+            0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, 6, 0, 0, 0,
+        ];
+        // SAFETY: a fresh writable page, with room for both.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), page as *mut u8, text.len());
+            slot.write(victim as *const () as usize);
+        }
+        protect(page, PAGE, libc::PROT_READ | libc::PROT_EXEC).unwrap();
+        // SAFETY: the page was filled above.
+        let code = unsafe { std::slice::from_raw_parts(page as *const u8, PAGE) };
+        extern "C" fn other(number: u64) -> u64 {
+            number + 5
+        }
+        let other = other as *const () as usize;
+        let prepare = |site, slot| CallSite::prepare(code, page, site, &[slot], other);
+        assert!(prepare(page + 5, std::ptr::null_mut()).is_none());
+        assert!(prepare(page + 6, slot).is_none() && prepare(page + 26, slot).is_none());
+        let site = prepare(page + 5, slot).unwrap();
+        // SAFETY: the code calls a function of this type, with the stack aligned for none: it needs none.
+        let call = unsafe { std::mem::transmute::<usize, extern "C" fn(u64) -> u64>(page) };
+        assert_eq!(call(2), 7);
+        // SAFETY: no other thread has this code.
+        unsafe { site.place() }.unwrap();
+        assert_eq!(call(3), 8);
+        // SAFETY: as above.
+        unsafe { site.remove() }.unwrap();
+        assert_eq!(call(3), 10);
     }
 }

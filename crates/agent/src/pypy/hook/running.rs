@@ -12,7 +12,7 @@ use super::exports;
 use super::large;
 use super::library::Library;
 use super::nursery::Nursery;
-use super::patch::{Detour, Redirect};
+use super::patch::{CallSite, Detour, Redirect};
 use super::search::{Collector, LARGE_OBJECT, search};
 use super::statistics::Statistics;
 use super::trap::Trap;
@@ -37,12 +37,15 @@ const LARGEST_NURSERY: usize = 1 << 32;
 struct Running {
     allocate: Allocate,
     hooks: Vec<Detour>,
-    redirects: Vec<Redirect>,
+    /// The calls that allocate large objects; none if one of them could not be made out.
+    calls: Vec<CallSite>,
+    /// `malloc` and `calloc` as the library imports them: redirected until the calls are, or for the whole session. An
+    /// interpreted call costs PyPy a `malloc` and a `free` (`rvmprof.enter_code`).
+    allocators: Vec<Redirect>,
 }
 
 std::arch::global_asm!(
-    // An interpreted call costs PyPy one `malloc` and one `free` (`rvmprof.enter_code`), so what is not
-    // about large objects passes at two instructions. The hooks get the place that the call returns to
+    // What is not about large objects passes at two instructions. The hooks get the place that the call returns to
     // as one more argument.
     ".p2align 4",
     ".hidden nthbyte_malloc_entry",
@@ -67,25 +70,21 @@ std::arch::global_asm!(
     "jmp {calloc}",
     "2:",
     "jmp qword ptr [rip + calloc@GOTPCREL]",
-    ".p2align 4",
-    ".hidden nthbyte_free_entry",
-    ".globl nthbyte_free_entry",
-    "nthbyte_free_entry:",
-    "cmp qword ptr [rip + {watched}], 0",
-    "jne {free}",
-    "jmp qword ptr [rip + free@GOTPCREL]",
     large = const LARGE_OBJECT,
     malloc = sym large::malloc_hook,
     calloc = sym large::calloc_hook,
-    watched = sym large::WATCHED,
-    free = sym large::free_hook,
 );
 
 unsafe extern "C" {
     fn nthbyte_malloc_entry();
     fn nthbyte_calloc_entry();
-    fn nthbyte_free_entry();
 }
+
+/// The allocators, and what takes their place.
+const ALLOCATORS: [(&CStr, unsafe extern "C" fn()); 2] = [
+    (c"malloc", nthbyte_malloc_entry),
+    (c"calloc", nthbyte_calloc_entry),
+];
 
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 
@@ -129,13 +128,15 @@ impl Running {
         let collector = collector(&library).map_err(refuse)?;
         check(&collector, &settings).map_err(refuse)?;
         let hooks = hooks(&library, &collector).map_err(refuse)?;
-        let redirects = redirects(&library).map_err(refuse)?;
+        let frees = frees(&library).map_err(refuse)?;
         let mut running = Self {
             allocate: settings.allocate,
             hooks,
-            redirects,
+            calls: Vec::new(),
+            allocators: allocators(&library).map_err(refuse)?,
         };
         let sites = Trap::sites(|size| running.allocate(LARGE_KINDS, size));
+        running.calls = calls(&library, &sites).unwrap_or_default();
         let period = match config.distances {
             Distances::Every => Period::EVERY,
             _ => Period::new(config.period)
@@ -160,14 +161,18 @@ impl Running {
                     Chain::sought(library.thread_local.clone()),
                 )?;
                 let sampler = Sampler::new(period, distances, seed);
+                let nursery_size = settings.nursery_size;
                 running
-                    .begin(&collector, recorder, vmprof, sampler, settings.nursery_size)
+                    .begin(&collector, recorder, vmprof, sampler, nursery_size, frees)
                     .map_err(refuse)
             })
         };
         if let Err(why) = started {
             running.take_out();
             return Err(why);
+        }
+        if !running.calls.is_empty() {
+            running.take_out();
         }
         Ok(running)
     }
@@ -180,18 +185,14 @@ impl Running {
         vmprof: Vmprof,
         sampler: Sampler,
         nursery_size: Option<usize>,
+        frees: Vec<Redirect>,
     ) -> Result<(), String> {
         let originals = (self.hooks[0].original(), self.hooks[1].original());
         let mut placed = Ok(());
         let held = Trap::run(
             |size| self.allocate(ONE_LARGE, size),
             || {
-                placed = self.hooks.iter().try_for_each(|hook| {
-                    // SAFETY: `collect_and_reserve` and `_minor_collection` are entered with the
-                    // interpreter's lock held, and this thread holds it: it is inside `malloc`, called
-                    // by the allocation of a large object, and in neither of the two.
-                    unsafe { hook.place() }
-                });
+                placed = self.place();
                 if placed.is_err() {
                     return;
                 }
@@ -211,6 +212,7 @@ impl Running {
                     exports::take_types(),
                     Statistics::new(nursery_size),
                     originals,
+                    frees,
                 );
             },
         );
@@ -218,6 +220,21 @@ impl Running {
             return Err("it did not allocate where it was expected to".to_owned());
         }
         placed
+    }
+
+    /// Puts the hooks in, with the interpreter's lock held, inside of the `malloc` that the allocation of a large object
+    /// has called.
+    fn place(&self) -> Result<(), String> {
+        for hook in &self.hooks {
+            // SAFETY: `collect_and_reserve` and `_minor_collection` are entered with the lock held, so no other thread is
+            // about to enter them, and this one is in neither of the two.
+            unsafe { hook.place() }?;
+        }
+        for call in &self.calls {
+            // SAFETY: large objects are allocated with the lock held, so no other thread is about to make these calls.
+            unsafe { call.place() }?;
+        }
+        Ok(())
     }
 
     /// Stops the session.
@@ -248,15 +265,19 @@ impl Running {
     fn end(&self) -> Option<Remains> {
         let remains = Engine::end();
         for hook in &self.hooks {
-            // SAFETY: as in `begin`. If it fails the hook stays, and calls the original from now on.
+            // SAFETY: as in `place`. If it fails the hook stays, and calls the original from now on.
             let _ = unsafe { hook.remove() };
+        }
+        for call in &self.calls {
+            // SAFETY: as in `place`. If it fails the call goes through the hook, which passes everything on.
+            let _ = unsafe { call.remove() };
         }
         remains
     }
 
     /// Puts the import slots back.
     fn take_out(&mut self) {
-        for redirect in self.redirects.drain(..) {
+        for redirect in self.allocators.drain(..) {
             // If it fails the function stays in place, and passes everything on.
             let _ = redirect.remove();
         }
@@ -336,21 +357,40 @@ fn hooks(library: &Library, collector: &Collector) -> Result<Vec<Detour>, String
         .collect()
 }
 
-/// Redirects the library's `malloc`, `calloc` and `free`.
-fn redirects(library: &Library) -> Result<Vec<Redirect>, String> {
-    let entries: [(&CStr, usize); 3] = [
-        (c"malloc", nthbyte_malloc_entry as *const () as usize),
-        (c"calloc", nthbyte_calloc_entry as *const () as usize),
-        (c"free", nthbyte_free_entry as *const () as usize),
-    ];
+/// Redirects the library's `malloc` and `calloc`.
+fn allocators(library: &Library) -> Result<Vec<Redirect>, String> {
     let mut redirects = Vec::new();
-    for (name, function) in entries {
+    for (name, entry) in ALLOCATORS {
         for slot in imports(library, name)? {
-            // SAFETY: the slot is the library's import of `name`, and the hook is called like it.
-            redirects.push(unsafe { Redirect::place(slot, function) }?);
+            // SAFETY: the slot is the library's import of `name`, and the entry is called like it.
+            redirects.push(unsafe { Redirect::place(slot, entry as *const () as usize) }?);
         }
     }
     Ok(redirects)
+}
+
+/// The library's `free`, to be redirected now and then.
+fn frees(library: &Library) -> Result<Vec<Redirect>, String> {
+    let hook = large::free_hook as *const () as usize;
+    // SAFETY: the slots are the library's imports of `free`, and the hook is called like it.
+    let prepare = |slot| unsafe { Redirect::prepare(slot, hook) };
+    imports(library, c"free")?
+        .into_iter()
+        .map(prepare)
+        .collect()
+}
+
+/// The calls of `malloc` and `calloc` that return to these places. `None` if one of them is of another kind than those that
+/// can be changed.
+fn calls(library: &Library, sites: &[usize]) -> Option<Vec<CallSite>> {
+    let prepare = |&site: &usize| {
+        ALLOCATORS.into_iter().find_map(|(name, entry)| {
+            let (code, text) = (library.code(), library.text.start);
+            let slots = library.import_slots(name);
+            CallSite::prepare(code, text, site, &slots, entry as *const () as usize)
+        })
+    };
+    sites.iter().map(prepare).collect()
 }
 
 /// The library's import slots that are redirected while a session is on.
