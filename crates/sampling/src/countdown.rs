@@ -24,7 +24,7 @@ impl Countdown {
 
     /// A countdown to the first of the sample points.
     #[must_use]
-    pub const fn new(points: &mut SamplePoints) -> Self {
+    pub fn new(points: &mut SamplePoints) -> Self {
         Self {
             bytes_until_sample: points.next_distance(),
         }
@@ -118,7 +118,7 @@ pub struct Sampler {
 impl Sampler {
     /// A sampler whose first sample point is one distance away.
     #[must_use]
-    pub const fn new(period: Period, distances: Distances, seed: u64) -> Self {
+    pub fn new(period: Period, distances: Distances, seed: u64) -> Self {
         let mut points = SamplePoints::new(period, distances, seed);
         let countdown = Countdown::new(&mut points);
         Self { points, countdown }

@@ -59,7 +59,7 @@ impl SamplePoints {
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss
     )]
-    pub const fn next_distance(&mut self) -> u64 {
+    pub fn next_distance(&mut self) -> u64 {
         match self.distances {
             Distances::Fixed => self.period.bytes(),
             Distances::Exponential => {

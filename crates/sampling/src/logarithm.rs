@@ -1,6 +1,37 @@
 //! Logarithm and exponential without a mathematical library: `core` has neither.
 
 use core::f64::consts::{FRAC_1_SQRT_2, LN_2};
+use core::hint::black_box;
+
+/// The numbers of [`negative_ln`], in two cache lines: a linker strews constants that the compiler keeps one by one, and
+/// a sample would wait for a dozen lines.
+#[repr(align(64))]
+struct Numbers {
+    /// 1/21, 1/17, … 1/1 and 1/23, 1/19, … 1/3, by turns.
+    odds: [[f64; 2]; 6],
+    sqrt_half: f64,
+    ln_2: f64,
+    one: f64,
+    two: f64,
+}
+
+static NUMBERS: Numbers = {
+    let mut odds = [[0.0; 2]; 6];
+    let mut next = 0;
+    let mut odd = 21.0;
+    while next < odds.len() {
+        odds[next] = [1.0 / odd, 1.0 / (odd + 2.0)];
+        odd -= 4.0;
+        next += 1;
+    }
+    Numbers {
+        odds,
+        sqrt_half: FRAC_1_SQRT_2,
+        ln_2: LN_2,
+        one: 1.0,
+        two: 2.0,
+    }
+};
 
 /// `-ln(x)` for a normal `x` in (0, 1]. The relative error is below 2^-50 (tested against `std`).
 ///
@@ -8,27 +39,27 @@ use core::f64::consts::{FRAC_1_SQRT_2, LN_2};
 /// ln x = e·ln 2 + 2·(s + s³/3 + s⁵/5 + …). As |s| ≤ 0.172, ten terms leave less than 2^-56. Twelve are summed, in
 /// two rows of every second term, which a processor computes side by side.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_wrap)] // exponents are small
-pub const fn negative_ln(x: f64) -> f64 {
+pub fn negative_ln(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
     const HALF: u64 = 0x3FE << 52;
+    // Otherwise the compiler would see what the numbers are, and keep them one by one.
+    let numbers = black_box(&NUMBERS);
+    let (one, two) = (numbers.one, numbers.two);
     let bits = x.to_bits();
     let mut exponent = (bits >> 52) as i64 - 0x3FE;
     let mut mantissa = f64::from_bits((bits & MANTISSA) | HALF);
-    if mantissa < FRAC_1_SQRT_2 {
-        mantissa *= 2.0;
+    if mantissa < numbers.sqrt_half {
+        mantissa *= two;
         exponent -= 1;
     }
-    let s = (mantissa - 1.0) / (mantissa + 1.0);
+    let s = (mantissa - one) / (mantissa + one);
     let z = s * s;
     let zz = z * z;
-    let (mut one, mut other) = (0.0, 0.0);
-    let mut odd = 21.0;
-    while odd > 0.0 {
-        one = one * zz + 1.0 / odd;
-        other = other * zz + 1.0 / (odd + 2.0);
-        odd -= 4.0;
+    let mut rows = [0.0; 2];
+    for [first, second] in numbers.odds {
+        rows = [rows[0] * zz + first, rows[1] * zz + second];
     }
-    -(exponent as f64 * LN_2 + 2.0 * s * (one + other * z))
+    -(exponent as f64 * numbers.ln_2 + two * s * (rows[0] + rows[1] * z))
 }
 
 /// `1 - exp(-x)` for `x` ≥ 0. The relative error is below 2^-48 (tested against `std`).

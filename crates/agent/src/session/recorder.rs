@@ -34,7 +34,7 @@ const WAKE_AFTER: Nanos = Nanos(250_000_000);
 /// Records one session; the session lasts as long as it.
 pub struct Recorder {
     clock: Clock,
-    meta: Meta,
+    meta: Box<Meta>,
     path: std::path::PathBuf,
     ring: Producer<Record>,
     worker: Arc<Worker>,
@@ -63,7 +63,7 @@ impl Recorder {
         let worker = Worker::start(Box::new(drain))?;
         Ok(Self {
             clock,
-            meta,
+            meta: Box::new(meta),
             path: config.output.clone(),
             ring,
             worker,
@@ -289,7 +289,7 @@ impl Recorder {
                 self.worker
                     .replace(Box::new(Drain::later(far_end, self.clock, path, &meta)));
                 self.ring = ring;
-                self.meta = meta;
+                *self.meta = meta;
                 self.tree = Tree::default();
                 (self.codes, self.types, self.threads, self.samples) = (0, 1, 0, 0);
                 (self.since_wake, self.woken, self.absent_until) = (0, Nanos(0), Nanos(0));

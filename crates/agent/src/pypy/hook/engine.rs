@@ -272,18 +272,27 @@ impl Engine {
     fn attend(&mut self, time: Nanos) {
         let generation = self.recorder.attend(time);
         if self.stacks.generation(generation) {
-            self.types.forget();
-            self.statistics.forget();
-            self.young.clear();
-            self.told = 0;
-            self.backlog.clear();
-            self.nursery.forget_allocated();
-            self.watch(false);
+            self.begin_anew();
         }
         self.catch_up();
     }
 
+    /// This process is a child with a session of its own.
+    #[cold]
+    #[inline(never)]
+    fn begin_anew(&mut self) {
+        self.types.forget();
+        self.statistics.forget();
+        self.young.clear();
+        self.told = 0;
+        self.backlog.clear();
+        self.nursery.forget_allocated();
+        self.watch(false);
+    }
+
     /// Records the waiting samples without their fates.
+    #[cold]
+    #[inline(never)]
     fn write_out(&mut self) {
         let mut young = std::mem::take(&mut self.young);
         for mut object in young.drain(..) {
@@ -296,6 +305,8 @@ impl Engine {
     }
 
     /// Announces the waiting samples with their types, each once, as far as there is room.
+    #[cold]
+    #[inline(never)]
     fn tell_types(&mut self) {
         while let Some(&(mut object)) = self.young.get(self.told) {
             self.look(&mut object);

@@ -23,10 +23,15 @@ thread_local! {
 
 /// The operating system's number of the calling thread; one system call a thread.
 fn os_thread() -> u64 {
-    let known = OS_THREAD.get();
-    if known != 0 {
-        return known;
+    match OS_THREAD.get() {
+        0 => ask_os_thread(),
+        known => known,
     }
+}
+
+#[cold]
+#[inline(never)]
+fn ask_os_thread() -> u64 {
     // SAFETY: gettid has no precondition.
     let number = unsafe { libc::syscall(libc::SYS_gettid) }.cast_unsigned();
     OS_THREAD.set(number);
@@ -94,10 +99,17 @@ impl Stacks {
     /// Tells the profile's generation. If it is another one than last time, everything is defined anew,
     /// and the answer is true.
     pub fn generation(&mut self, generation: u32) -> bool {
-        if self.generation == generation {
-            return false;
+        let is_new = self.generation != generation;
+        if is_new {
+            self.begin_anew();
         }
         self.generation = generation;
+        is_new
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_anew(&mut self) {
         self.codes.clear();
         self.threads.clear();
         self.last_thread = None;
@@ -106,7 +118,6 @@ impl Stacks {
         self.collector = None;
         self.process = std::process::id();
         OS_THREAD.set(0);
-        true
     }
 
     /// Whether stacks may be wrong: see [`Vmprof::is_broken`].
@@ -137,6 +148,12 @@ impl Stacks {
         {
             return Some(thread);
         }
+        self.other_thread(recorder, os_id)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn other_thread(&mut self, recorder: &mut Recorder, os_id: u64) -> Option<ThreadId> {
         if let Some(&known) = self.threads.get(&os_id) {
             self.last_thread = Some((os_id, known));
             return Some(known);
@@ -171,12 +188,18 @@ impl Stacks {
         let mut steps = std::mem::take(&mut self.steps);
         self.vmprof.stack(&mut steps);
         if self.vmprof.renew() {
-            self.last.clear();
-            self.nodes.clear();
+            self.forget_nodes();
         }
         let stack = self.intern(recorder, &steps);
         self.steps = steps;
         Some((thread, stack?))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget_nodes(&mut self) {
+        self.last.clear();
+        self.nodes.clear();
     }
 
     /// Records the time samples that were taken since the last call.
@@ -254,15 +277,18 @@ impl Stacks {
     }
 
     /// The node to which a step leads from another one.
-    fn below(
+    fn below(&mut self, recorder: &mut Recorder, parent: NodeId, level: Level) -> Option<NodeId> {
+        let known = self.nodes.get(level.place, parent, level.step);
+        known.or_else(|| self.new_below(recorder, parent, level))
+    }
+
+    #[inline(never)]
+    fn new_below(
         &mut self,
         recorder: &mut Recorder,
         parent: NodeId,
         Level { step, place, .. }: Level,
     ) -> Option<NodeId> {
-        if let Some(known) = self.nodes.get(place, parent, step) {
-            return Some(known);
-        }
         let node = match step {
             Step::Frame(frame) => self.frame(recorder, parent, frame)?,
             Step::Place(code) => {

@@ -177,9 +177,15 @@ impl Vmprof {
     /// Walks the stack of the calling thread; `steps` becomes its steps, innermost first.
     pub fn stack(&mut self, steps: &mut Vec<Step>) {
         steps.clear();
-        if HANDLER.load(Ordering::Relaxed).is_null() || self.chain.walk(steps) {
-            return;
+        if !HANDLER.load(Ordering::Relaxed).is_null() && !self.chain.walk(steps) {
+            self.ask(steps);
         }
+    }
+
+    /// The same for a stack that [`Chain::walk`] did not tell.
+    #[cold]
+    #[inline(never)]
+    fn ask(&mut self, steps: &mut Vec<Step>) {
         let mut frames = Vec::new();
         self.signal.raise(None, &mut frames);
         let signal = &mut self.signal;
