@@ -16,10 +16,10 @@ const SETS: usize = 512;
 /// Where the entry for a step is: it follows from the step, the one outside of it and their depth. So the entries
 /// for a stack can be fetched all at once, before it is known which node any of its steps leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(u32);
+pub struct Slot(u32);
 
-impl Place {
-    /// The place for a step so many steps from the outermost.
+impl Slot {
+    /// The slot of a step so many steps from the outermost.
     #[must_use]
     pub fn of(step: Step, outside: Option<Step>, depth: usize) -> Self {
         let number = |step| match step {
@@ -34,7 +34,7 @@ impl Place {
     }
 }
 
-/// A table with room for two entries in each place, the last that came there.
+/// A table with room for two entries in each slot, the last that came there.
 #[derive(Debug)]
 pub struct Nodes(Box<[Set; SETS]>);
 
@@ -62,23 +62,23 @@ impl Nodes {
         self.0.fill(Set::default());
     }
 
-    /// Fetches the entries of a place, which will be asked for.
-    pub fn prefetch(&self, place: Place) {
-        prefetch(&raw const self.0[place.0 as usize]);
+    /// Fetches the entries of a slot, which will be asked for.
+    pub fn prefetch(&self, slot: Slot) {
+        prefetch(&raw const self.0[slot.0 as usize]);
     }
 
     /// Where a step leads to from `parent`, if it is known.
     #[must_use]
-    pub fn get(&self, place: Place, parent: NodeId, step: Step) -> Option<NodeId> {
-        let mut entries = self.0[place.0 as usize].0.iter().flatten();
+    pub fn get(&self, slot: Slot, parent: NodeId, step: Step) -> Option<NodeId> {
+        let mut entries = self.0[slot.0 as usize].0.iter().flatten();
         entries
             .find(|entry| entry.parent == parent && entry.step == step)
             .map(|entry| entry.node)
     }
 
     /// Keeps where it leads to.
-    pub fn put(&mut self, place: Place, parent: NodeId, step: Step, node: NodeId) {
-        let set = &mut self.0[place.0 as usize].0;
+    pub fn put(&mut self, slot: Slot, parent: NodeId, step: Step, node: NodeId) {
+        let set = &mut self.0[slot.0 as usize].0;
         set[1] = set[0];
         set[0] = Some(Entry { step, parent, node });
     }
@@ -101,24 +101,24 @@ mod tests {
         // Steps below seven nodes, to which one step leads each.
         let way = |number: u32| {
             let (parent, last) = (number % 7, step(number / 7));
-            (Place::of(last, Some(step(parent)), 1), NodeId(parent), last)
+            (Slot::of(last, Some(step(parent)), 1), NodeId(parent), last)
         };
         let mut known = 0;
         for number in 0..3000 {
-            let (place, parent, last) = way(number);
-            nodes.put(place, parent, last, NodeId(number));
-            known += u32::from(nodes.get(place, parent, last).is_some());
+            let (slot, parent, last) = way(number);
+            nodes.put(slot, parent, last, NodeId(number));
+            known += u32::from(nodes.get(slot, parent, last).is_some());
             for other in 0..number {
-                let (place, parent, last) = way(other);
-                let found = nodes.get(place, parent, last);
+                let (slot, parent, last) = way(other);
+                let found = nodes.get(slot, parent, last);
                 assert!(found.is_none_or(|node| node == NodeId(other)));
             }
         }
         assert_eq!(known, 3000);
         nodes.clear();
         assert!((0..3000).all(|number| {
-            let (place, parent, last) = way(number);
-            nodes.get(place, parent, last).is_none()
+            let (slot, parent, last) = way(number);
+            nodes.get(slot, parent, last).is_none()
         }));
     }
 }

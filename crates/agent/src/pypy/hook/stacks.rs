@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::list::Step;
 use super::names::CodeName;
-use super::nodes::{Nodes, Place};
+use super::nodes::{Nodes, Slot};
 use super::trap::Trap;
 use super::vmprof::{RawFrame, Vmprof};
 use crate::session::Recorder;
@@ -52,6 +52,7 @@ pub struct Stacks {
     steps: Vec<Step>,
     /// The last stack, outermost step first: most stacks share their outer steps with the one before.
     last: Vec<Level>,
+    /// The frames of one place in machine code.
     inlined: Vec<RawFrame>,
     nodes: Nodes,
     generation: u32,
@@ -62,7 +63,7 @@ pub struct Stacks {
 #[derive(Clone, Copy, Debug)]
 struct Level {
     step: Step,
-    place: Place,
+    slot: Slot,
     node: NodeId,
 }
 
@@ -107,6 +108,7 @@ impl Stacks {
         is_new
     }
 
+    /// The profile is a new one.
     #[cold]
     #[inline(never)]
     fn begin_anew(&mut self) {
@@ -151,6 +153,7 @@ impl Stacks {
         self.other_thread(recorder, os_id)
     }
 
+    /// The same for another thread than last time.
     #[cold]
     #[inline(never)]
     fn other_thread(&mut self, recorder: &mut Recorder, os_id: u64) -> Option<ThreadId> {
@@ -195,6 +198,7 @@ impl Stacks {
         Some((thread, stack?))
     }
 
+    /// Places may stand for other frames than before.
     #[cold]
     #[inline(never)]
     fn forget_nodes(&mut self) {
@@ -256,10 +260,10 @@ impl Stacks {
         self.last.truncate(shared);
         for &step in steps.iter().rev().skip(shared) {
             let outside = self.last.last().map(|level| level.step);
-            let place = Place::of(step, outside, self.last.len());
-            self.nodes.prefetch(place);
+            let slot = Slot::of(step, outside, self.last.len());
+            self.nodes.prefetch(slot);
             let node = NodeId::ROOT;
-            self.last.push(Level { step, place, node });
+            self.last.push(Level { step, slot, node });
         }
         let mut node = match shared {
             0 => NodeId::ROOT,
@@ -278,22 +282,23 @@ impl Stacks {
 
     /// The node to which a step leads from another one.
     fn below(&mut self, recorder: &mut Recorder, parent: NodeId, level: Level) -> Option<NodeId> {
-        let known = self.nodes.get(level.place, parent, level.step);
+        let known = self.nodes.get(level.slot, parent, level.step);
         known.or_else(|| self.new_below(recorder, parent, level))
     }
 
+    /// The same where it is not known.
     #[inline(never)]
     fn new_below(
         &mut self,
         recorder: &mut Recorder,
         parent: NodeId,
-        Level { step, place, .. }: Level,
+        Level { step, slot, .. }: Level,
     ) -> Option<NodeId> {
         let node = match step {
             Step::Frame(frame) => self.frame(recorder, parent, frame)?,
-            Step::Place(code) => {
+            Step::Place(place) => {
                 let mut inlined = std::mem::take(&mut self.inlined);
-                self.vmprof.inlined(code, &mut inlined);
+                self.vmprof.inlined(place, &mut inlined);
                 let mut outermost_first = inlined.iter().rev();
                 let node = outermost_first
                     .try_fold(parent, |node, &frame| self.frame(recorder, node, frame));
@@ -301,7 +306,7 @@ impl Stacks {
                 node?
             }
         };
-        self.nodes.put(place, parent, step, node);
+        self.nodes.put(slot, parent, step, node);
         Some(node)
     }
 
