@@ -1,7 +1,7 @@
 //! The instructions that a function runs when no branch is taken: its fast path.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, Instruction, NasmFormatter};
-use object::{Object, ObjectSection, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 
 /// The functions, with how many instructions their fast paths may have.
 pub const LIMITS: [(&str, usize); 4] = [
@@ -24,7 +24,14 @@ pub fn fast_path(library: &[u8], symbol: &str) -> Result<Vec<Instruction>, Strin
         .find(|found| found.name() == Ok(symbol) && found.is_definition())
         .ok_or_else(|| format!("{symbol}: no such symbol"))?
         .address();
-    let text = file.section_by_name(".text").ok_or("no text section")?;
+    // The agent's library keeps what runs in a session in a section of its own.
+    let text = file
+        .sections()
+        .find(|section| {
+            let end = section.address() + section.size();
+            section.kind() == SectionKind::Text && (section.address()..end).contains(&address)
+        })
+        .ok_or_else(|| format!("{symbol}: in no section of code"))?;
     let code = text.data().map_err(|error| error.to_string())?;
     let mut decoder = Decoder::with_ip(64, code, text.address(), DecoderOptions::NONE);
     let seek = |decoder: &mut Decoder, address: u64| {
