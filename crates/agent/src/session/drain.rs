@@ -93,8 +93,8 @@ impl Drain {
         }
     }
 
-    /// Takes what is in the ring.
-    pub(super) fn work(&mut self, worker: &Worker) {
+    /// Takes what is in the ring. Whether it was time for a block to be written.
+    pub(super) fn work(&mut self, worker: &Worker) -> bool {
         let was_provisional = self.is_provisional();
         while let Ok(record) = self.ring.pop() {
             match record {
@@ -113,9 +113,11 @@ impl Drain {
         // A block that was full has taken the place of samples that wait still, or are in the next block.
         let is_overwritten =
             was_provisional && !self.is_provisional() && self.waiting.len() <= WRITTEN_AT_ONCE;
-        if is_overwritten || self.flushed.elapsed() >= patience {
+        let is_due = is_overwritten || self.flushed.elapsed() >= patience;
+        if is_due {
             self.write_all(worker, patience / 2);
         }
+        is_due
     }
 
     /// Takes what is in the ring, and gets ready to be away for a while.

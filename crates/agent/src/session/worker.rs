@@ -15,6 +15,7 @@ use std::time::Duration;
 use nthbyte_profile::event::End;
 
 use super::drain::{Drain, Outcome};
+use crate::image;
 
 /// How long the thread sleeps when nobody wakes it.
 const NAP: Duration = Duration::from_millis(200);
@@ -124,10 +125,16 @@ impl Worker {
 
     /// Writes all that is in the ring, ends the profile and closes it.
     pub(super) fn finish(&self, end: End) -> Outcome {
-        match self.rest() {
+        // What one step needs the next does not, and the program's memory may be at its peak.
+        image::release_again();
+        let drain = self.rest();
+        image::release_again();
+        let outcome = match drain {
             Some(drain) => drain.finish(self, end),
             None => Outcome::nothing(),
-        }
+        };
+        image::release_again();
+        outcome
     }
 
     /// Stops the thread, if it runs, after it has written all that is in the ring.
@@ -167,7 +174,10 @@ impl Worker {
                     open(&received).expect("the parcel is handed over before the spawn");
                 drop(received);
                 while !worker.should_stop() {
-                    drain.work(&worker);
+                    if drain.work(&worker) {
+                        // Half of what is mapped of this library is not needed until the next block.
+                        image::release_again();
+                    }
                     if !worker.should_stop() {
                         std::thread::park_timeout(NAP.min(drain.patience()));
                     }
