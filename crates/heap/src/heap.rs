@@ -36,7 +36,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             huge_pages: HugePages::Transparent,
-            huge_pages_from: 32 << 20,
+            huge_pages_from: 8 << 20,
             limit: MEDIUM_LIMIT,
         }
     }
