@@ -15,6 +15,7 @@
 //! anew. Close to a sample point at most half of k stays on the list, so that the other half can be granted.
 
 use crate::arena::ArenaTable;
+use crate::class::GROUP_OF;
 use crate::heap::{Class, Heap, SAMPLED_SLOT};
 use crate::page::{Block, PAGE_HEADER, Page};
 use core::ptr::null_mut;
@@ -180,7 +181,7 @@ impl Heap {
         Some(page)
     }
 
-    /// A page for a class, whose freed blocks go to `slot`.
+    /// A page for a class, or a group of them, whose freed blocks go to `slot`.
     fn new_page(&mut self, class: usize, slot: usize, table: ArenaTable) -> Option<*mut Page> {
         let mut acquired = self.arenas.acquire(table);
         if acquired.is_none() && !self.arenas.is_patient() {
@@ -262,14 +263,15 @@ impl Heap {
     ) {
         // SAFETY: by the caller; a block's page is in use, and known to its class.
         unsafe {
-            (*page).push_local(first, last, count);
-            let class = &mut self.classes[(*page).class as usize];
+            let class = &mut self.classes[Page::class_of(first)];
             class.used -= count;
             let (queue, fresh) = if (*page).sampled {
-                (&mut class.sampled_queue, &mut class.sampled)
+                let group = &mut self.sampled[(*page).class as usize];
+                (&mut group.queue, &mut group.fresh)
             } else {
                 (&mut class.queue, &mut class.fresh)
             };
+            (*page).push_local(first, last, count);
             // The page that sampled blocks are carved from stays, for the next sample.
             if !(*page).is_empty() || ((*page).sampled && *fresh == page) {
                 if !(*page).queued {
@@ -287,29 +289,30 @@ impl Heap {
         }
     }
 
-    /// A block from a page that is kept for sampled blocks; null if there is no memory.
+    /// A block from a page that is kept for sampled blocks, whose label is to be written; null if there is no memory.
     pub fn take_sampled(&mut self, class: usize, table: ArenaTable) -> *mut Block {
         // SAFETY: pages in a class's queue, and its fresh page, are pages of this heap in use.
         unsafe {
-            let mut page = self.classes[class].sampled_queue;
+            let group = usize::from(GROUP_OF[class]);
+            let mut page = self.sampled[group].queue;
             let block = if page.is_null() {
-                page = self.classes[class].sampled;
+                page = self.sampled[group].fresh;
                 if page.is_null() {
-                    let Some(new) = self.new_page(class, SAMPLED_SLOT, table) else {
+                    let Some(new) = self.new_page(group, SAMPLED_SLOT, table) else {
                         return null_mut();
                     };
                     page = new;
-                    self.classes[class].sampled = page;
+                    self.sampled[group].fresh = page;
                 }
                 let (block, _) = Page::carve(page, 1);
                 if !(*page).is_fresh() {
-                    self.classes[class].sampled = null_mut();
+                    self.sampled[group].fresh = null_mut();
                 }
                 block
             } else {
                 let block = Page::take_some(page, 1);
                 if (*page).free == 0 {
-                    Self::dequeue(&mut self.classes[class].sampled_queue, page);
+                    Self::dequeue(&mut self.sampled[group].queue, page);
                 }
                 block
             };

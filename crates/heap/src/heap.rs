@@ -2,7 +2,7 @@
 
 use crate::addresses::Addresses;
 use crate::arena::{ArenaTable, Arenas};
-use crate::class::{BLOCK_SIZES, CLASSES, MEDIUM_LIMIT};
+use crate::class::{BLOCK_SIZES, CLASSES, GROUPS, MEDIUM_LIMIT};
 use crate::deal::GRANT_BYTES;
 use crate::observer::{Domain, Fallback, Observer};
 use crate::os::{self, HugePages};
@@ -62,10 +62,15 @@ pub struct Class {
     pub queue: *mut Page,
     /// The page from which fresh blocks are carved, or null.
     pub fresh: *mut Page,
-    /// The page that is kept for sampled blocks and has room, or null. Further ones are in `sampled_queue`.
-    pub sampled: *mut Page,
-    /// Pages kept for sampled blocks, with free blocks.
-    pub sampled_queue: *mut Page,
+}
+
+/// Pages kept for the sampled blocks of a group of classes.
+#[derive(Clone, Copy)]
+pub struct Sampled {
+    /// Those with free blocks.
+    pub queue: *mut Page,
+    /// The one from which fresh blocks are carved, or null.
+    pub fresh: *mut Page,
 }
 
 /// The state of a heap. Its address is the context of all allocation functions.
@@ -78,6 +83,8 @@ pub struct Heap {
     pub slots: [Slot; CLASSES + 1],
     /// What the slow path knows of each class.
     pub classes: [Class; CLASSES],
+    /// Where sampled blocks are, by the group of their class.
+    pub sampled: [Sampled; GROUPS],
     /// Where pages come from.
     pub arenas: Arenas,
     /// The largest request served here.
@@ -146,9 +153,11 @@ impl Heap {
                 used: 0,
                 queue: null_mut(),
                 fresh: null_mut(),
-                sampled: null_mut(),
-                sampled_queue: null_mut(),
             }),
+            sampled: [Sampled {
+                queue: null_mut(),
+                fresh: null_mut(),
+            }; GROUPS],
             arenas: Arenas::new(
                 config.huge_pages,
                 config.huge_pages_from / crate::arena::ARENA_SIZE,
@@ -201,9 +210,9 @@ impl Heap {
     /// `context` is the address of a heap which [owns](Self::owns) the block.
     #[must_use]
     pub unsafe fn usable_size(_context: *mut c_void, block: *const c_void) -> usize {
-        // SAFETY: the block has a page, whose class does not change while the block is in use.
-        let class = unsafe { (*Page::of(block.cast_mut().cast())).class };
-        BLOCK_SIZES[class as usize] as usize
+        // SAFETY: the block is in use, and its class does not change meanwhile.
+        let class = unsafe { Page::class_of(block.cast_mut().cast()) };
+        BLOCK_SIZES[class] as usize
     }
 
     pub(crate) fn fallback(&self, domain: Domain) -> Fallback {

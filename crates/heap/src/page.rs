@@ -11,9 +11,9 @@
 //!
 //! Pages kept for sampled blocks look the same, but their header refers to a slot whose allowance is
 //! always 1, so that each free takes the slow path; and each block has 16 bytes before it,
-//! its [`Tag`].
+//! its [`Label`]. Classes whose blocks are about as large share such pages.
 
-use crate::class::BLOCK_SIZES;
+use crate::class::{BLOCK_SIZES, GROUP_BLOCK_SIZES};
 use core::ptr::null_mut;
 
 /// The size of a page in bytes, and its alignment. By measurement: docs/fast-path.md.
@@ -25,7 +25,7 @@ pub const PAGE_HEADER: usize = 48;
 /// How much is carved from fresh memory at a time, up to the next multiple of it.
 const CARVE: usize = 4 << 10;
 /// The bytes before a sampled block.
-pub const TAG_SIZE: usize = size_of::<Tag>();
+const LABEL_SIZE: usize = size_of::<Label>();
 
 /// A free block: its first word links it to the next one.
 #[repr(C)]
@@ -42,14 +42,22 @@ pub struct Slot {
     pub allowance: usize,
 }
 
-/// What is remembered of a sampled block, right before it.
+/// What is remembered of a sampled block.
 #[derive(Clone, Copy)]
-#[repr(C, align(16))]
 pub struct Tag {
     /// What the observer gave for it.
     pub token: u32,
     /// The session in which that was.
     pub session: u32,
+}
+
+/// What is right before a sampled block of a page.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+pub struct Label {
+    pub tag: Tag,
+    /// The class of the block; its neighbours' may be another.
+    pub class: u8,
 }
 
 /// The header of a page. `free` reads `slot` and nothing else of it.
@@ -72,6 +80,7 @@ pub struct Page {
     pub stride: u16,
     /// Where the first block lies.
     pub first: u16,
+    /// The class of the blocks; the group of their classes, if the page is kept for sampled ones.
     pub class: u8,
     /// Whether the page is kept for sampled blocks.
     pub sampled: bool,
@@ -87,7 +96,24 @@ impl Page {
         block.map_addr(|address| address & !(PAGE_SIZE - 1)).cast()
     }
 
-    /// Makes a page for `class` at `page`, whose blocks start after `reserved` bytes.
+    /// The class of a block.
+    ///
+    /// # Safety
+    /// The block is in use; if it is sampled, its label has been written.
+    pub unsafe fn class_of(block: *mut Block) -> usize {
+        // SAFETY: by the caller; a block's page has a header, and a sampled block a label before it.
+        unsafe {
+            let page = Self::of(block);
+            usize::from(if (*page).sampled {
+                (*label_of(block)).class
+            } else {
+                (*page).class
+            })
+        }
+    }
+
+    /// Makes a page for `class`, or for a group of them if it is kept for sampled blocks, at `page`, whose blocks start
+    /// after `reserved` bytes.
     ///
     /// # Safety
     /// `page` is a page of this heap that holds nothing.
@@ -99,9 +125,13 @@ impl Page {
         slot: *mut Slot,
         reserved: usize,
     ) {
-        let tag = if sampled { TAG_SIZE } else { 0 };
-        let first = reserved + tag;
-        let stride = BLOCK_SIZES[class] as usize + tag;
+        let (size, label) = if sampled {
+            (GROUP_BLOCK_SIZES[class], LABEL_SIZE)
+        } else {
+            (BLOCK_SIZES[class], 0)
+        };
+        let first = reserved + label;
+        let stride = size as usize + label;
         let capacity = (PAGE_SIZE - reserved) / stride;
         // SAFETY: by the caller.
         unsafe {
@@ -200,7 +230,7 @@ impl Page {
     }
 }
 
-/// The tag of a sampled block.
-pub fn tag_of(block: *mut Block) -> *mut Tag {
-    block.cast::<Tag>().wrapping_sub(1)
+/// The label of a sampled block.
+pub fn label_of(block: *mut Block) -> *mut Label {
+    block.cast::<Label>().wrapping_sub(1)
 }

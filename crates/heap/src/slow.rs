@@ -8,7 +8,7 @@ use crate::fast;
 use crate::heap::Heap;
 use crate::large;
 use crate::observer::{Domain, NOT_INTERESTED, Sample};
-use crate::page::{Block, Page, Tag, tag_of};
+use crate::page::{Block, Label, Page, Tag, label_of};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
@@ -116,6 +116,7 @@ unsafe fn allocate(heap: *mut Heap, class: usize, requested: usize, domain: Doma
 }
 
 /// Allocates the block of a settled class that covers the next sample point.
+#[allow(clippy::cast_possible_truncation)] // there are fewer than 256 classes
 #[cold]
 #[inline(never)]
 unsafe fn allocate_sampled(
@@ -125,7 +126,7 @@ unsafe fn allocate_sampled(
     domain: Domain,
 ) -> *mut c_void {
     let table = Heap::table(heap.cast());
-    // SAFETY: as in `allocate`. A sampled block has its tag before it.
+    // SAFETY: as in `allocate`. A sampled block has its label before it.
     unsafe {
         let this = &mut *heap;
         let observed = !this.observing && this.observer.is_some();
@@ -152,9 +153,10 @@ unsafe fn allocate_sampled(
         this.grant(class);
         if report {
             let session = this.session;
-            tag_of(block).write(Tag {
-                token: NOT_INTERESTED,
-                session,
+            let token = NOT_INTERESTED;
+            label_of(block).write(Label {
+                tag: Tag { token, session },
+                class: class as u8,
             });
             let sample = Sample {
                 block: block.cast(),
@@ -165,7 +167,7 @@ unsafe fn allocate_sampled(
                 caller: this.caller,
             };
             let token = Heap::report(heap, &sample);
-            (*tag_of(block)).token = token;
+            (*label_of(block)).tag.token = token;
         }
         block.cast()
     }
@@ -200,9 +202,9 @@ pub unsafe extern "C" fn free_asking(context: *mut c_void, block: *mut c_void) {
 }
 
 unsafe fn free_sampled(heap: *mut Heap, block: *mut Block) {
-    // SAFETY: `block` is a sampled block of this heap, so that its tag is before it.
+    // SAFETY: `block` is a sampled block of this heap, so that its label is before it.
     unsafe {
-        Heap::report_freed(heap, block.cast(), *tag_of(block));
+        Heap::report_freed(heap, block.cast(), (*label_of(block)).tag);
         (*heap).put_back(block, Heap::table(heap.cast()));
     }
 }
@@ -222,7 +224,7 @@ pub unsafe extern "C" fn realloc<const OBJECT: bool>(
         if !Heap::table(context).holds(block.cast()) {
             return large::realloc(heap, block, size, domain(OBJECT));
         }
-        let old_size = BLOCK_SIZES[(*Page::of(block.cast())).class as usize] as usize;
+        let old_size = BLOCK_SIZES[Page::class_of(block.cast())] as usize;
         let shrinks = size <= old_size;
         if shrinks && (size > old_size - old_size / 4 || block_size(size) == old_size) {
             return block;
