@@ -40,6 +40,10 @@ pub fn release() {
 /// Cuts a mapping into pieces, around which the kernel does not reach. A piece differs from its neighbours in an advice
 /// that matters only when it has to be read from the disk.
 fn cut(start: usize, len: usize) {
+    // SAFETY: no preconditions.
+    if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != PAGE as i64 {
+        return;
+    }
     for piece in (start..start + len).step_by(2 * PIECE) {
         let rest = start + len - piece;
         // SAFETY: the range is mapped, and the advice changes nothing in it.

@@ -17,7 +17,8 @@
 use crate::arena::ArenaTable;
 use crate::class::GROUP_OF;
 use crate::heap::{Class, Heap, SAMPLED_SLOT};
-use crate::page::{Block, PAGE_HEADER, Page};
+use crate::observer::NOT_INTERESTED;
+use crate::page::{Block, Label, PAGE_HEADER, Page, Tag, label_of};
 use core::ptr::null_mut;
 
 /// How many bytes `free` may push before the list is looked at, if no sample point is near: so many if the list was too
@@ -181,7 +182,7 @@ impl Heap {
         Some(page)
     }
 
-    /// A page for a class, or a group of them, whose freed blocks go to `slot`.
+    /// A page for a class, or for a group of them if `slot` is that of sampled blocks, whose freed blocks go to `slot`.
     fn new_page(&mut self, class: usize, slot: usize, table: ArenaTable) -> Option<*mut Page> {
         let mut acquired = self.arenas.acquire(table);
         if acquired.is_none() && !self.arenas.is_patient() {
@@ -289,9 +290,11 @@ impl Heap {
         }
     }
 
-    /// A block from a page that is kept for sampled blocks, whose label is to be written; null if there is no memory.
+    /// A block from a page that is kept for sampled blocks, with a label that no observer has given a token yet; null if
+    /// there is no memory.
+    #[allow(clippy::cast_possible_truncation)] // there are fewer than 256 classes
     pub fn take_sampled(&mut self, class: usize, table: ArenaTable) -> *mut Block {
-        // SAFETY: pages in a class's queue, and its fresh page, are pages of this heap in use.
+        // SAFETY: pages in a group's queue, and its fresh page, are pages of this heap in use.
         unsafe {
             let group = usize::from(GROUP_OF[class]);
             let mut page = self.sampled[group].queue;
@@ -317,6 +320,11 @@ impl Heap {
                 block
             };
             self.classes[class].used += 1;
+            let (token, session) = (NOT_INTERESTED, self.session);
+            label_of(block).write(Label {
+                tag: Tag { token, session },
+                class: class as u8,
+            });
             block
         }
     }

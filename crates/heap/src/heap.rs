@@ -207,7 +207,7 @@ impl Heap {
     /// How many bytes of a block the program may use. May be asked by any thread about a block that is in use.
     ///
     /// # Safety
-    /// `context` is the address of a heap which [owns](Self::owns) the block.
+    /// `context` is the address of a heap which [owns](Self::owns) the block; the block is in use.
     #[must_use]
     pub unsafe fn usable_size(_context: *mut c_void, block: *const c_void) -> usize {
         // SAFETY: the block is in use, and its class does not change meanwhile.

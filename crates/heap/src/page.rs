@@ -67,7 +67,7 @@ pub struct Page {
     pub slot: *mut Slot,
     /// The page's own list of free blocks.
     pub local: *mut Block,
-    /// Neighbours in the class's queue of pages that have free blocks; null at the ends.
+    /// Neighbours in the class's or group's queue of pages that have free blocks; null at the ends.
     pub next: *mut Page,
     pub previous: *mut Page,
     /// How many blocks are on the page's own list.
@@ -84,7 +84,7 @@ pub struct Page {
     pub class: u8,
     /// Whether the page is kept for sampled blocks.
     pub sampled: bool,
-    /// Whether the page is in its class's queue.
+    /// Whether the page is in that queue.
     pub queued: bool,
 }
 

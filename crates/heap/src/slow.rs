@@ -7,8 +7,8 @@ use crate::class::{BLOCK_SIZES, block_size, class_of};
 use crate::fast;
 use crate::heap::Heap;
 use crate::large;
-use crate::observer::{Domain, NOT_INTERESTED, Sample};
-use crate::page::{Block, Label, Page, Tag, label_of};
+use crate::observer::{Domain, Sample};
+use crate::page::{Block, Page, label_of};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
@@ -116,7 +116,6 @@ unsafe fn allocate(heap: *mut Heap, class: usize, requested: usize, domain: Doma
 }
 
 /// Allocates the block of a settled class that covers the next sample point.
-#[allow(clippy::cast_possible_truncation)] // there are fewer than 256 classes
 #[cold]
 #[inline(never)]
 unsafe fn allocate_sampled(
@@ -152,12 +151,6 @@ unsafe fn allocate_sampled(
         state.allocations += 1;
         this.grant(class);
         if report {
-            let session = this.session;
-            let token = NOT_INTERESTED;
-            label_of(block).write(Label {
-                tag: Tag { token, session },
-                class: class as u8,
-            });
             let sample = Sample {
                 block: block.cast(),
                 requested,

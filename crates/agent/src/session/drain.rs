@@ -93,7 +93,7 @@ impl Drain {
         }
     }
 
-    /// Takes what is in the ring. Whether it was time for a block to be written.
+    /// Takes what is in the ring. Whether a block was written because it was time.
     pub(super) fn work(&mut self, worker: &Worker) -> bool {
         let was_provisional = self.is_provisional();
         while let Ok(record) = self.ring.pop() {
@@ -114,10 +114,11 @@ impl Drain {
         let is_overwritten =
             was_provisional && !self.is_provisional() && self.waiting.len() <= WRITTEN_AT_ONCE;
         let is_due = is_overwritten || self.flushed.elapsed() >= patience;
+        let writes = is_due && self.dirty;
         if is_due {
             self.write_all(worker, patience / 2);
         }
-        is_due
+        writes
     }
 
     /// Takes what is in the ring, and gets ready to be away for a while.

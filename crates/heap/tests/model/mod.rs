@@ -322,6 +322,11 @@ impl Model {
         let block_size = if by_fallback { size } else { block_size(size) };
         // SAFETY: the context is a heap, used by this thread only.
         assert_eq!(unsafe { Heap::owns(self.heap.cast(), block) }, !by_fallback);
+        if !by_fallback {
+            // SAFETY: the heap owns the block, which is in use.
+            let usable = unsafe { Heap::usable_size(self.heap.cast(), block) };
+            assert_eq!(usable, block_size);
+        }
         self.allocated += block_size as u64;
         if by_fallback {
             self.allocated_large += block_size as u64;
@@ -390,12 +395,13 @@ impl Model {
         let candidates = self.live.len();
         let Some(index) = (0..candidates.min(8))
             .map(|offset| (number + offset) % candidates)
-            .find(|&index| !self.live[index].by_fallback && self.live[index].sampled.is_none())
+            .find(|&index| !self.live[index].by_fallback)
         else {
             return;
         };
         let live = self.live.swap_remove(index);
         live.check(live.size);
+        self.ended(&live, live.size);
         let (heap, block) = (self.heap.addr(), live.block.addr());
         // SAFETY: the block is in use, and forgotten now; `remote_free` may be called anywhere.
         unsafe { Heap::remote_free(heap as *mut c_void, block as *mut c_void) };
