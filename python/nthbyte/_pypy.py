@@ -363,7 +363,8 @@ class _Hooks:
         self._began: int | None = None
         self._left: int | None = None
         self._over = False
-        self._machine_code = _machine_code()
+        self._count_code = _counter_of_code()
+        self._code = self._count_code()
         self._hooks: Any = gc.hooks  # type: ignore[attr-defined]
         self._step = self._hooks.on_gc_collect_step
         self._collect = self._hooks.on_gc_collect
@@ -383,10 +384,11 @@ class _Hooks:
             if self._began is None:
                 self._began = time.monotonic_ns() - nanoseconds
             self._over = stats.oldstate == self._FINALIZING and stats.newstate == self._SCANNING
-        before, self._machine_code = self._machine_code, _machine_code()
-        may_be_freed = self._machine_code != before
+        before, self._code = self._code, self._count_code()
+        # As much may have been added as was freed: so the end of a collection counts as a change, too.
+        changed = self._code != before or stats.newstate == self._SCANNING
         # What is beyond runs the finalizers that the program has written.
-        self._tell(min(stats.oldstate, self._FINALIZING), may_be_freed, nanoseconds, -1, -1)
+        self._tell(min(stats.oldstate, self._FINALIZING), changed, nanoseconds, -1, -1)
         self._end()
         if self._step is not None:
             self._step(stats)
@@ -405,13 +407,14 @@ class _Hooks:
             self._over = False
 
 
-def _machine_code() -> object:
-    """Returns how many bytes of machine code there are; where PyPy does not say, what differs each time."""
+def _counter_of_code() -> Callable[[], object]:
+    """Returns what counts the bytes of machine code; where PyPy does not say, what differs each time."""
     try:
         import pypyjit  # type: ignore[import-not-found]
 
         # The number of loops freed would tell more, but asking for it before the first is a segmentation fault.
-        used: object = pypyjit.get_stats_asmmemmgr()[1]
-        return used
+        count: Callable[[], object] = pypyjit.get_stats_asmmemmgr
+        count()
+        return count
     except (ImportError, AttributeError):
-        return object()
+        return object

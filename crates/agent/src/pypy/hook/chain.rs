@@ -35,11 +35,10 @@ const OUTSIDE: u64 = 1;
 /// function of its own into `gc.hooks`.
 const MINORS: u32 = 128;
 
-/// Steps of major collections that PyPy has told of and that found more or less machine code than the one before, so that
-/// a place may belong to other code: a loop that has died is freed in such a step. PyPy tells of steps between two
-/// bytecodes, of several as one; before the next one it compiles nothing new. (As much freed as compiled is not noticed:
-/// see [`MINORS`].)
-pub static FREEING_STEPS: AtomicU32 = AtomicU32::new(0);
+/// Steps of major collections that PyPy has told of, that ended the collection or found more or less machine code than the
+/// one before, so that a place may belong to other code: a loop that has died is freed in such a step. PyPy tells of
+/// steps between two bytecodes, of several as one; before the next one it compiles nothing new.
+pub static CODE_CHANGES: AtomicU32 = AtomicU32::new(0);
 /// Chains of this process so far.
 static CHAINS: AtomicU32 = AtomicU32::new(0);
 
@@ -56,7 +55,7 @@ pub struct Chain {
     until_check: u32,
     /// The frames at places in machine code, innermost first.
     places: FxHashMap<usize, Vec<RawFrame>>,
-    freeing_steps: u32,
+    code_changes: u32,
     minors: u32,
 }
 
@@ -93,7 +92,7 @@ impl Chain {
             number: CHAINS.fetch_add(1, Ordering::Relaxed) + 1,
             until_check: 0,
             places: FxHashMap::default(),
-            freeing_steps: 0,
+            code_changes: 0,
             minors: 0,
         }
     }
@@ -112,10 +111,10 @@ impl Chain {
     /// Whether places may stand for other frames than at the last call. To be asked after each walk, before the frames
     /// at a place are.
     pub fn renew(&mut self) -> bool {
-        let freeing_steps = FREEING_STEPS.load(Ordering::Relaxed);
-        let is_old = self.freeing_steps != freeing_steps || self.minors >= MINORS;
+        let code_changes = CODE_CHANGES.load(Ordering::Relaxed);
+        let is_old = self.code_changes != code_changes || self.minors >= MINORS;
         if is_old {
-            (self.freeing_steps, self.minors) = (freeing_steps, 0);
+            (self.code_changes, self.minors) = (code_changes, 0);
             self.places.clear();
         }
         is_old
@@ -405,7 +404,7 @@ mod tests {
 
         // Machine code has been freed: the handler is asked again, and has no record now.
         assert!(!chain.renew());
-        FREEING_STEPS.fetch_add(1, Ordering::Relaxed);
+        CODE_CHANGES.fetch_add(1, Ordering::Relaxed);
         assert!(chain.renew() && !chain.renew());
         assert!(chain.inlined(4002, nothing).is_none());
         assert_eq!(chain.inlined(4002, raise).unwrap().len(), 2);

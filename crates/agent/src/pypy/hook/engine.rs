@@ -42,7 +42,7 @@ type Minor = unsafe extern "C" fn(*mut c_void);
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
 static RESERVE: AtomicUsize = AtomicUsize::new(0);
 static MINOR: AtomicUsize = AtomicUsize::new(0);
-/// Whether a panic was caught; sampling stays off then.
+/// Whether a panic was caught; nothing is sampled or recorded from then on.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
 /// One session inside the collector.
@@ -86,6 +86,12 @@ pub struct Remains {
 }
 
 impl Engine {
+    /// Where `collect_and_reserve` and `_minor_collection` have been moved to. To be told before they are hooked.
+    pub fn set_originals(reserve: usize, minor: usize) {
+        RESERVE.store(reserve, Ordering::Relaxed);
+        MINOR.store(minor, Ordering::Relaxed);
+    }
+
     /// Switches sampling on. The interpreter's lock must be held.
     pub fn begin(
         mut nursery: Nursery,
@@ -93,11 +99,8 @@ impl Engine {
         vmprof: Vmprof,
         types: Types,
         statistics: Statistics,
-        originals: (usize, usize),
         frees: Vec<Redirect>,
     ) {
-        RESERVE.store(originals.0, Ordering::Relaxed);
-        MINOR.store(originals.1, Ordering::Relaxed);
         if types.are_waiting() {
             // They are old after a collection, and now there is little to move.
             nursery.close();
@@ -438,6 +441,9 @@ impl Engine {
 
 /// Runs `work`; a panic must not pass through the interpreter's frames.
 fn guarded(work: impl FnOnce()) {
+    if PANICKED.load(Ordering::Relaxed) {
+        return;
+    }
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
         PANICKED.store(true, Ordering::Relaxed);
     }
@@ -448,7 +454,7 @@ fn guarded(work: impl FnOnce()) {
 /// # Safety
 /// Called by the interpreter, with its lock held.
 pub unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
-    // SAFETY: `Engine::begin` stored the address of the moved function, which has this type.
+    // SAFETY: `set_originals` stored the address of the moved function, which has this type.
     let original = || unsafe {
         std::mem::transmute::<usize, Reserve>(RESERVE.load(Ordering::Relaxed))(gc, size)
     };
@@ -485,7 +491,7 @@ pub unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
 /// # Safety
 /// Called by the interpreter, with its lock held.
 pub unsafe extern "C" fn minor_hook(gc: *mut c_void) {
-    // SAFETY: `Engine::begin` stored the address of the moved function, which has this type.
+    // SAFETY: `set_originals` stored the address of the moved function, which has this type.
     let original =
         || unsafe { std::mem::transmute::<usize, Minor>(MINOR.load(Ordering::Relaxed))(gc) };
     // SAFETY: the lock is held.

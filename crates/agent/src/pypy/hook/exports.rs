@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use super::chain::FREEING_STEPS;
+use super::chain::CODE_CHANGES;
 use super::engine::Engine;
 use super::handler;
 use super::library::Library;
@@ -232,17 +232,17 @@ pub extern "C" fn nthbyte_pypy_totals(in_arenas: usize, alone: usize, arenas: us
 }
 
 /// Tells what `gc.hooks` reported: a step of a major collection in phase 0 to 3, or a whole one (4),
-/// which took so many nanoseconds; whether machine code may have been freed; memory in use before and after, or -1.
+/// which took so many nanoseconds; whether machine code was freed or added; memory in use before and after, or -1.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_collection(
     phase: c_int,
-    freed_code: c_int,
+    code_changed: c_int,
     nanoseconds: u64,
     before: i64,
     after: i64,
 ) {
-    if freed_code != 0 {
-        FREEING_STEPS.fetch_add(1, Ordering::Relaxed);
+    if code_changed != 0 {
+        CODE_CHANGES.fetch_add(1, Ordering::Relaxed);
     }
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -356,7 +356,7 @@ pub extern "C" fn nthbyte_pypy_finish() {
     let Some(prepared) = place.take() else { return };
     for redirect in prepared.redirects.iter().rev() {
         // If it fails the function stays in place, and passes everything on.
-        let _ = redirect.remove();
+        redirect.turn(false);
     }
     if let Some(Signal(handler, flags)) = prepared.signal
         && !vmprof::is_taken_away()

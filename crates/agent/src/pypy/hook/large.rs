@@ -1,5 +1,5 @@
-//! Large objects: the collector has them from `malloc` and `calloc`, which the library calls through
-//! its imports, and frees those that died young in the minor collection.
+//! Large objects: the collector has them from `malloc` or `calloc`, by a few calls of its own, and frees those that died
+//! young in the minor collection.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -10,13 +10,14 @@ use super::trap::Trap;
 
 /// Where the library asks for large objects.
 static SITES: AtomicPtr<Vec<usize>> = AtomicPtr::new(std::ptr::null_mut());
+
 /// Tells [`malloc_hook`] which callers allocate objects.
 pub fn publish_sites(sites: Vec<usize>) {
     // A hook may be reading the old list: it is a few words, and is left to it.
     SITES.store(Box::into_raw(Box::new(sites)), Ordering::Release);
 }
 
-/// Takes the place of `malloc` for the library, from [`super::search::LARGE_OBJECT`] bytes on; `site` is where the call
+/// Takes the place of `malloc` where it is redirected, from [`super::search::LARGE_OBJECT`] bytes on; `site` is where the call
 /// returns to.
 ///
 /// # Safety
@@ -28,7 +29,7 @@ pub unsafe extern "C" fn malloc_hook(size: usize, site: usize) -> *mut c_void {
     block
 }
 
-/// Takes the place of `calloc` for the library, from [`super::search::LARGE_OBJECT`] bytes on; `site` is where the call
+/// Takes the place of `calloc` where it is redirected, from [`super::search::LARGE_OBJECT`] bytes on; `site` is where the call
 /// returns to.
 ///
 /// # Safety

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use iced_x86::{
@@ -46,6 +47,11 @@ impl Detour {
             let instruction = decoder.decode();
             if instruction.is_invalid() {
                 return Err("its first instructions could not be decoded".to_owned());
+            }
+            let leaves = instruction.is_jmp_short_or_near()
+                && !(text..text + code.len()).contains(&(instruction.near_branch64() as usize));
+            if leaves {
+                return Err("it is hooked already".to_owned());
             }
             // `endbr64` may stay out of the copy: the trampoline is reached by direct jumps and calls only.
             if instruction.code() != Code::Endbr64 {
@@ -172,11 +178,24 @@ impl CallSite {
             return None;
         }
         let original = code.get(at - text..site - text)?.try_into().ok()?;
+        let stub = Self::stub(at, hook)?;
+        Some(Self { at, original, stub })
+    }
+
+    /// A stub of a hook that a call at `at` reaches: the one that an earlier session has made, or a new one.
+    fn stub(at: usize, hook: usize) -> Option<usize> {
+        static STUBS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+        let mut stubs = STUBS.lock().ok()?;
+        let mut known = stubs.iter().filter(|stub| stub.0 == hook);
+        if let Some(&(_, stub)) = known.find(|stub| stub.1.abs_diff(at) < REACH) {
+            return Some(stub);
+        }
         let stub = page_near(at).ok()?;
         // SAFETY: `page_near` gave a fresh private writable page.
         unsafe { write_stub(stub, hook) };
         protect(stub, PAGE, libc::PROT_READ | libc::PROT_EXEC).ok()?;
-        Some(Self { at, original, stub })
+        stubs.push((hook, stub));
+        Some(stub)
     }
 
     /// Has the call go to the hook.
@@ -250,13 +269,15 @@ impl Redirect {
     pub unsafe fn prepare(slot: *mut usize, function: usize) -> Result<Self, String> {
         // SAFETY: the slot is mapped and aligned (the caller's promise).
         let before = unsafe { slot.read_volatile() };
-        let redirect = Self {
+        // The loader may have made it read-only after it filled it. The page stays writable: the lazy binding of other
+        // threads may be filling slots beside this one.
+        protect(slot as usize, 8, libc::PROT_READ | libc::PROT_WRITE)
+            .map_err(|error| format!("the import table may not be changed ({error})"))?;
+        Ok(Self {
             slot,
             before,
             function,
-        };
-        redirect.remove()?;
-        Ok(redirect)
+        })
     }
 
     /// Makes a slot point to `function`.
@@ -279,19 +300,6 @@ impl Redirect {
         // SAFETY: the slot is mapped and aligned, and stays writable once `prepare` has made it so. Other threads may
         // call through it meanwhile: they see the old address or the new one.
         unsafe { AtomicUsize::from_ptr(self.slot) }.store(value, Ordering::SeqCst);
-    }
-
-    /// Puts the slot back as it was.
-    ///
-    /// # Errors
-    /// One clause, if the slot cannot be written.
-    pub fn remove(&self) -> Result<(), String> {
-        // The loader may have made it read-only after it filled it. The page stays writable: the lazy binding of other
-        // threads may be filling slots beside this one.
-        protect(self.slot as usize, 8, libc::PROT_READ | libc::PROT_WRITE)
-            .map_err(|error| format!("the import table may not be changed ({error})"))?;
-        self.turn(false);
-        Ok(())
     }
 }
 

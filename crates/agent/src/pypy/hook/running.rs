@@ -29,6 +29,8 @@ const LARGE_KINDS: c_int = 1;
 /// Allocate one object of `size` bytes, and drop it.
 const ONE_LARGE: c_int = 2;
 
+/// How often Python is asked for an object when a session stops.
+const STOP_TRIES: u32 = 20;
 /// No nursery is larger than this.
 const LARGEST_NURSERY: usize = 1 << 32;
 
@@ -124,6 +126,15 @@ impl Running {
                 config.interpreter
             )
         };
+        let period = match config.distances {
+            Distances::Every => Period::EVERY,
+            _ => Period::new(config.period)
+                .ok_or_else(|| format!("a period of {} is not possible", config.period))?,
+        };
+        let distances = match config.distances {
+            Distances::Exponential => nthbyte_sampling::Distances::Exponential,
+            Distances::Fixed | Distances::Every => nthbyte_sampling::Distances::Fixed,
+        };
         let settings = exports::Settings::read(&config.pypy);
         let collector = collector(&library).map_err(refuse)?;
         check(&collector, &settings).map_err(refuse)?;
@@ -137,15 +148,6 @@ impl Running {
         };
         let sites = Trap::sites(|size| running.allocate(LARGE_KINDS, size));
         running.calls = calls(&library, &sites).unwrap_or_default();
-        let period = match config.distances {
-            Distances::Every => Period::EVERY,
-            _ => Period::new(config.period)
-                .ok_or_else(|| format!("a period of {} is not possible", config.period))?,
-        };
-        let distances = match config.distances {
-            Distances::Exponential => nthbyte_sampling::Distances::Exponential,
-            Distances::Fixed | Distances::Every => nthbyte_sampling::Distances::Fixed,
-        };
         let started = if sites.is_empty() {
             Err("large objects are not allocated through malloc".to_owned())
         } else {
@@ -187,13 +189,14 @@ impl Running {
         nursery_size: Option<usize>,
         frees: Vec<Redirect>,
     ) -> Result<(), String> {
-        let originals = (self.hooks[0].original(), self.hooks[1].original());
         let mut placed = Ok(());
         let held = Trap::run(
             |size| self.allocate(ONE_LARGE, size),
             || {
+                Engine::set_originals(self.hooks[0].original(), self.hooks[1].original());
                 placed = self.place();
                 if placed.is_err() {
+                    self.unplace();
                     return;
                 }
                 // SAFETY: the search found the struct's address and the fields' offsets, and `check` saw
@@ -211,7 +214,6 @@ impl Running {
                     vmprof,
                     exports::take_types(),
                     Statistics::new(nursery_size),
-                    originals,
                     frees,
                 );
             },
@@ -240,10 +242,13 @@ impl Running {
     /// Stops the session.
     fn stop(mut self) -> (Outcome, u64) {
         let mut remains = None;
-        let held = Trap::run(
-            |size| self.allocate(ONE_LARGE, size),
-            || remains = self.end(),
-        );
+        // A signal handler that raises can keep Python from what it is asked for.
+        let held = (0..STOP_TRIES).any(|_| {
+            Trap::run(
+                |size| self.allocate(ONE_LARGE, size),
+                || remains = self.end(),
+            )
+        });
         if !held {
             // The interpreter does not allocate any more: it is going away, with this thread alone.
             remains = self.end();
@@ -264,6 +269,12 @@ impl Running {
     /// Switches sampling off and takes the hooks out, with the interpreter's lock held.
     fn end(&self) -> Option<Remains> {
         let remains = Engine::end();
+        self.unplace();
+        remains
+    }
+
+    /// Takes the hooks out, as far as they are in, with the interpreter's lock held.
+    fn unplace(&self) {
         for hook in &self.hooks {
             // SAFETY: as in `place`. If it fails the hook stays, and calls the original from now on.
             let _ = unsafe { hook.remove() };
@@ -272,14 +283,12 @@ impl Running {
             // SAFETY: as in `place`. If it fails the call goes through the hook, which passes everything on.
             let _ = unsafe { call.remove() };
         }
-        remains
     }
 
     /// Puts the import slots back.
     fn take_out(&mut self) {
         for redirect in self.allocators.drain(..) {
-            // If it fails the function stays in place, and passes everything on.
-            let _ = redirect.remove();
+            redirect.turn(false);
         }
     }
 
@@ -363,9 +372,10 @@ fn allocators(library: &Library) -> Result<Vec<Redirect>, String> {
     for (name, entry) in ALLOCATORS {
         for slot in imports(library, name)? {
             // SAFETY: the slot is the library's import of `name`, and the entry is called like it.
-            redirects.push(unsafe { Redirect::place(slot, entry as *const () as usize) }?);
+            redirects.push(unsafe { Redirect::prepare(slot, entry as *const () as usize) }?);
         }
     }
+    redirects.iter().for_each(|redirect| redirect.turn(true));
     Ok(redirects)
 }
 
@@ -393,7 +403,7 @@ fn calls(library: &Library, sites: &[usize]) -> Option<Vec<CallSite>> {
     sites.iter().map(prepare).collect()
 }
 
-/// The library's import slots that are redirected while a session is on.
+/// The library's import slots of a function.
 fn imports(library: &Library, name: &CStr) -> Result<Vec<*mut usize>, String> {
     let slots = library.import_slots(name);
     if slots.is_empty() {
