@@ -37,16 +37,12 @@ impl ResidentSet {
 }
 
 /// Has what is at an address fetched into the cache: it will be needed.
+#[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn prefetch<T>(address: *const T) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: a prefetch does not fault, whatever the address.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }
 
 /// Copies up to `into.len()` bytes from an address; says how many could be read. The kernel copies, and answers
