@@ -28,9 +28,9 @@ pub const MEDIUM_LIMIT: usize = block_sizes()[CLASSES - 1] as usize;
 /// The class of a medium request by `(size + 15) / 16 - SMALL_CLASSES`.
 static MEDIUM_CLASS: [u8; MEDIUM_LIMIT / ALIGNMENT - SMALL_CLASSES + 1] = medium_classes();
 
-/// The greatest blocks of the groups of classes whose sampled blocks share pages: they are few, and of each class there
-/// may be some.
-const GROUP_LIMITS: [usize; 10] = [
+/// The blocks for the sampled ones of each group of classes, which share pages, in bytes: there are few such blocks, and of
+/// each class there may be some. A group has the classes that fit, and are too large for the group before.
+pub const GROUP_BLOCK_SIZES: [usize; 10] = [
     32,
     64,
     96,
@@ -39,15 +39,12 @@ const GROUP_LIMITS: [usize; 10] = [
     256,
     384,
     SMALL_LIMIT,
-    1024,
+    1008,
     MEDIUM_LIMIT,
 ];
 
 /// The number of such groups.
-pub const GROUPS: usize = GROUP_LIMITS.len();
-
-/// The sizes of the blocks that are set aside for the sampled ones of each group, in bytes.
-pub static GROUP_BLOCK_SIZES: [u32; GROUPS] = group_block_sizes();
+pub const GROUPS: usize = GROUP_BLOCK_SIZES.len();
 
 /// The group of each class.
 pub static GROUP_OF: [u8; CLASSES] = groups();
@@ -95,24 +92,13 @@ const fn groups() -> [u8; CLASSES] {
     let mut class = 1;
     while class < CLASSES {
         let mut group = groups[class - 1];
-        while sizes[class] as usize > GROUP_LIMITS[group as usize] {
+        while sizes[class] as usize > GROUP_BLOCK_SIZES[group as usize] {
             group += 1;
         }
         groups[class] = group;
         class += 1;
     }
     groups
-}
-
-const fn group_block_sizes() -> [u32; GROUPS] {
-    let (classes, groups) = (block_sizes(), groups());
-    let mut sizes = [0; GROUPS];
-    let mut class = 0;
-    while class < CLASSES {
-        sizes[groups[class] as usize] = classes[class]; // those of the greatest remain
-        class += 1;
-    }
-    sizes
 }
 
 #[allow(clippy::cast_possible_truncation)] // there are fewer than 256 classes

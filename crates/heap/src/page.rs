@@ -128,10 +128,10 @@ impl Page {
         let (size, label) = if sampled {
             (GROUP_BLOCK_SIZES[class], LABEL_SIZE)
         } else {
-            (BLOCK_SIZES[class], 0)
+            (BLOCK_SIZES[class] as usize, 0)
         };
         let first = reserved + label;
-        let stride = size as usize + label;
+        let stride = size + label;
         let capacity = (PAGE_SIZE - reserved) / stride;
         // SAFETY: by the caller.
         unsafe {

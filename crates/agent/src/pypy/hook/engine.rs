@@ -3,16 +3,15 @@
 //! Everything here runs with the interpreter's lock held: RPython code holds it whenever it allocates
 //! or collects. So one engine serves all threads, without locks of its own.
 
-use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, CpuSample, LostKind, Nanos, Survival, TypeId,
 };
 
+use super::backlog::{Backlog, Finished};
 use super::classes::Recent;
 use super::exports;
 use super::handler::{COLLECTING, thread_pointer};
@@ -25,10 +24,6 @@ use super::vmprof::{self, Vmprof};
 use super::young::Young;
 use crate::session::Recorder;
 
-/// More finished events than these do not wait for the ring.
-const LONGEST_BACKLOG: usize = 1 << 18;
-/// Slots of the ring that the backlog leaves free, for definitions.
-const SPARE_SLOTS: usize = 64;
 /// More samples than these do not wait for a minor collection: they are recorded without their fates.
 const MOST_YOUNG: usize = 1 << 18;
 /// A sample that waits longer than this for a minor collection is announced again, with its type.
@@ -55,20 +50,13 @@ pub struct Engine {
     young: Vec<Young>,
     /// So many of them, the oldest, were announced with their types.
     told: usize,
-    /// What is finished and waits for room in the ring, oldest first.
-    backlog: VecDeque<Finished>,
+    /// What is finished and waits for room in the ring.
+    backlog: Backlog,
     /// `free` of the library, redirected while the fate of a large object is open.
     frees: Vec<Redirect>,
     watching: bool,
     in_reserve: bool,
     in_minor: bool,
-}
-
-/// An event on its way to the ring: a small nursery period finishes more at once than the ring holds.
-#[derive(Clone, Copy, Debug)]
-enum Finished {
-    Sample(Young),
-    Collection(Collection),
 }
 
 /// What is left of an engine.
@@ -113,7 +101,7 @@ impl Engine {
             statistics,
             young: Vec::with_capacity(4096),
             told: 0,
-            backlog: VecDeque::new(),
+            backlog: Backlog::default(),
             frees,
             watching: false,
             in_reserve: false,
@@ -132,7 +120,9 @@ impl Engine {
         let mut engine = unsafe { Box::from_raw(engine) };
         engine.nursery.end();
         engine.write_out();
-        engine.drain();
+        engine
+            .backlog
+            .drain(&mut engine.recorder, &mut engine.types);
         engine.statistics.steps(&mut engine.recorder);
         engine.stacks.ticks(&mut engine.recorder);
         engine
@@ -277,7 +267,7 @@ impl Engine {
         if self.stacks.generation(generation) {
             self.begin_anew();
         }
-        self.catch_up();
+        self.backlog.catch_up(&mut self.recorder, &mut self.types);
     }
 
     /// This process is a child with a session of its own.
@@ -286,10 +276,23 @@ impl Engine {
     fn begin_anew(&mut self) {
         self.types.forget();
         self.statistics.forget();
-        self.young.clear();
-        self.told = 0;
-        self.backlog.clear();
+        self.backlog = Backlog::default();
         self.nursery.forget_allocated();
+        let young = std::mem::take(&mut self.young);
+        self.none_waits(young);
+    }
+
+    /// Hands an event over, or keeps it until there is room.
+    fn finish(&mut self, finished: Finished) {
+        self.backlog
+            .push(finished, &mut self.recorder, &mut self.types);
+    }
+
+    /// No sample waits any more; `young` is the list they were on.
+    fn none_waits(&mut self, mut young: Vec<Young>) {
+        young.clear();
+        self.young = young;
+        self.told = 0;
         self.watch(false);
     }
 
@@ -298,13 +301,11 @@ impl Engine {
     #[inline(never)]
     fn write_out(&mut self) {
         let mut young = std::mem::take(&mut self.young);
-        for mut object in young.drain(..) {
-            self.look(&mut object);
-            self.finish(Finished::Sample(object));
+        for object in &mut young {
+            self.look(object);
+            self.finish(Finished::Sample(*object));
         }
-        self.young = young;
-        self.told = 0;
-        self.watch(false);
+        self.none_waits(young);
     }
 
     /// Announces the waiting samples with their types, each once, as far as there is room.
@@ -343,57 +344,6 @@ impl Engine {
         }
     }
 
-    /// Hands an event over, or keeps it until there is room.
-    fn finish(&mut self, finished: Finished) {
-        if self.backlog.is_empty() && self.recorder.room() > SPARE_SLOTS {
-            self.hand_over(finished);
-        } else if self.backlog.len() < LONGEST_BACKLOG && self.backlog.try_reserve(1).is_ok() {
-            self.backlog.push_back(finished);
-        } else {
-            let kind = match finished {
-                Finished::Sample(_) => LostKind::Allocations,
-                Finished::Collection(_) => LostKind::Other,
-            };
-            self.recorder.lost(kind, 1);
-        }
-    }
-
-    /// Hands over as much of the backlog as there is room for.
-    fn catch_up(&mut self) {
-        while !self.backlog.is_empty() && self.recorder.room() > SPARE_SLOTS {
-            if let Some(finished) = self.backlog.pop_front() {
-                self.hand_over(finished);
-            }
-        }
-    }
-
-    /// Hands over the whole backlog: the session ends, and there is nothing to keep waiting.
-    fn drain(&mut self) {
-        let patience = Instant::now() + Duration::from_secs(10);
-        while !self.backlog.is_empty() && Instant::now() < patience {
-            self.catch_up();
-            if !self.backlog.is_empty() {
-                let now = self.recorder.now();
-                self.recorder.attend(now);
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-        let left = self.backlog.len() as u64;
-        self.recorder.lost(LostKind::Allocations, left);
-    }
-
-    fn hand_over(&mut self, finished: Finished) {
-        match finished {
-            Finished::Sample(object) => {
-                let type_id = self
-                    .types
-                    .id(&mut self.recorder, object.type_number, object.class);
-                self.recorder.allocation(object.finish(type_id));
-            }
-            Finished::Collection(collection) => self.recorder.collection(collection),
-        }
-    }
-
     /// A minor collection has ended: the fates of the young are known.
     fn settle(&mut self, started: Nanos) {
         let ended = self.recorder.now();
@@ -418,10 +368,7 @@ impl Engine {
                 self.finish(Finished::Sample(*object));
             }
         }
-        young.clear();
-        self.young = young;
-        self.told = 0;
-        self.watch(false);
+        self.none_waits(young);
         if let Some(thread) = self.stacks.thread(&mut self.recorder) {
             self.finish(Finished::Collection(Collection {
                 start: started,

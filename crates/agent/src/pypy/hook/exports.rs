@@ -121,12 +121,13 @@ fn prepare() -> Result<Prepared, String> {
         (c"mmap", handler::mmap_hook as *const () as usize),
         (c"mmap64", handler::mmap_hook as *const () as usize),
     ] {
-        for slot in library.import_slots(name) {
-            // SAFETY: the slot is the library's import of `name`, and the hook is called like it.
-            prepared
-                .redirects
-                .push(unsafe { Redirect::place(slot, function) }?);
-        }
+        let slots = library.import_slots(name);
+        // SAFETY: the slots are the library's imports of `name`, and the hook is called like it.
+        let redirects = unsafe { Redirect::prepare(&slots, function) }?;
+        prepared.redirects.extend(redirects);
+    }
+    for redirect in &prepared.redirects {
+        redirect.turn(true);
     }
     Ok(prepared)
 }
@@ -355,7 +356,6 @@ pub extern "C" fn nthbyte_pypy_finish() {
     };
     let Some(prepared) = place.take() else { return };
     for redirect in prepared.redirects.iter().rev() {
-        // If it fails the function stays in place, and passes everything on.
         redirect.turn(false);
     }
     if let Some(Signal(handler, flags)) = prepared.signal

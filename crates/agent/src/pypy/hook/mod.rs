@@ -4,7 +4,7 @@
 //! search   finds the collector in the library's code            (flow: follows a function's branches)
 //! patch    puts hooks in, and takes them out
 //! nursery  the arithmetic: where nursery_top stands
-//! engine   the hooked functions of the collector                (large: those of malloc)
+//! engine   the hooked functions of the collector                (large: those of malloc; backlog: finished events)
 //! trap     gets the interpreter's lock
 //! vmprof   stacks, through PyPy's own profiler                  (handler: called and listened to; names: of code;
 //!                                                                memory_file)
@@ -16,6 +16,7 @@
 //! running  all of it, started and stopped                     (exports: what Python calls before and after)
 //! ```
 
+mod backlog;
 mod chain;
 mod classes;
 mod engine;

@@ -146,16 +146,10 @@ pub struct CallSite {
 }
 
 impl CallSite {
-    /// The call that returns to `site` in `code` (mapped at `text`), made ready to go to `hook`. `None` if there is no
-    /// call of that kind, through one of these import slots.
+    /// The call that returns to `site` in `code` (mapped at `text`), made ready to go where one of the import slots is
+    /// redirected to, through which it goes. `None` if there is no such call.
     #[must_use]
-    pub fn prepare(
-        code: &[u8],
-        text: usize,
-        site: usize,
-        slots: &[*mut usize],
-        hook: usize,
-    ) -> Option<Self> {
+    pub fn prepare(code: &[u8], text: usize, site: usize, redirects: &[Redirect]) -> Option<Self> {
         let decode = |at: usize| -> Option<Instruction> {
             let bytes = code.get(at.checked_sub(text)?..)?;
             let mut decoder = Decoder::with_ip(64, bytes, at as u64, DecoderOptions::NONE);
@@ -168,17 +162,15 @@ impl CallSite {
         if jump.code() == Code::Endbr64 {
             jump = decode(jump.next_ip() as usize)?;
         }
-        let slot = jump.ip_rel_memory_address() as usize as *mut usize;
         let is_import = call.code() == Code::Call_rel32_64
             && call.len() == JUMP
             && jump.code() == Code::Jmp_rm64
-            && jump.is_ip_rel_memory_operand()
-            && slots.contains(&slot);
-        if !is_import {
-            return None;
-        }
+            && jump.is_ip_rel_memory_operand();
+        let slot = jump.ip_rel_memory_address() as usize;
+        let mut redirects = redirects.iter().filter(|_| is_import);
+        let redirect = redirects.find(|redirect| redirect.slot as usize == slot)?;
         let original = code.get(at - text..site - text)?.try_into().ok()?;
-        let stub = Self::stub(at, hook)?;
+        let stub = Self::stub(at, redirect.function)?;
         Some(Self { at, original, stub })
     }
 
@@ -259,39 +251,27 @@ pub struct Redirect {
 unsafe impl Send for Redirect {}
 
 impl Redirect {
-    /// Gets ready to make a slot point to `function`.
+    /// Gets ready to make slots point to `function`, without changing them.
     ///
     /// # Errors
-    /// One clause, if the slot cannot be written.
+    /// One clause, if a slot cannot be written.
     ///
     /// # Safety
-    /// `slot` is an import slot of a loaded library and `function` has the type that it is called with.
-    pub unsafe fn prepare(slot: *mut usize, function: usize) -> Result<Self, String> {
-        // SAFETY: the slot is mapped and aligned (the caller's promise).
-        let before = unsafe { slot.read_volatile() };
-        // The loader may have made it read-only after it filled it. The page stays writable: the lazy binding of other
-        // threads may be filling slots beside this one.
-        protect(slot as usize, 8, libc::PROT_READ | libc::PROT_WRITE)
-            .map_err(|error| format!("the import table may not be changed ({error})"))?;
-        Ok(Self {
-            slot,
-            before,
-            function,
-        })
-    }
-
-    /// Makes a slot point to `function`.
-    ///
-    /// # Errors
-    /// One clause, if the slot cannot be written.
-    ///
-    /// # Safety
-    /// As for [`Redirect::prepare`].
-    pub unsafe fn place(slot: *mut usize, function: usize) -> Result<Self, String> {
-        // SAFETY: passed on to the caller.
-        let redirect = unsafe { Self::prepare(slot, function) }?;
-        redirect.turn(true);
-        Ok(redirect)
+    /// They are import slots of a loaded library, and `function` has the type that they are called with.
+    pub unsafe fn prepare(slots: &[*mut usize], function: usize) -> Result<Vec<Self>, String> {
+        let prepare = |&slot: &*mut usize| {
+            // The loader may have made it read-only after it filled it. The page stays writable: the lazy binding of
+            // other threads may be filling slots beside this one.
+            protect(slot as usize, 8, libc::PROT_READ | libc::PROT_WRITE)
+                .map_err(|error| format!("the import table may not be changed ({error})"))?;
+            Ok(Self {
+                slot,
+                // SAFETY: the slot is mapped and aligned (the caller's promise).
+                before: unsafe { slot.read_volatile() },
+                function,
+            })
+        };
+        slots.iter().map(prepare).collect()
     }
 
     /// Makes the slot point to the function, or where it pointed before, at the cost of one store.
@@ -426,8 +406,15 @@ mod tests {
         extern "C" fn other(number: u64) -> u64 {
             number + 5
         }
-        let other = other as *const () as usize;
-        let prepare = |site, slot| CallSite::prepare(code, page, site, &[slot], other);
+        let prepare = |site, slot| {
+            let function = other as *const () as usize;
+            let redirect = Redirect {
+                slot,
+                before: 0,
+                function,
+            };
+            CallSite::prepare(code, page, site, &[redirect])
+        };
         assert!(prepare(page + 5, std::ptr::null_mut()).is_none());
         assert!(prepare(page + 6, slot).is_none() && prepare(page + 26, slot).is_none());
         let site = prepare(page + 5, slot).unwrap();

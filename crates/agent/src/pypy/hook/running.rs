@@ -82,12 +82,6 @@ unsafe extern "C" {
     fn nthbyte_calloc_entry();
 }
 
-/// The allocators, and what takes their place.
-const ALLOCATORS: [(&CStr, unsafe extern "C" fn()); 2] = [
-    (c"malloc", nthbyte_malloc_entry),
-    (c"calloc", nthbyte_calloc_entry),
-];
-
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 
 /// Starts the session of this process.
@@ -139,7 +133,8 @@ impl Running {
         let collector = collector(&library).map_err(refuse)?;
         check(&collector, &settings).map_err(refuse)?;
         let hooks = hooks(&library, &collector).map_err(refuse)?;
-        let frees = frees(&library).map_err(refuse)?;
+        let free = large::free_hook as *const () as usize;
+        let frees = imports(&library, c"free", free).map_err(refuse)?;
         let mut running = Self {
             allocate: settings.allocate,
             hooks,
@@ -147,7 +142,7 @@ impl Running {
             allocators: allocators(&library).map_err(refuse)?,
         };
         let sites = Trap::sites(|size| running.allocate(LARGE_KINDS, size));
-        running.calls = calls(&library, &sites).unwrap_or_default();
+        running.calls = calls(&library, &sites, &running.allocators).unwrap_or_default();
         let started = if sites.is_empty() {
             Err("large objects are not allocated through malloc".to_owned())
         } else {
@@ -368,43 +363,29 @@ fn hooks(library: &Library, collector: &Collector) -> Result<Vec<Detour>, String
 
 /// Redirects the library's `malloc` and `calloc`.
 fn allocators(library: &Library) -> Result<Vec<Redirect>, String> {
-    let mut redirects = Vec::new();
-    for (name, entry) in ALLOCATORS {
-        for slot in imports(library, name)? {
-            // SAFETY: the slot is the library's import of `name`, and the entry is called like it.
-            redirects.push(unsafe { Redirect::prepare(slot, entry as *const () as usize) }?);
-        }
-    }
+    let mut redirects = imports(
+        library,
+        c"malloc",
+        nthbyte_malloc_entry as *const () as usize,
+    )?;
+    redirects.extend(imports(
+        library,
+        c"calloc",
+        nthbyte_calloc_entry as *const () as usize,
+    )?);
     redirects.iter().for_each(|redirect| redirect.turn(true));
     Ok(redirects)
 }
 
-/// The library's `free`, to be redirected now and then.
-fn frees(library: &Library) -> Result<Vec<Redirect>, String> {
-    let hook = large::free_hook as *const () as usize;
-    // SAFETY: the slots are the library's imports of `free`, and the hook is called like it.
-    let prepare = |slot| unsafe { Redirect::prepare(slot, hook) };
-    imports(library, c"free")?
-        .into_iter()
-        .map(prepare)
-        .collect()
-}
-
-/// The calls of `malloc` and `calloc` that return to these places. `None` if one of them is of another kind than those that
-/// can be changed.
-fn calls(library: &Library, sites: &[usize]) -> Option<Vec<CallSite>> {
-    let prepare = |&site: &usize| {
-        ALLOCATORS.into_iter().find_map(|(name, entry)| {
-            let (code, text) = (library.code(), library.text.start);
-            let slots = library.import_slots(name);
-            CallSite::prepare(code, text, site, &slots, entry as *const () as usize)
-        })
-    };
+/// The calls that return to these places. `None` if one of them is of another kind than those that can be changed.
+fn calls(library: &Library, sites: &[usize], allocators: &[Redirect]) -> Option<Vec<CallSite>> {
+    let (code, text) = (library.code(), library.text.start);
+    let prepare = |&site| CallSite::prepare(code, text, site, allocators);
     sites.iter().map(prepare).collect()
 }
 
-/// The library's import slots of a function.
-fn imports(library: &Library, name: &CStr) -> Result<Vec<*mut usize>, String> {
+/// The library's imports of a function, to be redirected to one that is called like it.
+fn imports(library: &Library, name: &CStr, function: usize) -> Result<Vec<Redirect>, String> {
     let slots = library.import_slots(name);
     if slots.is_empty() {
         return Err(format!(
@@ -412,5 +393,7 @@ fn imports(library: &Library, name: &CStr) -> Result<Vec<*mut usize>, String> {
             name.to_string_lossy()
         ));
     }
-    Ok(slots)
+    // SAFETY: the slots are the library's imports of `name`; the functions of this module are called like what they
+    // take the place of.
+    unsafe { Redirect::prepare(&slots, function) }
 }

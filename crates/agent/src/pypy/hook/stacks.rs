@@ -115,8 +115,7 @@ impl Stacks {
         self.codes.clear();
         self.threads.clear();
         self.last_thread = None;
-        self.last.clear();
-        self.nodes.clear();
+        self.forget_nodes();
         self.collector = None;
         self.process = std::process::id();
         OS_THREAD.set(0);
@@ -198,7 +197,7 @@ impl Stacks {
         Some((thread, stack?))
     }
 
-    /// Places may stand for other frames than before.
+    /// Steps may lead to other nodes than before.
     #[cold]
     #[inline(never)]
     fn forget_nodes(&mut self) {
