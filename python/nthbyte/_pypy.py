@@ -1,8 +1,8 @@
 """Sessions inside PyPy.
 
 The agent samples in the collector; what it cannot find out by itself is told here: PyPy's own
-``_vmprof`` is switched on, which walks stacks; the names of the collector's types are handed over;
-and ``gc.hooks`` reports the steps of major collections.
+``_vmprof`` is switched on, which walks stacks, and the names of the collector's types are handed
+over.
 
 The library is called through ``_cffi_backend``, which is built into PyPy: importing ``ctypes``
 takes ten times as long. Both call C without the GIL, so the agent asks for a large object whenever
@@ -14,7 +14,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import time
 
 from nthbyte._agent import Agent, Error, read_result, to_json
 
@@ -50,7 +49,6 @@ class PyPyAgent(Agent):
         # Types and classes lie where they lie for as long as the process lives. What was shown of them
         # has to live until the collector has moved it.
         self._shown: list[Any] | None = None
-        self._hooks: _Hooks | None = None
         self._fallback: MinorHook | None = None
         self._notes: tuple[str, ...] = ()
         self._interval = _NO_TIMER
@@ -97,7 +95,6 @@ class PyPyAgent(Agent):
         pypy = {"method": "gc-hooks", "nursery": _nursery_size(), "notes": [note]}
         self._library.start(to_json({**config, "pypy": pypy}))
         self._fallback = MinorHook(self._library.minor, self._library.minors_a_sample())
-        self._hooks = _Hooks(lambda *_: None)
         self._notes = (note,)
 
     def stop(self) -> Result:
@@ -105,9 +102,6 @@ class PyPyAgent(Agent):
         if not self._on:
             raise Error("nthbyte is not running: nothing to stop")
         self._on = False
-        if self._hooks is not None:
-            self._hooks.remove()
-            self._hooks = None
         if self._fallback is not None:
             self._fallback.remove()
             self._fallback = None
@@ -148,7 +142,6 @@ class PyPyAgent(Agent):
             if "cannot sample inside" in str(error):
                 raise _Refused(str(error)) from None
             raise
-        self._hooks = _Hooks(self._library.collection)
         if first:
             # The session began with a collection, which has freed the large object.
             self._tell_totals()
@@ -271,7 +264,6 @@ class _Library:
         addresses = backend.new_pointer_type(size)
         self._addresses = backend.new_array_type(addresses, None)
         self._classes = function("pypy_classes", void, addresses, size, self._text)
-        self.collection = function("pypy_collection", void, self._int, self._int, u64, i64, i64)
         self.totals = function("pypy_totals", void, size, size, size)
         self._remarks = function("pypy_notes", void, self._text, size)
         self._thread = function("pypy_thread", void, u64, self._text)
@@ -350,71 +342,3 @@ class _Library:
     def _string(self, text: Any) -> str:
         content: bytes = self._backend.string(text)
         return content.decode(errors="replace")
-
-
-class _Hooks:
-    """Listens to ``gc.hooks`` for major collections; what the program listens to is passed on."""
-
-    _SCANNING, _FINALIZING, _WHOLE = 0, 3, 4
-
-    def __init__(self, tell: Callable[[int, int, int, int, int], None]):
-        self._tell = tell
-        # Of the collection that is under way: its first step, what it left, whether its last step was told.
-        self._began: int | None = None
-        self._left: int | None = None
-        self._over = False
-        self._count_code = _counter_of_code()
-        self._code = self._count_code()
-        self._hooks: Any = gc.hooks  # type: ignore[attr-defined]
-        self._step = self._hooks.on_gc_collect_step
-        self._collect = self._hooks.on_gc_collect
-        self._hooks.on_gc_collect_step = self._on_step
-        self._hooks.on_gc_collect = self._on_collect
-
-    def remove(self) -> None:
-        """Stops to listen, unless the program has put in something of its own."""
-        if self._hooks.on_gc_collect_step == self._on_step:
-            self._hooks.on_gc_collect_step = self._step
-        if self._hooks.on_gc_collect == self._on_collect:
-            self._hooks.on_gc_collect = self._collect
-
-    def _on_step(self, stats: Any) -> None:
-        nanoseconds = int(stats.duration * 1e9)
-        if stats.oldstate <= self._FINALIZING:
-            if self._began is None:
-                self._began = time.monotonic_ns() - nanoseconds
-            self._over = stats.oldstate == self._FINALIZING and stats.newstate == self._SCANNING
-        before, self._code = self._code, self._count_code()
-        # As much may have been added as was freed: so the end of a collection counts as a change, too.
-        changed = self._code != before or stats.newstate == self._SCANNING
-        # What is beyond runs the finalizers that the program has written.
-        self._tell(min(stats.oldstate, self._FINALIZING), changed, nanoseconds, -1, -1)
-        self._end()
-        if self._step is not None:
-            self._step(stats)
-
-    def _on_collect(self, stats: Any) -> None:
-        self._left = stats.arenas_bytes + stats.rawmalloc_bytes_after
-        self._end()
-        if self._collect is not None:
-            self._collect(stats)
-
-    def _end(self) -> None:
-        """Tells of a collection as a whole, once PyPy has told both of its end and of its last step."""
-        if self._over and self._left is not None and self._began is not None:
-            self._tell(self._WHOLE, False, time.monotonic_ns() - self._began, -1, self._left)
-            self._began = self._left = None
-            self._over = False
-
-
-def _counter_of_code() -> Callable[[], object]:
-    """Returns what counts the bytes of machine code; where PyPy does not say, what differs each time."""
-    try:
-        import pypyjit  # type: ignore[import-not-found]
-
-        # The number of loops freed would tell more, but asking for it before the first is a segmentation fault.
-        count: Callable[[], object] = pypyjit.get_stats_asmmemmgr
-        count()
-        return count
-    except (ImportError, AttributeError):
-        return object

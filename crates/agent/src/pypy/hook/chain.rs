@@ -31,14 +31,9 @@ const LOOKS: u32 = 64;
 const FRAMES_THAT_TELL: usize = 3;
 /// The unique id of no code.
 const OUTSIDE: u64 = 1;
-/// Minor collections after which places are looked up anew, whatever PyPy tells: for one, the program may have put a
-/// function of its own into `gc.hooks`.
+/// Minor collections after which places are looked up anew, even if no machine code is known to have been freed.
 const MINORS: u32 = 128;
 
-/// Steps of major collections that PyPy has told of, that ended the collection or found more or less machine code than the
-/// one before, so that a place may belong to other code: a loop that has died is freed in such a step. PyPy tells of
-/// steps between two bytecodes, of several as one; before the next one it compiles nothing new.
-pub static CODE_CHANGES: AtomicU32 = AtomicU32::new(0);
 /// Chains of this process so far.
 static CHAINS: AtomicU32 = AtomicU32::new(0);
 
@@ -55,7 +50,7 @@ pub struct Chain {
     until_check: u32,
     /// The frames at places in machine code, innermost first.
     places: FxHashMap<usize, Vec<RawFrame>>,
-    code_changes: u32,
+    /// Minor collections since the places were looked up.
     minors: u32,
 }
 
@@ -92,7 +87,6 @@ impl Chain {
             number: CHAINS.fetch_add(1, Ordering::Relaxed) + 1,
             until_check: 0,
             places: FxHashMap::default(),
-            code_changes: 0,
             minors: 0,
         }
     }
@@ -108,13 +102,17 @@ impl Chain {
         self.minors += 1;
     }
 
+    /// Machine code may have been freed, and its places may soon belong to other code.
+    pub fn code_freed(&mut self) {
+        self.minors = MINORS;
+    }
+
     /// Whether places may stand for other frames than at the last call. To be asked after each walk, before the frames
     /// at a place are.
     pub fn renew(&mut self) -> bool {
-        let code_changes = CODE_CHANGES.load(Ordering::Relaxed);
-        let is_old = self.code_changes != code_changes || self.minors >= MINORS;
+        let is_old = self.minors >= MINORS;
         if is_old {
-            (self.code_changes, self.minors) = (code_changes, 0);
+            self.minors = 0;
             self.places.clear();
         }
         is_old
@@ -178,7 +176,7 @@ impl Chain {
                 if agrees == Some(false) {
                     // Was it only what is known of places?
                     self.places.clear();
-                    self.minors = MINORS;
+                    self.code_freed();
                     agrees = self.agrees(&steps, frames, &mut raise);
                 }
                 match agrees {
@@ -256,7 +254,7 @@ impl Chain {
                 .pop()
                 .is_some_and(|outermost| !outermost.compiled && outermost.unique_id == OUTSIDE);
             if !is_recorded || self.places.try_reserve(1).is_err() {
-                self.minors = MINORS;
+                self.code_freed();
                 return None;
             }
             self.places.insert(place, found);
@@ -404,7 +402,7 @@ mod tests {
 
         // Machine code has been freed: the handler is asked again, and has no record now.
         assert!(!chain.renew());
-        CODE_CHANGES.fetch_add(1, Ordering::Relaxed);
+        chain.code_freed();
         assert!(chain.renew() && !chain.renew());
         assert!(chain.inlined(4002, nothing).is_none());
         assert_eq!(chain.inlined(4002, raise).unwrap().len(), 2);

@@ -1,11 +1,11 @@
-//! The hooked functions of the collector, and what they keep.
+//! What the hooked functions of the collector (see [`hooks`]) do, and what they keep.
 //!
 //! Everything here runs with the interpreter's lock held: RPython code holds it whenever it allocates
 //! or collects. So one engine serves all threads, without locks of its own.
 
-use std::ffi::c_void;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, CpuSample, LostKind, Nanos, Survival, TypeId,
@@ -14,8 +14,8 @@ use nthbyte_profile::event::{
 use super::backlog::{Backlog, Finished};
 use super::classes::Recent;
 use super::exports;
-use super::handler::{COLLECTING, thread_pointer};
-use super::nursery::{Nursery, Verdict};
+use super::majors::{Majors, State};
+use super::nursery::Nursery;
 use super::patch::Redirect;
 use super::stacks::Stacks;
 use super::statistics::Statistics;
@@ -24,6 +24,8 @@ use super::vmprof::{self, Vmprof};
 use super::young::Young;
 use crate::session::Recorder;
 
+pub mod hooks;
+
 /// More samples than these do not wait for a minor collection: they are recorded without their fates.
 const MOST_YOUNG: usize = 1 << 18;
 /// A sample that waits longer than this for a minor collection is announced again, with its type.
@@ -31,12 +33,7 @@ const PATIENCE: Nanos = Nanos(1_000_000_000);
 /// Objects whose headers are fetched into the cache together: the collection has left them far away.
 const FETCHED_TOGETHER: usize = 16;
 
-type Reserve = unsafe extern "C" fn(*mut c_void, usize) -> usize;
-type Minor = unsafe extern "C" fn(*mut c_void);
-
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
-static RESERVE: AtomicUsize = AtomicUsize::new(0);
-static MINOR: AtomicUsize = AtomicUsize::new(0);
 /// Whether a panic was caught; nothing is sampled or recorded from then on.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
@@ -47,6 +44,8 @@ pub struct Engine {
     stacks: Stacks,
     types: Types,
     statistics: Statistics,
+    /// `None` if it is not known where they are taken.
+    majors: Option<Majors>,
     young: Vec<Young>,
     /// So many of them, the oldest, were announced with their types.
     told: usize,
@@ -74,12 +73,6 @@ pub struct Remains {
 }
 
 impl Engine {
-    /// Where `collect_and_reserve` and `_minor_collection` have been moved to. To be told before they are hooked.
-    pub fn set_originals(reserve: usize, minor: usize) {
-        RESERVE.store(reserve, Ordering::Relaxed);
-        MINOR.store(minor, Ordering::Relaxed);
-    }
-
     /// Switches sampling on. The interpreter's lock must be held.
     pub fn begin(
         mut nursery: Nursery,
@@ -87,6 +80,7 @@ impl Engine {
         vmprof: Vmprof,
         types: Types,
         statistics: Statistics,
+        majors: Option<Majors>,
         frees: Vec<Redirect>,
     ) {
         if types.are_waiting() {
@@ -99,6 +93,7 @@ impl Engine {
             stacks: Stacks::new(vmprof),
             types,
             statistics,
+            majors,
             young: Vec::with_capacity(4096),
             told: 0,
             backlog: Backlog::default(),
@@ -123,7 +118,6 @@ impl Engine {
         engine
             .backlog
             .drain(&mut engine.recorder, &mut engine.types);
-        engine.statistics.steps(&mut engine.recorder);
         engine.stacks.ticks(&mut engine.recorder);
         engine
             .stacks
@@ -166,6 +160,11 @@ impl Engine {
                 "memory pressure ended the nursery early {} times; up to a period of bytes was not counted each time",
                 self.nursery.pressures()
             ));
+        }
+        if self.majors.is_none() {
+            notes.push(
+                "this PyPy's major collections were not found; the profile has none".to_owned(),
+            );
         }
         if vmprof::is_taken_away() {
             notes.push(
@@ -276,6 +275,9 @@ impl Engine {
     fn begin_anew(&mut self) {
         self.types.forget();
         self.statistics.forget();
+        if let Some(majors) = &mut self.majors {
+            majors.forget();
+        }
         self.backlog = Backlog::default();
         self.nursery.forget_allocated();
         let young = std::mem::take(&mut self.young);
@@ -348,8 +350,10 @@ impl Engine {
     fn settle(&mut self, started: Nanos) {
         let ended = self.recorder.now();
         self.attend(ended);
-        self.statistics.steps(&mut self.recorder);
         self.stacks.collected();
+        if self.majors.is_none() {
+            self.stacks.code_freed();
+        }
         self.types.look();
         let mut young = std::mem::take(&mut self.young);
         let mut recent = Recent::default();
@@ -369,20 +373,46 @@ impl Engine {
             }
         }
         self.none_waits(young);
-        if let Some(thread) = self.stacks.thread(&mut self.recorder) {
-            self.finish(Finished::Collection(Collection {
-                start: started,
-                duration: Nanos(ended.0 - started.0),
-                thread,
-                kind: CollectionKind::Minor,
-                freed_objects: None,
-                bytes_before: None,
-                bytes_after: None,
-            }));
-        }
+        self.collected(CollectionKind::Minor, started..ended, None);
         self.statistics
             .memory(&mut self.recorder, ended, self.nursery.allocated());
         self.stacks.ticks(&mut self.recorder);
+    }
+
+    /// A step of a major collection has ended, before which the collector was in this state.
+    fn step(&mut self, before: State, started: Nanos) {
+        let times = started..self.recorder.now();
+        self.attend(times.end);
+        let in_use = || self.statistics.in_use();
+        let majors = self.majors.as_mut();
+        let Some(step) = majors.and_then(|majors| majors.step(before, &times, in_use)) else {
+            return;
+        };
+        if step.has_marked {
+            self.stacks.code_freed();
+        }
+        if step.has_swept {
+            self.statistics.swept();
+        }
+        self.collected(CollectionKind::MajorStep(step.phase), times.clone(), None);
+        if let Some((began, left)) = step.ends {
+            self.collected(CollectionKind::Major, began..times.end, left);
+        }
+    }
+
+    /// Records a collection or a step of one, and the bytes that it left.
+    fn collected(&mut self, kind: CollectionKind, times: Range<Nanos>, left: Option<u64>) {
+        if let Some(thread) = self.stacks.thread(&mut self.recorder) {
+            self.finish(Finished::Collection(Collection {
+                start: times.start,
+                duration: Nanos(times.end.0 - times.start.0),
+                thread,
+                kind,
+                freed_objects: None,
+                bytes_before: None,
+                bytes_after: left,
+            }));
+        }
     }
 }
 
@@ -393,77 +423,5 @@ fn guarded(work: impl FnOnce()) {
     }
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
         PANICKED.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Takes the place of `collect_and_reserve(gc, size)`.
-///
-/// # Safety
-/// Called by the interpreter, with its lock held.
-pub unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
-    // SAFETY: `set_originals` stored the address of the moved function, which has this type.
-    let original = || unsafe {
-        std::mem::transmute::<usize, Reserve>(RESERVE.load(Ordering::Relaxed))(gc, size)
-    };
-    // SAFETY: the lock is held.
-    let Some(engine) = (unsafe { Engine::current() }) else {
-        return original();
-    };
-    match engine.nursery.slow_path(size) {
-        Verdict::Fits(object, points) => {
-            if points > 0 {
-                guarded(|| engine.sample(object, size, points, false));
-            }
-            object
-        }
-        Verdict::Full => {
-            engine.in_reserve = true;
-            let object = original();
-            // SAFETY: the lock is held; the collection may have ended the session meanwhile.
-            let Some(engine) = (unsafe { Engine::current() }) else {
-                return object;
-            };
-            engine.in_reserve = false;
-            let points = engine.nursery.reserved(if object == 0 { 0 } else { size });
-            if points > 0 {
-                guarded(|| engine.sample(object, size, points, false));
-            }
-            object
-        }
-    }
-}
-
-/// Takes the place of `_minor_collection(gc)`.
-///
-/// # Safety
-/// Called by the interpreter, with its lock held.
-pub unsafe extern "C" fn minor_hook(gc: *mut c_void) {
-    // SAFETY: `set_originals` stored the address of the moved function, which has this type.
-    let original =
-        || unsafe { std::mem::transmute::<usize, Minor>(MINOR.load(Ordering::Relaxed))(gc) };
-    // SAFETY: the lock is held.
-    let Some(engine) = (unsafe { Engine::current() }) else {
-        return original();
-    };
-    if !engine.in_reserve {
-        engine.nursery.before_collection();
-    }
-    for large in engine.young.iter_mut().filter(|young| young.is_alone()) {
-        // SAFETY: no collection has begun yet.
-        unsafe { large.look() };
-    }
-    let started = engine.recorder.now();
-    engine.in_minor = true;
-    COLLECTING.store(thread_pointer(), Ordering::Relaxed);
-    original();
-    COLLECTING.store(0, Ordering::Relaxed);
-    // SAFETY: the lock is held; the collection may have ended the session meanwhile.
-    let Some(engine) = (unsafe { Engine::current() }) else {
-        return;
-    };
-    engine.in_minor = false;
-    guarded(|| engine.settle(started));
-    if !engine.in_reserve {
-        engine.nursery.resume();
     }
 }

@@ -6,16 +6,13 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 
-use super::chain::CODE_CHANGES;
 use super::engine::Engine;
 use super::handler;
 use super::library::Library;
 use super::patch::Redirect;
 use super::peek::Peek;
 use super::running;
-use super::statistics::{self, Told};
 use super::totals;
 use super::types::{Shown, Types};
 use super::vmprof::{self, Vmprof};
@@ -230,33 +227,6 @@ pub extern "C" fn nthbyte_pypy_totals(in_arenas: usize, alone: usize, arenas: us
         let peek = Peek::new();
         totals::observe(collector.gc, &library.data, told, |at| peek.word(at));
     }
-}
-
-/// Tells what `gc.hooks` reported: a step of a major collection in phase 0 to 3, or a whole one (4),
-/// which took so many nanoseconds; whether machine code was freed or added; memory in use before and after, or -1.
-#[unsafe(no_mangle)]
-pub extern "C" fn nthbyte_pypy_collection(
-    phase: c_int,
-    code_changed: c_int,
-    nanoseconds: u64,
-    before: i64,
-    after: i64,
-) {
-    if code_changed != 0 {
-        CODE_CHANGES.fetch_add(1, Ordering::Relaxed);
-    }
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is a valid place for the result.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    statistics::tell(Told {
-        monotonic_nanos: time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned(),
-        duration: nanoseconds,
-        phase: u8::try_from(phase).unwrap_or(4),
-        bytes: (u64::try_from(before).ok(), u64::try_from(after).ok()),
-    });
 }
 
 /// Names a thread of the program.

@@ -16,6 +16,8 @@ pub struct Function {
     pub calls: Vec<usize>,
     /// Offsets from a register (other than the stack's) where it stores a word.
     pub stores: HashSet<usize>,
+    /// The constants that it stores as words, and their offsets from a register.
+    pub constants: HashSet<(usize, i32)>,
     /// Addresses relative to `%rip` where it stores a word.
     pub stores_absolute: HashSet<usize>,
     /// Addresses that it jumps to within itself.
@@ -86,6 +88,10 @@ impl Function {
             Register::RSP | Register::None => {}
             _ => {
                 self.stores.insert(displacement);
+                if instruction.code() == Code::Mov_rm64_imm32 {
+                    let constant = instruction.immediate32to64() as i32;
+                    self.constants.insert((displacement, constant));
+                }
             }
         }
     }

@@ -11,7 +11,8 @@
 //! chain    stacks, from PyPy's own list                         (list: its elements)
 //! stacks   stacks as nodes of the profile                       (nodes: the last ones)
 //! young    sampled objects until the next minor collection      (types, python_names, classes: their names)
-//! statistics  collections and memory totals                  (totals: where the collector keeps them)
+//! majors   the steps of major collections
+//! statistics  memory totals                                   (totals: where the collector keeps them)
 //! peek     reads where there may be no memory
 //! running  all of it, started and stopped                     (exports: what Python calls before and after)
 //! ```
@@ -26,6 +27,7 @@ mod handler;
 mod large;
 mod library;
 mod list;
+mod majors;
 mod memory_file;
 mod names;
 mod nodes;

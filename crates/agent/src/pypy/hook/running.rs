@@ -7,10 +7,11 @@ use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
 use super::chain::Chain;
-use super::engine::{self, Engine, Remains};
+use super::engine::{Engine, Remains, hooks};
 use super::exports;
 use super::large;
 use super::library::Library;
+use super::majors::Majors;
 use super::nursery::Nursery;
 use super::patch::{CallSite, Detour, Redirect};
 use super::search::{Collector, LARGE_OBJECT, search};
@@ -132,7 +133,7 @@ impl Running {
         let settings = exports::Settings::read(&config.pypy);
         let collector = collector(&library).map_err(refuse)?;
         check(&collector, &settings).map_err(refuse)?;
-        let hooks = hooks(&library, &collector).map_err(refuse)?;
+        let hooks = detours(&library, &collector).map_err(refuse)?;
         let free = large::free_hook as *const () as usize;
         let frees = imports(&library, c"free", free).map_err(refuse)?;
         let mut running = Self {
@@ -188,7 +189,8 @@ impl Running {
         let held = Trap::run(
             |size| self.allocate(ONE_LARGE, size),
             || {
-                Engine::set_originals(self.hooks[0].original(), self.hooks[1].original());
+                let originals: Vec<usize> = self.hooks.iter().map(Detour::original).collect();
+                hooks::set_originals(&originals);
                 placed = self.place();
                 if placed.is_err() {
                     self.unplace();
@@ -209,6 +211,9 @@ impl Running {
                     vmprof,
                     exports::take_types(),
                     Statistics::new(nursery_size),
+                    collector
+                        .major
+                        .map(|major| Majors::new(collector.gc + major.state)),
                     frees,
                 );
             },
@@ -223,8 +228,8 @@ impl Running {
     /// has called.
     fn place(&self) -> Result<(), String> {
         for hook in &self.hooks {
-            // SAFETY: `collect_and_reserve` and `_minor_collection` are entered with the lock held, so no other thread is
-            // about to enter them, and this one is in neither of the two.
+            // SAFETY: the collector's functions are entered with the lock held, so no other thread is about to enter them,
+            // and this one is in none of them.
             unsafe { hook.place() }?;
         }
         for call in &self.calls {
@@ -338,20 +343,24 @@ fn check(collector: &Collector, settings: &exports::Settings) -> Result<(), Stri
     Ok(())
 }
 
-/// The hooks of the slow path and of the minor collection, ready to be placed.
-fn hooks(library: &Library, collector: &Collector) -> Result<Vec<Detour>, String> {
-    let entries = [
+/// The hooks of the slow path and of collections, ready to be placed, in the order of [`hooks::set_originals`].
+fn detours(library: &Library, collector: &Collector) -> Result<Vec<Detour>, String> {
+    let mut entries = vec![
         (
             "collect_and_reserve",
             collector.reserve,
-            engine::reserve_hook as *const () as usize,
+            hooks::reserve_hook as *const () as usize,
         ),
         (
             "_minor_collection",
             collector.minor,
-            engine::minor_hook as *const () as usize,
+            hooks::minor_hook as *const () as usize,
         ),
     ];
+    if let Some(major) = collector.major {
+        let hook = hooks::major_step_hook as *const () as usize;
+        entries.push(("major_collection_step", major.step, hook));
+    }
     entries
         .into_iter()
         .map(|(name, target, hook)| {

@@ -132,6 +132,11 @@ impl Stacks {
         self.vmprof.collected();
     }
 
+    /// Machine code may have been freed.
+    pub fn code_freed(&mut self) {
+        self.vmprof.code_freed();
+    }
+
     /// Ticks that fell into a walk of the same thread, to be recorded with that walk's stack.
     #[must_use]
     pub fn missed_ticks(&self) -> u32 {

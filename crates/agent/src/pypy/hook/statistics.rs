@@ -1,12 +1,6 @@
-//! Collections and memory totals (section 3.6 of the paper).
-//!
-//! Minor collections are timed by the hook. The steps of a major collection, and what is left after it,
-//! are told by PyPy through `gc.hooks`, from Python code that runs a little later and without the
-//! interpreter's lock while it calls us: so they wait in a queue for whoever holds the lock.
+//! Memory totals (section 3.6 of the paper).
 
-use std::sync::Mutex;
-
-use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Memory, Nanos, ThreadId};
+use nthbyte_profile::event::{Memory, Nanos};
 
 use super::totals::{self, Totals};
 use crate::memory::ResidentSet;
@@ -17,32 +11,6 @@ const EVERY: Nanos = Nanos(20_000_000);
 /// While the collector sweeps it counts the old objects anew, from nothing. A total that has fallen is not believed
 /// before the sweep was told to be over, or for so long.
 const SWEEP: Nanos = Nanos(2_000_000_000);
-/// More steps than these are not kept waiting.
-const QUEUE: usize = 4096;
-
-/// Something that `gc.hooks` told.
-#[derive(Clone, Copy, Debug)]
-pub struct Told {
-    /// When it was told: nanoseconds of `CLOCK_MONOTONIC`.
-    pub monotonic_nanos: u64,
-    /// How long it took.
-    pub duration: u64,
-    /// Phase of the step (0 to 3), or 4 for a whole major collection.
-    pub phase: u8,
-    /// Memory in use before and after, where known.
-    pub bytes: (Option<u64>, Option<u64>),
-}
-
-static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
-
-/// Puts an event into the queue.
-pub fn tell(told: Told) {
-    if let Ok(mut queue) = TOLD.lock()
-        && queue.len() < QUEUE
-    {
-        queue.push(told);
-    }
-}
 
 /// What one session has seen of the collector.
 #[derive(Debug)]
@@ -99,30 +67,20 @@ impl Statistics {
         };
     }
 
-    /// Records what `gc.hooks` told since the last call.
-    pub fn steps(&mut self, recorder: &mut Recorder) {
-        let Ok(mut queue) = TOLD.try_lock() else {
-            return;
-        };
-        for told in queue.drain(..) {
-            self.in_arenas.is_swept |= told.phase >= 3;
-            let kind = match told.phase {
-                0 => CollectionKind::MajorStep(MajorPhase::Scanning),
-                1 => CollectionKind::MajorStep(MajorPhase::Marking),
-                2 => CollectionKind::MajorStep(MajorPhase::Sweeping),
-                3 => CollectionKind::MajorStep(MajorPhase::Finalizing),
-                _ => CollectionKind::Major,
-            };
-            recorder.collection(Collection {
-                start: recorder.at(told.monotonic_nanos.saturating_sub(told.duration)),
-                duration: Nanos(told.duration),
-                thread: ThreadId(0),
-                kind,
-                freed_objects: None,
-                bytes_before: told.bytes.0,
-                bytes_after: told.bytes.1,
-            });
-        }
+    /// A sweep has ended.
+    pub const fn swept(&mut self) {
+        self.in_arenas.is_swept = true;
+    }
+
+    /// Bytes that the collector counts as in use, if it is known where.
+    pub fn in_use(&mut self) -> Option<u64> {
+        let totals = self.totals()?;
+        Some(read(totals.in_arenas).saturating_add(read(totals.alone)))
+    }
+
+    fn totals(&mut self) -> Option<Totals> {
+        self.totals = self.totals.or_else(totals::found);
+        self.totals
     }
 
     /// Records memory totals, now and then.
@@ -131,14 +89,11 @@ impl Statistics {
             return;
         }
         self.written = now;
-        self.totals = self.totals.or_else(totals::found);
-        // SAFETY: the words were found inside structs of the collector, which are never freed.
-        let read = |address: usize| unsafe { (address as *const u64).read() };
-        let used = self
-            .totals
+        let totals = self.totals();
+        let used = totals
             .map(|totals| (read(totals.in_arenas), read(totals.alone)))
             .map(|(in_arenas, alone)| (self.in_arenas.read(now, in_arenas), alone));
-        let arenas = self.totals.and_then(|totals| totals.arenas.map(read));
+        let arenas = totals.and_then(|totals| totals.arenas.map(read));
         let sum = |(one, other): (u64, u64)| one.saturating_add(other);
         let nursery = self.nursery.unwrap_or(0) as u64;
         recorder.memory(Memory {
@@ -151,6 +106,12 @@ impl Statistics {
             allocated: Some(allocated),
         });
     }
+}
+
+/// A total. The interpreter's lock must be held.
+fn read(address: usize) -> u64 {
+    // SAFETY: the words were found inside structs of the collector, which are never freed.
+    unsafe { (address as *const u64).read() }
 }
 
 #[cfg(test)]

@@ -218,6 +218,11 @@ impl Vmprof {
         self.chain.collected();
     }
 
+    /// See [`Chain::code_freed`].
+    pub fn code_freed(&mut self) {
+        self.chain.code_freed();
+    }
+
     /// Ticks that fell into one of our own walks since the last call: each is a time sample of the
     /// stack that was walked.
     #[must_use]
