@@ -13,11 +13,15 @@ const LONGER: Nanos = Nanos(400_000_000);
 /// Says whether the administrator allows transparent huge pages. The kernel would not ask.
 const ALLOWED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
+/// Whether the administrator forbids transparent huge pages.
+pub fn are_forbidden() -> bool {
+    std::fs::read_to_string(ALLOWED).is_ok_and(|text| text.contains("[never]"))
+}
+
 /// When the next one is due.
 #[derive(Default)]
 pub struct HugePages {
     due: Option<Nanos>,
-    forbidden: bool,
 }
 
 impl HugePages {
@@ -34,12 +38,8 @@ impl HugePages {
         let made = match self.due {
             Some(due) if now.0 < due.0 => return,
             // SAFETY: by the contract.
-            Some(_) => !self.forbidden && unsafe { Heap::join_pages(heap.cast()) },
-            None => {
-                let allowed = std::fs::read_to_string(ALLOWED);
-                self.forbidden = allowed.is_ok_and(|text| text.contains("[never]"));
-                true
-            }
+            Some(_) => unsafe { Heap::join_pages(heap.cast()) },
+            None => true,
         };
         let wait = if made { PAUSE } else { LONGER };
         self.due = Some(Nanos(now.0.saturating_add(wait.0)));

@@ -15,9 +15,9 @@ use nthbyte_heap::{Domain, Fallback, Functions, Heap, HugePages, Observer, Stati
 use nthbyte_sampling::SamplePoints;
 
 use super::api::{AllocatorDomain, AllocatorEx, Api, Owned};
-use super::interpreters;
 use super::layout::Layout;
 use super::memory::Probe;
+use super::{huge_pages, interpreters};
 use crate::session;
 
 /// What was put where.
@@ -215,6 +215,7 @@ fn fallback(there: &AllocatorEx) -> Option<Fallback> {
 
 fn heap_config(huge_pages: session::HugePages) -> nthbyte_heap::Config {
     let huge_pages = match huge_pages {
+        session::HugePages::Thp if huge_pages::are_forbidden() => HugePages::Off,
         session::HugePages::Thp => HugePages::Transparent,
         session::HugePages::Hugetlb => HugePages::Reserved,
         session::HugePages::Off => HugePages::Off,
