@@ -27,6 +27,11 @@ const KEEP_AT_LEAST: usize = (16 << 20) / PAGE_SIZE;
 /// How many requests for an arena go unasked after one was refused: at the limit of memory each would cost
 /// two system calls, with the fallback serving the block in the end all the same.
 const PATIENCE: u32 = 64;
+/// An arena becomes a huge page when no more of it is free than this part of the heap, so that the last one does not waste
+/// more. From 64 MiB on that is so from the start.
+const WASTED: usize = 32;
+/// Until then, so many of its pages get their memory together: that takes half the time of a fault for each 4 KiB.
+const POPULATED: u32 = 16;
 /// A full arena is joined into a huge page if no more of it than this, in bytes, was never touched: pages of
 /// seldom used classes are full only later, if ever.
 const MISSING: usize = ARENA_SIZE / 32;
@@ -36,6 +41,7 @@ const LOOKED_AT: usize = 4;
 const REFUSALS: u32 = 3;
 
 const _: () = assert!(PAGES == 128, "the bitmaps are u128");
+const _: () = assert!(PAGES.is_multiple_of(POPULATED));
 const _: () = assert!(FIRST_PAGE_HEADER % 64 == PAGE_HEADER % 64);
 
 /// The header of an arena.
@@ -48,8 +54,18 @@ pub struct Arena {
     free: u128,
     /// Bit i: page i is free and still has memory behind it.
     dirty: u128,
-    /// Whether the arena is one huge page, or may be, or could not be made one.
-    huge: bool,
+    memory: Memory,
+}
+
+/// What memory an arena has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    /// Ordinary pages, which may be joined if all of them are in use.
+    Ordinary,
+    /// Ordinary pages, until most of them are in use.
+    Filling,
+    /// One huge page, or what may be one, or could not be made one.
+    Huge,
 }
 
 impl Arena {
@@ -75,7 +91,7 @@ pub struct Arenas {
     /// So often the kernel may still refuse to join the pages of one.
     refusals_left: u32,
     huge_pages: HugePages,
-    /// In [`HugePages::Transparent`]: ordinary pages until there are this many arenas.
+    /// In [`HugePages::Transparent`]: ordinary pages, if there are fewer arenas.
     huge_from: usize,
     /// Whether huge pages were wanted from the pool and it had none.
     pub pool_was_empty: bool,
@@ -133,6 +149,9 @@ impl Arenas {
             self.unlink(fullest);
             (*fullest).free &= !(1 << index);
             (*fullest).dirty &= !(1 << index);
+            if (*fullest).memory == Memory::Filling {
+                self.fill(fullest, index);
+            }
             self.link(fullest);
             let page = Arena::base(fullest).add(index as usize * PAGE_SIZE);
             self.pages_in_use += 1;
@@ -182,17 +201,45 @@ impl Arenas {
                 let base = Arena::base(arena);
                 if ARENA_SIZE - os::resident(base) <= MISSING {
                     self.unlink(arena);
-                    (*arena).huge = true;
+                    self.join(arena);
                     self.link(arena);
-                    if !os::join_pages(base, ARENA_SIZE) {
-                        self.refusals_left -= 1;
-                    }
                     return true;
                 }
                 arena = (*arena).next;
             }
         }
         false
+    }
+
+    /// Has the kernel join the pages of an arena.
+    ///
+    /// # Safety
+    /// The arena is mapped and in no queue.
+    unsafe fn join(&mut self, arena: *mut Arena) {
+        // SAFETY: by the caller.
+        unsafe {
+            (*arena).memory = Memory::Huge;
+            if !os::join_pages(Arena::base(arena), ARENA_SIZE) {
+                self.refusals_left = self.refusals_left.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Looks after an arena that will become a huge page, of which the page `index` has just been taken.
+    ///
+    /// # Safety
+    /// The arena is mapped and in no queue.
+    #[cold]
+    unsafe fn fill(&mut self, arena: *mut Arena, index: u32) {
+        // SAFETY: by the caller; the range lies in the arena.
+        unsafe {
+            if (*arena).free.count_ones() as usize <= self.may_waste() {
+                self.join(arena);
+            } else if index.is_multiple_of(POPULATED) {
+                let start = Arena::base(arena).add(index as usize * PAGE_SIZE);
+                os::populate(start, POPULATED as usize * PAGE_SIZE);
+            }
+        }
     }
 
     /// Says that nothing helped and no arena was to be had, so that asking again is pointless for a while.
@@ -203,6 +250,11 @@ impl Arenas {
     /// Whether the last refusal was not the system's but ours.
     pub fn is_patient(&self) -> bool {
         self.patience > 0
+    }
+
+    /// How many pages may be free of an arena that becomes a huge page.
+    fn may_waste(&self) -> usize {
+        self.count * PAGES as usize / WASTED
     }
 
     fn may_keep(&self) -> usize {
@@ -226,7 +278,7 @@ impl Arenas {
                         self.count -= 1;
                         table.set(Arena::base(arena), false);
                         os::unmap(Arena::base(arena), ARENA_SIZE);
-                    } else if !(*arena).huge || queue as u32 >= PAGES / 2 {
+                    } else if (*arena).memory != Memory::Huge || queue as u32 >= PAGES / 2 {
                         self.unlink(arena);
                         self.discard_free_pages(arena);
                         self.link(arena);
@@ -263,7 +315,7 @@ impl Arenas {
 
     #[cold]
     fn add_arena(&mut self, table: ArenaTable) -> Option<()> {
-        let (base, huge) = self.map_arena()?;
+        let (base, memory) = self.map_arena()?;
         if base.addr() >> ADDRESS_BITS != 0 {
             // SAFETY: just mapped, known to nobody.
             unsafe { os::unmap(base, ARENA_SIZE) };
@@ -279,7 +331,7 @@ impl Arenas {
                 previous: null_mut(),
                 free: u128::MAX,
                 dirty: 0,
-                huge,
+                memory,
             });
             self.link(arena);
             table.set(base, true);
@@ -287,25 +339,31 @@ impl Arenas {
         Some(())
     }
 
-    /// Maps an arena, and says whether it has, or may get, a huge page.
-    fn map_arena(&mut self) -> Option<(*mut u8, bool)> {
+    /// Maps an arena, and says what memory it has.
+    fn map_arena(&mut self) -> Option<(*mut u8, Memory)> {
         if self.huge_pages == HugePages::Reserved {
             if let Some(base) = os::map_reserved_huge(ARENA_SIZE) {
-                return Some((base.as_ptr(), true));
+                return Some((base.as_ptr(), Memory::Huge));
             }
             self.pool_was_empty = true;
         }
         let base = os::map_aligned(ARENA_SIZE, self.hint)?.as_ptr();
-        let huge = self.huge_pages == HugePages::Transparent && self.count >= self.huge_from;
+        let memory = if self.huge_pages != HugePages::Transparent || self.count < self.huge_from {
+            Memory::Ordinary
+        } else if self.may_waste() < PAGES as usize && self.refusals_left > 0 {
+            Memory::Filling
+        } else {
+            Memory::Huge
+        };
         // SAFETY: just mapped.
-        unsafe { os::advise_huge(base, ARENA_SIZE, huge) };
-        Some((base, huge))
+        unsafe { os::advise_huge(base, ARENA_SIZE, memory == Memory::Huge) };
+        Some((base, memory))
     }
 
     /// Where an arena is queued; one that is full and huge is nowhere.
     fn queues_of(&mut self, arena: &Arena) -> Option<&mut Queues> {
         match (arena.free, arena.dirty) {
-            (0, _) if arena.huge => None,
+            (0, _) if arena.memory == Memory::Huge => None,
             (0, _) => Some(&mut self.full_arenas),
             (_, 0) => Some(&mut self.clean_arenas),
             _ => Some(&mut self.dirty_arenas),

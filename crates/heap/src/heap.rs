@@ -24,7 +24,7 @@ pub struct Config {
     /// Huge pages.
     pub huge_pages: HugePages,
     /// With [`HugePages::Transparent`], the size in bytes that the heap must have before it asks for
-    /// them right away, so that small programs stay small: below, memory that is full can be given them, see
+    /// them as it grows, so that small programs stay small: below, memory that is full can be given them, see
     /// [`Heap::join_pages`]. The default is by measurement: docs/fast-path.md.
     pub huge_pages_from: usize,
     /// The largest request that the heap serves itself, in bytes; at least 512, at most

@@ -8,7 +8,8 @@ use core::ptr::NonNull;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HugePages {
-    /// `madvise(MADV_HUGEPAGE)` once the heap is large enough for it to pay.
+    /// `madvise(MADV_HUGEPAGE)` and `MADV_COLLAPSE`, once the heap is large enough for it to pay. The kernel does the latter
+    /// even if the administrator forbids them; who heeds that says [`HugePages::Off`].
     #[default]
     Transparent,
     /// `mmap(MAP_HUGETLB)`: pages from the pool that the administrator set aside
@@ -124,6 +125,15 @@ pub unsafe fn advise_huge(address: *mut u8, size: usize, wanted: bool) {
     };
     // SAFETY: by the caller; contents do not change. A kernel without them refuses, harmlessly.
     unsafe { libc::madvise(address.cast(), size, advice) };
+}
+
+/// Puts memory behind a range, if the kernel can do so at once (Linux 5.14); otherwise that happens when it is touched.
+///
+/// # Safety
+/// The range was mapped here.
+pub unsafe fn populate(address: *mut u8, size: usize) {
+    // SAFETY: by the caller; contents do not change.
+    unsafe { libc::madvise(address.cast(), size, libc::MADV_POPULATE_WRITE) };
 }
 
 /// How many bytes of an arena have memory behind them; 0 if that cannot be known.

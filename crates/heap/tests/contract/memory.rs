@@ -77,6 +77,56 @@ fn joined_pages_keep_their_contents() {
 }
 
 #[test]
+fn a_growing_heap_wastes_little_for_huge_pages() {
+    let heap = Fixture::new(Config {
+        huge_pages_from: 0,
+        ..Config::default()
+    });
+    let mut blocks = Vec::new();
+    let mut arenas = Vec::new();
+    while blocks.len() * 256 < 20 << 20 {
+        let block = heap.malloc(256);
+        // SAFETY: the block has 256 bytes.
+        unsafe { block.write_bytes(blocks.len() as u8, 256) };
+        blocks.push(block);
+        let arena = block.addr() & !(ARENA - 1);
+        if arenas.last() != Some(&arena) {
+            arenas.push(arena);
+        }
+        if blocks.len() % 997 == 0 {
+            let resident: usize = arenas.iter().map(|&arena| resident(arena)).sum();
+            let used = blocks.len() * 260;
+            let more = resident.saturating_sub(used);
+            // What is put behind several pages at once is in it.
+            let may_be = heap.statistics().reserved / 32 + (320 << 10);
+            assert!(more <= may_be, "{more} bytes more than {used}");
+        }
+    }
+    arenas.sort_unstable();
+    arenas.dedup();
+    assert!(arenas.len() > 8);
+    for (number, block) in blocks.into_iter().enumerate() {
+        // SAFETY: as above.
+        let bytes = unsafe { core::slice::from_raw_parts(block, 256) };
+        assert!(bytes.iter().all(|&byte| byte == number as u8));
+        heap.free(block);
+    }
+}
+
+const ARENA: usize = 2 << 20;
+
+/// How much of an arena has memory behind it.
+fn resident(arena: usize) -> usize {
+    let mut pages = [0u8; ARENA / 4096];
+    // SAFETY: there is a byte for each page of 4 KiB; they may be larger.
+    let asked = unsafe { libc::mincore(arena as *mut _, ARENA, pages.as_mut_ptr()) };
+    assert_eq!(asked, 0);
+    // SAFETY: no preconditions.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    pages.iter().filter(|&&page| page & 1 != 0).count() * page
+}
+
+#[test]
 fn an_empty_pool_of_huge_pages_is_told() {
     let meminfo = std::fs::read_to_string("/proc/meminfo").expect("Linux");
     let free_pages = meminfo
