@@ -31,7 +31,8 @@ const LOOKS: u32 = 64;
 const FRAMES_THAT_TELL: usize = 3;
 /// The unique id of no code.
 const OUTSIDE: u64 = 1;
-/// Minor collections after which places are looked up anew, even if no machine code is known to have been freed.
+/// Minor collections after which places are looked up anew in any case: a loop that dies young is freed in one of them, which
+/// is not noticed.
 const MINORS: u32 = 128;
 
 /// Chains of this process so far.
@@ -102,8 +103,8 @@ impl Chain {
         self.minors += 1;
     }
 
-    /// Machine code may have been freed, and its places may soon belong to other code.
-    pub fn code_freed(&mut self) {
+    /// What is known of places is not to be relied on: machine code may have been freed, and they may soon belong to other.
+    pub fn distrust(&mut self) {
         self.minors = MINORS;
     }
 
@@ -176,7 +177,7 @@ impl Chain {
                 if agrees == Some(false) {
                     // Was it only what is known of places?
                     self.places.clear();
-                    self.code_freed();
+                    self.distrust();
                     agrees = self.agrees(&steps, frames, &mut raise);
                 }
                 match agrees {
@@ -254,7 +255,7 @@ impl Chain {
                 .pop()
                 .is_some_and(|outermost| !outermost.compiled && outermost.unique_id == OUTSIDE);
             if !is_recorded || self.places.try_reserve(1).is_err() {
-                self.code_freed();
+                self.distrust();
                 return None;
             }
             self.places.insert(place, found);
@@ -402,7 +403,7 @@ mod tests {
 
         // Machine code has been freed: the handler is asked again, and has no record now.
         assert!(!chain.renew());
-        chain.code_freed();
+        chain.distrust();
         assert!(chain.renew() && !chain.renew());
         assert!(chain.inlined(4002, nothing).is_none());
         assert_eq!(chain.inlined(4002, raise).unwrap().len(), 2);

@@ -381,8 +381,8 @@ impl Engine {
 
     /// A step of a major collection has ended, before which the collector was in this state.
     fn step(&mut self, before: State, started: Nanos) {
+        // A fork was noticed before: each step follows a minor collection.
         let times = started..self.recorder.now();
-        self.attend(times.end);
         let in_use = || self.statistics.in_use();
         let majors = self.majors.as_mut();
         let Some(step) = majors.and_then(|majors| majors.step(before, &times, in_use)) else {

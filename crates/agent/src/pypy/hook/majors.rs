@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! scanning ──► marking ──► sweeping ──► finalizing ──► scanning: the collection is over
-//!              … steps …   … steps …
+//!              … steps …   … steps … ──► scanning: memory ran out
 //! ```
 
 use std::ops::Range;
@@ -28,6 +28,7 @@ pub struct State(i64);
 const SCANNING: State = State(0);
 const MARKING: State = State(1);
 const SWEEPING: State = State(2);
+const FINALIZING: State = State(3);
 
 /// What a step was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,14 +44,18 @@ pub struct Step {
 }
 
 impl Majors {
-    /// `state` is the address of the collector's `gc_state`, which is there as long as the process.
+    /// `state` is the address of the collector's `gc_state`, in its struct. `None` if what is there is no state. The
+    /// interpreter's lock must be held.
     #[must_use]
-    pub const fn new(state: usize) -> Self {
-        Self {
+    pub fn new(state: usize) -> Option<Self> {
+        let majors = Self {
             state: state as *const i64,
             began: None,
             left: None,
-        }
+        };
+        (SCANNING..=FINALIZING)
+            .contains(&majors.state())
+            .then_some(majors)
     }
 
     /// The collector's state. The interpreter's lock must be held.
@@ -83,7 +88,7 @@ impl Majors {
         if has_swept {
             self.left = in_use();
         }
-        let is_last = before > SWEEPING && after == SCANNING;
+        let is_last = before >= SWEEPING && after == SCANNING;
         Some(Step {
             phase,
             has_marked: before <= MARKING && after >= SWEEPING,
@@ -108,7 +113,7 @@ mod tests {
     #[test]
     fn a_collection_ends_with_its_last_step_if_its_first_was_seen() {
         let word = std::cell::Cell::new(1_i64);
-        let mut majors = Majors::new(word.as_ptr() as usize);
+        let mut majors = Majors::new(word.as_ptr() as usize).unwrap();
         let mut time = 0;
         let mut step = |majors: &mut Majors, after| {
             let before = majors.state();
@@ -134,8 +139,14 @@ mod tests {
         let rest = [2, 3, 0].map(|after| step(&mut majors, after).unwrap().ends);
         assert_eq!(rest, [None; 3]);
 
+        // Memory runs out.
+        let ends = [1, 2, 0].map(|after| step(&mut majors, after).unwrap().ends.is_some());
+        assert_eq!(ends, [false, false, true]);
+
         // The collector has another state than we know.
         step(&mut majors, 4);
         assert_eq!(step(&mut majors, 0), None);
+        word.set(-1);
+        assert!(Majors::new(word.as_ptr() as usize).is_none());
     }
 }

@@ -4,7 +4,8 @@
 //! search   finds the collector in the library's code            (flow: follows a function's branches)
 //! patch    puts hooks in, and takes them out
 //! nursery  the arithmetic: where nursery_top stands
-//! engine   the hooked functions of the collector                (large: those of malloc; backlog: finished events)
+//! engine   what is done at a sample and at a collection         (hooks: the hooked functions; large: those of malloc;
+//!                                                                backlog: finished events)
 //! trap     gets the interpreter's lock
 //! vmprof   stacks, through PyPy's own profiler                  (handler: called and listened to; names: of code;
 //!                                                                memory_file)

@@ -7,7 +7,8 @@ use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
 use super::chain::Chain;
-use super::engine::{Engine, Remains, hooks};
+use super::engine::hooks::Hooked;
+use super::engine::{Engine, Remains};
 use super::exports;
 use super::large;
 use super::library::Library;
@@ -131,9 +132,19 @@ impl Running {
             Distances::Fixed | Distances::Every => nthbyte_sampling::Distances::Fixed,
         };
         let settings = exports::Settings::read(&config.pypy);
-        let collector = collector(&library).map_err(refuse)?;
+        let mut collector = collector(&library).map_err(refuse)?;
         check(&collector, &settings).map_err(refuse)?;
-        let hooks = detours(&library, &collector).map_err(refuse)?;
+        let mut hooks = vec![
+            detour(&library, collector.reserve, &Hooked::reserve()).map_err(refuse)?,
+            detour(&library, collector.minor, &Hooked::minor()).map_err(refuse)?,
+        ];
+        // Without it there is a session all the same.
+        collector.major = collector.major.filter(|major| {
+            let detour = detour(&library, major.step, &Hooked::major_step());
+            let is_ready = detour.is_ok();
+            hooks.extend(detour);
+            is_ready
+        });
         let free = large::free_hook as *const () as usize;
         let frees = imports(&library, c"free", free).map_err(refuse)?;
         let mut running = Self {
@@ -189,8 +200,6 @@ impl Running {
         let held = Trap::run(
             |size| self.allocate(ONE_LARGE, size),
             || {
-                let originals: Vec<usize> = self.hooks.iter().map(Detour::original).collect();
-                hooks::set_originals(&originals);
                 placed = self.place();
                 if placed.is_err() {
                     self.unplace();
@@ -213,7 +222,7 @@ impl Running {
                     Statistics::new(nursery_size),
                     collector
                         .major
-                        .map(|major| Majors::new(collector.gc + major.state)),
+                        .and_then(|major| Majors::new(collector.gc + major.state)),
                     frees,
                 );
             },
@@ -343,31 +352,12 @@ fn check(collector: &Collector, settings: &exports::Settings) -> Result<(), Stri
     Ok(())
 }
 
-/// The hooks of the slow path and of collections, ready to be placed, in the order of [`hooks::set_originals`].
-fn detours(library: &Library, collector: &Collector) -> Result<Vec<Detour>, String> {
-    let mut entries = vec![
-        (
-            "collect_and_reserve",
-            collector.reserve,
-            hooks::reserve_hook as *const () as usize,
-        ),
-        (
-            "_minor_collection",
-            collector.minor,
-            hooks::minor_hook as *const () as usize,
-        ),
-    ];
-    if let Some(major) = collector.major {
-        let hook = hooks::major_step_hook as *const () as usize;
-        entries.push(("major_collection_step", major.step, hook));
-    }
-    entries
-        .into_iter()
-        .map(|(name, target, hook)| {
-            Detour::prepare(library.code(), library.text.start, target, hook)
-                .map_err(|why| format!("{name} cannot be hooked: {why}"))
-        })
-        .collect()
+/// The hook of a function at `target`, ready to be placed.
+fn detour(library: &Library, target: usize, hooked: &Hooked) -> Result<Detour, String> {
+    let detour = Detour::prepare(library.code(), library.text.start, target, hooked.hook)
+        .map_err(|why| format!("{} cannot be hooked: {why}", hooked.name))?;
+    hooked.moved_to(detour.original());
+    Ok(detour)
 }
 
 /// Redirects the library's `malloc` and `calloc`.

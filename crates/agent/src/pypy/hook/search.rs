@@ -22,7 +22,7 @@
 //! the functions that `collect_and_reserve` calls, the one that sets both fields is `_minor_collection`.
 //!
 //! Beside `_minor_collection`, `collect_and_reserve` calls `minor_collection_with_major_progress`, which calls
-//! `major_collection_step`, which sets the collector's state to 0, 1, 2 and 3: nothing else does.
+//! `major_collection_step`, which sets the collector's state to 0, 1, 2 and 3: nothing else that is called there does.
 //!
 //! Searching 20 MB takes a few milliseconds. Nothing here touches the process: it reads bytes.
 
@@ -310,7 +310,8 @@ fn major_collection(code: &[u8], text: usize, reserve: usize, minor: usize) -> O
                 let mut states = STATES.iter();
                 states.all(|&state| constants.contains(&(offset, state)))
             };
-            found.extend(offsets.filter(is_set).map(|state| Major { step, state }));
+            let fields = offsets.filter(|&offset| offset < GC_STRUCT && offset % 8 == 0);
+            found.extend(fields.filter(is_set).map(|state| Major { step, state }));
         }
     }
     let mut found = found.into_iter();

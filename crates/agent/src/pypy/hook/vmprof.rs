@@ -218,9 +218,9 @@ impl Vmprof {
         self.chain.collected();
     }
 
-    /// See [`Chain::code_freed`].
+    /// Machine code may have been freed.
     pub fn code_freed(&mut self) {
-        self.chain.code_freed();
+        self.chain.distrust();
     }
 
     /// Ticks that fell into one of our own walks since the last call: each is a time sample of the

@@ -10,17 +10,53 @@ use super::{Engine, guarded};
 
 type Reserve = unsafe extern "C" fn(*mut c_void, usize) -> usize;
 type Minor = unsafe extern "C" fn(*mut c_void);
-type MajorStep = unsafe extern "C" fn(*mut c_void, usize) -> usize;
+type MajorStep = unsafe extern "C" fn(*mut c_void, usize);
 
 static RESERVE: AtomicUsize = AtomicUsize::new(0);
 static MINOR: AtomicUsize = AtomicUsize::new(0);
 static MAJOR_STEP: AtomicUsize = AtomicUsize::new(0);
 
-/// Where the hooked functions have been moved to: `collect_and_reserve`, `_minor_collection`, and if it is hooked,
-/// `major_collection_step`. To be told before they are hooked.
-pub fn set_originals(moved_to: &[usize]) {
-    for (original, &address) in [&RESERVE, &MINOR, &MAJOR_STEP].iter().zip(moved_to) {
-        original.store(address, Ordering::Relaxed);
+/// A function of the collector, to be hooked.
+#[derive(Debug)]
+pub struct Hooked {
+    /// Its name in PyPy's source.
+    pub name: &'static str,
+    /// What takes its place.
+    pub hook: usize,
+    original: &'static AtomicUsize,
+}
+
+impl Hooked {
+    /// `collect_and_reserve`.
+    pub fn reserve() -> Self {
+        Self {
+            name: "collect_and_reserve",
+            hook: reserve_hook as *const () as usize,
+            original: &RESERVE,
+        }
+    }
+
+    /// `_minor_collection`.
+    pub fn minor() -> Self {
+        Self {
+            name: "_minor_collection",
+            hook: minor_hook as *const () as usize,
+            original: &MINOR,
+        }
+    }
+
+    /// `major_collection_step`.
+    pub fn major_step() -> Self {
+        Self {
+            name: "major_collection_step",
+            hook: major_step_hook as *const () as usize,
+            original: &MAJOR_STEP,
+        }
+    }
+
+    /// Where the function itself is from now on. To be told before it is hooked.
+    pub fn moved_to(&self, address: usize) {
+        self.original.store(address, Ordering::Relaxed);
     }
 }
 
@@ -28,8 +64,8 @@ pub fn set_originals(moved_to: &[usize]) {
 ///
 /// # Safety
 /// Called by the interpreter, with its lock held.
-pub unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
-    // SAFETY: `set_originals` stored the address of the moved function, which has this type.
+unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
+    // SAFETY: `Hooked::moved_to` stored the address of the moved function, which has this type.
     let original = || unsafe {
         std::mem::transmute::<usize, Reserve>(RESERVE.load(Ordering::Relaxed))(gc, size)
     };
@@ -65,8 +101,8 @@ pub unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
 ///
 /// # Safety
 /// Called by the interpreter, with its lock held.
-pub unsafe extern "C" fn minor_hook(gc: *mut c_void) {
-    // SAFETY: `set_originals` stored the address of the moved function, which has this type.
+unsafe extern "C" fn minor_hook(gc: *mut c_void) {
+    // SAFETY: `Hooked::moved_to` stored the address of the moved function, which has this type.
     let original =
         || unsafe { std::mem::transmute::<usize, Minor>(MINOR.load(Ordering::Relaxed))(gc) };
     // SAFETY: the lock is held.
@@ -100,8 +136,8 @@ pub unsafe extern "C" fn minor_hook(gc: *mut c_void) {
 ///
 /// # Safety
 /// Called by the interpreter, with its lock held.
-pub unsafe extern "C" fn major_step_hook(gc: *mut c_void, reserving: usize) -> usize {
-    // SAFETY: `set_originals` stored the address of the moved function, which has this type.
+unsafe extern "C" fn major_step_hook(gc: *mut c_void, reserving: usize) {
+    // SAFETY: `Hooked::moved_to` stored the address of the moved function, which has this type.
     let original = || unsafe {
         let address = MAJOR_STEP.load(Ordering::Relaxed);
         std::mem::transmute::<usize, MajorStep>(address)(gc, reserving)
@@ -112,10 +148,9 @@ pub unsafe extern "C" fn major_step_hook(gc: *mut c_void, reserving: usize) -> u
     };
     let before = engine.majors.as_ref().map(Majors::state);
     let started = engine.recorder.now();
-    let nothing = original();
+    original();
     // SAFETY: the lock is held.
     if let (Some(engine), Some(before)) = (unsafe { Engine::current() }, before) {
         guarded(|| engine.step(before, started));
     }
-    nothing
 }
