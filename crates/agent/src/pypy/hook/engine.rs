@@ -185,8 +185,7 @@ impl Engine {
 
     /// Takes one sample.
     fn sample(&mut self, object: usize, size: usize, points: u32, alone: bool) {
-        let time = self.recorder.now();
-        self.attend(time);
+        let time = self.attend();
         let here = self.stacks.here(&mut self.recorder);
         let missed_ticks = self.stacks.missed_ticks();
         let Some((thread, stack)) = here else {
@@ -260,13 +259,16 @@ impl Engine {
         let _ = self.young.iter_mut().any(|young| young.note_free(block));
     }
 
-    /// Looks after the session; after a fork, forgets what belongs to the parent.
-    fn attend(&mut self, time: Nanos) {
+    /// Looks after the session, and returns the time; after a fork, forgets what belongs to the parent.
+    fn attend(&mut self) -> Nanos {
+        let mut time = self.recorder.now();
         let generation = self.recorder.attend(time);
         if self.stacks.generation(generation) {
             self.begin_anew();
+            time = self.recorder.now();
         }
         self.backlog.catch_up(&mut self.recorder, &mut self.types);
+        time
     }
 
     /// This process is a child with a session of its own.
@@ -348,8 +350,9 @@ impl Engine {
 
     /// A minor collection has ended: the fates of the young are known.
     fn settle(&mut self, started: Nanos) {
-        let ended = self.recorder.now();
-        self.attend(ended);
+        let ended = self.attend();
+        // The clock of a child begins anew.
+        let started = started.min(ended);
         self.stacks.collected();
         if self.majors.is_none() {
             self.stacks.code_freed();
@@ -374,8 +377,10 @@ impl Engine {
         }
         self.none_waits(young);
         self.collected(CollectionKind::Minor, started..ended, None);
+        let is_sweeping = self.majors.as_ref().map(Majors::is_sweeping);
+        let allocated = self.nursery.allocated();
         self.statistics
-            .memory(&mut self.recorder, ended, self.nursery.allocated());
+            .memory(&mut self.recorder, ended, allocated, is_sweeping);
         self.stacks.ticks(&mut self.recorder);
     }
 
@@ -390,9 +395,6 @@ impl Engine {
         };
         if step.has_marked {
             self.stacks.code_freed();
-        }
-        if step.has_swept {
-            self.statistics.swept();
         }
         self.collected(CollectionKind::MajorStep(step.phase), times.clone(), None);
         if let Some((began, left)) = step.ends {

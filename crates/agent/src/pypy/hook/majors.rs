@@ -37,8 +37,6 @@ pub struct Step {
     pub phase: MajorPhase,
     /// It has found what is garbage, and called the destructors: among others, of machine code.
     pub has_marked: bool,
-    /// It has counted the memory that is left.
-    pub has_swept: bool,
     /// It was the last of a collection that began then and left so many bytes in use.
     pub ends: Option<(Nanos, Option<u64>)>,
 }
@@ -65,6 +63,12 @@ impl Majors {
         State(unsafe { self.state.read_volatile() })
     }
 
+    /// Whether the collector is counting its memory anew, from nothing.
+    #[must_use]
+    pub fn is_sweeping(&self) -> bool {
+        self.state() == SWEEPING
+    }
+
     /// A step was taken at these times, before which the state was `before`. `None` if that is no phase. `in_use` gives
     /// the bytes that are in use now.
     pub fn step(
@@ -84,15 +88,13 @@ impl Majors {
         if before == SCANNING {
             self.began = Some(times.start);
         }
-        let has_swept = before == SWEEPING && after != SWEEPING;
-        if has_swept {
+        if before == SWEEPING && after != SWEEPING {
             self.left = in_use();
         }
         let is_last = before >= SWEEPING && after == SCANNING;
         Some(Step {
             phase,
             has_marked: before <= MARKING && after >= SWEEPING,
-            has_swept,
             ends: self
                 .began
                 .take_if(|_| is_last)
@@ -128,7 +130,6 @@ mod tests {
             those.map(|(index, _)| index).collect()
         };
         assert_eq!(at(|step| step.has_marked), [1, 7]);
-        assert_eq!(at(|step| step.has_swept), [3, 10]);
         assert_eq!(at(|step| step.ends.is_some()), [11]);
         assert_eq!(steps[11].ends, Some((Nanos(60), Some(110))));
         assert_eq!(at(|step| step.phase == MajorPhase::Scanning), [5]);

@@ -8,8 +8,8 @@ use crate::session::Recorder;
 
 /// Memory totals are written at most this often.
 const EVERY: Nanos = Nanos(20_000_000);
-/// While the collector sweeps it counts the old objects anew, from nothing. A total that has fallen is not believed
-/// before the sweep was told to be over, or for so long.
+/// While the collector sweeps it counts the old objects anew, from nothing. Where it is not known whether it does, a total
+/// that has fallen is not believed for so long.
 const SWEEP: Nanos = Nanos(2_000_000_000);
 
 /// What one session has seen of the collector.
@@ -28,18 +28,16 @@ struct InArenas {
     bytes: u64,
     /// Since when the collector has had a smaller number.
     fallen: Option<Nanos>,
-    /// A sweep has ended since the last reading.
-    is_swept: bool,
 }
 
 impl InArenas {
-    fn read(&mut self, now: Nanos, bytes: u64) -> u64 {
-        let is_swept = std::mem::take(&mut self.is_swept);
-        if bytes < self.bytes && !is_swept {
-            let fallen = *self.fallen.get_or_insert(now);
-            if now.0.saturating_sub(fallen.0) < SWEEP.0 {
-                return self.bytes;
-            }
+    fn read(&mut self, now: Nanos, bytes: u64, is_sweeping: Option<bool>) -> u64 {
+        let is_partial = is_sweeping.unwrap_or_else(|| {
+            let fallen = (bytes < self.bytes).then(|| *self.fallen.get_or_insert(now));
+            fallen.is_some_and(|fallen| now.0.saturating_sub(fallen.0) < SWEEP.0)
+        });
+        if is_partial && self.bytes > 0 {
+            return self.bytes;
         }
         (self.bytes, self.fallen) = (bytes, None);
         bytes
@@ -67,11 +65,6 @@ impl Statistics {
         };
     }
 
-    /// A sweep has ended.
-    pub const fn swept(&mut self) {
-        self.in_arenas.is_swept = true;
-    }
-
     /// Bytes that the collector counts as in use, if it is known where.
     pub fn in_use(&mut self) -> Option<u64> {
         let totals = self.totals()?;
@@ -83,8 +76,15 @@ impl Statistics {
         self.totals
     }
 
-    /// Records memory totals, now and then.
-    pub fn memory(&mut self, recorder: &mut Recorder, now: Nanos, allocated: u64) {
+    /// Records memory totals, now and then. `is_sweeping`: see [`Majors::is_sweeping`](super::majors::Majors::is_sweeping);
+    /// `None` if it is not known.
+    pub fn memory(
+        &mut self,
+        recorder: &mut Recorder,
+        now: Nanos,
+        allocated: u64,
+        is_sweeping: Option<bool>,
+    ) {
         if self.written != Nanos(0) && now.0.saturating_sub(self.written.0) < EVERY.0 {
             return;
         }
@@ -92,7 +92,7 @@ impl Statistics {
         let totals = self.totals();
         let used = totals
             .map(|totals| (read(totals.in_arenas), read(totals.alone)))
-            .map(|(in_arenas, alone)| (self.in_arenas.read(now, in_arenas), alone));
+            .map(|(in_arenas, alone)| (self.in_arenas.read(now, in_arenas, is_sweeping), alone));
         let arenas = totals.and_then(|totals| totals.arenas.map(read));
         let sum = |(one, other): (u64, u64)| one.saturating_add(other);
         let nursery = self.nursery.unwrap_or(0) as u64;
@@ -122,21 +122,24 @@ mod tests {
     fn a_sweep_does_not_show() {
         let mut arenas = InArenas::default();
         let mut now = 0;
-        let mut read = |arenas: &mut InArenas, bytes| {
+        let mut read = |arenas: &mut InArenas, bytes, is_sweeping| {
             now += EVERY.0;
-            arenas.read(Nanos(now), bytes)
+            arenas.read(Nanos(now), bytes, is_sweeping)
         };
-        assert_eq!(read(&mut arenas, 50), 50);
-        assert_eq!(read(&mut arenas, 60), 60);
-        assert_eq!([0, 10, 40].map(|bytes| read(&mut arenas, bytes)), [60; 3]);
-        arenas.is_swept = true;
-        assert_eq!(read(&mut arenas, 42), 42);
-        assert_eq!(read(&mut arenas, 41), 42);
-        // Nobody tells of the end.
+        // It has begun before.
+        assert_eq!(read(&mut arenas, 30, Some(true)), 30);
+        assert_eq!(read(&mut arenas, 50, Some(false)), 50);
+        assert_eq!(read(&mut arenas, 60, Some(false)), 60);
+        let swept = [0, 10, 40].map(|bytes| read(&mut arenas, bytes, Some(true)));
+        assert_eq!(swept, [60; 3]);
+        assert_eq!(read(&mut arenas, 42, Some(false)), 42);
+
+        // Nobody tells.
+        assert_eq!(read(&mut arenas, 43, None), 43);
         let held = (0..1000)
-            .take_while(|_| read(&mut arenas, 41) == 42)
+            .take_while(|_| read(&mut arenas, 41, None) == 43)
             .count();
-        assert_eq!(held as u64, SWEEP.0 / EVERY.0 - 1);
-        assert_eq!(read(&mut arenas, 41), 41);
+        assert_eq!(held as u64, SWEEP.0 / EVERY.0);
+        assert_eq!(read(&mut arenas, 42, None), 42);
     }
 }
