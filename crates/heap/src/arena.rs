@@ -101,6 +101,8 @@ pub struct Arenas {
     hint: *mut u8,
     /// Arenas mapped now.
     pub count: usize,
+    /// As many were mapped at once.
+    most: usize,
     /// Pages in use.
     pub pages_in_use: usize,
     /// Free pages with memory behind them.
@@ -120,6 +122,7 @@ impl Arenas {
             patience: 0,
             hint: null_mut(),
             count: 0,
+            most: 0,
             pages_in_use: 0,
             dirty: 0,
         }
@@ -323,6 +326,7 @@ impl Arenas {
         }
         self.hint = base.wrapping_sub(ARENA_SIZE);
         self.count += 1;
+        self.most = self.most.max(self.count);
         let arena = Arena::of(base);
         // SAFETY: the arena was just mapped, and is writable zeroes.
         unsafe {
@@ -350,6 +354,9 @@ impl Arenas {
         let base = os::map_aligned(ARENA_SIZE, self.hint)?.as_ptr();
         let memory = if self.huge_pages != HugePages::Transparent || self.count < self.huge_from {
             Memory::Ordinary
+        } else if self.count < self.most {
+            // What is wasted now does not make the peak higher.
+            Memory::Huge
         } else if self.may_waste() < PAGES as usize && self.refusals_left > 0 {
             Memory::Filling
         } else {
