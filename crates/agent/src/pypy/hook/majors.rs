@@ -25,10 +25,22 @@ pub struct Majors {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct State(i64);
 
+/// The phase of each state, from 0 on.
+pub const PHASES: [MajorPhase; 4] = [
+    MajorPhase::Scanning,
+    MajorPhase::Marking,
+    MajorPhase::Sweeping,
+    MajorPhase::Finalizing,
+];
 const SCANNING: State = State(0);
 const MARKING: State = State(1);
 const SWEEPING: State = State(2);
-const FINALIZING: State = State(3);
+
+impl State {
+    fn phase(self) -> Option<MajorPhase> {
+        PHASES.get(usize::try_from(self.0).ok()?).copied()
+    }
+}
 
 /// What a step was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,9 +63,7 @@ impl Majors {
             began: None,
             left: None,
         };
-        (SCANNING..=FINALIZING)
-            .contains(&majors.state())
-            .then_some(majors)
+        majors.state().phase().map(|_| majors)
     }
 
     /// The collector's state. The interpreter's lock must be held.
@@ -77,14 +87,8 @@ impl Majors {
         times: &Range<Nanos>,
         in_use: impl FnOnce() -> Option<u64>,
     ) -> Option<Step> {
+        let phase = before.phase()?;
         let after = self.state();
-        let phase = match before.0 {
-            0 => MajorPhase::Scanning,
-            1 => MajorPhase::Marking,
-            2 => MajorPhase::Sweeping,
-            3 => MajorPhase::Finalizing,
-            _ => return None,
-        };
         if before == SCANNING {
             self.began = Some(times.start);
         }

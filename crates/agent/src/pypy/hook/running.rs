@@ -138,13 +138,13 @@ impl Running {
             detour(&library, collector.reserve, &Hooked::reserve()).map_err(refuse)?,
             detour(&library, collector.minor, &Hooked::minor()).map_err(refuse)?,
         ];
-        // Without it there is a session all the same.
-        collector.major = collector.major.filter(|major| {
-            let detour = detour(&library, major.step, &Hooked::major_step());
-            let is_ready = detour.is_ok();
-            hooks.extend(detour);
-            is_ready
-        });
+        if let Some(major) = collector.major {
+            match detour(&library, major.step, &Hooked::major_step()) {
+                Ok(detour) => hooks.push(detour),
+                // There is a session all the same.
+                Err(_) => collector.major = None,
+            }
+        }
         let free = large::free_hook as *const () as usize;
         let frees = imports(&library, c"free", free).map_err(refuse)?;
         let mut running = Self {

@@ -32,6 +32,7 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use super::flow::Function;
+use super::majors::PHASES;
 
 /// Slow paths below this number are no PyPy that anyone uses (7.3.x and 8.0.x have 13,000 to 16,000).
 const FEWEST_SITES: u32 = 2000;
@@ -80,9 +81,6 @@ pub struct Major {
     pub state: usize,
 }
 
-/// `STATE_SCANNING`, `STATE_MARKING`, `STATE_SWEEPING` and `STATE_FINALIZING`.
-const STATES: [i32; 4] = [0, 1, 2, 3];
-
 /// Searches `code`, which is mapped at `text`; the struct must lie in `data`.
 ///
 /// # Errors
@@ -111,14 +109,23 @@ pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector
         .iter()
         .filter(|site| (site.gc, site.target) == (gc, reserve));
     let (nursery_free, nursery_top) = fields(code, text, gc, of_winner.map(|site| site.at))?;
-    let minor = minor_collection(code, text, gc, reserve, nursery_free, nursery_top)?;
+    let slow_path = Function::decode(code, text, reserve);
+    let minor = minor_collection(
+        code,
+        text,
+        gc,
+        reserve,
+        &slow_path,
+        nursery_free,
+        nursery_top,
+    )?;
     Ok(Collector {
         gc,
         reserve,
         minor,
         nursery_free,
         nursery_top,
-        major: major_collection(code, text, reserve, minor),
+        major: major_collection(code, text, &slow_path, minor),
         sites: count,
         runner_up,
     })
@@ -250,6 +257,7 @@ fn minor_collection(
     text: usize,
     gc: usize,
     reserve: usize,
+    slow_path: &Function,
     nursery_free: usize,
     nursery_top: usize,
 ) -> Result<usize, String> {
@@ -258,12 +266,11 @@ fn minor_collection(
             function.stores.contains(&offset) || function.stores_absolute.contains(&(gc + offset))
         })
     };
-    let slow_path = Function::decode(code, text, reserve);
-    if !sets_both(&slow_path) {
+    if !sets_both(slow_path) {
         return Err("the slow path does not set nursery_free and nursery_top".to_owned());
     }
     let mut found = Vec::new();
-    let mut level = slow_path.calls;
+    let mut level = slow_path.calls.clone();
     for _ in 0..2 {
         let mut next = Vec::new();
         for callee in level {
@@ -296,19 +303,19 @@ fn minor_collection(
 
 /// The one function that is called where minor collections are, by a function that `collect_and_reserve` calls, and that
 /// sets one field to each of the states.
-fn major_collection(code: &[u8], text: usize, reserve: usize, minor: usize) -> Option<Major> {
+fn major_collection(code: &[u8], text: usize, slow_path: &Function, minor: usize) -> Option<Major> {
     let mut found = HashSet::new();
-    for callee in Function::decode(code, text, reserve).calls {
+    for &callee in slow_path.calls.iter().filter(|&&call| call != minor) {
         let progress = Function::decode(code, text, callee);
-        if callee == minor || !progress.calls.contains(&minor) {
+        if !progress.calls.contains(&minor) {
             continue;
         }
         for &step in progress.calls.iter().filter(|&&call| call != minor) {
             let constants = Function::decode(code, text, step).constants;
             let offsets = constants.iter().map(|&(offset, _)| offset);
             let is_set = |&offset: &usize| {
-                let mut states = STATES.iter();
-                states.all(|&state| constants.contains(&(offset, state)))
+                let mut states = 0..PHASES.len() as i32;
+                states.all(|state| constants.contains(&(offset, state)))
             };
             let fields = offsets.filter(|&offset| offset < GC_STRUCT && offset % 8 == 0);
             found.extend(fields.filter(is_set).map(|state| Major { step, state }));
