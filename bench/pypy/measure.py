@@ -30,7 +30,7 @@ def main() -> None:
     """Measures, and writes the page and the plots."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pypy")
-    parser.add_argument("--rounds", type=int, default=3, help="of two pairs of runs each")
+    parser.add_argument("--rounds", type=int, default=6, help="of two pairs of runs each")
     options = parser.parse_args()
     # The first is the control: two plain runs.
     settings: list[Any] = [None, *({"every": period} for period in PERIODS)]
@@ -105,6 +105,13 @@ def _ratio(pairs: list[Any], setting: Any, clock: str = "thread") -> float:
     return statistics.geometric_mean(ratios)
 
 
+def _ratio_and_error(pairs: list[Any], setting: Any) -> str:
+    """The ratio, and its standard error from the spread of the pairs."""
+    logarithms = [math.log(pair["run"]["thread"] / pair["plain"]["thread"]) for pair in _of(pairs, setting)]
+    error = statistics.stdev(logarithms) / math.sqrt(len(logarithms))
+    return f"{_ratio(pairs, setting):.3f} ± {error:.3f}"
+
+
 def _plain(pairs: list[Any]) -> float:
     """Seconds of a plain run."""
     return statistics.median(pair["plain"]["thread"] for pair in pairs)
@@ -116,10 +123,11 @@ def _page(version: str, rounds: int, runs: dict[str, list[Any]], speeds: dict[bo
         "",
         f"Written by `bench/pypy/measure.py`, {rounds} rounds of two pairs, nursery {NURSERY}iB, {version}.",
         "1.000 is as fast as without nthbyte. A profiled and a plain run share one core, and a figure is the geometric",
-        "mean of the ratios of such pairs. Each run has another amount of live memory beside it, up to 8 MiB: major",
-        "collections begin at other moments then, which makes gcbench up to 4 % faster or slower. Time is CPU time of",
-        "the program's thread; in brackets that of the whole process, with the thread that writes the profile.",
-        "*No sample* has the hook placed and no sample due (a period of 1 TiB); the control is two plain runs.",
+        "mean of the ratios of such pairs, with its standard error. Each run has another amount of live memory beside",
+        "it, up to 8 MiB: major collections begin at other moments then, which makes gcbench up to 4 % faster or",
+        "slower. Time is CPU time of the program's thread; in brackets that of the whole process, with the thread that",
+        "writes the profile. *No sample* has the hook placed and no sample due (a period of 1 TiB); the control is two",
+        "plain runs.",
         "",
         "## Allocation sampling (Figure 8)",
         "",
@@ -130,10 +138,10 @@ def _page(version: str, rounds: int, runs: dict[str, list[Any]], speeds: dict[bo
     ]
     for name, those in runs.items():
         cells = [
-            f"{_ratio(those, {'every': period}):.3f} ({_ratio(those, {'every': period}, 'process'):.3f})"
+            f"{_ratio_and_error(those, {'every': period})} ({_ratio(those, {'every': period}, 'process'):.3f})"
             for period in [*PERIODS, RARELY]
         ]
-        cells.append(f"{_ratio(those, None):.3f}")
+        cells.append(_ratio_and_error(those, None))
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines += [
         "",
@@ -145,7 +153,7 @@ def _page(version: str, rounds: int, runs: dict[str, list[Any]], speeds: dict[bo
         "|---|" + "---|" * len(RATES),
     ]
     for name, those in runs.items():
-        cells = [f"{_ratio(those, {'every': RARELY, 'cpu': rate}):.3f}" for rate in RATES]
+        cells = [_ratio_and_error(those, {"every": RARELY, "cpu": rate}) for rate in RATES]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines += [
         "",

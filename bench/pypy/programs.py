@@ -63,7 +63,7 @@ def tokens():
     for name in ("argparse.py", "tarfile.py", "typing.py", "datetime.py", "inspect.py"):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             source = file.read()
-        for _ in range(5):
+        for _ in range(15):
             for _ in tokenize.generate_tokens(io.StringIO(source).readline):
                 count += 1
     return count
@@ -75,7 +75,7 @@ def documents():
         {"id": number, "name": f"record {number}", "tags": [str(number % 7), "x"], "value": number / 3}
         for number in range(2_000)
     ]
-    for _ in range(60):
+    for _ in range(120):
         text = json.dumps(records, indent=1)
         if json.loads(text) != records:
             raise AssertionError("JSON does not come back as it went")

@@ -5,9 +5,9 @@ use std::io::Read;
 
 use nthbyte_profile::event::Nanos;
 
-/// How old a reading of the resident set size may be. Opening the file takes 7 µs, and several times as many when
-/// the caches hold the program's data.
-const RSS_AGE: Nanos = Nanos(50_000_000);
+/// How old a reading of the resident set size may be: a sixteenth of the session, within these limits. Opening the
+/// file takes 7 µs, and 45 µs when the caches hold the program's data.
+const RSS_AGES: (u64, u64) = (50_000_000, 250_000_000);
 
 /// The resident set size, read now and then.
 #[derive(Debug, Default)]
@@ -16,11 +16,12 @@ pub struct ResidentSet {
 }
 
 impl ResidentSet {
-    /// In bytes, [`RSS_AGE`] old at most: from the second number of `/proc/self/statm`; `None` if that cannot be read.
+    /// In bytes, as old as [`RSS_AGES`] allow: from the second number of `/proc/self/statm`; `None` if that cannot be read.
     /// No descriptor is kept: see `session::output`.
     pub fn size(&mut self, now: Nanos) -> Option<u64> {
+        let (least, most) = RSS_AGES;
         if let Some((read, size)) = self.read
-            && now.0.saturating_sub(read.0) < RSS_AGE.0
+            && now.0.saturating_sub(read.0) < (now.0 / 16).clamp(least, most)
         {
             return Some(size);
         }

@@ -29,8 +29,13 @@ const CHECK_EVERY: u32 = 1024;
 const LOOKS: u32 = 64;
 /// Fewer frames than these may follow from a wrong word as well.
 const FRAMES_THAT_TELL: usize = 3;
-/// The unique id of no code.
-const OUTSIDE: u64 = 1;
+/// More places than these are forgotten when they are old, rather than looked up anew.
+const MOST_RENEWED: usize = 1024;
+/// A frame of no code.
+const OUTSIDE: RawFrame = RawFrame {
+    compiled: false,
+    unique_id: 1,
+};
 /// Minor collections after which places are looked up anew in any case: a loop that dies young is freed in one of them, which
 /// is not noticed.
 const MINORS: u32 = 128;
@@ -53,6 +58,8 @@ pub struct Chain {
     places: FxHashMap<usize, Vec<RawFrame>>,
     /// Minor collections since the places were looked up.
     minors: u32,
+    /// Some place is known to have been taken for another.
+    mistaken: bool,
 }
 
 /// Distances are from the thread pointer; thread-local words of a library that was there at the start have the
@@ -89,6 +96,7 @@ impl Chain {
             until_check: 0,
             places: FxHashMap::default(),
             minors: 0,
+            mistaken: false,
         }
     }
 
@@ -109,14 +117,40 @@ impl Chain {
     }
 
     /// Whether places may stand for other frames than at the last call. To be asked after each walk, before the frames
-    /// at a place are.
-    pub fn renew(&mut self) -> bool {
-        let is_old = self.minors >= MINORS;
-        if is_old {
-            self.minors = 0;
-            self.places.clear();
+    /// at a place are. Those that are not to be relied on are looked up anew, all together: `raise` has the handler walk
+    /// a list.
+    pub fn renew(&mut self, raise: impl FnMut(Substitute, &mut Vec<RawFrame>)) -> bool {
+        if self.minors < MINORS && !self.mistaken {
+            return false;
         }
-        is_old
+        self.minors = 0;
+        if !self.mistaken && self.are_unchanged(raise) {
+            return false;
+        }
+        self.mistaken = false;
+        self.places.clear();
+        true
+    }
+
+    /// Whether all places that are known stand for the frames that they stood for.
+    fn are_unchanged(&self, mut raise: impl FnMut(Substitute, &mut Vec<RawFrame>)) -> bool {
+        if self.places.len() > MOST_RENEWED {
+            return false;
+        }
+        let (mut places, mut known) = (Vec::new(), Vec::new());
+        for (&place, frames) in &self.places {
+            if known.len() + frames.len() + 1 >= WHOLE_RECORD {
+                if self.ask(&places, &mut raise).as_ref() != Some(&known) {
+                    return false;
+                }
+                places.clear();
+                known.clear();
+            }
+            places.push(place);
+            known.extend_from_slice(frames);
+            known.push(OUTSIDE);
+        }
+        self.ask(&places, &mut raise) == Some(known)
     }
 
     /// `steps` becomes the steps of the calling thread's stack, innermost first. If it answers false there are none:
@@ -177,7 +211,7 @@ impl Chain {
                 if agrees == Some(false) {
                     // Was it only what is known of places?
                     self.places.clear();
-                    self.distrust();
+                    self.mistaken = true;
                     agrees = self.agrees(&steps, frames, &mut raise);
                 }
                 match agrees {
@@ -222,45 +256,65 @@ impl Chain {
 
     /// The frames at a place of the calling thread's stack, innermost first. `None` if they cannot be had now; what is
     /// made of the place meanwhile goes with the next [`Chain::renew`].
-    ///
-    /// The handler is asked by a list that has only this place and an interpreted frame outside of it. Without the
-    /// latter there was no record; not all machine code has frames.
     pub fn inlined(
         &mut self,
         place: usize,
         raise: impl FnOnce(Substitute, &mut Vec<RawFrame>),
     ) -> Option<&[RawFrame]> {
         if !self.places.contains_key(&place) {
-            let State::Found(head) = self.state else {
+            let found = self.ask(&[place], raise);
+            let frames =
+                found.and_then(|mut found| (found.pop() == Some(OUTSIDE)).then_some(found));
+            let Some(frames) = frames.filter(|_| self.places.try_reserve(1).is_ok()) else {
+                self.mistaken = true;
                 return None;
             };
-            let outside = Link {
-                next: 0,
-                value: OUTSIDE as usize,
-                kind: CODE_TAG,
-            };
-            let stack = [place, 0];
-            let link = Link {
-                next: (&raw const outside) as usize,
-                value: (&raw const stack[1]) as usize,
-                kind: JITTED_TAG,
-            };
-            let substitute = Substitute {
-                head: word_at(head),
-                list: (&raw const link) as usize,
-            };
-            let mut found = Vec::new();
-            raise(substitute, &mut found);
-            let is_recorded = found
-                .pop()
-                .is_some_and(|outermost| !outermost.compiled && outermost.unique_id == OUTSIDE);
-            if !is_recorded || self.places.try_reserve(1).is_err() {
-                self.distrust();
-                return None;
-            }
-            self.places.insert(place, found);
+            self.places.insert(place, frames);
         }
         self.places.get(&place).map(Vec::as_slice)
+    }
+
+    /// The frames at places in machine code, innermost first, those of each place followed by [`OUTSIDE`]. `None` if the
+    /// list was not found.
+    ///
+    /// The handler is asked by a list that has only these places and an interpreted frame outside of each: not all machine
+    /// code has frames, and there is no record of a stack that has none.
+    fn ask(
+        &self,
+        places: &[usize],
+        raise: impl FnOnce(Substitute, &mut Vec<RawFrame>),
+    ) -> Option<Vec<RawFrame>> {
+        let State::Found(head) = self.state else {
+            return None;
+        };
+        // Machine code has called something from the place: the word before the address in its link.
+        let stacks: Vec<[usize; 2]> = places.iter().map(|&place| [place, 0]).collect();
+        let mut list = Vec::with_capacity(2 * places.len());
+        for stack in &stacks {
+            let links = [
+                (JITTED_TAG, (&raw const stack[1]) as usize),
+                (CODE_TAG, OUTSIDE.unique_id as usize),
+            ];
+            list.extend(links.map(|(kind, value)| Link {
+                next: 0,
+                value,
+                kind,
+            }));
+        }
+        let mut next = 0;
+        for link in list.iter_mut().rev() {
+            link.next = next;
+            next = (&raw const *link) as usize;
+        }
+        let mut found = Vec::new();
+        if !list.is_empty() {
+            let substitute = Substitute {
+                head: word_at(head),
+                list: next,
+            };
+            raise(substitute, &mut found);
+        }
+        Some(found)
     }
 }
 
@@ -401,11 +455,26 @@ mod tests {
         assert_eq!(steps[0], Step::Frame(handler(thread.words[2])[0]));
         assert_eq!(steps[1], Step::Place(4002));
 
-        // Machine code has been freed: the handler is asked again, and has no record now.
-        assert!(!chain.renew());
+        // Machine code has been freed, but none of these places.
+        assert!(!chain.renew(nothing));
+        for place in 5000..5300 {
+            assert!(chain.inlined(place, raise).is_some());
+        }
         chain.distrust();
-        assert!(chain.renew() && !chain.renew());
+        assert!(!chain.renew(raise) && !chain.renew(nothing));
+        assert_eq!(chain.inlined(4002, nothing).unwrap().len(), 2);
+
+        // One of them stands for other code now.
+        chain.distrust();
+        let other = |substitute, found: &mut Vec<RawFrame>| {
+            raise(substitute, found);
+            let at = found.iter().position(|frame| frame.unique_id == 5_299_001);
+            at.map(|at| found.remove(at));
+        };
+        assert!(chain.renew(other) && !chain.renew(nothing));
+        // And the handler has no record: what was made of the place is to be forgotten.
         assert!(chain.inlined(4002, nothing).is_none());
+        assert!(chain.renew(nothing) && !chain.renew(nothing));
         assert_eq!(chain.inlined(4002, raise).unwrap().len(), 2);
         assert_eq!(chain.inlined(4000, raise).unwrap().len(), 0);
     }

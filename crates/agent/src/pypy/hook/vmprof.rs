@@ -171,7 +171,9 @@ impl Vmprof {
     /// Whether places in machine code may stand for other frames than before. To be asked after each
     /// [`Vmprof::stack`].
     pub fn renew(&mut self) -> bool {
-        self.chain.renew()
+        let signal = &mut self.signal;
+        self.chain
+            .renew(|list, found| signal.raise(Some(list), found))
     }
 
     /// Walks the stack of the calling thread; `steps` becomes its steps, innermost first.
