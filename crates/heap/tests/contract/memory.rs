@@ -1,5 +1,8 @@
 //! Memory that is given back, joined to huge pages, or not to be had.
 
+use core::ffi::c_int;
+use std::collections::BTreeMap;
+
 use nthbyte_heap::{Config, Heap, HugePages};
 
 use super::fixture::Fixture;
@@ -111,6 +114,127 @@ fn a_growing_heap_wastes_little_for_huge_pages() {
         assert!(bytes.iter().all(|&byte| byte == number as u8));
         heap.free(block);
     }
+}
+
+#[test]
+fn a_heap_that_grows_again_is_huge_at_once() {
+    let heap = Fixture::new(Config {
+        huge_pages_from: 0,
+        ..Config::default()
+    });
+    // The arenas of 40 MB, and whether each may be huge when its first page is taken.
+    let grow = |blocks: &mut Vec<*mut u8>| {
+        let mut arenas = BTreeMap::new();
+        for _ in 0..160_000 {
+            let block = heap.malloc(256);
+            let arena = block.addr() & !(ARENA - 1);
+            arenas.entry(arena).or_insert_with(|| may_be_huge(arena));
+            blocks.push(block);
+        }
+        arenas
+    };
+    let mut blocks = Vec::new();
+    let first = grow(&mut blocks);
+    assert!(first.values().all(|&huge| !huge), "each is filled before");
+    blocks.drain(..).for_each(|block| heap.free(block));
+    let is_kept = |&arena: &usize| heap.owns(arena + ARENA / 2);
+    let kept: Vec<_> = first.into_keys().filter(is_kept).collect();
+    let mut again = grow(&mut blocks);
+    again.retain(|arena, _| !kept.contains(arena));
+    assert!(again.len() > 8 && again.into_values().all(|huge| huge));
+    blocks.into_iter().for_each(|block| heap.free(block));
+}
+
+/// Before Linux 6.1 pages cannot be joined, before 5.14 memory cannot be had in advance.
+#[test]
+fn an_older_kernel_will_do() {
+    std::thread::spawn(|| {
+        refuse_advice(&[libc::MADV_POPULATE_WRITE, libc::MADV_COLLAPSE]);
+        let heap = Fixture::new(Config {
+            huge_pages_from: 0,
+            ..Config::default()
+        });
+        let fill = |number: usize| (number % 251) as u8;
+        let mut arenas = BTreeMap::new();
+        let blocks: Vec<_> = (0..160_000)
+            .map(|number| {
+                let block = heap.malloc(256);
+                let arena = block.addr() & !(ARENA - 1);
+                arenas.entry(arena).or_insert_with(|| may_be_huge(arena));
+                // SAFETY: the block has 256 bytes.
+                unsafe { block.write_bytes(fill(number), 256) };
+                block
+            })
+            .collect();
+        // After three refusals the kernel is left to join pages itself.
+        let filled = arenas.values().filter(|&&huge| !huge).count();
+        assert!((3..6).contains(&filled), "{filled} of {}", arenas.len());
+        for (number, block) in blocks.into_iter().enumerate() {
+            // SAFETY: as above.
+            let bytes = unsafe { core::slice::from_raw_parts(block, 256) };
+            assert!(bytes.iter().all(|&byte| byte == fill(number)));
+            heap.free(block);
+        }
+    })
+    .join()
+    .unwrap();
+}
+
+/// Has the kernel not know some advice that this thread gives it.
+fn refuse_advice(unknown: &[c_int]) {
+    let filter = |code: u32, k: u32, skipped: usize| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: skipped as u8,
+        k,
+    };
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    let skip_unless = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let answer = libc::BPF_RET | libc::BPF_K;
+    // `struct seccomp_data`: the number of the call, and the lower half of its third argument.
+    let mut program = vec![
+        filter(load, 0, 0),
+        filter(skip_unless, libc::SYS_madvise as u32, 1 + 2 * unknown.len()),
+        filter(load, 32, 0),
+    ];
+    for &advice in unknown {
+        program.push(filter(skip_unless, advice.cast_unsigned(), 1));
+        program.push(filter(
+            answer,
+            libc::SECCOMP_RET_ERRNO | libc::EINVAL.cast_unsigned(),
+            0,
+        ));
+    }
+    program.push(filter(answer, libc::SECCOMP_RET_ALLOW, 0));
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the program is valid, and ends with an answer.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program),
+            0
+        );
+    }
+}
+
+/// Whether the kernel has been told that huge pages are welcome at an address.
+fn may_be_huge(address: usize) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("Linux");
+    let mut is_inside = false;
+    for line in maps.lines() {
+        let range = line.split(' ').next().and_then(|word| word.split_once('-'));
+        let ends = range.map(|(start, end)| [start, end].map(|end| usize::from_str_radix(end, 16)));
+        if let Some([Ok(start), Ok(end)]) = ends {
+            is_inside = (start..end).contains(&address);
+        } else if is_inside && let Some(flags) = line.strip_prefix("VmFlags:") {
+            return flags.split(' ').any(|flag| flag == "hg");
+        }
+    }
+    panic!("{address:#x} is not mapped");
 }
 
 const ARENA: usize = 2 << 20;
