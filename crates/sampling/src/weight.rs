@@ -27,15 +27,32 @@ pub const fn weight(size: u64, points: u32, period: Period, distances: Distances
     }
     match distances {
         Distances::Fixed => points as f64 * period.bytes() as f64,
-        Distances::Exponential if size == 0 => period.bytes() as f64,
-        Distances::Exponential => size as f64 / probability(size, period),
+        Distances::Exponential => {
+            let period = period.bytes() as f64;
+            let x = size as f64 / period;
+            if x < SMALL {
+                period * small_weight(x)
+            } else {
+                size as f64 / one_minus_exp(x)
+            }
+        }
     }
+}
+
+/// Up to here [`small_weight`] is exact to the last bit or two.
+const SMALL: f64 = 1.0 / 16.0;
+
+/// x/(1 - exp(-x)) for `x` from 0 to [`SMALL`], in a handful of multiplications: most objects are small, and a weight
+/// may be asked for at each sample. The series of Bernoulli's numbers; the first term left out is x⁸/1209600.
+const fn small_weight(x: f64) -> f64 {
+    let square = x * x;
+    1.0 + x / 2.0 + square / 12.0 * (1.0 - square / 60.0 * (1.0 - square / 42.0))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{probability, weight};
-    use crate::{Distances, Period};
+    use super::{SMALL, probability, small_weight, weight};
+    use crate::{Distances, Period, logarithm::one_minus_exp};
 
     #[test]
     fn small_objects_stand_for_a_period_and_huge_ones_for_themselves() {
@@ -47,6 +64,16 @@ mod tests {
         assert_eq!(of(1 << 40), (1u64 << 40) as f64);
         assert_eq!(weight(10_000, 3, period, Distances::Fixed), 3.0 * 524_288.0);
         assert_eq!(weight(48, 48, Period::EVERY, Distances::Fixed), 48.0);
+    }
+
+    #[test]
+    fn both_ways_to_a_weight_agree() {
+        for step in 1..=1000 {
+            let x = SMALL * f64::from(step) / 1000.0;
+            let (one, other) = (small_weight(x), x / one_minus_exp(x));
+            assert!((one / other - 1.0).abs() < 1e-14, "{x}: {one} {other}");
+        }
+        assert_eq!(small_weight(0.0), 1.0);
     }
 
     #[test]
