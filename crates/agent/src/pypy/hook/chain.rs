@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustc_hash::FxHashMap;
 
 use super::handler::{Substitute, thread_pointer};
-use super::list::{Link, Step, links, read, word_at};
+use super::list::{Link, Step, Taken, links, read, word_at};
 use super::peek::Peek;
 use super::vmprof::{CODE_TAG, JITTED_TAG, RawFrame};
 
@@ -246,9 +246,9 @@ impl Chain {
     ) -> Option<Vec<RawFrame>> {
         let mut frames = Vec::new();
         for &step in steps {
-            match step {
-                Step::Frame(frame) => frames.push(frame),
-                Step::Place(place) => frames.extend_from_slice(self.inlined(place, &mut raise)?),
+            match step.taken() {
+                Taken::Frame(frame) => frames.push(frame),
+                Taken::Place(place) => frames.extend_from_slice(self.inlined(place, &mut raise)?),
             }
         }
         Some(frames)
@@ -452,8 +452,8 @@ mod tests {
         assert!(!chain.walk(&mut steps), "the next is held against a record");
         chain.learn(&handler(thread.words[2]), raise);
         assert!(chain.walk(&mut steps));
-        assert_eq!(steps[0], Step::Frame(handler(thread.words[2])[0]));
-        assert_eq!(steps[1], Step::Place(4002));
+        assert_eq!(steps[0], Step::frame(handler(thread.words[2])[0]));
+        assert_eq!(steps[1], Step::place(4002));
 
         // Machine code has been freed, but none of these places.
         assert!(!chain.renew(nothing));

@@ -7,6 +7,8 @@
 //! kind 3: machine code; the word before the address `value` is the place in it that is executed
 //! ```
 
+use std::num::NonZeroU64;
+
 use super::handler::thread_pointer;
 use super::vmprof::{CODE_TAG, JITTED_TAG, RawFrame};
 
@@ -15,13 +17,65 @@ pub const KINDS: usize = 7;
 /// Longer lists are left to the handler, which records the innermost thousand words.
 const LONGEST: usize = 4096;
 
-/// One step of a stack.
+/// One step of a stack, in a word that is not 0: a sample reads and writes many. PyPy counts code objects by fours, and
+/// addresses have 47 bits, so that there is room for three more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub struct Step(NonZeroU64);
+
+/// What a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
     /// A frame.
     Frame(RawFrame),
     /// A place in machine code, in which any number of frames may be inlined.
     Place(usize),
+}
+
+impl Step {
+    /// The lowest bit is set, and the next two are one of these.
+    const INTERPRETED: u64 = 0;
+    const COMPILED: u64 = 1;
+    const PLACE: u64 = 2;
+
+    /// A frame.
+    #[must_use]
+    pub fn frame(frame: RawFrame) -> Self {
+        let kind = if frame.compiled {
+            Self::COMPILED
+        } else {
+            Self::INTERPRETED
+        };
+        Self::pack(frame.unique_id, kind)
+    }
+
+    /// A place in machine code.
+    #[must_use]
+    pub fn place(place: usize) -> Self {
+        Self::pack(place as u64, Self::PLACE)
+    }
+
+    fn pack(value: u64, kind: u64) -> Self {
+        Self(NonZeroU64::MIN | value << 3 | kind << 1)
+    }
+
+    /// What it is.
+    #[must_use]
+    pub const fn taken(self) -> Taken {
+        let value = self.0.get() >> 3;
+        match (self.0.get() >> 1) & 3 {
+            Self::PLACE => Taken::Place(value as usize),
+            kind => Taken::Frame(RawFrame {
+                compiled: kind == Self::COMPILED,
+                unique_id: value,
+            }),
+        }
+    }
+
+    /// It and its kind as a number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0.get()
+    }
 }
 
 /// `struct vmprof_stack_s`.
@@ -59,7 +113,7 @@ pub unsafe fn read(head: isize, steps: &mut Vec<Step>) -> bool {
         // SAFETY: an element of the list, which lives as long as the call that it stands for.
         let link = unsafe { &*(at as *const Link) };
         match link.kind {
-            CODE_TAG => steps.push(Step::Frame(RawFrame {
+            CODE_TAG => steps.push(Step::frame(RawFrame {
                 compiled: false,
                 unique_id: link.value as u64,
             })),
@@ -67,7 +121,7 @@ pub unsafe fn read(head: isize, steps: &mut Vec<Step>) -> bool {
                 let place = link.value.wrapping_sub(8) as *const usize;
                 // SAFETY: `value` is a place in the stack of this thread; machine code has called something, and
                 // the call has put its place there.
-                steps.push(Step::Place(unsafe { place.read() }));
+                steps.push(Step::place(unsafe { place.read() }));
             }
             _ => {}
         }

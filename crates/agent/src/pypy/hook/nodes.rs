@@ -7,11 +7,10 @@ use nthbyte_profile::event::NodeId;
 use rustc_hash::FxHasher;
 
 use super::list::Step;
-use super::vmprof::RawFrame;
 use crate::memory::prefetch;
 
 /// A power of two.
-const SETS: usize = 512;
+const SETS: usize = 256;
 
 /// Where the entry for a step is: it follows from the step, the one outside of it and their depth. So the entries
 /// for a stack can be fetched all at once, before it is known which node any of its steps leads to.
@@ -22,26 +21,24 @@ impl Slot {
     /// The slot of a step so many steps from the outermost.
     #[must_use]
     pub fn of(step: Step, outside: Option<Step>, depth: usize) -> Self {
-        let number = |step| match step {
-            Step::Frame(RawFrame { unique_id, .. }) => unique_id,
-            Step::Place(place) => place as u64,
-        };
         let mut hasher = FxHasher::default();
-        hasher.write_u64(outside.map_or(0, number));
-        hasher.write_u64(number(step));
+        hasher.write_u64(outside.map_or(0, Step::number));
+        hasher.write_u64(step.number());
         hasher.write_usize(depth);
         Self(hasher.finish() as u32 % SETS as u32)
     }
 }
 
-/// A table with room for two entries in each slot, the last that came there.
+/// A table with room for four entries in each slot, the last that came there.
 #[derive(Debug)]
 pub struct Nodes(Box<[Set; SETS]>);
 
 /// One cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
-struct Set([Option<Entry>; 2]);
+struct Set([Option<Entry>; 4]);
+
+const _: () = assert!(size_of::<Set>() == 64);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -79,21 +76,22 @@ impl Nodes {
     /// Keeps where it leads to.
     pub fn put(&mut self, slot: Slot, parent: NodeId, step: Step, node: NodeId) {
         let set = &mut self.0[slot.0 as usize].0;
-        set[1] = set[0];
+        set.copy_within(..3, 1);
         set[0] = Some(Entry { step, parent, node });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::vmprof::RawFrame;
     use super::*;
 
     #[test]
     fn what_is_known_is_right() {
         let mut nodes = Nodes::new();
         let step = |number: u32| match number % 3 {
-            0 => Step::Place(number as usize),
-            kind => Step::Frame(RawFrame {
+            0 => Step::place(number as usize),
+            kind => Step::frame(RawFrame {
                 compiled: kind == 1,
                 unique_id: u64::from(number / 3),
             }),

@@ -7,7 +7,7 @@ use nthbyte_profile::event::{
 };
 use rustc_hash::FxHashMap;
 
-use super::list::Step;
+use super::list::{Step, Taken};
 use super::names::CodeName;
 use super::nodes::{Nodes, Slot};
 use super::trap::Trap;
@@ -298,9 +298,9 @@ impl Stacks {
         parent: NodeId,
         Level { step, slot, .. }: Level,
     ) -> Option<NodeId> {
-        let node = match step {
-            Step::Frame(frame) => self.frame(recorder, parent, frame)?,
-            Step::Place(place) => {
+        let node = match step.taken() {
+            Taken::Frame(frame) => self.frame(recorder, parent, frame)?,
+            Taken::Place(place) => {
                 let mut inlined = std::mem::take(&mut self.inlined);
                 self.vmprof.inlined(place, &mut inlined);
                 let mut outermost_first = inlined.iter().rev();

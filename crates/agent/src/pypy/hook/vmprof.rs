@@ -194,7 +194,7 @@ impl Vmprof {
         self.chain
             .learn(&frames, |list, found| signal.raise(Some(list), found));
         if !self.chain.walk(steps) {
-            steps.extend(frames.into_iter().map(Step::Frame));
+            steps.extend(frames.into_iter().map(Step::frame));
         }
     }
 
@@ -271,7 +271,7 @@ impl Vmprof {
         let mut record = [0u8; RECORD];
         TICKS.read(&mut record[..length], self.ticks_read + TICK_HEADER as i64)?;
         steps.clear();
-        steps.extend(decode(&record[..length]).map(Step::Frame));
+        steps.extend(decode(&record[..length]).map(Step::frame));
         self.ticks_read += (TICK_HEADER + length) as i64;
         Some(tick)
     }
