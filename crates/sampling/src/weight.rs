@@ -42,11 +42,13 @@ pub const fn weight(size: u64, points: u32, period: Period, distances: Distances
 /// Up to here [`small_weight`] is exact to the last bit or two.
 const SMALL: f64 = 1.0 / 16.0;
 
-/// x/(1 - exp(-x)) for `x` from 0 to [`SMALL`], in a handful of multiplications: most objects are small, and a weight
-/// may be asked for at each sample. The series of Bernoulli's numbers; the first term left out is x⁸/1209600.
+/// x/(1 - exp(-x)) for `x` from 0 to [`SMALL`], in a handful of multiplications: most objects are small, and a weight may
+/// be asked for at each sample. The series of Bernoulli's numbers; the first term left out is x⁸/1209600.
 const fn small_weight(x: f64) -> f64 {
     let square = x * x;
-    1.0 + x / 2.0 + square / 12.0 * (1.0 - square / 60.0 * (1.0 - square / 42.0))
+    let fourth = 1.0 - square * (1.0 / 42.0);
+    let third = 1.0 - square * (1.0 / 60.0) * fourth;
+    1.0 + x * 0.5 + square * (1.0 / 12.0) * third
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! PyPy links what runs in a thread into a list (see [`super::list`]), whether or not `_vmprof` is on.
 //! The handler of SIGPROF walks that list, and for each piece of machine code looks up which Python
 //! frames are inlined at that place: a microsecond and many cold cache lines a sample. Here, a place is a step of the
-//! stack like any other, and the handler is asked only for the frames of those that were not seen before.
+//! stack like any other, and the handler is asked only for the frames of those that were not seen before, and now and then
+//! whether all those that were seen have the same frames still.
 //!
 //! Where the list begins is found out: it is the one word among PyPy's thread-local ones from which the
 //! frames follow that the handler has recorded. The first sample of each thread is held against the
@@ -29,8 +30,8 @@ const CHECK_EVERY: u32 = 1024;
 const LOOKS: u32 = 64;
 /// Fewer frames than these may follow from a wrong word as well.
 const FRAMES_THAT_TELL: usize = 3;
-/// More places than these are forgotten when they are old, rather than looked up anew.
-const MOST_RENEWED: usize = 1024;
+/// More places than these, for each minor collection since the last time, are forgotten rather than looked up anew.
+const RENEWED_A_MINOR: usize = 4;
 /// A frame of no code.
 const OUTSIDE: RawFrame = RawFrame {
     compiled: false,
@@ -58,6 +59,8 @@ pub struct Chain {
     places: FxHashMap<usize, Vec<RawFrame>>,
     /// Minor collections since the places were looked up.
     minors: u32,
+    /// They are not to be relied on.
+    distrusted: bool,
     /// Some place is known to have been taken for another.
     mistaken: bool,
 }
@@ -96,6 +99,7 @@ impl Chain {
             until_check: 0,
             places: FxHashMap::default(),
             minors: 0,
+            distrusted: false,
             mistaken: false,
         }
     }
@@ -113,30 +117,29 @@ impl Chain {
 
     /// What is known of places is not to be relied on: machine code may have been freed, and they may soon belong to other.
     pub fn distrust(&mut self) {
-        self.minors = MINORS;
+        self.distrusted = true;
     }
 
     /// Whether places may stand for other frames than at the last call. To be asked after each walk, before the frames
     /// at a place are. Those that are not to be relied on are looked up anew, all together: `raise` has the handler walk
     /// a list.
     pub fn renew(&mut self, raise: impl FnMut(Substitute, &mut Vec<RawFrame>)) -> bool {
-        if self.minors < MINORS && !self.mistaken {
+        // In a thread whose list was not held against a record yet no place is known, and its list is not to be touched.
+        let is_due = self.minors >= MINORS || self.distrusted || self.mistaken;
+        if !is_due || SEEN.get() != self.number {
             return false;
         }
-        self.minors = 0;
-        if !self.mistaken && self.are_unchanged(raise) {
-            return false;
+        let are_few = self.places.len() <= RENEWED_A_MINOR * self.minors as usize;
+        let is_unchanged = !self.mistaken && are_few && self.are_unchanged(raise);
+        (self.minors, self.distrusted, self.mistaken) = (0, false, false);
+        if !is_unchanged {
+            self.places.clear();
         }
-        self.mistaken = false;
-        self.places.clear();
-        true
+        !is_unchanged
     }
 
     /// Whether all places that are known stand for the frames that they stood for.
     fn are_unchanged(&self, mut raise: impl FnMut(Substitute, &mut Vec<RawFrame>)) -> bool {
-        if self.places.len() > MOST_RENEWED {
-            return false;
-        }
         let (mut places, mut known) = (Vec::new(), Vec::new());
         for (&place, frames) in &self.places {
             if known.len() + frames.len() + 1 >= WHOLE_RECORD {
@@ -460,20 +463,35 @@ mod tests {
         for place in 5000..5300 {
             assert!(chain.inlined(place, raise).is_some());
         }
+        (0..MINORS - 1).for_each(|_| chain.collected());
+        assert!(!chain.renew(nothing));
         chain.distrust();
         assert!(!chain.renew(raise) && !chain.renew(nothing));
         assert_eq!(chain.inlined(4002, nothing).unwrap().len(), 2);
 
         // One of them stands for other code now.
-        chain.distrust();
+        (0..MINORS).for_each(|_| chain.collected());
         let other = |substitute, found: &mut Vec<RawFrame>| {
             raise(substitute, found);
             let at = found.iter().position(|frame| frame.unique_id == 5_299_001);
             at.map(|at| found.remove(at));
         };
         assert!(chain.renew(other) && !chain.renew(nothing));
-        // And the handler has no record: what was made of the place is to be forgotten.
+        // There is not always the time to look up many.
+        for place in [4002, 4003] {
+            assert!(chain.inlined(place, raise).is_some());
+        }
+        chain.distrust();
+        assert!(chain.renew(raise) && chain.places.is_empty());
+
+        // And the handler has no record: what was made of the place is to be forgotten, but by no thread whose list is
+        // not known.
         assert!(chain.inlined(4002, nothing).is_none());
+        let never = |_: Substitute, _: &mut Vec<RawFrame>| panic!("another thread's list");
+        std::thread::scope(|scope| {
+            let elsewhere = scope.spawn(|| chain.renew(never)).join();
+            assert_eq!(elsewhere.ok(), Some(false));
+        });
         assert!(chain.renew(nothing) && !chain.renew(nothing));
         assert_eq!(chain.inlined(4002, raise).unwrap().len(), 2);
         assert_eq!(chain.inlined(4000, raise).unwrap().len(), 0);

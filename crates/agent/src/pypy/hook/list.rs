@@ -17,8 +17,8 @@ pub const KINDS: usize = 7;
 /// Longer lists are left to the handler, which records the innermost thousand words.
 const LONGEST: usize = 4096;
 
-/// One step of a stack, in a word that is not 0: a sample reads and writes many. PyPy counts code objects by fours, and
-/// addresses have 47 bits, so that there is room for three more.
+/// One step of a stack, in a word that is not 0: a sample reads and writes many. Addresses, and PyPy's numbers of code
+/// objects, which count up from 4, are below 2^61, so that there is room for three more bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step(NonZeroU64);
 
@@ -147,4 +147,24 @@ pub fn links(head: isize, read: impl Fn(usize) -> Option<usize>) -> Option<Vec<L
         links.push(link);
     }
     Some(links)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_what_it_was_made_of() {
+        for value in [0, 4, 0x7FFF_FFFF_FFF8, 1 << 60] {
+            for compiled in [false, true] {
+                let frame = RawFrame {
+                    compiled,
+                    unique_id: value,
+                };
+                assert_eq!(Step::frame(frame).taken(), Taken::Frame(frame));
+            }
+            let place = value as usize;
+            assert_eq!(Step::place(place).taken(), Taken::Place(place));
+        }
+    }
 }

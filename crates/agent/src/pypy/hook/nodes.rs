@@ -87,6 +87,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_slot_keeps_the_last_four() {
+        let mut nodes = Nodes::new();
+        let slot = Slot(7);
+        for number in 0..5 {
+            nodes.put(
+                slot,
+                NodeId(1),
+                Step::place(number as usize),
+                NodeId(number),
+            );
+        }
+        let found = [0, 1, 2, 3, 4].map(|number| nodes.get(slot, NodeId(1), Step::place(number)));
+        assert_eq!(
+            found,
+            [None, Some(1), Some(2), Some(3), Some(4)].map(|node| node.map(NodeId))
+        );
+    }
+
+    #[test]
     fn what_is_known_is_right() {
         let mut nodes = Nodes::new();
         let step = |number: u32| match number % 3 {
