@@ -109,7 +109,8 @@ def _ratio_and_error(pairs: list[Any], setting: Any) -> str:
     """The ratio, and its standard error from the spread of the pairs."""
     logarithms = [math.log(pair["run"]["thread"] / pair["plain"]["thread"]) for pair in _of(pairs, setting)]
     error = statistics.stdev(logarithms) / math.sqrt(len(logarithms))
-    return f"{_ratio(pairs, setting):.3f} ± {error:.3f}"
+    ratio = _ratio(pairs, setting)
+    return f"{ratio:.3f} ± {ratio * error:.3f}"
 
 
 def _plain(pairs: list[Any]) -> float:
@@ -123,11 +124,12 @@ def _page(version: str, rounds: int, runs: dict[str, list[Any]], speeds: dict[bo
         "",
         f"Written by `bench/pypy/measure.py`, {rounds} rounds of two pairs, nursery {NURSERY}iB, {version}.",
         "1.000 is as fast as without nthbyte. A profiled and a plain run share one core, and a figure is the geometric",
-        "mean of the ratios of such pairs, with its standard error. Each run has another amount of live memory beside",
-        "it, up to 8 MiB: major collections begin at other moments then, which makes gcbench up to 4 % faster or",
-        "slower. Time is CPU time of the program's thread; in brackets that of the whole process, with the thread that",
-        "writes the profile. *No sample* has the hook placed and no sample due (a period of 1 TiB); the control is two",
-        "plain runs.",
+        "mean of the ratios of such pairs, ± its standard error from their spread: rather too much, for the two",
+        "processes, which may differ by 2 %, change sides in half of the pairs. Each run has another amount of live",
+        "memory beside it, up to 8 MiB: major collections begin at other moments then, which makes gcbench up to 4",
+        "% faster or slower. Time is CPU time of the program's thread; in brackets that of the whole process, with",
+        "the thread that writes the profile. *No sample* has the hook placed and no sample due (a period of 1 TiB);",
+        "the control is two plain runs.",
         "",
         "## Allocation sampling (Figure 8)",
         "",
