@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustc_hash::FxHashMap;
 
 use super::handler::{Substitute, thread_pointer};
-use super::list::{Link, Step, Taken, links, read, word_at};
+use super::list::{Made, Step, Taken, links, read, word_at};
 use super::peek::Peek;
-use super::vmprof::{CODE_TAG, JITTED_TAG, RawFrame};
+use super::vmprof::{CODE_TAG, RawFrame};
 
 /// A shorter record holds the whole stack. Of others, the last frames may be cut.
 const WHOLE_RECORD: usize = 200;
@@ -290,32 +290,11 @@ impl Chain {
         let State::Found(head) = self.state else {
             return None;
         };
-        // Machine code has called something from the place: the word before the address in its link.
-        let stacks: Vec<[usize; 2]> = places.iter().map(|&place| [place, 0]).collect();
-        let mut list = Vec::with_capacity(2 * places.len());
-        for stack in &stacks {
-            let links = [
-                (JITTED_TAG, (&raw const stack[1]) as usize),
-                (CODE_TAG, OUTSIDE.unique_id as usize),
-            ];
-            list.extend(links.map(|(kind, value)| Link {
-                next: 0,
-                value,
-                kind,
-            }));
-        }
-        let mut next = 0;
-        for link in list.iter_mut().rev() {
-            link.next = next;
-            next = (&raw const *link) as usize;
-        }
         let mut found = Vec::new();
-        if !list.is_empty() {
-            let substitute = Substitute {
-                head: word_at(head),
-                list: next,
-            };
-            raise(substitute, &mut found);
+        let made = Made::of(places, OUTSIDE.unique_id);
+        if let Some(list) = made.list() {
+            let head = word_at(head);
+            raise(Substitute { head, list }, &mut found);
         }
         Some(found)
     }
@@ -350,7 +329,8 @@ fn certain(recorded: &[RawFrame]) -> &[RawFrame] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::list::KINDS;
+    use super::super::list::{KINDS, Link};
+    use super::super::vmprof::JITTED_TAG;
     use super::*;
 
     /// PyPy's side: thread-local words, of which the third holds the list. What it refers to is left to itself.

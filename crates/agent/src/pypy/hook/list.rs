@@ -90,6 +90,46 @@ pub struct Link {
     pub kind: usize,
 }
 
+/// A list of our own, for the handler to walk.
+#[derive(Debug)]
+pub struct Made {
+    links: Vec<Link>,
+    /// What the links of machine code refer to.
+    _stacks: Vec<[usize; 2]>,
+}
+
+impl Made {
+    /// The list of these places in machine code, each followed by interpreted code with the number `outside`.
+    #[must_use]
+    pub fn of(places: &[usize], outside: u64) -> Self {
+        let stacks: Vec<[usize; 2]> = places.iter().map(|&place| [place, 0]).collect();
+        let mut links = Vec::with_capacity(2 * places.len());
+        for stack in &stacks {
+            let pair = [
+                (JITTED_TAG, (&raw const stack[1]) as usize),
+                (CODE_TAG, outside as usize),
+            ];
+            let next = 0;
+            links.extend(pair.map(|(kind, value)| Link { next, value, kind }));
+        }
+        let mut next = 0;
+        for link in links.iter_mut().rev() {
+            link.next = next;
+            next = (&raw const *link) as usize;
+        }
+        Self {
+            links,
+            _stacks: stacks,
+        }
+    }
+
+    /// The address of its first element, valid as long as `self`; `None` if it is empty.
+    #[must_use]
+    pub fn list(&self) -> Option<usize> {
+        self.links.first().map(|first| (&raw const *first) as usize)
+    }
+}
+
 /// The calling thread's word at this distance.
 pub fn word_at(distance: isize) -> *mut usize {
     thread_pointer().wrapping_add_signed(distance) as *mut usize
