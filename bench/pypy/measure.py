@@ -100,14 +100,17 @@ def _of(pairs: list[Any], setting: Any) -> list[Any]:
     return [pair for pair in pairs if pair["setting"] == setting]
 
 
+def _ratios(pairs: list[Any], setting: Any, clock: str) -> list[float]:
+    return [pair["run"][clock] / pair["plain"][clock] for pair in _of(pairs, setting)]
+
+
 def _ratio(pairs: list[Any], setting: Any, clock: str = "thread") -> float:
-    ratios = [pair["run"][clock] / pair["plain"][clock] for pair in _of(pairs, setting)]
-    return statistics.geometric_mean(ratios)
+    return statistics.geometric_mean(_ratios(pairs, setting, clock))
 
 
 def _ratio_and_error(pairs: list[Any], setting: Any) -> str:
     """The ratio, and its standard error from the spread of the pairs."""
-    logarithms = [math.log(pair["run"]["thread"] / pair["plain"]["thread"]) for pair in _of(pairs, setting)]
+    logarithms = [math.log(ratio) for ratio in _ratios(pairs, setting, "thread")]
     error = statistics.stdev(logarithms) / math.sqrt(len(logarithms))
     ratio = _ratio(pairs, setting)
     return f"{ratio:.3f} ± {ratio * error:.3f}"

@@ -8,6 +8,9 @@
 //! Memory of freed pages is kept, as it is likely to be needed again, up to [`KEEP_AT_LEAST`] or a quarter of
 //! what is in use, whichever is more. When it is exceeded, half of that goes back to the system.
 
+mod queues;
+
+use self::queues::Queues;
 use crate::os::{self, HugePages};
 use crate::page::{PAGE_HEADER, PAGE_SIZE, Page};
 use core::ptr::null_mut;
@@ -399,74 +402,6 @@ impl Arenas {
         unsafe {
             if let Some(queues) = self.queues_of(&*arena) {
                 queues.unlink(arena);
-            }
-        }
-    }
-}
-
-/// Arenas by their number of free pages, the most recently queued one in front.
-struct Queues {
-    /// Index i holds the arenas with i + 1 free pages, and index 0 also those with none.
-    heads: [*mut Arena; PAGES as usize],
-    /// Bit i: queue i is not empty.
-    filled: u128,
-}
-
-impl Queues {
-    const fn new() -> Self {
-        Self {
-            heads: [null_mut(); PAGES as usize],
-            filled: 0,
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.filled == 0
-    }
-
-    /// An arena with the fewest free pages. The queues are not all empty.
-    fn fullest(&self) -> *mut Arena {
-        self.heads[self.filled.trailing_zeros() as usize]
-    }
-
-    fn index(arena: &Arena) -> usize {
-        (arena.free.count_ones() as usize).saturating_sub(1)
-    }
-
-    /// # Safety
-    /// The arena is mapped and in no queue.
-    unsafe fn link(&mut self, arena: *mut Arena) {
-        // SAFETY: by the caller; queued arenas are mapped.
-        unsafe {
-            let queue = Self::index(&*arena);
-            let head = self.heads[queue];
-            (*arena).previous = null_mut();
-            (*arena).next = head;
-            if !head.is_null() {
-                (*head).previous = arena;
-            }
-            self.heads[queue] = arena;
-            self.filled |= 1 << queue;
-        }
-    }
-
-    /// # Safety
-    /// The arena is in the queue of its number of free pages.
-    unsafe fn unlink(&mut self, arena: *mut Arena) {
-        // SAFETY: by the caller; queued arenas are mapped.
-        unsafe {
-            let queue = Self::index(&*arena);
-            let (previous, next) = ((*arena).previous, (*arena).next);
-            if previous.is_null() {
-                self.heads[queue] = next;
-                if next.is_null() {
-                    self.filled &= !(1 << queue);
-                }
-            } else {
-                (*previous).next = next;
-            }
-            if !next.is_null() {
-                (*next).previous = previous;
             }
         }
     }

@@ -28,12 +28,11 @@ pub const fn weight(size: u64, points: u32, period: Period, distances: Distances
     match distances {
         Distances::Fixed => points as f64 * period.bytes() as f64,
         Distances::Exponential => {
-            let period = period.bytes() as f64;
-            let x = size as f64 / period;
+            let x = size as f64 / period.bytes() as f64;
             if x < SMALL {
-                period * small_weight(x)
+                period.bytes() as f64 * small_weight(x)
             } else {
-                size as f64 / one_minus_exp(x)
+                size as f64 / probability(size, period)
             }
         }
     }

@@ -56,7 +56,7 @@ fn joined_pages_keep_their_contents() {
         let join = || unsafe { Heap::join_pages(heap.heap) };
         assert!(!join(), "nothing is full");
         for round in 1..=2 {
-            let fill = |number: usize| (number % 251) as u8 ^ round;
+            let fill = |number| fill(number) ^ round;
             let blocks: Vec<_> = (0..40_000)
                 .map(|number| {
                     let block = heap.malloc(256);
@@ -90,7 +90,7 @@ fn a_growing_heap_wastes_little_for_huge_pages() {
     while blocks.len() * 256 < 20 << 20 {
         let block = heap.malloc(256);
         // SAFETY: the block has 256 bytes.
-        unsafe { block.write_bytes(blocks.len() as u8, 256) };
+        unsafe { block.write_bytes(fill(blocks.len()), 256) };
         blocks.push(block);
         let arena = block.addr() & !(ARENA - 1);
         if arenas.last() != Some(&arena) {
@@ -108,12 +108,7 @@ fn a_growing_heap_wastes_little_for_huge_pages() {
     arenas.sort_unstable();
     arenas.dedup();
     assert!(arenas.len() > 8);
-    for (number, block) in blocks.into_iter().enumerate() {
-        // SAFETY: as above.
-        let bytes = unsafe { core::slice::from_raw_parts(block, 256) };
-        assert!(bytes.iter().all(|&byte| byte == number as u8));
-        heap.free(block);
-    }
+    free(&heap, blocks);
 }
 
 #[test]
@@ -125,29 +120,17 @@ fn a_heap_that_grows_again_is_huge_at_once() {
         huge_pages_from: 0,
         ..Config::default()
     });
-    // The arenas of 40 MB, and whether each may be huge when its first page is taken.
-    let grow = |blocks: &mut Vec<*mut u8>| {
-        let mut arenas = BTreeMap::new();
-        for _ in 0..160_000 {
-            let block = heap.malloc(256);
-            let arena = block.addr() & !(ARENA - 1);
-            arenas.entry(arena).or_insert_with(|| may_be_huge(arena));
-            blocks.push(block);
-        }
-        arenas
-    };
-    let mut blocks = Vec::new();
-    let first = grow(&mut blocks);
+    let (blocks, first) = grow(&heap);
     // All of them, unless the kernel refuses to join pages.
     let filled = first.values().filter(|&&huge| !huge).count();
     assert!(filled >= 3, "{filled} of {}", first.len());
-    blocks.drain(..).for_each(|block| heap.free(block));
+    free(&heap, blocks);
     let is_kept = |&arena: &usize| heap.owns(arena + ARENA / 2);
     let kept: Vec<_> = first.into_keys().filter(is_kept).collect();
-    let mut again = grow(&mut blocks);
+    let (blocks, mut again) = grow(&heap);
     again.retain(|arena, _| !kept.contains(arena));
     assert!(again.len() > 8 && again.into_values().all(|huge| huge));
-    blocks.into_iter().for_each(|block| heap.free(block));
+    free(&heap, blocks);
 }
 
 /// Before Linux 6.1 pages cannot be joined, before 5.14 memory cannot be had in advance.
@@ -165,30 +148,43 @@ fn an_older_kernel_will_do() {
             huge_pages_from: 0,
             ..Config::default()
         });
-        let fill = |number: usize| (number % 251) as u8;
-        let mut arenas = BTreeMap::new();
-        let blocks: Vec<_> = (0..160_000)
-            .map(|number| {
-                let block = heap.malloc(256);
-                let arena = block.addr() & !(ARENA - 1);
-                arenas.entry(arena).or_insert_with(|| may_be_huge(arena));
-                // SAFETY: the block has 256 bytes.
-                unsafe { block.write_bytes(fill(number), 256) };
-                block
-            })
-            .collect();
+        let (blocks, arenas) = grow(&heap);
         // After three refusals the kernel is left to join pages itself.
         let filled = arenas.values().filter(|&&huge| !huge).count();
         assert!((3..6).contains(&filled), "{filled} of {}", arenas.len());
-        for (number, block) in blocks.into_iter().enumerate() {
-            // SAFETY: as above.
-            let bytes = unsafe { core::slice::from_raw_parts(block, 256) };
-            assert!(bytes.iter().all(|&byte| byte == fill(number)));
-            heap.free(block);
-        }
+        free(&heap, blocks);
     })
     .join()
     .unwrap();
+}
+
+/// Blocks of 40 MB, written to, and their arenas: whether each might be huge when its first page was taken.
+fn grow(heap: &Fixture) -> (Vec<*mut u8>, BTreeMap<usize, bool>) {
+    let mut arenas = BTreeMap::new();
+    let blocks = (0..160_000).map(|number| {
+        let block = heap.malloc(256);
+        let arena = block.addr() & !(ARENA - 1);
+        arenas.entry(arena).or_insert_with(|| may_be_huge(arena));
+        // SAFETY: the block has 256 bytes.
+        unsafe { block.write_bytes(fill(number), 256) };
+        block
+    });
+    (blocks.collect(), arenas)
+}
+
+/// What is written to the block with this number.
+fn fill(number: usize) -> u8 {
+    (number % 251) as u8
+}
+
+/// Frees blocks of 256 bytes, which hold what was written to them.
+fn free(heap: &Fixture, blocks: Vec<*mut u8>) {
+    for (number, block) in blocks.into_iter().enumerate() {
+        // SAFETY: the block has 256 bytes.
+        let bytes = unsafe { core::slice::from_raw_parts(block, 256) };
+        assert!(bytes.iter().all(|&byte| byte == fill(number)));
+        heap.free(block);
+    }
 }
 
 /// Whether the kernel has transparent huge pages, wanted or not.

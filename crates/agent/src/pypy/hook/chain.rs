@@ -124,8 +124,8 @@ impl Chain {
     /// at a place are. Those that are not to be relied on are looked up anew, all together: `raise` has the handler walk
     /// a list.
     pub fn renew(&mut self, raise: impl FnMut(Substitute, &mut Vec<RawFrame>)) -> bool {
-        // In a thread whose list was not held against a record yet no place is known, and its list is not to be touched.
         let is_due = self.minors >= MINORS || self.distrusted || self.mistaken;
+        // In a thread whose list was not held against a record yet no place is known, and its list is not to be touched.
         if !is_due || SEEN.get() != self.number {
             return false;
         }
