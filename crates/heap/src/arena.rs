@@ -25,8 +25,8 @@ pub const ADDRESS_BITS: u32 = if cfg!(target_arch = "x86_64") { 47 } else { 48 }
 const PAGES: u32 = (ARENA_SIZE / PAGE_SIZE) as u32;
 /// Where the first block of an arena's first page may lie.
 pub const FIRST_PAGE_HEADER: usize = PAGE_HEADER + size_of::<Arena>();
-/// So many pages may be kept although they are free: 16 MiB, by measurement (docs/fast-path.md).
-const KEEP_AT_LEAST: usize = (16 << 20) / PAGE_SIZE;
+/// So many pages may be kept although they are free: 8 MiB, by measurement (docs/fast-path.md).
+const KEEP_AT_LEAST: usize = (8 << 20) / PAGE_SIZE;
 /// How many requests for an arena go unasked after one was refused: at the limit of memory each would cost
 /// two system calls, with the fallback serving the block in the end all the same.
 const PATIENCE: u32 = 64;
@@ -93,7 +93,7 @@ pub struct Arenas {
     full_arenas: Queues,
     /// So often the kernel may still refuse to join the pages of one.
     refusals_left: u32,
-    huge_pages: HugePages,
+    pub huge_pages: HugePages,
     /// In [`HugePages::Transparent`]: ordinary pages, if there are fewer arenas.
     huge_from: usize,
     /// Whether huge pages were wanted from the pool and it had none.

@@ -5,8 +5,13 @@
 
 use crate::heap::Heap;
 use crate::observer::{Domain, NOT_INTERESTED, Sample};
+use crate::os::{self, HugePages};
 use crate::page::Tag;
 use core::ffi::c_void;
+
+/// From this size on a block is given huge pages, as NumPy does for its arrays: what is so large the C library maps anew
+/// sooner or later, and then all its memory comes by faults (docs/fast-path.md).
+const HUGE_FROM: usize = 4 << 20;
 
 #[cold]
 #[inline(never)]
@@ -15,6 +20,7 @@ pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_voi
     unsafe {
         let fallback = (*heap).fallback(domain);
         let block = (fallback.malloc)(fallback.context, size);
+        make_huge(heap, block, size);
         account(heap, block, size, domain)
     }
 }
@@ -56,6 +62,7 @@ pub unsafe fn realloc(
         if let Some(tag) = (*heap).large_sampled.remove(block.addr()) {
             Heap::report_freed(heap, new, tag);
         }
+        make_huge(heap, new, size);
         account(heap, new, size, domain)
     }
 }
@@ -82,6 +89,20 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
         };
         let fallback = (*heap).fallback(domain);
         (fallback.free)(fallback.context, block);
+    }
+}
+
+/// Asks for huge pages in a block of a fallback that is large enough. Not for one of zeroes, of which the program may touch
+/// little.
+unsafe fn make_huge(heap: *mut Heap, block: *mut c_void, size: usize) {
+    if size < HUGE_FROM || block.is_null() {
+        return;
+    }
+    // SAFETY: `heap` is a heap; the block is in use.
+    unsafe {
+        if (*heap).arenas.huge_pages != HugePages::Off {
+            os::advise_huge_around(block.cast(), size);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::arena::ARENA_SIZE;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-/// How arenas use the processor's large pages.
+/// How arenas use the processor's large pages. Large blocks of the fallbacks get transparent ones, unless [`HugePages::Off`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HugePages {
@@ -116,7 +116,7 @@ const fn whole_pages(start: usize, size: usize, page: usize) -> (usize, usize) {
 /// Asks for transparent huge pages in a range, or asks that there be none.
 ///
 /// # Safety
-/// The range was mapped here.
+/// The range begins with an OS page, and is mapped.
 pub unsafe fn advise_huge(address: *mut u8, size: usize, wanted: bool) {
     let advice = if wanted {
         libc::MADV_HUGEPAGE
@@ -125,6 +125,17 @@ pub unsafe fn advise_huge(address: *mut u8, size: usize, wanted: bool) {
     };
     // SAFETY: by the caller; contents do not change. A kernel without them refuses, harmlessly.
     unsafe { libc::madvise(address.cast(), size, advice) };
+}
+
+/// Asks for transparent huge pages in a block that somebody else mapped, and in what shares an OS page with its ends: a
+/// mapping of its own must not be cut in two, as `mremap` moves whole ones only.
+///
+/// # Safety
+/// The block is in use.
+pub unsafe fn advise_huge_around(block: *mut u8, size: usize) {
+    let before = block.addr() % page_size();
+    // SAFETY: whole OS pages that are mapped.
+    unsafe { advise_huge(block.sub(before), before + size, true) };
 }
 
 /// Puts memory behind a range, if the kernel can do so at once (Linux 5.14); otherwise that happens when it is touched.

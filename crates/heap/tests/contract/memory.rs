@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use nthbyte_heap::{Config, Heap, HugePages};
 
@@ -57,7 +58,7 @@ fn joined_pages_keep_their_contents() {
         assert!(!join(), "nothing is full");
         for round in 1..=2 {
             let fill = |number| fill(number) ^ round;
-            let blocks: Vec<_> = (0..40_000)
+            let blocks: Vec<_> = (0..30_000)
                 .map(|number| {
                     let block = heap.malloc(256);
                     // SAFETY: the block has 256 bytes.
@@ -65,7 +66,7 @@ fn joined_pages_keep_their_contents() {
                     block
                 })
                 .collect();
-            // 10 MB are at least four arenas; in the second round they are huge already.
+            // 7.5 MB are three arenas, and are kept; in the second round they are huge already.
             let joined = (0..10).filter(|_| join()).count();
             assert!(joined < 10);
             assert_eq!(joined > 0, there_is_something && round == 1);
@@ -133,6 +134,42 @@ fn a_heap_that_grows_again_is_huge_at_once() {
     free(&heap, blocks);
 }
 
+/// Those of 4 MiB and more, unless they are of zeroes. Above 32 MiB each has a mapping of its own, which is to stay one.
+#[test]
+fn large_blocks_are_huge() {
+    const MIB: usize = 1 << 20;
+    if !are_there_huge_pages() {
+        return;
+    }
+    for huge_pages in [HugePages::Transparent, HugePages::Reserved, HugePages::Off] {
+        let heap = Fixture::new(Config {
+            huge_pages,
+            ..Config::default()
+        });
+        let wanted = huge_pages != HugePages::Off;
+        let small = heap.malloc(3 * MIB);
+        assert!(!mapping(small.addr()).1);
+        let zeroes = heap.calloc(40, MIB);
+        assert!(!mapping(zeroes.addr()).1);
+        let mut block = heap.malloc(40 * MIB);
+        for size in [40 * MIB, 60 * MIB, 35 * MIB, 200 * MIB] {
+            block = heap.realloc(block, size);
+            // SAFETY: the block has so many bytes.
+            let bytes = unsafe { core::slice::from_raw_parts_mut(block, size) };
+            if size != 40 * MIB {
+                assert_eq!((bytes[0], bytes[35 * MIB - 1]), (1, 2));
+            }
+            (bytes[0], bytes[35 * MIB - 1]) = (1, 2);
+            let (mapping, is_huge) = mapping(block.addr());
+            assert!(mapping.contains(&(block.addr() + size - 1)));
+            assert_eq!(is_huge, wanted);
+        }
+        [small, zeroes, block]
+            .into_iter()
+            .for_each(|block| heap.free(block));
+    }
+}
+
 /// Before Linux 6.1 pages cannot be joined, before 5.14 memory cannot be had in advance.
 #[test]
 fn an_older_kernel_will_do() {
@@ -164,7 +201,7 @@ fn grow(heap: &Fixture) -> (Vec<*mut u8>, BTreeMap<usize, bool>) {
     let blocks = (0..160_000).map(|number| {
         let block = heap.malloc(256);
         let arena = block.addr() & !(ARENA - 1);
-        arenas.entry(arena).or_insert_with(|| may_be_huge(arena));
+        arenas.entry(arena).or_insert_with(|| mapping(arena).1);
         // SAFETY: the block has 256 bytes.
         unsafe { block.write_bytes(fill(number), 256) };
         block
@@ -234,17 +271,19 @@ fn refuse_advice(unknown: &[c_int]) -> bool {
     }
 }
 
-/// Whether the kernel has been told that huge pages are welcome at an address.
-fn may_be_huge(address: usize) -> bool {
+/// The mapping that an address lies in, and whether the kernel has been told that huge pages are welcome there.
+fn mapping(address: usize) -> (Range<usize>, bool) {
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("Linux");
-    let mut is_inside = false;
+    let mut mapping = 0..0;
     for line in maps.lines() {
         let range = line.split(' ').next().and_then(|word| word.split_once('-'));
         let ends = range.map(|(start, end)| [start, end].map(|end| usize::from_str_radix(end, 16)));
         if let Some([Ok(start), Ok(end)]) = ends {
-            is_inside = (start..end).contains(&address);
-        } else if is_inside && let Some(flags) = line.strip_prefix("VmFlags:") {
-            return flags.split(' ').any(|flag| flag == "hg");
+            mapping = start..end;
+        } else if mapping.contains(&address)
+            && let Some(flags) = line.strip_prefix("VmFlags:")
+        {
+            return (mapping, flags.split(' ').any(|flag| flag == "hg"));
         }
     }
     panic!("{address:#x} is not mapped");
