@@ -12,6 +12,9 @@ use core::ffi::c_void;
 /// From this size on a block is given huge pages, as NumPy does for its arrays: what is so large the C library maps anew
 /// sooner or later, and then all its memory comes by faults (docs/fast-path.md).
 const HUGE_FROM: usize = 4 << 20;
+/// But not where this begins and ends: a program may offer megabytes to `read` and get a few kilobytes, from a pipe never
+/// more than so many; and `bytes` end with a zero from the start.
+const ORDINARY: usize = 1 << 20;
 
 #[cold]
 #[inline(never)]
@@ -20,11 +23,17 @@ pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_voi
     unsafe {
         let fallback = (*heap).fallback(domain);
         let block = (fallback.malloc)(fallback.context, size);
-        make_huge(heap, block, size);
+        if size >= HUGE_FROM && !block.is_null() {
+            // No huge page comes to where there is memory already.
+            block.byte_add(ORDINARY).cast::<u8>().write(0);
+            block.byte_add(size - 1).cast::<u8>().write(0);
+            make_huge(heap, block, size);
+        }
         account(heap, block, size, domain)
     }
 }
 
+/// Zeroes get no huge pages: a program may touch little of them.
 #[cold]
 #[inline(never)]
 pub unsafe fn calloc(
@@ -62,7 +71,9 @@ pub unsafe fn realloc(
         if let Some(tag) = (*heap).large_sampled.remove(block.addr()) {
             Heap::report_freed(heap, new, tag);
         }
-        make_huge(heap, new, size);
+        if size >= HUGE_FROM {
+            make_huge(heap, new, size);
+        }
         account(heap, new, size, domain)
     }
 }
@@ -92,12 +103,9 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
     }
 }
 
-/// Asks for huge pages in a block of a fallback that is large enough. Not for one of zeroes, of which the program may touch
-/// little.
+/// Asks for huge pages in a block of a fallback, if they are wanted. In all of it: one that has a mapping of its own could not
+/// be moved any more (`mremap`) if this were cut in two.
 unsafe fn make_huge(heap: *mut Heap, block: *mut c_void, size: usize) {
-    if size < HUGE_FROM || block.is_null() {
-        return;
-    }
     // SAFETY: `heap` is a heap; the block is in use.
     unsafe {
         if (*heap).arenas.huge_pages != HugePages::Off {

@@ -127,15 +127,14 @@ pub unsafe fn advise_huge(address: *mut u8, size: usize, wanted: bool) {
     unsafe { libc::madvise(address.cast(), size, advice) };
 }
 
-/// Asks for transparent huge pages in a block that somebody else mapped, and in what shares an OS page with its ends: a
-/// mapping of its own must not be cut in two, as `mremap` moves whole ones only.
+/// Asks for transparent huge pages in a range that somebody else mapped, and in what shares an OS page with its ends.
 ///
 /// # Safety
-/// The block is in use.
-pub unsafe fn advise_huge_around(block: *mut u8, size: usize) {
-    let before = block.addr() % page_size();
-    // SAFETY: whole OS pages that are mapped.
-    unsafe { advise_huge(block.sub(before), before + size, true) };
+/// The range is mapped.
+pub unsafe fn advise_huge_around(address: *mut u8, size: usize) {
+    let before = address.addr() % page_size();
+    // SAFETY: by the caller.
+    unsafe { advise_huge(address.wrapping_sub(before), before + size, true) };
 }
 
 /// Puts memory behind a range, if the kernel can do so at once (Linux 5.14); otherwise that happens when it is touched.

@@ -134,7 +134,8 @@ fn a_heap_that_grows_again_is_huge_at_once() {
     free(&heap, blocks);
 }
 
-/// Those of 4 MiB and more, unless they are of zeroes. Above 32 MiB each has a mapping of its own, which is to stay one.
+/// From 4 MiB on, but for the first, which may be all that `read` fills, and the end; and no zeroes. Above 32 MiB each has a
+/// mapping of its own, which is not cut in two.
 #[test]
 fn large_blocks_are_huge() {
     const MIB: usize = 1 << 20;
@@ -152,14 +153,21 @@ fn large_blocks_are_huge() {
         let zeroes = heap.calloc(40, MIB);
         assert!(!mapping(zeroes.addr()).1);
         let mut block = heap.malloc(40 * MIB);
-        for size in [40 * MIB, 60 * MIB, 35 * MIB, 200 * MIB] {
+        let before = resident_in(block, 40 * MIB);
+        // SAFETY: the block has 40 MiB.
+        unsafe {
+            block.write_bytes(1, MIB);
+            block.add(40 * MIB - 1).write(0);
+        }
+        let more = resident_in(block, 40 * MIB) - before;
+        assert!(more <= MIB + (128 << 10), "{more} bytes");
+        // SAFETY: as above.
+        unsafe { block.add(35 * MIB - 1).write(2) };
+        for size in [60 * MIB, 35 * MIB, 200 * MIB] {
             block = heap.realloc(block, size);
             // SAFETY: the block has so many bytes.
-            let bytes = unsafe { core::slice::from_raw_parts_mut(block, size) };
-            if size != 40 * MIB {
-                assert_eq!((bytes[0], bytes[35 * MIB - 1]), (1, 2));
-            }
-            (bytes[0], bytes[35 * MIB - 1]) = (1, 2);
+            let ends = unsafe { (block.read(), block.add(35 * MIB - 1).read()) };
+            assert_eq!(ends, (1, 2));
             let (mapping, is_huge) = mapping(block.addr());
             assert!(mapping.contains(&(block.addr() + size - 1)));
             assert_eq!(is_huge, wanted);
@@ -293,12 +301,24 @@ const ARENA: usize = 2 << 20;
 
 /// How much of an arena has memory behind it.
 fn resident(arena: usize) -> usize {
-    let mut pages = [0u8; ARENA / 4096];
-    // SAFETY: there is a byte for each page of 4 KiB; they may be larger.
-    let asked = unsafe { libc::mincore(arena as *mut _, ARENA, pages.as_mut_ptr()) };
-    assert_eq!(asked, 0);
+    resident_in(arena as *const u8, ARENA)
+}
+
+/// How much of the OS pages that a range lies in.
+fn resident_in(start: *const u8, size: usize) -> usize {
     // SAFETY: no preconditions.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let before = start.addr() % page;
+    let mut pages = vec![0u8; (before + size).div_ceil(page)];
+    // SAFETY: there is a byte for each page.
+    let asked = unsafe {
+        libc::mincore(
+            start.wrapping_sub(before) as *mut _,
+            before + size,
+            pages.as_mut_ptr(),
+        )
+    };
+    assert_eq!(asked, 0);
     pages.iter().filter(|&&page| page & 1 != 0).count() * page
 }
 
