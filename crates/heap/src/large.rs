@@ -23,11 +23,11 @@ pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_voi
     unsafe {
         let fallback = (*heap).fallback(domain);
         let block = (fallback.malloc)(fallback.context, size);
-        if size >= HUGE_FROM && !block.is_null() {
+        if is_huge(heap, block, size) {
             // No huge page comes to where there is memory already.
             block.byte_add(ORDINARY).cast::<u8>().write(0);
             block.byte_add(size - 1).cast::<u8>().write(0);
-            make_huge(heap, block, size);
+            os::advise_huge_around(block.cast(), size);
         }
         account(heap, block, size, domain)
     }
@@ -71,8 +71,8 @@ pub unsafe fn realloc(
         if let Some(tag) = (*heap).large_sampled.remove(block.addr()) {
             Heap::report_freed(heap, new, tag);
         }
-        if size >= HUGE_FROM {
-            make_huge(heap, new, size);
+        if is_huge(heap, new, size) {
+            os::advise_huge_around(new.cast(), size);
         }
         account(heap, new, size, domain)
     }
@@ -103,15 +103,12 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
     }
 }
 
-/// Asks for huge pages in a block of a fallback, if they are wanted. In all of it: one that has a mapping of its own could not
-/// be moved any more (`mremap`) if this were cut in two.
-unsafe fn make_huge(heap: *mut Heap, block: *mut c_void, size: usize) {
-    // SAFETY: `heap` is a heap; the block is in use.
-    unsafe {
-        if (*heap).arenas.huge_pages != HugePages::Off {
-            os::advise_huge_around(block.cast(), size);
-        }
-    }
+/// Whether a block of a fallback shall have huge pages. They are asked for in all of it: one that has a mapping of its own could
+/// not be moved any more (`mremap`) if this were cut in two.
+unsafe fn is_huge(heap: *const Heap, block: *mut c_void, size: usize) -> bool {
+    // SAFETY: `heap` is a heap.
+    let huge_pages = unsafe { (*heap).arenas.huge_pages };
+    size >= HUGE_FROM && !block.is_null() && huge_pages != HugePages::Off
 }
 
 /// Counts a block of a fallback, reports it if it covers a sample point, and returns it.
