@@ -10,6 +10,7 @@ All run the same nthbyte: the wheel, unpacked in ``build/site``.
 from __future__ import annotations
 
 import functools
+import gzip
 import json
 import os
 import re
@@ -144,6 +145,13 @@ def report(*arguments: str | Path, folder: Path) -> Done:
 def summary(profile: Path, *options: str) -> Any:
     """Returns ``nthbyte summary --json`` of a profile."""
     return json.loads(report("summary", profile, "--json", *options, folder=profile.parent).ok().out)
+
+
+def firefox(profile: Path) -> Any:
+    """Returns a profile as the Firefox Profiler reads it."""
+    path = profile.with_suffix(".json.gz")
+    report("export", "--to", "firefox", "-o", path, profile, folder=profile.parent).ok()
+    return json.loads(gzip.decompress(path.read_bytes()))
 
 
 def samples(profile: Path) -> int:

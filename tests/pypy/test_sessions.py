@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import itertools
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -57,13 +54,6 @@ def profiled(pypy: Interpreter, tmp_path_factory: Any) -> Path:
 
 def _rows(profile: Path, by: str) -> dict[str, Any]:
     return {row["name"]: row for row in harness.summary(profile, "--by", by)["rows"]}
-
-
-def _exported(profile: Path) -> Any:
-    """Returns the profile as the Firefox Profiler reads it."""
-    path = profile.parent / "out.json.gz"
-    harness.report("export", "--to", "firefox", "-o", path, profile, folder=profile.parent).ok()
-    return json.loads(gzip.decompress(path.read_bytes()))
 
 
 def test_functions_and_their_callers(profiled: Path) -> None:
@@ -213,74 +203,10 @@ def test_collections_memory_and_time_samples(profiled: Path) -> None:
     assert summary["collections"]["count"] > 100
     assert summary["complete"]
     assert summary["lost"] == summary["lost_other"] == 0
-    counters = _exported(profiled)["counters"]
+    counters = harness.firefox(profiled)["counters"]
     totals = {counter["name"]: sum(counter["samples"]["count"]) for counter in counters}
     # 200,000 instances of seven words and more are alive, as 100,000 of another class are.
     assert 15e6 < totals["Heap used"] < totals["Heap reserved"] < totals["RSS"]
-
-
-# Of times, in milliseconds.
-ROUNDING = 0.002
-
-MAJORS = """
-import gc, json
-import nthbyte
-class Told:
-    def __init__(self):
-        self.steps = self.collections = 0
-        self.left = []
-    def on_gc_minor(self, stats):
-        pass
-    def on_gc_collect_step(self, stats):
-        self.steps += stats.count
-    def on_gc_collect(self, stats):
-        self.collections += stats.count
-        self.left.append(stats.arenas_bytes + stats.rawmalloc_bytes_after)
-told = Told()
-gc.hooks.set(told)
-gc.collect()
-nthbyte.start("out.nthb", every="512KiB")
-before = told.steps, told.collections, len(told.left)
-kept = []
-for number in range(300_000):
-    kept.append([number])
-    if number % 30_000 == 0:
-        del kept[::2]
-gc.collect()
-within = told.steps - before[0], told.collections - before[1]
-nthbyte.stop()
-print(json.dumps({"steps": within[0], "collections": within[1], "left": told.left[before[2]:]}))
-"""
-
-
-def test_major_collections_are_what_pypy_itself_tells(pypy: Interpreter, tmp_path: Path) -> None:
-    script = tmp_path / "program.py"
-    script.write_text(MAJORS)
-    environment = {"PYPY_GC_NURSERY": "512K", "PYPY_GC_MIN": "4M"}
-    told = json.loads(pypy.python(script, folder=tmp_path, environment=environment).ok().out)
-    assert told["steps"] > 3 * told["collections"] > 6
-    markers: dict[str, list[Any]] = {"GcMajor": [], "GcMajorStep": []}
-    for thread in _exported(tmp_path / "out.nthb")["threads"]:
-        columns = thread["markers"]
-        for data, start, end in zip(columns["data"], columns["startTime"], columns["endTime"]):
-            if data["type"] in markers:
-                markers[data["type"]].append((start, end, data))
-    majors, steps = markers["GcMajor"], markers["GcMajorStep"]
-    # The start of the session itself may begin one, before the hooks are in, and take steps that are told later.
-    assert told["collections"] - 1 <= len(majors) <= told["collections"]
-    assert told["steps"] <= len(steps) <= told["steps"] + 10
-    assert set(told["left"][1:]) <= {data["after"] for _, _, data in majors}
-    assert all(end <= start for (_, end, _), (start, _, _) in itertools.pairwise(majors))
-    for start, end, _ in majors:
-        own = [step for step in steps if start <= step[0] and step[1] <= end + ROUNDING]
-        assert end - start >= sum(last - first for first, last, _ in own) - ROUNDING * len(own)
-        phases = (data["phase"] for _, _, data in own)
-        assert [phase for phase, _ in itertools.groupby(phases)] == [
-            "scanning",
-            "marking",
-            "sweeping",
-            "finalizing",
-        ]
 
 
 def test_bytes_a_sample(profiled: Path) -> None:
@@ -316,7 +242,7 @@ def test_a_fork_has_a_profile_of_its_own(pypy: Interpreter, tmp_path: Path) -> N
     assert not any(row["file"] == "fresh.py" for row in _rows(tmp_path / "out.nthb", "function").values())
     assert names
     # The child's clock begins anew, and so do its readings of memory.
-    assert {"Heap used", "RSS"} <= {counter["name"] for counter in _exported(other)["counters"]}
+    assert {"Heap used", "RSS"} <= {counter["name"] for counter in harness.firefox(other)["counters"]}
 
 
 REFUSED = """

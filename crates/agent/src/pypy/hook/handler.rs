@@ -60,11 +60,49 @@ unsafe impl Sync for Record {}
 /// The record that was taken last, after room for a tick's header.
 pub static RECORD_TAKEN: Record = Record(std::cell::UnsafeCell::new([0; RECORD + TICK_HEADER]));
 
-/// What precedes a record in the file of ticks: time, thread, whether in the collector, length.
+/// What precedes a record in the file of ticks: time, thread, what the collector does, length.
 pub const TICK_HEADER: usize = 32;
 
 /// The thread (its thread pointer) in which a minor collection is under way; 0 if there is none.
 pub static COLLECTING: AtomicUsize = AtomicUsize::new(0);
+/// The same of a step of a major collection.
+pub static STEPPING: AtomicUsize = AtomicUsize::new(0);
+
+/// What the collector does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A minor collection.
+    Minor,
+    /// A step of a major one.
+    Major,
+}
+
+impl Work {
+    const ALL: [Self; 2] = [Self::Minor, Self::Major];
+
+    /// What it does in the calling thread.
+    fn here() -> Option<Self> {
+        let own = thread_pointer();
+        Self::ALL.into_iter().find(|work| {
+            let thread = match work {
+                Self::Minor => &COLLECTING,
+                Self::Major => &STEPPING,
+            };
+            thread.load(Ordering::Relaxed) == own
+        })
+    }
+
+    /// The word for it in a tick's header, in which 0 is none.
+    const fn word(self) -> u64 {
+        self as u64 + 1
+    }
+
+    /// What a word in a tick's header says.
+    #[must_use]
+    pub fn from_word(word: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|work| work.word() == word)
+    }
+}
 
 /// The address that identifies the calling thread, at the cost of one instruction.
 #[must_use]
@@ -276,7 +314,7 @@ fn record_tick(length: usize) {
     let head = [
         monotonic_nanos(),
         thread.cast_unsigned(),
-        u64::from(COLLECTING.load(Ordering::Relaxed) == thread_pointer()),
+        Work::here().map_or(0, Work::word),
         length as u64,
     ];
     for (place, word) in record.chunks_exact_mut(8).zip(head) {

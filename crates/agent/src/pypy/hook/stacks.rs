@@ -7,6 +7,7 @@ use nthbyte_profile::event::{
 };
 use rustc_hash::FxHashMap;
 
+use super::handler::Work;
 use super::list::{Step, Taken};
 use super::names::CodeName;
 use super::nodes::{Nodes, Slot};
@@ -45,7 +46,8 @@ pub struct Stacks {
     /// Code objects that the profile has; `None` for those of nthbyte's launcher, which are left out
     /// with all that called them.
     codes: FxHashMap<u64, Option<CodeId>>,
-    collector: Option<CodeId>,
+    /// By what it does.
+    collector: [Option<CodeId>; 2],
     threads: FxHashMap<u64, ThreadId>,
     /// The last of them, which most samples come from.
     last_thread: Option<(u64, ThreadId)>,
@@ -74,7 +76,7 @@ impl Stacks {
         Self {
             vmprof,
             codes: FxHashMap::default(),
-            collector: None,
+            collector: [None; 2],
             threads: FxHashMap::default(),
             last_thread: None,
             steps: Vec::with_capacity(256),
@@ -116,7 +118,7 @@ impl Stacks {
         self.threads.clear();
         self.last_thread = None;
         self.forget_nodes();
-        self.collector = None;
+        self.collector = [None; 2];
         self.process = std::process::id();
         OS_THREAD.set(0);
     }
@@ -219,8 +221,8 @@ impl Stacks {
         while let Some(tick) = self.vmprof.next_tick(&mut steps) {
             let thread = self.thread_number(recorder, tick.thread);
             let mut stack = self.intern(recorder, &steps);
-            if tick.collecting {
-                stack = stack.and_then(|stack| self.collecting(recorder, stack));
+            if let Some(work) = tick.collecting {
+                stack = stack.and_then(|stack| self.collecting(recorder, stack, work));
             }
             match (thread, stack) {
                 (Some(thread), Some(stack)) => {
@@ -239,16 +241,20 @@ impl Stacks {
     }
 
     /// `stack` with the collector on top.
-    fn collecting(&mut self, recorder: &mut Recorder, stack: NodeId) -> Option<NodeId> {
-        if self.collector.is_none() {
-            self.collector = recorder.code(&Code {
-                name: "minor collection",
+    fn collecting(&mut self, recorder: &mut Recorder, stack: NodeId, work: Work) -> Option<NodeId> {
+        let known = &mut self.collector[work as usize];
+        if known.is_none() {
+            *known = recorder.code(&Code {
+                name: match work {
+                    Work::Minor => "minor collection",
+                    Work::Major => "major collection",
+                },
                 file: "",
                 first_line: 0,
                 lines: Lines::Direct,
             });
         }
-        let code = self.collector?;
+        let code = (*known)?;
         recorder.node(Node {
             parent: stack,
             code,

@@ -29,7 +29,7 @@ use rustc_hash::FxHashMap;
 use super::chain::Chain;
 use super::handler::{
     BUFFERS_AT, BUFFERS_AWAITED, HANDLER, LOST_TICKS, MISSED_TICKS, NAMES, NAPS, RECORD,
-    RECORD_TAKEN, Substitute, TAKEN_AWAY, TICK_HEADER, TICKING, TICKS, WALKING, done, forbid,
+    RECORD_TAKEN, Substitute, TAKEN_AWAY, TICK_HEADER, TICKING, TICKS, WALKING, Work, done, forbid,
     pause, resume, tick, walk,
 };
 use super::list::Step;
@@ -58,8 +58,8 @@ pub struct Tick {
     pub monotonic_nanos: u64,
     /// The operating system's number of the thread.
     pub thread: u64,
-    /// The collector was at work.
-    pub collecting: bool,
+    /// What the collector was doing.
+    pub collecting: Option<Work>,
 }
 
 /// `_vmprof`, switched on.
@@ -265,7 +265,7 @@ impl Vmprof {
         let tick = Tick {
             monotonic_nanos: next(),
             thread: next(),
-            collecting: next() != 0,
+            collecting: Work::from_word(next()),
         };
         let length = (next() as usize).min(RECORD);
         let mut record = [0u8; RECORD];

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::super::handler::{COLLECTING, thread_pointer};
+use super::super::handler::{COLLECTING, STEPPING, thread_pointer};
 use super::super::majors::Majors;
 use super::super::nursery::Verdict;
 use super::{Engine, guarded};
@@ -148,7 +148,9 @@ unsafe extern "C" fn major_step_hook(gc: *mut c_void, reserving: usize) {
     };
     let before = engine.majors.as_ref().map(Majors::state);
     let started = engine.recorder.now();
+    STEPPING.store(thread_pointer(), Ordering::Relaxed);
     original();
+    STEPPING.store(0, Ordering::Relaxed);
     // SAFETY: the lock is held.
     if let (Some(engine), Some(before)) = (unsafe { Engine::current() }, before) {
         guarded(|| engine.step(before, started));
