@@ -107,6 +107,8 @@ pub struct Heap {
     pub large_countdown: Countdown,
     /// Bytes that the fallbacks served since the session began.
     pub large_bytes: u64,
+    /// The block of a fallback that was advised to be huge last.
+    pub advised: usize,
     /// Blocks of the fallbacks that were sampled and are still in use.
     pub large_sampled: Addresses,
     /// Blocks that other threads freed.
@@ -172,6 +174,7 @@ impl Heap {
             fallbacks,
             large_countdown: Countdown::NEVER,
             large_bytes: 0,
+            advised: 0,
             large_sampled: Addresses::new(),
             remote: AtomicPtr::new(null_mut()),
         }

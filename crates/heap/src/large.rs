@@ -9,12 +9,12 @@ use crate::os::{self, HugePages};
 use crate::page::Tag;
 use core::ffi::c_void;
 
-/// From this size on a block is given huge pages, as NumPy does for its arrays: what is so large the C library maps anew
-/// sooner or later, and then all its memory comes by faults (docs/fast-path.md).
-const HUGE_FROM: usize = 4 << 20;
-/// But not where this begins and ends: a program may offer megabytes to `read` and get a few kilobytes, from a pipe never
-/// more than so many; and `bytes` end with a zero from the start.
-const ORDINARY: usize = 1 << 20;
+/// From this size on a block is given huge pages: glibc maps every such block anew (`DEFAULT_MMAP_THRESHOLD_MAX`), so that all
+/// its memory comes by faults, and what was advised ends with the block (docs/fast-path.md).
+const HUGE_FROM: usize = 32 << 20;
+/// But first this place in it, and its end, get ordinary memory, where no huge page can come then: a program may offer megabytes
+/// to `read` and get a few kilobytes, from a pipe never more than so many; and `bytes` end with a zero from the start.
+const READ: usize = 1 << 20;
 
 #[cold]
 #[inline(never)]
@@ -23,11 +23,10 @@ pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_voi
     unsafe {
         let fallback = (*heap).fallback(domain);
         let block = (fallback.malloc)(fallback.context, size);
-        if is_huge(heap, block, size) {
-            // No huge page comes to where there is memory already.
-            block.byte_add(ORDINARY).cast::<u8>().write(0);
+        if wants_huge_pages(heap, block, size) {
+            block.byte_add(READ).cast::<u8>().write(0);
             block.byte_add(size - 1).cast::<u8>().write(0);
-            os::advise_huge_around(block.cast(), size);
+            advise_huge(heap, block, size);
         }
         account(heap, block, size, domain)
     }
@@ -71,8 +70,9 @@ pub unsafe fn realloc(
         if let Some(tag) = (*heap).large_sampled.remove(block.addr()) {
             Heap::report_freed(heap, new, tag);
         }
-        if is_huge(heap, new, size) {
-            os::advise_huge_around(new.cast(), size);
+        // One that was advised stays so while it grows, a byte at a time perhaps.
+        if wants_huge_pages(heap, new, size) && (*heap).advised != new.addr() {
+            advise_huge(heap, new, size);
         }
         account(heap, new, size, domain)
     }
@@ -103,12 +103,25 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
     }
 }
 
-/// Whether a block of a fallback shall have huge pages. They are asked for in all of it: one that has a mapping of its own could
-/// not be moved any more (`mremap`) if this were cut in two.
-unsafe fn is_huge(heap: *const Heap, block: *mut c_void, size: usize) -> bool {
+/// Whether a block of a fallback shall have huge pages. Larger OS pages have larger huge pages, which waste too much.
+unsafe fn wants_huge_pages(heap: *const Heap, block: *mut c_void, size: usize) -> bool {
     // SAFETY: `heap` is a heap.
     let huge_pages = unsafe { (*heap).arenas.huge_pages };
-    size >= HUGE_FROM && !block.is_null() && huge_pages != HugePages::Off
+    size >= HUGE_FROM
+        && !block.is_null()
+        && huge_pages != HugePages::Off
+        && os::page_size() == os::SMALLEST_PAGE
+}
+
+/// Asks for huge pages in the whole mapping of a block, which could not be moved any more (`mremap`) if it were cut in two.
+unsafe fn advise_huge(heap: *mut Heap, block: *mut c_void, size: usize) {
+    // glibc makes the size and a word before the block a multiple of 16, and maps one word more.
+    let mapped = (size + 8).next_multiple_of(16) - 8;
+    // SAFETY: `heap` is a heap; the block is in use.
+    unsafe {
+        (*heap).advised = block.addr();
+        os::advise_huge_around(block.cast(), mapped);
+    }
 }
 
 /// Counts a block of a fallback, reports it if it covers a sample point, and returns it.

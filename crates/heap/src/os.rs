@@ -20,7 +20,7 @@ pub enum HugePages {
 }
 
 /// The smallest page that an operating system has on the processors that are served.
-const SMALLEST_PAGE: usize = 4 << 10;
+pub const SMALLEST_PAGE: usize = 4 << 10;
 
 /// Maps `size` bytes of zeroes, or returns `None` when there is no memory.
 ///
@@ -101,7 +101,8 @@ pub unsafe fn discard(address: *mut u8, size: usize) {
     }
 }
 
-fn page_size() -> usize {
+/// The size of an OS page.
+pub fn page_size() -> usize {
     // SAFETY: no preconditions.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(ARENA_SIZE)
 }
