@@ -63,11 +63,6 @@ pub static RECORD_TAKEN: Record = Record(std::cell::UnsafeCell::new([0; RECORD +
 /// What precedes a record in the file of ticks: time, thread, what the collector does, length.
 pub const TICK_HEADER: usize = 32;
 
-/// The thread (its thread pointer) in which a minor collection is under way; 0 if there is none.
-pub static COLLECTING: AtomicUsize = AtomicUsize::new(0);
-/// The same of a step of a major collection.
-pub static STEPPING: AtomicUsize = AtomicUsize::new(0);
-
 /// What the collector does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
@@ -77,19 +72,29 @@ pub enum Work {
     Major,
 }
 
+/// The thread (its thread pointer) in which each kind of work is under way; 0 if there is none.
+static WORKING: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
 impl Work {
     const ALL: [Self; 2] = [Self::Minor, Self::Major];
 
-    /// What it does in the calling thread.
+    /// Does it, in the calling thread, by calling `work`.
+    pub fn run(self, work: impl FnOnce()) {
+        let thread = &WORKING[self as usize];
+        thread.store(thread_pointer(), Ordering::Relaxed);
+        work();
+        thread.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether it is under way in the calling thread.
+    #[must_use]
+    pub fn is_here(self) -> bool {
+        WORKING[self as usize].load(Ordering::Relaxed) == thread_pointer()
+    }
+
+    /// What is under way in the calling thread.
     fn here() -> Option<Self> {
-        let own = thread_pointer();
-        Self::ALL.into_iter().find(|work| {
-            let thread = match work {
-                Self::Minor => &COLLECTING,
-                Self::Major => &STEPPING,
-            };
-            thread.load(Ordering::Relaxed) == own
-        })
+        Self::ALL.into_iter().find(|work| work.is_here())
     }
 
     /// The word for it in a tick's header, in which 0 is none.

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::engine::Engine;
-use super::handler::{COLLECTING, thread_pointer};
+use super::handler::Work;
 use super::trap::Trap;
 
 /// Where the library asks for large objects.
@@ -63,7 +63,7 @@ fn allocated(block: *mut c_void, size: usize, site: usize) {
 /// # Safety
 /// As `free`.
 pub unsafe extern "C" fn free_hook(block: *mut c_void) {
-    if COLLECTING.load(Ordering::Relaxed) == thread_pointer() {
+    if Work::Minor.is_here() {
         // SAFETY: this thread is collecting, so it holds the lock.
         if let Some(engine) = unsafe { Engine::current() } {
             engine.freed(block as usize);

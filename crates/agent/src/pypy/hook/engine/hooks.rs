@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::super::handler::{COLLECTING, STEPPING, thread_pointer};
+use super::super::handler::Work;
 use super::super::majors::Majors;
 use super::super::nursery::Verdict;
 use super::{Engine, guarded};
@@ -118,9 +118,7 @@ unsafe extern "C" fn minor_hook(gc: *mut c_void) {
     }
     let started = engine.recorder.now();
     engine.in_minor = true;
-    COLLECTING.store(thread_pointer(), Ordering::Relaxed);
-    original();
-    COLLECTING.store(0, Ordering::Relaxed);
+    Work::Minor.run(original);
     // SAFETY: the lock is held; the collection may have ended the session meanwhile.
     let Some(engine) = (unsafe { Engine::current() }) else {
         return;
@@ -148,9 +146,7 @@ unsafe extern "C" fn major_step_hook(gc: *mut c_void, reserving: usize) {
     };
     let before = engine.majors.as_ref().map(Majors::state);
     let started = engine.recorder.now();
-    STEPPING.store(thread_pointer(), Ordering::Relaxed);
-    original();
-    STEPPING.store(0, Ordering::Relaxed);
+    Work::Major.run(original);
     // SAFETY: the lock is held.
     if let (Some(engine), Some(before)) = (unsafe { Engine::current() }, before) {
         guarded(|| engine.step(before, started));
