@@ -51,22 +51,17 @@ pub struct Stacks {
     threads: FxHashMap<u64, ThreadId>,
     /// The last of them, which most samples come from.
     last_thread: Option<(u64, ThreadId)>,
+    /// The stack that is being read, innermost step first.
     steps: Vec<Step>,
-    /// The last stack, outermost step first: most stacks share their outer steps with the one before.
-    last: Vec<Level>,
+    /// The last one, in the same order: most stacks share their outer steps with the one before.
+    last: Vec<Step>,
+    /// The nodes of its steps, that of the outermost first, as far as they are known.
+    last_nodes: Vec<NodeId>,
     /// The frames of one place in machine code.
     inlined: Vec<RawFrame>,
     nodes: Nodes,
     generation: u32,
     process: u32,
-}
-
-/// A step of the last stack.
-#[derive(Clone, Copy, Debug)]
-struct Level {
-    step: Step,
-    slot: Slot,
-    node: NodeId,
 }
 
 impl Stacks {
@@ -81,6 +76,7 @@ impl Stacks {
             last_thread: None,
             steps: Vec::with_capacity(256),
             last: Vec::with_capacity(256),
+            last_nodes: Vec::with_capacity(256),
             inlined: Vec::with_capacity(256),
             nodes: Nodes::new(),
             generation: 0,
@@ -194,21 +190,18 @@ impl Stacks {
         if Trap::is_set() {
             return Some((thread, NodeId::ROOT));
         }
-        let mut steps = std::mem::take(&mut self.steps);
-        self.vmprof.stack(&mut steps);
+        self.vmprof.stack(&mut self.steps);
         if self.vmprof.renew() {
             self.forget_nodes();
         }
-        let stack = self.intern(recorder, &steps);
-        self.steps = steps;
-        Some((thread, stack?))
+        Some((thread, self.intern(recorder)?))
     }
 
     /// Steps may lead to other nodes than before.
     #[cold]
     #[inline(never)]
     fn forget_nodes(&mut self) {
-        self.last.clear();
+        self.last_nodes.clear();
         self.nodes.clear();
     }
 
@@ -217,10 +210,9 @@ impl Stacks {
         if !Vmprof::is_ticking() {
             return;
         }
-        let mut steps = std::mem::take(&mut self.steps);
-        while let Some(tick) = self.vmprof.next_tick(&mut steps) {
+        while let Some(tick) = self.vmprof.next_tick(&mut self.steps) {
             let thread = self.thread_number(recorder, tick.thread);
-            let mut stack = self.intern(recorder, &steps);
+            let mut stack = self.intern(recorder);
             if let Some(work) = tick.collecting {
                 stack = stack.and_then(|stack| self.collecting(recorder, stack, work));
             }
@@ -236,7 +228,6 @@ impl Stacks {
                 _ => recorder.lost(LostKind::CpuSamples, 1),
             }
         }
-        self.steps = steps;
         recorder.lost(LostKind::CpuSamples, self.vmprof.lost_ticks());
     }
 
@@ -263,46 +254,47 @@ impl Stacks {
         })
     }
 
-    /// The node of a stack whose innermost step comes first.
-    fn intern(&mut self, recorder: &mut Recorder, steps: &[Step]) -> Option<NodeId> {
-        let pairs = self.last.iter().zip(steps.iter().rev());
-        let shared = pairs.take_while(|(last, new)| last.step == **new).count();
-        self.last.truncate(shared);
-        for &step in steps.iter().rev().skip(shared) {
-            let outside = self.last.last().map(|level| level.step);
-            let slot = Slot::of(step, outside, self.last.len());
-            self.nodes.prefetch(slot);
-            let node = NodeId::ROOT;
-            self.last.push(Level { step, slot, node });
-        }
-        let mut node = match shared {
-            0 => NodeId::ROOT,
-            _ => self.last[shared - 1].node,
-        };
+    /// The node of the stack in `steps`, which becomes the last one.
+    fn intern(&mut self, recorder: &mut Recorder) -> Option<NodeId> {
+        let pairs = self.steps.iter().rev().zip(self.last.iter().rev());
+        let alike = pairs.take_while(|(new, last)| new == last).count();
+        let shared = alike.min(self.last_nodes.len());
+        self.last_nodes.truncate(shared);
+        std::mem::swap(&mut self.steps, &mut self.last);
         for depth in shared..self.last.len() {
-            let Some(next) = self.below(recorder, node, self.last[depth]) else {
-                self.last.truncate(depth);
-                return None;
+            self.nodes.prefetch(self.slot(depth));
+        }
+        let mut node = self.last_nodes.last().copied().unwrap_or(NodeId::ROOT);
+        for depth in shared..self.last.len() {
+            let (slot, step) = (self.slot(depth), self.step(depth));
+            node = match self.nodes.get(slot, node, step) {
+                Some(known) => known,
+                None => self.new_below(recorder, node, step, slot)?,
             };
-            node = next;
-            self.last[depth].node = node;
+            self.last_nodes.push(node);
         }
         Some(node)
     }
 
-    /// The node to which a step leads from another one.
-    fn below(&mut self, recorder: &mut Recorder, parent: NodeId, level: Level) -> Option<NodeId> {
-        let known = self.nodes.get(level.slot, parent, level.step);
-        known.or_else(|| self.new_below(recorder, parent, level))
+    /// The step of the last stack so many steps from the outermost.
+    fn step(&self, depth: usize) -> Step {
+        self.last[self.last.len() - 1 - depth]
     }
 
-    /// The same where it is not known.
+    /// Where the node is known that this step leads to.
+    fn slot(&self, depth: usize) -> Slot {
+        let outside = depth.checked_sub(1).map(|depth| self.step(depth));
+        Slot::of(self.step(depth), outside, depth)
+    }
+
+    /// The node to which a step leads from another one, where that is not known.
     #[inline(never)]
     fn new_below(
         &mut self,
         recorder: &mut Recorder,
         parent: NodeId,
-        Level { step, slot, .. }: Level,
+        step: Step,
+        slot: Slot,
     ) -> Option<NodeId> {
         let node = match step.taken() {
             Taken::Frame(frame) => self.frame(recorder, parent, frame)?,
