@@ -197,6 +197,41 @@ def test_types_and_fates_of_what_waits_long_for_a_collection(pypy: Interpreter, 
         assert 0.9 < killed[name]["self_bytes"]["estimate"] / half < 1.6
 
 
+NOW_AND_THEN = """
+import os, signal, time
+def fill():
+    return [[] for _ in range(500)]
+def die():
+    time.sleep(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+kept = []
+for _ in range(20):
+    kept.append(fill())
+    time.sleep(0.02)
+child = os.fork()
+if child == 0:
+    for _ in range(3):
+        # The thread that writes is not there at once.
+        kept.append(fill())
+        time.sleep(0.3)
+    die()
+os.waitpid(child, 0)
+die()
+"""
+
+
+def test_a_killed_process_leaves_what_no_collection_has_seen(pypy: Interpreter, tmp_path: Path) -> None:
+    script = tmp_path / "now_and_then.py"
+    script.write_text(NOW_AND_THEN)
+    # A list is 24 bytes and more: in each round there are at least three sample points.
+    words = ["run", "-q", "--every", "4KiB", "--fixed", "-o", "out.nthb", script]
+    assert pypy.nthbyte(*words, folder=tmp_path, environment={"PYPY_GC_NURSERY": "64M"}).status < 0
+    # What was taken in one go may be missing, but for its first.
+    assert harness.samples(tmp_path / "out.nthb") >= 20
+    (child,) = tmp_path.glob("out.*.nthb")
+    assert harness.samples(child) >= 3
+
+
 def test_collections_memory_and_time_samples(profiled: Path) -> None:
     summary = harness.summary(profiled)
     assert summary["method"] == "nursery-limit"

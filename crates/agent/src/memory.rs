@@ -7,7 +7,7 @@ use nthbyte_profile::event::Nanos;
 
 /// How old a reading of the resident set size may be: a sixteenth of the session, within these limits. Opening the
 /// file takes 7 µs, and 45 µs when the caches hold the program's data.
-const RSS_AGES: (u64, u64) = (50_000_000, 250_000_000);
+const RSS_AGES: (u64, u64) = (100_000_000, 250_000_000);
 
 /// The resident set size, read now and then.
 #[derive(Debug, Default)]
