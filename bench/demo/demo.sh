@@ -5,7 +5,7 @@ set -eu
 
 cd "$(dirname "$0")/../.."
 demo=build/demo
-packages=$demo/packages
+packages=$demo/site-packages
 mkdir -p "$demo"
 
 if [ ! -e "$packages/complete" ]; then
