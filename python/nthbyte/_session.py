@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _operator
+import _thread
 import atexit
 import os
 import stat
@@ -27,6 +28,32 @@ MAGIC = b"\x89nthb\r\n\x1a"
 
 # What is done when the process exits; None until the first session.
 _at_exit: Callable[[], None] | None = None
+
+# How long one thread waits for another that starts or stops a session, in seconds.
+_PATIENCE = 10
+
+
+class _Turn:
+    """Held while a session is started or stopped. That runs Python: perhaps a signal handler that asks for either."""
+
+    def __init__(self) -> None:
+        self._lock = _thread.allocate_lock()
+        self._owner: int | None = None
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(False):
+            # Without an owner it may be this thread that was interrupted.
+            is_elsewhere = self._owner not in (None, _thread.get_ident())
+            if not is_elsewhere or not self._lock.acquire(True, _PATIENCE):
+                raise Error("a session is being started or stopped just now; try again later")
+        self._owner = _thread.get_ident()
+
+    def __exit__(self, *_: object) -> None:
+        self._owner = None
+        self._lock.release()
+
+
+_turn = _Turn()
 
 # The session that runs, as its children are to be told of it: with the path of the family's first process.
 _running: Config | None = None
@@ -57,7 +84,8 @@ def start(
     in its name: ``out.1234.nthb``.
 
     Raises ValueError for an option out of range, and Error if nthbyte is already running, if the
-    file cannot be written, or if this interpreter is not supported.
+    file cannot be written, if this interpreter is not supported, or if a signal handler asks while a
+    session is being started or stopped.
     """
     begin(
         configure(output, every=every, fixed=fixed, seed=seed, cpu=cpu, native=native, huge_pages=huge_pages)
@@ -67,11 +95,12 @@ def start(
 def stop() -> Result:
     """Stops recording, completes the profile and returns what was recorded.
 
-    Raises Error if nthbyte is not running.
+    Raises Error if nthbyte is not running, or if a signal handler asks while it is being started or stopped.
     """
     global _running
-    _running = None
-    return load().stop()
+    with _turn:
+        _running = None
+        return load().stop()
 
 
 class Profiler:
@@ -169,15 +198,16 @@ def begin(config: Config, *, family: str | None = None, at_exit: Callable[[], No
     Raises Error if the session cannot be had.
     """
     global _running, _at_exit
-    _refuse_to_overwrite(config["output"])
-    load().start(config)
-    _running = {**config, "output": family or config["output"]}
-    if _at_exit is None:
-        # What is registered first runs last: after all that the program registers.
-        atexit.register(exiting)
-        _call_on_os_exit(exiting)
-        follow(lambda: _running)
-    _at_exit = at_exit or end_quietly
+    with _turn:
+        _refuse_to_overwrite(config["output"])
+        load().start(config)
+        _running = {**config, "output": family or config["output"]}
+        if _at_exit is None:
+            # What is registered first runs last: after all that the program registers.
+            atexit.register(exiting)
+            _call_on_os_exit(exiting)
+            follow(lambda: _running)
+        _at_exit = at_exit or end_quietly
 
 
 def end_quietly() -> None:

@@ -53,6 +53,32 @@ nthbyte.stop()
 refused(nthbyte.Error, "not running", nthbyte.stop)
 """
 
+SIGNALS = """
+import signal, nthbyte
+
+def interrupt(*_):
+    # A service that is told to profile, and not to, by signals.
+    for call in (lambda: nthbyte.start("other.nthb"), nthbyte.stop):
+        try:
+            call()
+        except nthbyte.Error:
+            pass
+
+interrupt()
+signal.signal(signal.SIGALRM, interrupt)
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+for _ in range(30):
+    try:
+        nthbyte.start("x.nthb")
+        nthbyte.stop()
+    except nthbyte.Error:
+        pass
+signal.setitimer(signal.ITIMER_REAL, 0)
+interrupt()
+nthbyte.start("x.nthb")
+nthbyte.stop()
+"""
+
 THREADS = """
 import threading, nthbyte
 
@@ -122,6 +148,10 @@ def test_profiler(cpython: Interpreter, tmp_path: Path) -> None:
 
 def test_errors(interpreter: Interpreter, tmp_path: Path) -> None:
     _run(interpreter, tmp_path, ERRORS)
+
+
+def test_signal_handlers_may_ask(interpreter: Interpreter, tmp_path: Path) -> None:
+    _run(interpreter, tmp_path, SIGNALS)
 
 
 def test_tracemalloc_must_come_second(cpython: Interpreter, tmp_path: Path) -> None:

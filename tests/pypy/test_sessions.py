@@ -197,6 +197,52 @@ def test_types_and_fates_of_what_waits_long_for_a_collection(pypy: Interpreter, 
         assert 0.9 < killed[name]["self_bytes"]["estimate"] / half < 1.6
 
 
+OFTEN = """
+import signal, sys, nthbyte
+def mappings():
+    with open("/proc/self/maps") as file:
+        return sum(1 for _ in file)
+def session():
+    nthbyte.start("out.nthb", every="64KiB")
+    kept = [[] for _ in range(10_000)]
+    nthbyte.stop()
+def interrupt(*_):
+    # A service that is told to profile, and not to, by signals.
+    for call in (lambda: nthbyte.start("other.nthb"), nthbyte.stop):
+        try:
+            call()
+        except nthbyte.Error:
+            pass
+session()
+if sys.argv[1:] == ["interrupted"]:
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+done = 0
+before = {}
+while done < 40:
+    try:
+        session()
+    except nthbyte.Error:
+        pass
+    done += 1
+    before[done] = mappings()
+signal.setitimer(signal.ITIMER_REAL, 0)
+interrupt()
+session()
+print(before[40] - before[10])
+"""
+
+
+@pytest.mark.parametrize("how", ["alone", "interrupted"])
+def test_many_sessions_leave_nothing_behind(pypy: Interpreter, how: str, tmp_path: Path) -> None:
+    script = tmp_path / "often.py"
+    script.write_text(OFTEN)
+    done = pypy.python("often.py", how, folder=tmp_path).ok()
+    # Arenas, and what the JIT compiler needs.
+    assert int(done.out) < 30
+    assert harness.samples(tmp_path / "out.nthb") > 0
+
+
 NOW_AND_THEN = """
 import os, signal, time
 def fill():

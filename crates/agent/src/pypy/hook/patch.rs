@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, Instruction, InstructionBlock,
@@ -22,24 +22,44 @@ const STUB: usize = 256;
 
 /// A function whose first instructions are replaced by a jump to a hook. Dropping it leaves the jump
 /// in place; [`Detour::remove`] takes it out.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Detour {
     target: usize,
+    hook: usize,
     original: Vec<u8>,
     page: usize,
 }
 
 impl Detour {
-    /// Prepares the trampolines for the function at `target` in `code` (mapped at `text`): nothing
-    /// changes until [`Detour::place`].
+    /// Prepares the trampolines for the function at `target` in `code` (mapped at `text`), or finds those of an earlier
+    /// session: nothing changes until [`Detour::place`].
     ///
     /// # Errors
     /// One clause that says why this function cannot be hooked.
     pub fn prepare(code: &[u8], text: usize, target: usize, hook: usize) -> Result<Self, String> {
+        static PREPARED: Mutex<Vec<Detour>> = Mutex::new(Vec::new());
         let bytes = target
             .checked_sub(text)
             .and_then(|at| code.get(at..))
             .unwrap_or_default();
+        let mut prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut alike = prepared.iter().filter(|detour| detour.target == target);
+        let known = alike.find(|one| one.hook == hook && bytes.starts_with(&one.original));
+        if let Some(known) = known {
+            return Ok(known.clone());
+        }
+        let detour = Self::new(code, text, bytes, target, hook)?;
+        prepared.push(detour.clone());
+        Ok(detour)
+    }
+
+    fn new(
+        code: &[u8],
+        text: usize,
+        bytes: &[u8],
+        target: usize,
+        hook: usize,
+    ) -> Result<Self, String> {
         let mut decoder = Decoder::with_ip(64, bytes, target as u64, DecoderOptions::NONE);
         let mut prologue = Vec::new();
         let mut length = 0;
@@ -85,6 +105,7 @@ impl Detour {
         protect(page, PAGE, libc::PROT_READ | libc::PROT_EXEC).map_err(|error| refused(&error))?;
         Ok(Self {
             target,
+            hook,
             original: bytes[..length].to_vec(),
             page,
         })
@@ -372,6 +393,8 @@ mod tests {
         unsafe { detour.remove() }.unwrap();
         assert!(detour.is_removed());
         assert_eq!(call(2), 7);
+        let again = Detour::prepare(code, target, target, hook as *const () as usize).unwrap();
+        assert_eq!(again.original(), detour.original());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One session on PyPy, from start to stop.
 
 use std::ffi::{CStr, c_int};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, TryLockError};
 
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
@@ -84,6 +84,8 @@ unsafe extern "C" {
     fn nthbyte_calloc_entry();
 }
 
+/// Held while a session is started or stopped, which runs Python: a signal handler may ask for either meanwhile, in the
+/// same thread. So nobody waits for it.
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 
 /// Starts the session of this process.
@@ -91,9 +93,10 @@ static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 /// # Errors
 /// One line: why the hook cannot be placed, with the library's build id.
 pub fn start(config: &Config) -> Result<(), String> {
-    let mut place = RUNNING
-        .lock()
-        .map_err(|_| "an earlier start failed halfway".to_owned())?;
+    let mut place = RUNNING.try_lock().map_err(|why| match why {
+        TryLockError::WouldBlock => "a session is being started or stopped; try again later",
+        TryLockError::Poisoned(_) => "an earlier start failed halfway",
+    })?;
     if place.is_some() {
         return Err("a session is on already; stop it first".to_owned());
     }
@@ -102,9 +105,10 @@ pub fn start(config: &Config) -> Result<(), String> {
 }
 
 /// Stops the session of this process: what came of it, and the bytes allocated in it. `None` if there
-/// is none.
+/// is none, or another is being started or stopped.
 pub fn stop() -> Option<(Outcome, u64)> {
-    let running = RUNNING.lock().ok()?.take()?;
+    let mut place = RUNNING.try_lock().ok()?;
+    let running = place.take()?;
     Some(running.stop())
 }
 

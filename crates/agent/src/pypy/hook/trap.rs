@@ -1,10 +1,13 @@
 //! Getting the interpreter's lock.
 
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::handler::thread_pointer;
 use super::search::LARGE_OBJECT;
 
+/// The thread (its thread pointer) that has set a trap; 0 if none has.
+static THREAD: AtomicUsize = AtomicUsize::new(0);
+/// The trap, which only that thread looks at.
 static TRAP: AtomicPtr<Trap> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Waits for an allocation of the calling thread, which shows that it holds the interpreter's lock.
@@ -12,7 +15,6 @@ static TRAP: AtomicPtr<Trap> = AtomicPtr::new(std::ptr::null_mut());
 /// Foreign functions are called without the lock, on PyPy even from `ctypes.PyDLL`. But a large object
 /// is always allocated with it.
 pub struct Trap {
-    thread: usize,
     /// The size that is waited for.
     size: usize,
     /// What to do then. Not set: note the place that allocates large objects.
@@ -35,7 +37,6 @@ impl Trap {
         let boxed: Box<dyn FnOnce()> = unsafe { std::mem::transmute(boxed) };
         let size = LARGE_OBJECT + 51_240;
         Self::set(Self {
-            thread: thread_pointer(),
             size,
             action: Some(boxed),
             sites: Vec::new(),
@@ -49,7 +50,6 @@ impl Trap {
     /// the places in the library that asked for the memory.
     pub fn sites(allocate: impl FnOnce(usize)) -> Vec<usize> {
         Self::set(Self {
-            thread: thread_pointer(),
             size: LARGE_OBJECT,
             action: None,
             sites: Vec::new(),
@@ -59,31 +59,30 @@ impl Trap {
     }
 
     fn set(trap: Self) {
-        TRAP.store(Box::into_raw(Box::new(trap)), Ordering::Release);
+        TRAP.store(Box::into_raw(Box::new(trap)), Ordering::Relaxed);
+        THREAD.store(thread_pointer(), Ordering::Relaxed);
     }
 
     fn take() -> Option<Box<Self>> {
-        let trap = TRAP.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        THREAD.store(0, Ordering::Relaxed);
+        let trap = TRAP.swap(std::ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: what `set` stored came from a box, and was swapped out by nobody else.
         (!trap.is_null()).then(|| unsafe { Box::from_raw(trap) })
     }
 
     /// Whether the calling thread allocates because the agent has asked it to.
     pub fn is_set() -> bool {
-        let trap = TRAP.load(Ordering::Acquire);
-        // SAFETY: traps are taken down by the thread that has set them; for another only that word is read.
-        !trap.is_null() && unsafe { (*trap).thread == thread_pointer() }
+        THREAD.load(Ordering::Relaxed) == thread_pointer()
     }
 
     /// An allocation of `size` bytes, asked for by the code at `site`. Whether it was waited for.
     pub fn visit(size: usize, site: usize) -> bool {
-        let trap = TRAP.load(Ordering::Acquire);
-        // SAFETY: traps are set and taken down by the thread that waits, which is this one if the
-        // thread pointer says so; for another thread only that word is read.
+        if !Self::is_set() {
+            return false;
+        }
+        // SAFETY: this thread has set the trap and not taken it down; no other touches it.
         unsafe {
-            if trap.is_null() || (*trap).thread != thread_pointer() {
-                return false;
-            }
+            let trap = TRAP.load(Ordering::Relaxed);
             if (*trap).action.is_none() {
                 if size >= (*trap).size && !(*trap).sites.contains(&site) {
                     (*trap).sites.push(site);
