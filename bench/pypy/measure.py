@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import os
+import random
 import statistics
 import subprocess
 from pathlib import Path
@@ -22,6 +23,9 @@ PERIODS = [32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20]
 RATES = [100, 1000, 2000]
 NURSERY = "4M"
 COLOURS = ("#c0392b", "#2471a3", "#1e8449", "#7d3c98")
+# Bytes that live beside a run, at most. Each setting of a round has another amount: with a few KiB more, major
+# collections begin at other moments, which makes gcbench up to 4 % faster or slower. Both runs of a pair have the same.
+BALLAST = 8 << 20
 # Time samples are measured with hardly any allocation samples beside them.
 RARELY = 1 << 40
 
@@ -60,10 +64,11 @@ def _measure(pypy: str, program: str, rounds: int, settings: list[Any], *flags: 
         # Two equal processes differ by up to 2 %, by where their memory lies and what was compiled when: so each
         # is the plain one as often as the other, and there are others for each round.
         processes = _two(pypy, program, *flags)
-        for order in (processes, processes[::-1]):
-            for setting in settings:
+        for setting in settings:
+            ballast = random.randrange(BALLAST)
+            for order in (processes, processes[::-1]):
                 for process, what in zip(order, (setting, None)):
-                    process.stdin.write(json.dumps(what) + "\n")
+                    process.stdin.write(json.dumps({"setting": what, "ballast": ballast}) + "\n")
                     process.stdin.flush()
                 run, plain = (json.loads(process.stdout.readline()) for process in order)
                 pairs.append({"setting": setting, "run": run, "plain": plain})
@@ -128,11 +133,11 @@ def _page(version: str, rounds: int, runs: dict[str, list[Any]], speeds: dict[bo
         f"Written by `bench/pypy/measure.py`, {rounds} rounds of two pairs, nursery {NURSERY}iB, {version}.",
         "1.000 is as fast as without nthbyte. A profiled and a plain run share one core, and a figure is the geometric",
         "mean of the ratios of such pairs, ± its standard error from their spread: rather too much, for the two",
-        "processes, which may differ by 2 %, change sides in half of the pairs. Each run has another amount of live",
-        "memory beside it, up to 8 MiB: major collections begin at other moments then, which makes gcbench up to 4",
-        "% faster or slower. Time is CPU time of the program's thread; in brackets that of the whole process, with",
-        "the thread that writes the profile. *No sample* has the hook placed and no sample due (a period of 1 TiB);",
-        "the control is two plain runs.",
+        "processes, which may differ by 2 %, change sides in half of the pairs. Each setting of a round has another",
+        "amount of live memory beside both, up to 8 MiB: major collections begin at other moments then, which makes",
+        "gcbench up to 4 % faster or slower. Time is CPU time of the program's thread; in brackets that of the whole",
+        "process, with the thread that writes the profile. *No sample* has the hook placed and no sample due (a period",
+        "of 1 TiB); the control is two plain runs.",
         "",
         "## Allocation sampling (Figure 8)",
         "",

@@ -1,8 +1,8 @@
 """Measures one program inside one PyPy process, after warming up: a run for each line of standard input.
 
-A line is a setting as JSON: the arguments of ``nthbyte.start``, or null for a plain run. Prints a JSON
-object for each: seconds of the program's thread, seconds of CPU of the whole process (the writer thread
-included), samples, bytes allocated, bytes of the profile.
+A line is a JSON object: ``setting`` has the arguments of ``nthbyte.start``, or is null for a plain run, and
+``ballast`` is how many bytes live beside the run. Prints a JSON object for each: seconds of the program's thread,
+seconds of CPU of the whole process (the writer thread included), samples, bytes allocated, bytes of the profile.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import random
 import sys
 import tempfile
 import time
@@ -19,24 +18,20 @@ from programs import PROGRAMS
 
 import nthbyte
 
-# Bytes that live beside a run, at most. Each has another amount: with a few KiB more, major collections begin at other
-# moments, which makes gcbench up to 4 % faster or slower.
-BALLAST = 8 << 20
 
-
-def measure(program, setting, folder):
-    """Runs the program once under a setting."""
+def measure(program, folder, setting=None, ballast=0):
+    """Runs the program once under a setting, with so many bytes beside it."""
     path = os.path.join(folder, "out.nthb")
     if setting is not None:
         nthbyte.start(path, **setting)
-    ballast = bytearray(random.randrange(BALLAST))
+    beside = bytearray(ballast)
     # What earlier runs left is not collected in this one.
     gc.collect()
     thread, process = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID), time.process_time()
     program()
     thread = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - thread
     process = time.process_time() - process
-    del ballast
+    del beside
     result = nthbyte.stop() if setting is not None else None
     return {
         "thread": thread,
@@ -53,9 +48,9 @@ def main():
     program = PROGRAMS[sys.argv[1]]
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(3):
-            measure(program, None, folder)
+            measure(program, folder)
         for line in sys.stdin:
-            print(json.dumps(measure(program, json.loads(line), folder)), flush=True)
+            print(json.dumps(measure(program, folder, **json.loads(line))), flush=True)
 
 
 main()
