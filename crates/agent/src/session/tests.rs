@@ -95,7 +95,10 @@ impl Session {
             block: size,
             ..self.sample
         };
-        self.recorder.announce(sample);
+        // The writer thread may be late, and then it is left out.
+        while !self.recorder.announce(sample) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         sample
     }
 
