@@ -15,7 +15,7 @@ import sys
 import time
 
 from nthbyte._agent import Error, load
-from nthbyte._session import begin, configure, exiting, stop
+from nthbyte._session import begin, configure, exiting, finish
 from nthbyte._size import DEFAULT_PERIOD, format_size, parse_period
 
 TYPE_CHECKING = False
@@ -358,7 +358,7 @@ class _Farewell:
 
     def __call__(self) -> None:
         try:
-            result = stop()
+            result = finish()
         except Error:
             # Stopped by the program, or nothing was begun.
             return

@@ -29,31 +29,8 @@ MAGIC = b"\x89nthb\r\n\x1a"
 # What is done when the process exits; None until the first session.
 _at_exit: Callable[[], None] | None = None
 
-# How long one thread waits for another that starts or stops a session, in seconds.
-_PATIENCE = 10
-
-
-class _Turn:
-    """Held while a session is started or stopped. That runs Python: perhaps a signal handler that asks for either."""
-
-    def __init__(self) -> None:
-        self._lock = _thread.allocate_lock()
-        self._owner: int | None = None
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(False):
-            # Without an owner it may be this thread that was interrupted.
-            is_elsewhere = self._owner not in (None, _thread.get_ident())
-            if not is_elsewhere or not self._lock.acquire(True, _PATIENCE):
-                raise Error("a session is being started or stopped just now; try again later")
-        self._owner = _thread.get_ident()
-
-    def __exit__(self, *_: object) -> None:
-        self._owner = None
-        self._lock.release()
-
-
-_turn = _Turn()
+# Held while a session is started or stopped. That runs Python: perhaps a signal handler that asks for either.
+_turn = _thread.RLock()
 
 # The session that runs, as its children are to be told of it: with the path of the family's first process.
 _running: Config | None = None
@@ -97,10 +74,32 @@ def stop() -> Result:
 
     Raises Error if nthbyte is not running, or if a signal handler asks while it is being started or stopped.
     """
+    _refuse_to_interrupt()
+    return finish()
+
+
+def finish() -> Result:
+    """Does the same for exits: whatever this thread was doing, it does not come back to it."""
     global _running
     with _turn:
         _running = None
         return load().stop()
+
+
+def _refuse_to_interrupt() -> None:
+    """Raises Error if this thread is starting or stopping a session: it was interrupted by a signal."""
+    if _turn._is_owned():  # type: ignore[attr-defined]
+        raise Error("a session is being started or stopped; try again later")
+
+
+def _after_fork_in_child() -> None:
+    """Another thread's turn has no end in the child, where that thread is not."""
+    global _turn
+    if not _turn._is_owned():  # type: ignore[attr-defined]
+        _turn = _thread.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Profiler:
@@ -198,6 +197,7 @@ def begin(config: Config, *, family: str | None = None, at_exit: Callable[[], No
     Raises Error if the session cannot be had.
     """
     global _running, _at_exit
+    _refuse_to_interrupt()
     with _turn:
         _refuse_to_overwrite(config["output"])
         load().start(config)
@@ -213,7 +213,7 @@ def begin(config: Config, *, family: str | None = None, at_exit: Callable[[], No
 def end_quietly() -> None:
     """Stops the session if one is running; for exits, where nobody can be told of an error."""
     try:
-        stop()
+        finish()
     except Error:
         # None is running: stopped by the program.
         pass

@@ -243,39 +243,55 @@ def test_many_sessions_leave_nothing_behind(pypy: Interpreter, how: str, tmp_pat
     assert harness.samples(tmp_path / "out.nthb") > 0
 
 
-NOW_AND_THEN = """
-import os, signal, time
+KILLED = """
+import os, signal, sys, time
 def fill():
     return [[] for _ in range(500)]
+def last():
+    return fill()
+def steady():
+    until = time.perf_counter() + 0.1
+    while time.perf_counter() < until:
+        fill()
 def die():
     time.sleep(1)
     os.kill(os.getpid(), signal.SIGKILL)
-kept = []
-for _ in range(20):
-    kept.append(fill())
-    time.sleep(0.02)
+if sys.argv[1] == "pause":
+    fill()
+    time.sleep(0.1)
+    last()
+    die()
+if sys.argv[1] == "steady":
+    steady()
+    die()
 child = os.fork()
 if child == 0:
     for _ in range(3):
         # The thread that writes is not there at once.
-        kept.append(fill())
+        last()
         time.sleep(0.3)
     die()
 os.waitpid(child, 0)
-die()
 """
 
 
-def test_a_killed_process_leaves_what_no_collection_has_seen(pypy: Interpreter, tmp_path: Path) -> None:
-    script = tmp_path / "now_and_then.py"
-    script.write_text(NOW_AND_THEN)
-    # A list is 24 bytes and more: in each round there are at least three sample points.
-    words = ["run", "-q", "--every", "4KiB", "--fixed", "-o", "out.nthb", script]
-    assert pypy.nthbyte(*words, folder=tmp_path, environment={"PYPY_GC_NURSERY": "64M"}).status < 0
-    # What was taken in one go may be missing, but for its first.
-    assert harness.samples(tmp_path / "out.nthb") >= 20
-    (child,) = tmp_path.glob("out.*.nthb")
-    assert harness.samples(child) >= 3
+@pytest.mark.parametrize("how", ["pause", "steady", "fork"])
+def test_a_killed_process_leaves_what_no_collection_has_seen(
+    pypy: Interpreter, how: str, tmp_path: Path
+) -> None:
+    (tmp_path / "killed.py").write_text(KILLED)
+    # A list is 24 bytes and more: whoever calls `fill` takes three samples.
+    words = ["run", "-q", "--every", "4KiB", "--fixed", "-o", "out.nthb", "killed.py", how]
+    done = pypy.nthbyte(*words, folder=tmp_path, environment={"PYPY_GC_NURSERY": "64M"})
+    assert (done.status < 0) == (how != "fork")
+    (profile,) = tmp_path.glob("out.*.nthb" if how == "fork" else "out.nthb")
+    rows = harness.summary(profile, "--by", "function")["rows"]
+    allocations = {row["name"]: row["total_bytes"]["estimate"] / 4096 for row in rows}
+    # Of what was taken in one go, the first is there, and all that are 10 ms older than another.
+    if how == "steady":
+        assert allocations["steady"] > 50
+    else:
+        assert allocations["last"] >= (3 if how == "fork" else 1)
 
 
 def test_collections_memory_and_time_samples(profiled: Path) -> None:

@@ -198,7 +198,7 @@ impl CallSite {
     /// A stub of a hook that a call at `at` reaches: the one that an earlier session has made, or a new one.
     fn stub(at: usize, hook: usize) -> Option<usize> {
         static STUBS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
-        let mut stubs = STUBS.lock().ok()?;
+        let mut stubs = STUBS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = stubs.iter().filter(|stub| stub.0 == hook);
         if let Some(&(_, stub)) = known.find(|stub| stub.1.abs_diff(at) < REACH) {
             return Some(stub);

@@ -261,6 +261,8 @@ impl Stacks {
         let shared = alike.min(self.last_nodes.len());
         self.last_nodes.truncate(shared);
         std::mem::swap(&mut self.steps, &mut self.last);
+        let fresh = self.last.len() - shared;
+        self.last_nodes.try_reserve(fresh).ok()?;
         for depth in shared..self.last.len() {
             self.nodes.prefetch(self.slot(depth));
         }
