@@ -30,7 +30,7 @@ pub mod hooks;
 const MOST_YOUNG: usize = 1 << 18;
 /// Samples that follow each other faster than this are not announced one by one, but when the first is this old. As a rule
 /// a minor collection settles them before: announcing each takes an eighth of a sample's time.
-const UNANNOUNCED_FOR: Nanos = Nanos(10_000_000);
+const UNANNOUNCED_FOR: Nanos = Nanos(1_000_000);
 /// A sample that waits longer than this for a minor collection is announced again, with its type.
 const PATIENCE: Nanos = Nanos(1_000_000_000);
 /// Objects whose headers are fetched into the cache together: the collection has left them far away.
