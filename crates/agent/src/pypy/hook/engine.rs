@@ -28,9 +28,10 @@ pub mod hooks;
 
 /// More samples than these do not wait for a minor collection: they are recorded without their fates.
 const MOST_YOUNG: usize = 1 << 18;
-/// Samples that follow each other faster than this are not announced one by one, but when the first is this old. As a rule
-/// a minor collection settles them before: announcing each takes an eighth of a sample's time.
+/// Samples that follow each other faster than this are not announced one by one, but when the first is this old, or there
+/// are so many. As a rule a minor collection settles them before: announcing each takes an eighth of a sample's time.
 const UNANNOUNCED_FOR: Nanos = Nanos(1_000_000);
+const MOST_UNANNOUNCED: usize = 16;
 /// A sample that waits longer than this for a minor collection is announced again, with its type.
 const PATIENCE: Nanos = Nanos(1_000_000_000);
 /// Objects whose headers are fetched into the cache together: the collection has left them far away.
@@ -243,7 +244,8 @@ impl Engine {
         let is_recent = |other: Nanos| time.0.saturating_sub(other.0) < UNANNOUNCED_FOR.0;
         let oldest = self.young.get(self.announced).unwrap_or(&young);
         let follows = self.sampled.replace(time).is_some_and(is_recent);
-        if alone || !follows || !is_recent(oldest.allocation.time) {
+        let are_many = self.young.len() - self.announced >= MOST_UNANNOUNCED;
+        if alone || !follows || are_many || !is_recent(oldest.allocation.time) {
             self.announce();
         }
     }
