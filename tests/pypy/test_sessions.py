@@ -76,6 +76,29 @@ def test_what_the_agent_has_python_do_is_nobodys(pypy: Interpreter, tmp_path: Pa
     assert not any(row["file"] == "c callback" for row in rows)
 
 
+HANDLER = """
+import ctypes, signal
+import nthbyte
+def buffers(count):
+    for _ in range(count):
+        ctypes.create_string_buffer(300_000)
+signal.signal(signal.SIGALRM, lambda *_: buffers(1))
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+nthbyte.start("out.nthb", every="64KiB", fixed=True)
+signal.setitimer(signal.ITIMER_REAL, 0)
+buffers(200)
+print(nthbyte.stop().samples)
+"""
+
+
+def test_what_a_signal_handler_allocates_meanwhile_is_not_taken_for_an_object(
+    pypy: Interpreter, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(HANDLER)
+    # The buffers are no objects: a sample of each would make 200.
+    assert int(pypy.python("program.py", folder=tmp_path).ok().out) < 50
+
+
 CODE = """
 import nthbyte
 

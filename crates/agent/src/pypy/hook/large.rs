@@ -2,24 +2,29 @@
 //! young in the minor collection.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::OnceLock;
 
 use super::engine::Engine;
 use super::handler::Work;
 use super::trap::Trap;
 
-/// Where the library asks for large objects.
-static SITES: AtomicPtr<Vec<usize>> = AtomicPtr::new(std::ptr::null_mut());
+/// Where the library asks for large objects: the same for the life of the process.
+static SITES: OnceLock<Vec<usize>> = OnceLock::new();
 
-/// Tells [`malloc_hook`] which callers allocate objects.
-pub fn publish_sites(sites: Vec<usize>) {
-    let before = SITES.load(Ordering::Acquire);
-    // SAFETY: published here and never freed.
-    if !before.is_null() && unsafe { &*before } == &sites {
-        return;
+/// Finds the places in the library that allocate large objects. `allocate` is called with a size; it allocates objects
+/// of each kind of that size, and one of [`Trap::ROOM`] bytes more as the last.
+///
+/// # Errors
+/// Why they cannot be known.
+pub fn find_sites(allocate: impl Fn(usize)) -> Result<&'static [usize], String> {
+    if let Some(known) = SITES.get() {
+        return Ok(known);
     }
-    // A hook may be reading the old list: it is a few words, and is left to it.
-    SITES.store(Box::into_raw(Box::new(sites)), Ordering::Release);
+    // A signal handler that raises can keep Python from what it is asked for.
+    match (0..Trap::TRIES).find_map(|_| Trap::sites(&allocate)) {
+        Some(sites) => Ok(SITES.get_or_init(|| sites)),
+        None => Err("large objects are not allocated through malloc".to_owned()),
+    }
 }
 
 /// Takes the place of `malloc` where it is redirected, from [`super::search::LARGE_OBJECT`] bytes on; `site` is where the call
@@ -52,9 +57,7 @@ fn allocated(block: *mut c_void, size: usize, site: usize) {
     }
     // Other large blocks (arenas, buffers of the program) are asked for elsewhere, some of them without
     // the lock: the engine may be touched only after the site has told that this is an object.
-    let sites = SITES.load(Ordering::Acquire);
-    // SAFETY: published by `publish_sites` and never freed.
-    if sites.is_null() || !unsafe { &*sites }.contains(&site) {
+    if !SITES.get().is_some_and(|sites| sites.contains(&site)) {
         return;
     }
     // SAFETY: objects are allocated with the lock held.

@@ -26,13 +26,11 @@ type Allocate = unsafe extern "C" fn(kind: c_int, size: usize);
 
 /// Allocate a few small objects.
 const SMALL: c_int = 0;
-/// Allocate large objects of each kind, of at least `size` bytes, and drop them.
+/// Allocate large objects of each kind, of `size` bytes, and one that is [`Trap::ROOM`] larger; drop them.
 const LARGE_KINDS: c_int = 1;
 /// Allocate one object of `size` bytes, and drop it.
 const ONE_LARGE: c_int = 2;
 
-/// How often Python is asked for an object when a session stops.
-const STOP_TRIES: u32 = 20;
 /// No nursery is larger than this.
 const LARGEST_NURSERY: usize = 1 << 32;
 
@@ -157,29 +155,28 @@ impl Running {
             calls: Vec::new(),
             allocators: allocators(&library).map_err(refuse)?,
         };
-        let sites = Trap::sites(|size| running.allocate(LARGE_KINDS, size));
-        running.calls = calls(&library, &sites, &running.allocators).unwrap_or_default();
-        let started = if sites.is_empty() {
-            Err("large objects are not allocated through malloc".to_owned())
-        } else {
-            large::publish_sites(sites);
+        let started = running.prepare(&library).map_err(refuse).and_then(|()| {
             let seed = config.seed();
             let recorder = Recorder::start(
                 config,
                 config.meta(Method::NurseryLimit, seed, settings.notes),
-            );
-            recorder.and_then(|recorder| {
-                let vmprof = Vmprof::attach(
-                    config.cpu_hz.is_some(),
-                    Chain::sought(library.thread_local.clone()),
-                )?;
-                let sampler = Sampler::new(period, distances, seed);
-                let nursery_size = settings.nursery_size;
-                running
-                    .begin(&collector, recorder, vmprof, sampler, nursery_size, frees)
-                    .map_err(refuse)
-            })
-        };
+            )?;
+            let vmprof = Vmprof::attach(
+                config.cpu_hz.is_some(),
+                Chain::sought(library.thread_local.clone()),
+            )?;
+            let sampler = Sampler::new(period, distances, seed);
+            running
+                .begin(
+                    &collector,
+                    recorder,
+                    vmprof,
+                    sampler,
+                    settings.nursery_size,
+                    frees,
+                )
+                .map_err(refuse)
+        });
         if let Err(why) = started {
             running.take_out();
             return Err(why);
@@ -188,6 +185,13 @@ impl Running {
             running.take_out();
         }
         Ok(running)
+    }
+
+    /// Makes out the calls that allocate large objects.
+    fn prepare(&mut self, library: &Library) -> Result<(), String> {
+        let sites = large::find_sites(|size| self.allocate(LARGE_KINDS, size))?;
+        self.calls = calls(library, sites, &self.allocators).unwrap_or_default();
+        Ok(())
     }
 
     /// Places the hooks and switches sampling on, with the interpreter's lock held.
@@ -256,7 +260,7 @@ impl Running {
     fn stop(mut self) -> (Outcome, u64) {
         let mut remains = None;
         // A signal handler that raises can keep Python from what it is asked for.
-        let held = (0..STOP_TRIES).any(|_| {
+        let held = (0..Trap::TRIES).any(|_| {
             Trap::run(
                 |size| self.allocate(ONE_LARGE, size),
                 || remains = self.end(),

@@ -15,15 +15,21 @@ static TRAP: AtomicPtr<Trap> = AtomicPtr::new(std::ptr::null_mut());
 /// Foreign functions are called without the lock, on PyPy even from `ctypes.PyDLL`. But a large object
 /// is always allocated with it.
 pub struct Trap {
-    /// The size that is waited for.
-    size: usize,
-    /// What to do then. Not set: note the place that allocates large objects.
+    /// What to do then. Not set: note the places that ask for it.
     action: Option<Box<dyn FnOnce()>>,
-    /// Places in the library that allocate large objects.
-    pub sites: Vec<usize>,
+    sites: Vec<usize>,
+    /// All was allocated that was asked for.
+    complete: bool,
 }
 
 impl Trap {
+    /// The size that is waited for, in bytes. A signal handler may run meanwhile; nobody else will ask for just this.
+    const SIZE: usize = LARGE_OBJECT + 51_240;
+    /// An object may take as many bytes more, for its header.
+    pub const ROOM: usize = 64;
+    /// How often Python is asked for what may be interrupted.
+    pub const TRIES: u32 = 20;
+
     /// Calls `allocate` with a size; when the interpreter allocates a large object of that size
     /// in it, `action` is called, with the lock held. Whether that happened.
     pub fn run(allocate: impl FnOnce(usize), action: impl FnOnce()) -> bool {
@@ -35,30 +41,28 @@ impl Trap {
         });
         // SAFETY: only the lifetime changes: the trap is taken down before this function returns.
         let boxed: Box<dyn FnOnce()> = unsafe { std::mem::transmute(boxed) };
-        let size = LARGE_OBJECT + 51_240;
-        Self::set(Self {
-            size,
-            action: Some(boxed),
-            sites: Vec::new(),
-        });
-        allocate(size);
+        Self::set(Some(boxed));
+        allocate(Self::SIZE);
         drop(Self::take());
         ran.get()
     }
 
-    /// Calls `allocate`, which allocates large objects of each kind and nothing else that is large;
-    /// the places in the library that asked for the memory.
-    pub fn sites(allocate: impl FnOnce(usize)) -> Vec<usize> {
-        Self::set(Self {
-            size: LARGE_OBJECT,
-            action: None,
-            sites: Vec::new(),
-        });
-        allocate(LARGE_OBJECT + 8192);
-        Self::take().map(|trap| trap.sites).unwrap_or_default()
+    /// Calls `allocate` with a size, which allocates large objects of that size, of each kind, and one of
+    /// [`Self::ROOM`] bytes more as the last; the places in the library that asked for the memory. `None` if there was
+    /// no last one.
+    pub fn sites(allocate: impl FnOnce(usize)) -> Option<Vec<usize>> {
+        Self::set(None);
+        allocate(Self::SIZE);
+        let trap = Self::take()?;
+        trap.complete.then_some(trap.sites)
     }
 
-    fn set(trap: Self) {
+    fn set(action: Option<Box<dyn FnOnce()>>) {
+        let trap = Self {
+            action,
+            sites: Vec::new(),
+            complete: false,
+        };
         TRAP.store(Box::into_raw(Box::new(trap)), Ordering::Relaxed);
         THREAD.store(thread_pointer(), Ordering::Relaxed);
     }
@@ -80,19 +84,19 @@ impl Trap {
         if !Self::is_set() {
             return false;
         }
+        let over = size.wrapping_sub(Self::SIZE);
         // SAFETY: this thread has set the trap and not taken it down; no other touches it.
-        unsafe {
-            let trap = TRAP.load(Ordering::Relaxed);
-            if (*trap).action.is_none() {
-                if size >= (*trap).size && !(*trap).sites.contains(&site) {
-                    (*trap).sites.push(site);
-                }
-            } else if ((*trap).size..(*trap).size + 64).contains(&size)
-                && let Some(action) = (*trap).action.take()
-            {
+        let trap = unsafe { &mut *TRAP.load(Ordering::Relaxed) };
+        if over < Self::ROOM {
+            if let Some(action) = trap.action.take() {
                 action();
                 return true;
             }
+            if !trap.sites.contains(&site) {
+                trap.sites.push(site);
+            }
+        } else if over < 2 * Self::ROOM {
+            trap.complete = true;
         }
         false
     }
