@@ -141,6 +141,7 @@ build/bench/installed: build/bench/ready $(WHEELS)/built
 # What profiling costs, into docs/performance.md. PYTHON names another interpreter.
 bench: build/bench/installed
 	build/bench/bin/python bench/overhead/measure.py
+	build/bench/bin/python bench/overhead/sample.py
 
 # The same in instructions and cache misses, by valgrind, into the same page: hours, but the same in every run.
 count: build/bench/installed

@@ -12,7 +12,9 @@
 //!
 //! `free` asks when its allowance runs out. Then the list is counted, what is more than a class should keep goes
 //! back to the pages it came from (which lets them become empty), and pushes are granted
-//! anew. Close to a sample point at most half of k stays on the list, so that the other half can be granted.
+//! anew. Close to a sample point at most an eighth of k stays on the list, so that the rest can be granted; and a list that
+//! runs empty is dealt half of k, but few blocks as long as the program is content with them. For each block on a list is
+//! looked at when `free` asks, and most programs free about as much as they allocate.
 
 use crate::arena::ArenaTable;
 use crate::class::GROUP_OF;
@@ -30,6 +32,9 @@ const KEEP_BYTES: usize = 8 << 10;
 /// At least so many blocks are granted and kept, whatever their size. (docs/fast-path.md)
 const GRANT_BLOCKS: usize = 32;
 const KEEP_BLOCKS: usize = 16;
+/// How many blocks are dealt at most after a list that was too long for a sample point that was near; then twice as many each
+/// time.
+pub const DEAL_BLOCKS: usize = 16;
 
 impl Class {
     fn block_size(&self) -> usize {
@@ -76,9 +81,11 @@ impl Heap {
 
     /// Fills the list of a settled class, which is empty while k is not 0. False if there is no memory.
     pub fn refill(&mut self, class: usize, table: ArenaTable) -> bool {
-        let until_sample = self.classes[class].until_sample();
+        let state = &mut self.classes[class];
+        let until_sample = state.until_sample();
         debug_assert!(until_sample > 0 && self.slots[class].head.is_null());
-        let most = (until_sample / 2).max(1);
+        let most = (until_sample / 2).clamp(1, state.deal_blocks);
+        state.deal_blocks = state.deal_blocks.saturating_mul(2);
         let (list, count) = self.take(class, most, table);
         if count == 0 {
             return false;
@@ -104,14 +111,15 @@ impl Heap {
         self.trim(class, table);
     }
 
-    /// Puts back what is more than half of k, so that D2 leaves room for pushes, and grants them. The class is
+    /// Puts back what is more than an eighth of k, so that D2 leaves room for pushes, and grants them. The class is
     /// settled, though its countdown may have been changed after that.
     pub fn trim(&mut self, class: usize, table: ArenaTable) {
-        let keep = self.classes[class].until_sample() / 2;
+        let keep = self.classes[class].until_sample() / 8;
         if self.classes[class].handed > keep {
             let (_, rest) = self.split(class, keep);
             self.put_back_list(rest, table);
             self.classes[class].handed = keep;
+            self.classes[class].deal_blocks = DEAL_BLOCKS;
         }
         self.grant(class);
     }

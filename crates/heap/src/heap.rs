@@ -3,7 +3,7 @@
 use crate::addresses::Addresses;
 use crate::arena::{ArenaTable, Arenas};
 use crate::class::{BLOCK_SIZES, CLASSES, GROUPS, MEDIUM_LIMIT};
-use crate::deal::GRANT_BYTES;
+use crate::deal::{DEAL_BLOCKS, GRANT_BYTES};
 use crate::observer::{Domain, Fallback, Observer};
 use crate::os::{self, HugePages};
 use crate::page::{Block, Page, Slot};
@@ -52,6 +52,8 @@ pub struct Class {
     pub granted: usize,
     /// How many bytes `free` may push before the list is looked at, if no sample point is near.
     pub grant_bytes: u32,
+    /// How many blocks are dealt at most when the list runs empty.
+    pub deal_blocks: usize,
     /// To the next sample point among this class's bytes.
     pub countdown: Countdown,
     /// Allocations of this class, up to when its list was last counted.
@@ -150,6 +152,7 @@ impl Heap {
                 handed: 0,
                 granted: 0,
                 grant_bytes: GRANT_BYTES,
+                deal_blocks: DEAL_BLOCKS,
                 countdown: Countdown::NEVER,
                 allocations: 0,
                 used: 0,

@@ -1,0 +1,99 @@
+"""Measures what a sample costs on a stack 20 frames deep, all in all: until the sample point is reached, the walk, the
+record, and what the end of the object costs.
+
+Ways of allocating are run in sessions with different periods, by turns, in this process; the least CPU time of the
+thread counts. The base is a session whose period is so long that nothing is sampled. The writer thread is not
+counted. Small periods, for else the cost of the samples is less than what two equal runs differ by.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+import nthbyte
+from page import put, version
+
+PERIODS = ("1KiB", "2KiB", "4KiB")
+BASE = "1TiB"
+DEPTH = 20
+TURNS = 15
+
+
+def churn() -> None:
+    """Strings, each dropped at once."""
+    for number in range(1_000_000, 1_800_000):
+        str(number)
+
+
+def bursts() -> None:
+    """Strings, dropped fifty at a time."""
+    for _ in range(16_000):
+        [str(number) for number in range(1_000_000, 1_000_050)]
+
+
+def growth() -> None:
+    """Strings, all of them kept to the end."""
+    kept = [str(number) for number in range(1_000_000, 1_800_000)]
+    kept.clear()
+
+
+def mixture() -> None:
+    """Strings, lists and tuples; one string in five is kept."""
+    kept = []
+    for number in range(1_000_000, 1_400_000):
+        text = str(number)
+        pair = (text, [number, text])
+        if number % 5 == 0:
+            kept.append(pair[0])
+
+
+def nested(depth: int, function: Callable[[], int]) -> int:
+    """Calls a function so many frames deeper."""
+    return nested(depth - 1, function) if depth else function()
+
+
+def thread_nanos(program: Callable[[], None]) -> int:
+    """CPU time of the thread that a program takes, in nanoseconds."""
+    start = time.thread_time_ns()
+    program()
+    return time.thread_time_ns() - start
+
+
+def measure(program: Callable[[], None], folder: str) -> list[float]:
+    """Nanoseconds a sample at each of the periods."""
+    least: dict[str, int] = {}
+    samples: dict[str, int] = {}
+    for _ in range(TURNS):
+        for period in (*PERIODS, BASE):
+            nthbyte.start(os.path.join(folder, "out.nthb"), every=period)
+            # The frames of this module and of `thread_nanos` are among the twenty.
+            nanos = nested(DEPTH - 7, lambda: thread_nanos(program))
+            result = nthbyte.stop()
+            if result.lost:
+                sys.exit(f"{program.__name__}: {result.lost} samples were lost")
+            least[period] = min(nanos, least.get(period, nanos))
+            samples[period] = result.samples
+    return [(least[period] - least[BASE]) / samples[period] for period in PERIODS]
+
+
+def main() -> None:
+    """Measures, prints the table and puts it into docs/performance.md."""
+    lines = ["| allocations | " + " | ".join(PERIODS) + " |", "|---" * (len(PERIODS) + 1) + "|"]
+    with tempfile.TemporaryDirectory() as folder:
+        for program in (churn, bursts, growth, mixture):
+            costs = " | ".join(f"{nanos:.0f} ns" for nanos in measure(program, folder))
+            lines.append(f"| {program.__doc__.rstrip('.').lower()} | {costs} |")
+            print(lines[-1], flush=True)
+    name = version(sys.executable)
+    heading = f"### One sample, {DEPTH} frames deep, {name}"
+    about = f"{platform.machine()}. The allocation, the walk, the record and the free; least of {TURNS} runs."
+    put(f"sample {name}", [heading, "", about, "", *lines])
+
+
+if __name__ == "__main__":
+    main()
