@@ -41,7 +41,8 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("profile")
     (folder / "app.py").write_text(PROGRAM)
     interpreter: Interpreter = cpythons()[0]
-    interpreter.nthbyte("run", "-q", "--every", "1K", "-o", "app.nthb", "app.py", folder=folder).ok()
+    words = ["run", "-q", "--every", "1K", "--seed", "7", "-o", "app.nthb", "app.py"]
+    interpreter.nthbyte(*words, folder=folder).ok()
     return folder / "app.nthb"
 
 

@@ -90,7 +90,7 @@ def in_thread(function, *arguments):
 def work():
     return [bytes(1000 + n % 8) for n in range(4000)]
 
-in_thread(nthbyte.start, "out.nthb")
+in_thread(lambda: nthbyte.start("out.nthb", every="64KiB"))
 in_thread(work)
 work()
 assert nthbyte.stop().samples > 0

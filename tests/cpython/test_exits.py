@@ -87,7 +87,7 @@ def allocate():
     return bytes(100_000_000)
 
 kept = allocate()
-time.sleep(1.5)
+time.sleep(3)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import os
 import subprocess
@@ -46,14 +47,18 @@ def vmprof_python(version: str) -> str:
     """Returns a Python that has this version of VMProf, from a venv that is made once."""
     folder = harness.REPOSITORY / "build" / "vmprof" / version
     python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        base = _python(_PYTHON_OF_VMPROF[version])
-        subprocess.run([base, "-m", "venv", "--clear", str(folder)], check=True, timeout=300)
-        words = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done = subprocess.run([*words, f"vmprof=={version}"], capture_output=True, text=True, timeout=590)
-        if done.returncode != 0:
-            missing(f"vmprof {version} could not be installed: {done.stderr[-300:]}")
-        (folder / "ready").touch()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{folder}.lock", "w") as lock:
+        # Tests run in several processes.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "ready").exists():
+            base = _python(_PYTHON_OF_VMPROF[version])
+            subprocess.run([base, "-m", "venv", "--clear", str(folder)], check=True, timeout=300)
+            words = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            done = subprocess.run([*words, f"vmprof=={version}"], capture_output=True, text=True, timeout=590)
+            if done.returncode != 0:
+                missing(f"vmprof {version} could not be installed: {done.stderr[-300:]}")
+            (folder / "ready").touch()
     return str(python)
 
 

@@ -39,17 +39,20 @@ import os, signal, sys, time
 def fill():
     return [[] for _ in range(500)]
 def last():
+    # In here: else a sample of what is allocated on the way is the first, and announced in place of this one's.
+    time.sleep(0.1)
     return fill()
 def steady():
+    for _ in range(20):
+        fill()
     until = time.perf_counter() + 0.1
     while time.perf_counter() < until:
         fill()
 def die():
-    time.sleep(1)
+    time.sleep(3)
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[1] == "pause":
     fill()
-    time.sleep(0.1)
     last()
     die()
 if sys.argv[1] == "steady":

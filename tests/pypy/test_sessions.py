@@ -195,7 +195,7 @@ kept = fill()
 time.sleep(1.5)
 fill()
 if sys.argv[1:] == ["killed"]:
-    time.sleep(1.5)
+    time.sleep(3)
     os.kill(os.getpid(), signal.SIGKILL)
 gc.collect()
 """
