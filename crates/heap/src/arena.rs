@@ -13,6 +13,7 @@ mod queues;
 use self::queues::Queues;
 use crate::os::{self, HugePages};
 use crate::page::{PAGE_HEADER, PAGE_SIZE, Page};
+use core::ops::Range;
 use core::ptr::null_mut;
 
 /// The size of an arena and its alignment: one huge page of x86-64 and of AArch64 with 4 KiB pages.
@@ -42,6 +43,11 @@ const MISSING: usize = ARENA_SIZE / 32;
 const LOOKED_AT: usize = 4;
 /// After so many refusals to join pages the kernel is not asked again: it has looked for a huge page in vain.
 const REFUSALS: u32 = 3;
+/// CPU time that it takes to join an arena where huge pages are at hand, in nanoseconds. It takes longer where the kernel has to
+/// make them out of others, or a hypervisor has yet to put memory behind them. After that no arena is joined until the
+/// process has used so many times as much as it took longer.
+const QUICK_JOIN: u64 = 1_000_000;
+const REST: u64 = 100;
 
 const _: () = assert!(PAGES == 128, "the bitmaps are u128");
 const _: () = assert!(PAGES.is_multiple_of(POPULATED));
@@ -93,6 +99,8 @@ pub struct Arenas {
     full_arenas: Queues,
     /// So often the kernel may still refuse to join the pages of one.
     refusals_left: u32,
+    /// None is joined while the process's CPU time, in nanoseconds, lies in here. (That of a child begins anew.)
+    resting: Range<u64>,
     pub huge_pages: HugePages,
     /// In [`HugePages::Transparent`]: ordinary pages, if there are fewer arenas.
     huge_from: usize,
@@ -119,6 +127,7 @@ impl Arenas {
             clean_arenas: Queues::new(),
             full_arenas: Queues::new(),
             refusals_left: REFUSALS,
+            resting: 0..0,
             huge_pages,
             huge_from,
             pool_was_empty: false,
@@ -192,9 +201,10 @@ impl Arenas {
     }
 
     /// Has the kernel copy one full arena of ordinary pages into a huge page, if such are wanted. It costs the better part of
-    /// a millisecond, and next to no memory. Whether there was one to copy.
+    /// a millisecond, and next to no memory. Whether there was one to copy, and it was the time for it.
     pub fn join_pages(&mut self) -> bool {
-        if self.huge_pages != HugePages::Transparent || self.refusals_left == 0 {
+        if self.huge_pages != HugePages::Transparent || self.refusals_left == 0 || self.is_resting()
+        {
             return false;
         }
         let mut arena = self.full_arenas.heads[0];
@@ -222,6 +232,7 @@ impl Arenas {
     /// # Safety
     /// The arena is mapped and in no queue.
     unsafe fn join(&mut self, arena: *mut Arena) {
+        let start = os::thread_nanos();
         // SAFETY: by the caller.
         unsafe {
             (*arena).memory = Memory::Huge;
@@ -229,6 +240,14 @@ impl Arenas {
                 self.refusals_left = self.refusals_left.saturating_sub(1);
             }
         }
+        let took = os::thread_nanos().saturating_sub(start);
+        let rest = took.saturating_sub(QUICK_JOIN).saturating_mul(REST);
+        let now = os::process_nanos();
+        self.resting = now..now.saturating_add(rest);
+    }
+
+    fn is_resting(&self) -> bool {
+        !self.resting.is_empty() && self.resting.contains(&os::process_nanos())
     }
 
     /// Looks after an arena that will become a huge page, of which the page `index` has just been taken.
@@ -239,7 +258,7 @@ impl Arenas {
     unsafe fn fill(&mut self, arena: *mut Arena, index: u32) {
         // SAFETY: by the caller; the range lies in the arena.
         unsafe {
-            if (*arena).free.count_ones() as usize <= self.may_waste() {
+            if (*arena).free.count_ones() as usize <= self.may_waste() && !self.is_resting() {
                 self.join(arena);
             } else if index.is_multiple_of(POPULATED) {
                 let start = Arena::base(arena).add(index as usize * PAGE_SIZE);

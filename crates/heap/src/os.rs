@@ -163,6 +163,25 @@ pub unsafe fn resident(arena: *mut u8) -> usize {
     if asked == 0 { present * page } else { 0 }
 }
 
+/// The CPU time of the calling thread, in nanoseconds; 0 if that cannot be known.
+pub fn thread_nanos() -> u64 {
+    nanos(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// The CPU time of the process, in nanoseconds; 0 if that cannot be known.
+pub fn process_nanos() -> u64 {
+    nanos(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn nanos(clock: libc::clockid_t) -> u64 {
+    // SAFETY: all zeroes are a valid `timespec`.
+    let mut time: libc::timespec = unsafe { core::mem::zeroed() };
+    // SAFETY: the pointer is to a local variable.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    let [seconds, nanos] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
 /// Copies what lies in a range of the size of a huge page into one, at once (`MADV_COLLAPSE`, Linux 6.1). Whether
 /// that was done; contents do not change either way.
 ///

@@ -56,6 +56,7 @@ fn joined_pages_keep_their_contents() {
         // SAFETY: as in `malloc`.
         let join = || unsafe { Heap::join_pages(heap.heap) };
         assert!(!join(), "nothing is full");
+        let mut joined = 0;
         for round in 1..=2 {
             let fill = |number| fill(number) ^ round;
             let blocks: Vec<_> = (0..30_000)
@@ -66,10 +67,10 @@ fn joined_pages_keep_their_contents() {
                     block
                 })
                 .collect();
-            // 7.5 MB are three arenas, and are kept; in the second round they are huge already.
-            let joined = (0..10).filter(|_| join()).count();
-            assert!(joined < 10);
-            assert_eq!(joined > 0, there_is_something && round == 1);
+            // 7.5 MB are three arenas, and are kept. If one took long, the others wait.
+            joined += (0..10).filter(|_| join()).count();
+            assert!(joined <= 3);
+            assert_eq!(joined > 0, there_is_something);
             for (number, block) in blocks.into_iter().enumerate() {
                 // SAFETY: as above.
                 let bytes = unsafe { core::slice::from_raw_parts(block, 256) };
