@@ -211,7 +211,7 @@ def _allocate(kind: int, size: int) -> None:
         [None] * words
         [1] * words
         (None,) * words
-        # The last, told from the others by its size: nothing has interrupted this.
+        # The last, told from the others by its size (`Trap::ROOM`): nothing has interrupted this.
         b"x" * (size + 64)
     else:
         b"x" * size

@@ -31,8 +31,8 @@ const KEEP_AT_LEAST: usize = (8 << 20) / PAGE_SIZE;
 /// How many requests for an arena go unasked after one was refused: at the limit of memory each would cost
 /// two system calls, with the fallback serving the block in the end all the same.
 const PATIENCE: u32 = 64;
-/// An arena becomes a huge page when no more of it is free than this part of the heap, so that the last one does not waste
-/// more. From 64 MiB on that is so from the start.
+/// An arena becomes a huge page when no more of it is free than this part of the heap (see also [`REST`]), so that the last
+/// one does not waste more. From 64 MiB on that is so from the start.
 const WASTED: usize = 32;
 /// Until then, so many of its pages get their memory together: that takes half the time of a fault for each 4 KiB.
 const POPULATED: u32 = 16;
@@ -71,7 +71,7 @@ pub struct Arena {
 enum Memory {
     /// Ordinary pages, which may be joined if all of them are in use.
     Ordinary,
-    /// Ordinary pages, until most of them are in use.
+    /// Ordinary pages, until most of them are in use and can be joined.
     Filling,
     /// One huge page, or what may be one, or could not be made one.
     Huge,
@@ -99,7 +99,8 @@ pub struct Arenas {
     full_arenas: Queues,
     /// So often the kernel may still refuse to join the pages of one.
     refusals_left: u32,
-    /// None is joined while the process's CPU time, in nanoseconds, lies in here. (That of a child begins anew.)
+    /// None is joined while the process's CPU time, in nanoseconds, lies in here. (That of a child begins anew; it may rest
+    /// once for nothing.)
     resting: Range<u64>,
     pub huge_pages: HugePages,
     /// In [`HugePages::Transparent`]: ordinary pages, if there are fewer arenas.
@@ -152,7 +153,8 @@ impl Arenas {
         }
         // SAFETY: arenas in the queues are mapped and their headers are only used here.
         unsafe {
-            let (fullest, pages) = if self.dirty_arenas.is_empty() {
+            let is_clean = self.dirty_arenas.is_empty();
+            let (fullest, pages) = if is_clean {
                 let arena = self.clean_arenas.fullest();
                 (arena, (*arena).free)
             } else {
@@ -165,7 +167,7 @@ impl Arenas {
             (*fullest).free &= !(1 << index);
             (*fullest).dirty &= !(1 << index);
             if (*fullest).memory == Memory::Filling {
-                self.fill(fullest, index);
+                self.fill(fullest, is_clean.then_some(index));
             }
             self.link(fullest);
             let page = Arena::base(fullest).add(index as usize * PAGE_SIZE);
@@ -250,17 +252,17 @@ impl Arenas {
         !self.resting.is_empty() && self.resting.contains(&os::process_nanos())
     }
 
-    /// Looks after an arena that will become a huge page, of which the page `index` has just been taken.
+    /// Looks after an arena that will become a huge page. A page of it has just been taken: its index, if it was never used.
     ///
     /// # Safety
     /// The arena is mapped and in no queue.
     #[cold]
-    unsafe fn fill(&mut self, arena: *mut Arena, index: u32) {
+    unsafe fn fill(&mut self, arena: *mut Arena, unused: Option<u32>) {
         // SAFETY: by the caller; the range lies in the arena.
         unsafe {
             if (*arena).free.count_ones() as usize <= self.may_waste() && !self.is_resting() {
                 self.join(arena);
-            } else if index.is_multiple_of(POPULATED) {
+            } else if let Some(index) = unused.filter(|index| index.is_multiple_of(POPULATED)) {
                 let start = Arena::base(arena).add(index as usize * PAGE_SIZE);
                 os::populate(start, POPULATED as usize * PAGE_SIZE);
             }

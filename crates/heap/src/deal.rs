@@ -12,9 +12,9 @@
 //!
 //! `free` asks when its allowance runs out. Then the list is counted, what is more than a class should keep goes
 //! back to the pages it came from (which lets them become empty), and pushes are granted
-//! anew. Close to a sample point at most an eighth of k stays on the list, so that the rest can be granted; and a list that
-//! runs empty is dealt half of k, but few blocks as long as the program is content with them. For each block on a list is
-//! looked at when `free` asks, and most programs free about as much as they allocate.
+//! anew. Close to a sample point at most an eighth of k stays on the list, so that the rest can be granted. A list that
+//! runs empty is dealt half of k, but few blocks if some had to be put back before, and twice as many each time. For each block on
+//! a list is looked at when `free` asks, and most programs free about as much as they allocate.
 
 use crate::arena::ArenaTable;
 use crate::class::GROUP_OF;
@@ -32,8 +32,8 @@ const KEEP_BYTES: usize = 8 << 10;
 /// At least so many blocks are granted and kept, whatever their size. (docs/fast-path.md)
 const GRANT_BLOCKS: usize = 32;
 const KEEP_BLOCKS: usize = 16;
-/// How many blocks are dealt at most after a list that was too long for a sample point that was near; then twice as many each
-/// time.
+/// How many blocks are dealt at most at first, and after a list that was too long for a sample point that was near; then twice as
+/// many each time.
 pub const DEAL_BLOCKS: usize = 16;
 
 impl Class {

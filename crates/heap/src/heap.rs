@@ -191,7 +191,8 @@ impl Heap {
 
     /// Has the kernel put 2 MiB of ordinary pages that are all in use into one huge page, if there are such and huge pages are
     /// wanted ([`HugePages::Transparent`]). To be called now and then, if the program is to run for a while: it takes the
-    /// better part of a millisecond, and makes what the program does afterwards faster. Whether there was something to do.
+    /// better part of a millisecond, and makes what the program does afterwards faster. Whether there was something to do, and
+    /// it was the time for it: not soon after it took long.
     ///
     /// # Safety
     /// `heap` is a heap that nobody else is using now.

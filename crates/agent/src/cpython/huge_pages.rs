@@ -8,7 +8,7 @@ use nthbyte_profile::event::Nanos;
 
 /// The time between two that are made, each of which takes the better part of a millisecond.
 const PAUSE: Nanos = Nanos(50_000_000);
-/// The time until it is tried again when there was nothing to make one of.
+/// The time until it is tried again when there was nothing to make one of, or it was not the time for it.
 const LONGER: Nanos = Nanos(400_000_000);
 /// Says whether the administrator allows transparent huge pages. The kernel would not ask.
 const ALLOWED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";

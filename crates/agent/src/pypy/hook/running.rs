@@ -205,37 +205,38 @@ impl Running {
         frees: Vec<Redirect>,
     ) -> Result<(), String> {
         let mut placed = Ok(());
-        let held = Trap::run(
-            |size| self.allocate(ONE_LARGE, size),
-            || {
-                placed = self.place();
-                if placed.is_err() {
-                    self.unplace();
-                    return;
-                }
-                // SAFETY: the search found the struct's address and the fields' offsets, and `check` saw
-                // the pointers move.
-                let nursery = unsafe {
-                    Nursery::begin(
-                        (collector.gc + collector.nursery_free) as *mut usize,
-                        (collector.gc + collector.nursery_top) as *mut usize,
-                        sampler,
-                    )
-                };
-                Engine::begin(
-                    nursery,
-                    recorder,
-                    vmprof,
-                    exports::take_types(),
-                    Statistics::new(nursery_size),
-                    collector
-                        .major
-                        .and_then(|major| Majors::new(collector.gc + major.state)),
-                    frees,
-                );
-            },
-        );
-        if !held {
+        let mut parts = Some((recorder, vmprof, sampler, frees));
+        let mut begin = || {
+            placed = self.place();
+            if placed.is_err() {
+                self.unplace();
+                return;
+            }
+            let Some((recorder, vmprof, sampler, frees)) = parts.take() else {
+                return;
+            };
+            // SAFETY: the search found the struct's address and the fields' offsets, and `check` saw
+            // the pointers move.
+            let nursery = unsafe {
+                Nursery::begin(
+                    (collector.gc + collector.nursery_free) as *mut usize,
+                    (collector.gc + collector.nursery_top) as *mut usize,
+                    sampler,
+                )
+            };
+            Engine::begin(
+                nursery,
+                recorder,
+                vmprof,
+                exports::take_types(),
+                Statistics::new(nursery_size),
+                collector
+                    .major
+                    .and_then(|major| Majors::new(collector.gc + major.state)),
+                frees,
+            );
+        };
+        if !self.with_lock(&mut begin) {
             return Err("it did not allocate where it was expected to".to_owned());
         }
         placed
@@ -259,14 +260,7 @@ impl Running {
     /// Stops the session.
     fn stop(mut self) -> (Outcome, u64) {
         let mut remains = None;
-        // A signal handler that raises can keep Python from what it is asked for.
-        let held = (0..Trap::TRIES).any(|_| {
-            Trap::run(
-                |size| self.allocate(ONE_LARGE, size),
-                || remains = self.end(),
-            )
-        });
-        if !held {
+        if !self.with_lock(&mut || remains = self.end()) {
             // The interpreter does not allocate any more: it is going away, with this thread alone.
             remains = self.end();
         }
@@ -309,6 +303,12 @@ impl Running {
         }
     }
 
+    /// Calls `action` with the interpreter's lock held. Whether that was possible.
+    fn with_lock(&self, action: &mut dyn FnMut()) -> bool {
+        // A signal handler that raises can keep Python from what it is asked for.
+        (0..Trap::TRIES).any(|_| Trap::run(|size| self.allocate(ONE_LARGE, size), &mut *action))
+    }
+
     fn allocate(&self, kind: c_int, size: usize) {
         // SAFETY: the session is started and stopped from Python, which can be called then.
         unsafe { (self.allocate)(kind, size) };
@@ -335,12 +335,15 @@ fn check(collector: &Collector, settings: &exports::Settings) -> Result<(), Stri
         unsafe { ((collector.gc + offset) as *const usize).read_volatile() }
     };
     let (free, top) = (read(collector.nursery_free), read(collector.nursery_top));
-    // SAFETY: as in `allocate`.
-    unsafe { (settings.allocate)(SMALL, 0) };
-    let moved = read(collector.nursery_free);
-    if free == moved {
+    let moved = (0..Trap::TRIES).find_map(|_| {
+        // SAFETY: as in `allocate`.
+        unsafe { (settings.allocate)(SMALL, 0) };
+        let now = read(collector.nursery_free);
+        (now != free).then_some(now)
+    });
+    let Some(moved) = moved else {
         return Err("nursery_free does not move when Python allocates".to_owned());
-    }
+    };
     if free == 0
         || free % 8 != 0
         || top % 8 != 0

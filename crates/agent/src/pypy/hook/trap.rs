@@ -74,6 +74,13 @@ impl Trap {
         (!trap.is_null()).then(|| unsafe { Box::from_raw(trap) })
     }
 
+    /// In the child of a fork: the thread that has set a trap is gone, unless it is this one.
+    pub fn forget_other_threads() {
+        if !Self::is_set() {
+            THREAD.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the calling thread allocates because the agent has asked it to.
     pub fn is_set() -> bool {
         THREAD.load(Ordering::Relaxed) == thread_pointer()

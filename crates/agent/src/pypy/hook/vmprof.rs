@@ -34,6 +34,7 @@ use super::handler::{
 };
 use super::list::Step;
 use super::names::{CodeName, Parsed, names_in_buffers, parse};
+use super::trap::Trap;
 
 /// Kinds of frames in a record (`vmprof_stack.h`).
 pub const CODE_TAG: usize = 1;
@@ -403,6 +404,7 @@ extern "C" fn forked_parent() {
 extern "C" fn forked_child() {
     HANDLER.store(std::ptr::null_mut(), Ordering::Release);
     WALKING.store(0, Ordering::Relaxed);
+    Trap::forget_other_threads();
 }
 
 /// The Python frames of a record.
