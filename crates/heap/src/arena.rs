@@ -236,11 +236,13 @@ impl Arenas {
     unsafe fn join(&mut self, arena: *mut Arena) {
         let start = os::thread_nanos();
         // SAFETY: by the caller.
-        unsafe {
+        let is_joined = unsafe {
             (*arena).memory = Memory::Huge;
-            if !os::join_pages(Arena::base(arena), ARENA_SIZE) {
-                self.refusals_left = self.refusals_left.saturating_sub(1);
-            }
+            os::join_pages(Arena::base(arena), ARENA_SIZE)
+        };
+        if !is_joined {
+            self.refusals_left = self.refusals_left.saturating_sub(1);
+            return;
         }
         let took = os::thread_nanos().saturating_sub(start);
         let rest = took.saturating_sub(QUICK_JOIN).saturating_mul(REST);
