@@ -17,6 +17,7 @@ import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,27 @@ def samples(profile: Path) -> int:
     """Returns the number of samples in a profile."""
     count: int = summary(profile)["samples"]
     return count
+
+
+def lasting_differences(
+    without: dict[str, str],
+    profiled: dict[str, str],
+    again: Callable[[list[str]], tuple[dict[str, str], dict[str, str]]],
+) -> dict[str, tuple[str | None, str | None]]:
+    """Returns the tests, with both outcomes, that end otherwise under nthbyte, and do so each time.
+
+    Some depend on what else the machine does: ``again`` runs those that differ once more, without nthbyte and with it.
+    """
+
+    def differences() -> dict[str, tuple[str | None, str | None]]:
+        both = {name: (without.get(name), profiled.get(name)) for name in without.keys() | profiled.keys()}
+        return {name: (one, other) for name, (one, other) in both.items() if one != other}
+
+    for _ in range(3):
+        if differ := differences():
+            for outcomes, new in zip((without, profiled), again(sorted(differ)), strict=True):
+                outcomes.update(new)
+    return differences()
 
 
 @functools.cache

@@ -8,13 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import Done, Interpreter, cpythons
+from harness import Done, Interpreter, cpythons, lasting_differences
 
 QUICK = ["test_gc", "test_weakref", "test_dict", "test_list", "test_json", "test_tracemalloc"]
 SLOW = ["test_threading", "test_multiprocessing_fork", "test_io", "test_unicode", "test_capi"]
-
-# How often what differs is run again, with and without.
-TRIES = 3
 
 
 @pytest.mark.parametrize("module", QUICK)
@@ -41,28 +38,17 @@ def _compare(module: str, interpreter: Interpreter, folder: Path) -> None:
         pytest.skip("this interpreter does not have this test")
     run = ["run", "-q", "-o", "out.nthb"]
     profiled, with_nthbyte = _outcomes(interpreter.nthbyte(*run, *words, folder=folder, timeout=1200), folder)
-    differ = _differences(without, with_nthbyte)
-    if not differ:
-        assert profiled.status == plain.status, profiled.out[-6000:]
-    # Some tests depend on what else the machine does, so what differs must differ each time.
-    for _ in range(TRIES):
-        if differ:
-            only = [*words, *(word for name in differ for word in ("-m", name))]
-            plain, again = _outcomes(interpreter.python(*only, folder=folder, timeout=1200), folder)
-            without.update(again)
-            profiled, again = _outcomes(interpreter.nthbyte(*run, *only, folder=folder, timeout=1200), folder)
-            with_nthbyte.update(again)
-            differ = _differences(without, with_nthbyte)
+
+    def again(names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+        nonlocal plain, profiled
+        only = [*words, *(word for name in names for word in ("-m", name))]
+        plain, one = _outcomes(interpreter.python(*only, folder=folder, timeout=1200), folder)
+        profiled, other = _outcomes(interpreter.nthbyte(*run, *only, folder=folder, timeout=1200), folder)
+        return one, other
+
+    differ = lasting_differences(without, with_nthbyte, again)
     assert not differ, f"{differ}\n{profiled.out[-6000:]}"
-
-
-def _differences(
-    without: dict[str, str], with_nthbyte: dict[str, str]
-) -> dict[str, tuple[str | None, str | None]]:
-    both = {
-        name: (without.get(name), with_nthbyte.get(name)) for name in without.keys() | with_nthbyte.keys()
-    }
-    return {name: (one, other) for name, (one, other) in both.items() if one != other}
+    assert profiled.status == plain.status, profiled.out[-6000:]
 
 
 def _outcomes(done: Done, folder: Path) -> tuple[Done, dict[str, str]]:

@@ -8,13 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import Done, Interpreter
+from harness import Done, Interpreter, lasting_differences
 
 QUICK = ["test_gc", "test_weakref", "test_dict", "test_set"]
 SLOW = ["test_json", "test_threading", "test_generators"]
-
-# How often what differs is run again, with and without.
-TRIES = 3
 
 
 @pytest.mark.parametrize("module", QUICK)
@@ -44,25 +41,15 @@ def _compare(module: str, pypy: Interpreter, folder: Path) -> None:
     profiled = pypy.nthbyte("run", "-q", "-o", "out.nthb", *words, folder=folder, timeout=1200)
     without, with_nthbyte = _outcomes(plain), _outcomes(profiled)
     assert without, plain.err[-2000:]
-    differ = _differences(without, with_nthbyte)
-    # Some tests depend on what else the machine does, so what differs must differ each time.
-    for _ in range(TRIES):
-        for name in differ:
-            only = [*words, "-k", name.split()[0]]
-            without.update(_outcomes(pypy.python(*only, folder=folder)))
-            with_nthbyte.update(_outcomes(pypy.nthbyte("run", "-q", "-o", "out.nthb", *only, folder=folder)))
-        differ = _differences(without, with_nthbyte)
+
+    def again(names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+        only = [*words, *(word for name in names for word in ("-k", name.split()[0]))]
+        one = pypy.python(*only, folder=folder, timeout=1200)
+        other = pypy.nthbyte("run", "-q", "-o", "out.nthb", *only, folder=folder, timeout=1200)
+        return _outcomes(one), _outcomes(other)
+
+    differ = lasting_differences(without, with_nthbyte, again)
     assert not differ, f"{differ}\n{profiled.err[-6000:]}"
-
-
-def _differences(
-    without: dict[str, str], with_nthbyte: dict[str, str]
-) -> dict[str, tuple[str | None, str | None]]:
-    return {
-        name: (without.get(name), with_nthbyte.get(name))
-        for name in without.keys() | with_nthbyte.keys()
-        if without.get(name) != with_nthbyte.get(name)
-    }
 
 
 def _outcomes(done: Done) -> dict[str, str]:

@@ -174,8 +174,10 @@ pub fn process_nanos() -> u64 {
 }
 
 fn nanos(clock: libc::clockid_t) -> u64 {
-    // SAFETY: all zeroes are a valid `timespec`.
-    let mut time: libc::timespec = unsafe { core::mem::zeroed() };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the pointer is to a local variable.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     let [seconds, nanos] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));

@@ -20,8 +20,7 @@ pub fn find_sites(allocate: impl Fn(usize)) -> Result<&'static [usize], String> 
     if let Some(known) = SITES.get() {
         return Ok(known);
     }
-    // A signal handler that raises can keep Python from what it is asked for.
-    match (0..Trap::TRIES).find_map(|_| Trap::sites(&allocate)) {
+    match Trap::sites(allocate) {
         Some(sites) => Ok(SITES.get_or_init(|| sites)),
         None => Err("large objects are not allocated through malloc".to_owned()),
     }

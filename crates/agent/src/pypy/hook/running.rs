@@ -205,16 +205,12 @@ impl Running {
         frees: Vec<Redirect>,
     ) -> Result<(), String> {
         let mut placed = Ok(());
-        let mut parts = Some((recorder, vmprof, sampler, frees));
-        let mut begin = || {
+        let held = self.with_lock(|| {
             placed = self.place();
             if placed.is_err() {
                 self.unplace();
                 return;
             }
-            let Some((recorder, vmprof, sampler, frees)) = parts.take() else {
-                return;
-            };
             // SAFETY: the search found the struct's address and the fields' offsets, and `check` saw
             // the pointers move.
             let nursery = unsafe {
@@ -235,8 +231,8 @@ impl Running {
                     .and_then(|major| Majors::new(collector.gc + major.state)),
                 frees,
             );
-        };
-        if !self.with_lock(&mut begin) {
+        });
+        if !held {
             return Err("it did not allocate where it was expected to".to_owned());
         }
         placed
@@ -260,7 +256,7 @@ impl Running {
     /// Stops the session.
     fn stop(mut self) -> (Outcome, u64) {
         let mut remains = None;
-        if !self.with_lock(&mut || remains = self.end()) {
+        if !self.with_lock(|| remains = self.end()) {
             // The interpreter does not allocate any more: it is going away, with this thread alone.
             remains = self.end();
         }
@@ -304,9 +300,8 @@ impl Running {
     }
 
     /// Calls `action` with the interpreter's lock held. Whether that was possible.
-    fn with_lock(&self, action: &mut dyn FnMut()) -> bool {
-        // A signal handler that raises can keep Python from what it is asked for.
-        (0..Trap::TRIES).any(|_| Trap::run(|size| self.allocate(ONE_LARGE, size), &mut *action))
+    fn with_lock(&self, action: impl FnOnce()) -> bool {
+        Trap::run(|size| self.allocate(ONE_LARGE, size), action)
     }
 
     fn allocate(&self, kind: c_int, size: usize) {

@@ -27,34 +27,40 @@ impl Trap {
     const SIZE: usize = LARGE_OBJECT + 51_240;
     /// An object may take as many bytes more, for its header.
     pub const ROOM: usize = 64;
-    /// How often Python is asked for what may be interrupted.
+    /// How often Python is asked: a signal handler that raises can keep it from what it is asked for.
     pub const TRIES: u32 = 20;
 
     /// Calls `allocate` with a size; when the interpreter allocates a large object of that size
     /// in it, `action` is called, with the lock held. Whether that happened.
-    pub fn run(allocate: impl FnOnce(usize), action: impl FnOnce()) -> bool {
-        let ran = std::rc::Rc::new(std::cell::Cell::new(false));
-        let flag = ran.clone();
-        let boxed: Box<dyn FnOnce() + '_> = Box::new(move || {
-            action();
-            flag.set(true);
-        });
+    pub fn run(allocate: impl Fn(usize), action: impl FnOnce()) -> bool {
+        let boxed: Box<dyn FnOnce() + '_> = Box::new(action);
         // SAFETY: only the lifetime changes: the trap is taken down before this function returns.
         let boxed: Box<dyn FnOnce()> = unsafe { std::mem::transmute(boxed) };
-        Self::set(Some(boxed));
-        allocate(Self::SIZE);
-        drop(Self::take());
-        ran.get()
+        let mut action = Some(boxed);
+        for _ in 0..Self::TRIES {
+            Self::set(action);
+            allocate(Self::SIZE);
+            let Some(trap) = Self::take() else {
+                return false;
+            };
+            if trap.action.is_none() {
+                return true;
+            }
+            action = trap.action;
+        }
+        false
     }
 
     /// Calls `allocate` with a size, which allocates large objects of that size, of each kind, and one of
     /// [`Self::ROOM`] bytes more as the last; the places in the library that asked for the memory. `None` if there was
     /// no last one.
-    pub fn sites(allocate: impl FnOnce(usize)) -> Option<Vec<usize>> {
-        Self::set(None);
-        allocate(Self::SIZE);
-        let trap = Self::take()?;
-        trap.complete.then_some(trap.sites)
+    pub fn sites(allocate: impl Fn(usize)) -> Option<Vec<usize>> {
+        (0..Self::TRIES).find_map(|_| {
+            Self::set(None);
+            allocate(Self::SIZE);
+            let trap = Self::take()?;
+            trap.complete.then_some(trap.sites)
+        })
     }
 
     fn set(action: Option<Box<dyn FnOnce()>>) {
