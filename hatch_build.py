@@ -1,4 +1,4 @@
-"""Builds the Rust half and puts it into the wheel: the agent, and the command for all but ``run``."""
+"""Builds the Rust half and puts it into the wheel: the agents, and the command for all but ``run``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-AGENT = "libnthbyte.so"
+AGENTS = ["libnthbyte_cpython.so", "libnthbyte_pypy.so"]
 COMMAND = "bin/nthbyte"
+PACKAGES = ["-p", "nthbyte-cpython", "-p", "nthbyte-pypy", "-p", "nthbyte-cli"]
 
 
 class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -25,7 +26,8 @@ class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         if self.target_name != "wheel":
             return
         release = self._cargo_build()
-        built = {release / AGENT: AGENT, release / "nthbyte": COMMAND}
+        built = {release / agent: agent for agent in AGENTS}
+        built[release / "nthbyte"] = COMMAND
         if version == "editable":
             for source, name in built.items():
                 destination = Path(self.root, "python", "nthbyte", name)
@@ -46,7 +48,7 @@ class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         """Builds in release mode and returns the folder of the results."""
         if shutil.which("cargo") is None:
             raise SystemExit("nthbyte: building from source needs cargo: install Rust 1.88 or later")
-        command = ["cargo", "build", "--release", "--locked", "-p", "nthbyte-agent", "-p", "nthbyte-cli"]
+        command = ["cargo", "build", "--release", "--locked", *PACKAGES]
         if subprocess.run(command, cwd=self.root).returncode:
             raise SystemExit(f"nthbyte: {' '.join(command)} failed, see above")
         metadata = subprocess.run(

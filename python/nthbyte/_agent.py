@@ -1,4 +1,4 @@
-"""The door to libnthbyte, the part of nthbyte that lives inside the interpreter.
+"""The door to the agent, the part of nthbyte that lives inside the interpreter.
 
 On PyPy, ``_pypy.PyPyAgent`` (a subclass of :class:`Agent`) does what is special there.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from nthbyte._config import Config
 
-LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libnthbyte.so")
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 class Error(Exception):
@@ -54,10 +54,14 @@ def read_result(answer: str | None, notes: tuple[str, ...] = ()) -> Result:
     """
     if answer is None:
         raise Error("nthbyte is not running: nothing to stop")
-    numbers, _, rest = answer.partition("\n")
-    samples, lost, allocated, length = map(int, numbers.split())
-    path, own = rest[:length], rest[length:].splitlines()
-    return Result(path, samples, lost, allocated, (*notes, *own))
+    outcome = from_json(answer)
+    return Result(
+        outcome["path"] or "",
+        outcome["samples"],
+        outcome["lost"],
+        outcome["bytes_allocated"],
+        (*notes, *outcome["notes"]),
+    )
 
 
 def to_json(value: Any) -> str:
@@ -76,6 +80,23 @@ def to_json(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ",".join([f"{to_json(key)}:{to_json(value[key])}" for key in value]) + "}"
     return "[" + ",".join([to_json(item) for item in value]) + "]"
+
+
+def from_json(text: str) -> Any:
+    """Reads JSON as ``json.loads`` does, by the scanner that it uses: the package takes long to import."""
+    if sys.implementation.name == "pypy":
+        from _pypyjson import loads
+
+        return loads(text)
+    from _json import make_scanner
+
+    class Settings:
+        strict = True
+        object_hook = object_pairs_hook = None
+        parse_float, parse_int, parse_constant = float, int, float
+        memo: dict[str, str] = {}
+
+    return make_scanner(Settings())(text, 0)[0]
 
 
 class Agent:
@@ -122,12 +143,12 @@ def load() -> Agent:
         if sys.implementation.name == "pypy":
             from nthbyte._pypy import PyPyAgent
 
-            _agent = PyPyAgent(LIBRARY)
+            _agent = PyPyAgent(os.path.join(_FOLDER, "libnthbyte_pypy.so"))
             return _agent
         if "t" in getattr(sys, "abiflags", ""):
             raise Error(f"{interpreter()} without the GIL is not supported: use an ordinary build")
         try:
-            _agent = Agent(LIBRARY)
+            _agent = Agent(os.path.join(_FOLDER, "libnthbyte_cpython.so"))
         except SystemError:
             # The library knows the interpreters that it can serve.
             raise Error(f"{interpreter()} is not supported: nthbyte serves 3.11 to 3.15") from None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nthbyte._config import Config
     from nthbyte._pypy_fallback import MinorHook
 
-# What the agent may ask for: see crates/agent/src/pypy/hook/running.rs.
+# What the agent may ask for: see crates/pypy/src/hook/running.rs.
 _SMALL, _LARGE_KINDS = 0, 1
 
 # PyPy closes a library that nothing refers to; code that is hooked in must stay.
@@ -122,7 +122,6 @@ class PyPyAgent(Agent):
                 # In the child of a fork that has not got a file for it.
                 pass
         self._library.finish()
-        self._notes = self._library.notes()
         return answer
 
     def _begin(self, config: Config) -> None:
@@ -267,7 +266,6 @@ class _Library:
         self._addresses = backend.new_array_type(addresses, None)
         self._classes = function("pypy_classes", void, addresses, size, self._text)
         self.totals = function("pypy_totals", void, size, size, size)
-        self._remarks = function("pypy_notes", void, self._text, size)
         self._thread = function("pypy_thread", void, u64, self._text)
         self.forked = function("pypy_forked", self._int)
         self.attach = function("pypy_attach", void)
@@ -327,12 +325,6 @@ class _Library:
         length = 64 * 1024
         answer = self._backend.newp(self._array, length)
         return None if self._stop(answer, length) else self._string(answer)
-
-    def notes(self) -> tuple[str, ...]:
-        """Returns the agent's remarks on the session that has just been stopped."""
-        text = self._backend.newp(self._array, 4096)
-        self._remarks(text, 4096)
-        return tuple(self._string(text).splitlines())
 
     def thread(self, number: int, name: str) -> None:
         """Names a thread."""

@@ -13,7 +13,7 @@ import re, time
 kept = [[] for _ in range(100_000)]
 time.sleep(0.5)
 maps = re.split(r"^(?=[0-9a-f]+-)", open("/proc/self/smaps").read(), flags=re.M)
-code = [text for text in maps if re.search(r"^\\S+ r-xp .*/libnthbyte.so$", text, re.M)]
+code = [text for text in maps if re.search(r"^\\S+ r-xp .*/libnthbyte_cpython.so$", text, re.M)]
 sizes = [re.findall(r"^(?:Size|Rss): *(\\d+) kB$", piece, re.M) for piece in code]
 print(*(sum(map(int, column)) for column in zip(*sizes)))
 """

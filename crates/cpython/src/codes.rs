@@ -1,0 +1,183 @@
+//! Code objects that have been seen, and their death.
+//!
+//! A code object is known by its address, for as long as it lives. Its death is noticed because the
+//! agent puts a function of its own before `tp_dealloc` of the code type: code objects die rarely,
+//! and no reference to them is kept, so they die when they would.
+
+use nthbyte_profile::event::{Code, CodeId, Lines};
+use rustc_hash::FxHashMap;
+
+use super::api::Api;
+use super::layout::{Layout, fixed};
+use super::memory::field;
+use super::strings;
+use nthbyte_session::Recorder;
+
+/// Position tables longer than this are left out, and their frames show no line.
+const MAX_TABLE: usize = 4 << 20;
+
+/// How frames of a code object appear in stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appearance {
+    /// As a frame.
+    Frame(CodeId),
+    /// As a frame, but not at the outer end of a stack: `runpy`, by which programs are run.
+    FrameWithin(CodeId),
+    /// Not at all: nthbyte itself, and what the interpreter puts between frames.
+    None,
+}
+
+/// Code objects by address.
+pub struct Codes {
+    known: FxHashMap<usize, Appearance>,
+    /// The folder of nthbyte's own modules.
+    own_folder: String,
+    /// `Thread._bootstrap`.
+    thread_bootstrap: usize,
+    code_type: usize,
+    name: String,
+    file: String,
+}
+
+impl Codes {
+    /// Knows none yet.
+    #[must_use]
+    pub fn new(api: &Api) -> Self {
+        Self {
+            known: FxHashMap::default(),
+            own_folder: own_folder().unwrap_or_default(),
+            thread_bootstrap: 0,
+            code_type: api.PyCode_Type as usize,
+            name: String::new(),
+            file: String::new(),
+        }
+    }
+
+    /// Forgets all.
+    pub fn reset(&mut self) {
+        self.known.clear();
+        self.thread_bootstrap = 0;
+    }
+
+    /// A code object dies. Whether it was known.
+    pub fn died(&mut self, code: usize) -> bool {
+        self.known.remove(&code).is_some()
+    }
+
+    /// Whether a code object is that of `threading.Thread._bootstrap`.
+    #[must_use]
+    pub const fn is_thread_bootstrap(&self, code: usize) -> bool {
+        code != 0 && code == self.thread_bootstrap
+    }
+
+    /// Whether the object at an address is a code object.
+    ///
+    /// # Safety
+    /// `object` is a live object.
+    #[inline]
+    #[must_use]
+    pub unsafe fn is_code(&self, object: usize) -> bool {
+        // SAFETY: every object has a type.
+        unsafe { field::<usize>(object, 8) == self.code_type }
+    }
+
+    /// How frames of a code object appear; it is defined if it is new. `None` if there is no room.
+    ///
+    /// # Safety
+    /// `code` is a live code object with this layout, and the GIL is held.
+    #[inline]
+    pub unsafe fn appearance(
+        &mut self,
+        layout: &Layout,
+        code: usize,
+        recorder: &mut Recorder,
+    ) -> Option<Appearance> {
+        if let Some(&appearance) = self.known.get(&code) {
+            return Some(appearance);
+        }
+        // SAFETY: by the contract.
+        unsafe { self.define(layout, code, recorder) }
+    }
+
+    /// # Safety
+    /// As for [`Self::appearance`].
+    #[cold]
+    unsafe fn define(
+        &mut self,
+        layout: &Layout,
+        code: usize,
+        recorder: &mut Recorder,
+    ) -> Option<Appearance> {
+        self.known.try_reserve(1).ok()?;
+        self.name.clear();
+        self.file.clear();
+        // SAFETY: these fields of a code object hold two `str`, an `int` and a `bytes`, always.
+        let (first_line, table) = unsafe {
+            strings::append(layout, field(code, layout.code_qualname), &mut self.name);
+            strings::append(layout, field(code, layout.code_filename), &mut self.file);
+            (
+                field::<u32>(code, layout.code_first_line),
+                table(layout, code),
+            )
+        };
+        if self.name == "Thread._bootstrap" && self.file.ends_with("/threading.py") {
+            self.thread_bootstrap = code;
+        }
+        let appearance = if self.is_invisible() {
+            Appearance::None
+        } else {
+            let id = recorder.code(&Code {
+                name: &self.name,
+                file: &self.file,
+                first_line,
+                lines: Lines::LocationTable(table.unwrap_or_default()),
+            })?;
+            let is_runpy = self.file == "<frozen runpy>" || self.file.ends_with("/runpy.py");
+            if is_runpy {
+                Appearance::FrameWithin(id)
+            } else {
+                Appearance::Frame(id)
+            }
+        };
+        self.known.insert(code, appearance);
+        Some(appearance)
+    }
+
+    /// Whether the code object of `name` and `file` is nthbyte's, or the one that CPython 3.13 and
+    /// later run between a class and its `__init__` (`_Py_InitCleanup`, which has no file).
+    fn is_invisible(&self) -> bool {
+        let is_own = !self.own_folder.is_empty()
+            && self
+                .file
+                .strip_prefix(&self.own_folder)
+                .is_some_and(|rest| rest.starts_with('/'));
+        is_own || (self.file == "__init__" && self.name == "__init__")
+    }
+}
+
+/// The folder that this library was loaded from.
+fn own_folder() -> Option<String> {
+    // SAFETY: a zeroed `Dl_info` is a valid place for the answer; the name in it stays.
+    let path = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(own_folder as *const libc::c_void, &raw mut info) == 0 {
+            return None;
+        }
+        std::ffi::CStr::from_ptr(info.dli_fname)
+    };
+    Some(path.to_str().ok()?.rsplit_once('/')?.0.to_owned())
+}
+
+/// The position table of a code object.
+///
+/// # Safety
+/// `code` is a live code object with this layout, and stays so while the table is used.
+unsafe fn table<'a>(layout: &Layout, code: usize) -> Option<&'a [u8]> {
+    // SAFETY: `co_linetable` is a `bytes`, whose characters are as many as its size says.
+    unsafe {
+        let bytes = field::<usize>(code, layout.code_linetable);
+        let length = field::<usize>(bytes, fixed::VAR_SIZE);
+        (length <= MAX_TABLE)
+            .then(|| std::slice::from_raw_parts((bytes + fixed::BYTES_VALUE) as *const u8, length))
+    }
+}

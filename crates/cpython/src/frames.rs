@@ -1,0 +1,211 @@
+//! The stack of the running thread, as a node of the stack tree.
+//!
+//! A walk goes from the innermost frame out, reading four words a frame, and notes what it saw.
+//! The frames that the previous sample saw in the same places, counted from the outermost one,
+//! keep their nodes; only what is new is looked up. So a deep stack of which only the tip changed
+//! costs a comparison a frame, and no look-up.
+//!
+//! Nothing here creates an object, runs Python code, or allocates from the heap it is called from.
+
+use nthbyte_profile::event::{Code, CodeId, FrameKind, Lines, Node, NodeId};
+
+use super::codes::{Appearance, Codes};
+use super::layout::{FIRST_OWNER_WITHOUT_CODE, Layout};
+use super::memory::field;
+use nthbyte_session::Recorder;
+
+/// Frames of one stack that are recorded; of a deeper one the innermost, with a note in place of the rest.
+pub const MAX_DEPTH: usize = 4096;
+/// What the note says.
+pub const CUT_NOTE: &str = "(deeper than 4096 frames: outer frames cut)";
+
+/// A frame as a walk saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    frame: usize,
+    code: usize,
+    instruction: usize,
+}
+
+/// Walks stacks, and remembers the last one.
+#[derive(Default)]
+pub struct Walker {
+    /// The last walk, outermost frame last.
+    seen: Vec<Seen>,
+    /// The nodes of the last walk, outermost frame first.
+    nodes: Vec<NodeId>,
+    /// The walk before it, to compare with.
+    before: Vec<Seen>,
+    /// Whether the last walk was cut, and the one before it.
+    cut: bool,
+    cut_before: bool,
+    /// The code of [`CUT_NOTE`].
+    cut_note: Option<CodeId>,
+}
+
+impl Walker {
+    /// Forgets the last stack: some code object of it is gone, or all numbers begin anew.
+    pub fn forget(&mut self) {
+        self.nodes.clear();
+    }
+
+    /// Forgets everything that was defined in the profile.
+    pub fn reset(&mut self) {
+        self.forget();
+        self.cut_note = None;
+    }
+
+    /// The stack of a thread; `None` if there is no room to record it.
+    ///
+    /// # Safety
+    /// The GIL is held by the caller, and `thread` is its live `PyThreadState` with this layout.
+    pub unsafe fn stack(
+        &mut self,
+        layout: &Layout,
+        thread: usize,
+        codes: &mut Codes,
+        recorder: &mut Recorder,
+    ) -> Option<NodeId> {
+        // SAFETY: by the contract.
+        unsafe { self.walk(layout, thread, codes)? };
+        let mut known = 0;
+        let (now, before) = (self.seen.iter().rev(), self.before.iter().rev());
+        if !self.cut && !self.cut_before {
+            known = now
+                .zip(before)
+                .take_while(|(a, b)| a == b)
+                .count()
+                .min(self.nodes.len());
+        }
+        self.nodes.truncate(known);
+        let mut parent = match self.nodes.last() {
+            Some(&node) => node,
+            None if self.cut => self.cut_node(recorder)?,
+            None => NodeId::ROOT,
+        };
+        self.nodes.try_reserve(self.seen.len() - known).ok()?;
+        for at in (0..self.seen.len() - known).rev() {
+            let Seen {
+                code, instruction, ..
+            } = self.seen[at];
+            // SAFETY: the code object is alive: a frame of a running thread holds a reference.
+            let id = match unsafe { codes.appearance(layout, code, recorder)? } {
+                Appearance::Frame(id) => Some(id),
+                Appearance::FrameWithin(id) => (parent != NodeId::ROOT).then_some(id),
+                Appearance::None => None,
+            };
+            let Some(id) = id else {
+                self.nodes.push(parent);
+                continue;
+            };
+            let position = instruction.saturating_sub(code + layout.code_instructions);
+            let node = Node {
+                parent,
+                code: id,
+                position: u32::try_from(position).unwrap_or(0),
+                kind: FrameKind::Interpreted,
+            };
+            parent = recorder.node(node)?;
+            self.nodes.push(parent);
+        }
+        Some(parent)
+    }
+
+    /// Fills `seen`.
+    ///
+    /// # Safety
+    /// As for [`Self::stack`].
+    unsafe fn walk(&mut self, layout: &Layout, thread: usize, codes: &Codes) -> Option<()> {
+        std::mem::swap(&mut self.seen, &mut self.before);
+        self.seen.clear();
+        self.cut_before = std::mem::take(&mut self.cut);
+        // SAFETY: the thread state is live, and so are the frames of a thread that holds the GIL.
+        unsafe {
+            let holder = match layout.thread_cframe {
+                Some(offset) => field::<usize>(thread, offset),
+                None => thread,
+            };
+            let mut frame = field::<usize>(holder, layout.current_frame);
+            while frame != 0 {
+                let owner = field::<u8>(frame, layout.frame_owner);
+                // From 3.14 on the lowest bits of the pointer are a tag (`_PyStackRef`).
+                let code = field::<usize>(frame, layout.frame_code) & !7;
+                if owner < FIRST_OWNER_WITHOUT_CODE && code != 0 && codes.is_code(code) {
+                    if self.seen.len() == MAX_DEPTH {
+                        self.cut = true;
+                        break;
+                    }
+                    if self.seen.len() == self.seen.capacity() {
+                        self.seen.try_reserve(64).ok()?;
+                    }
+                    let instruction = field::<usize>(frame, layout.frame_instruction);
+                    self.seen.push(Seen {
+                        frame,
+                        code,
+                        instruction,
+                    });
+                }
+                frame = field::<usize>(frame, layout.frame_previous);
+            }
+        }
+        Some(())
+    }
+
+    /// The first local variable of the outermost frame of the last walk, and the code object.
+    ///
+    /// # Safety
+    /// The walk was of a thread that has not run since.
+    pub unsafe fn outermost(&self, layout: &Layout) -> Option<(usize, usize)> {
+        let outermost = self.seen.last()?;
+        // SAFETY: the frame is live, and so is its first local, if it has one. A tag is taken off.
+        Some((
+            outermost.code,
+            unsafe { field::<usize>(outermost.frame, layout.frame_locals) } & !7,
+        ))
+    }
+
+    /// The frames of the last walk, innermost first: code objects and byte offsets of instructions.
+    pub(super) fn last(&self, layout: &Layout) -> impl Iterator<Item = (usize, isize)> {
+        let first = layout.code_instructions;
+        self.seen.iter().map(move |seen| {
+            (
+                seen.code,
+                seen.instruction
+                    .wrapping_sub(seen.code + first)
+                    .cast_signed(),
+            )
+        })
+    }
+
+    /// Walks without recording, for a test of the layout.
+    ///
+    /// # Safety
+    /// As for [`Self::stack`].
+    pub(super) unsafe fn look(&mut self, layout: &Layout, thread: usize, codes: &Codes) {
+        self.nodes.clear();
+        // SAFETY: by the contract.
+        let _ = unsafe { self.walk(layout, thread, codes) };
+    }
+
+    #[cold]
+    fn cut_node(&mut self, recorder: &mut Recorder) -> Option<NodeId> {
+        let code = match self.cut_note {
+            Some(code) => code,
+            None => {
+                let note = Code {
+                    name: CUT_NOTE,
+                    file: "",
+                    first_line: 0,
+                    lines: Lines::Direct,
+                };
+                *self.cut_note.insert(recorder.code(&note)?)
+            }
+        };
+        recorder.node(Node {
+            parent: NodeId::ROOT,
+            code,
+            position: 0,
+            kind: FrameKind::Note,
+        })
+    }
+}

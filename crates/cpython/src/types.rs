@@ -1,0 +1,418 @@
+//! What a sampled block holds.
+//!
+//! The type of an object is stored only after its memory was allocated, so the question is asked
+//! later: with the next sample, at a collection, or when the block is freed. The block itself can
+//! always be read; what it seems to point to is believed only if it is a type that is known, or
+//! turns out to be one by reads that cannot fault ([`Probe`]).
+//!
+//! An object begins at the block, behind the collector's header, or behind that and the two words
+//! of `_PyType_PreHeaderSize` (`Include/internal/pycore_object.h`); the type's flags must agree.
+
+use nthbyte_profile::event::{TypeId, TypeName};
+use rustc_hash::FxHashMap;
+
+use super::api::Api;
+use super::attributes;
+use super::callers::Callers;
+use super::layout::{Layout, fixed};
+use super::memory::{Probe, field};
+use nthbyte_session::Recorder;
+
+/// Which of CPython's allocator domains a block was asked from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Objects, and some of their parts.
+    Object,
+    /// Memory that is not an object.
+    Memory,
+}
+
+/// Names for memory that is not an object and whose caller is not known.
+const DICT_KEYS: &str = "dict keys";
+const REFERENCES: &str = "references";
+const RAW: &str = "raw memory";
+
+/// `Py_TPFLAGS_…` of `Include/object.h`.
+mod flags {
+    pub const MANAGED_WEAKREF: u64 = 1 << 3;
+    pub const MANAGED_DICT: u64 = 1 << 4;
+    pub const HEAP_TYPE: u64 = 1 << 9;
+    pub const READY: u64 = 1 << 12;
+    pub const HAVE_GC: u64 = 1 << 14;
+    pub const TYPE_SUBCLASS: u64 = 1 << 31;
+}
+
+/// Sizes of what may stand before an object: nothing, the collector's header, that and two words.
+const PRE_HEADERS: [usize; 3] = [0, 16, 32];
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    id: TypeId,
+    /// Where in its block an object of this type begins.
+    pre_header: usize,
+    basic_size: usize,
+    /// A `str` may be smaller than its type's basic size.
+    is_str: bool,
+}
+
+/// Types by address.
+pub struct Types {
+    known: FxHashMap<usize, Known>,
+    callers: Callers,
+    special: FxHashMap<&'static str, TypeId>,
+    probe: Option<Probe>,
+    type_type: usize,
+    str_type: usize,
+    /// The interned `__module__`, a key of the dictionary of every class that has one.
+    module_key: usize,
+    /// The interned `_name`, an attribute of threads.
+    name_key: usize,
+}
+
+impl Types {
+    /// Knows none yet.
+    ///
+    /// # Safety
+    /// The GIL is held.
+    #[must_use]
+    pub unsafe fn new(api: &Api, callers: Callers) -> Self {
+        Self {
+            known: FxHashMap::default(),
+            callers,
+            special: FxHashMap::default(),
+            probe: Probe::new(),
+            type_type: api.PyType_Type as usize,
+            str_type: api.PyUnicode_Type as usize,
+            // SAFETY: the GIL is held. These references are kept, so the strings stay.
+            module_key: unsafe { (api.PyUnicode_InternFromString)(c"__module__".as_ptr()) }
+                as usize,
+            // SAFETY: as above.
+            name_key: unsafe { (api.PyUnicode_InternFromString)(c"_name".as_ptr()) } as usize,
+        }
+    }
+
+    /// Whether types can be told at all here.
+    #[must_use]
+    pub const fn can_tell(&self) -> bool {
+        self.probe.is_some()
+    }
+
+    /// Forgets all; for a new profile, or the child of a fork.
+    pub fn reset(&mut self) {
+        self.known.clear();
+        self.special.clear();
+        self.probe = Probe::new();
+    }
+
+    /// A type dies.
+    pub fn died(&mut self, type_object: usize) {
+        self.known.remove(&type_object);
+    }
+
+    /// What the memory is that was allocated by this call, if that is known.
+    pub fn of_caller(&mut self, caller: usize, recorder: &mut Recorder) -> Option<TypeId> {
+        let name = self.callers.allocates(caller)?;
+        Some(self.special(name, recorder))
+    }
+
+    /// The type of what is in a block.
+    ///
+    /// # Safety
+    /// The GIL is held; the block has at least `size` readable bytes; `readable` answers only for
+    /// addresses that can be read.
+    pub unsafe fn of_block(
+        &mut self,
+        layout: &Layout,
+        block: usize,
+        size: usize,
+        origin: Origin,
+        readable: &dyn Fn(usize) -> bool,
+        recorder: &mut Recorder,
+    ) -> TypeId {
+        if origin == Origin::Object {
+            for pre_header in PRE_HEADERS {
+                if size < pre_header + 16 {
+                    break;
+                }
+                // SAFETY: within the block.
+                let candidate = unsafe { field::<usize>(block, pre_header + 8) };
+                if let Some(known) = self.type_at(layout, candidate, recorder)
+                    && known.pre_header == pre_header
+                    && (known.is_str || size >= pre_header + known.basic_size)
+                {
+                    return known.id;
+                }
+            }
+        }
+        // SAFETY: by the contract.
+        let name = unsafe {
+            if is_dict_keys(block, size) {
+                DICT_KEYS
+            } else if self.is_references(layout, block, size, readable, recorder) {
+                REFERENCES
+            } else {
+                RAW
+            }
+        };
+        self.special(name, recorder)
+    }
+
+    fn special(&mut self, name: &'static str, recorder: &mut Recorder) -> TypeId {
+        if let Some(&id) = self.special.get(name) {
+            return id;
+        }
+        match recorder.type_name(&TypeName { name, native: "" }) {
+            Some(id) if self.special.try_reserve(1).is_ok() => {
+                self.special.insert(name, id);
+                id
+            }
+            other => other.unwrap_or(TypeId::UNKNOWN),
+        }
+    }
+
+    /// Whether the first words of a block are null or point to objects, one of them at least.
+    ///
+    /// # Safety
+    /// As for [`Self::of_block`].
+    unsafe fn is_references(
+        &mut self,
+        layout: &Layout,
+        block: usize,
+        size: usize,
+        readable: &dyn Fn(usize) -> bool,
+        recorder: &mut Recorder,
+    ) -> bool {
+        if size < 8 || !size.is_multiple_of(8) {
+            return false;
+        }
+        for at in 0..(size / 8).min(4) {
+            // SAFETY: within the block.
+            let object = unsafe { field::<usize>(block, at * 8) };
+            if object == 0 {
+                continue;
+            }
+            if !is_aligned(object) {
+                return false;
+            }
+            let type_object = if readable(object) {
+                // SAFETY: `readable` said so, and blocks are at least 16 bytes.
+                Some(unsafe { field::<usize>(object, 8) })
+            } else {
+                self.probe.and_then(|probe| probe.read::<usize>(object + 8))
+            };
+            return type_object
+                .is_some_and(|found| self.type_at(layout, found, recorder).is_some());
+        }
+        false
+    }
+
+    fn type_at(
+        &mut self,
+        layout: &Layout,
+        address: usize,
+        recorder: &mut Recorder,
+    ) -> Option<Known> {
+        if !is_aligned(address) {
+            return None;
+        }
+        if let Some(&known) = self.known.get(&address) {
+            return Some(known);
+        }
+        self.discover(layout, address, recorder)
+    }
+
+    #[cold]
+    fn discover(
+        &mut self,
+        layout: &Layout,
+        address: usize,
+        recorder: &mut Recorder,
+    ) -> Option<Known> {
+        let probe = self.probe?;
+        let object = self.type_object(address, probe)?;
+        let name = self.name(layout, address, &object, probe)?;
+        self.known.try_reserve(1).ok()?;
+        let id = recorder.type_name(&TypeName {
+            name: &name,
+            native: "",
+        })?;
+        let pre_header = match object.flags {
+            f if f & flags::HAVE_GC == 0 => 0,
+            f if f & (flags::MANAGED_DICT | managed_weakref(layout)) != 0 => 32,
+            _ => 16,
+        };
+        let is_str = address == self.str_type;
+        let known = Known {
+            id,
+            pre_header,
+            basic_size: object.basic_size,
+            is_str,
+        };
+        self.known.insert(address, known);
+        Some(known)
+    }
+
+    /// Reads what may be a type; `None` if it is not one.
+    fn type_object(&self, address: usize, probe: Probe) -> Option<TypeObject> {
+        let words = probe.read::<[u64; TypeObject::WORDS]>(address)?;
+        let object = TypeObject::from(&words);
+        let is_type = object.metatype == self.type_type
+            || probe
+                .read::<[u64; TypeObject::WORDS]>(object.metatype)
+                .map(|words| TypeObject::from(&words))
+                .is_some_and(|meta| {
+                    meta.metatype == self.type_type && meta.flags & flags::TYPE_SUBCLASS != 0
+                });
+        (is_type && object.flags & flags::READY != 0 && object.basic_size < 1 << 20)
+            .then_some(object)
+    }
+
+    /// `module.Class.Inner`; without the module where Python's own messages leave it out.
+    fn name(
+        &self,
+        layout: &Layout,
+        address: usize,
+        object: &TypeObject,
+        probe: Probe,
+    ) -> Option<String> {
+        if object.flags & flags::HEAP_TYPE == 0 {
+            return c_text(probe, object.name)
+                .map(|name| name.trim_start_matches("builtins.").to_owned());
+        }
+        let qualified = probe.read::<usize>(address + layout.type_qualname)?;
+        let qualified = self.text(layout, qualified, probe)?;
+        Some(match self.module(layout, address, probe) {
+            Some(module) if module != "builtins" && module != "__main__" => {
+                format!("{module}.{qualified}")
+            }
+            _ => qualified,
+        })
+    }
+
+    /// The value of `__module__` in the type's dictionary: raw, for the dictionary may be in the
+    /// middle of a change.
+    fn module(&self, layout: &Layout, address: usize, probe: Probe) -> Option<String> {
+        let dict = probe.read::<usize>(address + fixed::TYPE_DICT)?;
+        let keys = probe.read::<usize>(dict.checked_add(fixed::DICT_KEYS)?)?;
+        let (_, value) = attributes::position(probe, keys, self.module_key)?;
+        self.text(layout, value, probe)
+    }
+
+    /// The name of a `threading.Thread`.
+    pub fn thread_name(&self, layout: &Layout, thread: usize) -> Option<String> {
+        let probe = self.probe?;
+        let name = attributes::read(layout, probe, thread, self.name_key)?;
+        self.text(layout, name, probe)
+    }
+
+    /// The text of what should be a `str`.
+    fn text(&self, layout: &Layout, address: usize, probe: Probe) -> Option<String> {
+        const HEADER_AND_TEXT: usize = 640;
+        if !is_aligned(address) || probe.read::<usize>(address + 8)? != self.str_type {
+            return None;
+        }
+        let mut copy = [0u64; HEADER_AND_TEXT / 8];
+        // SAFETY: the place is as long as said, and any bytes are `u64`s.
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(copy.as_mut_ptr().cast::<u8>(), HEADER_AND_TEXT)
+        };
+        let got = read_across_pages(probe, address, bytes);
+        let length = usize::try_from(copy[fixed::STR_LENGTH / 8]).ok()?;
+        // Four bytes a character at most, behind the longer of the headers.
+        if got < layout.unicode_size || length.saturating_mul(4) > got - layout.unicode_size {
+            return None;
+        }
+        let mut text = String::new();
+        // SAFETY: `copy` has the header of a `str` and room for all its characters.
+        unsafe { super::strings::append(layout, copy.as_ptr() as usize, &mut text) }.then_some(text)
+    }
+}
+
+/// The fields of a `PyTypeObject` that matter here.
+struct TypeObject {
+    metatype: usize,
+    name: usize,
+    basic_size: usize,
+    flags: u64,
+}
+
+impl TypeObject {
+    const WORDS: usize = fixed::TYPE_FLAGS / 8 + 1;
+
+    fn from(words: &[u64; Self::WORDS]) -> Self {
+        Self {
+            metatype: words[1] as usize,
+            name: words[fixed::TYPE_NAME / 8] as usize,
+            basic_size: words[fixed::TYPE_BASIC_SIZE / 8] as usize,
+            flags: words[fixed::TYPE_FLAGS / 8],
+        }
+    }
+}
+
+/// Weak references before the object came with 3.12.
+const fn managed_weakref(layout: &Layout) -> u64 {
+    if layout.minor >= 12 {
+        flags::MANAGED_WEAKREF
+    } else {
+        0
+    }
+}
+
+/// Whether an address may be that of an object: not in the first page, and a multiple of 8.
+const fn is_aligned(address: usize) -> bool {
+    address >= 4096 && address.is_multiple_of(8) && address < 1 << 56
+}
+
+/// Whether a block is the table of a dictionary (`PyDictKeysObject`): the sizes in its header
+/// give exactly the size that was asked for (`Objects/dictobject.c`, `new_keys_object`).
+///
+/// # Safety
+/// The block has `size` readable bytes.
+unsafe fn is_dict_keys(block: usize, size: usize) -> bool {
+    if size < fixed::KEYS_SIZE + 8 {
+        return false;
+    }
+    // SAFETY: within the block.
+    let ([log2_size, log2_index_bytes, kind, ..], usable, entries) = unsafe {
+        (
+            field::<[u8; 8]>(block, fixed::KEYS_LOG2_SIZE),
+            field::<usize>(block, fixed::KEYS_ENTRIES - 8),
+            field::<usize>(block, fixed::KEYS_ENTRIES),
+        )
+    };
+    if !(3..48).contains(&log2_size) || log2_index_bytes >= 48 || kind > 2 {
+        return false;
+    }
+    let fraction = (2usize << log2_size) / 3;
+    let entry = if kind == 0 { 24 } else { 16 };
+    usable
+        .checked_add(entries)
+        .is_some_and(|both| both <= fraction)
+        && size == fixed::KEYS_SIZE + (1 << log2_index_bytes) + fraction * entry
+}
+
+/// A C string of at most 255 printable ASCII characters.
+fn c_text(probe: Probe, address: usize) -> Option<String> {
+    let mut bytes = [0u8; 256];
+    let got = read_across_pages(probe, address, &mut bytes);
+    let end = bytes[..got].iter().position(|&byte| byte == 0)?;
+    let text = &bytes[..end];
+    (end > 0 && text.iter().all(u8::is_ascii_graphic))
+        .then(|| String::from_utf8_lossy(text).into_owned())
+}
+
+/// Reads as much as is there, a piece up to each page's end at a time.
+fn read_across_pages(probe: Probe, address: usize, into: &mut [u8]) -> usize {
+    const PAGE: usize = 4096;
+    let mut done = 0;
+    while done < into.len() {
+        let at = address + done;
+        let piece = (PAGE - at % PAGE).min(into.len() - done);
+        let got = probe.bytes(at, &mut into[done..done + piece]);
+        done += got;
+        if got < piece {
+            break;
+        }
+    }
+    done
+}

@@ -1,0 +1,34 @@
+//! Has the linker put the unwinder into each shared library that is made of this crate.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    if env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("linux") {
+        return;
+    }
+    if env::var("CARGO_CFG_TARGET_ENV").as_deref() == Ok("gnu") && has_static_unwinder() {
+        let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+        put_unwinder_in(&folder);
+    }
+}
+
+/// Whether the compiler that links has the unwinder as an archive.
+fn has_static_unwinder() -> bool {
+    let linker = env::var_os("RUSTC_LINKER").unwrap_or_else(|| "cc".into());
+    let asked = Command::new(linker)
+        .arg("-print-file-name=libgcc_eh.a")
+        .output();
+    // The compiler says the bare name if it has no such file.
+    asked.is_ok_and(|said| Path::new(String::from_utf8_lossy(&said.stdout).trim()).is_absolute())
+}
+
+/// The standard library asks for `libgcc_s.so`, which would be 100 KiB more of each profiled program, and which a small
+/// container may not have. In this folder, which is searched first, the linker finds that name to mean the archive.
+fn put_unwinder_in(folder: &Path) {
+    fs::write(folder.join("libgcc_s.so"), "INPUT(-lgcc_eh -lgcc)\n").expect("cargo made it");
+    // Search paths go on to whatever links this crate.
+    println!("cargo:rustc-link-search=native={}", folder.display());
+}

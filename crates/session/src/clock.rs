@@ -1,0 +1,42 @@
+//! The session's clock.
+
+use nthbyte_profile::event::Nanos;
+
+/// `CLOCK_MONOTONIC`, counted from the session's start. About 25 ns a reading.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: u64,
+}
+
+impl Clock {
+    /// A clock that reads zero now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self {
+            start: monotonic_nanos(),
+        }
+    }
+
+    /// The time since the start.
+    #[must_use]
+    pub fn now(self) -> Nanos {
+        Nanos(monotonic_nanos().saturating_sub(self.start))
+    }
+
+    /// The session's time of a raw `CLOCK_MONOTONIC` reading in nanoseconds.
+    #[must_use]
+    pub const fn at(self, monotonic_nanos: u64) -> Nanos {
+        Nanos(monotonic_nanos.saturating_sub(self.start))
+    }
+}
+
+/// A raw reading of `CLOCK_MONOTONIC` in nanoseconds. Safe in a signal handler.
+pub fn monotonic_nanos() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a valid place for the result. The clock always exists, so the call cannot fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
