@@ -11,10 +11,10 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::Mutex;
 
 use nthbyte_profile::event::{
-    Allocation, Code, CodeId, Collection, CollectionKind, FrameKind, Lines, Memory, Nanos, Node,
-    NodeId, Survival, Thread, ThreadId, TypeId,
+    Allocation, Code, CodeId, Collection, CollectionKind, FrameKind, LabelSetId, Lines, Memory,
+    Nanos, Node, NodeId, SourceId, Survival, Thread, ThreadId, TypeId,
 };
-use nthbyte_profile::{Distances, Method};
+use nthbyte_profile::{Distances, Method, Source};
 use rustc_hash::FxHashMap;
 
 use nthbyte_session::{Config, Outcome, Recorder};
@@ -60,7 +60,12 @@ pub fn start(config: &Config) -> Result<(), String> {
         .collect();
     let every = (config.period / nursery).max(1);
     let mut meta = config.meta(Method::GcHooks, config.seed(), notes);
-    (meta.period, meta.distances) = (every * nursery, Distances::Fixed);
+    meta.sources = Source::of_session(
+        Method::GcHooks,
+        Distances::Fixed,
+        every * nursery,
+        config.cpu_hz,
+    );
     let recorder = Recorder::start(config, meta)?;
     let mut session = SESSION
         .lock()
@@ -127,6 +132,8 @@ impl Session {
                 block: bytes,
                 points: u32::try_from(points).unwrap_or(u32::MAX),
                 type_id: TypeId::UNKNOWN,
+                labels: LabelSetId::NONE,
+                source: SourceId::ALLOCATIONS,
                 survival: Survival::Unsaid,
             });
         }

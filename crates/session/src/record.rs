@@ -101,7 +101,7 @@ impl Seldom {
             file: text(code.file)?,
             first_line: code.first_line,
             location_table: match code.lines {
-                Lines::Direct => None,
+                Lines::Direct | Lines::Image(_) => None,
                 Lines::LocationTable(table) => Some(bytes(table)?),
             },
         })

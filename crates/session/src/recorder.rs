@@ -172,7 +172,7 @@ impl Recorder {
     /// be announced again. Whether there was room.
     pub fn announce(&mut self, allocation: Allocation) -> bool {
         // Not worth a lost event: left out while the ring is half full.
-        let is_roomy = self.meta.distances == Distances::Every
+        let is_roomy = self.meta.distances() == Distances::Every
             || self.ring.slots() > self.ring.buffer().capacity() / 2;
         is_roomy && self.push(Record::Announced(allocation)).is_some()
     }
@@ -238,7 +238,7 @@ impl Recorder {
                 Ok(()) => break,
                 Err(PushError::Full(back)) => {
                     self.wake(self.clock.now());
-                    if self.meta.distances != Distances::Every
+                    if self.meta.distances() != Distances::Every
                         || self.worker.is_dead()
                         || self.worker.attention() == Attention::Child
                     {
@@ -301,11 +301,11 @@ impl Recorder {
 }
 
 fn slots(meta: &Meta) -> usize {
-    if meta.distances == Distances::Every {
+    if meta.distances() == Distances::Every {
         return RING_SLOTS_EVERY;
     }
     let (least, most) = RING_SLOTS;
-    (RING_BYTES / meta.period.max(1))
+    (RING_BYTES / meta.period().max(1))
         .next_power_of_two()
         .clamp(least, most) as usize
 }

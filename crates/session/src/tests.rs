@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::{
-    Allocation, Code, Event, FrameKind, Lines, Nanos, Node, NodeId, Survival, Thread, ThreadId,
-    TypeId,
+    Allocation, Code, Event, FrameKind, LabelSetId, Lines, Nanos, Node, NodeId, SourceId, Survival,
+    Thread, ThreadId, TypeId,
 };
 use nthbyte_profile::{Method, Reader};
 
@@ -77,6 +77,8 @@ impl Session {
             block: 32,
             points: 1,
             type_id: TypeId::UNKNOWN,
+            labels: LabelSetId::NONE,
+            source: SourceId::ALLOCATIONS,
             survival: Survival::Unsaid,
         };
         Self { recorder, sample }
@@ -245,6 +247,8 @@ fn at(time: u64) -> Allocation {
         block: 1,
         points: 1,
         type_id: TypeId::UNKNOWN,
+        labels: LabelSetId::NONE,
+        source: SourceId::ALLOCATIONS,
         survival: Survival::Unsaid,
     }
 }

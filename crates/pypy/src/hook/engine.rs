@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use nthbyte_profile::event::{
-    Allocation, Collection, CollectionKind, CpuSample, LostKind, Nanos, Survival, TypeId,
+    Allocation, Collection, CollectionKind, CpuSample, LabelSetId, LostKind, Nanos, SourceId,
+    Survival, TypeId,
 };
 
 use super::backlog::{Backlog, Finished};
@@ -209,6 +210,8 @@ impl Engine {
                 time,
                 thread,
                 stack,
+                labels: LabelSetId::NONE,
+                source: SourceId::TIME,
             });
         }
         let allocation = Allocation {
@@ -219,6 +222,8 @@ impl Engine {
             block: size as u64,
             points,
             type_id: TypeId::UNKNOWN,
+            labels: LabelSetId::NONE,
+            source: SourceId::ALLOCATIONS,
             survival: Survival::Unsaid,
         };
         let young = if alone {

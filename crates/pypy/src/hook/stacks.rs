@@ -3,7 +3,8 @@
 use std::cell::Cell;
 
 use nthbyte_profile::event::{
-    Code, CodeId, CpuSample, FrameKind, Lines, LostKind, Node, NodeId, Thread, ThreadId,
+    Code, CodeId, CpuSample, FrameKind, LabelSetId, Lines, LostKind, Node, NodeId, SourceId,
+    Thread, ThreadId,
 };
 use rustc_hash::FxHashMap;
 
@@ -223,6 +224,8 @@ impl Stacks {
                         time,
                         thread,
                         stack,
+                        labels: LabelSetId::NONE,
+                        source: SourceId::TIME,
                     });
                 }
                 _ => recorder.lost(LostKind::CpuSamples, 1),
