@@ -1,11 +1,135 @@
-//! Opening the profile that a command is about.
+//! Opening the profiles that a command is about.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use nthbyte_profile::Profile;
+use clap::{Args, ValueEnum};
+use nthbyte_profile::{Profile, family};
 
 use crate::progress::Progress;
+
+/// One profile, or several that are shown as one.
+#[derive(Args)]
+pub struct Profiles {
+    /// The profile (.nthb); several are shown as one.
+    #[arg(required = true, value_name = "PROFILE")]
+    paths: Vec<PathBuf>,
+    /// Also the profiles of the processes that this program started: app.1235.nthb beside app.nthb.
+    #[arg(long)]
+    all: bool,
+}
+
+/// How a tree tells processes apart.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Apart {
+    /// Each process at the top, with its own calls below.
+    Process,
+}
+
+impl Profiles {
+    /// The first one named, after which outputs are named.
+    pub fn first(&self) -> &Path {
+        &self.paths[0]
+    }
+
+    /// Reads them as one. What could not be read is said on stderr, a line in all.
+    ///
+    /// # Errors
+    /// If one cannot be read, is not a profile, or is named twice; if there are no others with
+    /// `--all`.
+    pub fn load(&self) -> Result<Profile> {
+        if let Some(path) = self.only() {
+            return load(path);
+        }
+        let profile = self.load_quietly()?;
+        warn(self.first(), &profile);
+        Ok(profile)
+    }
+
+    /// Reads them as one, for a command that shows itself what could not be read.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_quietly(&self) -> Result<Profile> {
+        if let Some(path) = self.only() {
+            return load_quietly(path);
+        }
+        family::require_distinct(&self.paths)?;
+        let paths = if self.all {
+            with_families(&self.paths)?
+        } else {
+            self.paths.clone()
+        };
+        let progress = Progress::bytes("reading");
+        Ok(Profile::load_all(&paths, |done, total| {
+            progress.at(done, total)
+        })?)
+    }
+
+    /// The profile, if just one is asked for.
+    fn only(&self) -> Option<&Path> {
+        match &self.paths[..] {
+            [one] if !self.all => Some(one),
+            _ => None,
+        }
+    }
+}
+
+/// The profiles and those of their families, each once.
+fn with_families(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut all = paths.to_vec();
+    let mut found = 0;
+    let mut first = None;
+    for path in paths {
+        let family = family::find(path)?;
+        leave_out(path, &family);
+        first = first.or(family.first);
+        found += family.members.len();
+        for member in family.members {
+            all.push(member);
+            if family::require_distinct(&all).is_err() {
+                // Named on the command line too.
+                all.pop();
+            }
+        }
+    }
+    if found == 0 {
+        let path = paths[0].display();
+        match first {
+            Some(first) => bail!(
+                "{path} is the profile of a child: --all needs that of the first process, {}",
+                first.display()
+            ),
+            None => {
+                bail!("beside {path} is no profile of a process that it started: leave --all out")
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Says on stderr which files have names like the family's and are not shown, a line in all.
+fn leave_out(path: &Path, family: &family::Family) {
+    let name = |path: &Path| {
+        let name = path.file_name().unwrap_or_default();
+        OsStr::to_string_lossy(name).into_owned()
+    };
+    let strangers = family.strangers.iter();
+    let strangers = strangers.map(|path| format!("{} (of another run)", name(path)));
+    let unreadable = family.unreadable.iter();
+    let unreadable = unreadable.map(|(path, error)| format!("{} ({error})", name(path)));
+    let all: Vec<String> = strangers.chain(unreadable).collect();
+    let more = match all.len() {
+        0 => return,
+        len @ 1..=3 => all[..len].join(", "),
+        len => format!("{}, and {} more", all[..3].join(", "), len - 3),
+    };
+    eprintln!(
+        "nthbyte: left out of the family of {}: {more}",
+        path.display()
+    );
+}
 
 /// Reads a profile whole. What could not be read of it is said on stderr, a line in all.
 ///

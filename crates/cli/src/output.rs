@@ -15,6 +15,8 @@ pub enum Output {
     Standard,
     /// A file, which is replaced if it exists.
     File(PathBuf),
+    /// A profile: a file that only its owner can read.
+    Profile(PathBuf),
 }
 
 impl Output {
@@ -35,10 +37,15 @@ impl Output {
     /// # Errors
     /// What `write` returns, or what the system says, with the file's name.
     pub fn write(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-        let Self::File(path) = self else {
-            let mut out = BufWriter::new(io::stdout().lock());
-            write(&mut out)?;
-            return out.flush().context("cannot write to standard output");
+        let (path, mode) = match self {
+            Self::Standard => {
+                let mut out = BufWriter::new(io::stdout().lock());
+                write(&mut out)?;
+                return out.flush().context("cannot write to standard output");
+            }
+            // As any new file: the umask takes away what it must.
+            Self::File(path) => (path, 0o666),
+            Self::Profile(path) => (path, 0o600),
         };
         let context = || format!("cannot write {}", path.display());
         if path.metadata().is_ok_and(|found| !found.is_file()) {
@@ -50,8 +57,7 @@ impl Output {
         };
         let file = tempfile::Builder::new()
             .prefix(".nthbyte-")
-            // As any new file: the umask takes away what it must.
-            .permissions(Permissions::from_mode(0o666))
+            .permissions(Permissions::from_mode(mode))
             .tempfile_in(folder)
             .map_err(without_temporary_name)
             .with_context(context)?;

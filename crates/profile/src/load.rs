@@ -13,15 +13,16 @@ use std::path::Path;
 use foldhash::fast::RandomState;
 
 use crate::event::{
-    Allocation, Code, Collection, CpuSample, Event, FrameKind, Label, LabelSetId, Lines, LostKind,
-    Memory, Nanos, Node, NodeId, SampleId, Survival, ThreadId, TypeId,
+    Allocation, Code, Collection, CpuSample, End, Event, Extension, FrameKind, Label, LabelSetId,
+    Lines, LostKind, Memory, Nanos, Node, NodeId, SampleId, Survival, ThreadId, TypeId,
 };
 use crate::lines::LineTable;
-use crate::meta::Unit;
+use crate::meta::{Meta, Unit};
 use crate::model::{
     Damage, Fate, Frame, Function, LabelSet, Profile, Sample, Shape, StackNode, ThreadNames,
     TimeSample, TypeNames,
 };
+use crate::processes::{self, Process, ProcessId, extension};
 use crate::reader::{Block, ReadError, Reader};
 use crate::sources::Sources;
 
@@ -57,14 +58,11 @@ impl Profile {
         Self::read_with(input, |_| ())
     }
 
-    fn read_with(input: impl Read, mut progress: impl FnMut(u64)) -> Result<Self, ReadError> {
-        let mut reader = Reader::from_reader(input)?;
-        let mut loader = Loader::new(Self::empty(reader.meta().clone()));
-        while let Some(block) = reader.next_block()? {
-            loader.block(block);
-            progress(reader.position());
-        }
-        Ok(loader.finish(reader.damage()))
+    fn read_with(input: impl Read, progress: impl FnMut(u64)) -> Result<Self, ReadError> {
+        let reader = Reader::from_reader(input)?;
+        let mut loader = Loader::default();
+        loader.file(reader, Nanos(0), progress)?;
+        Ok(loader.finish())
     }
 }
 
@@ -145,8 +143,15 @@ struct LoadedCode {
     lines: CodeLines,
 }
 
-struct Loader {
+/// Reads files one after the other into one profile, so that no more than that is in memory.
+/// Numbers of a file end with it; functions, frames, stacks, types and sources are shared.
+pub(crate) struct Loader {
     profile: Profile,
+    /// When the file's session began, in the profile's time.
+    start: Nanos,
+    /// The file's first process, and the one whose threads are being defined.
+    first_process: usize,
+    process: ProcessId,
     codes: Vec<LoadedCode>,
     code_numbers: Numbers,
     node_numbers: Numbers,
@@ -156,6 +161,7 @@ struct Loader {
     sources: Sources,
     functions: Interner<Function>,
     frames: Interner<Frame>,
+    types: Interner<TypeNames>,
     nodes: HashMap<StackNode, u32, RandomState>,
     unknown_thread: Option<ThreadId>,
     /// For each stretch without a gap, the number in the file of its first sample and that in the
@@ -166,14 +172,32 @@ struct Loader {
     /// Samples from this one on are young.
     youth: u32,
     last_time: Nanos,
+    /// Of the file at hand.
+    session: Session,
     damage: Vec<Damage>,
+    /// Of all files, with their first processes.
+    all_damage: Vec<(ProcessId, Damage)>,
+    files: u32,
 }
 
-impl Loader {
-    fn new(profile: Profile) -> Self {
+/// What is known of a file's session only at its end.
+#[derive(Default)]
+struct Session {
+    end: Option<End>,
+    memory: Vec<Memory>,
+    /// Whether the file was merged from several: it names its processes itself.
+    is_merged: bool,
+    /// Bytes of what it says of them.
+    process_bytes: usize,
+}
+
+impl Default for Loader {
+    fn default() -> Self {
         Self {
-            sources: Sources::of(&profile),
-            profile,
+            sources: Sources::default(),
+            start: Nanos(0),
+            first_process: 0,
+            process: ProcessId::FIRST,
             codes: Vec::new(),
             code_numbers: Numbers::starting_at(0),
             node_numbers: Numbers::starting_at(1),
@@ -182,14 +206,61 @@ impl Loader {
             label_set_numbers: Numbers::starting_at(1),
             functions: Interner::new(),
             frames: Interner::new(),
+            types: Interner::new(),
             nodes: HashMap::default(),
             unknown_thread: None,
             sample_runs: vec![(0, 0)],
             next_sample: 0,
             youth: 0,
             last_time: Nanos(0),
+            session: Session::default(),
             damage: Vec::new(),
+            all_damage: Vec::new(),
+            files: 0,
+            profile: Profile::empty_of(Vec::new()),
         }
+    }
+}
+
+impl Loader {
+    /// Reads a file to its end. `start`: when its session began, in the profile's time.
+    pub(crate) fn file(
+        &mut self,
+        mut reader: Reader<impl Read>,
+        start: Nanos,
+        mut progress: impl FnMut(u64),
+    ) -> Result<(), ReadError> {
+        self.begin(reader.meta(), start);
+        while let Some(block) = reader.next_block()? {
+            self.block(block);
+            progress(reader.position());
+        }
+        self.end(reader.damage());
+        Ok(())
+    }
+
+    fn begin(&mut self, meta: &Meta, start: Nanos) {
+        let here = self.profile.samples.len() as u32;
+        self.start = start;
+        self.first_process = self.profile.processes.len();
+        self.process = ProcessId(self.first_process as u32);
+        self.profile
+            .processes
+            .push(Process::new(meta.clone(), start));
+        self.files += 1;
+        self.sources.begin(&mut self.profile, &meta.sources);
+        self.codes.clear();
+        self.code_numbers = Numbers::starting_at(0);
+        self.node_numbers = Numbers::starting_at(1);
+        self.type_numbers = Numbers::starting_at(1);
+        self.thread_numbers = Numbers::starting_at(0);
+        self.label_set_numbers = Numbers::starting_at(1);
+        self.unknown_thread = None;
+        self.sample_runs = vec![(0, here)];
+        self.next_sample = 0;
+        self.youth = here;
+        self.last_time = start;
+        self.session = Session::default();
     }
 
     fn block(&mut self, mut block: Block<'_>) {
@@ -225,19 +296,20 @@ impl Loader {
             Event::Node(node) => self.node(&node),
             Event::Code(code) => self.code(&code),
             Event::Type(names) => {
-                self.type_numbers.define(self.profile.types.len() as u32);
-                self.profile.types.push(TypeNames {
+                let names = TypeNames {
                     name: names.name.to_owned(),
                     native: names.native.to_owned(),
-                });
+                };
+                let number = self.types.intern(&mut self.profile.types, names);
+                self.type_numbers.define(number);
             }
             Event::Thread(thread) => {
-                self.thread_numbers
-                    .define(self.profile.threads.len() as u32);
-                self.profile.threads.push(ThreadNames {
+                let names = ThreadNames {
                     os_id: thread.os_id,
                     name: thread.name.to_owned(),
-                });
+                };
+                let number = self.profile.push_thread(self.process, names);
+                self.thread_numbers.define(number.0);
             }
             Event::ThreadName(thread, name) => {
                 if let Some(thread) = self.thread_numbers.get(thread.0) {
@@ -247,21 +319,71 @@ impl Loader {
             Event::Label(label) => self.label(&label),
             Event::Source(id, definition) => self.sources.define(&mut self.profile, id, definition),
             Event::Period(id, period) => self.sources.set_period(&mut self.profile, id, period),
-            Event::Extension(extension) => self.sources.skip_event(extension.kind),
+            Event::Extension(extension) => self.extension(&extension),
             Event::Cpu(sample) => self.cpu(&sample),
             Event::Collection(collection) => self.collection(collection),
             Event::Memory(memory) => self.memory(memory),
             Event::Lost(kind, count) => self.lost(kind, count),
             Event::End(end) => {
-                self.profile.complete = true;
-                self.profile.end = end.time;
-                self.profile.allocated = end.allocated;
+                self.session.end = Some(End {
+                    time: self.at(end.time),
+                    ..end
+                });
             }
         }
     }
 
-    fn saw(&mut self, time: Nanos) {
+    /// A time of the file in the profile's time.
+    #[inline]
+    fn at(&self, time: Nanos) -> Nanos {
+        Nanos(time.0.saturating_add(self.start.0))
+    }
+
+    /// The same, of something that happened.
+    #[inline]
+    fn saw(&mut self, time: Nanos) -> Nanos {
+        let time = self.at(time);
         self.last_time = self.last_time.max(time);
+        time
+    }
+
+    fn extension(&mut self, extension: &Extension<'_>) {
+        let known = match extension.kind {
+            extension::PROCESS => self.process(extension.bytes),
+            extension::PROCESS_MEMORY => self.process_memory(extension.bytes),
+            _ => None,
+        };
+        if known.is_none() {
+            self.sources.skip_event(extension.kind);
+        }
+    }
+
+    /// A process of a file that was merged from several; threads that follow are its own.
+    fn process(&mut self, json: &[u8]) -> Option<()> {
+        self.session.process_bytes += json.len();
+        if self.session.process_bytes > processes::MAX_BYTES {
+            return None;
+        }
+        let mut process = Process::parse(json)?;
+        process.start = self.at(process.start);
+        process.end = self.at(process.end);
+        if !self.session.is_merged {
+            // It says more than the header, which was taken for it so far.
+            self.session.is_merged = true;
+            self.profile.processes.truncate(self.first_process);
+        }
+        self.process = ProcessId(self.profile.processes.len() as u32);
+        self.profile.processes.push(process);
+        Some(())
+    }
+
+    fn process_memory(&mut self, bytes: &[u8]) -> Option<()> {
+        let (process, memory) = processes::parse_memory(bytes)?;
+        let time = self.saw(memory.time);
+        let of_file = self.profile.processes.get_mut(self.first_process..)?;
+        let process = of_file.get_mut(process.index())?;
+        process.memory.push(Memory { time, ..memory });
+        Some(())
     }
 
     fn code(&mut self, code: &Code<'_>) {
@@ -339,13 +461,13 @@ impl Loader {
         if let Some(thread) = self.thread_numbers.get(thread.0) {
             return ThreadId(thread);
         }
-        let threads = &mut self.profile.threads;
+        let (profile, process) = (&mut self.profile, self.process);
         *self.unknown_thread.get_or_insert_with(|| {
-            threads.push(ThreadNames {
+            let names = ThreadNames {
                 os_id: 0,
                 name: UNKNOWN.to_owned(),
-            });
-            ThreadId(threads.len() as u32 - 1)
+            };
+            profile.push_thread(process, names)
         })
     }
 
@@ -370,12 +492,12 @@ impl Loader {
     }
 
     fn cpu(&mut self, sample: &CpuSample) {
-        self.saw(sample.time);
+        let time = self.saw(sample.time);
         let Some(sampling) = self.sources.sampling(sample.source, Unit::Nanoseconds) else {
             return;
         };
         let sample = TimeSample {
-            time: sample.time,
+            time,
             thread: self.thread(sample.thread),
             stack: self.stack(sample.stack),
             labels: self.labels(sample.labels),
@@ -395,13 +517,13 @@ impl Loader {
 
     #[inline]
     fn allocation(&mut self, allocation: &Allocation) {
-        self.saw(allocation.time);
+        let time = self.saw(allocation.time);
         self.next_sample = self.next_sample.saturating_add(1);
         let Some(sampling) = self.sources.sampling(allocation.source, Unit::Bytes) else {
             return self.leave_out();
         };
         let sample = Sample {
-            time: allocation.time,
+            time,
             thread: self.thread(allocation.thread),
             stack: self.stack(allocation.stack),
             shape: Shape {
@@ -419,13 +541,16 @@ impl Loader {
             },
             freed: None,
         };
-        // A file numbers its samples in 32 bits, so there is room.
-        self.profile.samples.push(sample);
+        // A file numbers its samples in 32 bits, so there is room for those of one.
+        if self.profile.samples.push(sample).is_none() {
+            self.leave_out();
+            self.lost(LostKind::Allocations, 1);
+        }
     }
 
     #[inline]
     fn freed(&mut self, sample: SampleId, time: Nanos) {
-        self.saw(time);
+        let time = self.saw(time);
         let Some(sample) = self.sample(sample) else {
             return;
         };
@@ -460,14 +585,15 @@ impl Loader {
         }
         let thread = self.thread(collection.thread);
         self.profile.collections.push(Collection {
+            start: self.at(collection.start),
             thread,
             ..collection
         });
     }
 
     fn memory(&mut self, memory: Memory) {
-        self.saw(memory.time);
-        self.profile.memory.push(memory);
+        let time = self.saw(memory.time);
+        self.session.memory.push(Memory { time, ..memory });
     }
 
     fn lost(&mut self, kind: LostKind, count: u64) {
@@ -479,14 +605,37 @@ impl Loader {
         }
     }
 
-    fn finish(mut self, damage: Vec<Damage>) -> Profile {
-        if !self.profile.complete {
-            self.profile.end = self.last_time;
+    /// At the end of a file.
+    fn end(&mut self, mut damage: Vec<Damage>) {
+        let session = std::mem::take(&mut self.session);
+        let process = &mut self.profile.processes[self.first_process];
+        process.meta.notes.extend(self.sources.notes());
+        if !session.is_merged {
+            process.end = session.end.map_or(self.last_time, |end| end.time);
+            process.complete = session.end.is_some();
+            process.allocated = session.end.and_then(|end| end.allocated);
+            process.memory = session.memory;
+        } else if session.end.is_none() {
+            // What the rest of the file had is not known.
+            process.complete = false;
         }
-        self.profile.damage = damage;
-        self.profile.damage.append(&mut self.damage);
-        self.profile.damage.sort_by_key(|damage| damage.offset);
-        self.profile.meta.notes.extend(self.sources.notes());
+        damage.append(&mut self.damage);
+        damage.sort_by_key(|damage| damage.offset);
+        let number = ProcessId(self.first_process as u32);
+        let damage = damage.into_iter().map(|damage| (number, damage));
+        self.all_damage.extend(damage);
+    }
+
+    /// The profile of all files that were read; there was at least one.
+    pub(crate) fn finish(mut self) -> Profile {
+        self.profile.sum_processes();
+        for (process, mut damage) in self.all_damage {
+            if self.files > 1 {
+                let pid = self.profile.processes[process.index()].meta.pid;
+                damage.what = format!("process {pid}: {}", damage.what);
+            }
+            self.profile.damage.push(damage);
+        }
         self.profile
     }
 }

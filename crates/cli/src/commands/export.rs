@@ -6,14 +6,15 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
 
+use crate::input::{Apart, Profiles};
 use crate::output::Output;
 use crate::progress::Progress;
 
 /// What `export` takes.
 #[derive(Args)]
 pub struct Arguments {
-    /// The profile (.nthb).
-    profile: PathBuf,
+    #[command(flatten)]
+    profiles: Profiles,
     /// The format.
     #[arg(long, value_enum)]
     to: Format,
@@ -24,6 +25,10 @@ pub struct Arguments {
     /// Leave the text of the program's source files out of a Firefox Profiler file.
     #[arg(long)]
     no_sources: bool,
+    /// Tell processes apart by an outermost frame for each. The Firefox Profiler has tracks for
+    /// them anyway, pprof labels, speedscope profiles.
+    #[arg(long, value_enum)]
+    by: Option<Apart>,
 }
 
 /// The formats.
@@ -56,10 +61,13 @@ impl Arguments {
     /// # Errors
     /// If the profile cannot be read or the file not be written.
     pub fn run(self) -> Result<()> {
-        let profile = crate::input::load(&self.profile)?;
+        let mut profile = self.profiles.load()?;
+        if self.by == Some(Apart::Process) {
+            profile.root_by_process();
+        }
         let output = match (self.to, self.output) {
             (Format::Collapsed, None) => Output::Standard,
-            (_, option) => Output::beside(&self.profile, option, self.to.suffix()),
+            (_, option) => Output::beside(self.profiles.first(), option, self.to.suffix()),
         };
         let compressed = matches!(&output, Output::File(path)
             if path.extension().is_some_and(|end| end == "gz"));

@@ -4,6 +4,7 @@ mod elsewhere;
 mod export;
 mod flamegraph;
 mod import;
+mod merge;
 mod summary;
 mod tree;
 
@@ -27,6 +28,8 @@ pub enum Command {
     Flamegraph(flamegraph::Arguments),
     /// Write the profile in another program's format.
     Export(export::Arguments),
+    /// Write several profiles as one file.
+    Merge(merge::Arguments),
     /// Turn another profiler's file into a profile.
     Import(import::Arguments),
     /// Find the fastest size of PyPy's nursery for a program (PyPy only).
@@ -47,6 +50,7 @@ impl Command {
             Self::View(arguments) => arguments.run(),
             Self::Flamegraph(arguments) => arguments.run(),
             Self::Export(arguments) => arguments.run(),
+            Self::Merge(arguments) => arguments.run(),
             Self::Import(arguments) => arguments.run(),
         }
     }

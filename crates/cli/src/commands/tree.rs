@@ -1,24 +1,26 @@
 //! `nthbyte tree`: who called whom, down to where memory was allocated or time was spent.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::Args;
 use nthbyte_report::Tree;
 
+use crate::input::{Apart, Profiles};
 use crate::output::{self, Output};
 
 /// What `tree` takes.
 #[derive(Args)]
 pub struct Arguments {
-    /// The profile (.nthb).
-    profile: PathBuf,
+    #[command(flatten)]
+    profiles: Profiles,
     /// Show this many lines at most; 0 is all.
     #[arg(long, value_name = "N", default_value_t = 60)]
     top: usize,
     /// Show time, from the time samples. A profile that has nothing else is shown so without it.
     #[arg(long)]
     time: bool,
+    /// Tell processes apart.
+    #[arg(long, value_enum)]
+    by: Option<Apart>,
 }
 
 impl Arguments {
@@ -28,11 +30,14 @@ impl Arguments {
     /// If the profile cannot be read, has not what is to be shown, or standard output cannot be
     /// written.
     pub fn run(self) -> Result<()> {
-        let profile = crate::input::load(&self.profile)?;
+        let mut profile = self.profiles.load()?;
+        if self.by == Some(Apart::Process) {
+            profile.root_by_process();
+        }
         let lines = if self.top == 0 { usize::MAX } else { self.top };
         let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
         let tree = if self.time || only_time {
-            crate::input::require_time(&self.profile, &profile)?;
+            crate::input::require_time(self.profiles.first(), &profile)?;
             Tree::of_time(&profile, lines)
         } else {
             Tree::of(&profile, lines)

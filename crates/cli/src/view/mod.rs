@@ -9,12 +9,13 @@ mod network;
 mod server;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::input::Profiles;
 use crate::progress::Progress;
 use gate::Gate;
 use server::Server;
@@ -25,8 +26,8 @@ const PROFILER: &str = "https://profiler.firefox.com";
 /// What `view` takes.
 #[derive(Args)]
 pub struct Arguments {
-    /// The profile (.nthb).
-    profile: PathBuf,
+    #[command(flatten)]
+    profiles: Profiles,
     /// Print the address instead of opening a browser.
     #[arg(long)]
     no_browser: bool,
@@ -38,7 +39,7 @@ impl Arguments {
     /// # Errors
     /// If the profile cannot be read, or no port be had.
     pub fn run(self) -> Result<()> {
-        let json = convert(&self.profile)?;
+        let json = convert(&self.profiles)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -53,9 +54,12 @@ impl Arguments {
                 if self.no_browser {
                     println!("{address}");
                 } else {
-                    show(&address, &self.profile).await;
+                    show(&address, self.profiles.first()).await;
                 }
-                eprintln!("nthbyte: serving {}; Ctrl-C ends", self.profile.display());
+                eprintln!(
+                    "nthbyte: serving {}; Ctrl-C ends",
+                    self.profiles.first().display()
+                );
                 std::future::pending::<()>().await;
             };
             // The server answers while the network is looked at: a browser may be fast.
@@ -69,8 +73,8 @@ impl Arguments {
 }
 
 /// The profile as the Firefox Profiler reads it: JSON, gzipped.
-fn convert(profile: &Path) -> Result<Vec<u8>> {
-    let profile = crate::input::load(profile)?;
+fn convert(profiles: &Profiles) -> Result<Vec<u8>> {
+    let profile = profiles.load()?;
     let progress = Progress::steps("converting");
     let mut json = Vec::new();
     nthbyte_formats::firefox::write_gzip(&profile, &mut json, &mut |done, total| {
