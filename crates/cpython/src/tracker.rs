@@ -18,7 +18,7 @@ use super::api::Api;
 use super::callers::Callers;
 use super::codes::Codes;
 use super::frames::Walker;
-use super::huge_pages::HugePages;
+use super::huge_pages::CollapseTimer;
 use super::layout::Layout;
 use super::memory::field;
 use super::threads::Threads;
@@ -42,7 +42,7 @@ pub struct Tracker {
     /// The heap's context.
     heap: *mut c_void,
     totals: Totals,
-    huge_pages: HugePages,
+    huge_pages: CollapseTimer,
     debug_hooks: bool,
     recorder: Option<Recorder>,
     generation: u32,
@@ -91,7 +91,7 @@ impl Tracker {
             layout,
             heap,
             totals: Totals::of(heap),
-            huge_pages: HugePages::default(),
+            huge_pages: CollapseTimer::default(),
             debug_hooks,
             recorder: None,
             generation: 0,
@@ -258,7 +258,7 @@ impl Tracker {
             self.record_memory();
         }
         // SAFETY: the GIL is held, and an observer may call the heap.
-        unsafe { self.huge_pages.attend(time, self.heap) };
+        unsafe { self.huge_pages.collapse_if_due(time, self.heap) };
         let (state, os_id) = self.current_thread();
         let Some(recorder) = &mut self.recorder else {
             return NOT_INTERESTED;
@@ -299,7 +299,7 @@ impl Tracker {
                 Domain::Object => Origin::Object,
                 Domain::Memory => Origin::Memory,
             },
-            caller: sample.caller,
+            caller: sample.site,
             sample: taken,
         });
         token

@@ -58,8 +58,8 @@ pub extern "C" fn install(
             limit,
             huge_pages: match huge_pages {
                 0 => HugePages::Off,
-                1 => HugePages::Transparent,
-                _ => HugePages::Reserved,
+                1 => HugePages::Thp,
+                _ => HugePages::Hugetlb,
             },
             huge_pages_from,
         };

@@ -12,7 +12,7 @@ use std::process::Command;
 mod fixture;
 mod memory;
 
-use fixture::Fixture;
+use fixture::{Fixture, errno, set_errno};
 
 #[test]
 fn requests_of_no_bytes_have_pointers_of_their_own() {
@@ -204,9 +204,37 @@ fn an_observer_that_allocates_is_served_and_not_sampled() {
     assert_eq!(heap.statistics().in_use, 0);
 }
 
-unsafe extern "C" fn note_caller(context: *mut c_void, sample: &Sample) -> u32 {
+unsafe extern "C" fn failing_sampled(_: *mut c_void, _: &Sample) -> u32 {
+    set_errno(libc::EFAULT);
+    1
+}
+
+unsafe extern "C" fn failing_freed(_: *mut c_void, _: *const c_void, _: u32) {
+    set_errno(libc::EFAULT);
+}
+
+#[test]
+fn an_observer_cannot_change_errno() {
+    let heap = Fixture::new(Config::default());
+    let observer = Observer {
+        context: null_mut(),
+        sampled: failing_sampled,
+        freed: failing_freed,
+    };
+    heap.start(1, observer);
+    set_errno(libc::EXDEV);
+    for size in [10, 1000, 100_000] {
+        let block = heap.malloc(size);
+        assert_eq!(errno(), libc::EXDEV);
+        heap.free(block);
+        assert_eq!(errno(), libc::EXDEV);
+    }
+    heap.stop();
+}
+
+unsafe extern "C" fn note_site(context: *mut c_void, sample: &Sample) -> u32 {
     // SAFETY: the context is the test's variable.
-    unsafe { *context.cast::<usize>() = sample.caller };
+    unsafe { *context.cast::<usize>() = sample.site };
     NOT_INTERESTED
 }
 
@@ -228,7 +256,7 @@ fn a_sample_tells_who_called() {
         1,
         Observer {
             context: (&raw mut caller).cast(),
-            sampled: note_caller,
+            sampled: note_site,
             freed: nosy_freed,
         },
     );

@@ -6,11 +6,11 @@ use std::ops::Range;
 
 use nthbyte_heap::{Config, Heap, HugePages};
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, errno, set_errno};
 
 #[test]
 fn memory_goes_back() {
-    for huge_pages in [HugePages::Transparent, HugePages::Off] {
+    for huge_pages in [HugePages::Thp, HugePages::Off] {
         let heap = Fixture::new(Config {
             huge_pages,
             huge_pages_from: 0,
@@ -46,15 +46,13 @@ fn memory_goes_back() {
 
 #[test]
 fn joined_pages_keep_their_contents() {
-    for (huge_pages, there_is_something) in
-        [(HugePages::Transparent, true), (HugePages::Off, false)]
-    {
+    for (huge_pages, there_is_something) in [(HugePages::Thp, true), (HugePages::Off, false)] {
         let heap = Fixture::new(Config {
             huge_pages,
             ..Config::default()
         });
         // SAFETY: as in `malloc`.
-        let join = || unsafe { Heap::join_pages(heap.heap) };
+        let join = || unsafe { Heap::collapse(heap.heap) };
         assert!(!join(), "nothing is full");
         let mut joined = 0;
         for round in 1..=2 {
@@ -141,7 +139,7 @@ fn large_blocks_are_huge() {
     if !are_there_huge_pages() {
         return;
     }
-    for huge_pages in [HugePages::Transparent, HugePages::Reserved, HugePages::Off] {
+    for huge_pages in [HugePages::Thp, HugePages::Hugetlb, HugePages::Off] {
         let heap = Fixture::new(Config {
             huge_pages,
             ..Config::default()
@@ -224,6 +222,44 @@ fn an_older_kernel_will_do() {
         let filled = arenas.values().filter(|&&huge| !huge).count();
         assert!((3..6).contains(&filled), "{filled} of {}", arenas.len());
         free(&heap, blocks);
+    })
+    .join()
+    .unwrap();
+}
+
+/// A program may read `errno` after an allocation or a free: neither changes it, whatever the kernel says to advice.
+#[test]
+fn refused_advice_leaves_errno_alone() {
+    std::thread::spawn(|| {
+        let refused = [
+            libc::MADV_HUGEPAGE,
+            libc::MADV_NOHUGEPAGE,
+            libc::MADV_POPULATE_WRITE,
+            libc::MADV_COLLAPSE,
+            libc::MADV_DONTNEED,
+        ];
+        if !refuse_advice(&refused) {
+            eprintln!("not tested: system calls cannot be filtered here");
+            return;
+        }
+        let heap = Fixture::new(Config {
+            huge_pages_from: 0,
+            ..Config::default()
+        });
+        set_errno(libc::EXDEV);
+        let block = heap.realloc(heap.malloc(32 * MIB), 40 * MIB);
+        assert!(!block.is_null());
+        assert_eq!(errno(), libc::EXDEV);
+        heap.free(block);
+        let blocks: Vec<_> = (0..160_000).map(|_| heap.malloc(256)).collect();
+        assert_eq!(errno(), libc::EXDEV);
+        // One block in a thousand stays, so that pages are purged and not unmapped.
+        for (number, block) in blocks.into_iter().enumerate() {
+            if number % 1000 != 0 {
+                heap.free(block);
+            }
+        }
+        assert_eq!(errno(), libc::EXDEV);
     })
     .join()
     .unwrap();
@@ -357,7 +393,7 @@ fn an_empty_pool_of_huge_pages_is_told() {
         .find_map(|line| line.strip_prefix("HugePages_Free:"));
     let pool_is_empty = free_pages.is_none_or(|number| number.trim() == "0");
     let heap = Fixture::new(Config {
-        huge_pages: HugePages::Reserved,
+        huge_pages: HugePages::Hugetlb,
         ..Config::default()
     });
     assert!(!heap.statistics().huge_page_pool_was_empty);

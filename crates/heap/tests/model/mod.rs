@@ -92,7 +92,7 @@ unsafe extern "C" fn sampled(context: *mut c_void, sample: &Sample) -> u32 {
         block_size,
         points,
         domain,
-        caller: _,
+        site: _,
     } = sample;
     let block = block.addr();
     recorder.events.push(Event::Sampled {
