@@ -93,14 +93,9 @@ pub unsafe fn start(config: &Config) -> Result<(), String> {
             return Err("a session is running already; stop it first".to_owned());
         }
         install::refuse_other_tracers(&(*agent).api)?;
-        let (period, distances) = match config.distances {
-            Distances::Every => (Period::EVERY, nthbyte_sampling::Distances::Fixed),
-            _ => (
-                Period::new(config.period).unwrap_or(Period::EVERY),
-                nthbyte_sampling::Distances::Exponential,
-            ),
-        };
         let seed = config.seed();
+        let period = Period::new(config.period).unwrap_or(Period::EVERY);
+        let points = SamplePoints::new(period, config.distances, seed);
         let mut notes = Vec::new();
         notes.extend((*agent).installed.huge_page_note());
         if !(*agent).tracker.can_tell_types() {
@@ -109,15 +104,13 @@ pub unsafe fn start(config: &Config) -> Result<(), String> {
             );
         }
         let recorder = Recorder::start(config, config.meta(Method::CutFreeLists, seed, notes))?;
-        (*agent).tracker.begin(recorder, period);
+        (*agent).tracker.begin(recorder, points.period());
         (*agent).collections.reset();
         let api = (*agent).api;
         let watched = (*agent).collections.watch(&api);
         (*agent).tracker.record_memory();
         let observer = (*agent).tracker.observer();
-        (*agent)
-            .installed
-            .start_sampling(SamplePoints::new(period, distances, seed), observer);
+        (*agent).installed.start_sampling(points, observer);
         watched.map_err(|why| {
             let _ = stop();
             format!("cannot watch the garbage collector: {why}")

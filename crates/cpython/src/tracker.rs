@@ -12,7 +12,7 @@ use nthbyte_profile::event::{
     TypeId,
 };
 
-use nthbyte_sampling::{Distances, Period};
+use nthbyte_sampling::{Distances, Period, Weight};
 
 use super::api::Api;
 use super::callers::Callers;
@@ -379,7 +379,8 @@ impl Tracker {
 impl Rounding {
     /// Each sample counts for the blocks that it stands for.
     fn add(&mut self, sample: &Allocation, period: Period) {
-        let blocks = nthbyte_sampling::weight(sample.block, 1, period, Distances::Exponential);
+        let (period, block) = (period.bytes(), sample.block);
+        let blocks = Weight::of(Distances::Exponential, period, block, block, 1).bytes;
         self.set_aside += blocks;
         self.requested += blocks * (sample.size as f64 / sample.block.max(1) as f64);
     }
