@@ -1,4 +1,4 @@
-//! Random sequences of allocations, resizes, frees and switches, each foretold (see `model`).
+//! Random sequences of operations, each predicted (see `model`).
 
 mod model;
 
