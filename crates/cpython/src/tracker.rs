@@ -12,13 +12,13 @@ use nthbyte_profile::event::{
     TypeId,
 };
 
-use nthbyte_sampling::{Distances, Period};
+use nthbyte_sampling::{Distances, Period, Weight};
 
 use super::api::Api;
 use super::callers::Callers;
 use super::codes::Codes;
 use super::frames::Walker;
-use super::huge_pages::HugePages;
+use super::huge_pages::CollapseTimer;
 use super::layout::Layout;
 use super::memory::field;
 use super::threads::Threads;
@@ -42,7 +42,7 @@ pub struct Tracker {
     /// The heap's context.
     heap: *mut c_void,
     totals: Totals,
-    huge_pages: HugePages,
+    huge_pages: CollapseTimer,
     debug_hooks: bool,
     recorder: Option<Recorder>,
     generation: u32,
@@ -91,7 +91,7 @@ impl Tracker {
             layout,
             heap,
             totals: Totals::of(heap),
-            huge_pages: HugePages::default(),
+            huge_pages: CollapseTimer::default(),
             debug_hooks,
             recorder: None,
             generation: 0,
@@ -258,7 +258,7 @@ impl Tracker {
             self.record_memory();
         }
         // SAFETY: the GIL is held, and an observer may call the heap.
-        unsafe { self.huge_pages.attend(time, self.heap) };
+        unsafe { self.huge_pages.collapse_if_due(time, self.heap) };
         let (state, os_id) = self.current_thread();
         let Some(recorder) = &mut self.recorder else {
             return NOT_INTERESTED;
@@ -299,7 +299,7 @@ impl Tracker {
                 Domain::Object => Origin::Object,
                 Domain::Memory => Origin::Memory,
             },
-            caller: sample.caller,
+            caller: sample.site,
             sample: taken,
         });
         token
@@ -379,7 +379,8 @@ impl Tracker {
 impl Rounding {
     /// Each sample counts for the blocks that it stands for.
     fn add(&mut self, sample: &Allocation, period: Period) {
-        let blocks = nthbyte_sampling::weight(sample.block, 1, period, Distances::Exponential);
+        let (period, block) = (period.bytes(), sample.block);
+        let blocks = Weight::of(Distances::Exponential, period, block, block, 1).bytes;
         self.set_aside += blocks;
         self.requested += blocks * (sample.size as f64 / sample.block.max(1) as f64);
     }

@@ -24,6 +24,6 @@ mod waiting;
 mod worker;
 
 pub use clock::{Clock, monotonic_nanos};
-pub use config::{Config, HugePages};
+pub use config::Config;
 pub use outcome::{Outcome, copy_text};
 pub use recorder::Recorder;

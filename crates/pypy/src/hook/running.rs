@@ -129,10 +129,6 @@ impl Running {
             _ => Period::new(config.period)
                 .ok_or_else(|| format!("a period of {} is not possible", config.period))?,
         };
-        let distances = match config.distances {
-            Distances::Exponential => nthbyte_sampling::Distances::Exponential,
-            Distances::Fixed | Distances::Every => nthbyte_sampling::Distances::Fixed,
-        };
         let settings = exports::Settings::read(&config.pypy);
         let mut collector = collector(&library).map_err(refuse)?;
         check(&collector, &settings).map_err(refuse)?;
@@ -165,7 +161,7 @@ impl Running {
                 config.cpu_hz.is_some(),
                 Chain::sought(library.thread_local.clone()),
             )?;
-            let sampler = Sampler::new(period, distances, seed);
+            let sampler = Sampler::new(period, config.distances, seed);
             running
                 .begin(
                     &collector,
