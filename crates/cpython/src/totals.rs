@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use nthbyte_heap::{Heap, Statistics};
 use nthbyte_profile::event::{Memory, Nanos};
 
-use nthbyte_session::process::memory::ResidentSet;
+use nthbyte_session::process::ResidentSet;
 
 /// Between collections, totals are taken with a sample when the last are older than this.
 const MEMORY_AGE: Nanos = Nanos(100_000_000);
