@@ -25,6 +25,7 @@ mod layout;
 mod memory;
 mod module;
 mod strings;
+mod tokens;
 mod totals;
 mod tracker;
 mod types;

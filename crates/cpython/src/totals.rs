@@ -32,14 +32,9 @@ impl Totals {
         }
     }
 
-    /// Forgets readings; their times are of another session.
-    pub fn reset(&mut self) {
-        *self = Self::of(self.heap);
-    }
-
     /// Begins anew in the child of a fork, whose heap has counted what the parent allocated.
     pub fn begin_in_child(&mut self) {
-        self.reset();
+        *self = Self::of(self.heap);
         self.allocated_before = self.statistics().allocated;
     }
 

@@ -1,15 +1,14 @@
 //! From a sampled block to events.
 //!
-//! A sample waits in one slot until its type can be told: until the next sample, the next
-//! collection, the end, or until its block is freed. Then it is recorded, and its block's token
-//! becomes the sample's number, by which its end is recorded.
+//! The type of an object is stored after its allocation. So a sample is pending, in one slot, until the next sample, the
+//! next collection, the end, or until its block is freed. Then it is recorded with its type, and its block's token
+//! stands for the sample's number, by which the end of the block is recorded.
 
 use std::ffi::c_void;
 
 use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
 use nthbyte_profile::event::{
-    Allocation, Collection, CollectionKind, LostKind, Nanos, NodeId, SampleId, Survival, ThreadId,
-    TypeId,
+    Allocation, Collection, CollectionKind, LostKind, Nanos, NodeId, Survival, ThreadId, TypeId,
 };
 use nthbyte_sampling::{Distances, Period};
 
@@ -20,6 +19,7 @@ use super::frames::Walker;
 use super::huge_pages::HugePages;
 use super::layout::Layout;
 use super::memory::field;
+use super::tokens::Tokens;
 use super::totals::Totals;
 use super::types::{Origin, Types};
 use nthbyte_session::{PerEpoch, Recording, Session};
@@ -29,8 +29,8 @@ use nthbyte_session::{PerEpoch, Recording, Session};
 const DEBUG_HEAD: usize = 16;
 const DEBUG_AROUND: usize = 24;
 
-/// From this size on, and from that of a period, the one sample that waits in the slot would be missed if
-/// the process were killed.
+/// From this size on, and from that of a period, a pending sample would be missed if the process were killed: it is
+/// published provisionally.
 const LARGE: u64 = 64 << 10;
 
 /// Takes samples. Used by whoever holds the GIL.
@@ -119,7 +119,7 @@ impl Tracker {
         let program = &mut self.program;
         program.period = period;
         program.types.begin();
-        // The heap does not tell of blocks that an earlier session sampled.
+        // The heap does not report the end of blocks that an earlier session sampled.
         self.unrecorded.clear();
         program.profile = PerEpoch::new(Profile::of(program.heap));
         if let Some(recording) = session.record(LostKind::Other) {
@@ -144,7 +144,7 @@ impl Tracker {
         self.session.is_some()
     }
 
-    /// Whether types can be told in this process.
+    /// Whether types can be read in this process.
     #[must_use]
     pub const fn can_tell_types(&self) -> bool {
         self.program.types.can_tell()
@@ -180,7 +180,7 @@ impl Tracker {
         }
     }
 
-    /// Makes way for a collection: what was sampled before it is recorded before it. The time.
+    /// A collection begins, or has ended: what was sampled before is recorded before it. The time.
     pub fn before_collection(&mut self) -> Option<Nanos> {
         self.record(LostKind::Other, |program, recording| {
             program.settle(recording, None);
@@ -231,7 +231,7 @@ impl Tracker {
         Some(record(&mut self.program, &mut recording))
     }
 
-    /// Takes a sample; returns the token by which its end will be told.
+    /// Takes a sample; returns the token by which the heap reports the end of its block.
     fn sampled(&mut self, sample: &Sample) -> u32 {
         self.record(LostKind::Allocations, |program, recording| {
             program.sampled(recording, sample)
@@ -444,7 +444,7 @@ impl Profile {
     }
 
     /// What this process asked for, of so many bytes in blocks: the heap counts blocks, for its fast path
-    /// does not know more, and the samples tell how much of them was asked for.
+    /// does not know more, and the samples say how much of them was asked for.
     fn requested(&self, bytes_in_blocks: u64) -> u64 {
         self.rounding.requested(self.totals.own(bytes_in_blocks))
     }
@@ -494,68 +494,4 @@ unsafe extern "C" fn sampled(context: *mut c_void, sample: &Sample) -> u32 {
 unsafe extern "C" fn freed(context: *mut c_void, contents: *const c_void, token: u32) {
     // SAFETY: as above.
     unsafe { &mut *context.cast::<Tracker>() }.freed(contents as usize, token);
-}
-
-/// Tokens of live sampled blocks, and the numbers of their samples.
-#[derive(Default)]
-struct Tokens {
-    entries: Vec<u32>,
-    unused: Vec<u32>,
-}
-
-impl Tokens {
-    /// The entry of a block whose sample was not recorded, or was by an earlier session.
-    const NO_SAMPLE: u32 = u32::MAX;
-
-    fn issue(&mut self) -> Option<u32> {
-        if let Some(token) = self.unused.pop() {
-            return Some(token);
-        }
-        self.entries.try_reserve(1).ok()?;
-        // Room for the token when it comes back, so that `release` cannot fail.
-        self.unused.try_reserve(self.entries.len() + 1).ok()?;
-        self.entries.push(Self::NO_SAMPLE);
-        u32::try_from(self.entries.len() - 1)
-            .ok()
-            .filter(|&token| token != NOT_INTERESTED)
-    }
-
-    fn set(&mut self, token: u32, sample: SampleId) {
-        if let Some(entry) = self.entries.get_mut(token as usize) {
-            *entry = sample.0;
-        }
-    }
-
-    fn release(&mut self, token: u32) -> Option<SampleId> {
-        let entry = std::mem::replace(self.entries.get_mut(token as usize)?, Self::NO_SAMPLE);
-        self.unused.push(token);
-        (entry != Self::NO_SAMPLE).then_some(SampleId(entry))
-    }
-
-    fn make_stale(&mut self) {
-        self.entries.fill(Self::NO_SAMPLE);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_used_again_only_after_its_release() {
-        let mut tokens = Tokens::default();
-        let (first, second) = (tokens.issue().unwrap(), tokens.issue().unwrap());
-        assert_ne!(first, second);
-        tokens.set(first, SampleId(7));
-        assert_eq!(tokens.release(first), Some(SampleId(7)));
-        assert_eq!(tokens.issue(), Some(first));
-        assert_eq!(
-            tokens.release(first),
-            None,
-            "the sample of the token's earlier block"
-        );
-        tokens.set(second, SampleId(8));
-        tokens.make_stale();
-        assert_eq!(tokens.release(second), None);
-    }
 }

@@ -1,14 +1,15 @@
 //! Where the hook cannot be placed: one sample at every k-th minor collection.
 //!
-//! PyPy tells of each minor collection through `gc.hooks`, from Python code that runs at the next
+//! PyPy reports each minor collection through `gc.hooks`, from Python code that runs at the next
 //! bytecode; that code's stack is near enough to the allocation that filled the nursery. The period is
 //! the nursery's size, or a multiple of it (the paper's remark on Guile's statistical profiler, section 7).
 //! Neither size, nor type, nor fate of an object is known.
 //!
-//! Python calls these functions without the interpreter's lock, so the session has a lock of its own.
+//! Python calls these functions without the interpreter's lock, so what is counted here has a lock of its own.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::{
     Allocation, Code, CodeId, Collection, CollectionKind, FrameKind, Lines, LostKind, Memory,
@@ -17,7 +18,7 @@ use nthbyte_profile::event::{
 use nthbyte_profile::{Distances, Method};
 use rustc_hash::FxHashMap;
 
-use nthbyte_session::{Config, Outcome, PerEpoch, Recording, Session};
+use nthbyte_session::{Config, Outcome, PerEpoch, Recording, Session, guarded};
 
 struct Sampling {
     session: Session,
@@ -31,9 +32,29 @@ struct Sampling {
 
 static SESSION: Mutex<Option<Sampling>> = Mutex::new(None);
 
+/// The longest wait for another thread. In the child of a fork, a thread that the child does not have may own the lock.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
 /// Whether a session of this kind is on.
 pub fn is_on() -> bool {
-    SESSION.lock().is_ok_and(|session| session.is_some())
+    lock().is_some_and(|sampling| sampling.is_some())
+}
+
+/// `None` if another thread has the lock for too long, or an earlier session failed.
+fn lock() -> Option<MutexGuard<'static, Option<Sampling>>> {
+    let mut until = None;
+    loop {
+        match SESSION.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(_)) => return None,
+            Err(TryLockError::WouldBlock) => {}
+        }
+        let now = Instant::now();
+        if now >= *until.get_or_insert(now + LONGEST_WAIT) {
+            return None;
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
 }
 
 /// Starts a session with the nursery's size that Python tells.
@@ -61,9 +82,7 @@ pub fn start(config: &Config) -> Result<(), String> {
     let mut meta = config.meta(Method::GcHooks, config.seed(), notes);
     (meta.period, meta.distances) = (every * nursery, Distances::Fixed);
     let session = Session::start(config, meta)?;
-    let mut place = SESSION
-        .lock()
-        .map_err(|_| "an earlier session failed".to_owned())?;
+    let mut place = lock().ok_or("an earlier session failed")?;
     *place = Some(Sampling {
         session,
         codes: PerEpoch::default(),
@@ -76,7 +95,7 @@ pub fn start(config: &Config) -> Result<(), String> {
 
 /// Ends the session: what came of it; the bytes allocated are known to the nursery's size.
 pub fn stop() -> Option<Outcome> {
-    let sampling = SESSION.lock().ok()?.take()?;
+    let sampling = lock()?.take()?;
     let allocated = sampling.collections * sampling.nursery;
     Some(sampling.session.finish(Some(allocated)))
 }
@@ -183,22 +202,19 @@ pub unsafe extern "C" fn nthbyte_pypy_minor(
 ) {
     // SAFETY: the caller's promise.
     let stack = unsafe { CStr::from_ptr(stack) }.to_string_lossy();
-    if let Ok(mut sampling) = SESSION.lock()
-        && let Some(sampling) = sampling.as_mut()
-    {
+    guarded(|| {
+        let mut sampling = lock()?;
         let used = u64::try_from(used).ok();
         // Without room in the ring the sample is lost, and counted by the session.
-        let _ = sampling.minor(count, Nanos(nanoseconds), used, os_thread, &stack);
-    }
+        let sampling = sampling.as_mut()?;
+        sampling.minor(count, Nanos(nanoseconds), used, os_thread, &stack)
+    });
 }
 
 /// How many minor collections make one sample.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_minors_a_sample() -> c_int {
-    let every = SESSION
-        .lock()
-        .ok()
-        .and_then(|sampling| sampling.as_ref().map(|sampling| sampling.every));
+    let every = lock().and_then(|sampling| Some(sampling.as_ref()?.every));
     every
         .and_then(|every| c_int::try_from(every).ok())
         .unwrap_or(c_int::MAX)

@@ -43,8 +43,12 @@ pub(crate) struct Slot {
     recorder: UnsafeCell<Option<Recorder>>,
 }
 
-// SAFETY: the recorder is used by the thread that has the lock only; all else is atomic.
+// SAFETY: the recorder is used by the thread that has the lock only, and may be used by any; all else is atomic.
 unsafe impl Sync for Slot {}
+const _: () = {
+    const fn is_for_any_thread<T: Send>() {}
+    is_for_any_thread::<Recorder>();
+};
 
 static FIRST: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -119,7 +123,10 @@ impl Slot {
     /// Its session has gone: others may claim it. Not if its writer thread could not be waited for, which uses it still.
     pub(crate) fn give_back(&self) {
         if !self.is_abandoned.load(Relaxed) {
-            self.set_status(Status::Free);
+            let (finished, free) = (Status::Finished as u8, Status::Free as u8);
+            let _ = self
+                .status
+                .compare_exchange(finished, free, Release, Relaxed);
         }
     }
 

@@ -3,8 +3,8 @@
 //! The descriptor may be closed by the program (see [`crate::process`]). So it is looked at before each write; if it is
 //! not ours any more, the file is opened again by its name.
 //!
-//! Its end may be provisional: the next write takes the place of it. What takes long to make, a new such end, can be
-//! made while the old one is there still: what is written meanwhile is held, and comes with it.
+//! Its end may be provisional: the next write overwrites it. A new provisional end takes a while to make, and the old
+//! one stays until then: what is written meanwhile is held, and is written together with the new end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -64,8 +64,8 @@ impl Output {
         }
     }
 
-    /// Writes what was held, and an end that the next write takes the place of: whoever reads the file finds the one
-    /// that was there before, or this one. If there is no room for it there is none.
+    /// Writes what was held, and an end that the next write overwrites. A reader finds the end before, or this one. If the
+    /// disk has no room for it there is none.
     ///
     /// # Errors
     /// Those of the file; what was held is lost then.

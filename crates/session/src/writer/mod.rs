@@ -39,7 +39,7 @@ pub(crate) struct Writer {
     slot: &'static Slot,
     shared: Arc<Shared>,
     place: Place,
-    /// How far the thread had come when it was waited for in vain: it is not waited for again until it has gone on.
+    /// How far the thread had come when it was waited for in vain: until it has gone on, no other fork waits for it.
     stuck_at: Option<u64>,
     limits: Limits,
 }
@@ -191,9 +191,11 @@ impl Writer {
         };
         self.shared.set_request(request);
         thread.wake();
-        let wait = match self.stuck_at {
-            Some(progress) if progress == self.shared.progress() => Duration::ZERO,
-            _ => self.limits.longest_wait,
+        let is_stuck = self.stuck_at == Some(self.shared.progress());
+        let wait = if is_stuck && !has_time {
+            Duration::ZERO
+        } else {
+            self.limits.longest_wait
         };
         let left = self.shared.wait(wait, has_time);
         match left {
