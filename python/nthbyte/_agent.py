@@ -92,7 +92,7 @@ def from_json(text: str) -> Any:
 
     class Settings:
         strict = True
-        object_hook = object_pairs_hook = None
+        object_hook = object_pairs_hook = array_hook = None
         parse_float, parse_int, parse_constant = float, int, float
         memo: dict[str, str] = {}
 
