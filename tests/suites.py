@@ -74,7 +74,9 @@ def run_all(suites: Sequence[Suite], make: Sequence[str]) -> list[Result]:
 def _run(suite: Suite, make: Sequence[str]) -> Result:
     start = time.monotonic()
     # Through a pipe the runners do without colours unless they are told otherwise.
-    colours = {"CARGO_TERM_COLOR": "always", "PY_COLORS": "1", "FORCE_COLOR": "1"} if sys.stdout.isatty() else {}
+    colours = (
+        {"CARGO_TERM_COLOR": "always", "PY_COLORS": "1", "FORCE_COLOR": "1"} if sys.stdout.isatty() else {}
+    )
     process = subprocess.Popen(
         [*make, suite.target],
         env={**colours, **os.environ},
@@ -99,7 +101,9 @@ def counts(lines: Sequence[str]) -> str:
     """Returns what the closing lines of cargo's test runner, of pytest or of Node's say, summed up."""
     found: Counter[str] = Counter()
     for line in lines:
-        if line.startswith("test result: ") or re.fullmatch(r"(=+ )?\d+ \w+(, .*)? in [\d.]+s.*", line.strip()):
+        if line.startswith("test result: ") or re.fullmatch(
+            r"(=+ )?\d+ \w+(, .*)? in [\d.]+s.*", line.strip()
+        ):
             for number, kind in re.findall(r"(\d+) (passed|failed|error|skipped|ignored)", line):
                 found["errors" if kind == "error" else kind] += int(number)
         elif match := re.match(r"\S+ (pass|fail|cancelled|skipped) (\d+)$", line):

@@ -92,7 +92,8 @@ def from_json(text: str) -> Any:
 
     class Settings:
         strict = True
-        object_hook = object_pairs_hook = array_hook = None
+        object_hook = object_pairs_hook = None
+        array_hook = None  # Of CPython 3.15 and later.
         parse_float, parse_int, parse_constant = float, int, float
         memo: dict[str, str] = {}
 

@@ -62,7 +62,9 @@ def test_a_line_a_suite(tmp_path: Path) -> None:
 
 
 def test_counts_of_each_runner() -> None:
-    cargo = ["test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n"] * 2
+    cargo = [
+        "test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n"
+    ] * 2
     assert suites.counts(cargo) == "10 passed, 2 ignored"
     pytest = ["==== 1 failed, 40 passed, 3 skipped, 2 errors in 12.50s (0:00:12) ====\n"]
     assert suites.counts(pytest) == "1 failed, 40 passed, 3 skipped, 2 errors"
