@@ -17,6 +17,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,10 +112,15 @@ def run(
     folder: Path,
     *,
     stdin: str = "",
-    timeout: float = 300,
+    until: Callable[[], bool] | None = None,
+    timeout: float = 1200,
     environment: dict[str, str] | None = None,
 ) -> Done:
-    """Runs a command in a folder. PYTHONPATH leads to the nthbyte that is tested."""
+    """Runs a command in a folder. PYTHONPATH leads to the nthbyte that is tested.
+
+    Its standard input ends when ``until`` holds: a program that waits for that waits as long as the test needs. The
+    time limit only ends what hangs.
+    """
     variables = {**os.environ, "PYTHONPATH": str(SITE), "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
     variables.pop("PYTHONHOME", None)
     process = subprocess.Popen(
@@ -129,8 +135,11 @@ def run(
         # Somebody up the line may ignore it, and then Python would not see Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
     )
+    end = time.monotonic() + timeout
     try:
-        out, err = process.communicate(stdin, timeout)
+        while until and process.poll() is None and not until() and time.monotonic() < end:
+            time.sleep(0.02)
+        out, err = process.communicate(stdin, max(1, end - time.monotonic()))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
@@ -146,6 +155,12 @@ def report(*arguments: str | Path, folder: Path) -> Done:
 def summary(profile: Path, *options: str) -> Any:
     """Returns ``nthbyte summary --json`` of a profile."""
     return json.loads(report("summary", profile, "--json", *options, folder=profile.parent).ok().out)
+
+
+def rows_so_far(profile: Path) -> dict[str, Any]:
+    """Returns the rows of a profile that is being written, by their names; none before there is one."""
+    done = report("summary", profile, "--json", folder=profile.parent)
+    return {row["name"]: row for row in json.loads(done.out)["rows"]} if done.status == 0 else {}
 
 
 def firefox(profile: Path) -> Any:

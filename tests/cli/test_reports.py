@@ -170,12 +170,37 @@ def test_a_folder_without_rights(profile: Path, tmp_path: Path) -> None:
     assert "ermission denied" in done.err
 
 
-def test_a_profile_that_breaks_off_has_an_estimate(profile: Path, tmp_path: Path) -> None:
-    data = profile.read_bytes()
+# How each block of the file begins.
+BLOCK = b"\xf5nbk"
+
+# Allocates until the file has three blocks more than it had after the first list, however long that takes.
+BLOCKS = """
+import sys
+def blocks():
+    with open(sys.argv[1], "rb") as file:
+        return file.read().count(bytes.fromhex(sys.argv[2]))
+def build():
+    return [[n] for n in range(10_000)]
+kept = build()
+begun = blocks()
+while blocks() < begun + 3:
+    build()
+"""
+
+
+def test_a_profile_that_breaks_off_has_an_estimate(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(BLOCKS)
+    words = ["run", "-q", "--every", "1K", "-o", "app.nthb", "app.py", tmp_path / "app.nthb", BLOCK.hex()]
+    cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
+    data = (tmp_path / "app.nthb").read_bytes()
+    # Within the last block: by then what was allocated first has been written.
+    last = data.rindex(BLOCK)
+    assert data.index(BLOCK) < last
     cut = tmp_path / "cut.nthb"
-    cut.write_bytes(data[: len(data) * 2 // 3])
+    cut.write_bytes(data[: (last + len(data)) // 2])
     found = summary(cut)
     assert (found["complete"], found["bytes_counted"]) == (False, False)
+    assert len(found["damage"]) == 1
     assert found["bytes_allocated"] == int(found["all"]["bytes"]["estimate"]) > 0
 
 
