@@ -28,6 +28,9 @@ SITE = REPOSITORY / "build" / "site"
 COMMAND = SITE / "nthbyte" / "bin" / "nthbyte"
 SCRIPT = SITE / "bin" / "nthbyte"
 
+# How each block of a profile begins.
+BLOCK = b"\xf5nbk"
+
 # Folders that a program in a chroot sees under their own names.
 _SHARED = ("/proc", "/dev", "/tmp", str(REPOSITORY))
 
@@ -157,9 +160,9 @@ def summary(profile: Path, *options: str) -> Any:
     return json.loads(report("summary", profile, "--json", *options, folder=profile.parent).ok().out)
 
 
-def rows_so_far(profile: Path) -> dict[str, Any]:
+def rows_so_far(profile: Path, *options: str) -> dict[str, Any]:
     """Returns the rows of a profile that is being written, by their names; none before there is one."""
-    done = report("summary", profile, "--json", folder=profile.parent)
+    done = report("summary", profile, "--json", *options, folder=profile.parent)
     return {row["name"]: row for row in json.loads(done.out)["rows"]} if done.status == 0 else {}
 
 
