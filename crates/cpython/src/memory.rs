@@ -74,10 +74,15 @@ mod tests {
 
     #[test]
     fn a_bad_address_is_an_answer() {
+        let there = [1u32, 2];
+        let own = std::process::id().cast_signed();
+        if memory::read(own, there.as_ptr() as usize, &mut [0]) == 0 {
+            eprintln!("not tested: process_vm_readv is forbidden here");
+            return;
+        }
         let probe = Probe::new().expect("a process may read itself");
         assert_eq!(probe.read::<u64>(8), None);
         assert_eq!(probe.read::<u64>(usize::MAX - 3), None);
-        let there = [1u32, 2];
         assert_eq!(probe.read::<[u32; 2]>(there.as_ptr() as usize), Some(there));
     }
 }

@@ -47,6 +47,9 @@ fn joined_pages_keep_their_contents() {
 
 #[test]
 fn a_growing_heap_wastes_little_for_huge_pages() {
+    if !are_pages_collapsed_on_request() {
+        return;
+    }
     let heap = Fixture::new(Config {
         huge_pages_from: 0,
         ..Config::default()
@@ -229,6 +232,18 @@ fn are_there_huge_pages() -> bool {
         eprintln!("not tested: this kernel has no transparent huge pages");
     }
     there_are
+}
+
+/// Whether the kernel makes huge pages of a given range at once. Without that it makes them at the first touch.
+fn are_pages_collapsed_on_request() -> bool {
+    // SAFETY: the first page is never mapped: a kernel that knows the advice says so.
+    let done = unsafe { libc::madvise(std::ptr::null_mut(), ARENA, libc::MADV_COLLAPSE) };
+    let is_known =
+        done == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL);
+    if !is_known {
+        eprintln!("not tested: this kernel does not collapse pages on request");
+    }
+    is_known
 }
 
 /// Has the kernel not know some advice that this thread gives it. Whether it can be had to.
