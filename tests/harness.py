@@ -14,9 +14,11 @@ import gzip
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +34,7 @@ SCRIPT = SITE / "bin" / "nthbyte"
 BLOCK = b"\xf5nbk"
 
 # Folders that a program in a chroot sees under their own names.
-_SHARED = ("/proc", "/dev", "/tmp", str(REPOSITORY))
+_SHARED = ("/proc", "/dev", tempfile.gettempdir(), str(REPOSITORY))
 
 _ENTER = """
 tree=$1 folder=$2; shift 2
@@ -80,7 +82,7 @@ class Interpreter:
         """The command line that runs this interpreter in a folder."""
         if self.tree is None:
             return [self.path, *arguments]
-        enter = _ENTER.format(shared=" ".join(_SHARED))
+        enter = _ENTER.format(shared=shlex.join(_SHARED))
         inside = [self.tree, str(folder), self.path, *arguments]
         return ["unshare", "--mount", "sh", "-c", enter, "sh", *inside]
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import suites
 from suites import Suite
 
@@ -74,7 +76,7 @@ def test_counts_of_each_runner() -> None:
     assert suites.counts(["warning: 2 passed by\n"]) == ""
 
 
-def test_the_status_tells(tmp_path: Path) -> None:
+def test_the_status_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make = tmp_path / "make"
     for body, status in (("exit 0", 0), ('case "$*" in *test-page) exit 1; esac', 1)):
         make.write_text(f"#!/bin/sh\n{body}\n")
@@ -87,6 +89,10 @@ def test_the_status_tells(tmp_path: Path) -> None:
         )
         assert done.returncode == status
         assert len(done.stdout.split("== All suites\n")[1].splitlines()) == len(suites.SUITES)
+    assert [suites.main(["check-nothing"]), capsys.readouterr().err] == [
+        2,
+        "nthbyte: no such suite: check-nothing\n",
+    ]
 
 
 def test_every_suite_is_a_target_of_the_makefile() -> None:
