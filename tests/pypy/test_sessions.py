@@ -184,9 +184,10 @@ def test_fates(profiled: Path) -> None:
 
 
 SLOW = """
-import gc, os, signal, sys, time
+import gc, os, select, signal, sys, time
 class Kept: pass
 class Dropped: pass
+class Other: pass
 def fill():
     kept = [Kept() for _ in range(5000)]
     [Dropped() for _ in range(5000)]
@@ -195,7 +196,9 @@ kept = fill()
 time.sleep(1.5)
 fill()
 if sys.argv[1:] == ["killed"]:
-    time.sleep(3)
+    # The next samples bring what there was no room for before.
+    while not select.select([0], [], [], 0.05)[0]:
+        [Other() for _ in range(20)]
     os.kill(os.getpid(), signal.SIGKILL)
 gc.collect()
 """
@@ -204,20 +207,29 @@ gc.collect()
 def test_types_and_fates_of_what_waits_long_for_a_collection(pypy: Interpreter, tmp_path: Path) -> None:
     script = tmp_path / "slow.py"
     script.write_text(SLOW)
-    for end in ("collected", "killed"):
-        words = ["run", "-q", "--every", "64", "-o", f"{end}.nthb", script, end]
-        # Large enough that nothing is collected before the end.
-        done = pypy.nthbyte(*words, folder=tmp_path, environment={"PYPY_GC_NURSERY": "64M"})
-        assert (done.status < 0) == (end == "killed")
-    rows = _rows(tmp_path / "collected.nthb", "type")
+    # Large enough that nothing is collected before the end.
+    environment = {"PYPY_GC_NURSERY": "64M"}
+    words = ["run", "-q", "--every", "64", "-o"]
+    collected, killed = tmp_path / "collected.nthb", tmp_path / "killed.nthb"
+    pypy.nthbyte(*words, collected, script, folder=tmp_path, environment=environment).ok()
+    rows = _rows(collected, "type")
     for name, young in (("Kept", 0.5), ("Dropped", 1)):
         row = rows[name]
         assert row["died_young"]["estimate"] == pytest.approx(young * row["self_bytes"]["estimate"], rel=0.05)
-    killed = _rows(tmp_path / "killed.nthb", "type")
-    for name in ("Kept", "Dropped"):
-        # Of most of the second half, the types were not known yet.
-        half = rows[name]["self_bytes"]["estimate"] / 2
-        assert 0.9 < killed[name]["self_bytes"]["estimate"] / half < 1.6
+
+    def known(name: str) -> float:
+        """Returns how much of a type is in the killed program's profile by its name: 1 is the first half."""
+        row = harness.rows_so_far(killed, "--by", "type").get(name)
+        return float(row["self_bytes"]["estimate"] / rows[name]["self_bytes"]["estimate"] * 2) if row else 0
+
+    def is_enough() -> bool:
+        return known("Kept") > 0.9 and known("Dropped") > 0.9
+
+    words += [killed, script, "killed"]
+    done = pypy.nthbyte(*words, folder=tmp_path, environment=environment, until=is_enough)
+    assert done.status < 0
+    # The types of the second half are known where it had to wait for long, too.
+    assert all(0.9 < known(name) < 2.1 for name in ("Kept", "Dropped"))
 
 
 def test_collections_memory_and_time_samples(profiled: Path) -> None:
@@ -225,7 +237,7 @@ def test_collections_memory_and_time_samples(profiled: Path) -> None:
     assert summary["method"] == "nursery-limit"
     assert summary["collections"]["count"] > 100
     assert summary["complete"]
-    assert summary["lost"] == summary["lost_other"] == 0
+    assert summary["lost"] == 0
     counters = harness.firefox(profiled)["counters"]
     totals = {counter["name"]: sum(counter["samples"]["count"]) for counter in counters}
     # 200,000 instances of seven words and more are alive, as 100,000 of another class are.
@@ -233,7 +245,11 @@ def test_collections_memory_and_time_samples(profiled: Path) -> None:
 
 
 def test_bytes_a_sample(profiled: Path) -> None:
-    assert profiled.stat().st_size / harness.samples(profiled) < 20
+    found = harness.summary(profiled)
+    # The slower the machine, the more time samples there are, and blocks.
+    events = found["samples"] + found["time"]["samples"] + found["collections"]["count"]
+    blocks = profiled.read_bytes().count(harness.BLOCK)
+    assert profiled.stat().st_size < 20 * events + 2048 * blocks
 
 
 FORKS = """
