@@ -1,0 +1,79 @@
+//! Finished events on their way to the ring: a small period finishes more of them in one collection than the ring holds.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use nthbyte_profile::event::{Collection, LostKind};
+
+use super::pending::Young;
+use crate::types::Types;
+use nthbyte_session::Recorder;
+
+/// More events than these do not wait for the ring.
+const LONGEST: usize = 1 << 18;
+/// Slots of the ring that are left free, for definitions.
+const SPARE_SLOTS: usize = 64;
+/// How long the end of a session waits for room.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An event that is complete.
+#[derive(Clone, Copy, Debug)]
+pub enum Finished {
+    /// A sample whose fate is known, or will not be.
+    Sample(Young),
+    /// A collection.
+    Collection(Collection),
+}
+
+/// What waits for room in the ring, oldest first.
+#[derive(Debug, Default)]
+pub struct Backlog(VecDeque<Finished>);
+
+impl Backlog {
+    /// Hands an event over, or keeps it until there is room.
+    pub fn push(&mut self, finished: Finished, recorder: &mut Recorder, types: &mut Types) {
+        if self.0.is_empty() && recorder.room() > SPARE_SLOTS {
+            hand_over(finished, recorder, types);
+        } else if self.0.len() < LONGEST && self.0.try_reserve(1).is_ok() {
+            self.0.push_back(finished);
+        } else {
+            let kind = match finished {
+                Finished::Sample(_) => LostKind::Allocations,
+                Finished::Collection(_) => LostKind::Other,
+            };
+            recorder.lost(kind, 1);
+        }
+    }
+
+    /// Hands over as much as there is room for.
+    pub fn catch_up(&mut self, recorder: &mut Recorder, types: &mut Types) {
+        while !self.0.is_empty() && recorder.room() > SPARE_SLOTS {
+            if let Some(finished) = self.0.pop_front() {
+                hand_over(finished, recorder, types);
+            }
+        }
+    }
+
+    /// Hands over everything: the session ends, and there is nothing to keep waiting.
+    pub fn drain(&mut self, recorder: &mut Recorder, types: &mut Types) {
+        let until = Instant::now() + PATIENCE;
+        while !self.0.is_empty() && Instant::now() < until {
+            self.catch_up(recorder, types);
+            if !self.0.is_empty() {
+                recorder.attend(recorder.now());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        recorder.lost(LostKind::Allocations, self.0.len() as u64);
+    }
+}
+
+fn hand_over(finished: Finished, recorder: &mut Recorder, types: &mut Types) {
+    match finished {
+        Finished::Sample(object) => {
+            let type_id = types.id(recorder, object.type_number, object.class);
+            recorder.allocation(object.finish(type_id));
+        }
+        Finished::Collection(collection) => recorder.collection(collection),
+    }
+}
