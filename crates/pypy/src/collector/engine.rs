@@ -29,6 +29,9 @@ const UNANNOUNCED_FOR: Nanos = Nanos(1_000_000);
 const MOST_UNANNOUNCED: usize = 16;
 /// A sample that waits longer than this for a minor collection is announced again, with its type.
 const PATIENCE: Nanos = Nanos(1_000_000_000);
+/// After so many minor collections without a large object `free` is not watched any more. To redirect it may take two
+/// system calls, and a `free` that is watched a nanosecond more.
+const WATCHED_MINORS: u32 = 16;
 /// Objects whose headers are fetched into the cache together: the collection has left them far away.
 const FETCHED_TOGETHER: usize = 16;
 
@@ -54,9 +57,14 @@ pub struct Engine {
     told: usize,
     /// What is finished and waits for room in the ring.
     backlog: Backlog,
-    /// `free` of the library, redirected while the fate of a large object is open.
+    /// Large objects among the pending samples.
+    pending_large: usize,
+    /// `free` of the library, redirected while it is watched: while the fate of a large object is open, and for some
+    /// minor collections after.
     frees: Vec<Redirect>,
     watching: bool,
+    /// Minor collections since the last large object was sampled.
+    minors_without_large: u32,
     pub(super) in_reserve: bool,
     pub(super) in_minor: bool,
 }
@@ -102,8 +110,10 @@ impl Engine {
             announced: 0,
             told: 0,
             backlog: Backlog::default(),
+            pending_large: 0,
             frees,
             watching: false,
+            minors_without_large: 0,
             in_reserve: false,
             in_minor: false,
         };
@@ -120,6 +130,7 @@ impl Engine {
         // SAFETY: `begin` made it from a box, and the swap gave it to us alone.
         let mut engine = unsafe { Box::from_raw(engine) };
         engine.nursery.end();
+        engine.watch(false);
         engine.write_out();
         engine
             .backlog
@@ -235,6 +246,8 @@ impl Engine {
         }
         self.young.push(young);
         if alone {
+            self.pending_large += 1;
+            self.minors_without_large = 0;
             self.watch(true);
         }
         let is_recent = |other: Nanos| time.0.saturating_sub(other.0) < UNANNOUNCED_FOR.0;
@@ -279,7 +292,9 @@ impl Engine {
 
     /// The collection that is under way frees a large block.
     pub fn freed(&mut self, block: usize) {
-        let _ = self.young.iter_mut().any(|young| young.note_free(block));
+        if self.pending_large > 0 {
+            let _ = self.young.iter_mut().any(|young| young.note_free(block));
+        }
     }
 
     /// Looks after the session, and returns the time; after a fork, forgets what belongs to the parent.
@@ -322,7 +337,7 @@ impl Engine {
         self.young = young;
         self.announced = 0;
         self.told = 0;
-        self.watch(false);
+        self.pending_large = 0;
     }
 
     /// Records the waiting samples without their fates.
@@ -402,6 +417,10 @@ impl Engine {
             }
         }
         self.none_waits(young);
+        self.minors_without_large += 1;
+        if self.minors_without_large > WATCHED_MINORS {
+            self.watch(false);
+        }
         self.collected(CollectionKind::Minor, started..ended, None);
         let is_sweeping = self.majors.as_ref().map(Majors::is_sweeping);
         let allocated = self.nursery.allocated();
