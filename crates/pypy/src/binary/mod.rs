@@ -11,10 +11,14 @@
 //!   patching         jumps into hooks, and calls of them
 //!   entry            code that passes small requests of memory on at once
 //!   thread_pointer   who the calling thread is
+//!   cache            what is fetched before it is needed
 //! unsupported    the same for a processor without a folder: nothing is found
 //! ```
 //!
 //! To support another processor, add a folder with the files of `x86_64` and choose it below.
+
+// Where there is no folder, nothing changes code and nothing is left of what a search would find.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 mod code_pages;
 mod imports;
@@ -33,6 +37,7 @@ use x86_64 as architecture;
 
 use std::sync::OnceLock;
 
+pub use architecture::cache::prefetch;
 pub use architecture::entry;
 pub use architecture::patching::{CallSite, Detour};
 pub use architecture::thread_pointer::thread_pointer;

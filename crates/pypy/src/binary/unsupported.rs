@@ -137,6 +137,13 @@ pub mod entry {
     }
 }
 
+pub mod cache {
+    //! Nothing is fetched before it is needed.
+
+    /// Does nothing.
+    pub const fn prefetch<T>(_: *const T) {}
+}
+
 pub mod thread_pointer {
     //! Who the calling thread is.
 

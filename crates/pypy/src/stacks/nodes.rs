@@ -7,7 +7,7 @@ use nthbyte_profile::event::NodeId;
 use rustc_hash::FxHasher;
 
 use super::links::Step;
-use nthbyte_session::process::memory::prefetch;
+use crate::binary::prefetch;
 
 /// A power of two.
 const SETS: usize = 256;

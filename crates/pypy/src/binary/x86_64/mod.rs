@@ -1,5 +1,6 @@
 //! x86-64: see [`super`] for the map.
 
+pub mod cache;
 mod control_flow;
 pub mod entry;
 pub mod patching;
