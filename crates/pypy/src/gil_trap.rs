@@ -1,39 +1,41 @@
-//! Getting the interpreter's lock.
+//! The GIL trap: how C code that Python calls gets the interpreter's lock.
+//!
+//! Python calls C functions without the lock, on PyPy even those of `ctypes.PyDLL`. But PyPy holds it whenever it
+//! allocates an object. So the agent has Python allocate one large object of a certain size, and does its work inside
+//! of the `malloc` that PyPy calls for it.
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::binary::{LARGE_OBJECT, thread_pointer};
 
-/// The thread (its thread pointer) that has set a trap; 0 if none has.
+/// The thread (its thread pointer) that has set a trap; 0 if there is none.
 static THREAD: AtomicUsize = AtomicUsize::new(0);
-/// The trap, which only that thread looks at.
+/// The trap, which only that thread reads.
 static TRAP: AtomicPtr<GilTrap> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Waits for an allocation of the calling thread, which shows that it holds the interpreter's lock.
-///
-/// Foreign functions are called without the lock, on PyPy even from `ctypes.PyDLL`. But a large object
-/// is always allocated with it.
+/// What is done when the calling thread allocates a large object of the size that it was asked for.
 pub struct GilTrap {
-    /// What to do then. Not set: note the places that ask for it.
+    /// What to do then. `None`: note the calls of `malloc`.
     action: Option<Box<dyn FnOnce()>>,
+    /// Where the calls of `malloc` for such objects return to.
     sites: Vec<usize>,
-    /// All was allocated that was asked for.
+    /// The last object was allocated: no exception has ended Python's code before.
     complete: bool,
 }
 
 impl GilTrap {
-    /// The size that is waited for, in bytes. A signal handler may run meanwhile; nobody else will ask for just this.
+    /// Bytes of the object. A signal handler may allocate meanwhile: nothing else asks for just so many.
     const SIZE: usize = LARGE_OBJECT + 51_240;
-    /// An object may take as many bytes more, for its header.
+    /// Bytes that PyPy may ask for beyond the object's size, for its header.
     pub const ROOM: usize = 64;
-    /// How often Python is asked: a signal handler that raises can keep it from what it is asked for.
+    /// How often Python is asked: the exception of a signal handler may end its code before it allocates.
     pub const TRIES: u32 = 20;
 
-    /// Calls `allocate` with a size; when the interpreter allocates a large object of that size
-    /// in it, `action` is called, with the lock held. Whether that happened.
+    /// Runs `action` with the interpreter's lock held; whether that was possible. `allocate(size)` has Python allocate
+    /// one large object of that size.
     pub fn run(allocate: impl Fn(usize), action: impl FnOnce()) -> bool {
         let boxed: Box<dyn FnOnce() + '_> = Box::new(action);
-        // SAFETY: only the lifetime changes: the trap is taken down before this function returns.
+        // SAFETY: only the lifetime changes: `take` removes the trap before this function returns.
         let boxed: Box<dyn FnOnce()> = unsafe { std::mem::transmute(boxed) };
         let mut action = Some(boxed);
         for _ in 0..Self::TRIES {
@@ -50,9 +52,9 @@ impl GilTrap {
         false
     }
 
-    /// Calls `allocate` with a size, which allocates large objects of that size, of each kind, and one of
-    /// [`Self::ROOM`] bytes more as the last; the places in the library that asked for the memory. `None` if there was
-    /// no last one.
+    /// Where PyPy's calls of `malloc` for large objects return to. `allocate(size)` has Python allocate large objects of
+    /// that size, of each kind, and as the last one that is [`Self::ROOM`] bytes larger. `None` if the last one was not
+    /// allocated.
     pub fn sites(allocate: impl Fn(usize)) -> Option<Vec<usize>> {
         (0..Self::TRIES).find_map(|_| {
             Self::set(None);
@@ -79,7 +81,7 @@ impl GilTrap {
         (!trap.is_null()).then(|| unsafe { Box::from_raw(trap) })
     }
 
-    /// In the child of a fork: the thread that has set a trap is gone, unless it is this one.
+    /// In the child of a fork: removes the trap, unless this thread has set it. Other threads are not in the child.
     pub fn forget_other_threads() {
         if !Self::is_set() {
             THREAD.store(0, Ordering::Relaxed);
@@ -91,13 +93,14 @@ impl GilTrap {
         THREAD.load(Ordering::Relaxed) == thread_pointer()
     }
 
-    /// An allocation of `size` bytes, asked for by the code at `site`. Whether it was waited for.
+    /// Called at each large allocation: of `size` bytes, by a call that returns to `site`. Whether it was the one that
+    /// `action` has been run in.
     pub fn visit(size: usize, site: usize) -> bool {
         if !Self::is_set() {
             return false;
         }
         let over = size.wrapping_sub(Self::SIZE);
-        // SAFETY: this thread has set the trap and not taken it down; no other touches it.
+        // SAFETY: this thread has set the trap and not removed it; no other thread uses it.
         let trap = unsafe { &mut *TRAP.load(Ordering::Relaxed) };
         if over < Self::ROOM {
             if let Some(action) = trap.action.take() {

@@ -32,8 +32,8 @@ pub struct Library {
     pub text: Range<usize>,
     /// Writable memory, zero-initialised part included.
     pub data: Range<usize>,
-    /// The calling thread's copy of the thread-local memory, if that lies at one distance from the thread pointer
-    /// in every thread.
+    /// The calling thread's copy of the thread-local memory, if it lies at the same distance from the thread pointer in
+    /// every thread.
     pub thread_local: Option<Range<usize>>,
     /// The linker's identifier of the build, in hexadecimal; empty if it has none.
     pub build_id: String,

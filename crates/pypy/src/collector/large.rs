@@ -1,5 +1,5 @@
-//! Large objects: the collector has them from `malloc` or `calloc`, by a few calls of its own, and frees those that died
-//! young in the minor collection.
+//! Large objects. The collector allocates them by a few calls of `malloc` and `calloc`, and frees those that died
+//! young during the minor collection.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -8,11 +8,11 @@ use super::engine::Engine;
 use crate::gil_trap::GilTrap;
 use crate::stacks::Work;
 
-/// Where the library asks for large objects: the same for the life of the process.
+/// Where the library's calls for large objects return to: the same for the life of the process.
 static SITES: OnceLock<Vec<usize>> = OnceLock::new();
 
-/// Finds the places in the library that allocate large objects. `allocate` is called with a size; it allocates objects
-/// of each kind of that size, and one of [`GilTrap::ROOM`] bytes more as the last.
+/// Finds the calls in the library that allocate large objects; they are known by the address that they return to.
+/// `allocate`: see [`GilTrap::sites`].
 ///
 /// # Errors
 /// Why they cannot be known.
@@ -54,8 +54,8 @@ fn allocated(block: *mut c_void, size: usize, site: usize) {
     if block.is_null() || GilTrap::visit(size, site) {
         return;
     }
-    // Other large blocks (arenas, buffers of the program) are asked for elsewhere, some of them without
-    // the lock: the engine may be touched only after the site has told that this is an object.
+    // Other large blocks (arenas, buffers of the program) are allocated by other calls, some of them without
+    // the lock. So the site comes first: only if it is one of an object may the engine be used.
     if !SITES.get().is_some_and(|sites| sites.contains(&site)) {
         return;
     }

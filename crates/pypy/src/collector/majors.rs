@@ -1,5 +1,5 @@
-//! Major collections, step by step: each `major_collection_step` is timed, and the collector's state before and after it
-//! tells the phase (`incminimark.py`):
+//! Major collections, step by step. Each `major_collection_step` is timed; its phase follows from the collector's state
+//! before and after it (`incminimark.py`):
 //!
 //! ```text
 //! scanning ──► marking ──► sweeping ──► finalizing ──► scanning: the collection is over
@@ -17,7 +17,7 @@ use crate::binary::MAJOR_STATES;
 pub struct Majors {
     /// The word with the collector's state.
     state: *const i64,
-    /// When the collection that is under way began, if all of it was seen.
+    /// When the collection that is under way began, if its first step was seen.
     began: Option<Nanos>,
     /// Bytes in use at the end of the sweep.
     left: Option<u64>,
@@ -49,7 +49,7 @@ impl State {
 pub struct Step {
     /// The phase in which it was taken.
     pub phase: MajorPhase,
-    /// It has found what is garbage, and called the destructors: among others, of machine code.
+    /// With it the collector knew what is garbage, and called the destructors: also those that free machine code.
     pub has_marked: bool,
     /// It was the last of a collection that began then and left so many bytes in use.
     pub ends: Option<(Nanos, Option<u64>)>,
@@ -108,7 +108,7 @@ impl Majors {
         })
     }
 
-    /// What has begun is not of this session.
+    /// This process is the child of a fork: the collection that is under way began in the parent.
     pub fn forget(&mut self) {
         self.began = None;
     }

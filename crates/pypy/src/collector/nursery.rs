@@ -11,9 +11,9 @@
 //! ```
 //!
 //! *Invariant:* the bytes up to `mark` have been counted, and the next sample point is
-//! `mark + bytes_until_sample`. Bytes allocated beyond `mark` without a visit to the slow path hold no
-//! sample point. The invariant survives a collection, which moves `nursery_free` and with it `mark`
-//! (3.3), and an object outside the nursery, which takes its bytes from the countdown alone (3.4).
+//! `mark + bytes_until_sample`. Bytes that were allocated beyond `mark` without the slow path hold no
+//! sample point. A collection keeps the invariant: it moves `nursery_free`, and `mark` with it
+//! (3.3). So does an object outside the nursery: its bytes count down, and `mark` stays (3.4).
 //!
 //! One thing goes beyond the paper. PyPy ends the nursery early under memory pressure, by setting
 //! `nursery_free = nursery_top` (`raw_malloc_memory_pressure`). So that this can be told from bytes
@@ -22,7 +22,7 @@
 
 use nthbyte_sampling::Sampler;
 
-/// What the slow path shall do.
+/// What the slow path is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The nursery has room: the object is here, and covers so many sample points.
@@ -70,7 +70,7 @@ impl Nursery {
         nursery
     }
 
-    /// Switches sampling off: the pointers are as the collector would have them.
+    /// Switches sampling off: both pointers are what they would be without it.
     pub fn end(&mut self) {
         self.catch_up();
         self.set_top(self.end);
@@ -82,7 +82,7 @@ impl Nursery {
         self.allocated
     }
 
-    /// Counts from zero again: this process is a child with a session of its own.
+    /// Counts from zero again: this process is the child of a fork, with a profile of its own.
     pub const fn forget_allocated(&mut self) {
         self.allocated = 0;
     }
@@ -98,7 +98,7 @@ impl Nursery {
         let free = self.get_free();
         let object = free.wrapping_sub(size);
         if self.get_top() != self.limit {
-            // A collection that was not seen. Nothing is known of the bytes before this object.
+            // A collection that no hook has seen. How many bytes were allocated before this object is not known.
             self.end = self.get_top();
             self.mark = object;
         }
@@ -128,7 +128,7 @@ impl Nursery {
         points
     }
 
-    /// The next allocation shall find the nursery full, so that the collector empties it.
+    /// Has the next allocation find the nursery full, so that the collector empties it.
     pub fn close(&mut self) {
         self.catch_up();
         self.closed = true;
@@ -165,7 +165,7 @@ impl Nursery {
             self.count(free.saturating_sub(self.mark));
             self.mark = free;
         } else {
-            // Memory pressure: what PyPy would have made of it with the true end.
+            // Memory pressure: PyPy set it to `nursery_top`, which would be the end without sampling.
             self.pressures += 1;
             // SAFETY: the promise of `begin`.
             unsafe { self.free.write(self.end) };

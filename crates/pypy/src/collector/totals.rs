@@ -1,19 +1,19 @@
 //! Where the collector keeps its memory totals.
 //!
 //! ```text
-//! collector ── rawmalloced_total_size            bytes of objects that lie by themselves
+//! collector ── rawmalloced_total_size            bytes of large objects
 //!    └── ac ┬─ total_memory_alloced              bytes of the arenas
 //!           └─ total_memory_used                 bytes of old objects in them
 //! ```
 //!
-//! Offsets differ between versions. But PyPy tells the numbers (`gc._get_stats`), so the words are found
-//! by their values: at several moments, between which it has changed, a total is the one word that has
-//! had its value each time. A peak stands beside each, and is ruled out by a moment after memory was
-//! freed. What is not found beyond doubt is left out. The bytes of the arenas change
-//! seldom; but translation sorts fields of one type by their names, so they are the word before.
+//! Offsets differ between versions. But PyPy reports the numbers (`gc._get_stats`), so the words are found
+//! by their values: a total is the one word that has had its value at each of several moments, between
+//! which the value has changed. A peak stands beside each total; it differs from it at the moment after memory was
+//! freed. A total for which several words are left is not recorded. The bytes of the arenas rarely
+//! change; but translation sorts fields of one type by their names, so they are the word before.
 //!
-//! Both structs lie in the library's own data. What the collector refers to elsewhere, the nursery and
-//! what is reached from it, holds the numbers too, wherever Python has just put them to tell them.
+//! Both structs lie in the library's own data. Other memory that the collector refers to, such as the nursery, is not
+//! searched: it holds the numbers too, as the objects with which Python reports them.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -26,18 +26,18 @@ const WORDS: usize = 128;
 pub struct Totals {
     /// Bytes of old objects in arenas.
     pub in_arenas: usize,
-    /// Bytes of objects that lie by themselves.
+    /// Bytes of large objects.
     pub large: usize,
     /// Bytes of the arenas, if they are where they should be.
     pub arenas: Option<usize>,
 }
 
-/// What PyPy says of its memory, in bytes.
+/// PyPy's own report of its memory, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedTotals {
     /// Old objects in arenas.
     pub in_arenas: usize,
-    /// Objects that lie by themselves.
+    /// Large objects.
     pub large: usize,
     /// The arenas.
     pub arenas: usize,
@@ -55,7 +55,7 @@ struct Candidates {
 
 static FOUND: Mutex<Option<Candidates>> = Mutex::new(None);
 
-/// PyPy tells its totals. `data` is the library's writable memory; `read` gives the word at an address, or
+/// PyPy has reported its totals. `data` is the library's writable memory; `read` gives the word at an address, or
 /// `None` where there is no memory.
 pub fn observe(
     gc: usize,
@@ -71,7 +71,7 @@ pub fn observe(
     }
 }
 
-/// Where the totals are, if [`observe`] has found out. It does not wait.
+/// Where the totals are, if the reports so far have shown it. Does not wait.
 pub fn found() -> Option<Totals> {
     FOUND.try_lock().ok()?.as_ref()?.totals()
 }
@@ -137,7 +137,7 @@ mod tests {
     /// A collector two of whose words refer to others: to the arenas, and to memory elsewhere, in which
     /// there is a copy of the total.
     #[test]
-    fn totals_are_told_from_peaks_and_copies() {
+    fn peaks_and_copies_are_not_taken_for_totals() {
         let memory = std::cell::RefCell::new(vec![0usize; 6 * WORDS]);
         let base = 0x10000;
         let read = |address: usize| {

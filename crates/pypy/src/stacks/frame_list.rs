@@ -1,14 +1,14 @@
 //! The stack of a thread, read where PyPy keeps it.
 //!
-//! PyPy links what runs in a thread into a list (see [`super::links`]), whether or not `_vmprof` is on.
+//! PyPy links what runs in a thread into a list, the *frame list* (see [`super::links`]), whether or not `_vmprof` is on.
 //! The handler of SIGPROF walks that list, and for each piece of machine code looks up which Python
-//! frames are inlined at that place: a microsecond and many cold cache lines a sample. Here, a place is a step of the
-//! stack like any other, and the handler is asked only for the frames of those that were not seen before, and now and then
-//! whether all those that were seen have the same frames still.
+//! frames are inlined at that place: a microsecond and many cold cache lines a sample. Here a place in machine code is a
+//! step of the stack like a frame. The handler is asked only for the frames at places that were not seen before; and from
+//! time to time, whether the frames at all known places are still the same.
 //!
-//! Where the list begins is found out: it is the one word among PyPy's thread-local ones from which the
-//! frames follow that the handler has recorded. The first sample of each thread is held against the
-//! handler's record, and later ones now and then; if they ever differ, the handler walks from then on.
+//! The word where the list begins is found by its value: among PyPy's thread-local words it is the one from which the
+//! frames follow that the handler has recorded. The first sample of each thread, and every 1024th after it, is compared
+//! with the handler's record. If they ever differ, all later stacks are walked by the handler.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -22,31 +22,32 @@ use super::record::{CODE_TAG, RawFrame};
 use crate::binary::thread_pointer;
 use crate::peek::Peek;
 
-/// A shorter record holds the whole stack. Of others, the last frames may be cut.
+/// A record with fewer frames holds the whole stack. Of a longer one the last frames may be cut.
 const WHOLE_RECORD: usize = 200;
 const CUT: usize = 2;
-/// Every so many samples one is held against the handler's record.
+/// Stacks between two that are compared with the handler's record.
 const CHECK_EVERY: u32 = 1024;
-/// If so many samples do not show where the list begins, it is not looked for any more.
+/// Records after which the search for the word ends, found or not.
 const LOOKS: u32 = 64;
-/// Fewer frames than these may follow from a wrong word as well.
-const FRAMES_THAT_TELL: usize = 3;
-/// More places than these, for each minor collection since the last time, are forgotten rather than looked up anew.
+/// Interpreted frames that a record needs, to find the word: fewer may follow from another word by chance.
+const FEWEST_FRAMES: usize = 3;
+/// If there are more known places for each minor collection since the last time, they are forgotten rather than looked
+/// up again.
 const RENEWED_A_MINOR: usize = 4;
 /// A frame of no code.
 const OUTSIDE: RawFrame = RawFrame {
     compiled: false,
     unique_id: 1,
 };
-/// Minor collections after which places are looked up anew in any case: a loop that dies young is freed in one of them, which
-/// is not noticed.
+/// Minor collections after which places are looked up again in any case: a minor collection frees the machine code of a
+/// loop that dies young, and no hook sees that.
 const MINORS: u32 = 128;
 
 /// Frame lists of this process so far: one a session.
 static FRAME_LISTS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// The number of the frame list that this thread's list was last held against a record for.
+    /// The number of the [`FrameList`] for which this thread's list was last compared with a record.
     static SEEN: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -60,9 +61,9 @@ pub struct FrameList {
     places: FxHashMap<usize, Vec<RawFrame>>,
     /// Minor collections since the places were looked up.
     minors: u32,
-    /// They are not to be relied on.
+    /// Machine code may have been freed since.
     distrusted: bool,
-    /// Some place is known to have been taken for another.
+    /// Some place was found to stand for other frames than before, or could not be looked up.
     mistaken: bool,
 }
 
@@ -116,17 +117,17 @@ impl FrameList {
         self.minors += 1;
     }
 
-    /// What is known of places is not to be relied on: machine code may have been freed, and they may soon belong to other.
+    /// Machine code may have been freed: other code may soon lie at the known places.
     pub fn distrust(&mut self) {
         self.distrusted = true;
     }
 
-    /// Whether places may stand for other frames than at the last call. To be asked after each walk, before the frames
-    /// at a place are. Those that are not to be relied on are looked up anew, all together: `raise` has the handler walk
-    /// a list.
+    /// Looks the known places up again where that is due, all together; whether they may stand for other frames than
+    /// before. To be called after each [`FrameList::walk`], before [`FrameList::inlined`]. `raise` has the handler walk a
+    /// list.
     pub fn renew(&mut self, raise: impl FnMut(Substitute, &mut Vec<RawFrame>)) -> bool {
         let is_due = self.minors >= MINORS || self.distrusted || self.mistaken;
-        // In a thread whose list was not held against a record yet no place is known, and its list is not to be touched.
+        // Of a thread whose list was not compared with a record yet, no place is known, and its list must not be changed.
         if !is_due || SEEN.get() != self.number {
             return false;
         }
@@ -139,7 +140,7 @@ impl FrameList {
         !is_unchanged
     }
 
-    /// Whether all places that are known stand for the frames that they stood for.
+    /// Whether all known places stand for the same frames as before.
     fn are_unchanged(&self, mut raise: impl FnMut(Substitute, &mut Vec<RawFrame>)) -> bool {
         let (mut places, mut known) = (Vec::new(), Vec::new());
         for (&place, frames) in &self.places {
@@ -157,8 +158,8 @@ impl FrameList {
         self.ask(&places, &mut raise) == Some(known)
     }
 
-    /// `steps` becomes the steps of the calling thread's stack, innermost first. If it answers false there are none:
-    /// the handler has to walk, [`FrameList::learn`] is to be told, and may have made the next call succeed.
+    /// Fills `steps` with the calling thread's stack, innermost first. If it returns false there are none: the
+    /// handler has to walk the stack, and [`FrameList::learn`] gets what it found; after that a walk may succeed.
     pub fn walk(&mut self, steps: &mut Vec<Step>) -> bool {
         steps.clear();
         let State::Found(head) = self.state else {
@@ -176,7 +177,7 @@ impl FrameList {
         false
     }
 
-    /// The frames that the handler has found, for the stack that [`FrameList::walk`] did not tell. `raise` has the
+    /// Learns from the frames that the handler has found, after [`FrameList::walk`] has returned false. `raise` has the
     /// handler walk another list.
     pub fn learn(
         &mut self,
@@ -186,7 +187,7 @@ impl FrameList {
         match &mut self.state {
             State::Sought { words, looks } => {
                 let interpreted = frames.iter().filter(|frame| !frame.compiled);
-                if interpreted.count() < FRAMES_THAT_TELL {
+                if interpreted.count() < FEWEST_FRAMES {
                     return;
                 }
                 let peek = Peek::new();
@@ -213,7 +214,7 @@ impl FrameList {
                 }
                 let mut agrees = self.agrees(&steps, frames, &mut raise);
                 if agrees == Some(false) {
-                    // Was it only what is known of places?
+                    // Perhaps only the frames at known places are wrong.
                     self.places.clear();
                     self.mistaken = true;
                     agrees = self.agrees(&steps, frames, &mut raise);
@@ -231,7 +232,7 @@ impl FrameList {
         }
     }
 
-    /// Whether the steps are those of a record. `None` if their frames cannot be had now.
+    /// Whether the steps have the frames of a record. `None` if the handler cannot be called now.
     fn agrees(
         &mut self,
         steps: &[Step],
@@ -242,7 +243,7 @@ impl FrameList {
         Some(agree(&own, certain(recorded), is_whole(recorded)))
     }
 
-    /// The frames of the steps, innermost first. `None` if they cannot be had now.
+    /// The frames of the steps, innermost first. `None` if the handler cannot be called now.
     fn frames(
         &mut self,
         steps: &[Step],
@@ -260,8 +261,8 @@ impl FrameList {
         Some(frames)
     }
 
-    /// The frames at a place of the calling thread's stack, innermost first. `None` if they cannot be had now; what is
-    /// made of the place meanwhile goes with the next [`FrameList::renew`].
+    /// The frames at a place of the calling thread's stack, innermost first. `None` if the handler cannot be called now;
+    /// then the next [`FrameList::renew`] returns true.
     pub fn inlined(
         &mut self,
         place: usize,
@@ -283,8 +284,8 @@ impl FrameList {
     /// The frames at places in machine code, innermost first, those of each place followed by [`OUTSIDE`]. `None` if the
     /// list was not found.
     ///
-    /// The handler is asked by a list that has only these places and an interpreted frame outside of each: not all machine
-    /// code has frames, and there is no record of a stack that has none.
+    /// The handler is made to walk a list of these places, each followed by an interpreted frame: not all machine
+    /// code has frames, and the handler writes no record of a stack without frames.
     fn ask(
         &self,
         places: &[usize],
@@ -324,7 +325,7 @@ const fn is_whole(recorded: &[RawFrame]) -> bool {
     recorded.len() < WHOLE_RECORD
 }
 
-/// The frames of which a record is certain.
+/// The frames of a record but for those that may be cut.
 fn certain(recorded: &[RawFrame]) -> &[RawFrame] {
     let cut = if is_whole(recorded) { 0 } else { CUT };
     &recorded[..recorded.len() - cut]

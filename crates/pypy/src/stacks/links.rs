@@ -1,4 +1,4 @@
-//! The list that PyPy makes of what runs in a thread (`rvmprof/src/shared/vmprof.h`, `struct vmprof_stack_s`),
+//! The elements of the frame list, in which PyPy links what runs in a thread (`rvmprof/src/shared/vmprof.h`, `struct vmprof_stack_s`),
 //! innermost first:
 //!
 //! ```text
@@ -14,11 +14,11 @@ use crate::binary::thread_pointer;
 
 /// Kinds in a list are smaller than this.
 pub const KINDS: usize = 7;
-/// Longer lists are left to the handler, which records the innermost thousand words.
+/// Of longer lists the handler makes the record, of the innermost thousand words.
 const LONGEST: usize = 4096;
 
-/// One step of a stack, in a word that is not 0: a sample reads and writes many. Addresses, and PyPy's numbers of code
-/// objects, which count up from 4, are below 2^61, so that there is room for three more bits.
+/// One step of a stack, in a word that is not 0, for a sample reads and writes many. Addresses, and PyPy's numbers of
+/// code objects, which count up from 4, are below 2^61: three bits are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step(NonZeroU64);
 
@@ -58,7 +58,7 @@ impl Step {
         Self(NonZeroU64::MIN | value << 3 | kind << 1)
     }
 
-    /// What it is.
+    /// Which kind of step it is.
     #[must_use]
     pub const fn kind(self) -> StepKind {
         let value = self.0.get() >> 3;
@@ -71,7 +71,7 @@ impl Step {
         }
     }
 
-    /// It and its kind as a number.
+    /// The word, for hashing.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0.get()
@@ -99,7 +99,7 @@ pub struct OwnList {
 }
 
 impl OwnList {
-    /// The list of these places in machine code, each followed by interpreted code with the number `outside`.
+    /// The list of these places in machine code, each followed by interpreted code with this number.
     #[must_use]
     pub fn of(places: &[usize], outside: u64) -> Self {
         let stacks: Vec<[usize; 2]> = places.iter().map(|&place| [place, 0]).collect();
@@ -135,7 +135,7 @@ pub fn word_at(distance: isize) -> *mut usize {
     thread_pointer().wrapping_add_signed(distance) as *mut usize
 }
 
-/// Appends the steps of a list, innermost first; whether it has come to the list's end.
+/// Appends the steps of a list, innermost first; whether that was the whole list.
 ///
 /// # Safety
 /// The word at the distance `head` holds the list of the calling thread.
@@ -146,7 +146,7 @@ pub unsafe fn read(head: isize, steps: &mut Vec<Step>) -> bool {
         if at == 0 {
             return true;
         }
-        // A thread that has ended has filled its thread-local words with 0xDD.
+        // PyPy fills the thread-local words of a thread that ends with 0xDD.
         if at % 8 != 0 || steps.try_reserve(1).is_err() {
             return false;
         }
@@ -170,7 +170,8 @@ pub unsafe fn read(head: isize, steps: &mut Vec<Step>) -> bool {
     false
 }
 
-/// The elements of a list of which it is not certain that it is one: `None` if it is none.
+/// The elements of what may be a list; `None` if it is none. `read` gives the word at an address, or `None` where there
+/// is no memory.
 pub fn links(head: isize, read: impl Fn(usize) -> Option<usize>) -> Option<Vec<Link>> {
     let mut links = Vec::new();
     let mut at = read(word_at(head) as usize)?;
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_is_what_it_was_made_of() {
+    fn a_step_keeps_what_it_is() {
         for value in [0, 4, 0x7FFF_FFFF_FFF8, 1 << 60] {
             for compiled in [false, true] {
                 let frame = RawFrame {

@@ -22,7 +22,7 @@ pub enum Parsed {
     Name(usize, u64, CodeName),
     /// Something else of this length.
     Other(usize),
-    /// Its end is not there yet.
+    /// The piece ends before the record does.
     More,
     /// Not a record.
     Broken,
@@ -77,8 +77,8 @@ pub fn parse(bytes: &[u8]) -> Parsed {
     }
 }
 
-/// The names that are not in the file yet. A code object's name is in a buffer before its code runs, so
-/// the record of a running one is whole, whatever is being appended after it.
+/// The names that are not in the file yet. A code object's name is in a buffer before its code runs. So the record of
+/// code that runs is whole, even while others are appended after it.
 pub fn names_in_buffers(start: usize) -> Vec<(u64, CodeName)> {
     let mut names = Vec::new();
     if start == 0 {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_and_cut_ones_are_waited_for() {
+    fn names_are_read_when_they_are_whole() {
         let record = name_record(44, "py:function:12:/a/file.py");
         let Parsed::Name(length, unique_id, name) = parse(&record) else {
             panic!("a name")
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_it_fail() {
+    fn any_bytes_are_parsed() {
         let mut state = 1u64;
         for length in 0..4000usize {
             let bytes: Vec<u8> = (0..length % 70)

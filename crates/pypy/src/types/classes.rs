@@ -10,16 +10,16 @@
 //! The offsets of the four fields differ between versions, and that of `map` between kinds of instances
 //! (of subclasses of `object`, `list`, `dict`, …). They are found at the first minor collection, by
 //! following all short paths from instances whose classes are known: `id()` of an object is its address
-//! when it is old. What is not found is left out, and the type is called `instance`.
+//! when it is old. Where no path is found, the type is called `instance`.
 
 use rustc_hash::FxHashMap;
 
-/// Fields are looked for in this many words of an object (a class has about ninety).
+/// Words of an object that are searched for a field, and of a class, which has about ninety.
 const WORDS: usize = 24;
 const CLASS_WORDS: usize = 160;
-/// What a moved object leaves behind; see `collector/pending.rs`.
+/// The header of an object that was moved; see `collector/pending.rs`.
 const FORWARDED: i64 = -42;
-/// No class has a longer name, and there are no more classes.
+/// A longer name is not read, and of more classes the names are not kept.
 const LONGEST_NAME: usize = 1000;
 const MOST_CLASSES: usize = 1 << 20;
 
@@ -47,13 +47,13 @@ pub struct Classes {
     names: Vec<Box<[u8]>>,
 }
 
-/// The class that was found last, and the map that led to it, which many instances share. It holds as long as nothing
-/// is moved or freed: a map's place may be another's then.
+/// The map that was followed last, which many instances share, and the class that it led to. Valid as long as no object is
+/// moved or freed: then another map may lie at the address.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Recent(Option<(usize, u32)>);
 
 impl Classes {
-    /// Looks for the fields. `read` gives the word at an address, or `None` where there is no memory.
+    /// Searches for the fields. `read` gives the word at an address, or `None` where there is no memory.
     pub fn probe(known: &[Known<'_>], read: impl Fn(usize) -> Option<usize>) -> Option<Self> {
         let words = |count: usize| (1..count).map(|word| word * 8);
         let first = known.first()?;

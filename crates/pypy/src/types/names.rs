@@ -20,11 +20,11 @@ pub struct Types {
     lines: FxHashMap<u32, (u32, u32)>,
     ids: FxHashMap<(u32, Option<u32>), TypeId>,
     classes: Option<Classes>,
-    /// Young instances of known classes, until they have been looked at.
+    /// Young instances of known classes, until the first minor collection.
     probe_instances: Vec<ProbeInstance>,
 }
 
-/// An instance that shows where classes are.
+/// An instance whose class is known: from a few of them follows where an instance has its class.
 #[derive(Debug)]
 pub struct ProbeInstance {
     /// Where it will be when it is old.
@@ -46,18 +46,18 @@ impl Types {
         }
     }
 
-    /// Instances will be old after the next minor collection: then they are looked at.
+    /// Has the next minor collection, after which these instances are old, find the way from an instance to its class.
     pub fn probe_with(&mut self, instances: Vec<ProbeInstance>) {
         self.probe_instances = instances;
     }
 
-    /// Whether instances wait to be looked at. Until then no class can be told.
+    /// Whether that collection is still to come. Until then no class is known.
     #[must_use]
     pub fn are_waiting(&self) -> bool {
         !self.probe_instances.is_empty()
     }
 
-    /// A minor collection has ended: looks at the instances that are waiting.
+    /// A minor collection has ended: reads the instances of [`Types::probe_with`], if there are any.
     pub fn look(&mut self) {
         if self.probe_instances.is_empty() {
             return;
@@ -76,7 +76,7 @@ impl Types {
         self.probe_instances = Vec::new();
     }
 
-    /// The number of an instance's class, if it can be told. See [`Classes::of`].
+    /// The number of an instance's class, if it is known where to look. See [`Classes::of`].
     ///
     /// # Safety
     /// As for [`Classes::of`].
@@ -140,7 +140,7 @@ impl Types {
         }
     }
 
-    /// Forgets which types the profile has: it is a new one.
+    /// Forgets which types the profile has: a new one begins.
     pub fn forget(&mut self) {
         self.ids.clear();
     }

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
-/// Functions longer than this are not followed to their end.
-const MOST_INSTRUCTIONS: usize = 30_000;
+/// Instructions of a function that are followed at most.
+const LONGEST_FUNCTION: usize = 30_000;
 /// A jump further than this leaves the function.
 const FARTHEST_JUMP: usize = 1 << 16;
 
-/// What is of interest in a function.
+/// What the search needs to know of a function.
 #[derive(Debug, Default)]
 pub struct Function {
     /// Functions that it calls directly, in the order in which they were met, each once.
@@ -36,7 +36,7 @@ impl Function {
                 continue;
             };
             let mut decoder = Decoder::with_ip(64, bytes, from as u64, DecoderOptions::NONE);
-            while decoder.can_decode() && seen.len() < MOST_INSTRUCTIONS {
+            while decoder.can_decode() && seen.len() < LONGEST_FUNCTION {
                 let instruction = decoder.decode();
                 if !seen.insert(instruction.ip()) || instruction.is_invalid() {
                     break;

@@ -11,15 +11,15 @@ use super::control_flow::Function;
 use crate::binary::code_pages::{self, page_near, seal};
 use crate::binary::{MemoryMap, Redirect};
 
-/// `jmp rel32`.
+/// Bytes of `jmp rel32` and of `call rel32`.
 const JUMP: usize = 5;
 /// How far from the code a page for it may lie: a `jmp rel32` and relocated operands must reach.
 const REACH: usize = 0x7000_0000;
 /// Where in a detour's page the stub lies that goes to the hook; the moved instructions are at its start.
 const STUB: usize = 256;
 
-/// A function whose first instructions are replaced by a jump to a hook. Dropping it leaves the jump
-/// in place; [`Detour::remove`] takes it out.
+/// A function whose first instructions are replaced by a jump to a hook. To drop it changes nothing:
+/// [`Detour::remove`] puts the instructions back.
 #[derive(Clone, Debug)]
 pub struct Detour {
     target: usize,
@@ -31,8 +31,8 @@ pub struct Detour {
 }
 
 impl Detour {
-    /// Prepares the trampolines for the function at `target` in `code` (mapped at `text`), or finds those of an earlier
-    /// session: nothing changes until [`Detour::place`].
+    /// Prepares the page for the function at `target` in `code` (mapped at `text`), or finds that of an earlier
+    /// session. The function is not changed until [`Detour::place`].
     ///
     /// # Errors
     /// One clause that says why this function cannot be hooked.
@@ -167,8 +167,8 @@ impl Detour {
     }
 }
 
-/// A call of an imported function, `call rel32` to its stub in the library, that goes to a hook for a while: other calls
-/// of the function are left alone.
+/// A call of an imported function, `call rel32` to its stub in the library, that goes to a hook for a while. Other calls
+/// of the function are not changed.
 #[derive(Debug)]
 pub struct CallSite {
     /// The call instruction.
@@ -180,8 +180,8 @@ pub struct CallSite {
 }
 
 impl CallSite {
-    /// The call that returns to `site` in `code` (mapped at `text`), made ready to go where one of the import slots is
-    /// redirected to, through which it goes. `None` if there is no such call.
+    /// The call that returns to `site` in `code` (mapped at `text`), ready to go to the function that its import slot,
+    /// one of `redirects`, is redirected to. `None` if it is another kind of call, or of another function.
     #[must_use]
     pub fn prepare(
         code: &[u8],
@@ -219,7 +219,7 @@ impl CallSite {
         })
     }
 
-    /// A stub of a hook that a call at `at` reaches: the one that an earlier session has made, or a new one.
+    /// A stub of the hook within reach of a call at `at`: one of an earlier call or session, or a new one.
     fn stub(at: usize, hook: usize) -> Option<usize> {
         static STUBS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
         let mut stubs = STUBS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,14 +17,15 @@
 //! ```
 //!
 //! There are more than ten thousand slow paths, all with the same `GC` (the collector's struct) and
-//! the same target, and nothing else in the library comes near. So a byte search for the last three
-//! instructions settles both; the places around them tell the offsets of the two fields; and among
+//! the same target; no other pair has a tenth as many. So a byte search for the last three
+//! instructions finds both. The code around them has the offsets of the two fields. Among
 //! the functions that `collect_and_reserve` calls, the one that sets both fields is `_minor_collection`.
 //!
 //! Beside `_minor_collection`, `collect_and_reserve` calls `minor_collection_with_major_progress`, which calls
-//! `major_collection_step`, which sets the collector's state to 0, 1, 2 and 3: nothing else that is called there does.
+//! `major_collection_step`, which sets the collector's state to 0, 1, 2 and 3: no other function that is called there
+//! does so.
 //!
-//! Searching 20 MB takes a few milliseconds. Nothing here touches the process: it reads bytes.
+//! To search 20 MB takes a few milliseconds. Nothing is changed: bytes are read.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -34,17 +35,17 @@ use rustc_hash::FxHashMap;
 use super::control_flow::Function;
 use crate::binary::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT, MAJOR_STATES, Major};
 
-/// Slow paths below this number are no PyPy that anyone uses (7.3.x and 8.0.x have 13,000 to 16,000).
+/// A library with fewer slow paths is refused (PyPy 7.3.x and 8.0.x have 13,000 to 16,000).
 const FEWEST_SITES: u32 = 2000;
 /// The winner must have this many times the sites of the runner-up (measured: 13 to 27 times).
 const LEAD: u32 = 5;
-/// How much code around a slow path is looked at for the fields' offsets.
+/// Bytes of code before a slow path that are searched for the fields' offsets.
 const AROUND: usize = 600;
-/// How far from the comparison the store is looked for.
+/// Bytes before and after the comparison that are searched for the store.
 const CLOSE_BY: usize = 24;
-/// So many slow paths are enough for the offsets.
-const LOOKED_AT: usize = 800;
-/// So many that agree are enough, if no others come near: the rest of the library need not be read.
+/// Slow paths that the offsets are taken from.
+const SLOW_PATHS_FOR_FIELDS: usize = 800;
+/// When so many agree and lead, the rest of the library is not searched.
 const ENOUGH: u32 = 3000;
 /// Searches `code`, which is mapped at `text`; the struct must lie in `data`.
 ///
@@ -158,7 +159,7 @@ fn fields(
     let mut stores = FxHashMap::<usize, u32>::default();
     let mut compares = FxHashMap::<usize, u32>::default();
     let mut seen = 0;
-    for site in sites.take(LOOKED_AT) {
+    for site in sites.take(SLOW_PATHS_FOR_FIELDS) {
         let from = site.saturating_sub(AROUND).max(seen);
         seen = site;
         let of_struct = |at: usize| {
