@@ -16,12 +16,12 @@ static RESERVE: AtomicUsize = AtomicUsize::new(0);
 static MINOR: AtomicUsize = AtomicUsize::new(0);
 static MAJOR_STEP: AtomicUsize = AtomicUsize::new(0);
 
-/// A function of the collector, to be hooked.
+/// A function of the collector that is hooked.
 #[derive(Debug)]
 pub struct HookedFunction {
-    /// Its name in PyPy's source.
+    /// The function's name in PyPy's source.
     pub name: &'static str,
-    /// What takes its place.
+    /// The address of what takes its place.
     pub hook: usize,
     original: &'static AtomicUsize,
 }
@@ -54,7 +54,7 @@ impl HookedFunction {
         }
     }
 
-    /// Where the function itself is from now on. To be told before it is hooked.
+    /// Sets where the function itself is once it is hooked. To be called before that.
     pub fn moved_to(&self, address: usize) {
         self.original.store(address, Ordering::Relaxed);
     }

@@ -24,15 +24,16 @@ const LARGEST_NURSERY: usize = 1 << 32;
 #[derive(Debug)]
 struct Running {
     hooks: Vec<Detour>,
-    /// The calls that allocate large objects; none if one of them could not be made out.
+    /// The calls that allocate large objects; none if one of them has a shape that cannot be changed.
     calls: Vec<CallSite>,
-    /// `malloc` and `calloc` as the library imports them: redirected until the calls are, or for the whole session. An
-    /// interpreted call costs PyPy a `malloc` and a `free` (`rvmprof.enter_code`).
+    /// The library's imports of `malloc` and `calloc`: redirected until the calls are changed, or else for the whole
+    /// session. Not for longer than needed: a call of a Python function in the interpreter costs PyPy a `malloc` and a
+    /// `free` (`rvmprof.enter_code`).
     allocators: Vec<Redirect>,
 }
 
-/// Held while a session is started or stopped, which runs Python: a signal handler may ask for either meanwhile, in the
-/// same thread. So nobody waits for it.
+/// Held while a session is started or stopped. That runs Python, so a signal handler may ask for either meanwhile, in the
+/// same thread: nobody waits for the lock.
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 
 /// Starts the session of this process.
@@ -51,8 +52,7 @@ pub fn start(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Stops the session of this process: what came of it. `None` if there
-/// is none, or another is being started or stopped.
+/// Stops the session of this process: what came of it. `None` if there is none, or one is being started or stopped.
 pub fn stop() -> Option<Outcome> {
     let mut place = RUNNING.try_lock().ok()?;
     let running = place.take()?;
@@ -99,7 +99,7 @@ impl Running {
         if let Some(major) = collector.major {
             match detour(&library, &map, major.step, &HookedFunction::major_step()) {
                 Ok(detour) => hooks.push(detour),
-                // There is a session all the same.
+                // The session goes without major collections, and a note says so.
                 Err(_) => collector.major = None,
             }
         }
@@ -136,16 +136,16 @@ impl Running {
                     .map_err(refuse)
             });
         if let Err(why) = started {
-            running.take_out();
+            running.restore_imports();
             return Err(why);
         }
         if !running.calls.is_empty() {
-            running.take_out();
+            running.restore_imports();
         }
         Ok(running)
     }
 
-    /// Makes out the calls that allocate large objects.
+    /// Finds the calls that allocate large objects.
     fn prepare(&mut self, library: &Library, map: &MemoryMap) -> Result<(), String> {
         let sites = find_sites(|size| allocate(Request::LargeOfEachKind, size))?;
         self.calls = calls(library, sites, &self.allocators, map).unwrap_or_default();
@@ -164,9 +164,9 @@ impl Running {
     ) -> Result<(), String> {
         let mut placed = Ok(());
         let held = self.with_lock(|| {
-            placed = self.place();
+            placed = self.place_hooks();
             if placed.is_err() {
-                self.unplace();
+                self.remove_hooks();
                 return;
             }
             // SAFETY: the search found the struct's address and the fields' offsets, and `check` saw
@@ -196,9 +196,9 @@ impl Running {
         placed
     }
 
-    /// Puts the hooks in, with the interpreter's lock held, inside of the `malloc` that the allocation of a large object
+    /// Places the hooks, with the interpreter's lock held, inside of the `malloc` that the allocation of a large object
     /// has called.
-    fn place(&self) -> Result<(), String> {
+    fn place_hooks(&self) -> Result<(), String> {
         for hook in &self.hooks {
             // SAFETY: the collector's functions are entered with the lock held, so no other thread is about to enter them,
             // and this one is in none of them.
@@ -215,10 +215,10 @@ impl Running {
     fn stop(mut self) -> Outcome {
         let mut remains = None;
         if !self.with_lock(|| remains = self.end()) {
-            // The interpreter does not allocate any more: it is going away, with this thread alone.
+            // The interpreter does not allocate any more: it is about to exit, and this is its last thread.
             remains = self.end();
         }
-        self.take_out();
+        self.restore_imports();
         let Some(mut remains) = remains else {
             return Outcome::default();
         };
@@ -229,40 +229,40 @@ impl Running {
         outcome
     }
 
-    /// Switches sampling off and takes the hooks out, with the interpreter's lock held.
+    /// Switches sampling off and removes the hooks, with the interpreter's lock held.
     fn end(&self) -> Option<Remains> {
         let remains = Engine::end(python::take_thread_names());
-        self.unplace();
+        self.remove_hooks();
         remains
     }
 
-    /// Takes the hooks out, as far as they are in, with the interpreter's lock held.
-    fn unplace(&self) {
+    /// Removes the hooks that are in place, with the interpreter's lock held.
+    fn remove_hooks(&self) {
         for hook in &self.hooks {
-            // SAFETY: as in `place`. If it fails the hook stays, and calls the original from now on.
+            // SAFETY: as in `place_hooks`. If it fails the hook stays, and calls the original from now on.
             let _ = unsafe { hook.remove() };
         }
         for call in &self.calls {
-            // SAFETY: as in `place`. If it fails the call goes through the hook, which passes everything on.
+            // SAFETY: as in `place_hooks`. If it fails the call goes through the hook, which passes everything on.
             let _ = unsafe { call.remove() };
         }
     }
 
-    /// Puts the import slots back.
-    fn take_out(&mut self) {
+    /// Has the imports of `malloc` and `calloc` lead where they led before.
+    fn restore_imports(&mut self) {
         for redirect in self.allocators.drain(..) {
             // If it fails the entry stays, and passes everything on.
             let _ = redirect.turn(false);
         }
     }
 
-    /// Calls `action` with the interpreter's lock held. Whether that was possible.
+    /// Runs `action` with the interpreter's lock held; whether that was possible.
     fn with_lock(&self, action: impl FnOnce()) -> bool {
         GilTrap::run(|size| allocate(Request::OneLarge, size), action)
     }
 }
 
-/// Holds what was found against what can be seen of it from outside.
+/// Compares what the search has found with what can be observed.
 fn check(collector: &Collector, settings: &Settings) -> Result<(), String> {
     let read = |offset: usize| {
         // SAFETY: the address lies in the library's writable memory (`search` looked).
