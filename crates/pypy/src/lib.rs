@@ -37,12 +37,11 @@
 //! stacks       who runs
 //! types        what objects are called
 //! gil_trap     how the interpreter's lock is got
-//! peek         reads of memory that may not be there
 //! binary       the interpreter's machine code: all that depends on the processor
 //! gc_hooks     a sample at every k-th minor collection, which PyPy reports
 //! ```
 //!
-//! Imports go one way: `control → collector → stacks, types → gil_trap, peek → binary`, and `control → gc_hooks`. So the
+//! Imports go one way: `control → collector → stacks, types → gil_trap → binary`, and `control → gc_hooks`. So the
 //! name threads have, say, is an argument of what `control` calls, and nothing below asks `control` for it.
 //!
 //! All that runs inside the collector's functions runs with the interpreter's lock held. So there is one engine, without
@@ -54,6 +53,5 @@ mod binary;
 mod collector;
 mod control;
 mod gil_trap;
-mod peek;
 mod stacks;
 mod types;

@@ -13,13 +13,13 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use nthbyte_session::process::CachedProbe;
 use nthbyte_session::{Config, copy_text};
 
 use super::{preparation, python};
 use crate::binary::{self, Collector, Library};
 use crate::collector::{Engine, ReportedTotals, observe_totals};
 use crate::gc_hooks;
-use crate::peek::Peek;
 use crate::stacks::{DESCRIPTOR, Vmprof, take_over};
 use crate::types::{ProbeInstance, Types};
 
@@ -107,8 +107,8 @@ pub extern "C" fn nthbyte_pypy_report_totals(in_arenas: usize, large: usize, are
             large,
             arenas,
         };
-        let peek = Peek::new();
-        observe_totals(collector.gc, &library.data, reported, |at| peek.word(at));
+        let probe = CachedProbe::new();
+        observe_totals(collector.gc, &library.data, reported, |at| probe.word(at));
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, TryLockError};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
-use nthbyte_session::{Config, Outcome, Recorder};
+use nthbyte_session::{Config, Outcome, Session};
 
 use super::python::{self, Request, Settings, allocate};
 use crate::binary::{CallSite, Collector, Detour, Library, MemoryMap, Redirect, entry};
@@ -115,7 +115,7 @@ impl Running {
             .map_err(refuse)
             .and_then(|()| {
                 let seed = config.seed();
-                let recorder = Recorder::start(
+                let session = Session::start(
                     config,
                     config.meta(Method::NurseryLimit, seed, settings.notes),
                 )?;
@@ -127,7 +127,7 @@ impl Running {
                 running
                     .begin(
                         &collector,
-                        recorder,
+                        session,
                         vmprof,
                         sampler,
                         settings.nursery_size,
@@ -156,7 +156,7 @@ impl Running {
     fn begin(
         &mut self,
         collector: &Collector,
-        recorder: Recorder,
+        session: Session,
         vmprof: Vmprof,
         sampler: Sampler,
         nursery_size: Option<usize>,
@@ -180,7 +180,7 @@ impl Running {
             };
             Engine::begin(
                 nursery,
-                recorder,
+                session,
                 vmprof,
                 python::take_types(),
                 Statistics::new(nursery_size),
@@ -224,7 +224,7 @@ impl Running {
         };
         drop(remains.vmprof);
         python::keep_types(std::mem::take(&mut remains.types));
-        let mut outcome = remains.recorder.finish(Some(remains.allocated));
+        let mut outcome = remains.session.finish(Some(remains.allocated));
         outcome.notes.extend(remains.notes);
         outcome
     }

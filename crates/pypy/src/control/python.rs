@@ -76,8 +76,7 @@ pub fn take_types() -> Types {
 }
 
 /// Keeps them for the next session.
-pub fn keep_types(mut types: Types) {
-    types.forget();
+pub fn keep_types(types: Types) {
     if let Ok(mut place) = TYPES.lock() {
         *place = Some(types);
     }

@@ -20,7 +20,7 @@ use super::handler::Substitute;
 use super::links::{OwnList, Step, StepKind, links, read, word_at};
 use super::record::{CODE_TAG, RawFrame};
 use crate::binary::thread_pointer;
-use crate::peek::Peek;
+use nthbyte_session::process::CachedProbe;
 
 /// A record with fewer frames holds the whole stack. Of a longer one the last frames may be cut.
 const WHOLE_RECORD: usize = 200;
@@ -190,8 +190,8 @@ impl FrameList {
                 if interpreted.count() < FEWEST_FRAMES {
                     return;
                 }
-                let peek = Peek::new();
-                words.retain(|&word| begins_at(word, frames, &peek));
+                let probe = CachedProbe::new();
+                words.retain(|&word| begins_at(word, frames, &probe));
                 *looks += 1;
                 self.state = match (&words[..], *looks) {
                     (&[head], _) => State::Found(head),
@@ -204,7 +204,7 @@ impl FrameList {
                 if frames.is_empty() || is_seen && self.until_check > 0 {
                     return;
                 }
-                if !is_seen && !begins_at(head, frames, &Peek::new()) {
+                if !is_seen && !begins_at(head, frames, &CachedProbe::new()) {
                     return;
                 }
                 let mut steps = Vec::new();
@@ -305,10 +305,10 @@ impl FrameList {
 }
 
 /// Whether the interpreted frames of a list that begins at this word, if it is one, are those of a record.
-fn begins_at(word: isize, recorded: &[RawFrame], peek: &Peek) -> bool {
+fn begins_at(word: isize, recorded: &[RawFrame], probe: &CachedProbe) -> bool {
     let frames = certain(recorded).iter().filter(|frame| !frame.compiled);
     let frames: Vec<u64> = frames.map(|frame| frame.unique_id).collect();
-    links(word, |address| peek.word(address)).is_some_and(|links| {
+    links(word, |address| probe.word(address)).is_some_and(|links| {
         let own = links.iter().filter(|link| link.kind == CODE_TAG);
         let own: Vec<u64> = own.map(|link| link.value as u64).collect();
         agree(&own, &frames, is_whole(recorded))

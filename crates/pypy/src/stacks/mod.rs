@@ -3,7 +3,6 @@
 //! ```text
 //! record        what `_vmprof` writes: frames and their kinds
 //! names         the names of code objects in it
-//! memory_file   files in memory that a signal handler may append to
 //! handler       `_vmprof`'s handler of SIGPROF, called from here, and its calls of the system, listened to
 //! links         the elements of PyPy's own list of frames
 //! frame_list    the stack, read from that list
@@ -15,7 +14,6 @@
 mod frame_list;
 mod handler;
 mod links;
-mod memory_file;
 mod names;
 mod nodes;
 mod record;
