@@ -3,7 +3,7 @@
 //! PyPy reports each minor collection through `gc.hooks`, from Python code that runs at the next
 //! bytecode; that code's stack is near enough to the allocation that filled the nursery. The period is
 //! the nursery's size, or a multiple of it (the paper's remark on Guile's statistical profiler, section 7).
-//! Neither size, nor type, nor fate of an object is known.
+//! Of the objects neither size nor type nor lifetime is known.
 //!
 //! Python calls these functions without the interpreter's lock, so what is counted here has a lock of its own.
 

@@ -25,7 +25,7 @@
 //! - two profilers at once: `SIGPROF` and `_vmprof` are its own during a session;
 //! - use as a Rust library: what is public is the C functions and what their documentation needs.
 //!
-//! Why a sample costs less than a microsecond: the type and the fate are looked up at the next minor collection, many
+//! Why a sample costs less than a microsecond: the type and the lifetime are looked up at the next minor collection, many
 //! objects at a time; the stack is read from PyPy's own list of frames instead of asking `_vmprof`'s handler; and the
 //! steps that a stack shares with the one before are not looked up again.
 //!

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::{Collection, LostKind};
 
-use super::pending::Young;
+use super::pending::PendingSample;
 use crate::types::Types;
 use nthbyte_session::{Recording, Session};
 
@@ -19,8 +19,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// An event that is complete.
 #[derive(Clone, Copy, Debug)]
 pub enum Finished {
-    /// A sample whose fate is known, or will not be.
-    Sample(Young),
+    /// A sample of which it is known whether the object survives, or will not be known.
+    Sample(PendingSample),
     /// A collection.
     Collection(Collection),
 }

@@ -13,7 +13,7 @@ use nthbyte_profile::event::{
 use super::backlog::{Backlog, Finished};
 use super::majors::{Majors, State};
 use super::nursery::Nursery;
-use super::pending::Young;
+use super::pending::PendingSample;
 use super::statistics::Statistics;
 use crate::binary::Redirect;
 use crate::stacks::{Stacks, Vmprof};
@@ -21,8 +21,9 @@ use crate::types::{Recent, Types};
 use nthbyte_session::ticks::TICKS;
 use nthbyte_session::{PerEpoch, Recording, Session, guarded};
 
-/// More samples than these do not wait for a minor collection: they are recorded without their fates.
-const MOST_YOUNG: usize = 1 << 18;
+/// When more samples than these are pending, they are recorded without waiting for a minor collection, and it is not known
+/// whether the objects survive.
+const MOST_PENDING: usize = 1 << 18;
 /// Samples that follow each other faster than this are not published provisionally one by one, but when the first is this
 /// old, or there are so many. As a rule a minor collection comes before: to publish each takes an eighth of a sample's time.
 const UNPUBLISHED_FOR: Nanos = Nanos(1_000_000);
@@ -32,7 +33,7 @@ const TYPED_AFTER: Nanos = Nanos(1_000_000_000);
 /// After so many minor collections without a large object `free` is not watched any more. To redirect it may take two
 /// system calls, and a `free` that is watched a nanosecond more.
 const WATCHED_MINORS: u32 = 16;
-/// Objects whose headers are fetched into the cache together: the collection has left them far away.
+/// Objects whose headers are fetched into the cache together: after a collection they are not in it.
 const FETCHED_TOGETHER: usize = 16;
 
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
@@ -49,14 +50,14 @@ pub(super) struct Sampling {
     stacks: Stacks,
     types: Types,
     statistics: Statistics,
-    /// `None` if it is not known where they are taken.
+    /// `None` if `major_collection_step` was not found.
     pub(super) majors: Option<Majors>,
-    pub(super) young: Vec<Young>,
+    pub(super) pending: Vec<PendingSample>,
     profile: PerEpoch<Profile>,
     /// Large objects among the pending samples.
     pending_large: usize,
-    /// `free` of the library, redirected while it is watched: while the fate of a large object is open, and for some
-    /// minor collections after.
+    /// `free` of the library, redirected while a sampled large object is pending, and for [`WATCHED_MINORS`] minor
+    /// collections after.
     frees: Vec<Redirect>,
     watching: bool,
     /// Minor collections since the last large object was sampled.
@@ -70,7 +71,7 @@ pub(super) struct Sampling {
 struct Profile {
     /// When the last sample was taken.
     sampled: Option<Nanos>,
-    /// So many of the young samples, the oldest, were published.
+    /// So many of the pending samples, the oldest, were published.
     published: usize,
     /// So many were published with their types.
     typed: usize,
@@ -78,7 +79,7 @@ struct Profile {
     backlog: Backlog,
 }
 
-/// What is left of an engine.
+/// What an engine leaves when it ends.
 pub struct Remains {
     /// The session.
     pub session: Session,
@@ -103,8 +104,8 @@ impl Engine {
         majors: Option<Majors>,
         frees: Vec<Redirect>,
     ) {
-        if types.are_waiting() {
-            // They are old after a collection, and now there is little to move.
+        if types.await_probe_instances() {
+            // They are old after a collection, and one costs least now, before the program has filled the nursery.
             nursery.close();
         }
         let mut profile = PerEpoch::default();
@@ -117,7 +118,7 @@ impl Engine {
             types,
             statistics,
             majors,
-            young: Vec::with_capacity(4096),
+            pending: Vec::with_capacity(4096),
             profile,
             pending_large: 0,
             frees,
@@ -137,7 +138,7 @@ impl Engine {
         if engine.is_null() {
             return None;
         }
-        // SAFETY: `begin` made it from a box, and the swap gave it to us alone.
+        // SAFETY: `begin` made it from a box, and after the swap nobody else has it.
         let Self {
             session,
             mut sampling,
@@ -161,8 +162,8 @@ impl Engine {
         })
     }
 
-    /// In the child of a fork, which has one thread: gets ready for `_vmprof` to be enabled anew. Whether
-    /// it shall be.
+    /// In the child of a fork, which has one thread: gets ready for `_vmprof` to be enabled again. Whether it is to be
+    /// enabled.
     pub fn after_fork() -> bool {
         // SAFETY: there is no other thread.
         unsafe { Self::current() }
@@ -171,25 +172,25 @@ impl Engine {
 
     /// The engine that is on, for whoever holds the interpreter's lock.
     pub unsafe fn current<'a>() -> Option<&'a mut Self> {
-        // SAFETY: the lock's holder is alone with the engine, and the hooks do not nest uses of it:
+        // SAFETY: only the lock's holder uses the engine, and the hooks do not nest uses of it:
         // none calls the interpreter while it holds the reference.
         unsafe { ENGINE.load(Ordering::Acquire).as_mut() }
     }
 
     /// Takes one sample.
-    pub(super) fn sample(&mut self, object: usize, size: usize, points: u32, alone: bool) {
+    pub(super) fn sample(&mut self, object: usize, size: usize, points: u32, is_large: bool) {
         guarded(|| {
             let recording = self.session.record(LostKind::Allocations);
             if let Some(mut recording) = recording {
                 self.sampling
-                    .sample(&mut recording, object, size, points, alone);
+                    .sample(&mut recording, object, size, points, is_large);
             }
         });
     }
 
     /// A large object was allocated.
     pub fn large(&mut self, block: usize, size: usize) {
-        // What the collection itself asks for is no object.
+        // What the collector itself allocates during a collection is no object.
         if self.sampling.in_minor {
             return;
         }
@@ -202,12 +203,12 @@ impl Engine {
     /// The collection that is under way frees a large block.
     pub fn freed(&mut self, block: usize) {
         if self.sampling.pending_large > 0 {
-            let mut young = self.sampling.young.iter_mut();
-            let _ = young.any(|young| young.note_free(block));
+            let mut pending = self.sampling.pending.iter_mut();
+            let _ = pending.any(|pending| pending.note_free(block));
         }
     }
 
-    /// A minor collection has ended: the fates of the young are known.
+    /// A minor collection has ended: it is known which pending samples' objects survived it.
     pub(super) fn settle(&mut self, started: Nanos) {
         guarded(|| {
             if let Some(mut recording) = self.session.record(LostKind::Other) {
@@ -281,7 +282,7 @@ impl Sampling {
         object: usize,
         size: usize,
         points: u32,
-        alone: bool,
+        is_large: bool,
     ) {
         self.begin(recording);
         let time = recording.now();
@@ -309,35 +310,35 @@ impl Sampling {
             type_id: TypeId::UNKNOWN,
             survival: Survival::Unsaid,
         };
-        let young = if alone {
-            Young::alone(object, size, allocation)
+        let pending = if is_large {
+            PendingSample::large(object, size, allocation)
         } else {
-            Young::in_nursery(object, allocation)
+            PendingSample::in_nursery(object, allocation)
         };
         let typed = self.profile.of(recording.epoch()).typed;
-        if self.young.len() >= MOST_YOUNG {
+        if self.pending.len() >= MOST_PENDING {
             self.write_out(recording);
-        } else if let Some(oldest) = self.young.get(typed)
+        } else if let Some(oldest) = self.pending.get(typed)
             && time.0 - oldest.allocation.time.0 > TYPED_AFTER.0
         {
             self.publish_types(recording);
         }
-        if self.young.try_reserve(1).is_err() {
+        if self.pending.try_reserve(1).is_err() {
             recording.lost(LostKind::Allocations, 1);
             return;
         }
-        self.young.push(young);
-        if alone {
+        self.pending.push(pending);
+        if is_large {
             self.pending_large += 1;
             self.minors_without_large = 0;
             self.watch(true);
         }
         let profile = self.profile.of(recording.epoch());
         let is_recent = |other: Nanos| time.0.saturating_sub(other.0) < UNPUBLISHED_FOR.0;
-        let oldest = self.young.get(profile.published).unwrap_or(&young);
+        let oldest = self.pending.get(profile.published).unwrap_or(&pending);
         let follows = profile.sampled.replace(time).is_some_and(is_recent);
-        let are_many = self.young.len() - profile.published >= MOST_UNPUBLISHED;
-        if alone || !follows || are_many || !is_recent(oldest.allocation.time) {
+        let are_many = self.pending.len() - profile.published >= MOST_UNPUBLISHED;
+        if is_large || !follows || are_many || !is_recent(oldest.allocation.time) {
             self.publish(recording);
         }
     }
@@ -346,18 +347,18 @@ impl Sampling {
     #[inline(never)]
     fn publish(&mut self, recording: &mut Recording<'_>) {
         let profile = self.profile.of(recording.epoch());
-        while let Some(young) = self.young.get(profile.published)
-            && recording.publish_provisionally(young.allocation)
+        while let Some(pending) = self.pending.get(profile.published)
+            && recording.publish_provisionally(pending.allocation)
         {
             profile.published += 1;
         }
     }
 
-    /// Whether to look at what is freed.
+    /// Redirects `free`, or no longer.
     fn watch(&mut self, on: bool) {
         if self.watching != on {
             self.watching = on;
-            // If it fails: the fate of large objects is not known, or the hook passes everything on.
+            // If it fails, either large objects count as survivors, or the hook stays and passes everything on.
             self.frees.iter().for_each(|free| _ = free.turn(on));
         }
     }
@@ -380,7 +381,7 @@ impl Sampling {
             majors.forget();
         }
         self.nursery.forget_allocated();
-        self.young.clear();
+        self.pending.clear();
         self.pending_large = 0;
         self.watch(false);
     }
@@ -391,34 +392,34 @@ impl Sampling {
         backlog.push(finished, recording, &mut self.types);
     }
 
-    /// No sample is young any more; `young` is the list they were on.
-    fn none_is_young(&mut self, recording: &Recording<'_>, mut young: Vec<Young>) {
-        young.clear();
-        self.young = young;
+    /// No sample is pending any more; `pending` is the list, whose memory is used again.
+    fn none_is_pending(&mut self, recording: &Recording<'_>, mut pending: Vec<PendingSample>) {
+        pending.clear();
+        self.pending = pending;
         let profile = self.profile.of(recording.epoch());
         (profile.published, profile.typed) = (0, 0);
         self.pending_large = 0;
     }
 
-    /// Records the young samples without their fates.
+    /// Records the pending samples; it is not known whether the objects survive.
     #[cold]
     #[inline(never)]
     fn write_out(&mut self, recording: &mut Recording<'_>) {
-        let mut young = std::mem::take(&mut self.young);
-        for object in &mut young {
-            self.look(object);
+        let mut pending = std::mem::take(&mut self.pending);
+        for object in &mut pending {
+            self.read_type(object);
             self.finish(recording, Finished::Sample(*object));
         }
-        self.none_is_young(recording, young);
+        self.none_is_pending(recording, pending);
     }
 
-    /// Publishes the young samples with their types, each once, as far as there is room.
+    /// Publishes the pending samples with their types, each once, as far as there is room.
     #[cold]
     #[inline(never)]
     fn publish_types(&mut self, recording: &mut Recording<'_>) {
         let mut typed = self.profile.of(recording.epoch()).typed;
-        while let Some(&(mut object)) = self.young.get(typed) {
-            self.look(&mut object);
+        while let Some(&(mut object)) = self.pending.get(typed) {
+            self.read_type(&mut object);
             let type_id = self.types.id(recording, object.type_number, object.class);
             if !recording.publish_provisionally(object.finish(type_id)) {
                 break;
@@ -430,12 +431,12 @@ impl Sampling {
         profile.published = profile.published.max(typed);
     }
 
-    /// Finds out the type of a young sample. Its header has been written: it is older than the
+    /// Finds out the type of a pending sample. Its header has been written: it is older than the
     /// allocation that is under way.
-    fn look(&mut self, object: &mut Young) {
-        // SAFETY: still young, so where it was; see above.
-        unsafe { object.look() };
-        // SAFETY: still young; what a young object refers to is not freed before it is old.
+    fn read_type(&mut self, object: &mut PendingSample) {
+        // SAFETY: no collection has begun since, so the object is where it was; see above.
+        unsafe { object.read_type() };
+        // SAFETY: as above; what a young object refers to is not freed before it is old.
         unsafe { self.classify(object, &mut Recent::default()) };
     }
 
@@ -443,28 +444,28 @@ impl Sampling {
     ///
     /// # Safety
     /// As for [`Types::class`].
-    unsafe fn classify(&mut self, object: &mut Young, recent: &mut Recent) {
+    unsafe fn classify(&mut self, object: &mut PendingSample, recent: &mut Recent) {
         if let Some(address) = object.address() {
             // SAFETY: passed on to the caller.
             object.class = unsafe { self.types.class(object.type_number, address, recent) };
         }
     }
 
-    /// A minor collection has ended: the fates of the young are known.
+    /// A minor collection has ended: it is known which pending samples' objects survived it.
     fn settle(&mut self, recording: &mut Recording<'_>, started: Nanos) {
         self.begin(recording);
         let ended = recording.now();
-        // The clock of a child begins anew.
+        // In the child of a fork the profile's clock begins at zero.
         let started = started.min(ended);
         self.stacks.collected();
         if self.majors.is_none() {
             self.stacks.code_freed();
         }
-        self.types.look();
-        let mut young = std::mem::take(&mut self.young);
+        self.types.read_probe_instances();
+        let mut pending = std::mem::take(&mut self.pending);
         let mut recent = Recent::default();
-        for together in young.chunks_mut(FETCHED_TOGETHER) {
-            together.iter().for_each(Young::prefetch);
+        for together in pending.chunks_mut(FETCHED_TOGETHER) {
+            together.iter().for_each(PendingSample::prefetch);
             for object in &*together {
                 // SAFETY: as below.
                 unsafe { object.prefetch_moved() };
@@ -472,13 +473,13 @@ impl Sampling {
             for object in together {
                 // SAFETY: the collection has just ended and nothing was allocated since.
                 unsafe { object.resolve() };
-                // SAFETY: a minor collection frees old objects never, and the major one takes its steps only
+                // SAFETY: a minor collection frees no old objects, and a major one takes its steps only
                 // after it: what this object referred to is where it was, or has been moved.
                 unsafe { self.classify(object, &mut recent) };
                 self.finish(recording, Finished::Sample(*object));
             }
         }
-        self.none_is_young(recording, young);
+        self.none_is_pending(recording, pending);
         self.minors_without_large += 1;
         if self.minors_without_large > WATCHED_MINORS {
             self.watch(false);

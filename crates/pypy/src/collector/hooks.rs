@@ -117,12 +117,12 @@ unsafe extern "C" fn minor_hook(gc: *mut c_void) {
     }
     for large in engine
         .sampling
-        .young
+        .pending
         .iter_mut()
-        .filter(|young| young.is_alone())
+        .filter(|pending| pending.is_large())
     {
         // SAFETY: no collection has begun yet.
-        unsafe { large.look() };
+        unsafe { large.read_type() };
     }
     let started = engine.session.now();
     engine.sampling.in_minor = true;

@@ -65,7 +65,7 @@ fn allocated(block: *mut c_void, size: usize, site: usize) {
     }
 }
 
-/// Takes the place of `free` for the library, while the fate of a sampled large object is open.
+/// Takes the place of `free` for the library while it is watched which sampled large objects are freed.
 ///
 /// # Safety
 /// As `free`.

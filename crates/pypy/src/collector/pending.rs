@@ -1,6 +1,6 @@
 //! Sampled objects between their allocation and the next minor collection (section 3.5 of the paper).
 //!
-//! Only then is the type known (the header is written after the allocation) and whether the object
+//! Only then is it known which type an object has (its header is written after the allocation) and whether it
 //! survives. Layout of a header (`incminimark.py`): the low 32 bits are the type, the flags are above.
 //! An object that was moved leaves -42 in its place and its new address in the next word; the nursery
 //! is not cleared, so an object that died is found as it was.
@@ -9,7 +9,7 @@ use nthbyte_profile::event::{Allocation, Survival, TypeId};
 
 use crate::binary::prefetch;
 
-/// What a moved object leaves behind.
+/// The header of an object that was moved.
 const FORWARDED: i64 = -42;
 /// `GCFLAG_HAS_CARDS`: words with card marks precede the object.
 const HAS_CARDS: u64 = 1 << (32 + 6);
@@ -18,18 +18,18 @@ const PINNED: u64 = 1 << (32 + 8);
 /// One word of card marks stands for this many array items (`card_page_indices` is 128, a bit each).
 const ITEMS_PER_CARD_WORD: usize = 128 * 64;
 
-/// Where a young object is.
+/// Where a pending sample's object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// In the nursery, at this address.
     Nursery(usize),
-    /// By itself: `malloc` gave this address and this many bytes.
-    Alone(usize, usize),
+    /// A large object: `malloc` gave this address and this many bytes.
+    Large(usize, usize),
 }
 
-/// A sampled object that no collection has seen yet.
+/// A sample whose object has not been through a minor collection yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Young {
+pub struct PendingSample {
     place: Place,
     /// What is known so far.
     pub allocation: Allocation,
@@ -40,7 +40,7 @@ pub struct Young {
     freed: bool,
 }
 
-impl Young {
+impl PendingSample {
     /// An object in the nursery.
     #[must_use]
     pub const fn in_nursery(address: usize, allocation: Allocation) -> Self {
@@ -55,9 +55,9 @@ impl Young {
 
     /// A large object.
     #[must_use]
-    pub const fn alone(address: usize, size: usize, allocation: Allocation) -> Self {
+    pub const fn large(address: usize, size: usize, allocation: Allocation) -> Self {
         Self {
-            place: Place::Alone(address, size),
+            place: Place::Large(address, size),
             allocation,
             type_number: 0,
             class: None,
@@ -90,8 +90,8 @@ impl Young {
                     }
                 }
             }
-            Place::Alone(..) if self.freed => self.allocation.survival = Survival::DiedYoung,
-            Place::Alone(..) => {}
+            Place::Large(..) if self.freed => self.allocation.survival = Survival::DiedYoung,
+            Place::Large(..) => {}
         }
     }
 
@@ -99,42 +99,42 @@ impl Young {
     ///
     /// # Safety
     /// No minor collection has begun since the object's header was written.
-    pub unsafe fn look(&mut self) {
+    pub unsafe fn read_type(&mut self) {
         self.type_number = match self.place {
             // SAFETY: the nursery is mapped, and the object lies in it.
             Place::Nursery(address) => type_number(unsafe { *(address as *const u64) }),
             // SAFETY: the block has not been freed: a large object lives until a minor collection.
-            Place::Alone(address, size) => unsafe { type_of_large(address, size) },
+            Place::Large(address, size) => unsafe { type_of_large(address, size) },
         };
     }
 
     /// The collector frees the block at `address`.
     pub fn note_free(&mut self, address: usize) -> bool {
-        let hit = matches!(self.place, Place::Alone(own, _) if own == address);
+        let hit = matches!(self.place, Place::Large(own, _) if own == address);
         self.freed |= hit;
         hit
     }
 
-    /// Where the object is now that its fate or at least its type is known.
+    /// Where the object is, once its type has been read; `None` for a large one.
     #[must_use]
     pub const fn address(&self) -> Option<usize> {
         match self.place {
             Place::Nursery(address) => Some(address),
-            Place::Alone(..) => None,
+            Place::Large(..) => None,
         }
     }
 
-    /// Has the header fetched into the cache.
+    /// Fetches the header into the cache.
     pub fn prefetch(&self) {
         if let Place::Nursery(address) = self.place {
             prefetch(address as *const u64);
         }
     }
 
-    /// The minor collection is over: has the header fetched into the cache from where the object was moved to.
+    /// The minor collection is over: fetches the header into the cache from where the object was moved to.
     ///
     /// # Safety
-    /// As for [`Young::resolve`].
+    /// As for [`PendingSample::resolve`].
     pub unsafe fn prefetch_moved(&self) {
         if let Place::Nursery(address) = self.place {
             let header = address as *const i64;
@@ -147,10 +147,10 @@ impl Young {
         }
     }
 
-    /// Whether it lies outside of the nursery.
+    /// Whether the object is a large one, outside of the nursery.
     #[must_use]
-    pub const fn is_alone(&self) -> bool {
-        matches!(self.place, Place::Alone(..))
+    pub const fn is_large(&self) -> bool {
+        matches!(self.place, Place::Large(..))
     }
 
     /// The finished sample.
@@ -205,11 +205,11 @@ mod tests {
         }
     }
 
-    fn resolved(words: &[u64]) -> Young {
-        let mut young = Young::in_nursery(words.as_ptr() as usize, allocation());
+    fn resolved(words: &[u64]) -> PendingSample {
+        let mut pending = PendingSample::in_nursery(words.as_ptr() as usize, allocation());
         // SAFETY: the words stand for an object and what it was moved to.
-        unsafe { young.resolve() };
-        young
+        unsafe { pending.resolve() };
+        pending
     }
 
     #[test]
@@ -235,12 +235,12 @@ mod tests {
     #[test]
     fn a_large_object_dies_when_it_is_freed() {
         for (freed, survival) in [(true, Survival::DiedYoung), (false, Survival::Survived)] {
-            let mut young = Young::alone(0x5000, 1 << 20, allocation());
-            assert!(!young.note_free(0x6000));
-            assert_eq!(freed && young.note_free(0x5000), freed);
-            // SAFETY: an object by itself is not looked at.
-            unsafe { young.resolve() };
-            assert_eq!(young.allocation.survival, survival);
+            let mut pending = PendingSample::large(0x5000, 1 << 20, allocation());
+            assert!(!pending.note_free(0x6000));
+            assert_eq!(freed && pending.note_free(0x5000), freed);
+            // SAFETY: of a large object no memory is read.
+            unsafe { pending.resolve() };
+            assert_eq!(pending.allocation.survival, survival);
         }
     }
 

@@ -1,5 +1,5 @@
-//! What PyPy's profiler is surrounded with: its handler of SIGPROF is called from here, and what it
-//! writes is taken here. Everything is safe in a signal handler; see [`super::vmprof`].
+//! PyPy's `_vmprof` from both sides: its handler of SIGPROF is called here, and its calls of `write`, `mmap` and
+//! `lseek` lead here. Everything is safe in a signal handler; see [`super::vmprof`].
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -14,8 +14,8 @@ use crate::binary::thread_pointer;
 
 /// How often a thread that cannot walk tries again at once.
 const SPINS: u32 = 2000;
-/// And how often after a nap, of 50 µs and more. A tick may be lost, and may have come into code that a
-/// fork waits for.
+/// How often it tries again after that, each time after 50 µs or more. A tick tries less often: it may be lost, and the
+/// code that it has interrupted may be such that a fork waits for.
 pub const NAPS: u32 = 20_000;
 const NAPS_OF_A_TICK: u32 = 20;
 
@@ -28,7 +28,7 @@ pub const DESCRIPTOR: c_int = c_int::MAX;
 pub static NAMES: MemoryFile = MemoryFile::none();
 /// The handler of SIGPROF that `_vmprof` installed; null while it must not be called.
 pub static HANDLER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-/// Whether the program has switched `_vmprof` off, which is not ours any more then.
+/// Whether the program has switched `_vmprof` off: it is the program's from then on.
 pub static TAKEN_AWAY: AtomicBool = AtomicBool::new(false);
 /// Where `_vmprof` has its buffers; 0 while they are not known.
 pub static BUFFERS_AT: AtomicUsize = AtomicUsize::new(0);
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn write_hook(fd: c_int, data: *const c_void, length: usiz
     let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) };
     match bytes.first() {
         Some(&MARKER_STACKTRACE) if (SHORTEST_RECORD + 1..=LONGEST_RECORD).contains(&length) => {
-            // A record of another thread, or one that was left behind, is nobody's.
+            // A record that no walk waits for is dropped.
             if WALKING.load(Ordering::Relaxed) == thread_pointer() {
                 // SAFETY: this thread holds `WALKING`, so the place is its own; the length was checked.
                 unsafe {
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn write_hook(fd: c_int, data: *const c_void, length: usiz
                 TAKEN.store(length, Ordering::Relaxed);
             }
         }
-        // The last that `_vmprof` writes, when it is switched off. By us it is only after `detach`.
+        // The last that `_vmprof` writes, when it is switched off. nthbyte does that only after [`forbid`].
         Some(&MARKER_TRAILER) if length == TRAILER => {
             if !HANDLER.load(Ordering::Relaxed).is_null() {
                 TAKEN_AWAY.store(true, Ordering::Relaxed);
@@ -125,7 +125,8 @@ pub unsafe extern "C" fn write_hook(fd: c_int, data: *const c_void, length: usiz
                 BUFFERS_AT.store(0, Ordering::Relaxed);
             }
         }
-        // `_vmprof` writes one buffer at a time, under a lock of its own. What has no room has no name.
+        // `_vmprof` writes one buffer at a time, under a lock of its own. A code object whose name is lost has none in
+        // the profile.
         _ => _ = NAMES.append(bytes),
     }
     length.cast_signed()
@@ -240,8 +241,8 @@ pub fn walk(
     Some(length)
 }
 
-/// Takes [`WALKING`]; whether it could be had. A walk takes a microsecond: only who finds another thread
-/// in one that has lost its processor has to wait.
+/// Takes [`WALKING`]; whether that was possible. A walk takes a microsecond: only if the thread that walks has lost its
+/// processor does another have to wait.
 fn begin(naps: u32) -> bool {
     let own = thread_pointer();
     let nap = libc::timespec {
@@ -263,12 +264,12 @@ fn begin(naps: u32) -> bool {
     false
 }
 
-/// Lets the next thread walk.
+/// Gives [`WALKING`] back.
 pub fn done() {
     WALKING.store(0, Ordering::Release);
 }
 
-/// Lets no walk begin, and waits for one that is under way: for a fork. [`resume`] must follow.
+/// Before a fork: keeps walks from beginning, and waits for one that is under way. [`resume`] must follow.
 pub fn pause() {
     begin(NAPS);
 }
@@ -279,7 +280,7 @@ pub fn resume() {
     let _ = WALKING.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
 }
 
-/// Has the handler not called any more: when this returns, no thread is in it.
+/// Keeps the handler from being called any more. When this returns, no thread is in it.
 pub fn forbid() {
     HANDLER.store(std::ptr::null_mut(), Ordering::Release);
     pause();

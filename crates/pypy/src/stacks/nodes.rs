@@ -1,5 +1,5 @@
-//! Which node of the stack tree a step leads to from another: the last such steps, so that a stack that has changed
-//! in a few places touches few cache lines.
+//! To which node of the stack tree a step leads from another node: a small table of the last ones, so that a stack that
+//! has changed in a few places costs few cache lines.
 
 use std::hash::Hasher;
 
@@ -29,7 +29,7 @@ impl Slot {
     }
 }
 
-/// A table with room for four entries in each slot, the last that came there.
+/// A table that keeps the last four entries of each slot.
 #[derive(Debug)]
 pub struct Nodes(Box<[Set; SETS]>);
 
@@ -48,23 +48,23 @@ struct Entry {
 }
 
 impl Nodes {
-    /// Knows nothing.
+    /// An empty table.
     #[must_use]
     pub fn new() -> Self {
         Self(Box::new([Set::default(); SETS]))
     }
 
-    /// Forgets all.
+    /// Empties the table.
     pub fn clear(&mut self) {
         self.0.fill(Set::default());
     }
 
-    /// Fetches the entries of a slot, which will be asked for.
+    /// Fetches the entries of a slot into the cache.
     pub fn prefetch(&self, slot: Slot) {
         prefetch(&raw const self.0[slot.0 as usize]);
     }
 
-    /// Where a step leads to from `parent`, if it is known.
+    /// The node to which a step leads from `parent`, if the table has it.
     #[must_use]
     pub fn get(&self, slot: Slot, parent: NodeId, step: Step) -> Option<NodeId> {
         let mut entries = self.0[slot.0 as usize].0.iter().flatten();
@@ -73,7 +73,7 @@ impl Nodes {
             .map(|entry| entry.node)
     }
 
-    /// Keeps where it leads to.
+    /// Adds the node to which a step leads from `parent`, in place of the oldest entry of the slot.
     pub fn put(&mut self, slot: Slot, parent: NodeId, step: Step, node: NodeId) {
         let set = &mut self.0[slot.0 as usize].0;
         set.copy_within(..3, 1);

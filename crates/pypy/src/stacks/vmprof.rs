@@ -11,8 +11,8 @@
 //! Names are written a buffer at a time, and kept in a memory file. What is still in a buffer is read
 //! there: `prepare_concurrent_bufs` gets all twenty from one `mmap`, which is watched as well.
 //!
-//! The program may switch `_vmprof` off, and on again for itself. Then it is left alone: the last that it
-//! writes when it is switched off tells us, and samples have no stacks from then on.
+//! The program may switch `_vmprof` off, and on again for itself. The last record that it writes when it is switched off
+//! shows that. From then on it is not used, and samples have no stacks.
 
 use std::ffi::c_void;
 use std::sync::Once;
@@ -145,7 +145,7 @@ impl Vmprof {
             .renew(|list, found| signal.raise(Some(list), found))
     }
 
-    /// Walks the stack of the calling thread; `steps` becomes its steps, innermost first.
+    /// Walks the stack of the calling thread; fills `steps`, innermost first.
     pub fn stack(&mut self, steps: &mut Vec<Step>) {
         steps.clear();
         if !HANDLER.load(Ordering::Relaxed).is_null() && !self.frame_list.walk(steps) {
@@ -153,7 +153,7 @@ impl Vmprof {
         }
     }
 
-    /// The same for a stack that [`FrameList::walk`] did not tell.
+    /// The same where [`FrameList::walk`] has failed.
     #[cold]
     #[inline(never)]
     fn ask(&mut self, steps: &mut Vec<Step>) {
@@ -167,7 +167,7 @@ impl Vmprof {
         }
     }
 
-    /// `frames` becomes those at a place in machine code of the stack that was walked last, innermost first. If they
+    /// Fills `frames` with those at a place in machine code of the stack that was walked last, innermost first. If they
     /// cannot be had now, there are none until [`Vmprof::renew`] is asked again.
     pub fn inlined(&mut self, place: usize, frames: &mut Vec<RawFrame>) {
         let signal = &mut self.signal;
@@ -240,7 +240,7 @@ impl Vmprof {
     }
 }
 
-/// Lets go: after this the handler is not called any more.
+/// After this the handler is not called any more.
 impl Drop for Vmprof {
     fn drop(&mut self) {
         forbid();

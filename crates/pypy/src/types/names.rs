@@ -52,12 +52,12 @@ impl Types {
 
     /// Whether that collection is still to come. Until then no class is known.
     #[must_use]
-    pub fn are_waiting(&self) -> bool {
+    pub fn await_probe_instances(&self) -> bool {
         !self.probe_instances.is_empty()
     }
 
     /// A minor collection has ended: reads the instances of [`Types::probe_with`], if there are any.
-    pub fn look(&mut self) {
+    pub fn read_probe_instances(&mut self) {
         if self.probe_instances.is_empty() {
             return;
         }
