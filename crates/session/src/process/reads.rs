@@ -134,15 +134,6 @@ impl CachedProbe {
     }
 }
 
-/// Has what is at an address fetched into the cache: it will be needed.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-pub fn prefetch<T>(address: *const T) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch does not fault, whatever the address.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
