@@ -291,12 +291,12 @@ impl Program {
 
     fn sampled(&mut self, recording: &mut Recording<'_>, sample: &Sample) -> u32 {
         let time = recording.now();
-        self.settle(recording, None);
-        if self.profile(recording).totals.are_due(time) {
-            self.record_memory(recording);
-        }
         let heap = self.heap;
+        self.settle(recording, None);
         let profile = self.profile(recording);
+        if profile.totals.are_due(time) {
+            recording.memory(profile.memory(time));
+        }
         // SAFETY: the GIL is held, and an observer may call the heap.
         unsafe { profile.huge_pages.collapse_if_due(time, heap) };
         let token = profile.tokens.issue();
@@ -352,6 +352,7 @@ impl Program {
         Some((recording.thread_named_by(os_id, &mut name)?, stack))
     }
 
+    #[inline]
     fn freed(&mut self, recording: &mut Recording<'_>, contents: Option<usize>, token: u32) {
         let profile = self.profile(recording);
         if let Some(pending) = &mut profile.pending

@@ -203,6 +203,7 @@ impl Types {
         false
     }
 
+    #[inline]
     fn type_at(
         &self,
         layout: &Layout,
