@@ -85,7 +85,7 @@ def to_json(value: Any) -> str:
 def from_json(text: str) -> Any:
     """Reads JSON as ``json.loads`` does, by the scanner that it uses: the package takes long to import."""
     if sys.implementation.name == "pypy":
-        from _pypyjson import loads
+        from _pypyjson import loads  # type: ignore[import-not-found]
 
         return loads(text)
     from _json import make_scanner
@@ -93,8 +93,9 @@ def from_json(text: str) -> Any:
     class Settings:
         strict = True
         object_hook = object_pairs_hook = None
+        array_hook = None  # Of CPython 3.15 and later.
         parse_float, parse_int, parse_constant = float, int, float
-        memo: dict[str, str] = {}
+        memo: dict[str, str] = {}  # noqa: RUF012 (typing would have to be imported)
 
     return make_scanner(Settings())(text, 0)[0]
 

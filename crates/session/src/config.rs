@@ -19,8 +19,9 @@ pub enum HugePages {
     Off,
 }
 
-/// One session's settings.
+/// One session's settings. A field that is not known is refused: the table of options in Python has a mistake then.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Config {
     /// Where the profile goes; absolute.
     pub output: PathBuf,
@@ -160,6 +161,13 @@ mod tests {
             Path::new("/a/b.c.7.nthb")
         );
         assert_eq!(child_path(Path::new("/a/b"), 7), Path::new("/a/b.7"));
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused() {
+        let json = r#"{"output": "/x", "period": 64, "distances": "exponential", "cpu": 7}"#;
+        let refusal = Config::parse(json).err().unwrap();
+        assert!(refusal.contains("unknown field `cpu`"), "{refusal}");
     }
 
     #[test]
