@@ -97,7 +97,7 @@ def from_json(text: str) -> Any:
         parse_float, parse_int, parse_constant = float, int, float
         memo: dict[str, str] = {}  # noqa: RUF012 (typing would have to be imported)
 
-    return make_scanner(Settings())(text, 0)[0]
+    return make_scanner(Settings())(text, 0)[0]  # type: ignore[arg-type]
 
 
 class Agent:

@@ -17,7 +17,7 @@ pub mod synthetic;
 mod varint;
 mod writer;
 
-pub use format::Firsts;
+pub use format::{Firsts, MAGIC};
 pub use lines::LineTable;
 pub use load::UNKNOWN;
 pub use meta::{Distances, Meta, Method};

@@ -21,9 +21,12 @@ pub struct Arguments {
     /// output, and everything else to a file named like the profile.
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Leave the text of the program's source files out of a Firefox Profiler file.
+    /// Overwrite the output also where it is another profile.
+    #[arg(short, long)]
+    force: bool,
+    /// Put the text of the program's Python files, as they are on this machine now, into a Firefox Profiler file.
     #[arg(long)]
-    no_sources: bool,
+    sources: bool,
 }
 
 /// The formats.
@@ -61,10 +64,11 @@ impl Arguments {
             (Format::Collapsed, None) => Output::Standard,
             (_, option) => Output::beside(&self.profile, option, self.to.suffix()),
         };
+        output.protect(&self.profile, self.force)?;
         let compressed = matches!(&output, Output::File(path)
             if path.extension().is_some_and(|end| end == "gz"));
         let options = firefox::Options {
-            sources: !self.no_sources,
+            sources: self.sources,
             ..firefox::Options::default()
         };
         let progress = Progress::steps("writing");

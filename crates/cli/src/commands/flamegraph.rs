@@ -17,6 +17,9 @@ pub struct Arguments {
     /// The file to write; `-` is standard output. Without it, one named like the profile.
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
+    /// Overwrite the output also where it is another profile.
+    #[arg(short, long)]
+    force: bool,
 }
 
 impl Arguments {
@@ -26,8 +29,10 @@ impl Arguments {
     /// If the profile cannot be read or the page not be written.
     pub fn run(self) -> Result<()> {
         let profile = crate::input::load(&self.profile)?;
+        let output = Output::beside(&self.profile, self.output, "html");
+        output.protect(&self.profile, self.force)?;
         let progress = Progress::steps("writing");
-        Output::beside(&self.profile, self.output, "html").write(|out| {
+        output.write(|out| {
             Ok(flamegraph::write_with(
                 &profile,
                 out,

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use nthbyte_formats::vmprof;
 
+use crate::output::Output;
 use crate::progress::Progress;
 
 /// What `import` takes.
@@ -16,6 +17,9 @@ pub struct Arguments {
     /// The profile to write. Without it, one named like the file, in this folder.
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
+    /// Overwrite the output also where it is a profile already.
+    #[arg(short, long)]
+    force: bool,
 }
 
 impl Arguments {
@@ -25,6 +29,7 @@ impl Arguments {
     /// If the file cannot be read or is of no kind that is known, or the profile not be written.
     pub fn run(self) -> Result<()> {
         let output = self.output.unwrap_or_else(|| beside(&self.file));
+        Output::File(output.clone()).protect(&self.file, self.force)?;
         let progress = Progress::bytes("reading");
         let found = vmprof::import(&self.file, &output, &mut |done, total| {
             progress.at(done, total)

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use nthbyte_formats::firefox;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::progress::Progress;
@@ -30,6 +31,9 @@ pub struct Arguments {
     /// Print the address instead of opening a browser.
     #[arg(long)]
     no_browser: bool,
+    /// Also serve the text of the program's Python files, as they are on this machine now.
+    #[arg(long)]
+    sources: bool,
 }
 
 impl Arguments {
@@ -38,7 +42,7 @@ impl Arguments {
     /// # Errors
     /// If the profile cannot be read, or no port be had.
     pub fn run(self) -> Result<()> {
-        let json = convert(&self.profile)?;
+        let json = convert(&self.profile, self.sources)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -69,11 +73,15 @@ impl Arguments {
 }
 
 /// The profile as the Firefox Profiler reads it: JSON, gzipped.
-fn convert(profile: &Path) -> Result<Vec<u8>> {
+fn convert(profile: &Path, sources: bool) -> Result<Vec<u8>> {
     let profile = crate::input::load(profile)?;
     let progress = Progress::steps("converting");
     let mut json = Vec::new();
-    nthbyte_formats::firefox::write_gzip(&profile, &mut json, &mut |done, total| {
+    let options = firefox::Options {
+        sources,
+        ..firefox::Options::default()
+    };
+    firefox::write_gzip_with(&profile, options, &mut json, &mut |done, total| {
         progress.at(done, total);
     })
     .context("cannot convert the profile")?;
