@@ -92,7 +92,7 @@ def test_help(interpreter: Interpreter, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "what is to be done?"),
+        ([], "a command is missing"),
         (["summery"], "summery"),
         (["summary"], "<PROFILE>"),
         (["export", "x.nthb"], "--to"),

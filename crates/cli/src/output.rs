@@ -1,4 +1,4 @@
-//! Where a command writes: standard output, or a file that is either whole or not there.
+//! Where a command writes: standard output, or a file that appears only when it is complete.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Read, Write};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tempfile::NamedTempFile;
 
-/// What is to be written.
+/// The destination of what a command writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Standard output: `-` on the command line.
@@ -19,7 +19,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// What `-o` says, or without it a file named like the profile, with another suffix.
+    /// The value of `-o`; without it, a file in this folder with the profile's name and another suffix.
     pub fn beside(profile: &Path, option: Option<PathBuf>, suffix: &str) -> Self {
         match option {
             Some(path) if path.as_os_str() == "-" => Self::Standard,
@@ -76,8 +76,8 @@ impl Output {
         }
     }
 
-    /// Calls `write` with a buffered writer. A file appears under its name only when it is
-    /// complete. Then says on stderr which file it was.
+    /// Calls `write` with a buffered writer. A file gets its name only when it is complete; then its
+    /// name is printed on stderr.
     ///
     /// # Errors
     /// What `write` returns, or what the system says, with the file's name.
@@ -97,7 +97,7 @@ impl Output {
         };
         let file = tempfile::Builder::new()
             .prefix(".nthbyte-")
-            // As any new file: the umask takes away what it must.
+            // Like any new file: the umask removes rights from this.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(folder)
             .map_err(|error| without_temporary_name(error, folder))
@@ -111,7 +111,7 @@ impl Output {
     }
 }
 
-/// How many columns a table may take: those of the terminal, or 100 where there is none.
+/// The width of tables in columns: that of the terminal, or 100 without one.
 pub fn terminal_width() -> usize {
     terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0))
 }
@@ -136,7 +136,7 @@ fn write_device(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -
     Ok(())
 }
 
-/// `tempfile` puts the name of the temporary file into its errors, which means nothing to the user.
+/// `tempfile` puts the name of the temporary file into its errors, which the user does not know.
 fn without_temporary_name(error: io::Error, folder: &Path) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),

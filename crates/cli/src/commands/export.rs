@@ -17,8 +17,8 @@ pub struct Arguments {
     /// The format.
     #[arg(long, value_enum)]
     to: Format,
-    /// The file to write; `-` is standard output. Without it, collapsed stacks go to standard
-    /// output, and everything else to a file named like the profile.
+    /// The file to write; `-` is standard output (default: the profile's name with the format's suffix;
+    /// standard output for collapsed stacks).
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
     /// Overwrite the output also where it is another profile.
@@ -38,7 +38,7 @@ enum Format {
     Pprof,
     /// speedscope (.speedscope.json).
     Speedscope,
-    /// Collapsed stacks for flame graph tools: a stack and its estimated bytes, one a line.
+    /// Collapsed stacks for flame graph tools: one line for each stack, with its estimated bytes.
     Collapsed,
 }
 
@@ -57,7 +57,7 @@ impl Arguments {
     /// Writes it.
     ///
     /// # Errors
-    /// If the profile cannot be read or the file not be written.
+    /// If the profile cannot be read or the file cannot be written.
     pub fn run(self) -> Result<()> {
         let profile = crate::input::load(&self.profile)?;
         let output = match (self.to, self.output) {

@@ -1,8 +1,8 @@
 //! `nthbyte view`: the profile in the Firefox Profiler.
 //!
-//! The Firefox Profiler is a web page. It is given an address on this machine's loopback
-//! interface, from which it fetches the profile: nothing is uploaded. [`gate`] decides who may
-//! read it, [`server`] answers, [`network`] finds out whether the page can be reached at all.
+//! The Firefox Profiler is a web page. It fetches the profile from an address on this machine's
+//! loopback interface: nothing is uploaded. [`gate`] decides which requests are answered, [`server`]
+//! answers them, [`network`] tests whether the page can be reached.
 
 mod gate;
 mod network;
@@ -40,7 +40,7 @@ impl Arguments {
     /// Serves the profile until Ctrl-C or SIGTERM.
     ///
     /// # Errors
-    /// If the profile cannot be read, or no port be had.
+    /// If the profile cannot be read, or no port is free.
     pub fn run(self) -> Result<()> {
         let json = convert(&self.profile, self.sources)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -52,21 +52,24 @@ impl Arguments {
                 .await
                 .context("cannot listen on the loopback interface")?;
             let address = page_address(server.gate());
-            let enough = EndSignal::listen().context("cannot wait for signals")?;
-            let told = async {
+            let end = EndSignal::listen().context("cannot wait for signals")?;
+            let announced = async {
                 if self.no_browser {
                     println!("{address}");
                 } else {
                     show(&address, &self.profile).await;
                 }
-                eprintln!("nthbyte: serving {}; Ctrl-C ends", self.profile.display());
+                eprintln!(
+                    "nthbyte: serving {}; press Ctrl-C to stop",
+                    self.profile.display()
+                );
                 std::future::pending::<()>().await;
             };
-            // The server answers while the network is looked at: a browser may be fast.
+            // The server answers while the network is tested: a browser may be faster.
             tokio::select! {
                 served = server.run() => served,
-                () = told => Ok(()),
-                () = enough.wait() => Ok(()),
+                () = announced => Ok(()),
+                () = end.wait() => Ok(()),
             }
         })
     }
@@ -94,7 +97,7 @@ fn page_address(gate: &Gate) -> String {
     format!("{PROFILER}/from-url/{profile}")
 }
 
-/// Opens the browser; where that cannot work, says what can.
+/// Opens the browser; if that cannot work, prints what to do instead.
 async fn show(address: &str, profile: &Path) {
     if let Err(reason) = network::reach(PROFILER).await {
         eprintln!(
@@ -111,14 +114,14 @@ async fn show(address: &str, profile: &Path) {
     }
 }
 
-/// What the user, or the system, says when it is enough.
+/// The signals that end the server.
 struct EndSignal {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl EndSignal {
-    /// From here on these signals do not kill the process.
+    /// Receives the signals from now on: they no longer kill the process.
     fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
