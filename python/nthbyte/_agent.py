@@ -83,21 +83,29 @@ def to_json(value: Any) -> str:
 
 
 def from_json(text: str) -> Any:
-    """Reads JSON as ``json.loads`` does, by the scanner that it uses: the package takes long to import."""
-    if sys.implementation.name == "pypy":
-        from _pypyjson import loads  # type: ignore[import-not-found]
+    """Reads JSON as ``json.loads`` does, without the package ``json``, which takes long to import."""
+    try:
+        if sys.implementation.name == "pypy":
+            from _pypyjson import loads
 
-        return loads(text)
-    from _json import make_scanner
+            return loads(text)
+        from _json import make_scanner
 
-    class Settings:
-        strict = True
-        object_hook = object_pairs_hook = None
-        array_hook = None  # Of CPython 3.15 and later.
-        parse_float, parse_int, parse_constant = float, int, float
-        memo: dict[str, str] = {}  # noqa: RUF012 (typing would have to be imported)
+        return make_scanner(_Decoder())(text, 0)[0]  # type: ignore[arg-type]
+    except (ImportError, AttributeError):
+        # Both modules are private, and may change.
+        import json
 
-    return make_scanner(Settings())(text, 0)[0]  # type: ignore[arg-type]
+        return json.loads(text)
+
+
+class _Decoder:
+    """The attributes of a ``json.JSONDecoder`` that the scanner reads."""
+
+    strict = True
+    object_hook = object_pairs_hook = array_hook = None
+    parse_float, parse_int, parse_constant = float, int, float
+    memo: dict[str, str] = {}  # noqa: RUF012 (typing would have to be imported)
 
 
 class Agent:
