@@ -1,4 +1,4 @@
-//! Opening the profiles that a command is about.
+//! Opens the profiles that a command reads.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use nthbyte_profile::{Profile, family};
 
+use crate::output::Output;
 use crate::progress::Progress;
 
 /// One profile, or several that are shown as one.
@@ -33,46 +34,61 @@ impl Profiles {
         &self.paths[0]
     }
 
-    /// Reads them as one. What could not be read is said on stderr, a line in all.
+    /// Finds all of them. Prints one line on stderr if some are left out.
     ///
     /// # Errors
-    /// If one cannot be read, is not a profile, or is named twice; if there are no others with
-    /// `--all`.
-    pub fn load(&self) -> Result<Profile> {
-        if let Some(path) = self.only() {
-            return load(path);
-        }
-        let profile = self.load_quietly()?;
-        warn(self.first(), &profile);
-        Ok(profile)
-    }
-
-    /// Reads them as one, for a command that shows itself what could not be read.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_quietly(&self) -> Result<Profile> {
-        if let Some(path) = self.only() {
-            return load_quietly(path);
-        }
+    /// If one is named twice; with `--all`, if one is not a profile, or if no others are found.
+    pub fn find(&self) -> Result<Inputs> {
         family::require_distinct(&self.paths)?;
         let paths = if self.all {
             with_families(&self.paths)?
         } else {
             self.paths.clone()
         };
+        Ok(Inputs { paths })
+    }
+}
+
+/// The files that a command reads as one profile.
+pub struct Inputs {
+    paths: Vec<PathBuf>,
+}
+
+impl Inputs {
+    /// Reads them. If a part of them is damaged, prints one line about it on stderr.
+    ///
+    /// # Errors
+    /// If one cannot be read, or is not a profile.
+    pub fn load(&self) -> Result<Profile> {
+        if let [path] = &self.paths[..] {
+            return load(path);
+        }
+        let profile = self.load_quietly()?;
+        warn(&self.paths[0], &profile);
+        Ok(profile)
+    }
+
+    /// Reads them, for a command that reports damage in its own output.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_quietly(&self) -> Result<Profile> {
+        if let [path] = &self.paths[..] {
+            return load_quietly(path);
+        }
         let progress = Progress::bytes("reading");
-        Ok(Profile::load_all(&paths, |done, total| {
+        Ok(Profile::load_all(&self.paths, |done, total| {
             progress.at(done, total)
         })?)
     }
 
-    /// The profile, if just one is asked for.
-    fn only(&self) -> Option<&Path> {
-        match &self.paths[..] {
-            [one] if !self.all => Some(one),
-            _ => None,
-        }
+    /// Makes sure that writing destroys no profile: see [`Output::protect`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn protect(&self, output: &Output, force: bool) -> Result<()> {
+        let mut inputs = self.paths.iter();
+        inputs.try_for_each(|input| output.protect(input, force))
     }
 }
 
@@ -131,7 +147,7 @@ fn leave_out(path: &Path, family: &family::Family) {
     );
 }
 
-/// Reads a profile whole. What could not be read of it is said on stderr, a line in all.
+/// Reads a whole profile. If a part of it is damaged, prints one line about it on stderr.
 ///
 /// # Errors
 /// If it cannot be read, or is not a profile.
@@ -141,7 +157,7 @@ pub fn load(path: &Path) -> Result<Profile> {
     Ok(profile)
 }
 
-/// Reads a profile whole, for a command that shows itself what could not be read.
+/// Reads a whole profile, for a command that reports damage in its own output.
 ///
 /// # Errors
 /// If it cannot be read, or is not a profile.
@@ -152,7 +168,7 @@ pub fn load_quietly(path: &Path) -> Result<Profile> {
         .with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Makes sure that a profile has time samples.
+/// Checks that a profile has time samples.
 ///
 /// # Errors
 /// If it has none.

@@ -1,5 +1,6 @@
 //! What is known about a session before anything happens in it.
 
+pub use nthbyte_sampling::Distances;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::event::SourceDefinition;
@@ -48,19 +49,6 @@ macro_rules! named {
         }
     };
 }
-
-named! {
-    /// How the distances between sample points were drawn.
-    Distances {
-        /// Exponentially distributed: a Poisson process over what the source counts.
-        Exponential = "exponential",
-        /// All equal to the period.
-        Fixed = "fixed",
-        /// Everything was recorded: the figures are exact.
-        Every = "every",
-    }
-}
-
 named! {
     /// How samples were taken.
     Method {

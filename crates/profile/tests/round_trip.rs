@@ -169,11 +169,11 @@ fn event<'a>(seed: &'a Seed, nodes: u32, samples: u32, label_sets: u32) -> Event
                 three
             },
             type_id: TypeId(two % 5),
-            labels: LabelSetId(
-                (seed.detail > 200)
-                    .then_some(three % (label_sets + 1))
-                    .unwrap_or(0),
-            ),
+            labels: LabelSetId(if seed.detail > 200 {
+                three % (label_sets + 1)
+            } else {
+                0
+            }),
             source: SourceId(u16::from(seed.detail > 250)),
             survival: [Survival::Unsaid, Survival::DiedYoung, Survival::Survived]
                 [seed.detail as usize % 3],

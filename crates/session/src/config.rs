@@ -1,4 +1,4 @@
-//! What the Python face asks for: the JSON text that `nthbyte_start` takes.
+//! The settings of a session, as the host's Python code gives them: a JSON text.
 
 use std::path::{Path, PathBuf};
 
@@ -6,21 +6,9 @@ use nthbyte_profile::{Distances, Meta, Method, Source};
 use nthbyte_sampling::Period;
 use serde::Deserialize;
 
-/// How arenas are backed by huge pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HugePages {
-    /// Transparent huge pages, asked for with `madvise`.
-    #[default]
-    Thp,
-    /// Explicit huge pages from the system's pool; ordinary pages when the pool is empty.
-    Hugetlb,
-    /// Ordinary pages.
-    Off,
-}
-
-/// One session's settings.
+/// One session's settings. A field that is not known is refused: then the table of options in Python has a mistake.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Config {
     /// Where the profile goes; absolute.
     pub output: PathBuf,
@@ -37,9 +25,9 @@ pub struct Config {
     /// Whether native frames are wanted.
     #[serde(default)]
     pub native: bool,
-    /// Huge pages for the heap (CPython).
+    /// The huge pages of the heap, by name. Only the CPython agent reads it: the names are `nthbyte_heap::HugePages`'s.
     #[serde(default)]
-    pub huge_pages: HugePages,
+    pub huge_pages: Option<String>,
     /// `sys.argv` of the program.
     #[serde(default)]
     pub command: Vec<String>,
@@ -167,6 +155,13 @@ mod tests {
             Path::new("/a/b.c.7.nthb")
         );
         assert_eq!(child_path(Path::new("/a/b"), 7), Path::new("/a/b.7"));
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused() {
+        let json = r#"{"output": "/x", "period": 64, "distances": "exponential", "cpu": 7}"#;
+        let refusal = Config::parse(json).err().unwrap();
+        assert!(refusal.contains("unknown field `cpu`"), "{refusal}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `nthbyte flamegraph`: one page that needs nothing else.
+//! `nthbyte flamegraph`: one self-contained page.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,13 @@ use crate::progress::Progress;
 pub struct Arguments {
     #[command(flatten)]
     profiles: Profiles,
-    /// The file to write; `-` is standard output. Without it, one named like the profile.
+    /// The file to write; `-` is standard output (default: the profile's name with the suffix .html).
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Tell processes apart.
+    /// Overwrite the output also where it is another profile.
+    #[arg(short, long)]
+    force: bool,
+    /// Put each process at the top, with its own calls below it.
     #[arg(long, value_enum)]
     by: Option<Apart>,
 }
@@ -27,14 +30,17 @@ impl Arguments {
     /// Writes the page.
     ///
     /// # Errors
-    /// If the profile cannot be read or the page not be written.
+    /// If the profile cannot be read or the page cannot be written.
     pub fn run(self) -> Result<()> {
-        let mut profile = self.profiles.load()?;
+        let inputs = self.profiles.find()?;
+        let mut profile = inputs.load()?;
         if self.by == Some(Apart::Process) {
             profile.root_by_process();
         }
+        let output = Output::beside(self.profiles.first(), self.output, "html");
+        inputs.protect(&output, self.force)?;
         let progress = Progress::steps("writing");
-        Output::beside(self.profiles.first(), self.output, "html").write(|out| {
+        output.write(|out| {
             Ok(flamegraph::write_with(
                 &profile,
                 out,

@@ -17,10 +17,13 @@ pub struct Arguments {
     /// The profile to write.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
+    /// Overwrite the output also where it is a profile already.
+    #[arg(short, long)]
+    force: bool,
 }
 
 impl Arguments {
-    /// Writes it. It is read whole first, so the output may replace one of the profiles.
+    /// Writes it.
     ///
     /// # Errors
     /// If a profile cannot be read or the file not be written.
@@ -28,10 +31,12 @@ impl Arguments {
         if self.output.as_os_str() == "-" {
             bail!("a profile is not for a terminal: name a file with -o");
         }
-        let profile = self.profiles.load()?;
+        let inputs = self.profiles.find()?;
+        let output = Output::Profile(self.output);
+        inputs.protect(&output, self.force)?;
+        let profile = inputs.load()?;
         let progress = Progress::steps("writing");
         let total = profile.samples.len() as u64;
-        Output::Profile(self.output)
-            .write(|out| Ok(profile.write(out, |done| progress.at(done, total))?))
+        output.write(|out| Ok(profile.write(out, |done| progress.at(done, total))?))
     }
 }

@@ -1,4 +1,4 @@
-//! The subcommands, a file each.
+//! The subcommands, one file for each.
 
 mod elsewhere;
 mod export;
@@ -13,14 +13,14 @@ use clap::Subcommand;
 
 use crate::view;
 
-/// What nthbyte can be asked to do.
+/// The commands.
 #[derive(Subcommand)]
 pub enum Command {
     /// Run a Python program and record which allocations it makes.
     Run(elsewhere::Words),
-    /// Show who allocated most, with 95 % intervals.
+    /// Show which functions allocated most, with 95 % intervals.
     Summary(summary::Arguments),
-    /// Show the callers as a tree.
+    /// Show the tree of calls that led to the allocations.
     Tree(tree::Arguments),
     /// Show the profile in the Firefox Profiler, served from this machine.
     View(view::Arguments),
@@ -30,17 +30,17 @@ pub enum Command {
     Export(export::Arguments),
     /// Write several profiles as one file.
     Merge(merge::Arguments),
-    /// Turn another profiler's file into a profile.
+    /// Convert another profiler's file into a profile.
     Import(import::Arguments),
     /// Find the fastest size of PyPy's nursery for a program (PyPy only).
     Tune(elsewhere::Words),
 }
 
 impl Command {
-    /// Does it.
+    /// Runs the command.
     ///
     /// # Errors
-    /// If it cannot be done; the whole chain of causes makes one line for the user.
+    /// If the command fails; the error and its causes make one line for the user.
     pub fn run(self) -> Result<()> {
         match self {
             Self::Run(words) => words.refuse("run"),

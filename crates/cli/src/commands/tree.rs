@@ -1,4 +1,4 @@
-//! `nthbyte tree`: who called whom, down to where memory was allocated or time was spent.
+//! `nthbyte tree`: the tree of calls, down to where memory was allocated or time was spent.
 
 use anyhow::Result;
 use clap::Args;
@@ -12,13 +12,13 @@ use crate::output::{self, Output};
 pub struct Arguments {
     #[command(flatten)]
     profiles: Profiles,
-    /// Show this many lines at most; 0 is all.
+    /// Show at most N lines; 0 for all.
     #[arg(long, value_name = "N", default_value_t = 60)]
     top: usize,
-    /// Show time, from the time samples. A profile that has nothing else is shown so without it.
+    /// Show running time, from the time samples. This is the default for a profile without allocation samples.
     #[arg(long)]
     time: bool,
-    /// Tell processes apart.
+    /// Put each process at the top, with its own calls below it.
     #[arg(long, value_enum)]
     by: Option<Apart>,
 }
@@ -27,10 +27,11 @@ impl Arguments {
     /// Prints it.
     ///
     /// # Errors
-    /// If the profile cannot be read, has not what is to be shown, or standard output cannot be
+    /// If the profile cannot be read or has no time samples to show, or if standard output cannot be
     /// written.
     pub fn run(self) -> Result<()> {
-        let mut profile = self.profiles.load()?;
+        let inputs = self.profiles.find()?;
+        let mut profile = inputs.load()?;
         if self.by == Some(Apart::Process) {
             profile.root_by_process();
         }
