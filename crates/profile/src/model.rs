@@ -169,8 +169,8 @@ pub struct Profile {
     pub threads: Vec<ThreadNames>,
     /// The processes that the profile is of, in the order of their starts; at least one.
     pub processes: Vec<Process>,
-    /// The process of each thread; threads that it does not reach belong to the first.
-    pub(crate) thread_processes: Vec<ProcessId>,
+    /// The process of each thread; threads that it does not reach belong to the first. See [`Profile::process_of`].
+    pub thread_processes: Vec<ProcessId>,
     /// Allocation samples.
     pub samples: Samples,
     /// Time samples.

@@ -39,9 +39,12 @@ impl Summary {
             let _ = writeln!(text, "… and {} more", self.rows_left_out);
         }
         if self.distances != Distances::Every {
-            let unlisted = text::bytes(self.unlisted.high);
-            let line =
-                format!("Intervals are 95 %. What is not listed may have allocated {unlisted}.");
+            let mut line = "Intervals are 95 %.".to_owned();
+            // Processes are all listed.
+            if self.by != By::Process {
+                let unlisted = text::bytes(self.unlisted.high);
+                let _ = write!(line, " What is not listed may have allocated {unlisted}.");
+            }
             wrap(&mut text, &line, width);
         }
         text
