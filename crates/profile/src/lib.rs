@@ -7,6 +7,7 @@ mod checksums;
 pub mod event;
 pub mod family;
 mod format;
+mod join;
 mod lines;
 mod load;
 mod merge;

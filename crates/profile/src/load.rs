@@ -4,27 +4,31 @@
 //! functions, and stack nodes that differ only in the instruction but not in the line become one.
 //! What a lost block defined has no entry in the map and reads as [`UNKNOWN`].
 
+mod files;
+mod numbers;
+
 use std::collections::HashMap;
 use std::fs::File;
-use std::hash::Hash;
 use std::io::Read;
 use std::path::Path;
 
 use foldhash::fast::RandomState;
 
 use crate::event::{
-    Allocation, Code, Collection, CpuSample, End, Event, Extension, FrameKind, Label, LabelSetId,
-    Lines, LostKind, Memory, Nanos, Node, NodeId, SampleId, Survival, ThreadId, TypeId,
+    Allocation, Code, Collection, CpuSample, End, Event, FrameKind, Label, LabelSetId, Lines,
+    LostKind, Memory, Nanos, Node, NodeId, SampleId, Survival, ThreadId, TypeId,
 };
 use crate::lines::LineTable;
-use crate::meta::{Meta, Unit};
+use crate::meta::Unit;
 use crate::model::{
     Damage, Fate, Frame, Function, LabelSet, Profile, Sample, Shape, StackNode, ThreadNames,
     TimeSample, TypeNames,
 };
-use crate::processes::{self, Process, ProcessId, extension};
+use crate::processes::ProcessId;
 use crate::reader::{Block, ReadError, Reader};
 use crate::sources::Sources;
+use files::Session;
+use numbers::{Interner, Numbers};
 
 /// The name of a function whose definition was lost.
 pub const UNKNOWN: &str = "[unknown]";
@@ -63,71 +67,6 @@ impl Profile {
         let mut loader = Loader::default();
         loader.file(reader, Nanos(0), progress)?;
         Ok(loader.finish())
-    }
-}
-
-/// Numbers of one kind of definition, from those in the file to those of the tables. There is
-/// one run for each stretch without a gap.
-struct Numbers {
-    runs: Vec<(u32, Vec<u32>)>,
-    next: u32,
-}
-
-impl Numbers {
-    fn starting_at(first: u32) -> Self {
-        Self {
-            runs: Vec::new(),
-            next: first,
-        }
-    }
-
-    /// The next definition has this number in the file.
-    fn skip_to(&mut self, next: u32) {
-        if self.next != next {
-            self.next = next;
-            self.runs.push((next, Vec::new()));
-        }
-    }
-
-    fn define(&mut self, number: u32) {
-        if self.runs.is_empty() {
-            self.runs.push((self.next, Vec::new()));
-        }
-        if let Some((_, numbers)) = self.runs.last_mut() {
-            numbers.push(number);
-        }
-        self.next = self.next.saturating_add(1);
-    }
-
-    #[inline]
-    fn get(&self, number: u32) -> Option<u32> {
-        let (first, numbers) = self.runs.last()?;
-        if number >= *first {
-            return numbers.get((number - first) as usize).copied();
-        }
-        let at = self.runs.partition_point(|(first, _)| *first <= number);
-        let (first, numbers) = self.runs.get(at.checked_sub(1)?)?;
-        numbers.get((number - first) as usize).copied()
-    }
-}
-
-/// Distinct values, numbered in the order in which they first came.
-struct Interner<T> {
-    numbers: HashMap<T, u32, RandomState>,
-}
-
-impl<T: Hash + Eq + Clone> Interner<T> {
-    fn new() -> Self {
-        Self {
-            numbers: HashMap::default(),
-        }
-    }
-
-    fn intern(&mut self, table: &mut Vec<T>, value: T) -> u32 {
-        *self.numbers.entry(value).or_insert_with_key(|value| {
-            table.push(value.clone());
-            table.len() as u32 - 1
-        })
     }
 }
 
@@ -180,17 +119,6 @@ pub(crate) struct Loader {
     files: u32,
 }
 
-/// What is known of a file's session only at its end.
-#[derive(Default)]
-struct Session {
-    end: Option<End>,
-    memory: Vec<Memory>,
-    /// Whether the file was merged from several: it names its processes itself.
-    is_merged: bool,
-    /// Bytes of what it says of them.
-    process_bytes: usize,
-}
-
 impl Default for Loader {
     fn default() -> Self {
         Self {
@@ -237,30 +165,6 @@ impl Loader {
         }
         self.end(reader.damage());
         Ok(())
-    }
-
-    fn begin(&mut self, meta: &Meta, start: Nanos) {
-        let here = self.profile.samples.len() as u32;
-        self.start = start;
-        self.first_process = self.profile.processes.len();
-        self.process = ProcessId(self.first_process as u32);
-        self.profile
-            .processes
-            .push(Process::new(meta.clone(), start));
-        self.files += 1;
-        self.sources.begin(&mut self.profile, &meta.sources);
-        self.codes.clear();
-        self.code_numbers = Numbers::starting_at(0);
-        self.node_numbers = Numbers::starting_at(1);
-        self.type_numbers = Numbers::starting_at(1);
-        self.thread_numbers = Numbers::starting_at(0);
-        self.label_set_numbers = Numbers::starting_at(1);
-        self.unknown_thread = None;
-        self.sample_runs = vec![(0, here)];
-        self.next_sample = 0;
-        self.youth = here;
-        self.last_time = start;
-        self.session = Session::default();
     }
 
     fn block(&mut self, mut block: Block<'_>) {
@@ -345,45 +249,6 @@ impl Loader {
         let time = self.at(time);
         self.last_time = self.last_time.max(time);
         time
-    }
-
-    fn extension(&mut self, extension: &Extension<'_>) {
-        let known = match extension.kind {
-            extension::PROCESS => self.process(extension.bytes),
-            extension::PROCESS_MEMORY => self.process_memory(extension.bytes),
-            _ => None,
-        };
-        if known.is_none() {
-            self.sources.skip_event(extension.kind);
-        }
-    }
-
-    /// A process of a file that was merged from several; threads that follow are its own.
-    fn process(&mut self, json: &[u8]) -> Option<()> {
-        self.session.process_bytes += json.len();
-        if self.session.process_bytes > processes::MAX_BYTES {
-            return None;
-        }
-        let mut process = Process::parse(json)?;
-        process.start = self.at(process.start);
-        process.end = self.at(process.end);
-        if !self.session.is_merged {
-            // It says more than the header, which was taken for it so far.
-            self.session.is_merged = true;
-            self.profile.processes.truncate(self.first_process);
-        }
-        self.process = ProcessId(self.profile.processes.len() as u32);
-        self.profile.processes.push(process);
-        Some(())
-    }
-
-    fn process_memory(&mut self, bytes: &[u8]) -> Option<()> {
-        let (process, memory) = processes::parse_memory(bytes)?;
-        let time = self.saw(memory.time);
-        let of_file = self.profile.processes.get_mut(self.first_process..)?;
-        let process = of_file.get_mut(process.index())?;
-        process.memory.push(Memory { time, ..memory });
-        Some(())
     }
 
     fn code(&mut self, code: &Code<'_>) {
@@ -603,40 +468,6 @@ impl Loader {
             None if count > 0 => lost.push((kind, count)),
             None => (),
         }
-    }
-
-    /// At the end of a file.
-    fn end(&mut self, mut damage: Vec<Damage>) {
-        let session = std::mem::take(&mut self.session);
-        let process = &mut self.profile.processes[self.first_process];
-        process.meta.notes.extend(self.sources.notes());
-        if !session.is_merged {
-            process.end = session.end.map_or(self.last_time, |end| end.time);
-            process.complete = session.end.is_some();
-            process.allocated = session.end.and_then(|end| end.allocated);
-            process.memory = session.memory;
-        } else if session.end.is_none() {
-            // What the rest of the file had is not known.
-            process.complete = false;
-        }
-        damage.append(&mut self.damage);
-        damage.sort_by_key(|damage| damage.offset);
-        let number = ProcessId(self.first_process as u32);
-        let damage = damage.into_iter().map(|damage| (number, damage));
-        self.all_damage.extend(damage);
-    }
-
-    /// The profile of all files that were read; there was at least one.
-    pub(crate) fn finish(mut self) -> Profile {
-        self.profile.sum_processes();
-        for (process, mut damage) in self.all_damage {
-            if self.files > 1 {
-                let pid = self.profile.processes[process.index()].meta.pid;
-                damage.what = format!("process {pid}: {}", damage.what);
-            }
-            self.profile.damage.push(damage);
-        }
-        self.profile
     }
 }
 

@@ -10,9 +10,9 @@ use nthbyte_profile::{Distances, Meta, Profile, ReadError, Writer};
 
 const START: u64 = 1_790_000_000_000_000_000;
 
-/// A process of a made-up program.
+/// A process of a program that never ran.
 #[derive(Clone, Copy)]
-struct Made {
+struct FakeProcess {
     pid: u32,
     parent: Option<u32>,
     /// Since [`START`].
@@ -24,7 +24,7 @@ struct Made {
     ends: bool,
 }
 
-const FIRST: Made = Made {
+const FIRST: FakeProcess = FakeProcess {
     pid: 10,
     parent: None,
     after: 0,
@@ -34,7 +34,7 @@ const FIRST: Made = Made {
     ends: true,
 };
 
-const CHILD: Made = Made {
+const CHILD: FakeProcess = FakeProcess {
     pid: 11,
     parent: Some(10),
     after: 1_234_567_891,
@@ -42,7 +42,7 @@ const CHILD: Made = Made {
     ..FIRST
 };
 
-impl Made {
+impl FakeProcess {
     fn synthetic(&self) -> Synthetic {
         Synthetic {
             samples: self.samples,
@@ -88,7 +88,7 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    fn make(&self, name: &str, made: Made) -> PathBuf {
+    fn make(&self, name: &str, made: FakeProcess) -> PathBuf {
         let path = self.path(name);
         made.write(&path);
         path
@@ -134,14 +134,14 @@ fn all_described(profile: &Profile) -> Vec<String> {
 #[test]
 fn a_joined_profile_has_what_its_parts_have() {
     let folder = Folder::new();
-    let exact = Made {
+    let exact = FakeProcess {
         pid: 12,
         after: 5_000_000_000,
         period: 1,
         distances: Distances::Every,
         ..CHILD
     };
-    let coarse = Made {
+    let coarse = FakeProcess {
         pid: 13,
         after: 2_000_000_000,
         period: 4 << 20,
@@ -237,7 +237,7 @@ fn assert_same(one: &Profile, other: &Profile) {
 #[test]
 fn a_merged_file_reads_as_its_parts_do() {
     let folder = Folder::new();
-    let killed = Made {
+    let killed = FakeProcess {
         pid: 12,
         after: 700_000_000,
         period: 64 << 10,
@@ -311,7 +311,7 @@ fn processes_can_be_told_apart_in_the_stacks() {
 }
 
 /// Writes a profile that has memory totals only.
-fn with_memory(path: &Path, made: Made, totals: &[(u64, u64, u64, u64)], end: (u64, u64)) {
+fn with_memory(path: &Path, made: FakeProcess, totals: &[(u64, u64, u64, u64)], end: (u64, u64)) {
     let file = std::fs::File::create(path).expect("a file");
     let mut writer = Writer::new(file, &made.meta()).expect("a header");
     for &(time, heap_used, rss, allocated) in totals {
@@ -335,7 +335,7 @@ fn with_memory(path: &Path, made: Made, totals: &[(u64, u64, u64, u64)], end: (u
 fn memory_over_time_is_summed_and_what_was_inherited_counts_once() {
     let folder = Folder::new();
     let (first, child) = (folder.path("a.nthb"), folder.path("a.11.nthb"));
-    let child_made = Made {
+    let child_made = FakeProcess {
         after: 2_000_000,
         ..CHILD
     };
@@ -381,7 +381,7 @@ fn memory_over_time_is_summed_and_what_was_inherited_counts_once() {
     // Without its parent beside it, all that it has is its own.
     let alone = load_all(&[
         child.clone(),
-        folder.make("b.nthb", Made { pid: 77, ..FIRST }),
+        folder.make("b.nthb", FakeProcess { pid: 77, ..FIRST }),
     ]);
     let child_alone = alone.memory_of(ProcessId(1));
     assert_eq!(child_alone[0].heap_used, Some(120));
@@ -409,7 +409,7 @@ fn a_family_is_found_beside_its_first_profile() {
     let folder = Folder::new();
     let first = folder.make("app.nthb", FIRST);
     let member = |pid, parent, after| {
-        let made = Made {
+        let made = FakeProcess {
             pid,
             parent: Some(parent),
             after,
@@ -426,14 +426,14 @@ fn a_family_is_found_beside_its_first_profile() {
     let older = member(20, 10, -1);
     let of_older = member(21, 20, 4);
     // The first of a run of its own.
-    let other_run = Made {
+    let other_run = FakeProcess {
         pid: 22,
         after: 5,
         ..FIRST
     };
     let other_run = folder.make("app.22.nthb", other_run);
     // Copied from somewhere: the number is not the process's.
-    let copied = Made {
+    let copied = FakeProcess {
         pid: 99,
         after: 6,
         ..CHILD
@@ -465,7 +465,7 @@ fn parents_in_a_circle_are_no_family() {
     let folder = Folder::new();
     let first = folder.make("app.nthb", FIRST);
     for (pid, parent) in [(11, 12), (12, 11)] {
-        let made = Made {
+        let made = FakeProcess {
             pid,
             parent: Some(parent),
             samples: 20,
