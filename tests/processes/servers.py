@@ -148,6 +148,11 @@ def address(process: subprocess.Popen[bytes], folder: Path) -> str:
     return match[0]
 
 
+def said(process: subprocess.Popen[bytes], folder: Path, what: str, times: int) -> None:
+    """Waits until the log has a text so many times."""
+    wait(process, what, lambda: (folder / "log").read_text().count(what) >= times)
+
+
 def ask(url: str, times: int) -> Counter[int]:
     """Asks a server, each time over a connection of its own; returns how often each process answered."""
     answers: Counter[int] = Counter()

@@ -69,6 +69,8 @@ def test_uvicorn(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(servers.APP)
     words = ["-m", "uvicorn", "--workers", "2", "--host", "127.0.0.1", "--port", "0"]
     with servers.running([*words, "app:asgi"], tmp_path) as process:
+        # It names the address before its workers listen.
+        servers.said(process, tmp_path, "Application startup complete", 2)
         answers = servers.ask(servers.address(process, tmp_path), REQUESTS)
     # Its workers let the signal that stops them end them: what came in the last moment is not in their profiles, so
     # how much they allocated is not known for sure.
