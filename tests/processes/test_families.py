@@ -71,8 +71,8 @@ def test_what_is_inherited_counts_once(cpython: Interpreter, tmp_path: Path) -> 
     def made(name: str) -> float:
         return sum(row["allocations"]["estimate"] for row in rows if row["name"].endswith(name))
 
-    # Every allocation is recorded, but for few whose type is not known, and the first few of each child: those from free
-    # lists that its parent filled.
+    # Every allocation is recorded, but few have no known type, and the first few of each child are missing: those from
+    # free lists that its parent filled.
     assert 19900 < made("Kept") <= 20000
     assert 79000 < made("Ticket") <= 80000
     # The agents' own counts are those of what each process allocated itself.
