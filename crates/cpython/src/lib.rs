@@ -11,24 +11,12 @@
 //! that calls into Python must not hold a borrow of it: Python allocates, and allocation leads back.
 
 mod api;
-mod attributes;
-mod blocks;
-mod callers;
-mod codes;
-mod collections;
-mod deaths;
-mod frames;
-mod huge_pages;
-mod install;
-mod interpreters;
+mod heap;
 mod layout;
 mod memory;
 mod module;
-mod strings;
-mod threads;
-mod totals;
-mod tracker;
-mod types;
+mod patches;
+mod sampling;
 mod verify;
 
 use std::sync::atomic::AtomicPtr;
@@ -39,12 +27,13 @@ use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
 
 use api::Api;
-use callers::Callers;
-use collections::Collections;
-use install::Installed;
 use layout::Layout;
 use nthbyte_session::{Config, HugePages, Outcome, Recorder};
-use tracker::Tracker;
+use patches::allocators::{self as install, Installed};
+use patches::gc_callbacks::Collections;
+use patches::{allocated_blocks as blocks, dealloc as deaths};
+use sampling::allocation_sites::Callers;
+use sampling::tracker::Tracker;
 
 static AGENT: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
 

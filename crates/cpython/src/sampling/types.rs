@@ -11,11 +11,11 @@
 use nthbyte_profile::event::{TypeId, TypeName};
 use rustc_hash::FxHashMap;
 
-use super::api::Api;
-use super::attributes;
-use super::callers::Callers;
-use super::layout::{Layout, fixed};
-use super::memory::{Probe, field};
+use crate::api::Api;
+use crate::layout::{Layout, fixed};
+use crate::memory::{Probe, field};
+use crate::sampling::allocation_sites::Callers;
+use crate::sampling::attributes;
 use nthbyte_session::Recorder;
 
 /// Which of CPython's allocator domains a block was asked from.
@@ -324,7 +324,8 @@ impl Types {
         }
         let mut text = String::new();
         // SAFETY: `copy` has the header of a `str` and room for all its characters.
-        unsafe { super::strings::append(layout, copy.as_ptr() as usize, &mut text) }.then_some(text)
+        unsafe { crate::sampling::strings::append(layout, copy.as_ptr() as usize, &mut text) }
+            .then_some(text)
     }
 }
 

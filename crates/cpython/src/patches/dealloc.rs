@@ -6,10 +6,10 @@
 
 use std::sync::OnceLock;
 
-use super::Agent;
-use super::api::{Api, PyObject};
-use super::interpreters::under_main_gil;
-use super::layout::fixed;
+use crate::Agent;
+use crate::api::{Api, PyObject};
+use crate::layout::fixed;
+use crate::patches::raw_calloc::under_main_gil;
 
 type Dealloc = unsafe extern "C" fn(*mut PyObject);
 

@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 
 use nthbyte_heap::Heap;
 
-use super::Agent;
-use super::api::{Api, Function, METH_NOARGS, MethodDef, PyObject};
-use super::interpreters::under_main_gil;
-use super::layout::fixed;
+use crate::Agent;
+use crate::api::{Api, Function, METH_NOARGS, MethodDef, PyObject};
+use crate::layout::fixed;
+use crate::patches::raw_calloc::under_main_gil;
 
 static BEFORE: OnceLock<Function> = OnceLock::new();
 

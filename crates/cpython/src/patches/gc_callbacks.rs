@@ -8,8 +8,8 @@ use std::ptr::null_mut;
 
 use nthbyte_profile::event::Nanos;
 
-use super::Agent;
-use super::api::{Api, METH_VARARGS, MethodDef, Owned, PyObject};
+use crate::Agent;
+use crate::api::{Api, METH_VARARGS, MethodDef, Owned, PyObject};
 
 /// The name that the callback has in `gc.callbacks`.
 const NAME: &CStr = c"nthbyte";

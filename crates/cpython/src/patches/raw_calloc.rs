@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use nthbyte_heap::{Domain, Fallback, Functions, Heap};
 
-use super::api::{AllocatorDomain, AllocatorEx, Api};
-use super::layout::Layout;
-use super::memory::field;
+use crate::api::{AllocatorDomain, AllocatorEx, Api};
+use crate::layout::Layout;
+use crate::memory::field;
 
 /// What the guarding functions need; they may run under any GIL, so it never changes.
 struct Guard {

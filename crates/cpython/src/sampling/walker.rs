@@ -9,9 +9,9 @@
 
 use nthbyte_profile::event::{Code, CodeId, FrameKind, Lines, Node, NodeId};
 
-use super::codes::{Appearance, Codes};
-use super::layout::{FIRST_OWNER_WITHOUT_CODE, Layout};
-use super::memory::field;
+use crate::layout::{FIRST_OWNER_WITHOUT_CODE, Layout};
+use crate::memory::field;
+use crate::sampling::codes::{Appearance, Codes};
 use nthbyte_session::Recorder;
 
 /// Frames of one stack that are recorded; of a deeper one the innermost, with a note in place of the rest.
@@ -165,7 +165,7 @@ impl Walker {
     }
 
     /// The frames of the last walk, innermost first: code objects and byte offsets of instructions.
-    pub(super) fn last(&self, layout: &Layout) -> impl Iterator<Item = (usize, isize)> {
+    pub fn last(&self, layout: &Layout) -> impl Iterator<Item = (usize, isize)> {
         let first = layout.code_instructions;
         self.seen.iter().map(move |seen| {
             (
@@ -181,7 +181,7 @@ impl Walker {
     ///
     /// # Safety
     /// As for [`Self::stack`].
-    pub(super) unsafe fn look(&mut self, layout: &Layout, thread: usize, codes: &Codes) {
+    pub unsafe fn look(&mut self, layout: &Layout, thread: usize, codes: &Codes) {
         self.nodes.clear();
         // SAFETY: by the contract.
         let _ = unsafe { self.walk(layout, thread, codes) };

@@ -14,16 +14,16 @@ use nthbyte_profile::event::{
 
 use nthbyte_sampling::{Distances, Period};
 
-use super::api::Api;
-use super::callers::Callers;
-use super::codes::Codes;
-use super::frames::Walker;
-use super::huge_pages::HugePages;
-use super::layout::Layout;
-use super::memory::field;
-use super::threads::Threads;
-use super::totals::Totals;
-use super::types::{Origin, Types};
+use crate::api::Api;
+use crate::heap::huge_pages::HugePages;
+use crate::heap::totals::Totals;
+use crate::layout::Layout;
+use crate::memory::field;
+use crate::sampling::allocation_sites::Callers;
+use crate::sampling::codes::Codes;
+use crate::sampling::threads::Threads;
+use crate::sampling::types::{Origin, Types};
+use crate::sampling::walker::Walker;
 use nthbyte_session::Recorder;
 
 /// What the debug hooks of `PYTHONMALLOC=debug` put before a block and around it

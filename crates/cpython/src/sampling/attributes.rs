@@ -11,8 +11,8 @@
 //! be in the middle of a change, so every read is one that cannot fault and every answer may be wrong;
 //! the caller checks what it gets.
 
-use super::layout::{Layout, fixed};
-use super::memory::Probe;
+use crate::layout::{Layout, fixed};
+use crate::memory::Probe;
 
 /// Keys that are looked at; an array has no more than 30.
 const MAX_KEYS: usize = 64;

@@ -5,7 +5,7 @@
 //! made with `offsetof` from the headers of those versions. Either way [`super::verify`] compares
 //! what the layout says with what the public API says before anything is touched.
 
-use super::api::Api;
+use crate::api::Api;
 
 /// Byte offsets into CPython's structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,12 @@
 
 use std::ffi::{CStr, c_long};
 
-use super::api::{Api, Owned, PyObject};
-use super::codes::Codes;
-use super::frames::{MAX_DEPTH, Walker};
-use super::layout::Layout;
-use super::memory::field;
-use super::strings;
+use crate::api::{Api, Owned, PyObject};
+use crate::layout::Layout;
+use crate::memory::field;
+use crate::sampling::codes::Codes;
+use crate::sampling::strings;
+use crate::sampling::walker::{MAX_DEPTH, Walker};
 
 /// Checks the layout against the running thread.
 ///

@@ -3,8 +3,8 @@
 //! `PyUnicode_AsUTF8` allocates for text that is not ASCII, which the slow path of an allocator must
 //! not. The layout (`Include/cpython/unicodeobject.h`): a header, then characters of 1, 2 or 4 bytes.
 
-use super::layout::{Layout, fixed};
-use super::memory::field;
+use crate::layout::{Layout, fixed};
+use crate::memory::field;
 
 /// Text longer than this many characters is cut: names are made by programs, too.
 const MAX_CHARS: usize = 10_000;

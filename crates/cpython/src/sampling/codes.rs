@@ -7,10 +7,10 @@
 use nthbyte_profile::event::{Code, CodeId, Lines};
 use rustc_hash::FxHashMap;
 
-use super::api::Api;
-use super::layout::{Layout, fixed};
-use super::memory::field;
-use super::strings;
+use crate::api::Api;
+use crate::layout::{Layout, fixed};
+use crate::memory::field;
+use crate::sampling::strings;
 use nthbyte_session::Recorder;
 
 /// Position tables longer than this are left out, and their frames show no line.

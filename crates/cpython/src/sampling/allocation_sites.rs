@@ -11,10 +11,10 @@ use std::ffi::{CStr, c_void};
 use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
 use nthbyte_sampling::{Distances, Period, SamplePoints};
 
-use super::api::{Api, Owned};
-use super::attributes;
-use super::layout::Layout;
-use super::memory::field;
+use crate::api::{Api, Owned};
+use crate::layout::Layout;
+use crate::memory::field;
+use crate::sampling::attributes;
 
 /// Has the function `operations`. As a module it is compiled once, and not in each process.
 const MODULE: &CStr = c"nthbyte._operations";

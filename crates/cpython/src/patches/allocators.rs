@@ -14,10 +14,11 @@ use std::sync::OnceLock;
 use nthbyte_heap::{Domain, Fallback, Functions, Heap, HugePages, Observer, Statistics};
 use nthbyte_sampling::SamplePoints;
 
-use super::api::{AllocatorDomain, AllocatorEx, Api, Owned};
-use super::layout::Layout;
-use super::memory::Probe;
-use super::{huge_pages, interpreters};
+use crate::api::{AllocatorDomain, AllocatorEx, Api, Owned};
+use crate::heap::huge_pages;
+use crate::layout::Layout;
+use crate::memory::Probe;
+use crate::patches::raw_calloc as interpreters;
 use nthbyte_session as session;
 
 /// What was put where.
