@@ -109,6 +109,8 @@ pub struct Arenas {
     pub pool_was_empty: bool,
     /// So often the system is not asked for an arena, since it has just refused one.
     patience: u32,
+    /// All arenas lie, or lay, in here; as numbers of [`ARENA_BITS`].
+    span: Range<usize>,
     /// Where the next arena should lie: right below the last one, as the kernel itself would do.
     hint: *mut u8,
     /// Arenas mapped now.
@@ -133,6 +135,7 @@ impl Arenas {
             huge_from,
             pool_was_empty: false,
             patience: 0,
+            span: 0..0,
             hint: null_mut(),
             count: 0,
             most: 0,
@@ -248,6 +251,33 @@ impl Arenas {
         let rest = took.saturating_sub(QUICK_JOIN).saturating_mul(REST);
         let now = os::process_nanos();
         self.resting = now..now.saturating_add(rest);
+    }
+
+    /// Moves the table to another place, which has zeroes. `visit` gets each page in use.
+    ///
+    /// # Safety
+    /// `from` is the table of these arenas.
+    pub unsafe fn move_table(
+        &self,
+        from: ArenaTable,
+        to: ArenaTable,
+        mut visit: impl FnMut(*mut Page),
+    ) {
+        for number in self.span.clone() {
+            let base: *mut u8 = core::ptr::with_exposed_provenance_mut(number << ARENA_BITS);
+            if !from.holds(base) {
+                continue;
+            }
+            from.set(base, false);
+            to.set(base, true);
+            // SAFETY: what the table holds is mapped.
+            let mut used = unsafe { !(*Arena::of(base)).free };
+            while used != 0 {
+                let index = used.trailing_zeros() as usize;
+                used &= used - 1;
+                visit(base.wrapping_add(index * PAGE_SIZE).cast());
+            }
+        }
     }
 
     fn is_resting(&self) -> bool {
@@ -366,6 +396,12 @@ impl Arenas {
             self.link(arena);
             table.set(base, true);
         }
+        let number = base.addr() >> ARENA_BITS;
+        self.span = if self.span.is_empty() {
+            number..number + 1
+        } else {
+            self.span.start.min(number)..self.span.end.max(number + 1)
+        };
         Some(())
     }
 

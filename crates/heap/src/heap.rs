@@ -7,13 +7,14 @@ use crate::deal::{DEAL_BLOCKS, GRANT_BYTES};
 use crate::observer::{Domain, Fallback, Observer};
 use crate::os::{self, HugePages};
 use crate::page::{Block, Page, Slot};
+use crate::shared::Shared;
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::AtomicPtr;
 use nthbyte_sampling::{Countdown, SamplePoints};
 
 /// The bytes between the start of the state and the start of the arena table.
-const STATE_SIZE: usize = 16 << 10;
+pub const STATE_SIZE: usize = 16 << 10;
 
 /// The slot of pages that are kept for sampled blocks: its allowance is always 1.
 pub const SAMPLED_SLOT: usize = CLASSES;
@@ -89,6 +90,8 @@ pub struct Heap {
     pub sampled: [Sampled; GROUPS],
     /// Where pages come from.
     pub arenas: Arenas,
+    /// Where the state is if the heap was shared; see `shared.rs`.
+    pub shared: Option<Shared>,
     /// The largest request served here.
     pub limit: usize,
     /// Where the allocation that took a slow path last was called from; 0 if that is not known.
@@ -141,7 +144,7 @@ impl Heap {
         }
     }
 
-    fn new(config: Config, fallbacks: [Fallback; 2]) -> Self {
+    pub(crate) fn new(config: Config, fallbacks: [Fallback; 2]) -> Self {
         Self {
             slots: core::array::from_fn(|_| Slot {
                 head: null_mut(),
@@ -167,6 +170,7 @@ impl Heap {
                 config.huge_pages,
                 config.huge_pages_from / crate::arena::ARENA_SIZE,
             ),
+            shared: None,
             limit: config.limit.clamp(crate::class::SMALL_LIMIT, MEDIUM_LIMIT),
             caller: 0,
             points: None,
@@ -198,7 +202,7 @@ impl Heap {
     /// `heap` is a heap that nobody else is using now.
     pub unsafe fn join_pages(heap: *mut Self) -> bool {
         // SAFETY: by the caller.
-        unsafe { &mut *heap }.arenas.join_pages()
+        unsafe { &mut *Self::state(heap) }.arenas.join_pages()
     }
 
     /// Whether a block was allocated by this heap itself, and not by a fallback. May be asked by any thread
@@ -208,7 +212,9 @@ impl Heap {
     /// `context` is the address of a heap.
     #[must_use]
     pub unsafe fn owns(context: *mut c_void, block: *const c_void) -> bool {
-        Self::table(context).holds(block.cast_mut().cast())
+        // SAFETY: by the caller.
+        let heap = unsafe { Self::state(context.cast()) };
+        Self::table(heap.cast()).holds(block.cast_mut().cast())
     }
 
     /// How many bytes of a block the program may use. May be asked by any thread about a block that is in use.

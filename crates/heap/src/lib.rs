@@ -24,7 +24,7 @@
 //! class's list is looked at, after 16 to 128 KiB of frees of that class.
 //!
 //! The heap is externally synchronised: whoever calls it holds one lock, in CPython the GIL, that
-//! everyone else who calls it holds too. The one exception is [`Heap::remote_free`]. It knows nothing of Python.
+//! everyone else who calls it holds too. The exceptions are [`Heap::remote_free`], and a heap that was [shared](Heap::share). It knows nothing of Python.
 
 mod addresses;
 mod arena;
@@ -38,6 +38,7 @@ mod observer;
 mod os;
 mod page;
 mod session;
+mod shared;
 mod slow;
 mod statistics;
 
@@ -46,4 +47,5 @@ pub use fast::Functions;
 pub use heap::{Config, Heap};
 pub use observer::{Domain, Fallback, NOT_INTERESTED, Observer, Sample};
 pub use os::HugePages;
+pub use shared::HoldsLock;
 pub use statistics::Statistics;
