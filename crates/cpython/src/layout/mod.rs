@@ -1,190 +1,224 @@
-//! Where the fields are that frames, code objects and strings are read from.
+//! What differs from one version of CPython to the next: offsets of fields, flags, tags, and what there is at all.
 //!
-//! From 3.13 on the interpreter carries the answer itself: `_Py_DebugOffsets`, at the start of
-//! `_PyRuntime` (`Include/internal/pycore_debug_offsets.h`). For 3.11 and 3.12 there is a table,
-//! made with `offsetof` from the headers of those versions. Either way [`super::verify`] compares
-//! what the layout says with what the public API says before anything is touched.
+//! Each version has one file with one record, and one line in [`VERSIONS`]; nothing else in this crate asks for a version.
+//! From 3.13 on the interpreter says itself where most fields are: `_Py_DebugOffsets`, at the start of
+//! `_PyRuntime` (`Include/internal/pycore_debug_offsets.h`). What is not in there, and all of 3.11 and 3.12, comes
+//! from `offsetof` and the headers of those versions. Either way [`crate::verify`] compares each field with what CPython's
+//! public functions say before anything is touched.
+
+mod debug_offsets;
+mod v3_11;
+mod v3_12;
+mod v3_13;
+mod v3_14;
+mod v3_15;
 
 use crate::api::Api;
 
-/// Byte offsets into CPython's structures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Minor version: 11 for Python 3.11.
-    pub minor: u8,
-    /// `PyThreadState`: the pointer to the `_PyCFrame` that holds `current_frame` (3.11, 3.12).
-    pub thread_cframe: Option<usize>,
-    /// `current_frame`, in the `_PyCFrame` or in `PyThreadState`.
-    pub current_frame: usize,
-    /// `PyThreadState.native_thread_id`.
-    pub native_thread_id: usize,
-    /// `_PyInterpreterFrame.previous`.
-    pub frame_previous: usize,
-    /// `_PyInterpreterFrame.f_code`, `f_executable` from 3.13 on.
-    pub frame_code: usize,
-    /// `_PyInterpreterFrame.prev_instr`, `instr_ptr` from 3.13 on.
-    pub frame_instruction: usize,
-    /// `_PyInterpreterFrame.owner`.
-    pub frame_owner: usize,
-    /// `_PyInterpreterFrame.localsplus`.
-    pub frame_locals: usize,
-    /// `PyCodeObject.co_filename`.
-    pub code_filename: usize,
-    /// `PyCodeObject.co_qualname`.
-    pub code_qualname: usize,
-    /// `PyCodeObject.co_linetable`.
-    pub code_linetable: usize,
-    /// `PyCodeObject.co_firstlineno`.
-    pub code_first_line: usize,
-    /// `PyCodeObject.co_code_adaptive`.
-    pub code_instructions: usize,
-    /// `sizeof(PyASCIIObject)`: where the characters of an ASCII string begin.
-    pub ascii_size: usize,
-    /// `sizeof(PyCompactUnicodeObject)`: where those of another string begin.
-    pub unicode_size: usize,
-    /// `PyHeapTypeObject.ht_qualname`; `ht_cached_keys` follows.
-    pub type_qualname: usize,
-    /// `sizeof(PyInterpreterState)`.
-    pub interpreter_size: usize,
-    /// `PyInterpreterState.ceval.gil` (3.12 and later).
-    pub interpreter_gil: usize,
-}
-
-/// Frames whose owner is this or more belong to no Python code
-/// (`FRAME_OWNED_BY_CSTACK`, `FRAME_OWNED_BY_INTERPRETER`; 3.12 and later).
-pub const FIRST_OWNER_WITHOUT_CODE: u8 = 3;
-
-/// Offsets that are the same in 3.11 to 3.15, by `offsetof` in each version's headers.
-pub mod fixed {
-    /// `PyVarObject.ob_size`.
-    pub const VAR_SIZE: usize = 16;
-    /// `PyBytesObject.ob_sval`.
-    pub const BYTES_VALUE: usize = 32;
-    /// `PyASCIIObject.length`.
-    pub const STR_LENGTH: usize = 16;
-    /// `PyASCIIObject.state`.
-    pub const STR_STATE: usize = 32;
-    /// `PyCFunctionObject.m_ml`.
-    pub const FUNCTION_DEFINITION: usize = 16;
-    /// `PyTypeObject.tp_name`.
-    pub const TYPE_NAME: usize = 24;
-    /// `PyTypeObject.tp_basicsize`.
-    pub const TYPE_BASIC_SIZE: usize = 32;
-    /// `PyTypeObject.tp_dealloc`.
-    pub const TYPE_DEALLOC: usize = 48;
-    /// `PyTypeObject.tp_flags`.
-    pub const TYPE_FLAGS: usize = 168;
-    /// `PyTypeObject.tp_dict`.
-    pub const TYPE_DICT: usize = 264;
-    /// `PyDictObject.ma_keys`.
-    pub const DICT_KEYS: usize = 32;
-    /// `sizeof(PyDictKeysObject)`.
-    pub const KEYS_SIZE: usize = 32;
-    /// `PyDictKeysObject.dk_log2_size`; `dk_log2_index_bytes` and `dk_kind` follow, a byte each.
-    pub const KEYS_LOG2_SIZE: usize = 8;
-    /// `PyDictKeysObject.dk_nentries`.
-    pub const KEYS_ENTRIES: usize = 24;
-}
-
-const PY_3_11: Layout = Layout {
-    minor: 11,
-    thread_cframe: Some(56),
-    current_frame: 8,
-    native_thread_id: 160,
-    frame_previous: 48,
-    frame_code: 32,
-    frame_instruction: 56,
-    frame_owner: 69,
-    frame_locals: 72,
-    code_filename: 112,
-    code_qualname: 128,
-    code_linetable: 136,
-    code_first_line: 72,
-    code_instructions: 184,
-    ascii_size: 48,
-    unicode_size: 72,
-    type_qualname: 864,
-    interpreter_size: 107_752,
-    interpreter_gil: 0,
-};
-
-const PY_3_12: Layout = Layout {
-    minor: 12,
-    thread_cframe: Some(56),
-    current_frame: 0,
-    native_thread_id: 144,
-    frame_previous: 8,
-    frame_code: 0,
-    frame_instruction: 56,
-    frame_owner: 70,
-    frame_locals: 72,
-    code_filename: 112,
-    code_qualname: 128,
-    code_linetable: 136,
-    code_first_line: 68,
-    code_instructions: 192,
-    ascii_size: 40,
-    unicode_size: 56,
-    type_qualname: 872,
-    // 383,568 on AArch64, where a mutex is larger: within what `interpreters.rs` allows.
-    interpreter_size: 383_552,
-    interpreter_gil: 384,
-};
-
-/// Positions, counted in 64-bit words, of what is needed within `_Py_DebugOffsets`.
-struct DebugOffsets {
-    minor: u8,
-    interpreter: usize,
-    gil: usize,
-    current_frame: usize,
-    native_thread_id: usize,
-    frame: usize,
-    code: usize,
-    unicode: usize,
-    /// Not part of `_Py_DebugOffsets`: `PyHeapTypeObject.ht_qualname`, by `offsetof`.
-    type_qualname: usize,
-}
-
-const DEBUG_OFFSETS: [DebugOffsets; 3] = [
-    DebugOffsets {
-        minor: 13,
-        interpreter: 6,
-        gil: 14,
-        current_frame: 23,
-        native_thread_id: 25,
-        frame: 28,
-        code: 34,
-        unicode: 67,
-        type_qualname: 872,
-    },
-    DebugOffsets {
-        minor: 14,
-        interpreter: 6,
-        gil: 15,
-        current_frame: 26,
-        native_thread_id: 28,
-        frame: 31,
-        code: 39,
-        unicode: 77,
-        type_qualname: 872,
-    },
-    DebugOffsets {
-        minor: 15,
-        interpreter: 6,
-        gil: 15,
-        current_frame: 26,
-        native_thread_id: 31,
-        frame: 39,
-        code: 47,
-        unicode: 89,
-        type_qualname: 880,
-    },
+/// The versions that are known, oldest first.
+const VERSIONS: [&Version; 5] = [
+    &v3_11::VERSION,
+    &v3_12::VERSION,
+    &v3_13::VERSION,
+    &v3_14::VERSION,
+    &v3_15::VERSION,
 ];
 
-/// The first word of `_Py_DebugOffsets`.
-const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
+/// One minor version of CPython.
+struct Version {
+    /// 11 for Python 3.11.
+    minor: u8,
+    /// What the headers of this version say. Fields that the interpreter itself says are [`UNUSED`].
+    layout: Layout,
+    /// Where the interpreter says it.
+    debug_offsets: Option<debug_offsets::Positions>,
+}
+
+/// The offset of a field that a version does not have, or that the agent does not read there.
+pub const UNUSED: usize = usize::MAX;
+
+macro_rules! layout {
+    ($($(#[$doc:meta])* $field:ident,)*) => {
+        /// What the agent knows of the running interpreter. Offsets and sizes are in bytes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Layout {
+            $($(#[$doc])* pub $field: usize,)*
+            /// What there is, and how it is marked.
+            pub features: Features,
+        }
+
+        impl Layout {
+            /// The names of all offsets and sizes.
+            pub const FIELDS: &[&str] = &[$(stringify!($field),)*];
+
+            /// All offsets and sizes, in the order of [`Self::FIELDS`].
+            pub fn fields_mut(&mut self) -> impl Iterator<Item = &mut usize> {
+                [$(&mut self.$field,)*].into_iter()
+            }
+        }
+    };
+}
+
+layout! {
+    /// `PyThreadState`: the pointer to the `_PyCFrame` that holds `current_frame` (3.11, 3.12).
+    thread_cframe,
+    /// `current_frame`, in the `_PyCFrame` or in `PyThreadState`.
+    current_frame,
+    /// `PyThreadState.native_thread_id`.
+    native_thread_id,
+    /// `_PyInterpreterFrame.previous`.
+    frame_previous,
+    /// `_PyInterpreterFrame.f_code`, `f_executable` from 3.13 on.
+    frame_code,
+    /// `_PyInterpreterFrame.prev_instr`, `instr_ptr` from 3.13 on.
+    frame_instruction,
+    /// `_PyInterpreterFrame.owner`, a byte.
+    frame_owner,
+    /// `_PyInterpreterFrame.localsplus`.
+    frame_locals,
+    /// `PyCodeObject.co_filename`.
+    code_filename,
+    /// `PyCodeObject.co_qualname`.
+    code_qualname,
+    /// `PyCodeObject.co_linetable`.
+    code_linetable,
+    /// `PyCodeObject.co_firstlineno`.
+    code_first_line,
+    /// `PyCodeObject.co_code_adaptive`.
+    code_instructions,
+    /// `PyVarObject.ob_size`.
+    var_size,
+    /// `PyBytesObject.ob_sval`.
+    bytes_value,
+    /// `PyASCIIObject.length`.
+    str_length,
+    /// `PyASCIIObject.state`; see [`crate::sampling::strings`].
+    str_state,
+    /// `sizeof(PyASCIIObject)`: where the characters of an ASCII string begin.
+    ascii_size,
+    /// `sizeof(PyCompactUnicodeObject)`: where those of another string begin.
+    unicode_size,
+    /// `PyCFunctionObject.m_ml`.
+    function_definition,
+    /// `PyTypeObject.tp_name`.
+    type_name,
+    /// `PyTypeObject.tp_basicsize`.
+    type_basic_size,
+    /// `PyTypeObject.tp_dealloc`.
+    type_dealloc,
+    /// `PyTypeObject.tp_flags`.
+    type_flags,
+    /// `PyTypeObject.tp_dict`.
+    type_dict,
+    /// `PyHeapTypeObject.ht_qualname`.
+    type_qualname,
+    /// `PyHeapTypeObject.ht_cached_keys`.
+    type_cached_keys,
+    /// `PyDictObject.ma_keys`; `ma_values` follows.
+    dict_keys,
+    /// `sizeof(PyDictKeysObject)`.
+    keys_size,
+    /// `PyDictKeysObject.dk_log2_size`; `dk_log2_index_bytes` and `dk_kind` follow, a byte each.
+    keys_log2_size,
+    /// `PyDictKeysObject.dk_nentries`; `dk_usable` is the word before.
+    keys_entries,
+    /// `offsetof(PyDictValues, values)`.
+    values_header,
+    /// `sizeof(PyInterpreterState)`, of versions with [`Features::own_gils`].
+    interpreter_size,
+    /// `PyInterpreterState.ceval.gil`, of versions with [`Features::own_gils`].
+    interpreter_gil,
+}
+
+/// What a version has, and how it is marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Bits of a reference in a frame that are not part of its address (`_PyStackRef`).
+    pub reference_tags: usize,
+    /// Frames whose owner is this or more belong to no Python code (`FRAME_OWNED_BY_CSTACK`,
+    /// `FRAME_OWNED_BY_INTERPRETER`).
+    pub first_owner_without_code: u8,
+    /// Where the values of an instance's attributes are.
+    pub values: Values,
+    /// `tp_flags` of types whose instances have two words before the collector's header.
+    pub flags_of_pre_header: u64,
+    /// Whether an interpreter may have a GIL of its own.
+    pub own_gils: bool,
+}
+
+/// Where the values of an instance's attributes are (`Include/internal/pycore_object.h`, `pycore_dict.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// In an array, from the word 32 bytes before the object; or in a dictionary, from the one 24 before it.
+    BesideDictionary,
+    /// In either, from the word 24 bytes before; the array if the lowest bit is set, which is not part of its address.
+    Tagged,
+    /// In an array behind the object, if it says that it is valid; else in a dictionary, from the word 24 bytes before.
+    Inline,
+}
+
+/// `Py_TPFLAGS_…` of `Include/object.h`, with the same meaning in all versions that have them.
+pub mod type_flags {
+    /// `Py_TPFLAGS_MANAGED_WEAKREF`.
+    pub const MANAGED_WEAKREF: u64 = 1 << 3;
+    /// `Py_TPFLAGS_MANAGED_DICT`.
+    pub const MANAGED_DICT: u64 = 1 << 4;
+    /// `Py_TPFLAGS_HEAPTYPE`.
+    pub const HEAP_TYPE: u64 = 1 << 9;
+    /// `Py_TPFLAGS_READY`.
+    pub const READY: u64 = 1 << 12;
+    /// `Py_TPFLAGS_HAVE_GC`.
+    pub const HAVE_GC: u64 = 1 << 14;
+    /// `Py_TPFLAGS_TYPE_SUBCLASS`.
+    pub const TYPE_SUBCLASS: u64 = 1 << 31;
+}
 
 impl Layout {
+    /// Offsets that are the same in 3.11 to 3.15, by `offsetof` in each version's headers; the others are unused.
+    const COMMON: Self = Self {
+        thread_cframe: UNUSED,
+        current_frame: UNUSED,
+        native_thread_id: UNUSED,
+        frame_previous: UNUSED,
+        frame_code: UNUSED,
+        frame_instruction: UNUSED,
+        frame_owner: UNUSED,
+        frame_locals: UNUSED,
+        code_filename: UNUSED,
+        code_qualname: UNUSED,
+        code_linetable: UNUSED,
+        code_first_line: UNUSED,
+        code_instructions: UNUSED,
+        var_size: 16,
+        bytes_value: 32,
+        str_length: 16,
+        str_state: 32,
+        ascii_size: UNUSED,
+        unicode_size: UNUSED,
+        function_definition: 16,
+        type_name: 24,
+        type_basic_size: 32,
+        type_dealloc: 48,
+        type_flags: 168,
+        type_dict: 264,
+        type_qualname: UNUSED,
+        type_cached_keys: UNUSED,
+        dict_keys: 32,
+        keys_size: 32,
+        keys_log2_size: 8,
+        keys_entries: 24,
+        values_header: 0,
+        interpreter_size: UNUSED,
+        interpreter_gil: UNUSED,
+        features: Features {
+            reference_tags: 0,
+            first_owner_without_code: 3,
+            values: Values::Inline,
+            flags_of_pre_header: type_flags::MANAGED_DICT | type_flags::MANAGED_WEAKREF,
+            own_gils: true,
+        },
+    };
+
     /// The layout of the running interpreter.
     ///
     /// # Errors
@@ -193,80 +227,21 @@ impl Layout {
         let version = api.version();
         let (major, minor) = ((version >> 24) as u8, (version >> 16) as u8);
         let text = api.version_text();
-        match (major, minor) {
-            (3, 11) => Ok(PY_3_11),
-            (3, 12) => Ok(PY_3_12),
-            (3, 13..=15) => Self::from_debug_offsets(api, minor)
-                .map_err(|why| format!("cannot profile CPython {text}: {why}")),
-            _ => Err(format!(
-                "cannot profile CPython {text}: only 3.11 to 3.15 are known; use one of these or a newer nthbyte"
-            )),
-        }
-    }
-
-    fn from_debug_offsets(api: &Api, minor: u8) -> Result<Self, &'static str> {
-        let at = DEBUG_OFFSETS
-            .iter()
-            .find(|known| known.minor == minor)
-            .ok_or("its _Py_DebugOffsets are not known")?;
-        let words = api._PyRuntime.cast::<u64>();
-        // SAFETY: `_PyRuntime` begins with `_Py_DebugOffsets` from 3.13 on, which has more words than
-        // are read here or below.
-        let word = |index: usize| unsafe { words.add(index).read() };
-        if word(0) != COOKIE || (word(1) >> 16) as u16 != 0x0300 + u16::from(minor) {
-            return Err("its _Py_DebugOffsets are not where they should be");
-        }
-        if word(2) != 0 {
-            return Err("free-threaded builds are not served; use a build with the GIL");
-        }
-        // SAFETY: as above; the unicode part ends before the structure does.
-        let offset = |index: usize| unsafe { words.add(index).read() as usize };
-        let layout = Self {
-            minor,
-            thread_cframe: None,
-            current_frame: offset(at.current_frame),
-            native_thread_id: offset(at.native_thread_id),
-            frame_previous: offset(at.frame + 1),
-            frame_code: offset(at.frame + 2),
-            frame_instruction: offset(at.frame + 3),
-            frame_owner: offset(at.frame + 5),
-            frame_locals: offset(at.frame + 4),
-            code_filename: offset(at.code + 1),
-            code_qualname: offset(at.code + 3),
-            code_linetable: offset(at.code + 4),
-            code_first_line: offset(at.code + 5),
-            code_instructions: offset(at.code + 9),
-            ascii_size: offset(at.unicode + 3),
-            unicode_size: offset(at.unicode + 3) + 16,
-            type_qualname: at.type_qualname,
-            interpreter_size: offset(at.interpreter),
-            interpreter_gil: offset(at.gil),
-        };
-        if layout.largest_small_offset() > 4096
-            || !(1 << 16..1 << 24).contains(&layout.interpreter_size)
-        {
-            return Err("its _Py_DebugOffsets make no sense");
+        let known = VERSIONS
+            .into_iter()
+            .find(|known| major == 3 && known.minor == minor)
+            .ok_or_else(|| {
+                let (first, last) = (VERSIONS[0].minor, VERSIONS[VERSIONS.len() - 1].minor);
+                format!(
+                    "cannot profile CPython {text}: only 3.{first} to 3.{last} are known; use one of these or a newer nthbyte"
+                )
+            })?;
+        let mut layout = known.layout;
+        if let Some(positions) = &known.debug_offsets {
+            positions
+                .read(api, minor, &mut layout)
+                .map_err(|why| format!("cannot profile CPython {text}: {why}"))?;
         }
         Ok(layout)
-    }
-
-    fn largest_small_offset(&self) -> usize {
-        [
-            self.current_frame,
-            self.native_thread_id,
-            self.frame_previous,
-            self.frame_code,
-            self.frame_instruction,
-            self.frame_owner,
-            self.code_filename,
-            self.code_qualname,
-            self.code_linetable,
-            self.code_first_line,
-            self.code_instructions,
-            self.ascii_size,
-        ]
-        .into_iter()
-        .max()
-        .unwrap_or_default()
     }
 }

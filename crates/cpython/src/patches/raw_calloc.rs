@@ -1,231 +1,192 @@
-//! Interpreters with a GIL of their own (CPython 3.12 and later).
+//! `calloc` of the domain `RAW`, by which new interpreters are noticed (CPython 3.12 and later).
 //!
-//! The heap has one lock, the main interpreter's GIL. When an interpreter with another GIL is about
-//! to come into being, functions are installed that ask, at every call, under which GIL they run:
-//! the heap serves the main one, and the allocator that was there before serves the others, which
-//! are not sampled. A block of the heap that another interpreter frees is put aside for the heap.
+//! - What: `PyMem_RawCalloc`, which programs call rarely. An interpreter's state (`PyInterpreterState`, 190 KiB and more) is
+//!   allocated with it.
+//! - When: with the heap, before the first session. If there are other interpreters already, at once what is said below.
+//! - Undone: never. Whatever puts back the function from before, as `tracemalloc.stop()` does with the one that it found,
+//!   puts back this one.
 //!
-//! The moment is known because an interpreter's state (`PyInterpreterState`, 190 KiB and more) is
-//! allocated with `PyMem_RawCalloc`: that function, which programs call rarely, is wrapped.
+//! An interpreter may have a GIL of its own, and the heap has one lock: the main interpreter's GIL. So before the first
+//! other interpreter comes into being, the heap is [shared](Heap::share): whoever calls it is asked for the GIL that it
+//! runs under. The heap serves the main one, and the allocator from before serves the others, which are not sampled.
+//! The functions in place are not changed for it. So it does not matter who has stored them, and puts them
+//! back when: `tracemalloc`, for example, which finds some when it starts and restores them when it stops.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
 
-use nthbyte_heap::{Domain, Fallback, Functions, Heap};
+use nthbyte_heap::{Fallback, Heap};
 
-use crate::api::{AllocatorDomain, AllocatorEx, Api};
+use crate::api::{AllocatorDomain, AllocatorEx, Api, Gil};
 use crate::layout::Layout;
 use crate::memory::field;
 
-/// What the guarding functions need; they may run under any GIL, so it never changes.
-struct Guard {
-    thread_state: unsafe extern "C" fn() -> *mut c_void,
+/// More than `sizeof(PyInterpreterState)` is asked for, by up to an alignment.
+pub const LARGEST_ALIGNMENT: usize = 256;
+
+type Calloc = unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void;
+
+/// What is asked under any GIL, so it never changes.
+struct Watch {
+    api: &'static Api,
     main: usize,
     main_gil: usize,
-    thread_interpreter: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
     gil_offset: usize,
     interpreter_size: usize,
-    raw_calloc: unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void,
-    heap: usize,
-    fallbacks: [Fallback; 2],
-    install: fn(&[Functions; 2]),
+    raw_calloc: Calloc,
 }
 
-// SAFETY: the pointers in the fallbacks are contexts of allocators that may be called from any thread
-// that has a GIL.
-unsafe impl Send for Guard {}
-// SAFETY: as above; nothing in it changes.
-unsafe impl Sync for Guard {}
+static WATCH: OnceLock<Watch> = OnceLock::new();
+static HEAP: AtomicPtr<Heap> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether the heap is shared.
+static SHARED: AtomicBool = AtomicBool::new(false);
+/// Whether the heap has called its fallback, while it is not shared. Written under the main GIL only.
+static IN_FALLBACK: AtomicBool = AtomicBool::new(false);
 
-static GUARD: OnceLock<Guard> = OnceLock::new();
-static GUARDING: AtomicBool = AtomicBool::new(false);
-
-/// Starts to watch for new interpreters; guards at once if there are others already. For CPython 3.12
-/// and later.
+/// Starts to watch for new interpreters. Does nothing where there is one GIL.
 ///
-/// `install` puts functions in the place of the heap's.
+/// # Errors
+/// One line: there are other interpreters, and no memory.
 ///
 /// # Safety
-/// The GIL of the main interpreter is held. The heap is installed.
-pub unsafe fn watch(
-    api: &Api,
-    layout: &Layout,
-    heap: *mut c_void,
-    fallbacks: [Fallback; 2],
-    install: fn(&[Functions; 2]),
-) {
+/// The GIL is the main interpreter's, and the layout was verified. The heap is not in use yet, and its fallbacks
+/// were [wrapped](watched).
+pub unsafe fn install(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Result<(), String> {
+    if !layout.features.own_gils {
+        return Ok(());
+    }
+    let api = gil.api();
     // SAFETY: by the contract.
     unsafe {
         let main = (api.PyInterpreterState_Main)() as usize;
         let mut raw = AllocatorEx::NONE;
         (api.PyMem_GetAllocator)(AllocatorDomain::Raw, &raw mut raw);
-        let Some(raw_calloc) = raw.calloc else { return };
-        let guard = Guard {
-            thread_state: api.PyThreadState_GetUnchecked,
+        let raw_calloc = raw
+            .calloc
+            .ok_or("cannot profile this interpreter: it has no allocator")?;
+        WATCH.get_or_init(|| Watch {
+            api,
             main,
             main_gil: field(main, layout.interpreter_gil),
-            thread_interpreter: api.PyThreadState_GetInterpreter,
             gil_offset: layout.interpreter_gil,
             interpreter_size: layout.interpreter_size,
             raw_calloc,
-            heap: heap as usize,
-            fallbacks,
-            install,
-        };
-        if GUARD.set(guard).is_err() {
-            return;
+        });
+        HEAP.store(heap, Release);
+        let first = (api.PyInterpreterState_Head)();
+        let others = first as usize != main || !(api.PyInterpreterState_Next)(first).is_null();
+        if others && !share() {
+            return Err(
+                "cannot reserve address space for the heap; raise the memory limit (ulimit -v)"
+                    .to_owned(),
+            );
         }
         // Only `calloc` changes, and the context stays: other threads may be reading the four functions
         // at this moment, and any mixture of old and new is right.
-        raw.calloc = Some(calloc_raw);
+        raw.calloc = Some(calloc);
         (api.PyMem_SetAllocator)(AllocatorDomain::Raw, &raw mut raw);
-        let first = (api.PyInterpreterState_Head)();
-        if first as usize != main || !(api.PyInterpreterState_Next)(first).is_null() {
-            guard_now();
-        }
     }
+    Ok(())
 }
 
-/// Whether the caller runs under the main interpreter's GIL.
+/// Whether the caller runs under the main interpreter's GIL, or there is no other.
 #[must_use]
 pub fn under_main_gil() -> bool {
-    !GUARDING.load(Acquire) || GUARD.get().is_none_or(|guard| guard.is_main())
+    // SAFETY: callable at any time.
+    !SHARED.load(Acquire) || unsafe { holds_main_gil() }
 }
 
-impl Guard {
-    fn is_main(&self) -> bool {
-        // SAFETY: callable at any time; a thread state that it returns is live, and so is its interpreter.
-        unsafe {
-            let state = (self.thread_state)();
-            if state.is_null() {
-                return false;
-            }
-            let interpreter = (self.thread_interpreter)(state) as usize;
-            interpreter == self.main
-                || field::<usize>(interpreter, self.gil_offset) == self.main_gil
+/// Whether the calling thread holds the main interpreter's GIL.
+unsafe extern "C" fn holds_main_gil() -> bool {
+    let Some(watch) = WATCH.get() else {
+        return false;
+    };
+    // SAFETY: callable at any time; a thread state that it returns is live and attached, and so is its interpreter.
+    unsafe {
+        let state = (watch.api.PyThreadState_GetUnchecked)();
+        if state.is_null() {
+            return false;
         }
+        let interpreter = (watch.api.PyThreadState_GetInterpreter)(state) as usize;
+        interpreter == watch.main || field::<usize>(interpreter, watch.gil_offset) == watch.main_gil
     }
 }
 
-fn guard_now() {
-    if let Some(guard) = GUARD.get()
-        && !GUARDING.swap(true, AcqRel)
-    {
-        (guard.install)(&[guarded::<0>(), guarded::<1>()]);
+/// Shares the heap; whether it is.
+///
+/// # Safety
+/// The main GIL is held, and the heap is not further up the stack.
+unsafe fn share() -> bool {
+    // SAFETY: by the contract; the fallbacks are CPython's own, which serve each interpreter.
+    let shared = unsafe { Heap::share(HEAP.load(Acquire), holds_main_gil) };
+    if shared {
+        SHARED.store(true, Release);
     }
+    shared
 }
 
-unsafe extern "C" fn calloc_raw(context: *mut c_void, count: usize, size: usize) -> *mut c_void {
-    let Some(guard) = GUARD.get() else {
+unsafe extern "C" fn calloc(context: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    let Some(watch) = WATCH.get() else {
         return std::ptr::null_mut();
     };
-    // Up to an alignment more is asked for.
     let asked = count.saturating_mul(size);
-    if (guard.interpreter_size..guard.interpreter_size + 256).contains(&asked) {
-        guard_now();
+    let is_interpreter = (watch.interpreter_size..watch.interpreter_size + LARGEST_ALIGNMENT)
+        .contains(&asked)
+        && !SHARED.load(Acquire);
+    // SAFETY: an interpreter is made by a thread that holds a GIL, and until now there is one only. If it is not
+    // held, this is no interpreter, or one that nobody may make; the heap cannot be shared, and two GILs must not be. What
+    // the heap asks of its fallback is no interpreter.
+    let may_go_on =
+        !is_interpreter || unsafe { holds_main_gil() && (IN_FALLBACK.load(Relaxed) || share()) };
+    if !may_go_on {
+        return std::ptr::null_mut();
     }
     // SAFETY: the wrapped function, with the arguments of its caller.
-    unsafe { (guard.raw_calloc)(context, count, size) }
+    unsafe { (watch.raw_calloc)(context, count, size) }
 }
 
-const fn domain<const DOMAIN: u8>() -> Domain {
-    if DOMAIN == Domain::Object as u8 {
-        Domain::Object
-    } else {
-        Domain::Memory
+/// The `calloc` of the fallbacks: the allocator from before may pass a request on to the domain `RAW`, where its size must
+/// not be taken for an interpreter's.
+static FALLBACKS: OnceLock<[Calloc; 2]> = OnceLock::new();
+
+/// The fallbacks, as the heap is to call them.
+#[must_use]
+pub fn watched(layout: &Layout, fallbacks: [Fallback; 2]) -> [Fallback; 2] {
+    if !layout.features.own_gils {
+        return fallbacks;
     }
+    FALLBACKS.get_or_init(|| fallbacks.map(|one| one.calloc));
+    let [object, memory] = fallbacks;
+    [
+        Fallback {
+            calloc: fallback_calloc::<0>,
+            ..object
+        },
+        Fallback {
+            calloc: fallback_calloc::<1>,
+            ..memory
+        },
+    ]
 }
 
-fn guarded<const DOMAIN: u8>() -> Functions {
-    Functions {
-        malloc: malloc::<DOMAIN>,
-        calloc: calloc::<DOMAIN>,
-        realloc: realloc::<DOMAIN>,
-        free: free::<DOMAIN>,
-    }
-}
-
-/// The heap's functions and context for the main GIL, the fallback's for another.
-fn route<const DOMAIN: u8>() -> (Functions, *mut c_void, bool) {
-    let domain = domain::<DOMAIN>();
-    match GUARD.get() {
-        Some(guard) if !guard.is_main() => {
-            let Fallback {
-                context,
-                malloc,
-                calloc,
-                realloc,
-                free,
-            } = guard.fallbacks[domain as usize];
-            (
-                Functions {
-                    malloc,
-                    calloc,
-                    realloc,
-                    free,
-                },
-                context,
-                false,
-            )
-        }
-        guard => (
-            Functions::of(domain),
-            guard.map_or(0, |guard| guard.heap) as *mut c_void,
-            true,
-        ),
-    }
-}
-
-unsafe extern "C" fn malloc<const DOMAIN: u8>(_: *mut c_void, size: usize) -> *mut c_void {
-    let (functions, context, _) = route::<DOMAIN>();
-    // SAFETY: the caller holds the GIL under which these functions may be called.
-    unsafe { (functions.malloc)(context, size) }
-}
-
-unsafe extern "C" fn calloc<const DOMAIN: u8>(
-    _: *mut c_void,
+unsafe extern "C" fn fallback_calloc<const DOMAIN: usize>(
+    context: *mut c_void,
     count: usize,
     size: usize,
 ) -> *mut c_void {
-    let (functions, context, _) = route::<DOMAIN>();
-    // SAFETY: as above.
-    unsafe { (functions.calloc)(context, count, size) }
-}
-
-unsafe extern "C" fn realloc<const DOMAIN: u8>(
-    heap: *mut c_void,
-    block: *mut c_void,
-    size: usize,
-) -> *mut c_void {
-    let (functions, context, is_main) = route::<DOMAIN>();
-    // SAFETY: as above. A block of the heap is in use, so its size can be read from any thread.
-    unsafe {
-        if is_main || block.is_null() || !Heap::owns(heap, block) {
-            return (functions.realloc)(context, block, size);
-        }
-        let moved = (functions.malloc)(context, size);
-        if !moved.is_null() {
-            std::ptr::copy_nonoverlapping(
-                block.cast::<u8>(),
-                moved.cast::<u8>(),
-                size.min(Heap::usable_size(heap, block)),
-            );
-            Heap::remote_free(heap, block);
-        }
-        moved
+    let Some(calloc) = FALLBACKS.get().map(|both| both[DOMAIN]) else {
+        return std::ptr::null_mut();
+    };
+    let alone = !SHARED.load(Acquire);
+    if alone {
+        IN_FALLBACK.store(true, Relaxed);
     }
-}
-
-unsafe extern "C" fn free<const DOMAIN: u8>(heap: *mut c_void, block: *mut c_void) {
-    let (functions, context, is_main) = route::<DOMAIN>();
-    // SAFETY: as above.
-    unsafe {
-        if is_main || block.is_null() || !Heap::owns(heap, block) {
-            (functions.free)(context, block);
-        } else {
-            Heap::remote_free(heap, block);
-        }
+    // SAFETY: the wrapped function, with the arguments of its caller.
+    let block = unsafe { calloc(context, count, size) };
+    if alone {
+        IN_FALLBACK.store(false, Relaxed);
     }
+    block
 }

@@ -8,7 +8,7 @@ use nthbyte_profile::event::{Code, CodeId, Lines};
 use rustc_hash::FxHashMap;
 
 use crate::api::Api;
-use crate::layout::{Layout, fixed};
+use crate::layout::Layout;
 use crate::memory::field;
 use crate::sampling::strings;
 use nthbyte_session::Recorder;
@@ -176,8 +176,8 @@ unsafe fn table<'a>(layout: &Layout, code: usize) -> Option<&'a [u8]> {
     // SAFETY: `co_linetable` is a `bytes`, whose characters are as many as its size says.
     unsafe {
         let bytes = field::<usize>(code, layout.code_linetable);
-        let length = field::<usize>(bytes, fixed::VAR_SIZE);
+        let length = field::<usize>(bytes, layout.var_size);
         (length <= MAX_TABLE)
-            .then(|| std::slice::from_raw_parts((bytes + fixed::BYTES_VALUE) as *const u8, length))
+            .then(|| std::slice::from_raw_parts((bytes + layout.bytes_value) as *const u8, length))
     }
 }

@@ -6,7 +6,7 @@
 
 use std::ffi::c_void;
 
-use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
+use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Sample};
 use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, LostKind, Nanos, NodeId, SampleId, Survival, ThreadId,
     TypeId,
@@ -14,7 +14,7 @@ use nthbyte_profile::event::{
 
 use nthbyte_sampling::{Distances, Period};
 
-use crate::api::Api;
+use crate::api::{Api, Gil};
 use crate::heap::huge_pages::HugePages;
 use crate::heap::totals::Totals;
 use crate::layout::Layout;
@@ -37,7 +37,7 @@ const LARGE: u64 = 64 << 10;
 
 /// Everything that one session knows of the program. Used by whoever holds the GIL.
 pub struct Tracker {
-    api: Api,
+    api: &'static Api,
     layout: Layout,
     /// The heap's context.
     heap: *mut c_void,
@@ -74,18 +74,16 @@ struct Pending {
 }
 
 impl Tracker {
-    /// A tracker without a session.
-    ///
-    /// # Safety
-    /// The GIL is held, and `layout` was verified.
+    /// A tracker without a session. `layout` was verified.
     #[must_use]
-    pub unsafe fn new(
-        api: Api,
+    pub fn new(
+        gil: &Gil,
         layout: Layout,
         heap: *mut c_void,
         debug_hooks: bool,
         callers: Callers,
     ) -> Self {
+        let api = gil.api();
         Self {
             api,
             layout,
@@ -96,9 +94,8 @@ impl Tracker {
             recorder: None,
             generation: 0,
             walker: Walker::default(),
-            codes: Codes::new(&api),
-            // SAFETY: the GIL is held.
-            types: unsafe { Types::new(&api, callers) },
+            codes: Codes::new(api),
+            types: Types::new(gil, callers),
             threads: Threads::default(),
             tokens: Tokens::default(),
             pending: None,
@@ -249,7 +246,7 @@ impl Tracker {
     }
 
     /// Takes a sample; returns the token by which its end will be told.
-    fn sampled(&mut self, sample: &Sample) -> u32 {
+    pub fn sampled(&mut self, sample: &Sample) -> u32 {
         let Some(time) = self.attend() else {
             return NOT_INTERESTED;
         };
@@ -306,7 +303,7 @@ impl Tracker {
     }
 
     /// A sampled block is freed; what was in it is at `contents`.
-    fn freed(&mut self, contents: usize, token: u32) {
+    pub fn freed(&mut self, contents: usize, token: u32) {
         let Some(time) = self.attend() else { return };
         if self.pending.is_some_and(|pending| pending.token == token) {
             self.settle(Some(contents));
@@ -365,15 +362,6 @@ impl Tracker {
             )
         }
     }
-
-    /// The functions that the heap calls; `self` must stay where it is.
-    pub fn observer(&mut self) -> Observer {
-        Observer {
-            context: (&raw mut *self).cast(),
-            sampled,
-            freed,
-        }
-    }
 }
 
 impl Rounding {
@@ -404,17 +392,6 @@ fn allocation(time: Nanos, thread: ThreadId, stack: NodeId, sample: &Sample) -> 
         type_id: TypeId::UNKNOWN,
         survival: Survival::Unsaid,
     }
-}
-
-unsafe extern "C" fn sampled(context: *mut c_void, sample: &Sample) -> u32 {
-    // SAFETY: the context is the tracker, which is used by nobody else while the GIL is held: it
-    // calls nothing that allocates from the heap.
-    unsafe { &mut *context.cast::<Tracker>() }.sampled(sample)
-}
-
-unsafe extern "C" fn freed(context: *mut c_void, contents: *const c_void, token: u32) {
-    // SAFETY: as above.
-    unsafe { &mut *context.cast::<Tracker>() }.freed(contents as usize, token);
 }
 
 /// Tokens of live sampled blocks, and the numbers of their samples.

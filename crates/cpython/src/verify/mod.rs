@@ -1,95 +1,63 @@
 //! Does the layout hold? Asked before anything is touched.
 //!
-//! The stack that the layout yields is compared, frame by frame, with the one that CPython's public
-//! functions yield, and so are the names, the line and the position table of the code object on top.
+//! Each field of the layout is compared with what CPython's public functions say of the same object: what is wrong in
+//! one field is found by one of the checks, which a test shows field by field. They read through the kernel, so
+//! that a wrong offset is an answer and not a fault.
 
-use std::ffi::{CStr, c_long};
+mod frames;
+mod interpreter;
+mod objects;
 
-use crate::api::{Api, Owned, PyObject};
+use crate::api::{Gil, Object};
 use crate::layout::Layout;
-use crate::memory::field;
-use crate::sampling::codes::Codes;
-use crate::sampling::strings;
-use crate::sampling::walker::{MAX_DEPTH, Walker};
+use crate::memory::{Plain, Probe};
 
-/// Checks the layout against the running thread.
+/// What does not agree: "… are not laid out as in the release".
+pub type Subject = &'static str;
+
+/// Has the functions that the checks run. As a module it is compiled once, and not in each process.
+pub const MODULE: &std::ffi::CStr = c"nthbyte._operations";
+
+/// Checks the layout against the running interpreter.
 ///
 /// # Errors
 /// What does not agree.
-///
-/// # Safety
-/// The GIL is held by the caller, in Python code.
-pub unsafe fn verify(api: &Api, layout: &Layout) -> Result<(), &'static str> {
-    // SAFETY: by the contract; every reference that is used is owned here or by what is.
-    unsafe {
-        let thread = (api.PyThreadState_GetUnchecked)();
-        if thread.is_null() {
-            return Err("no thread state");
+pub fn verify(gil: &Gil, layout: &Layout) -> Result<(), Subject> {
+    let reader = Reader {
+        probe: Probe::new(),
+    };
+    frames::verify_thread(gil, layout, reader)?;
+    objects::verify(gil, layout, reader)?;
+    interpreter::verify(gil, layout, reader)?;
+    let instance = frames::verify(gil, layout, reader)?;
+    objects::verify_instance(gil, layout, reader, *instance)
+}
+
+/// Reads memory of which it is not certain that it is there.
+#[derive(Clone, Copy)]
+struct Reader {
+    /// `None` where the system forbids a process to read itself; then all is read as it is.
+    probe: Option<Probe>,
+}
+
+impl Reader {
+    fn read<T: Plain>(self, address: usize, offset: usize) -> Option<T> {
+        let address = address.checked_add(offset)?;
+        match self.probe {
+            Some(probe) => probe.read(address),
+            // SAFETY: a release's own structures, as far as anyone knows; null is not followed.
+            None => (address >= 4096 && address.is_multiple_of(align_of::<T>()))
+                .then(|| unsafe { (address as *const T).read() }),
         }
-        let native = field::<u64>(thread as usize, layout.native_thread_id);
-        if native != u64::from(libc::gettid().cast_unsigned()) {
-            return Err("thread states");
-        }
-        let codes = Codes::new(api);
-        let mut walker = Walker::default();
-        walker.look(layout, thread as usize, &codes);
-        let mut frame = Owned::take(api, (api.PyThreadState_GetFrame)(thread));
-        let mut top = None;
-        let mut seen = walker.last(layout).take(MAX_DEPTH);
-        loop {
-            match (frame, seen.next()) {
-                (None, None) => break,
-                (Some(public), Some((code, offset))) => {
-                    let found =
-                        Owned::take(api, (api.PyFrame_GetCode)(public.get())).ok_or("frames")?;
-                    let lasti = (api.PyFrame_GetLasti)(public.get());
-                    if found.get() as usize != code || i64::from(lasti) != offset as i64 {
-                        return Err("frames");
-                    }
-                    frame = Owned::take(api, (api.PyFrame_GetBack)(public.get()));
-                    top.get_or_insert(found);
-                }
-                (Some(_), None) | (None, Some(_)) => return Err("the chain of frames"),
-            }
-        }
-        let code = top.ok_or("no frame")?;
-        verify_code(api, layout, code.get())
+    }
+
+    /// Whether the field of an object is this.
+    fn is<T: Plain + PartialEq>(self, object: Object<'_>, offset: usize, value: T) -> bool {
+        self.read::<T>(object.address(), offset) == Some(value)
     }
 }
 
-/// # Safety
-/// The GIL is held; `code` is a code object.
-unsafe fn verify_code(api: &Api, layout: &Layout, code: *mut PyObject) -> Result<(), &'static str> {
-    // SAFETY: by the contract.
-    unsafe {
-        let public = |name: &CStr| api.attribute(code, name).ok_or("code objects");
-        for (name, offset) in [
-            (c"co_qualname", layout.code_qualname),
-            (c"co_filename", layout.code_filename),
-        ] {
-            let public = public(name)?;
-            if public.get() as usize != field::<usize>(code as usize, offset) {
-                return Err("code objects");
-            }
-            let mut text = String::new();
-            let read = strings::append(layout, public.get() as usize, &mut text);
-            if !read
-                || api
-                    .text(public.get())
-                    .is_none_or(|expected| expected != text)
-            {
-                return Err("strings");
-            }
-        }
-        if public(c"co_linetable")?.get() as usize
-            != field::<usize>(code as usize, layout.code_linetable)
-        {
-            return Err("position tables");
-        }
-        let line = (api.PyLong_AsLong)(public(c"co_firstlineno")?.get());
-        if line != c_long::from(field::<u32>(code as usize, layout.code_first_line)) {
-            return Err("line numbers");
-        }
-    }
-    Ok(())
+/// `Ok` if it holds.
+fn check(holds: bool, subject: Subject) -> Result<(), Subject> {
+    if holds { Ok(()) } else { Err(subject) }
 }
