@@ -3,12 +3,10 @@
 //! There is one [`Agent`] a process. It lives for ever, and belongs to whoever holds the main interpreter's GIL. It
 //! is reached by [`Gil::agent`] only, which borrows the token: so no Python runs meanwhile.
 
-use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -16,7 +14,7 @@ use nthbyte_heap::{Heap, NOT_INTERESTED, Observer, Sample};
 use nthbyte_profile::event::{LostKind, Nanos};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
-use nthbyte_session::{Config, HugePages, Outcome, Recorder};
+use nthbyte_session::{Config, HugePages, Outcome, Session};
 
 use crate::api::Gil;
 use crate::layout::Layout;
@@ -39,8 +37,6 @@ pub struct Agent {
     gc_entry: Option<Entry>,
     /// The collection that runs: when it started, and what was in use then.
     collection: Option<(Nanos, u64)>,
-    /// Why the session ended before it was stopped.
-    failure: Option<String>,
 }
 
 /// The agent, and whether it is borrowed. Used under the main interpreter's GIL only.
@@ -114,7 +110,7 @@ pub fn prepare(gil: &mut Gil) -> Result<(), String> {
 pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
     refuse_what_is_not_offered(config)?;
     create(gil, config.huge_pages)?;
-    if gil.agent().ok_or(BUSY)?.tracker.recorder().is_some() {
+    if gil.agent().ok_or(BUSY)?.tracker.is_on() {
         return Err("a session is running already; stop it first".to_owned());
     }
     allocators::refuse_other_tracers(gil)?;
@@ -138,7 +134,9 @@ pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
 pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     refuse_sub_interpreters(gil).ok()?;
     let mut agent = gil.agent()?;
-    agent.tracker.recorder()?;
+    if !agent.tracker.is_on() {
+        return None;
+    }
     // SAFETY: the main GIL is held, and the heap is not further up the stack: this is a function of the module.
     let totals = unsafe { agent.installed.stop_sampling() };
     // From here on the heap does not tell when a sampled block is freed.
@@ -151,17 +149,13 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     }
     let mut agent = gil.agent()?;
     agent.tracker.record_memory();
-    let recorder = agent.tracker.end()?;
-    let allocated = agent.tracker.requested(totals.allocated);
-    recorder.lost(
+    let (session, requested) = agent.tracker.end(totals.allocated)?;
+    session.lost(
         LostKind::Allocations,
         totals.lost + agent.cell.missed.take(),
     );
-    let failure = agent.failure.take();
     drop(agent);
-    let mut outcome = recorder.finish(Some(allocated));
-    outcome.notes.extend(failure);
-    Some(outcome)
+    Some(session.finish(requested))
 }
 
 /// What the command line offers and this agent does not.
@@ -226,7 +220,6 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
             tracker,
             gc_entry: None,
             collection: None,
-            failure: None,
         }),
     }));
     AGENT.store(cell, Release);
@@ -256,10 +249,9 @@ impl Agent {
                 "types are not known: this system forbids a process to read itself".to_owned(),
             );
         }
-        let recorder = Recorder::start(config, config.meta(Method::CutFreeLists, seed, notes))?;
-        self.tracker.begin(recorder, period);
+        let session = Session::start(config, config.meta(Method::CutFreeLists, seed, notes))?;
+        self.tracker.begin(session, period);
         self.collection = None;
-        self.failure = None;
         self.tracker.record_memory();
         let observer = Observer {
             context: std::ptr::null_mut(),
@@ -273,38 +265,17 @@ impl Agent {
         }
         Ok(())
     }
-
-    /// Ends the sampling of a session that went wrong. The profile keeps what was recorded.
-    #[cold]
-    fn fail(&mut self, panic: &(dyn Any + Send)) {
-        let what = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("unknown");
-        // SAFETY: the agent is borrowed, so the GIL is held. An observer may call the heap.
-        unsafe { self.installed.stop_sampling() };
-        self.failure
-            .get_or_insert_with(|| format!("nthbyte failed, and stopped sampling: {what}"));
-    }
 }
 
-/// Runs with the agent, or returns `otherwise`: if it is not to be had, or if this panics, which ends the session.
+/// Runs with the agent, or returns `otherwise`: if it is not to be had, or if this panics, which ends the session
+/// ([`nthbyte_session::guarded`]).
 fn guarded<T>(gil: &mut Gil, otherwise: T, work: impl FnOnce(&mut Agent) -> T) -> T {
-    let done = catch_unwind(AssertUnwindSafe(|| {
+    nthbyte_session::guarded(|| {
         let mut agent = gil.agent()?;
         Some(work(&mut agent))
-    }));
-    match done {
-        Ok(Some(result)) => result,
-        Ok(None) => otherwise,
-        Err(panic) => {
-            if let Some(mut agent) = gil.agent() {
-                agent.fail(&*panic);
-            }
-            otherwise
-        }
-    }
+    })
+    .flatten()
+    .unwrap_or(otherwise)
 }
 
 /// The token of the observer.

@@ -1,40 +1,60 @@
 //! Where the hook cannot be placed: one sample at every k-th minor collection.
 //!
-//! PyPy tells of each minor collection through `gc.hooks`, from Python code that runs at the next
+//! PyPy reports each minor collection through `gc.hooks`, from Python code that runs at the next
 //! bytecode; that code's stack is near enough to the allocation that filled the nursery. The period is
 //! the nursery's size, or a multiple of it (the paper's remark on Guile's statistical profiler, section 7).
 //! Neither size, nor type, nor fate of an object is known.
 //!
-//! Python calls these functions without the interpreter's lock, so the session has a lock of its own.
+//! Python calls these functions without the interpreter's lock, so what is counted here has a lock of its own.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::{
-    Allocation, Code, CodeId, Collection, CollectionKind, FrameKind, Lines, Memory, Nanos, Node,
-    NodeId, Survival, Thread, ThreadId, TypeId,
+    Allocation, Code, CodeId, Collection, CollectionKind, FrameKind, Lines, LostKind, Memory,
+    Nanos, Node, NodeId, Survival, TypeId,
 };
 use nthbyte_profile::{Distances, Method};
 use rustc_hash::FxHashMap;
 
-use nthbyte_session::{Config, Outcome, Recorder};
+use nthbyte_session::{Config, Outcome, PerEpoch, Recording, Session, guarded};
 
-struct Session {
-    recorder: Recorder,
-    codes: FxHashMap<String, CodeId>,
-    threads: FxHashMap<u64, ThreadId>,
+struct Sampling {
+    session: Session,
+    /// By first line, name and file.
+    codes: PerEpoch<FxHashMap<String, CodeId>>,
     nursery: u64,
     every: u64,
     /// Minor collections so far.
     collections: u64,
-    generation: u32,
 }
 
-static SESSION: Mutex<Option<Session>> = Mutex::new(None);
+static SESSION: Mutex<Option<Sampling>> = Mutex::new(None);
+
+/// The longest wait for another thread. In the child of a fork, a thread that the child does not have may own the lock.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Whether a session of this kind is on.
 pub fn is_on() -> bool {
-    SESSION.lock().is_ok_and(|session| session.is_some())
+    lock().is_some_and(|sampling| sampling.is_some())
+}
+
+/// `None` if another thread has the lock for too long, or an earlier session failed.
+fn lock() -> Option<MutexGuard<'static, Option<Sampling>>> {
+    let mut until = None;
+    loop {
+        match SESSION.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(_)) => return None,
+            Err(TryLockError::WouldBlock) => {}
+        }
+        let now = Instant::now();
+        if now >= *until.get_or_insert(now + LONGEST_WAIT) {
+            return None;
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
 }
 
 /// Starts a session with the nursery's size that Python tells.
@@ -61,30 +81,26 @@ pub fn start(config: &Config) -> Result<(), String> {
     let every = (config.period / nursery).max(1);
     let mut meta = config.meta(Method::GcHooks, config.seed(), notes);
     (meta.period, meta.distances) = (every * nursery, Distances::Fixed);
-    let recorder = Recorder::start(config, meta)?;
-    let mut session = SESSION
-        .lock()
-        .map_err(|_| "an earlier session failed".to_owned())?;
-    *session = Some(Session {
-        recorder,
-        codes: FxHashMap::default(),
-        threads: FxHashMap::default(),
+    let session = Session::start(config, meta)?;
+    let mut place = lock().ok_or("an earlier session failed")?;
+    *place = Some(Sampling {
+        session,
+        codes: PerEpoch::default(),
         nursery,
         every,
         collections: 0,
-        generation: 0,
     });
     Ok(())
 }
 
 /// Ends the session: what came of it; the bytes allocated are known to the nursery's size.
 pub fn stop() -> Option<Outcome> {
-    let session = SESSION.lock().ok()?.take()?;
-    let allocated = session.collections * session.nursery;
-    Some(session.recorder.finish(Some(allocated)))
+    let sampling = lock()?.take()?;
+    let allocated = sampling.collections * sampling.nursery;
+    Some(sampling.session.finish(Some(allocated)))
 }
 
-impl Session {
+impl Sampling {
     /// `count` minor collections took so long; the innermost frame's line comes first in `stack`, each
     /// `line first_line name<TAB>file`.
     fn minor(
@@ -95,31 +111,16 @@ impl Session {
         os_thread: u64,
         stack: &str,
     ) -> Option<()> {
-        let now = self.recorder.now();
-        let generation = self.recorder.attend(now);
-        if generation != self.generation {
-            self.generation = generation;
-            self.codes.clear();
-            self.threads.clear();
-        }
-        let thread = match self.threads.get(&os_thread) {
-            Some(&known) => known,
-            None => {
-                let defined = self.recorder.thread(&Thread {
-                    os_id: os_thread,
-                    name: "",
-                })?;
-                self.threads.insert(os_thread, defined);
-                defined
-            }
-        };
+        let mut recording = self.session.record(LostKind::Allocations)?;
+        let now = recording.now();
+        let thread = recording.thread(os_thread)?;
         let before = self.collections / self.every;
         self.collections += count;
         let points = self.collections / self.every - before;
         if points > 0 {
-            let stack = self.stack(stack)?;
+            let stack = node_of(&mut recording, &mut self.codes, stack)?;
             let bytes = self.every * self.nursery;
-            self.recorder.allocation(Allocation {
+            recording.allocation(Allocation {
                 time: now,
                 thread,
                 stack,
@@ -130,7 +131,7 @@ impl Session {
                 survival: Survival::Unsaid,
             });
         }
-        self.recorder.collection(Collection {
+        recording.collection(Collection {
             start: Nanos(now.0.saturating_sub(took.0)),
             duration: took,
             thread,
@@ -139,7 +140,7 @@ impl Session {
             bytes_before: None,
             bytes_after: used,
         });
-        self.recorder.memory(Memory {
+        recording.memory(Memory {
             time: now,
             heap_used: used,
             heap_reserved: None,
@@ -148,37 +149,42 @@ impl Session {
         });
         Some(())
     }
+}
 
-    fn stack(&mut self, text: &str) -> Option<NodeId> {
-        let mut parent = NodeId::ROOT;
-        for frame in text.lines().rev() {
-            let (line, rest) = frame.split_once(' ')?;
-            let code = match self.codes.get(rest) {
-                Some(&known) => known,
-                None => {
-                    let (first_line, names) = rest.split_once(' ')?;
-                    let (name, file) = names.split_once('\t')?;
-                    let first_line = first_line.parse().unwrap_or(0);
-                    let defined = self.recorder.code(&Code {
-                        name,
-                        file,
-                        first_line,
-                        lines: Lines::Direct,
-                    })?;
-                    self.codes.insert(rest.to_owned(), defined);
-                    defined
-                }
-            };
-            let position = line.parse().unwrap_or(0);
-            parent = self.recorder.node(Node {
-                parent,
-                code,
-                position,
-                kind: FrameKind::Interpreted,
-            })?;
-        }
-        Some(parent)
+fn node_of(
+    recording: &mut Recording<'_>,
+    codes: &mut PerEpoch<FxHashMap<String, CodeId>>,
+    stack: &str,
+) -> Option<NodeId> {
+    let codes = codes.of(recording.epoch());
+    let mut parent = NodeId::ROOT;
+    for frame in stack.lines().rev() {
+        let (line, rest) = frame.split_once(' ')?;
+        let code = match codes.get(rest) {
+            Some(&known) => known,
+            None => {
+                let (first_line, names) = rest.split_once(' ')?;
+                let (name, file) = names.split_once('\t')?;
+                let first_line = first_line.parse().unwrap_or(0);
+                let defined = recording.code(&Code {
+                    name,
+                    file,
+                    first_line,
+                    lines: Lines::Direct,
+                })?;
+                codes.insert(rest.to_owned(), defined);
+                defined
+            }
+        };
+        let position = line.parse().unwrap_or(0);
+        parent = recording.node(Node {
+            parent,
+            code,
+            position,
+            kind: FrameKind::Interpreted,
+        })?;
     }
+    Some(parent)
 }
 
 /// Tells of `count` minor collections, which took so many nanoseconds and left `used` bytes (or -1), in
@@ -196,22 +202,19 @@ pub unsafe extern "C" fn nthbyte_pypy_minor(
 ) {
     // SAFETY: the caller's promise.
     let stack = unsafe { CStr::from_ptr(stack) }.to_string_lossy();
-    if let Ok(mut session) = SESSION.lock()
-        && let Some(session) = session.as_mut()
-    {
+    guarded(|| {
+        let mut sampling = lock()?;
         let used = u64::try_from(used).ok();
-        // Without room in the ring the sample is lost, and counted by the recorder.
-        let _ = session.minor(count, Nanos(nanoseconds), used, os_thread, &stack);
-    }
+        // Without room in the ring the sample is lost, and counted by the session.
+        let sampling = sampling.as_mut()?;
+        sampling.minor(count, Nanos(nanoseconds), used, os_thread, &stack)
+    });
 }
 
 /// How many minor collections make one sample.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_minors_a_sample() -> c_int {
-    let every = SESSION
-        .lock()
-        .ok()
-        .and_then(|session| session.as_ref().map(|session| session.every));
+    let every = lock().and_then(|sampling| Some(sampling.as_ref()?.every));
     every
         .and_then(|every| c_int::try_from(every).ok())
         .unwrap_or(c_int::MAX)

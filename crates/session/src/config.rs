@@ -1,4 +1,4 @@
-//! What the Python face asks for: the JSON text that `nthbyte_start` takes.
+//! The settings of a session, as the host's Python code gives them: a JSON text.
 
 use std::path::{Path, PathBuf};
 

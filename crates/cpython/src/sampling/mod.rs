@@ -3,7 +3,8 @@
 //! ```text
 //! tracker ─▶ walker ─▶ codes            the stack of the running thread
 //!         ─▶ types ─▶ attributes, strings   what the block holds
-//!         ─▶ threads, allocation_sites
+//!         ─▶ allocation_sites           what memory is that is no object
+//!         ─▶ tokens                     which sample a block is
 //! ```
 //!
 //! Nothing in here calls Python: it runs while a program allocates.
@@ -12,7 +13,7 @@ pub mod allocation_sites;
 pub mod attributes;
 pub mod codes;
 pub mod strings;
-pub mod threads;
+pub mod tokens;
 pub mod tracker;
 pub mod types;
 pub mod walker;

@@ -18,8 +18,8 @@ use rustc_hash::FxHashMap;
 
 use super::handler::{Substitute, thread_pointer};
 use super::list::{Made, Step, Taken, links, read, word_at};
-use super::peek::Peek;
 use super::vmprof::{CODE_TAG, RawFrame};
+use nthbyte_session::process::CachedProbe;
 
 /// A shorter record holds the whole stack. Of others, the last frames may be cut.
 const WHOLE_RECORD: usize = 200;
@@ -188,8 +188,8 @@ impl Chain {
                 if interpreted.count() < FRAMES_THAT_TELL {
                     return;
                 }
-                let peek = Peek::new();
-                words.retain(|&word| begins_at(word, frames, &peek));
+                let probe = CachedProbe::new();
+                words.retain(|&word| begins_at(word, frames, &probe));
                 *looks += 1;
                 self.state = match (&words[..], *looks) {
                     (&[head], _) => State::Found(head),
@@ -202,7 +202,7 @@ impl Chain {
                 if frames.is_empty() || is_seen && self.until_check > 0 {
                     return;
                 }
-                if !is_seen && !begins_at(head, frames, &Peek::new()) {
+                if !is_seen && !begins_at(head, frames, &CachedProbe::new()) {
                     return;
                 }
                 let mut steps = Vec::new();
@@ -301,10 +301,10 @@ impl Chain {
 }
 
 /// Whether the interpreted frames of a list that begins at this word, if it is one, are those of a record.
-fn begins_at(word: isize, recorded: &[RawFrame], peek: &Peek) -> bool {
+fn begins_at(word: isize, recorded: &[RawFrame], probe: &CachedProbe) -> bool {
     let frames = certain(recorded).iter().filter(|frame| !frame.compiled);
     let frames: Vec<u64> = frames.map(|frame| frame.unique_id).collect();
-    links(word, |address| peek.word(address)).is_some_and(|links| {
+    links(word, |address| probe.word(address)).is_some_and(|links| {
         let own = links.iter().filter(|link| link.kind == CODE_TAG);
         let own: Vec<u64> = own.map(|link| link.value as u64).collect();
         agree(&own, &frames, is_whole(recorded))

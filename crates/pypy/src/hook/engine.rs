@@ -4,8 +4,7 @@
 //! or collects. So one engine serves all threads, without locks of its own.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, CpuSample, LostKind, Nanos, Survival, TypeId,
@@ -22,43 +21,40 @@ use super::statistics::Statistics;
 use super::types::Types;
 use super::vmprof::{self, Vmprof};
 use super::young::Young;
-use nthbyte_session::Recorder;
+use nthbyte_session::ticks::TICKS;
+use nthbyte_session::{PerEpoch, Recording, Session, guarded};
 
 pub mod hooks;
 
 /// More samples than these do not wait for a minor collection: they are recorded without their fates.
 const MOST_YOUNG: usize = 1 << 18;
-/// Samples that follow each other faster than this are not announced one by one, but when the first is this old, or there
-/// are so many. As a rule a minor collection settles them before: announcing each takes an eighth of a sample's time.
-const UNANNOUNCED_FOR: Nanos = Nanos(1_000_000);
-const MOST_UNANNOUNCED: usize = 16;
-/// A sample that waits longer than this for a minor collection is announced again, with its type.
-const PATIENCE: Nanos = Nanos(1_000_000_000);
+/// Samples that follow each other faster than this are not published provisionally one by one, but when the first is this
+/// old, or there are so many. As a rule a minor collection comes before: to publish each takes an eighth of a sample's time.
+const UNPUBLISHED_FOR: Nanos = Nanos(1_000_000);
+const MOST_UNPUBLISHED: usize = 16;
+/// A sample that is pending for longer than this is published again, with its type.
+const TYPED_AFTER: Nanos = Nanos(1_000_000_000);
 /// Objects whose headers are fetched into the cache together: the collection has left them far away.
 const FETCHED_TOGETHER: usize = 16;
 
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
-/// Whether a panic was caught; nothing is sampled or recorded from then on.
-static PANICKED: AtomicBool = AtomicBool::new(false);
 
 /// One session inside the collector.
 pub struct Engine {
+    session: Session,
+    sampling: Sampling,
+}
+
+/// What takes samples, and finishes them.
+struct Sampling {
     nursery: Nursery,
-    recorder: Recorder,
     stacks: Stacks,
     types: Types,
     statistics: Statistics,
     /// `None` if it is not known where they are taken.
     majors: Option<Majors>,
     young: Vec<Young>,
-    /// When the last sample was taken.
-    sampled: Option<Nanos>,
-    /// So many of them, the oldest, were announced.
-    announced: usize,
-    /// So many were announced with their types.
-    told: usize,
-    /// What is finished and waits for room in the ring.
-    backlog: Backlog,
+    profile: PerEpoch<Profile>,
     /// `free` of the library, redirected while the fate of a large object is open.
     frees: Vec<Redirect>,
     watching: bool,
@@ -66,10 +62,23 @@ pub struct Engine {
     in_minor: bool,
 }
 
+/// What belongs to one profile.
+#[derive(Default)]
+struct Profile {
+    /// When the last sample was taken.
+    sampled: Option<Nanos>,
+    /// So many of the young samples, the oldest, were published.
+    published: usize,
+    /// So many were published with their types.
+    typed: usize,
+    /// What is finished and waits for room in the ring.
+    backlog: Backlog,
+}
+
 /// What is left of an engine.
 pub struct Remains {
-    /// The session's recorder.
-    pub recorder: Recorder,
+    /// The session.
+    pub session: Session,
     /// `_vmprof`, to be disabled.
     pub vmprof: Vmprof,
     /// Bytes allocated while it was on.
@@ -84,7 +93,7 @@ impl Engine {
     /// Switches sampling on. The interpreter's lock must be held.
     pub fn begin(
         mut nursery: Nursery,
-        recorder: Recorder,
+        session: Session,
         vmprof: Vmprof,
         types: Types,
         statistics: Statistics,
@@ -95,23 +104,24 @@ impl Engine {
             // They are old after a collection, and now there is little to move.
             nursery.close();
         }
-        let engine = Self {
+        let mut profile = PerEpoch::default();
+        if let Some(recording) = session.record(LostKind::Other) {
+            profile.of(recording.epoch());
+        }
+        let sampling = Sampling {
             nursery,
-            recorder,
             stacks: Stacks::new(vmprof),
             types,
             statistics,
             majors,
             young: Vec::with_capacity(4096),
-            sampled: None,
-            announced: 0,
-            told: 0,
-            backlog: Backlog::default(),
+            profile,
             frees,
             watching: false,
             in_reserve: false,
             in_minor: false,
         };
+        let engine = Self { session, sampling };
         ENGINE.store(Box::into_raw(Box::new(engine)), Ordering::Release);
     }
 
@@ -122,26 +132,21 @@ impl Engine {
             return None;
         }
         // SAFETY: `begin` made it from a box, and the swap gave it to us alone.
-        let mut engine = unsafe { Box::from_raw(engine) };
-        engine.nursery.end();
-        engine.write_out();
-        engine
-            .backlog
-            .drain(&mut engine.recorder, &mut engine.types);
-        engine.stacks.ticks(&mut engine.recorder);
-        engine
-            .stacks
-            .name_threads(&mut engine.recorder, exports::take_thread_names());
-        let notes = engine.notes();
         let Self {
-            recorder,
+            session,
+            mut sampling,
+        } = *unsafe { Box::from_raw(engine) };
+        sampling.nursery.end();
+        guarded(|| sampling.end(&session));
+        let notes = sampling.notes();
+        let Sampling {
             stacks,
             nursery,
             types,
             ..
-        } = *engine;
+        } = sampling;
         Some(Remains {
-            recorder,
+            session,
             vmprof: stacks.into_vmprof(),
             allocated: nursery.allocated(),
             notes,
@@ -153,7 +158,8 @@ impl Engine {
     /// it shall be.
     pub fn after_fork() -> bool {
         // SAFETY: there is no other thread.
-        unsafe { Self::current() }.is_some_and(|engine| engine.stacks.vmprof().reopen().is_ok())
+        unsafe { Self::current() }
+            .is_some_and(|engine| engine.sampling.stacks.vmprof().reopen().is_ok())
     }
 
     /// The engine that is on, for whoever holds the interpreter's lock.
@@ -161,6 +167,75 @@ impl Engine {
         // SAFETY: the lock's holder is alone with the engine, and the hooks do not nest uses of it:
         // none calls the interpreter while it holds the reference.
         unsafe { ENGINE.load(Ordering::Acquire).as_mut() }
+    }
+
+    /// Takes one sample.
+    fn sample(&mut self, object: usize, size: usize, points: u32, alone: bool) {
+        guarded(|| {
+            let recording = self.session.record(LostKind::Allocations);
+            if let Some(mut recording) = recording {
+                self.sampling
+                    .sample(&mut recording, object, size, points, alone);
+            }
+        });
+    }
+
+    /// A large object was allocated.
+    pub fn large(&mut self, block: usize, size: usize) {
+        // What the collection itself asks for is no object.
+        if self.sampling.in_minor {
+            return;
+        }
+        let points = self.sampling.nursery.outside(size);
+        if points > 0 {
+            self.sample(block, size, points, true);
+        }
+    }
+
+    /// The collection that is under way frees a large block.
+    pub fn freed(&mut self, block: usize) {
+        let mut young = self.sampling.young.iter_mut();
+        let _ = young.any(|young| young.note_free(block));
+    }
+
+    /// A minor collection has ended: the fates of the young are known.
+    fn settle(&mut self, started: Nanos) {
+        guarded(|| {
+            if let Some(mut recording) = self.session.record(LostKind::Other) {
+                self.sampling.settle(&mut recording, started);
+            }
+        });
+    }
+
+    /// A step of a major collection has ended, before which the collector was in this state.
+    fn step(&mut self, before: State, started: Nanos) {
+        guarded(|| {
+            if let Some(mut recording) = self.session.record(LostKind::Other) {
+                self.sampling.step(&mut recording, before, started);
+            }
+        });
+    }
+}
+
+impl Sampling {
+    /// The session ends: records what is not recorded yet.
+    fn end(&mut self, session: &Session) {
+        if let Some(mut recording) = session.record(LostKind::Other) {
+            self.begin(&mut recording);
+            self.write_out(&mut recording);
+        }
+        if let Some(recording) = session.record(LostKind::Other) {
+            let epoch = recording.epoch();
+            drop(recording);
+            let backlog = &mut self.profile.of(epoch).backlog;
+            backlog.drain(session, &mut self.types);
+        }
+        if let Some(mut recording) = session.record(LostKind::Other) {
+            self.stacks.ticks(&mut recording);
+            for (os_id, name) in exports::take_thread_names() {
+                recording.rename_thread(os_id, &name);
+            }
+        }
     }
 
     fn notes(&self) -> Vec<String> {
@@ -187,25 +262,29 @@ impl Engine {
                     .to_owned(),
             );
         }
-        if PANICKED.load(Ordering::Relaxed) {
-            notes.push("an error inside nthbyte ended the sampling early".to_owned());
-        }
         notes
     }
 
     /// Takes one sample.
-    fn sample(&mut self, object: usize, size: usize, points: u32, alone: bool) {
-        let time = self.attend();
-        let here = self.stacks.here(&mut self.recorder);
-        let missed_ticks = self.stacks.missed_ticks();
+    fn sample(
+        &mut self,
+        recording: &mut Recording<'_>,
+        object: usize,
+        size: usize,
+        points: u32,
+        alone: bool,
+    ) {
+        self.begin(recording);
+        let time = recording.now();
+        let here = self.stacks.here(recording);
+        let missed_ticks = TICKS.take_missed();
         let Some((thread, stack)) = here else {
-            self.recorder.lost(LostKind::Allocations, 1);
-            self.recorder
-                .lost(LostKind::CpuSamples, u64::from(missed_ticks));
+            recording.lost(LostKind::Allocations, 1);
+            recording.lost(LostKind::CpuSamples, u64::from(missed_ticks));
             return;
         };
         for _ in 0..missed_ticks {
-            self.recorder.cpu(CpuSample {
+            recording.cpu(CpuSample {
                 time,
                 thread,
                 stack,
@@ -226,49 +305,40 @@ impl Engine {
         } else {
             Young::in_nursery(object, allocation)
         };
+        let typed = self.profile.of(recording.epoch()).typed;
         if self.young.len() >= MOST_YOUNG {
-            self.write_out();
-        } else if let Some(oldest) = self.young.get(self.told)
-            && time.0 - oldest.allocation.time.0 > PATIENCE.0
+            self.write_out(recording);
+        } else if let Some(oldest) = self.young.get(typed)
+            && time.0 - oldest.allocation.time.0 > TYPED_AFTER.0
         {
-            self.tell_types();
+            self.publish_types(recording);
         }
         if self.young.try_reserve(1).is_err() {
-            self.recorder.lost(LostKind::Allocations, 1);
+            recording.lost(LostKind::Allocations, 1);
             return;
         }
         self.young.push(young);
         if alone {
             self.watch(true);
         }
-        let is_recent = |other: Nanos| time.0.saturating_sub(other.0) < UNANNOUNCED_FOR.0;
-        let oldest = self.young.get(self.announced).unwrap_or(&young);
-        let follows = self.sampled.replace(time).is_some_and(is_recent);
-        let are_many = self.young.len() - self.announced >= MOST_UNANNOUNCED;
+        let profile = self.profile.of(recording.epoch());
+        let is_recent = |other: Nanos| time.0.saturating_sub(other.0) < UNPUBLISHED_FOR.0;
+        let oldest = self.young.get(profile.published).unwrap_or(&young);
+        let follows = profile.sampled.replace(time).is_some_and(is_recent);
+        let are_many = self.young.len() - profile.published >= MOST_UNPUBLISHED;
         if alone || !follows || are_many || !is_recent(oldest.allocation.time) {
-            self.announce();
+            self.publish(recording);
         }
     }
 
-    /// Announces the samples that were not announced yet, as far as there is room.
+    /// Publishes the samples that were not published yet, as far as there is room.
     #[inline(never)]
-    fn announce(&mut self) {
-        while let Some(young) = self.young.get(self.announced)
-            && self.recorder.announce(young.allocation)
+    fn publish(&mut self, recording: &mut Recording<'_>) {
+        let profile = self.profile.of(recording.epoch());
+        while let Some(young) = self.young.get(profile.published)
+            && recording.publish_provisionally(young.allocation)
         {
-            self.announced += 1;
-        }
-    }
-
-    /// A large object was allocated.
-    pub fn large(&mut self, block: usize, size: usize) {
-        // What the collection itself asks for is no object.
-        if self.in_minor {
-            return;
-        }
-        let points = self.nursery.outside(size);
-        if points > 0 {
-            guarded(|| self.sample(block, size, points, true));
+            profile.published += 1;
         }
     }
 
@@ -280,84 +350,74 @@ impl Engine {
         }
     }
 
-    /// The collection that is under way frees a large block.
-    pub fn freed(&mut self, block: usize) {
-        let _ = self.young.iter_mut().any(|young| young.note_free(block));
-    }
-
-    /// Looks after the session, and returns the time; after a fork, forgets what belongs to the parent.
-    fn attend(&mut self) -> Nanos {
-        let mut time = self.recorder.now();
-        let generation = self.recorder.attend(time);
-        if self.stacks.generation(generation) {
-            self.begin_anew();
-            time = self.recorder.now();
+    /// Hands over what waits for room. In the child of a fork, forgets first what belongs to the parent.
+    fn begin(&mut self, recording: &mut Recording<'_>) {
+        if !self.profile.is_of(recording.epoch()) {
+            self.begin_in_child();
         }
-        self.backlog.catch_up(&mut self.recorder, &mut self.types);
-        time
+        let backlog = &mut self.profile.of(recording.epoch()).backlog;
+        backlog.catch_up(recording, &mut self.types);
     }
 
-    /// This process is a child with a session of its own.
+    /// This process is a child with a profile of its own.
     #[cold]
     #[inline(never)]
-    fn begin_anew(&mut self) {
-        self.types.forget();
+    fn begin_in_child(&mut self) {
         self.statistics.forget();
         if let Some(majors) = &mut self.majors {
             majors.forget();
         }
-        self.backlog = Backlog::default();
-        self.sampled = None;
         self.nursery.forget_allocated();
-        let young = std::mem::take(&mut self.young);
-        self.none_waits(young);
-    }
-
-    /// Hands an event over, or keeps it until there is room.
-    fn finish(&mut self, finished: Finished) {
-        self.backlog
-            .push(finished, &mut self.recorder, &mut self.types);
-    }
-
-    /// No sample waits any more; `young` is the list they were on.
-    fn none_waits(&mut self, mut young: Vec<Young>) {
-        young.clear();
-        self.young = young;
-        self.announced = 0;
-        self.told = 0;
+        self.young.clear();
         self.watch(false);
     }
 
-    /// Records the waiting samples without their fates.
+    /// Hands an event over, or keeps it until there is room.
+    fn finish(&mut self, recording: &mut Recording<'_>, finished: Finished) {
+        let backlog = &mut self.profile.of(recording.epoch()).backlog;
+        backlog.push(finished, recording, &mut self.types);
+    }
+
+    /// No sample is young any more; `young` is the list they were on.
+    fn none_is_young(&mut self, recording: &Recording<'_>, mut young: Vec<Young>) {
+        young.clear();
+        self.young = young;
+        let profile = self.profile.of(recording.epoch());
+        (profile.published, profile.typed) = (0, 0);
+        self.watch(false);
+    }
+
+    /// Records the young samples without their fates.
     #[cold]
     #[inline(never)]
-    fn write_out(&mut self) {
+    fn write_out(&mut self, recording: &mut Recording<'_>) {
         let mut young = std::mem::take(&mut self.young);
         for object in &mut young {
             self.look(object);
-            self.finish(Finished::Sample(*object));
+            self.finish(recording, Finished::Sample(*object));
         }
-        self.none_waits(young);
+        self.none_is_young(recording, young);
     }
 
-    /// Announces the waiting samples with their types, each once, as far as there is room.
+    /// Publishes the young samples with their types, each once, as far as there is room.
     #[cold]
     #[inline(never)]
-    fn tell_types(&mut self) {
-        while let Some(&(mut object)) = self.young.get(self.told) {
+    fn publish_types(&mut self, recording: &mut Recording<'_>) {
+        let mut typed = self.profile.of(recording.epoch()).typed;
+        while let Some(&(mut object)) = self.young.get(typed) {
             self.look(&mut object);
-            let type_id = self
-                .types
-                .id(&mut self.recorder, object.type_number, object.class);
-            if !self.recorder.announce(object.finish(type_id)) {
+            let type_id = self.types.id(recording, object.type_number, object.class);
+            if !recording.publish_provisionally(object.finish(type_id)) {
                 break;
             }
-            self.told += 1;
+            typed += 1;
         }
-        self.announced = self.announced.max(self.told);
+        let profile = self.profile.of(recording.epoch());
+        profile.typed = typed;
+        profile.published = profile.published.max(typed);
     }
 
-    /// Finds out the type of a waiting sample. Its header has been written: it is older than the
+    /// Finds out the type of a young sample. Its header has been written: it is older than the
     /// allocation that is under way.
     fn look(&mut self, object: &mut Young) {
         // SAFETY: still young, so where it was; see above.
@@ -378,8 +438,9 @@ impl Engine {
     }
 
     /// A minor collection has ended: the fates of the young are known.
-    fn settle(&mut self, started: Nanos) {
-        let ended = self.attend();
+    fn settle(&mut self, recording: &mut Recording<'_>, started: Nanos) {
+        self.begin(recording);
+        let ended = recording.now();
         // The clock of a child begins anew.
         let started = started.min(ended);
         self.stacks.collected();
@@ -401,22 +462,22 @@ impl Engine {
                 // SAFETY: a minor collection frees old objects never, and the major one takes its steps only
                 // after it: what this object referred to is where it was, or has been moved.
                 unsafe { self.classify(object, &mut recent) };
-                self.finish(Finished::Sample(*object));
+                self.finish(recording, Finished::Sample(*object));
             }
         }
-        self.none_waits(young);
-        self.collected(CollectionKind::Minor, started..ended, None);
+        self.none_is_young(recording, young);
+        self.collected(recording, CollectionKind::Minor, started..ended, None);
         let is_sweeping = self.majors.as_ref().map(Majors::is_sweeping);
         let allocated = self.nursery.allocated();
         self.statistics
-            .memory(&mut self.recorder, ended, allocated, is_sweeping);
-        self.stacks.ticks(&mut self.recorder);
+            .memory(recording, ended, allocated, is_sweeping);
+        self.stacks.ticks(recording);
     }
 
     /// A step of a major collection has ended, before which the collector was in this state.
-    fn step(&mut self, before: State, started: Nanos) {
-        // A fork was noticed before: each step follows a minor collection.
-        let times = started..self.recorder.now();
+    fn step(&mut self, recording: &mut Recording<'_>, before: State, started: Nanos) {
+        self.begin(recording);
+        let times = started.min(recording.now())..recording.now();
         let in_use = || self.statistics.in_use();
         let majors = self.majors.as_mut();
         let Some(step) = majors.and_then(|majors| majors.step(before, &times, in_use)) else {
@@ -425,16 +486,23 @@ impl Engine {
         if step.has_marked {
             self.stacks.code_freed();
         }
-        self.collected(CollectionKind::MajorStep(step.phase), times.clone(), None);
+        let kind = CollectionKind::MajorStep(step.phase);
+        self.collected(recording, kind, times.clone(), None);
         if let Some((began, left)) = step.ends {
-            self.collected(CollectionKind::Major, began..times.end, left);
+            self.collected(recording, CollectionKind::Major, began..times.end, left);
         }
     }
 
     /// Records a collection or a step of one, and the bytes that it left.
-    fn collected(&mut self, kind: CollectionKind, times: Range<Nanos>, left: Option<u64>) {
-        if let Some(thread) = self.stacks.thread(&mut self.recorder) {
-            self.finish(Finished::Collection(Collection {
+    fn collected(
+        &mut self,
+        recording: &mut Recording<'_>,
+        kind: CollectionKind,
+        times: Range<Nanos>,
+        left: Option<u64>,
+    ) {
+        if let Some(thread) = Stacks::thread(recording) {
+            let collection = Collection {
                 start: times.start,
                 duration: Nanos(times.end.0 - times.start.0),
                 thread,
@@ -442,17 +510,8 @@ impl Engine {
                 freed_objects: None,
                 bytes_before: None,
                 bytes_after: left,
-            }));
+            };
+            self.finish(recording, Finished::Collection(collection));
         }
-    }
-}
-
-/// Runs `work`; a panic must not pass through the interpreter's frames.
-fn guarded(work: impl FnOnce()) {
-    if PANICKED.load(Ordering::Relaxed) {
-        return;
-    }
-    if catch_unwind(AssertUnwindSafe(work)).is_err() {
-        PANICKED.store(true, Ordering::Relaxed);
     }
 }

@@ -8,12 +8,12 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Mutex;
 
 use nthbyte_session::copy_text;
+use nthbyte_session::process::CachedProbe;
 
 use super::engine::Engine;
 use super::handler;
 use super::library::Library;
 use super::patch::Redirect;
-use super::peek::Peek;
 use super::running;
 use super::totals;
 use super::types::{Shown, Types};
@@ -92,8 +92,7 @@ pub fn take_types() -> Types {
 }
 
 /// Gives them back.
-pub fn keep_types(mut types: Types) {
-    types.forget();
+pub fn keep_types(types: Types) {
     if let Ok(mut place) = TYPES.lock() {
         *place = Some(types);
     }
@@ -226,8 +225,8 @@ pub extern "C" fn nthbyte_pypy_totals(in_arenas: usize, alone: usize, arenas: us
             alone,
             arenas,
         };
-        let peek = Peek::new();
-        totals::observe(collector.gc, &library.data, told, |at| peek.word(at));
+        let probe = CachedProbe::new();
+        totals::observe(collector.gc, &library.data, told, |at| probe.word(at));
     }
 }
 

@@ -1,11 +1,11 @@
 //! What PyPy's profiler is surrounded with: its handler of SIGPROF is called from here, and what it
 //! writes is taken here. Everything is safe in a signal handler; see [`super::vmprof`].
 
-use nthbyte_session::monotonic_nanos;
+use nthbyte_session::process::MemoryFile;
+use nthbyte_session::ticks::TICKS;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use super::memory_file::MemoryFile;
 use super::names::{MARKER_STACKTRACE, MARKER_TRAILER};
 
 /// `struct profbuf_s`: two 32-bit numbers and the data.
@@ -43,25 +43,14 @@ pub static BUFFERS_AWAITED: AtomicBool = AtomicBool::new(false);
 pub static WALKING: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of the record that was taken.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
-/// Ticks of the clock that fell into a walk of the same thread.
-pub static MISSED_TICKS: AtomicU32 = AtomicU32::new(0);
-/// Ticks for which no stack could be taken.
-pub static LOST_TICKS: AtomicU64 = AtomicU64::new(0);
-/// Ticks with their stacks, appended by whoever holds [`WALKING`].
-pub static TICKS: MemoryFile = MemoryFile::none();
-/// Whether time samples are wanted.
-pub static TICKING: AtomicBool = AtomicBool::new(false);
 
 /// A record, for whoever holds [`WALKING`].
 #[repr(align(8))]
-pub struct Record(pub std::cell::UnsafeCell<[u8; RECORD + TICK_HEADER]>);
+pub struct Record(pub std::cell::UnsafeCell<[u8; RECORD]>);
 // SAFETY: used by the thread that holds `WALKING` only.
 unsafe impl Sync for Record {}
-/// The record that was taken last, after room for a tick's header.
-pub static RECORD_TAKEN: Record = Record(std::cell::UnsafeCell::new([0; RECORD + TICK_HEADER]));
-
-/// What precedes a record in the file of ticks: time, thread, what the collector does, length.
-pub const TICK_HEADER: usize = 32;
+/// The record that was taken last.
+pub static RECORD_TAKEN: Record = Record(std::cell::UnsafeCell::new([0; RECORD]));
 
 /// What the collector does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,12 +86,12 @@ impl Work {
         Self::ALL.into_iter().find(|work| work.is_here())
     }
 
-    /// The word for it in a tick's header, in which 0 is none.
+    /// The word for it in a tick, in which 0 is none.
     const fn word(self) -> u64 {
         self as u64 + 1
     }
 
-    /// What a word in a tick's header says.
+    /// What a word in a tick says.
     #[must_use]
     pub fn from_word(word: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|work| work.word() == word)
@@ -135,7 +124,7 @@ pub unsafe extern "C" fn write_hook(fd: c_int, data: *const c_void, length: usiz
             if WALKING.load(Ordering::Relaxed) == thread_pointer() {
                 // SAFETY: this thread holds `WALKING`, so the place is its own; the length was checked.
                 unsafe {
-                    let place = RECORD_TAKEN.0.get().cast::<u8>().add(TICK_HEADER);
+                    let place = RECORD_TAKEN.0.get().cast::<u8>();
                     std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, length);
                 }
                 TAKEN.store(length, Ordering::Relaxed);
@@ -195,18 +184,18 @@ pub unsafe extern "C" fn lseek_hook(fd: c_int, offset: libc::off_t, whence: c_in
 
 /// Takes the place of the handler of SIGPROF, so that each tick is either recorded or counted.
 pub unsafe extern "C" fn tick(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    if !TICKING.load(Ordering::Relaxed) {
+    if !TICKS.are_wanted() {
         return;
     }
     // SAFETY: errno is the thread's own; it is put back below, as the interrupted code expects.
     let errno = unsafe { *libc::__errno_location() };
     if WALKING.load(Ordering::Relaxed) == thread_pointer() {
-        MISSED_TICKS.fetch_add(1, Ordering::Relaxed);
+        TICKS.miss();
     } else if let Some(length) = walk(signal, info, context, NAPS_OF_A_TICK, None) {
         record_tick(length);
         done();
     } else {
-        LOST_TICKS.fetch_add(1, Ordering::Relaxed);
+        TICKS.lose();
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
@@ -310,24 +299,11 @@ pub fn forbid() {
     resume();
 }
 
-/// Appends the record that was just taken to the file of ticks. Safe in a signal handler.
+/// Stores the record that was just taken as a tick. Safe in a signal handler.
 fn record_tick(length: usize) {
     // SAFETY: this thread holds `WALKING`.
-    let record = unsafe { &mut *RECORD_TAKEN.0.get() };
-    // SAFETY: gettid has no precondition and is safe in a signal handler.
-    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
-    let head = [
-        monotonic_nanos(),
-        thread.cast_unsigned(),
-        Work::here().map_or(0, Work::word),
-        length as u64,
-    ];
-    for (place, word) in record.chunks_exact_mut(8).zip(head) {
-        place.copy_from_slice(&word.to_ne_bytes());
-    }
-    if !TICKS.append(&record[..TICK_HEADER + length]) {
-        LOST_TICKS.fetch_add(1, Ordering::Relaxed);
-    }
+    let record = unsafe { &*RECORD_TAKEN.0.get() };
+    TICKS.store(Work::here().map_or(0, Work::word), &record[..length]);
 }
 
 #[cfg(test)]

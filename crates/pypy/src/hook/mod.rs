@@ -7,14 +7,12 @@
 //! engine   what is done at a sample and at a collection         (hooks: the hooked functions; large: those of malloc;
 //!                                                                backlog: finished events)
 //! trap     gets the interpreter's lock
-//! vmprof   stacks, through PyPy's own profiler                  (handler: called and listened to; names: of code;
-//!                                                                memory_file)
+//! vmprof   stacks, through PyPy's own profiler                  (handler: called and listened to; names: of code)
 //! chain    stacks, from PyPy's own list                         (list: its elements)
 //! stacks   stacks as nodes of the profile                       (nodes: the last ones)
 //! young    sampled objects until the next minor collection      (types, python_names, classes: their names)
 //! majors   the steps of major collections
 //! statistics  memory totals                                   (totals: where the collector keeps them)
-//! peek     reads where there may be no memory
 //! running  all of it, started and stopped                     (exports: what Python calls before and after)
 //! ```
 
@@ -29,12 +27,10 @@ mod large;
 mod library;
 mod list;
 mod majors;
-mod memory_file;
 mod names;
 mod nodes;
 mod nursery;
 mod patch;
-mod peek;
 mod python_names;
 mod running;
 mod search;

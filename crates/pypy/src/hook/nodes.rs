@@ -7,7 +7,7 @@ use nthbyte_profile::event::NodeId;
 use rustc_hash::FxHasher;
 
 use super::list::Step;
-use nthbyte_session::process::memory::prefetch;
+use nthbyte_session::process::prefetch;
 
 /// A power of two.
 const SETS: usize = 256;

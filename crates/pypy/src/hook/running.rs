@@ -19,7 +19,7 @@ use super::search::{Collector, LARGE_OBJECT, search};
 use super::statistics::Statistics;
 use super::trap::Trap;
 use super::vmprof::Vmprof;
-use nthbyte_session::{Config, Outcome, Recorder};
+use nthbyte_session::{Config, Outcome, Session};
 
 /// What Python is asked to do: `kind` is one of the constants below, `size` in bytes.
 type Allocate = unsafe extern "C" fn(kind: c_int, size: usize);
@@ -157,7 +157,7 @@ impl Running {
         };
         let started = running.prepare(&library).map_err(refuse).and_then(|()| {
             let seed = config.seed();
-            let recorder = Recorder::start(
+            let session = Session::start(
                 config,
                 config.meta(Method::NurseryLimit, seed, settings.notes),
             )?;
@@ -169,7 +169,7 @@ impl Running {
             running
                 .begin(
                     &collector,
-                    recorder,
+                    session,
                     vmprof,
                     sampler,
                     settings.nursery_size,
@@ -198,7 +198,7 @@ impl Running {
     fn begin(
         &mut self,
         collector: &Collector,
-        recorder: Recorder,
+        session: Session,
         vmprof: Vmprof,
         sampler: Sampler,
         nursery_size: Option<usize>,
@@ -222,7 +222,7 @@ impl Running {
             };
             Engine::begin(
                 nursery,
-                recorder,
+                session,
                 vmprof,
                 exports::take_types(),
                 Statistics::new(nursery_size),
@@ -266,7 +266,7 @@ impl Running {
         };
         drop(remains.vmprof);
         exports::keep_types(std::mem::take(&mut remains.types));
-        let mut outcome = remains.recorder.finish(Some(remains.allocated));
+        let mut outcome = remains.session.finish(Some(remains.allocated));
         outcome.notes.extend(remains.notes);
         outcome
     }

@@ -3,8 +3,8 @@
 use nthbyte_profile::event::{Memory, Nanos};
 
 use super::totals::{self, Totals};
-use nthbyte_session::Recorder;
-use nthbyte_session::process::memory::ResidentSet;
+use nthbyte_session::Recording;
+use nthbyte_session::process::ResidentSet;
 
 /// Memory totals are written at most this often.
 const EVERY: Nanos = Nanos(20_000_000);
@@ -80,7 +80,7 @@ impl Statistics {
     /// `None` if it is not known.
     pub fn memory(
         &mut self,
-        recorder: &mut Recorder,
+        recording: &mut Recording<'_>,
         now: Nanos,
         allocated: u64,
         is_sweeping: Option<bool>,
@@ -96,7 +96,7 @@ impl Statistics {
         let arenas = totals.and_then(|totals| totals.arenas.map(read));
         let sum = |(one, other): (u64, u64)| one.saturating_add(other);
         let nursery = self.nursery.unwrap_or(0) as u64;
-        recorder.memory(Memory {
+        recording.memory(Memory {
             time: now,
             heap_used: used.map(sum),
             heap_reserved: arenas

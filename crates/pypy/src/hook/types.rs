@@ -7,18 +7,17 @@ use nthbyte_profile::event::{TypeId, TypeName};
 use rustc_hash::FxHashMap;
 
 use super::classes::{Classes, Known, Recent};
-use super::peek::Peek;
 use super::python_names::python_name;
-use nthbyte_session::Recorder;
+use nthbyte_session::Recording;
+use nthbyte_session::process::CachedProbe;
 
-/// The types of this interpreter, and which of them the profile has.
+/// The types of this interpreter.
 #[derive(Debug, Default)]
 pub struct Types {
     text: Vec<u8>,
     numbers: Vec<u32>,
     /// Where a type's line is in the text, by number; filled when the first name is asked for.
     lines: FxHashMap<u32, (u32, u32)>,
-    ids: FxHashMap<(u32, Option<u32>), TypeId>,
     classes: Option<Classes>,
     /// Young instances of known classes, until they have been looked at.
     shown: Vec<Shown>,
@@ -71,8 +70,8 @@ impl Types {
                 qualified_name: &one.qualified_name,
             })
             .collect();
-        let peek = Peek::new();
-        self.classes = Classes::probe(&known, |address| peek.word(address));
+        let probe = CachedProbe::new();
+        self.classes = Classes::probe(&known, |address| probe.word(address));
         self.shown = Vec::new();
     }
 
@@ -92,9 +91,11 @@ impl Types {
 
     /// The number in the profile of a type, or of an instance's class; "not known" for a number that is
     /// no type.
-    pub fn id(&mut self, recorder: &mut Recorder, number: u32, class: Option<u32>) -> TypeId {
-        if let Some(&known) = self.ids.get(&(number, class)) {
-            return known;
+    pub fn id(&mut self, recording: &mut Recording<'_>, number: u32, class: Option<u32>) -> TypeId {
+        // The class above the type, where 0 is none.
+        let key = class.map_or(0, |class| u64::from(class) + 1) << 32 | u64::from(number);
+        if let Some(known) = recording.known_type(key) {
+            return known.id;
         }
         self.find_lines();
         let Some(&(start, end)) = self.lines.get(&number) else {
@@ -105,21 +106,17 @@ impl Types {
         if native == "?" {
             return TypeId::UNKNOWN;
         }
-        if self.ids.try_reserve(1).is_err() {
-            return TypeId::UNKNOWN;
-        }
         let name = match (class, &self.classes) {
             (Some(class), Some(classes)) => classes.name(class),
             _ => python_name(native),
         };
-        let Some(id) = recorder.type_name(&TypeName {
+        let name = TypeName {
             name: &name,
             native,
-        }) else {
-            return TypeId::UNKNOWN;
         };
-        self.ids.insert((number, class), id);
-        id
+        recording
+            .define_type(key, &name, 0)
+            .map_or(TypeId::UNKNOWN, |known| known.id)
     }
 
     fn find_lines(&mut self) {
@@ -138,11 +135,6 @@ impl Types {
             }
             start = end + 1;
         }
-    }
-
-    /// Forgets which types the profile has: it is a new one.
-    pub fn forget(&mut self) {
-        self.ids.clear();
     }
 }
 

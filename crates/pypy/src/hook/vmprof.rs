@@ -28,20 +28,18 @@ use rustc_hash::FxHashMap;
 
 use super::chain::Chain;
 use super::handler::{
-    BUFFERS_AT, BUFFERS_AWAITED, HANDLER, LOST_TICKS, MISSED_TICKS, NAMES, NAPS, RECORD,
-    RECORD_TAKEN, Substitute, TAKEN_AWAY, TICK_HEADER, TICKING, TICKS, WALKING, Work, done, forbid,
-    pause, resume, tick, walk,
+    BUFFERS_AT, BUFFERS_AWAITED, HANDLER, NAMES, NAPS, RECORD_TAKEN, Substitute, TAKEN_AWAY,
+    WALKING, done, forbid, pause, resume, tick, walk,
 };
 use super::list::Step;
 use super::names::{CodeName, Parsed, names_in_buffers, parse};
 use super::trap::Trap;
+use nthbyte_session::ticks::TICKS;
 
 /// Kinds of frames in a record (`vmprof_stack.h`).
 pub const CODE_TAG: usize = 1;
 /// Code compiled by the just-in-time compiler.
 pub const JITTED_TAG: usize = 3;
-/// Ticks that were read keep at most so much memory.
-const FORGET_AFTER: i64 = 1 << 20;
 
 /// One frame of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,25 +50,12 @@ pub struct RawFrame {
     pub unique_id: u64,
 }
 
-/// A time sample as it was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tick {
-    /// Nanoseconds of `CLOCK_MONOTONIC`.
-    pub monotonic_nanos: u64,
-    /// The operating system's number of the thread.
-    pub thread: u64,
-    /// What the collector was doing.
-    pub collecting: Option<Work>,
-}
-
 /// `_vmprof`, switched on.
 #[derive(Debug)]
 pub struct Vmprof {
     read: i64,
     rest: Vec<u8>,
     names: FxHashMap<u64, CodeName>,
-    ticks_read: i64,
-    ticks_forgotten: i64,
     broken: bool,
     signal: Box<Signal>,
     chain: Chain,
@@ -99,7 +84,7 @@ impl Signal {
         if let Some(length) = walk(libc::SIGPROF, info, context, NAPS, substitute) {
             // SAFETY: this thread holds `WALKING` until `done`.
             let record = unsafe { &*RECORD_TAKEN.0.get() };
-            frames.extend(decode(&record[TICK_HEADER..TICK_HEADER + length]));
+            frames.extend(decode(&record[..length]));
             done();
         }
     }
@@ -130,14 +115,11 @@ impl Vmprof {
             read: 0,
             rest: Vec::new(),
             names: FxHashMap::default(),
-            ticks_read: 0,
-            ticks_forgotten: 0,
             broken: false,
             signal: Box::default(),
             chain,
         };
-        TICKS.make().map_err(no_file)?;
-        TICKING.store(ticking, Ordering::Relaxed);
+        TICKS.begin(ticking).map_err(no_file)?;
         take_over()?;
         ATFORK.call_once(|| {
             // SAFETY: the functions may be called at any fork. `_vmprof` has registered its own before,
@@ -163,9 +145,8 @@ impl Vmprof {
             .extend(names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed)));
         BUFFERS_AT.store(0, Ordering::Relaxed);
         (self.read, self.broken) = (0, false);
-        (self.ticks_read, self.ticks_forgotten) = (0, 0);
         self.rest.clear();
-        TICKS.make().map_err(no_file)?;
+        TICKS.begin(TICKS.are_wanted()).map_err(no_file)?;
         await_buffers()
     }
 
@@ -226,57 +207,6 @@ impl Vmprof {
         self.chain.distrust();
     }
 
-    /// Ticks that fell into one of our own walks since the last call: each is a time sample of the
-    /// stack that was walked.
-    #[must_use]
-    pub fn missed_ticks(&self) -> u32 {
-        // The exchange takes longer than all else that is asked at each sample.
-        match MISSED_TICKS.load(Ordering::Relaxed) {
-            0 => 0,
-            _ => MISSED_TICKS.swap(0, Ordering::Relaxed),
-        }
-    }
-
-    /// Whether time samples are taken.
-    #[must_use]
-    pub fn is_ticking() -> bool {
-        TICKING.load(Ordering::Relaxed)
-    }
-
-    /// Ticks without a stack since the last call.
-    #[must_use]
-    pub fn lost_ticks(&self) -> u64 {
-        LOST_TICKS.swap(0, Ordering::Relaxed)
-    }
-
-    /// The next time sample that was not yet taken.
-    pub fn next_tick(&mut self, steps: &mut Vec<Step>) -> Option<Tick> {
-        self.ticks_read = self.ticks_read.max(TICKS.start());
-        if self.ticks_read >= TICKS.length() {
-            return None;
-        }
-        if self.ticks_read - self.ticks_forgotten > FORGET_AFTER {
-            TICKS.forget(self.ticks_read);
-            self.ticks_forgotten = self.ticks_read;
-        }
-        let mut head = [0u8; TICK_HEADER];
-        TICKS.read(&mut head, self.ticks_read)?;
-        let mut words = head.chunks_exact(8).map(word);
-        let mut next = || words.next().unwrap_or(0);
-        let tick = Tick {
-            monotonic_nanos: next(),
-            thread: next(),
-            collecting: Work::from_word(next()),
-        };
-        let length = (next() as usize).min(RECORD);
-        let mut record = [0u8; RECORD];
-        TICKS.read(&mut record[..length], self.ticks_read + TICK_HEADER as i64)?;
-        steps.clear();
-        steps.extend(decode(&record[..length]).map(Step::frame));
-        self.ticks_read += (TICK_HEADER + length) as i64;
-        Some(tick)
-    }
-
     /// The name of a code object, if it has been written anywhere.
     pub fn name(&mut self, unique_id: u64) -> Option<&CodeName> {
         if !self.names.contains_key(&unique_id) {
@@ -326,13 +256,10 @@ impl Vmprof {
 /// Lets go: after this the handler is not called any more.
 impl Drop for Vmprof {
     fn drop(&mut self) {
-        TICKING.store(false, Ordering::Relaxed);
         forbid();
         BUFFERS_AT.store(0, Ordering::Relaxed);
         NAMES.close();
-        TICKS.close();
-        MISSED_TICKS.store(0, Ordering::Relaxed);
-        LOST_TICKS.store(0, Ordering::Relaxed);
+        TICKS.end();
     }
 }
 
@@ -378,7 +305,7 @@ pub fn take_over() -> Result<(), String> {
 }
 
 fn stop_unwanted_timer() {
-    if !TICKING.load(Ordering::Relaxed) {
+    if !TICKS.are_wanted() {
         // SAFETY: a zero timer is valid: it stops the timer that `_vmprof` always starts.
         unsafe {
             let off: libc::itimerval = std::mem::zeroed();
@@ -407,8 +334,8 @@ extern "C" fn forked_child() {
     Trap::forget_other_threads();
 }
 
-/// The Python frames of a record.
-fn decode(record: &[u8]) -> impl Iterator<Item = RawFrame> {
+/// The Python frames of a record, innermost first.
+pub fn decode(record: &[u8]) -> impl Iterator<Item = RawFrame> {
     let depth = record.get(9..17).map_or(0, word);
     let pairs = record.get(17..).unwrap_or_default().chunks_exact(16);
     pairs.take(depth as usize / 2).filter_map(|pair| {

@@ -7,7 +7,7 @@
 
 use nthbyte_profile::event::{Allocation, Survival, TypeId};
 
-use nthbyte_session::process::memory::prefetch;
+use nthbyte_session::process::prefetch;
 
 /// What a moved object leaves behind.
 const FORWARDED: i64 = -42;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::super::handler::Work;
 use super::super::majors::Majors;
 use super::super::nursery::Verdict;
-use super::{Engine, guarded};
+use super::Engine;
 
 type Reserve = unsafe extern "C" fn(*mut c_void, usize) -> usize;
 type Minor = unsafe extern "C" fn(*mut c_void);
@@ -73,24 +73,27 @@ unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
     let Some(engine) = (unsafe { Engine::current() }) else {
         return original();
     };
-    match engine.nursery.slow_path(size) {
+    match engine.sampling.nursery.slow_path(size) {
         Verdict::Fits(object, points) => {
             if points > 0 {
-                guarded(|| engine.sample(object, size, points, false));
+                engine.sample(object, size, points, false);
             }
             object
         }
         Verdict::Full => {
-            engine.in_reserve = true;
+            engine.sampling.in_reserve = true;
             let object = original();
             // SAFETY: the lock is held; the collection may have ended the session meanwhile.
             let Some(engine) = (unsafe { Engine::current() }) else {
                 return object;
             };
-            engine.in_reserve = false;
-            let points = engine.nursery.reserved(if object == 0 { 0 } else { size });
+            engine.sampling.in_reserve = false;
+            let points = engine
+                .sampling
+                .nursery
+                .reserved(if object == 0 { 0 } else { size });
             if points > 0 {
-                guarded(|| engine.sample(object, size, points, false));
+                engine.sample(object, size, points, false);
             }
             object
         }
@@ -109,24 +112,29 @@ unsafe extern "C" fn minor_hook(gc: *mut c_void) {
     let Some(engine) = (unsafe { Engine::current() }) else {
         return original();
     };
-    if !engine.in_reserve {
-        engine.nursery.before_collection();
+    if !engine.sampling.in_reserve {
+        engine.sampling.nursery.before_collection();
     }
-    for large in engine.young.iter_mut().filter(|young| young.is_alone()) {
+    for large in engine
+        .sampling
+        .young
+        .iter_mut()
+        .filter(|young| young.is_alone())
+    {
         // SAFETY: no collection has begun yet.
         unsafe { large.look() };
     }
-    let started = engine.recorder.now();
-    engine.in_minor = true;
+    let started = engine.session.now();
+    engine.sampling.in_minor = true;
     Work::Minor.run(original);
     // SAFETY: the lock is held; the collection may have ended the session meanwhile.
     let Some(engine) = (unsafe { Engine::current() }) else {
         return;
     };
-    engine.in_minor = false;
-    guarded(|| engine.settle(started));
-    if !engine.in_reserve {
-        engine.nursery.resume();
+    engine.sampling.in_minor = false;
+    engine.settle(started);
+    if !engine.sampling.in_reserve {
+        engine.sampling.nursery.resume();
     }
 }
 
@@ -144,11 +152,11 @@ unsafe extern "C" fn major_step_hook(gc: *mut c_void, reserving: usize) {
     let Some(engine) = (unsafe { Engine::current() }) else {
         return original();
     };
-    let before = engine.majors.as_ref().map(Majors::state);
-    let started = engine.recorder.now();
+    let before = engine.sampling.majors.as_ref().map(Majors::state);
+    let started = engine.session.now();
     Work::Major.run(original);
     // SAFETY: the lock is held.
     if let (Some(engine), Some(before)) = (unsafe { Engine::current() }, before) {
-        guarded(|| engine.step(before, started));
+        engine.step(before, started);
     }
 }

@@ -1,9 +1,9 @@
 //! The stack tree, so far as the recorder needs it: which nodes there are.
 //!
-//! A sample looks up a node for each of its frames that is new, in memory that the program has long pushed out of the
-//! processor's caches. So a place of the hash table is all there is of a node, its number included: 16 bytes, four to a line
-//! of the cache. And a node is looked for on the line of its parent's number before it is where the hash says: frames
-//! that were first seen together have numbers that follow each other, and so are on lines that do.
+//! A sample looks up a node for each of its frames that is new, in memory that the program has pushed out of the
+//! processor's caches. So a slot of the hash table holds all there is of a node, its number included: 16 bytes, four to a
+//! cache line. A node is looked for first on the line that its parent's number gives, then where the hash says: frames
+//! that were first seen together have numbers that follow each other, and so are on neighbouring lines.
 
 use nthbyte_profile::event::{Node, NodeId};
 
@@ -12,48 +12,48 @@ const MAX_NODES: u32 = 1 << 26;
 /// Where the kind of a frame is, in the word of its code.
 const KIND_SHIFT: u32 = 29;
 /// Code objects are numbered below this.
-pub(super) const MAX_CODES: u32 = 1 << KIND_SHIFT;
+pub(crate) const MAX_CODES: u32 = 1 << KIND_SHIFT;
 /// The least number of lines that a table has.
 const LEAST: usize = 64;
-/// The places of a line.
+/// The slots of a line.
 const LINE: usize = 4;
 
 /// Parent, code and kind, position.
 type Packed = [u32; 3];
 
-/// A place: a node and its number, which is 0 if nobody is here.
+/// A node and its number, which is 0 in a free slot.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Slot {
     node: Packed,
     number: u32,
 }
 
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
-struct Line([Place; LINE]);
+struct Line([Slot; LINE]);
 
 /// The nodes that were defined; the first has number 1.
 #[derive(Default)]
-pub(super) struct Tree {
-    /// A power of two, or none. At least a quarter of the places is free.
+pub(crate) struct Nodes {
+    /// A power of two, or none. At least a quarter of the slots is free.
     lines: Vec<Line>,
     nodes: u32,
 }
 
-impl Tree {
+impl Nodes {
     /// The number of a node that was defined before.
     #[inline]
-    pub(super) fn find(&self, node: &Node) -> Option<NodeId> {
+    pub(crate) fn find(&self, node: &Node) -> Option<NodeId> {
         if self.lines.is_empty() {
             return None;
         }
-        let (line, at) = place(&self.lines, pack(node));
+        let (line, at) = slot_of(&self.lines, pack(node));
         let number = self.lines[line].0[at].number;
         (number != 0).then_some(NodeId(number))
     }
 
     /// Makes room for one more node; `None` if there is none.
-    pub(super) fn reserve(&mut self) -> Option<()> {
+    pub(crate) fn reserve(&mut self) -> Option<()> {
         if self.nodes + 1 >= MAX_NODES {
             return None;
         }
@@ -69,9 +69,9 @@ impl Tree {
         let mut lines = Vec::new();
         lines.try_reserve_exact(size).ok()?;
         lines.resize(size, Line::default());
-        let places = self.lines.iter().flat_map(|line| &line.0);
-        for known in places.filter(|known| known.number != 0) {
-            let (line, at) = place(&lines, known.node);
+        let slots = self.lines.iter().flat_map(|line| &line.0);
+        for known in slots.filter(|known| known.number != 0) {
+            let (line, at) = slot_of(&lines, known.node);
             lines[line].0[at] = *known;
         }
         self.lines = lines;
@@ -79,11 +79,11 @@ impl Tree {
     }
 
     /// Defines a node, for which there is room.
-    pub(super) fn define(&mut self, node: &Node) -> NodeId {
+    pub(crate) fn define(&mut self, node: &Node) -> NodeId {
         let node = pack(node);
-        let (line, at) = place(&self.lines, node);
+        let (line, at) = slot_of(&self.lines, node);
         self.nodes += 1;
-        self.lines[line].0[at] = Place {
+        self.lines[line].0[at] = Slot {
             node,
             number: self.nodes,
         };
@@ -99,15 +99,15 @@ fn pack(node: &Node) -> Packed {
     ]
 }
 
-/// Where a node is, or would be: the line and the place on it. Some place is free.
+/// Where a node is, or would be: the line and the slot on it. Some slot is free.
 #[inline]
-fn place(lines: &[Line], node: Packed) -> (usize, usize) {
+fn slot_of(lines: &[Line], node: Packed) -> (usize, usize) {
     let mask = lines.len() - 1;
     let mut line = (node[0] / 2) as usize & mask;
     let mut next = hash(node);
     loop {
-        for (at, place) in lines[line].0.iter().enumerate() {
-            if place.number == 0 || place.node == node {
+        for (at, slot) in lines[line].0.iter().enumerate() {
+            if slot.number == 0 || slot.node == node {
                 return (line, at);
             }
         }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn each_node_has_one_number() {
-        let mut tree = Tree::default();
+        let mut tree = Nodes::default();
         let nodes = (0..1000).map(|at| Node {
             parent: NodeId(at / 7),
             code: CodeId(at % 5),

@@ -1,29 +1,28 @@
 //! Memory files, which a signal handler may append to.
 //!
-//! A program may close descriptors that it did not open (a daemon closes all of them), and get their numbers
-//! for files of its own. So a file has a number that is out of the way, is known by device and inode, and is
-//! looked at before each use. If the program has closed it, there is another, which goes on where it ended.
+//! If the program closes the descriptor (see [`super::descriptor`]), the next append makes another file, which goes on
+//! at the offset where the one before ended.
 
 use std::ffi::c_int;
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64};
 
-/// Descriptors from here on are out of the way of programs that count on low numbers.
-const FIRST_DESCRIPTOR: c_int = 512;
+use super::descriptor::{Identity, duplicate_high};
 
 /// A file in memory, or none.
 pub struct MemoryFile {
     descriptor: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
-    /// What lies before is gone.
+    /// Bytes before this offset are gone.
     start: AtomicI64,
     length: AtomicI64,
 }
 
 impl MemoryFile {
     /// No file.
+    #[must_use]
     pub const fn none() -> Self {
         Self {
             descriptor: AtomicI32::new(-1),
@@ -51,15 +50,14 @@ impl MemoryFile {
     fn open(&self) -> Option<c_int> {
         // SAFETY: the name is a terminated string.
         let low = unsafe { libc::memfd_create(c"nthbyte".as_ptr(), libc::MFD_CLOEXEC) };
-        let (device, inode) = identity(low)?;
-        // SAFETY: duplicates a descriptor that is open.
-        let high = unsafe { libc::fcntl(low, libc::F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) };
-        let descriptor = if high < 0 {
-            low
-        } else {
-            // SAFETY: the descriptor is ours, made above.
-            unsafe { libc::close(low) };
-            high
+        let Identity { device, inode } = Identity::of(low).ok()?;
+        let descriptor = match duplicate_high(low) {
+            None => low,
+            Some(high) => {
+                // SAFETY: the descriptor is ours, made above.
+                unsafe { libc::close(low) };
+                high
+            }
         };
         self.device.store(device, Relaxed);
         self.inode.store(inode, Relaxed);
@@ -68,9 +66,14 @@ impl MemoryFile {
         Some(descriptor)
     }
 
-    /// Appends bytes: all of them or, to a reader, none. Whether it did. One thread at a time; safe in a
+    /// Appends bytes: to a reader all of them are there, or none. Whether they are. One thread at a time; safe in a
     /// signal handler.
     pub fn append(&self, bytes: &[u8]) -> bool {
+        self.append_both(bytes, &[])
+    }
+
+    /// The same for two pieces, one after the other, by one system call.
+    pub fn append_both(&self, first: &[u8], second: &[u8]) -> bool {
         let descriptor = match self.descriptor() {
             None if self.descriptor.load(Relaxed) >= 0 => self.open(),
             found => found,
@@ -79,21 +82,27 @@ impl MemoryFile {
             return false;
         };
         let at = self.length.load(Relaxed);
+        let pieces = [first, second].map(|piece| libc::iovec {
+            iov_base: piece.as_ptr().cast_mut().cast(),
+            iov_len: piece.len(),
+        });
         // SAFETY: writes initialised bytes to our own file.
-        let written = unsafe { libc::pwrite(descriptor, bytes.as_ptr().cast(), bytes.len(), at) };
-        let whole = written == bytes.len().cast_signed();
-        if whole {
+        let written = unsafe { libc::pwritev(descriptor, pieces.as_ptr(), 2, at) };
+        let is_whole = written == (first.len() + second.len()).cast_signed();
+        if is_whole {
             self.length.store(at + written as i64, Release);
         }
-        whole
+        is_whole
     }
 
-    /// Where the file begins: what was appended before is gone.
+    /// The offset at which the file begins: what was appended before it is gone.
+    #[must_use]
     pub fn start(&self) -> i64 {
         self.start.load(Acquire)
     }
 
-    /// Where it ends.
+    /// The offset at which it ends.
+    #[must_use]
     pub fn length(&self) -> i64 {
         self.length.load(Acquire)
     }
@@ -128,18 +137,12 @@ impl MemoryFile {
     /// The descriptor, if it certainly is this file's.
     fn descriptor(&self) -> Option<c_int> {
         let descriptor = self.descriptor.load(Acquire);
-        let known = (self.device.load(Relaxed), self.inode.load(Relaxed));
-        (descriptor >= 0 && identity(descriptor) == Some(known)).then_some(descriptor)
+        let known = Identity {
+            device: self.device.load(Relaxed),
+            inode: self.inode.load(Relaxed),
+        };
+        (descriptor >= 0 && known.is_of(descriptor)).then_some(descriptor)
     }
-}
-
-/// Device and inode of an open file.
-fn identity(descriptor: c_int) -> Option<(u64, u64)> {
-    // SAFETY: zero is a valid value of the struct, which the call fills in.
-    let mut found: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the struct is a valid place for the answer.
-    let asked = unsafe { libc::fstat(descriptor, &raw mut found) };
-    (asked == 0).then_some((found.st_dev, found.st_ino))
 }
 
 #[cfg(test)]

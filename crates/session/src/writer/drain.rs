@@ -8,13 +8,12 @@ use nthbyte_profile::event::{End, Event, Nanos};
 use nthbyte_profile::{Meta, Writer};
 use rtrb::Consumer;
 
-use super::clock::Clock;
-use super::outcome::Outcome;
-use super::output::Output;
-use super::record::Record;
-use super::recorder::take_lost;
-use super::waiting::Waiting;
-use super::worker::Worker;
+use super::pending::Pending;
+use super::thread::Shared;
+use crate::clock::Clock;
+use crate::outcome::Outcome;
+use crate::output::Output;
+use crate::record::Record;
 
 /// A block is written at least this often while there is something to write, so that a killed process
 /// loses less than a second. A young process writes more often, in proportion to its age: the workers
@@ -22,15 +21,15 @@ use super::worker::Worker;
 const FLUSH_AFTER: Duration = Duration::from_millis(600);
 const FLUSH_AFTER_AT_FIRST: Duration = Duration::from_millis(30);
 
-/// So many samples that wait take a few milliseconds to write: more are not written more often than that.
+/// So many pending samples take a few milliseconds to write: more are not written at each block, but at the flush interval.
 const WRITTEN_AT_ONCE: usize = 1 << 16;
 
-pub(super) struct Drain {
+pub(crate) struct Drain {
     ring: Consumer<Record>,
     clock: Clock,
     sink: Sink,
     path: PathBuf,
-    waiting: Waiting,
+    pending: Pending,
     flushed: Instant,
     dirty: bool,
     samples: u64,
@@ -46,7 +45,7 @@ enum Sink {
 
 impl Drain {
     /// A drain into a file that is made now.
-    pub(super) fn open(
+    pub(crate) fn open(
         ring: Consumer<Record>,
         clock: Clock,
         path: &Path,
@@ -57,7 +56,7 @@ impl Drain {
     }
 
     /// A drain into a file that is made with the first record.
-    pub(super) fn later(ring: Consumer<Record>, clock: Clock, path: PathBuf, meta: &Meta) -> Self {
+    pub(crate) fn later(ring: Consumer<Record>, clock: Clock, path: PathBuf, meta: &Meta) -> Self {
         Self::new(ring, clock, path, Sink::Later(Box::new(meta.clone())))
     }
 
@@ -67,7 +66,7 @@ impl Drain {
             clock,
             sink,
             path,
-            waiting: Waiting::default(),
+            pending: Pending::default(),
             flushed: Instant::now(),
             dirty: false,
             samples: 0,
@@ -76,76 +75,74 @@ impl Drain {
     }
 
     /// Takes what is in the ring. Whether a block was written because it was time.
-    pub(super) fn work(&mut self, worker: &Worker) -> bool {
+    pub(super) fn work(&mut self, shared: &Shared) -> bool {
         let was_provisional = self.is_provisional();
         while let Ok(record) = self.ring.pop() {
-            match record {
-                Record::Announced(sample) => self.waiting.announce(sample),
+            match &record {
+                Record::Provisional(sample) => self.pending.publish(*sample),
                 Record::Allocation(sample) => {
-                    self.waiting.recorded(sample.time);
+                    self.pending.recorded(sample.time);
                     self.samples += 1;
                 }
                 _ => {}
             }
-            if let Some(event) = record.event() {
-                self.write(&event, worker);
-            }
+            record.for_each_event(|event| self.write(event, shared));
         }
-        let patience = self.patience();
-        // A block that was full has taken the place of samples that wait still, or are in the next block.
+        let interval = self.flush_interval();
+        // A block that was full has overwritten samples that are pending still, or are in the next block.
         let is_overwritten =
-            was_provisional && !self.is_provisional() && self.waiting.len() <= WRITTEN_AT_ONCE;
-        let is_due = is_overwritten || self.flushed.elapsed() >= patience;
+            was_provisional && !self.is_provisional() && self.pending.len() <= WRITTEN_AT_ONCE;
+        let is_due = is_overwritten || self.flushed.elapsed() >= interval;
         let writes = is_due && self.dirty;
         if is_due {
-            self.write_all(worker, patience / 2);
+            self.write_all(shared, interval / 2);
         }
         writes
     }
 
-    /// Takes what is in the ring, and gets ready to be away for a while.
-    pub(super) fn rest(&mut self, worker: &Worker) {
-        self.work(worker);
-        self.write_all(worker, Duration::ZERO);
+    /// Takes what is in the ring, and writes all of it: the thread stops for a while.
+    pub(super) fn rest(&mut self, shared: &Shared) {
+        self.work(shared);
+        self.write_all(shared, Duration::ZERO);
     }
 
-    /// Writes what was taken so far, and the samples that wait, if one has waited for so long. That takes a while: until
-    /// it is done, the file has the end that it had.
-    fn write_all(&mut self, worker: &Worker, patience: Duration) {
+    /// Writes what was taken so far, and the pending samples, if one has been pending for so long. Until that is done, the
+    /// file has the end that it had.
+    fn write_all(&mut self, shared: &Shared, pending_for: Duration) {
         if let Sink::Open(writer) = &mut self.sink {
             writer.get_mut().hold();
         }
-        self.flush(worker);
-        let mut written = self.write_waiting(patience);
+        self.flush(shared);
+        let mut written = self.write_pending(pending_for);
         if let Sink::Open(writer) = &mut self.sink {
             written = written.and(writer.get_mut().release());
         }
         if let Err(error) = written {
-            self.fail(&error, worker);
+            self.fail(&error, shared);
         }
     }
 
-    /// How long what was recorded may wait for its block to be written.
-    pub(super) fn patience(&self) -> Duration {
+    /// The flush interval: how long what was recorded may wait for its block to be written.
+    pub(super) fn flush_interval(&self) -> Duration {
         let age = Duration::from_nanos(self.clock.now().0);
         (age / 4).clamp(FLUSH_AFTER_AT_FIRST, FLUSH_AFTER)
     }
 
     /// Ends the current block, so that what was taken so far is in the file.
-    fn flush(&mut self, worker: &Worker) {
+    fn flush(&mut self, shared: &Shared) {
         self.flushed = Instant::now();
-        for (kind, events) in take_lost(worker) {
+        for (kind, events) in shared.lost.take() {
             if events > 0 {
                 self.lost += events;
-                self.write(&Event::Lost(kind, events), worker);
+                self.write(&Event::Lost(kind, events), shared);
             }
         }
         if std::mem::take(&mut self.dirty)
             && let Sink::Open(writer) = &mut self.sink
         {
-            self.waiting.overwritten();
+            self.pending.overwritten();
             if let Err(error) = writer.flush() {
-                self.fail(&error, worker);
+                self.fail(&error, shared);
             }
         }
     }
@@ -154,12 +151,12 @@ impl Drain {
         matches!(&self.sink, Sink::Open(writer) if writer.get_ref().is_provisional())
     }
 
-    /// Puts the samples that wait at the end of the file, if one has waited for so long.
-    fn write_waiting(&mut self, patience: Duration) -> io::Result<()> {
+    /// Puts the pending samples at the end of the file, if one has been pending for so long.
+    fn write_pending(&mut self, pending_for: Duration) -> io::Result<()> {
         let now = self.clock.now().0;
-        let since = now.saturating_sub(patience.as_nanos() as u64);
+        let since = now.saturating_sub(pending_for.as_nanos() as u64);
         if let Sink::Open(writer) = &mut self.sink
-            && let Some(samples) = self.waiting.take_changed(Nanos(since))
+            && let Some(samples) = self.pending.take_changed(Nanos(since))
         {
             let blocks = writer.provisional(samples)?;
             writer.get_mut().write_provisional(&blocks)?;
@@ -168,9 +165,9 @@ impl Drain {
     }
 
     /// Writes the rest and the end.
-    pub(super) fn finish(mut self, worker: &Worker, end: End) -> Outcome {
-        self.work(worker);
-        self.flush(worker);
+    pub(super) fn finish(mut self, shared: &Shared, end: End) -> Outcome {
+        self.work(shared);
+        self.flush(shared);
         let mut outcome = Outcome {
             path: Some(self.path.clone()),
             samples: self.samples,
@@ -190,7 +187,21 @@ impl Drain {
         outcome
     }
 
-    fn write(&mut self, event: &Event<'_>, worker: &Worker) {
+    /// Whether there is enough to write that it is worth a thread.
+    pub(super) fn is_due(&self) -> bool {
+        let taken = self.ring.slots();
+        (taken > 0 || self.dirty)
+            && (taken > self.ring.buffer().capacity() / 2
+                || self.flushed.elapsed() >= self.flush_interval())
+    }
+
+    /// Whether there is no file, and nothing to make one for.
+    pub(super) fn has_nothing(&self, shared: &Shared) -> bool {
+        matches!(self.sink, Sink::Later(_)) && self.ring.slots() == 0 && shared.lost.is_empty()
+    }
+
+    fn write(&mut self, event: &Event<'_>, shared: &Shared) {
+        shared.go_on();
         if let Sink::Later(meta) = &self.sink {
             self.sink = match create(&self.path, meta) {
                 Ok(writer) => Sink::Open(Box::new(writer)),
@@ -201,11 +212,11 @@ impl Drain {
             Sink::Open(writer) => {
                 self.dirty = true;
                 if let Err(error) = writer.write(event) {
-                    self.fail(&error, worker);
+                    self.fail(&error, shared);
                 }
             }
             Sink::Failed(_) | Sink::Later(_) => {
-                worker.set_dead();
+                shared.set_dead();
                 if matches!(event, Event::Allocation(_)) {
                     self.lost += 1;
                 }
@@ -213,8 +224,8 @@ impl Drain {
         }
     }
 
-    fn fail(&mut self, error: &std::io::Error, worker: &Worker) {
-        worker.set_dead();
+    fn fail(&mut self, error: &std::io::Error, shared: &Shared) {
+        shared.set_dead();
         let when = self.clock.now().0 / 1_000_000_000;
         self.sink = Sink::Failed(format!(
             "{}; the profile ends {when} s after its start",

@@ -1,25 +1,22 @@
 //! The profile's file, in a process that is not ours.
 //!
-//! A program may close descriptors that it did not open: a daemon closes all of them when it
-//! starts. The number may then belong to a socket of the program, and what is written to it would
-//! go there. So the file is known by its device and inode, and looked at before each write; if the
-//! descriptor is not ours any more, the file is opened again by its name.
+//! The descriptor may be closed by the program (see [`crate::process`]). So it is looked at before each write; if it is
+//! not ours any more, the file is opened again by its name.
 //!
-//! Its end may be provisional: the next write takes the place of it. What takes long to make, a new such end, can be
-//! made while the old one is there still: what is written meanwhile is held, and comes with it.
+//! Its end may be provisional: the next write overwrites it. A new provisional end takes a while to make, and the old
+//! one stays until then: what is written meanwhile is held, and is written together with the new end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Descriptors from here on are out of the way of programs that count on low numbers.
-const FIRST_DESCRIPTOR: libc::c_int = 512;
+use crate::process::{Identity, duplicate_high};
 
-pub(super) struct Output {
+pub(crate) struct Output {
     file: Option<File>,
-    identity: (u64, u64),
+    identity: Identity,
     path: PathBuf,
     /// Whether it can be made shorter again: not a pipe or a device.
     can_shrink: bool,
@@ -33,9 +30,9 @@ pub(super) struct Output {
 
 impl Output {
     /// Makes the file, empty and private.
-    pub(super) fn create(path: &Path) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let file = out_of_the_way(nthbyte_profile::create(path)?);
-        let identity = identity(&file)?;
+        let identity = Identity::of(file.as_raw_fd())?;
         let can_shrink = file.metadata()?.is_file();
         Ok(Self {
             file: Some(file),
@@ -50,7 +47,7 @@ impl Output {
 
     /// While there is a provisional end, holds what is written from now on until [`Output::write_provisional`] or
     /// [`Output::release`].
-    pub(super) fn hold(&mut self) {
+    pub(crate) fn hold(&mut self) {
         if self.is_provisional {
             self.held = Some(Vec::new());
         }
@@ -60,19 +57,19 @@ impl Output {
     ///
     /// # Errors
     /// Those of the file; what was held is lost then.
-    pub(super) fn release(&mut self) -> io::Result<()> {
+    pub(crate) fn release(&mut self) -> io::Result<()> {
         match self.held.take() {
             Some(held) if !held.is_empty() => self.write_all(&held),
             _ => Ok(()),
         }
     }
 
-    /// Writes what was held, and an end that the next write takes the place of: whoever reads the file finds the one
-    /// that was there before, or this one. If there is no room for it there is none.
+    /// Writes what was held, and an end that the next write overwrites. A reader finds the end before, or this one. If the
+    /// disk has no room for it there is none.
     ///
     /// # Errors
     /// Those of the file; what was held is lost then.
-    pub(super) fn write_provisional(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn write_provisional(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.can_shrink {
             return self.release();
         }
@@ -97,7 +94,7 @@ impl Output {
     }
 
     /// Whether there is a provisional end.
-    pub(super) const fn is_provisional(&self) -> bool {
+    pub(crate) const fn is_provisional(&self) -> bool {
         self.is_provisional
     }
 
@@ -119,7 +116,7 @@ impl Output {
                 .write(true)
                 .custom_flags(libc::O_NOFOLLOW)
                 .open(&self.path)?;
-            if identity(&file)? != self.identity {
+            if Identity::of(file.as_raw_fd())? != self.identity {
                 return Err(io::Error::new(
                     io::ErrorKind::NotFound,
                     "the file was replaced by another",
@@ -135,7 +132,7 @@ impl Output {
     fn is_ours(&self) -> bool {
         self.file
             .as_ref()
-            .is_some_and(|file| identity(file).is_ok_and(|found| found == self.identity))
+            .is_some_and(|file| self.identity.is_of(file.as_raw_fd()))
     }
 
     /// Forgets the descriptor without closing it: the number may be the program's by now.
@@ -176,19 +173,13 @@ impl Drop for Output {
     }
 }
 
-fn identity(file: &File) -> io::Result<(u64, u64)> {
-    file.metadata().map(|found| (found.dev(), found.ino()))
-}
-
 /// The same open file under a high number, if there is one to be had.
 fn out_of_the_way(file: File) -> File {
-    // SAFETY: duplicates a descriptor that `file` keeps open meanwhile.
-    let high = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) };
-    if high < 0 {
-        return file;
+    match duplicate_high(file.as_raw_fd()) {
+        None => file,
+        // SAFETY: the descriptor is new and nobody else's.
+        Some(high) => unsafe { File::from_raw_fd(high) },
     }
-    // SAFETY: the descriptor is new and nobody else's.
-    unsafe { File::from_raw_fd(high) }
 }
 
 #[cfg(test)]
