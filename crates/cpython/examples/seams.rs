@@ -29,3 +29,9 @@ extern "C" fn verify_with(field: usize, change: isize) -> *const c_char {
     };
     CString::new(text).unwrap_or_default().into_raw()
 }
+
+/// Has a call of the agent panic.
+#[unsafe(no_mangle)]
+extern "C" fn panic_after(calls: u32) {
+    seams::panic_after(calls);
+}

@@ -272,6 +272,8 @@ impl Agent {
 fn guarded<T>(gil: &mut Gil, otherwise: T, work: impl FnOnce(&mut Agent) -> T) -> T {
     nthbyte_session::guarded(|| {
         let mut agent = gil.agent()?;
+        #[cfg(feature = "test-seams")]
+        crate::seams::enter();
         Some(work(&mut agent))
     })
     .flatten()

@@ -52,5 +52,6 @@ mod verify;
 pub use agent::{Agent, AgentRef};
 pub use api::Gil;
 
+#[cfg(feature = "test-seams")]
 #[doc(hidden)]
 pub mod seams;

@@ -1,4 +1,7 @@
-//! Ways in for tests, which no release has: nothing in this library refers to them.
+//! Ways in for tests, which no release has.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::api::Gil;
 use crate::layout::{Layout, UNUSED};
@@ -29,4 +32,18 @@ pub fn verify_with(
     }
     *value = value.wrapping_add_signed(change);
     Ok(Some(verify::verify(gil, &layout).err()))
+}
+
+static UNTIL_PANIC: AtomicU32 = AtomicU32::new(0);
+
+/// Has the so-manieth call of the agent panic, counted from now.
+pub fn panic_after(calls: u32) {
+    UNTIL_PANIC.store(calls, Relaxed);
+}
+
+/// At each way in, where panics are caught.
+pub(crate) fn enter() {
+    let left = UNTIL_PANIC.load(Relaxed);
+    UNTIL_PANIC.store(left.saturating_sub(1), Relaxed);
+    assert!(left != 1, "a test wanted it");
 }

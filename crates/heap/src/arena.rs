@@ -253,11 +253,24 @@ impl Arenas {
         self.resting = now..now.saturating_add(rest);
     }
 
-    /// Moves the table to another place, which has zeroes. `visit` gets each page in use.
+    /// Forgets all arenas in a table.
+    ///
+    /// # Safety
+    /// `table` was the table of these arenas.
+    pub unsafe fn clear_table(&self, table: ArenaTable) {
+        for number in self.span.clone() {
+            table.set(
+                core::ptr::with_exposed_provenance_mut(number << ARENA_BITS),
+                false,
+            );
+        }
+    }
+
+    /// Copies the table to another place, which has zeroes. `visit` gets each page in use.
     ///
     /// # Safety
     /// `from` is the table of these arenas.
-    pub unsafe fn move_table(
+    pub unsafe fn copy_table(
         &self,
         from: ArenaTable,
         to: ArenaTable,
@@ -268,7 +281,6 @@ impl Arenas {
             if !from.holds(base) {
                 continue;
             }
-            from.set(base, false);
             to.set(base, true);
             // SAFETY: what the table holds is mapped.
             let mut used = unsafe { !(*Arena::of(base)).free };

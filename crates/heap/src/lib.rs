@@ -47,5 +47,5 @@ pub use fast::Functions;
 pub use heap::{Config, Heap};
 pub use observer::{Domain, Fallback, NOT_INTERESTED, Observer, Sample};
 pub use os::HugePages;
-pub use shared::HoldsLock;
+pub use shared::{HoldsLock, Shared};
 pub use statistics::Statistics;

@@ -15,11 +15,12 @@ use crate::heap::{Config, Heap, STATE_SIZE};
 use crate::observer::Domain;
 use crate::os;
 use core::ffi::c_void;
+use core::sync::atomic::{Ordering, fence};
 
 /// Whether the caller holds the heap's lock. Called by any thread, at each call of a shared heap.
 pub type HoldsLock = unsafe extern "C" fn() -> bool;
 
-/// What an empty state knows of the heap that was there.
+/// A heap and the question for its lock: what an empty state knows of the heap that was there.
 #[derive(Clone, Copy)]
 pub struct Shared {
     /// Where its state is now.
@@ -53,16 +54,20 @@ impl Heap {
             let moved = (&raw mut (*inner).slots)
                 .addr()
                 .wrapping_sub((&raw mut (*heap).slots).addr());
-            (*inner).arenas.move_table(
+            (*inner).arenas.copy_table(
                 Self::table(heap.cast()),
                 Self::table(inner.cast()),
                 |page| {
                     (*page).slot = (*page).slot.wrapping_byte_add(moved);
                 },
             );
-            heap.write(Self::new(Config::default(), (*inner).fallbacks));
-            (*heap).limit = 0;
-            (*heap).shared = Some(Shared { inner, holds_lock });
+            let mut empty = Self::new(Config::default(), (*inner).fallbacks);
+            empty.limit = 0;
+            empty.shared = Some(Shared { inner, holds_lock });
+            heap.write(empty);
+            // Last: who does not find a block in the old table looks again (`Shared::is_foreign`).
+            fence(Ordering::SeqCst);
+            (*inner).arenas.clear_table(Self::table(heap.cast()));
             true
         }
     }
@@ -78,6 +83,17 @@ impl Heap {
 }
 
 impl Shared {
+    /// Serves calls for a heap by asking for its lock, whether it is shared or not.
+    ///
+    /// # Safety
+    /// `heap` is a heap that is not being shared at this moment, and `holds_lock` as for [`Heap::share`].
+    #[must_use]
+    pub unsafe fn of(heap: *mut Heap, holds_lock: HoldsLock) -> Self {
+        // SAFETY: by the caller.
+        let inner = unsafe { Heap::state(heap) };
+        Self { inner, holds_lock }
+    }
+
     /// The functions that serve this caller, their context, and whether these are the heap's.
     fn route(self, domain: Domain) -> (Functions, *mut c_void, bool) {
         // SAFETY: by the contract of `Heap::share`.
@@ -95,6 +111,21 @@ impl Shared {
         (functions, fallback.context, false)
     }
 
+    /// Whether a block is not the heap's. The heap may be shared at this moment by who holds its lock: then the first
+    /// look may have been at the old table.
+    unsafe fn is_foreign(heap: *mut c_void, block: *mut c_void) -> bool {
+        // SAFETY: `heap` is a heap.
+        unsafe {
+            if Heap::owns(heap, block) {
+                return false;
+            }
+            fence(Ordering::SeqCst);
+            !Heap::owns(heap, block)
+        }
+    }
+
+    /// Allocates.
+    ///
     /// # Safety
     /// As for the function of this name in [`Functions`], of whoever holds the lock or does not.
     pub unsafe fn malloc(self, size: usize, domain: Domain) -> *mut c_void {
@@ -103,6 +134,8 @@ impl Shared {
         unsafe { (functions.malloc)(context, size) }
     }
 
+    /// Allocates zeroed memory.
+    ///
     /// # Safety
     /// As for [`Shared::malloc`].
     pub unsafe fn calloc(self, count: usize, size: usize, domain: Domain) -> *mut c_void {
@@ -111,6 +144,8 @@ impl Shared {
         unsafe { (functions.calloc)(context, count, size) }
     }
 
+    /// Resizes.
+    ///
     /// # Safety
     /// As for [`Shared::malloc`]; the block is in use, or null.
     pub unsafe fn realloc(self, block: *mut c_void, size: usize, domain: Domain) -> *mut c_void {
@@ -118,7 +153,7 @@ impl Shared {
         let heap: *mut c_void = self.inner.cast();
         // SAFETY: by the caller. A block of the heap is in use, so its size can be read from any thread.
         unsafe {
-            if holds_lock || !Heap::owns(heap, block) {
+            if holds_lock || Self::is_foreign(heap, block) {
                 return (functions.realloc)(context, block, size);
             }
             let new = (functions.malloc)(context, size);
@@ -131,6 +166,8 @@ impl Shared {
         }
     }
 
+    /// Frees.
+    ///
     /// # Safety
     /// As for [`Shared::realloc`].
     pub unsafe fn free(self, block: *mut c_void, domain: Domain) {
@@ -138,7 +175,7 @@ impl Shared {
         let heap: *mut c_void = self.inner.cast();
         // SAFETY: by the caller.
         unsafe {
-            if holds_lock || !Heap::owns(heap, block) {
+            if holds_lock || Self::is_foreign(heap, block) {
                 (functions.free)(context, block);
             } else {
                 Heap::remote_free(heap, block);

@@ -28,7 +28,8 @@ pub struct Installed {
     has_debug_hooks: bool,
 }
 
-const DOMAINS: [(Domain, AllocatorDomain, u8); 2] = [
+/// The domains: as the heap knows them, as CPython does, and their letters in debug hooks.
+pub const DOMAINS: [(Domain, AllocatorDomain, u8); 2] = [
     (Domain::Object, AllocatorDomain::Obj, b'o'),
     (Domain::Memory, AllocatorDomain::Mem, b'm'),
 ];

@@ -11,6 +11,10 @@
 //! runs under. The heap serves the main one, and the allocator from before serves the others, which are not sampled.
 //! The functions in place are not changed for it. So it does not matter who has stored them, and puts them
 //! back when: `tracemalloc`, for example, which finds some when it starts and restores them when it stops.
+//!
+//! To share the heap takes the main GIL. From 3.13 on an interpreter is made without any, and to wait for it could be for ever:
+//! a lock of the runtime is held. Then functions that ask for the GIL ([`super::guarded`]) are put where the
+//! heap's are, and the first of their calls under the main GIL shares the heap.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -19,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr};
 
 use nthbyte_heap::{Fallback, Heap};
 
+use super::guarded;
 use crate::api::{AllocatorDomain, AllocatorEx, Api, Gil};
 use crate::layout::Layout;
 use crate::memory::field;
@@ -40,10 +45,14 @@ struct Watch {
 
 static WATCH: OnceLock<Watch> = OnceLock::new();
 static HEAP: AtomicPtr<Heap> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether there are, or will be in a moment, other interpreters.
+static OTHERS: AtomicBool = AtomicBool::new(false);
 /// Whether the heap is shared.
 static SHARED: AtomicBool = AtomicBool::new(false);
 /// Whether the heap has called its fallback, while it is not shared. Written under the main GIL only.
 static IN_FALLBACK: AtomicBool = AtomicBool::new(false);
+/// Whether there was no address space to share the heap.
+static REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Starts to watch for new interpreters. Does nothing where there is one GIL.
 ///
@@ -77,6 +86,7 @@ pub unsafe fn install(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Result<(),
         HEAP.store(heap, Release);
         let first = (api.PyInterpreterState_Head)();
         let others = first as usize != main || !(api.PyInterpreterState_Next)(first).is_null();
+        OTHERS.store(others, Release);
         if others && !share() {
             return Err(
                 "cannot reserve address space for the heap; raise the memory limit (ulimit -v)"
@@ -95,11 +105,14 @@ pub unsafe fn install(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Result<(),
 #[must_use]
 pub fn under_main_gil() -> bool {
     // SAFETY: callable at any time.
-    !SHARED.load(Acquire) || unsafe { holds_main_gil() }
+    !OTHERS.load(Acquire) || unsafe { holds_main_gil() }
 }
 
 /// Whether the calling thread holds the main interpreter's GIL.
-unsafe extern "C" fn holds_main_gil() -> bool {
+///
+/// # Safety
+/// None: it may be called at any time.
+pub unsafe extern "C" fn holds_main_gil() -> bool {
     let Some(watch) = WATCH.get() else {
         return false;
     };
@@ -123,8 +136,42 @@ unsafe fn share() -> bool {
     let shared = unsafe { Heap::share(HEAP.load(Acquire), holds_main_gil) };
     if shared {
         SHARED.store(true, Release);
+    } else {
+        REFUSED.store(true, Relaxed);
     }
     shared
+}
+
+/// Shares the heap now, if that was not possible before and is.
+pub fn share_when_possible() {
+    if !SHARED.load(Acquire) && !REFUSED.load(Relaxed) {
+        // SAFETY: callable at any time. The guarding functions are not called from within the heap.
+        unsafe {
+            if holds_main_gil() {
+                share();
+            }
+        }
+    }
+}
+
+/// Memory of the size of an interpreter's state is wanted.
+#[cold]
+fn notice(watch: &Watch) {
+    // SAFETY: with the main GIL held, the caller is CPython making an interpreter, or the heap's fallback, whose
+    // request is for something else.
+    unsafe {
+        if holds_main_gil() {
+            if IN_FALLBACK.load(Relaxed) {
+                return;
+            }
+            OTHERS.store(true, Release);
+            if share() {
+                return;
+            }
+        }
+        OTHERS.store(true, Release);
+        guarded::install(watch.api, HEAP.load(Acquire));
+    }
 }
 
 unsafe extern "C" fn calloc(context: *mut c_void, count: usize, size: usize) -> *mut c_void {
@@ -132,16 +179,10 @@ unsafe extern "C" fn calloc(context: *mut c_void, count: usize, size: usize) -> 
         return std::ptr::null_mut();
     };
     let asked = count.saturating_mul(size);
-    let is_interpreter = (watch.interpreter_size..watch.interpreter_size + LARGEST_ALIGNMENT)
-        .contains(&asked)
-        && !SHARED.load(Acquire);
-    // SAFETY: an interpreter is made by a thread that holds a GIL, and until now there is one only. If it is not
-    // held, this is no interpreter, or one that nobody may make; the heap cannot be shared, and two GILs must not be. What
-    // the heap asks of its fallback is no interpreter.
-    let may_go_on =
-        !is_interpreter || unsafe { holds_main_gil() && (IN_FALLBACK.load(Relaxed) || share()) };
-    if !may_go_on {
-        return std::ptr::null_mut();
+    if (watch.interpreter_size..watch.interpreter_size + LARGEST_ALIGNMENT).contains(&asked)
+        && !SHARED.load(Acquire)
+    {
+        notice(watch);
     }
     // SAFETY: the wrapped function, with the arguments of its caller.
     unsafe { (watch.raw_calloc)(context, count, size) }
