@@ -138,6 +138,8 @@ pub struct Features {
     /// Frames whose owner is this or more belong to no Python code (`FRAME_OWNED_BY_CSTACK`,
     /// `FRAME_OWNED_BY_INTERPRETER`).
     pub first_owner_without_code: u8,
+    /// Whether there is such a frame for each call from C.
+    pub entry_frames: bool,
     /// Where the values of an instance's attributes are.
     pub values: Values,
     /// `tp_flags` of types whose instances have two words before the collector's header.
@@ -213,6 +215,7 @@ impl Layout {
         features: Features {
             reference_tags: 0,
             first_owner_without_code: 3,
+            entry_frames: true,
             values: Values::Inline,
             flags_of_pre_header: type_flags::MANAGED_DICT | type_flags::MANAGED_WEAKREF,
             own_gils: true,

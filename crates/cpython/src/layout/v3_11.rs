@@ -26,6 +26,7 @@ pub const VERSION: Version = Version {
         features: Features {
             values: Values::BesideDictionary,
             flags_of_pre_header: type_flags::MANAGED_DICT,
+            entry_frames: false,
             own_gils: false,
             ..Layout::COMMON.features
         },

@@ -94,7 +94,9 @@ unsafe extern "C" fn compare(bound: *mut PyObject, _: *mut PyObject) -> *mut PyO
 
 impl Comparison {
     fn run(&self, gil: &Gil) -> Result<(), Subject> {
-        let seen = self.walk(gil).ok_or(FRAMES)?;
+        let (seen, has_entry) = self.walk(gil).ok_or(FRAMES)?;
+        // `verify` called from C, so that there is such a frame.
+        check(has_entry == self.layout.features.entry_frames, FRAMES)?;
         let mut frame = gil.frame();
         let mut top = None;
         for walked in &seen {
@@ -126,8 +128,8 @@ impl Comparison {
         self.verify_code(*top.ok_or("no frame")?)
     }
 
-    /// The innermost frames that have code, by the layout.
-    fn walk(&self, gil: &Gil) -> Option<Vec<Walked>> {
+    /// The innermost frames that have code, by the layout, and whether there are others between them.
+    fn walk(&self, gil: &Gil) -> Option<(Vec<Walked>, bool)> {
         let (layout, reader) = (&self.layout, self.reader);
         let tags = layout.features.reference_tags;
         let code_type = gil.api().PyCode_Type as usize;
@@ -137,12 +139,14 @@ impl Comparison {
         };
         let mut frame = reader.read::<usize>(holder, layout.current_frame)?;
         let mut seen = Vec::new();
+        let mut has_entry = false;
         // Frames without code are between those with it, one for each call from C.
         for _ in 0..2 * MOST {
             if frame == 0 || seen.len() == MOST {
                 break;
             }
             let owner = reader.read::<u8>(frame, layout.frame_owner)?;
+            has_entry |= owner >= layout.features.first_owner_without_code;
             let code = reader.read::<usize>(frame, layout.frame_code)? & !tags;
             if owner < layout.features.first_owner_without_code
                 && code != 0
@@ -159,7 +163,7 @@ impl Comparison {
             }
             frame = reader.read::<usize>(frame, layout.frame_previous)?;
         }
-        Some(seen)
+        Some((seen, has_entry))
     }
 
     fn verify_code(&self, code: Object<'_>) -> Result<(), Subject> {
