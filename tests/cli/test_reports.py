@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import COMMAND, Interpreter, cpythons, report, run, summary
+from harness import BLOCK, COMMAND, Interpreter, cpythons, report, run, summary
 
 PROGRAM = """
 class Node:
@@ -41,7 +41,8 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("profile")
     (folder / "app.py").write_text(PROGRAM)
     interpreter: Interpreter = cpythons()[0]
-    words = ["run", "-q", "--every", "1K", "--seed", "7", "-o", "app.nthb", "app.py"]
+    # So few samples that there is room for all, should the writer thread not get to run at all.
+    words = ["run", "-q", "--every", "4K", "--seed", "7", "-o", "app.nthb", "app.py"]
     interpreter.nthbyte(*words, folder=folder).ok()
     return folder / "app.nthb"
 
@@ -53,7 +54,7 @@ def _words(command: str, profile: Path, out: Path) -> list[str]:
 @pytest.mark.parametrize("by", ["function", "line", "file", "type"])
 def test_summary_adds_up(by: str, profile: Path) -> None:
     found = summary(profile, "--by", by)
-    assert (found["period"], found["lost"], found["by"]) == (1024, 0, by)
+    assert (found["period"], found["lost"], found["by"]) == (4096, 0, by)
     assert found["samples"] > 500
     own = sum(row["self_bytes"]["estimate"] for row in found["rows"])
     assert own == pytest.approx(found["all"]["bytes"]["estimate"], rel=1e-6)
@@ -170,18 +171,43 @@ def test_a_folder_without_rights(profile: Path, tmp_path: Path) -> None:
     assert "ermission denied" in done.err
 
 
-def test_a_profile_that_breaks_off_has_an_estimate(profile: Path, tmp_path: Path) -> None:
-    data = profile.read_bytes()
+# Allocates until the file has three blocks more than it had after the first list, however long that takes.
+BLOCKS = """
+import sys
+def blocks():
+    with open(sys.argv[1], "rb") as file:
+        return file.read().count(bytes.fromhex(sys.argv[2]))
+def build():
+    return [[n] for n in range(10_000)]
+kept = build()
+begun = blocks()
+while blocks() < begun + 3:
+    build()
+"""
+
+
+def test_a_profile_that_breaks_off_has_an_estimate(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(BLOCKS)
+    words = ["run", "-q", "--every", "1K", "-o", "app.nthb", "app.py", tmp_path / "app.nthb", BLOCK.hex()]
+    cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
+    data = (tmp_path / "app.nthb").read_bytes()
+    # Within the last block: by then what was allocated first has been written.
+    last = data.rindex(BLOCK)
+    assert data.index(BLOCK) < last
     cut = tmp_path / "cut.nthb"
-    cut.write_bytes(data[: len(data) * 2 // 3])
+    cut.write_bytes(data[: (last + len(data)) // 2])
     found = summary(cut)
     assert (found["complete"], found["bytes_counted"]) == (False, False)
+    assert len(found["damage"]) == 1
     assert found["bytes_allocated"] == int(found["all"]["bytes"]["estimate"]) > 0
 
 
 def test_time_is_shown_where_it_was_sampled(pypy: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(
-        "def churn(n):\n    return sum(len([i] * 9) for i in range(n))\n\nchurn(20000000)\n"
+        "import time\n"
+        "def churn(n):\n    return sum(len([i] * 9) for i in range(n))\n\n"
+        "end = time.process_time() + 1\n"
+        "while time.process_time() < end:\n    churn(100000)\n"
     )
     pypy.nthbyte("run", "-q", "--cpu", "200", "-o", "app.nthb", "app.py", folder=tmp_path).ok()
     time = summary(tmp_path / "app.nthb")["time"]

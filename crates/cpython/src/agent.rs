@@ -10,13 +10,14 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use nthbyte_heap::{Heap, NOT_INTERESTED, Observer, Sample};
+use nthbyte_heap::{Heap, HugePages, NOT_INTERESTED, Observer, Sample};
 use nthbyte_profile::event::{LostKind, Nanos};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
-use nthbyte_session::{Config, HugePages, Outcome, Session};
+use nthbyte_session::{Config, Outcome, Session};
 
 use crate::api::Gil;
+use crate::heap::huge_pages;
 use crate::layout::Layout;
 use crate::patches::allocators::{self, Installed};
 use crate::patches::gc_callbacks::{self, Entry};
@@ -109,7 +110,7 @@ pub fn prepare(gil: &mut Gil) -> Result<(), String> {
 /// One line that says why not.
 pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
     refuse_what_is_not_offered(config)?;
-    create(gil, config.huge_pages)?;
+    create(gil, huge_pages::from_config(config)?)?;
     if gil.agent().ok_or(BUSY)?.tracker.is_on() {
         return Err("a session is running already; stop it first".to_owned());
     }
@@ -234,14 +235,9 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
 impl Agent {
     /// Opens the profile and switches sampling on.
     fn begin(&mut self, config: &Config) -> Result<(), String> {
-        let (period, distances) = match config.distances {
-            Distances::Every => (Period::EVERY, nthbyte_sampling::Distances::Fixed),
-            _ => (
-                Period::new(config.period).unwrap_or(Period::EVERY),
-                nthbyte_sampling::Distances::Exponential,
-            ),
-        };
         let seed = config.seed();
+        let period = Period::new(config.period).unwrap_or(Period::EVERY);
+        let points = SamplePoints::new(period, config.distances, seed);
         let mut notes = Vec::new();
         notes.extend(self.installed.huge_page_note());
         if !self.tracker.can_tell_types() {
@@ -250,7 +246,7 @@ impl Agent {
             );
         }
         let session = Session::start(config, config.meta(Method::CutFreeLists, seed, notes))?;
-        self.tracker.begin(session, period);
+        self.tracker.begin(session, points.period());
         self.collection = None;
         self.tracker.record_memory();
         let observer = Observer {
@@ -259,10 +255,7 @@ impl Agent {
             freed,
         };
         // SAFETY: the agent is borrowed, so the GIL is held; the observer needs no context.
-        unsafe {
-            self.installed
-                .start_sampling(SamplePoints::new(period, distances, seed), observer);
-        }
+        unsafe { self.installed.start_sampling(points, observer) };
         Ok(())
     }
 }

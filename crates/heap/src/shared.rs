@@ -9,9 +9,10 @@
 //!
 //! It costs the calls of a shared heap about ten instructions more, and the two questions.
 
-use crate::arena::ArenaTable;
-use crate::fast::Functions;
-use crate::heap::{Config, Heap, STATE_SIZE};
+use crate::config::Config;
+use crate::functions::Functions;
+use crate::geometry::{STATE_SIZE, TABLE_SIZE};
+use crate::heap::Heap;
 use crate::observer::Domain;
 use crate::os;
 use core::ffi::c_void;
@@ -45,10 +46,10 @@ impl Heap {
             if (*heap).shared.is_some() {
                 return true;
             }
-            let Some(base) = os::map(STATE_SIZE + ArenaTable::SIZE) else {
+            let Some(base) = os::map(STATE_SIZE + TABLE_SIZE) else {
                 return false;
             };
-            os::advise_huge(base.as_ptr(), STATE_SIZE + ArenaTable::SIZE, false);
+            os::advise_huge(base.as_ptr(), STATE_SIZE + TABLE_SIZE, false);
             let inner: *mut Self = base.as_ptr().cast();
             inner.write(heap.read());
             let moved = (&raw mut (*inner).slots)

@@ -1,18 +1,7 @@
 //! What is known about a session before anything happens in it.
 
+pub use nthbyte_sampling::Distances;
 use serde::{Deserialize, Serialize};
-
-/// How the distances between sample points were drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Distances {
-    /// Exponentially distributed: a Poisson process over the allocated bytes.
-    Exponential,
-    /// Every n-th byte exactly.
-    Fixed,
-    /// Every allocation was recorded: the figures are exact.
-    Every,
-}
 
 /// How the samples were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

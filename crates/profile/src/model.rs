@@ -1,8 +1,9 @@
 //! A profile read whole into memory: tables by column, ready to be asked.
 
 use crate::event::{Collection, CpuSample, FrameKind, LostKind, Memory, Nanos, NodeId, SampleId};
-use crate::meta::{Distances, Meta};
+use crate::meta::Meta;
 pub use crate::samples::{Fate, Sample, Samples, Shape, ShapeId};
+pub use nthbyte_sampling::Weight;
 
 /// A function: a name in a file. Code objects with the same name, file and first line are one function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,51 +52,6 @@ pub struct ThreadNames {
     pub os_id: u64,
     /// Name; may be empty.
     pub name: String,
-}
-
-/// The probability with which a sampler of a given period notices a block, and what one noticed block stands for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Weight {
-    /// Probability that a block of this size is sampled at all; 1 if every allocation is recorded.
-    pub probability: f64,
-    /// How many allocations this sample stands for.
-    pub allocations: f64,
-    /// How many bytes this sample stands for.
-    pub bytes: f64,
-}
-
-impl Weight {
-    /// The weight of a sample: the Horvitz-Thompson estimator with inclusion probability
-    /// `1 - exp(-block / period)` for exponential distances; in fixed mode, `points` samples of
-    /// `period` bytes each (section 3.2 of "Low Overhead Allocation Sampling in a Garbage
-    /// Collected Virtual Machine").
-    #[must_use]
-    pub fn of(distances: Distances, period: u64, size: u64, block: u64, points: u32) -> Self {
-        let (size, block, period) = (size as f64, block.max(1) as f64, period.max(1) as f64);
-        match distances {
-            Distances::Every => Self {
-                probability: 1.0,
-                allocations: 1.0,
-                bytes: size,
-            },
-            Distances::Exponential => {
-                let probability = -(-block / period).exp_m1();
-                Self {
-                    probability,
-                    allocations: 1.0 / probability,
-                    bytes: size / probability,
-                }
-            }
-            Distances::Fixed => {
-                let bytes = f64::from(points) * period;
-                Self {
-                    probability: (block / period).min(1.0),
-                    allocations: bytes / block,
-                    bytes,
-                }
-            }
-        }
-    }
 }
 
 /// Part of a file that could not be read.

@@ -73,9 +73,9 @@ pub struct Moments {
 }
 
 impl Moments {
-    fn of_sample(value: f64, probability: f64) -> Self {
-        let (p, q) = (probability, 1.0 - probability);
-        let weighted = value / p;
+    /// Those of one sample: its value, what it stands for, and the probability with which it was seen.
+    fn of_sample(value: f64, weighted: f64, p: f64) -> Self {
+        let q = 1.0 - p;
         Self {
             estimate: weighted,
             seen: value,
@@ -134,8 +134,8 @@ impl Totals {
         );
         let (bytes, allocations) = match meta.distances {
             Distances::Every | Distances::Exponential => (
-                Moments::of_sample(shape.size as f64, weight.probability),
-                Moments::of_sample(1.0, weight.probability),
+                Moments::of_sample(shape.size as f64, weight.bytes, weight.probability),
+                Moments::of_sample(1.0, weight.allocations, weight.probability),
             ),
             Distances::Fixed => fixed(meta.period as f64, shape, weight),
         };
@@ -159,7 +159,8 @@ fn fixed(period: f64, shape: Shape, weight: Weight) -> (Moments, Moments) {
     let block = shape.block.max(1) as f64;
     let moments = |value: f64, unit: f64| {
         if block < period {
-            let mut moments = Moments::of_sample(unit * block / period, block / period);
+            let p = weight.probability;
+            let mut moments = Moments::of_sample(unit * p, unit, p);
             moments.estimate = value;
             return moments;
         }

@@ -6,19 +6,6 @@ use nthbyte_profile::{Distances, Meta, Method};
 use nthbyte_sampling::Period;
 use serde::Deserialize;
 
-/// How arenas are backed by huge pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HugePages {
-    /// Transparent huge pages, asked for with `madvise`.
-    #[default]
-    Thp,
-    /// Explicit huge pages from the system's pool; ordinary pages when the pool is empty.
-    Hugetlb,
-    /// Ordinary pages.
-    Off,
-}
-
 /// One session's settings.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Config {
@@ -37,9 +24,9 @@ pub struct Config {
     /// Whether native frames are wanted.
     #[serde(default)]
     pub native: bool,
-    /// Huge pages for the heap (CPython).
+    /// The huge pages of the heap, by name. Only the CPython agent reads it: the names are `nthbyte_heap::HugePages`'s.
     #[serde(default)]
-    pub huge_pages: HugePages,
+    pub huge_pages: Option<String>,
     /// `sys.argv` of the program.
     #[serde(default)]
     pub command: Vec<String>,

@@ -83,7 +83,7 @@ mod tests;
 mod writer;
 
 pub use clock::{Clock, monotonic_nanos};
-pub use config::{Config, HugePages};
+pub use config::Config;
 pub use guard::guarded;
 pub use interner::{Appearance, Epoch, KnownType, PerEpoch};
 pub use outcome::{Outcome, copy_text};

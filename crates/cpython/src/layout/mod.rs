@@ -49,6 +49,7 @@ macro_rules! layout {
 
         impl Layout {
             /// The names of all offsets and sizes.
+            #[cfg(feature = "test-seams")]
             pub const FIELDS: &[&str] = &[$(stringify!($field),)*];
 
             /// All offsets and sizes, in the order of [`Self::FIELDS`].

@@ -14,7 +14,6 @@ use std::ffi::c_void;
 
 use nthbyte_heap::{Domain, Fallback, Functions, Heap, HugePages, Observer, Statistics};
 use nthbyte_sampling::SamplePoints;
-use nthbyte_session as session;
 
 use super::raw_calloc;
 use crate::api::{AllocatorDomain, AllocatorEx, Gil};
@@ -45,7 +44,7 @@ impl Installed {
     pub unsafe fn install(
         gil: &Gil,
         layout: &Layout,
-        huge_pages: session::HugePages,
+        huge_pages: HugePages,
     ) -> Result<Self, String> {
         let api = gil.api();
         // The structures under debug hooks, for the two domains; 0 where there are none.
@@ -192,12 +191,11 @@ fn fallback(there: &AllocatorEx) -> Option<Fallback> {
     })
 }
 
-fn heap_config(huge_pages: session::HugePages) -> nthbyte_heap::Config {
-    let huge_pages = match huge_pages {
-        session::HugePages::Thp if huge_pages::are_forbidden() => HugePages::Off,
-        session::HugePages::Thp => HugePages::Transparent,
-        session::HugePages::Hugetlb => HugePages::Reserved,
-        session::HugePages::Off => HugePages::Off,
+fn heap_config(huge_pages: HugePages) -> nthbyte_heap::Config {
+    let huge_pages = if huge_pages == HugePages::Thp && huge_pages::are_forbidden() {
+        HugePages::Off
+    } else {
+        huge_pages
     };
     nthbyte_heap::Config {
         huge_pages,

@@ -10,10 +10,10 @@ use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Sample};
 use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, LostKind, Nanos, NodeId, Survival, ThreadId, TypeId,
 };
-use nthbyte_sampling::{Distances, Period};
+use nthbyte_sampling::{Distances, Period, Weight};
 
 use crate::api::{Api, Gil};
-use crate::heap::huge_pages::HugePages;
+use crate::heap::huge_pages::CollapseTimer;
 use crate::heap::totals::Totals;
 use crate::layout::Layout;
 use crate::memory::field;
@@ -58,7 +58,7 @@ struct Program {
 /// What belongs to one profile.
 struct Profile {
     totals: Totals,
-    huge_pages: HugePages,
+    huge_pages: CollapseTimer,
     tokens: Tokens,
     pending: Option<Pending>,
     rounding: Rounding,
@@ -285,7 +285,7 @@ impl Program {
         let heap = self.heap;
         let profile = self.profile(recording);
         // SAFETY: the GIL is held, and an observer may call the heap.
-        unsafe { profile.huge_pages.attend(time, heap) };
+        unsafe { profile.huge_pages.collapse_if_due(time, heap) };
         let token = profile.tokens.issue();
         let place = self.place(recording);
         let profile = self.profile(recording);
@@ -304,7 +304,7 @@ impl Program {
                 Domain::Object => Origin::Object,
                 Domain::Memory => Origin::Memory,
             },
-            caller: sample.caller,
+            caller: sample.site,
             sample: taken,
         });
         if taken.block >= LARGE.max(self.period.bytes()) {
@@ -414,7 +414,7 @@ impl Profile {
     fn of(heap: *mut c_void) -> Self {
         Self {
             totals: Totals::of(heap),
-            huge_pages: HugePages::default(),
+            huge_pages: CollapseTimer::default(),
             tokens: Tokens::default(),
             pending: None,
             rounding: Rounding::default(),
@@ -446,7 +446,8 @@ impl Profile {
 impl Rounding {
     /// Each sample counts for the blocks that it stands for.
     fn add(&mut self, sample: &Allocation, period: Period) {
-        let blocks = nthbyte_sampling::weight(sample.block, 1, period, Distances::Exponential);
+        let (period, block) = (period.bytes(), sample.block);
+        let blocks = Weight::of(Distances::Exponential, period, block, block, 1).bytes;
         self.set_aside += blocks;
         self.requested += blocks * (sample.size as f64 / sample.block.max(1) as f64);
     }

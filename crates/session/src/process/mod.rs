@@ -17,5 +17,5 @@ mod resident;
 
 pub(crate) use descriptor::{Identity, duplicate_high};
 pub use memory_file::MemoryFile;
-pub use reads::{CachedProbe, Plain, Probe, field, prefetch};
+pub use reads::{CachedProbe, Plain, Probe, field};
 pub use resident::ResidentSet;

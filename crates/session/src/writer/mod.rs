@@ -14,9 +14,10 @@ mod drain;
 mod pending;
 mod thread;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::End;
 
@@ -34,6 +35,10 @@ use thread::{Left, Request, Running, Shared};
 /// comes without it.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
+/// Where no thread could be made, none is tried before so long: an attempt that fails takes a while, and glibc 2.41 keeps its
+/// stack, in a list that it searches with the next one.
+const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
+
 /// The writer thread as the recorder sees it. Used with the session's lock.
 pub(crate) struct Writer {
     slot: &'static Slot,
@@ -41,6 +46,8 @@ pub(crate) struct Writer {
     place: Place,
     /// How far the thread had come when it was waited for in vain: until it has gone on, no other fork waits for it.
     stuck_at: Option<u64>,
+    /// When no thread could be made.
+    failed: Option<Instant>,
     limits: Limits,
 }
 
@@ -81,6 +88,7 @@ impl Writer {
             shared: Arc::new(Shared::new(&slot.lost)),
             place: Place::Resting(drain),
             stuck_at: None,
+            failed: None,
             limits: Limits::default(),
         };
         writer.spawn(Request::Work).map_err(|error| {
@@ -96,6 +104,7 @@ impl Writer {
             shared: Arc::new(Shared::new(&self.slot.lost)),
             place: Place::Resting(drain),
             stuck_at: None,
+            failed: None,
             limits: self.limits,
         }
     }
@@ -237,7 +246,13 @@ impl Writer {
     }
 
     /// Starts the thread with the drain that is here, and something to do.
-    fn spawn(&mut self, request: Request) -> std::io::Result<()> {
+    fn spawn(&mut self, request: Request) -> io::Result<()> {
+        if self
+            .failed
+            .is_some_and(|failed| failed.elapsed() < NEXT_ATTEMPT)
+        {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let Place::Resting(drain) = std::mem::replace(&mut self.place, Place::Gone) else {
             return Ok(());
         };
@@ -245,15 +260,17 @@ impl Writer {
         let spawned = if self.limits.has_threads {
             thread::spawn(&self.shared, drain)
         } else {
-            Err((drain, std::io::ErrorKind::WouldBlock.into()))
+            Err((drain, io::ErrorKind::WouldBlock.into()))
         };
         match spawned {
             Ok(thread) => {
                 self.place = Place::Running(thread);
+                self.failed = None;
                 Ok(())
             }
             Err((drain, error)) => {
                 self.place = Place::Resting(drain);
+                self.failed = Some(Instant::now());
                 Err(error)
             }
         }
