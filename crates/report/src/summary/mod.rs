@@ -3,7 +3,6 @@
 mod render;
 mod time;
 
-pub(crate) use render::error;
 pub use time::{Time, TimeRow, Unit};
 
 use std::collections::HashMap;
