@@ -87,6 +87,6 @@ mod writer;
 pub use clock::{Clock, monotonic_nanos};
 pub use config::Config;
 pub use guard::guarded;
-pub use interner::{Appearance, Epoch, KnownType, PerEpoch};
+pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
 pub use outcome::{Outcome, copy_text};
 pub use session::{Recording, Session};
