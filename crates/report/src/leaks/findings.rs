@@ -106,6 +106,22 @@ pub struct Holder {
 }
 
 impl Finding {
+    /// Whether this may be the memory of another, larger leak. CPython does not free the blocks of some
+    /// types but keeps them for the next object of that type: who allocated the block and who
+    /// keeps the object may differ. So does it look where nearly all of what is allocated dies.
+    pub(crate) fn may_be_reused(&self, findings: &[Self]) -> bool {
+        let listed = self
+            .types
+            .iter()
+            .filter(|kind| FREE_LISTS.contains(&kind.what.as_str()));
+        let growth = self.per_minute.estimate;
+        listed.map(|kind| kind.share).sum::<f64>() > 0.5
+            && self.kept < 0.05
+            && findings
+                .iter()
+                .any(|other| other.per_minute.estimate > 4.0 * growth)
+    }
+
     /// Whether a line is among the finding's.
     pub(crate) fn names(&self, place: &Place) -> bool {
         let lines = self.lines.iter().map(|line| &line.what);
@@ -113,6 +129,19 @@ impl Finding {
         all.any(|one| one.file == place.file && one.function == place.function)
     }
 }
+
+/// Types whose blocks CPython keeps for reuse (`Include/internal/pycore_freelist_state.h` and, before
+/// 3.13, the source of each type).
+const FREE_LISTS: [&str; 8] = [
+    "tuple",
+    "list",
+    "dict",
+    "dict keys",
+    "float",
+    "slice",
+    "method",
+    "coroutine",
+];
 
 /// Points of a curve.
 const POINTS: usize = 48;

@@ -98,7 +98,7 @@ impl Leaks {
             .map(|(_, profile)| Analysis::of(profile))
             .collect();
         let tests: Vec<Test> = analyses.iter().flat_map(Analysis::tests).collect();
-        let (adjusted, counted) = discovery::adjust(&tests);
+        let (adjusted, counted) = discovery::adjust(&tests, discovery::RATE);
         let mut adjusted = adjusted.into_iter();
         let reports: Vec<Report> = profiles
             .iter()
@@ -138,6 +138,10 @@ impl Report {
         let meta = &profile.meta;
         let judged = analysis.judge(&rates);
         let findings = analysis.findings(&judged, Verdict::Leak, tests);
+        let all = findings.clone();
+        let (reused, findings): (Vec<_>, Vec<_>) = findings
+            .into_iter()
+            .partition(|finding| finding.may_be_reused(&all));
         let unknown = if analysis.knows_frees {
             Verdict::NotEnoughData
         } else {
@@ -147,7 +151,11 @@ impl Report {
         let undecided = undecided
             .into_iter()
             .filter(|one| !findings.iter().any(|finding| finding.names(&one.place)));
-        let undecided: Vec<Finding> = undecided.collect();
+        let mut undecided: Vec<Finding> = undecided.collect();
+        undecided.extend(reused.into_iter().map(|mut finding| {
+            finding.verdict = Verdict::Reused;
+            finding
+        }));
         let mut others = analysis.others(&judged, &findings, &undecided);
         let others_left_out = others.len().saturating_sub(OTHERS);
         others.truncate(OTHERS);

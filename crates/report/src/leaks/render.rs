@@ -76,7 +76,7 @@ impl Report {
         if !self.undecided.is_empty() {
             text.push('\n');
             let heading = match self.heap {
-                None => "May leak, but there is not enough data:",
+                None => "May leak:",
                 Some(_) => "Makes what becomes old, steadily to the end:",
             };
             text.push_str(heading);
@@ -209,7 +209,12 @@ impl Report {
     }
 
     fn undecided(&self, text: &mut String, width: usize, finding: &Finding) {
-        let more = finding.more_minutes.map_or(String::new(), |minutes| {
+        let reused = ": may be the memory of a larger leak, allocated here before and used again";
+        let otherwise = match finding.verdict {
+            Verdict::Reused => reused.to_owned(),
+            _ => String::new(),
+        };
+        let more = finding.more_minutes.map_or(otherwise, |minutes| {
             let longer = text::duration((minutes * 60e9) as u64);
             let period = (self.period / 4).max(1);
             if self.distances == Distances::Every || self.period < 4096 {
@@ -281,9 +286,11 @@ fn holder(text: &mut String, width: usize, holder: &Holder) {
         Verdict::Replaced => "full: what is freed is replaced",
         Verdict::Slowing => "grows less and less",
         Verdict::Shrank => "has shrunk",
-        Verdict::LevelledOff | Verdict::Leak | Verdict::NotEnoughData | Verdict::Suspect => {
-            "has levelled off"
-        }
+        Verdict::LevelledOff
+        | Verdict::Leak
+        | Verdict::NotEnoughData
+        | Verdict::Suspect
+        | Verdict::Reused => "has levelled off",
     };
     let start = format!(
         "  {:>8}  {}  {why:<31}  ",
