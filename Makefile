@@ -12,7 +12,7 @@ VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
-.PHONY: all demo test check-rust check-aarch64 check-python test-python test-page system interpreters lock bench count exactness clean
+.PHONY: all demo test check-rust check-aarch64 check-python test-python test-page system interpreters lock bench count exactness leaks clean
 
 all: $(VENVS)
 
@@ -150,6 +150,10 @@ count: build/bench/installed
 # Estimates against the truth, into docs/exactness.md.
 exactness: build/bench/installed
 	build/bench/bin/python bench/exactness/measure.py
+
+# Planted leaks, and programs without, twenty times each, into docs/leaks.md.
+leaks: all build/site/installed
+	$(BIN)/python tests/leaks/planted.py --write docs/leaks.md
 
 clean:
 	rm -rf build .venv .venv-pypy $(TARGET)

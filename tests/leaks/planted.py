@@ -86,7 +86,9 @@ def judge(
         beside += not names_it
     for profile in profiles:
         profile.unlink()
-    return Outcome(accused, any(profile["undecided"] for profile in report["profiles"]), right, beside, report)
+    return Outcome(
+        accused, any(profile["undecided"] for profile in report["profiles"]), right, beside, report
+    )
 
 
 def main() -> None:
@@ -104,7 +106,8 @@ def main() -> None:
         for name in options.programs or names():
             seeds = range(options.first, options.first + options.runs)
             outcomes = [
-                judge(name, Path(folder), seed, command=options.command, period=options.period) for seed in seeds
+                judge(name, Path(folder), seed, command=options.command, period=options.period)
+                for seed in seeds
             ]
             accused = sum(bool(outcome.accused) for outcome in outcomes)
             right = sum(outcome.right for outcome in outcomes)
@@ -115,14 +118,19 @@ def main() -> None:
             print(*rows[-1], flush=True)
             for outcome in outcomes:
                 if not outcome.right or outcome.beside:
-                    print("   ", sorted({(Path(file).name, line) for file, line in outcome.accused}), flush=True)
+                    print(
+                        "   ", sorted({(Path(file).name, line) for file, line in outcome.accused}), flush=True
+                    )
     if options.write:
         _write(options.write, rows)
 
 
 def _write(page: Path, rows: list[tuple[str, str, int, int, int, int, int]]) -> None:
     start, end = "<!-- table -->\n", "<!-- end of table -->"
-    table = ["| program | runs | accused | rightly | other findings | not enough data |", "|---|---|---|---|---|---|"]
+    table = [
+        "| program | runs | accused | rightly | other findings | not enough data |",
+        "|---|---|---|---|---|---|",
+    ]
     for kind, title, runs, accused, right, beside, undecided in rows:
         rightly = str(right) if kind == "leak" else "–"
         table.append(f"| {kind}: {title} | {runs} | {accused} | {rightly} | {beside} | {undecided} |")

@@ -23,5 +23,5 @@ def handle(number):
     log.info("request %d took %d", number, len(work))  # LEAK
 
 
-for number in range(6000):
+for number in range(6000):  # LEAK
     handle(number)

@@ -13,5 +13,5 @@ def remember(number):
     return number
 
 
-for number in range(12000):
+for number in range(16000):
     handle(number)

@@ -15,5 +15,5 @@ def handle(user):
     return len(CACHE[user])
 
 
-for number in range(6000):
+for number in range(6000):  # LEAK
     handle(number)

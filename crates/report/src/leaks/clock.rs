@@ -77,12 +77,13 @@ impl Clocks {
         ((after - 1) as f64 + part) / MARKS as f64
     }
 
-    /// The moment at which the program's end may have begun: after 99 % of the work and 95 % of
-    /// the time. A program that leaves its main function frees what that holds, in no time and
-    /// without allocating.
+    /// The moment at which the program's end may have begun: after 99 % of the work, and late. A
+    /// program that leaves its main function frees what that holds, in no time and without
+    /// allocating.
     pub(crate) fn closing(&self) -> Nanos {
         let worked = self.marks[MARKS * 99 / 100];
-        Nanos(worked.max(self.end / 100 * 95))
+        let takes = (self.end / 20).max(100_000_000).min(self.end / 2);
+        Nanos(worked.max(self.end - takes))
     }
 
     /// Nanoseconds between two positions of the time clock.

@@ -13,7 +13,7 @@
 //! Statistics 54, 2005). What they could say at best does not depend on what they do say.
 
 /// The false discovery rate.
-pub(crate) const RATE: f64 = 0.01;
+pub(crate) const RATE: f64 = 0.02;
 
 /// A test: what it says, and the least that it could have said with as much evidence.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ pub(crate) fn adjust(tests: &[Test], rate: f64) -> (Vec<f64>, usize) {
     (adjusted, counted.len())
 }
 
-/// How many samples, all for growth, pass among so many tests if no other passes.
+/// How many samples, all for growth, pass among so many tests if no other one passes.
 pub(crate) fn needed(tests: usize) -> f64 {
     (tests.max(1) as f64 / RATE).log2().ceil()
 }

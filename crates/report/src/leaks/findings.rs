@@ -503,7 +503,7 @@ impl<'a> Analysis<'a> {
     /// How long the run should go on for the growth that there seems to be to pass.
     fn more_minutes(&self, evidence: &Evidence, tests: usize) -> f64 {
         let growth = &evidence.work;
-        let have = (growth.late.0 - growth.late.1).max(1.0);
+        let have = (growth.later.0 - growth.later.1).max(1.0);
         let by_count = discovery::needed(tests.max(1)) / have;
         // The site's first half of a window must lie in the first half of the run.
         let by_age = 2.0 * growth.start;

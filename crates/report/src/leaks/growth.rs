@@ -33,7 +33,10 @@ pub(crate) struct Growth {
     pub(crate) freed_late: f64,
     /// Bytes at the end of what was born in the first half of the window.
     pub(crate) kept_early: f64,
-    /// Objects on which the test of late growth rests: those that speak for it, those against.
+    /// Objects on which the test of growth after the first third of the window rests: those that
+    /// speak for it, those against.
+    pub(crate) later: (f64, f64),
+    /// The same for growth in its second half.
     pub(crate) late: (f64, f64),
     /// Cells in which live bytes grew, and those in which they shrank.
     pub(crate) cells: (u32, u32),
@@ -62,12 +65,17 @@ impl Growth {
             effective: 0.0,
             freed_late: 0.0,
             kept_early: 0.0,
+            later: (0.0, 0.0),
             late: (0.0, 0.0),
             cells: (0, 0),
         };
         let mut net = [0.0; CELLS];
         let (mut live, mut squares) = (0.0, 0.0);
-        let mut late = [Side::default(); 2];
+        let third = start + (end - start) / 3.0;
+        let mut sides = [
+            (third, [Side::default(); 2]),
+            (middle, [Side::default(); 2]),
+        ];
         for life in lives {
             let weight = &weights[profile.samples.shape_id(life.sample).0 as usize];
             let birth = f64::from(life.birth[clock as usize]);
@@ -93,12 +101,15 @@ impl Growth {
                 if birth > start && birth <= middle {
                     growth.kept_early += weight.bytes;
                 }
-                if birth > middle {
-                    late[0].add(weight);
-                }
             } else if birth <= middle && death > middle {
                 growth.freed_late += weight.bytes;
-                late[1].add(weight);
+            }
+            for (from, [gained, lost]) in &mut sides {
+                if lives_on && birth > *from {
+                    gained.add(weight);
+                } else if !lives_on && birth <= *from && death > *from {
+                    lost.add(weight);
+                }
             }
         }
         for (number, change) in net.iter().enumerate() {
@@ -108,7 +119,9 @@ impl Growth {
             growth.cells.0 += u32::from(*change > none);
             growth.cells.1 += u32::from(*change < -none);
         }
-        growth.late = counts(&late, profile.meta.period as f64);
+        let period = profile.meta.period as f64;
+        growth.later = counts(&sides[0].1, period);
+        growth.late = counts(&sides[1].1, period);
         if live > 0.0 {
             growth.effective = live * live / squares / dispersion(&net, squares / live);
         }
@@ -167,12 +180,17 @@ impl Growth {
         (0.5 - self.mean_position()) * (12.0 * self.effective.max(1.0)).sqrt()
     }
 
-    /// The probability of so much late growth, if truly there is none.
+    /// The probability of so much growth after the first third, if truly there is none.
     ///
-    /// Objects born in the late half and still alive, and objects alive in its middle and freed in
-    /// it, are disjoint sets, so the numbers of samples in them are independent Poisson variables. If
+    /// Objects born later than that and still alive, and objects alive then and freed since, are
+    /// disjoint sets, so the numbers of samples in them are independent Poisson variables. If
     /// the live bytes are the same at both ends, so are their means, and given their sum the first is
     /// binomial with probability 1/2 (Przyborowski and Wilenski, 1940).
+    pub(crate) fn later_p(&self) -> f64 {
+        at_least(self.later.0, self.later.1, 0.5)
+    }
+
+    /// The same for the second half.
     pub(crate) fn late_p(&self) -> f64 {
         at_least(self.late.0, self.late.1, 0.5)
     }
@@ -185,26 +203,23 @@ impl Growth {
 
     /// The least that the larger of both could have been with as much evidence, all of it for growth.
     pub(crate) fn least_p(&self) -> f64 {
-        let late = 0.5_f64.powf(self.late.0 + self.late.1);
+        let later = 0.5_f64.powf(self.later.0 + self.later.1);
         let cells = 0.5_f64.powf(f64::from(self.cells.0 + self.cells.1));
-        late.max(cells)
+        later.max(cells)
     }
 
-    /// Whether growth stopped before the end: in the last part of the window there is
-    /// significantly less of it than there would be at half the rate of before. Returns the number of
-    /// the cell from which on it is so.
-    pub(crate) fn stop(&self) -> Option<usize> {
+    /// Whether growth stopped before the end: from one of these cells on there is significantly less
+    /// of it than there would be at half the rate of before.
+    pub(crate) fn stops(&self, cells: &[usize]) -> bool {
         let unit = self.held() / self.effective.max(1e-9);
-        [CELLS / 2, CELLS * 3 / 4, CELLS * 7 / 8]
-            .into_iter()
-            .find(|&from| {
-                let before = (self.levels[from] - self.levels[0]).max(0.0) / unit;
-                let after = (self.held() - self.levels[from]).max(0.0) / unit;
-                let part = (CELLS - from) as f64 / CELLS as f64;
-                let share = part / 2.0 / (part / 2.0 + 1.0 - part);
-                // As few late ones: as many early ones.
-                at_least(before, after, 1.0 - share) < STOPPED
-            })
+        cells.iter().any(|&from| {
+            let before = (self.levels[from] - self.levels[0]).max(0.0) / unit;
+            let after = (self.held() - self.levels[from]).max(0.0) / unit;
+            let part = (CELLS - from) as f64 / CELLS as f64;
+            let share = part / 2.0 / (part / 2.0 + 1.0 - part);
+            // As few late ones: as many early ones.
+            at_least(before, after, 1.0 - share) < STOPPED
+        })
     }
 }
 

@@ -147,7 +147,11 @@ impl Report {
         } else {
             Verdict::Suspect
         };
-        let undecided = analysis.findings(&judged, unknown, tests);
+        let mut undecided = analysis.findings(&judged, unknown, tests);
+        let heap = (!analysis.knows_frees).then(|| Heap::of(profile));
+        if heap.as_ref().is_some_and(|heap| heap.grows == Some(false)) {
+            undecided.clear();
+        }
         let undecided = undecided
             .into_iter()
             .filter(|one| !findings.iter().any(|finding| finding.names(&one.place)));
@@ -160,7 +164,8 @@ impl Report {
         let others_left_out = others.len().saturating_sub(OTHERS);
         others.truncate(OTHERS);
         let minutes = profile.end.0 as f64 / 60e9;
-        let needed = 2.0 * discovery::needed(tests.max(20));
+        // Two thirds of what is kept after start-up count.
+        let needed = 1.7 * discovery::needed(tests.max(20));
         let period = match meta.distances {
             Distances::Every => 0.0,
             Distances::Exponential | Distances::Fixed => meta.period as f64,
@@ -185,7 +190,7 @@ impl Report {
             } else {
                 0.0
             },
-            heap: (!knows_frees).then(|| Heap::of(profile)),
+            heap,
             limits: limits(profile, knows_frees),
         }
     }

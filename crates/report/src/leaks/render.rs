@@ -226,8 +226,12 @@ impl Report {
                 )
             }
         });
+        let does = match self.heap {
+            None => "holds",
+            Some(_) => "made",
+        };
         let line = format!(
-            "{} {}, holds {}{more}",
+            "{} {}, {does} {}{more}",
             sparkline(&finding.curve, NARROW),
             name(&finding.place),
             text::bytes(finding.held.estimate)

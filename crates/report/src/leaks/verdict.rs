@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use super::growth::Growth;
+use super::growth::{CELLS, Growth};
 
 /// What is smaller is not worth a verdict, in bytes.
 pub const SMALLEST: f64 = 16.0 * 1024.0;
@@ -15,8 +15,9 @@ pub const SMALLEST: f64 = 16.0 * 1024.0;
 /// A site that first allocates after this part of the run is too new to judge.
 const TOO_NEW: f64 = 0.75;
 
-/// The late half must have grown at this level in either clock, besides the test over all sites.
-const LEVEL: f64 = 0.05;
+/// The second half must have grown at this level in both clocks, besides the test over all sites: 4
+/// samples against none.
+const LEVEL: f64 = 0.07;
 
 /// Mean position of the growth below which it is levelling off, in the clock that says so less and in
 /// the one that says so more. A fill that approaches its limit exponentially, and reaches 86 % of it in
@@ -73,7 +74,7 @@ pub(crate) struct Evidence {
 impl Evidence {
     /// The probability of the growth by chance: the test that enters the adjustment.
     pub(crate) fn p(&self) -> f64 {
-        self.work.late_p().max(self.work.cells_p())
+        self.work.later_p().max(self.work.cells_p())
     }
 
     /// `passes`: whether the test passes, adjusted for the number of tests.
@@ -95,7 +96,7 @@ impl Evidence {
         if work.start > TOO_NEW {
             return Verdict::NotEnoughData;
         }
-        if work.stop().is_some() {
+        if self.stops() {
             return Verdict::LevelledOff;
         }
         let positions = (work.mean_position(), time.mean_position());
@@ -118,6 +119,12 @@ impl Evidence {
         }
     }
 
+    /// Whether it grew and then no more. A machine that is busy elsewhere stops time, but not for long.
+    fn stops(&self) -> bool {
+        self.work.stops(&[CELLS / 2, CELLS * 3 / 4, CELLS * 7 / 8])
+            || self.time.stops(&[CELLS / 2, CELLS * 5 / 8])
+    }
+
     /// Whether it grew in the first half too, and kept that. Live bytes rise between two collections of
     /// cyclic garbage, or while a queue fills, and all that was born before the last fall is gone.
     fn grew_early(&self) -> bool {
@@ -136,12 +143,7 @@ impl Evidence {
         // Some growth, too little of it to say.
         let may_grow =
             growth.net_late() > 0.0 && growth.late_p() <= 0.25 && self.time.late_p() <= 0.25;
-        if few
-            && may_grow
-            && growth.net() >= SMALLEST
-            && growth.stop().is_none()
-            && self.grew_early()
-        {
+        if few && may_grow && growth.net() >= SMALLEST && !self.stops() && self.grew_early() {
             return Verdict::NotEnoughData;
         }
         if growth.freed_late > 0.25 * growth.held() {
