@@ -132,7 +132,7 @@ def _write(page: Path, rows: list[tuple[str, str, int, int, int, int, int]]) -> 
         "|---|---|---|---|---|---|",
     ]
     for kind, title, runs, accused, right, beside, undecided in rows:
-        rightly = str(right) if kind == "leak" else "–"
+        rightly = str(right) if kind == "leak" else ""
         table.append(f"| {kind}: {title} | {runs} | {accused} | {rightly} | {beside} | {undecided} |")
     text = page.read_text()
     before, rest = text.split(start, 1)

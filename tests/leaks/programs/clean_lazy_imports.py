@@ -2,10 +2,13 @@
 
 import importlib
 
-MODULES = """argparse ast base64 bisect calendar cmd code codecs colorsys configparser csv decimal difflib dis email.message
-fractions getopt gettext glob gzip html.parser http.client imaplib json mailbox mimetypes netrc optparse pdb pickle
-plistlib pprint profile quopri random sched secrets shelve smtplib sqlite3 statistics string tarfile textwrap timeit
-tokenize trace unittest uuid wave xml.dom.minidom xml.etree.ElementTree zipapp zipfile""".split()
+MODULES = """
+argparse ast base64 bisect calendar cmd code codecs colorsys configparser csv decimal difflib dis
+email.message fractions getopt gettext glob gzip html.parser http.client imaplib json mailbox
+mimetypes netrc optparse pdb pickle plistlib pprint profile quopri random sched secrets shelve
+smtplib sqlite3 statistics string tarfile textwrap timeit tokenize trace unittest uuid wave
+xml.dom.minidom xml.etree.ElementTree zipapp zipfile
+""".split()
 
 
 def handle(number):

@@ -10,7 +10,7 @@ def log(message, *arguments):
 
 
 def handle(number):
-    log("request %d from %s took %d ms", number, "client-%d" % (number % 100), number % 17)
+    log("request %d from %s took %d ms", number, f"client-{number % 100}", number % 17)
     log("answer %d", number)
     return len([str(k) for k in range(40)])
 

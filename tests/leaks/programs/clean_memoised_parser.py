@@ -8,7 +8,7 @@ RANDOM = random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
 WORDS = ["and", "or", "not", "a", "b", "c", "d", "e"]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def parse(sentence):
     return [(word, len(word), {"at": k}) for k, word in enumerate(sentence.split())]
 

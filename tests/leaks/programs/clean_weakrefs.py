@@ -2,14 +2,14 @@
 
 import weakref
 
+REGISTRY = weakref.WeakValueDictionary()
+
 
 class Widget:
-    registry = weakref.WeakValueDictionary()
-
     def __init__(self, number):
         self.number = number
         self.label = f"widget {number}" * 4
-        Widget.registry[number] = self
+        REGISTRY[number] = self
 
 
 SHOWN = []

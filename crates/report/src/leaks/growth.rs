@@ -27,7 +27,9 @@ pub(crate) struct Growth {
     pub(crate) start: f64,
     /// Live bytes at the limits of the cells.
     pub(crate) levels: [f64; CELLS + 1],
-    /// How many sampled objects the live bytes stand on, with clusters counted once.
+    /// How many sampled objects the live bytes stand on: fewer if some are much larger than the rest.
+    pub(crate) objects: f64,
+    /// The same, with clusters counted once.
     pub(crate) effective: f64,
     /// Bytes of what was alive in the middle of the window and was freed before its end.
     pub(crate) freed_late: f64,
@@ -62,6 +64,7 @@ impl Growth {
         let mut growth = Self {
             start,
             levels: [0.0; CELLS + 1],
+            objects: 0.0,
             effective: 0.0,
             freed_late: 0.0,
             kept_early: 0.0,
@@ -123,7 +126,8 @@ impl Growth {
         growth.later = counts(&sides[0].1, period);
         growth.late = counts(&sides[1].1, period);
         if live > 0.0 {
-            growth.effective = live * live / squares / dispersion(&net, squares / live);
+            growth.objects = live * live / squares;
+            growth.effective = growth.objects / dispersion(&net, squares / live);
         }
         growth
     }

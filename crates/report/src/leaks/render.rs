@@ -12,6 +12,9 @@ use crate::text::{self, Cut};
 /// No line is narrower.
 const NARROWEST: usize = 60;
 
+/// From this width on the table has curves.
+const ROOMY: usize = 90;
+
 /// What may leak, and is shown of each profile.
 const UNDECIDED: usize = 3;
 
@@ -156,7 +159,7 @@ impl Report {
         let _ = writeln!(
             text,
             "  {} live bytes over the run",
-            sparkline(&finding.curve, WIDE)
+            sparkline(&finding.curve, WIDE.min(width - 27))
         );
         self.evidence(text, width, finding);
     }
@@ -296,11 +299,11 @@ fn holder(text: &mut String, width: usize, holder: &Holder) {
         | Verdict::Suspect
         | Verdict::Reused => "has levelled off",
     };
-    let start = format!(
-        "  {:>8}  {}  {why:<31}  ",
-        text::bytes(holder.held.estimate),
-        sparkline(&holder.curve, NARROW)
-    );
+    let mut start = format!("  {:>8}  ", text::bytes(holder.held.estimate));
+    if width >= ROOMY {
+        let _ = write!(start, "{}  ", sparkline(&holder.curve, NARROW));
+    }
+    let _ = write!(start, "{why:<31}  ");
     let left = width.saturating_sub(text::width(&start)).max(12);
     text.push_str(&start);
     text.push_str(&text::fit(&name(&holder.place), left, Cut::Start));

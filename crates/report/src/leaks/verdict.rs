@@ -25,14 +25,21 @@ const LEVEL: f64 = 0.07;
 /// longer than the one before (all listeners are called), it has 0.33 in time.
 const LEVELLING: (f64, f64) = (0.38, 0.28);
 
-/// The number of standard deviations at which levelling off is certain rather than possible.
-const CERTAIN: f64 = 2.5;
+/// The number of standard deviations at which levelling off is certain rather than possible; and the
+/// mean position below which it then counts.
+const CERTAIN: (f64, f64) = (2.5, 0.42);
 
-/// Growth in the first half of the window, and what is kept of it, against growth in the second.
+/// Growth in the first half of the window, against growth in the second.
 const EARLY: f64 = 0.25;
 
+/// What was born in the first half of the window and kept, against the growth over all.
+const KEPT: f64 = 0.2;
+
 /// The largest fall on the way against the growth over all.
-const FALL: (f64, f64) = (0.5, 0.15);
+const FALL: f64 = 0.5;
+
+/// The same for a container that grows, and how many objects such a site has at most.
+const CONTAINER: (f64, f64) = (0.15, 4.0);
 
 /// What a site's live bytes do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -101,8 +108,8 @@ impl Evidence {
         }
         let positions = (work.mean_position(), time.mean_position());
         let (less, more) = (positions.0.max(positions.1), positions.0.min(positions.1));
-        if less < LEVELLING.0 || more < LEVELLING.1 {
-            let certain = work.slowing() > CERTAIN && time.slowing() > CERTAIN;
+        let certain = work.slowing() > CERTAIN.0 && time.slowing() > CERTAIN.0 && less < CERTAIN.1;
+        if certain || less < LEVELLING.0 || more < LEVELLING.1 {
             return if certain {
                 Verdict::Slowing
             } else {
@@ -132,9 +139,10 @@ impl Evidence {
         let late = growth.net_late();
         let early = growth.net() - late;
         let fall = growth.drawdown() / growth.net().max(1.0);
-        let kept = growth.kept_early >= EARLY * late && fall <= FALL.0;
+        let kept = growth.kept_early >= KEPT * growth.net() && fall <= FALL;
         // A container that grows is copied into a larger block: nothing old is kept, but nothing falls.
-        early >= EARLY * late && (kept || fall <= FALL.1)
+        let container = fall <= CONTAINER.0 && growth.objects <= CONTAINER.1;
+        early >= EARLY * late && (kept || container)
     }
 
     fn without_growth(&self) -> Verdict {
