@@ -10,13 +10,23 @@
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
 
+/// A pause that is shorter may be the machine's: it counts as [`PAUSE`] at most. What the program does
+/// without allocating, or waits for, takes longer where it matters.
+const SHORT: u64 = 500_000_000;
+
+/// The most that a short pause counts, as a part of the run.
+const PAUSE: u64 = 50;
+
+/// Nanoseconds that the end of a program may take, if that is more than a twentieth of the run.
+const ENDING: u64 = 250_000_000;
+
 /// Positions between which the work clock interpolates.
 const MARKS: usize = 1024;
 
 /// One of the two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    /// Nanoseconds.
+    /// Nanoseconds, but for short pauses.
     Time = 0,
     /// Samples.
     Work = 1,
@@ -29,6 +39,8 @@ pub(crate) type Moment = [f32; 2];
 #[derive(Clone, Debug)]
 pub(crate) struct Clocks {
     end: u64,
+    /// The ends of pauses that count less, and what is taken off the time from there on.
+    pauses: Vec<(u64, u64)>,
     /// The times at which the work clock stands at 0, 1/MARKS, … 1.
     marks: Vec<u64>,
 }
@@ -49,8 +61,19 @@ impl Clocks {
                 .copied()
                 .unwrap_or(end),
         };
+        let most = end / PAUSE;
+        let mut off = 0;
+        let mut pauses = Vec::new();
+        for pair in times.windows(2) {
+            let pause = pair[1] - pair[0];
+            if pause > most && pause < SHORT {
+                off += pause - most;
+                pauses.push((pair[1], off));
+            }
+        }
         Self {
             end,
+            pauses,
             marks: (0..=MARKS).map(mark).collect(),
         }
     }
@@ -61,7 +84,11 @@ impl Clocks {
     }
 
     fn time(&self, at: Nanos) -> f64 {
-        (at.0 as f64 / self.end as f64).min(1.0)
+        let off = |pauses: &[(u64, u64)]| pauses.last().map_or(0, |&(_, off)| off);
+        let before = self.pauses.partition_point(|&(end, _)| end <= at.0);
+        let length = self.end - off(&self.pauses);
+        let position = at.0.saturating_sub(off(&self.pauses[..before]));
+        (position as f64 / length as f64).min(1.0)
     }
 
     fn work(&self, at: Nanos) -> f64 {
@@ -82,20 +109,15 @@ impl Clocks {
     /// allocating.
     pub(crate) fn closing(&self) -> Nanos {
         let worked = self.marks[MARKS * 99 / 100];
-        let takes = (self.end / 20).max(100_000_000).min(self.end / 2);
+        let takes = (self.end / 20).max(ENDING).min(self.end / 2);
         Nanos(worked.max(self.end - takes))
     }
 
-    /// Nanoseconds between two positions of the time clock.
-    pub(crate) fn nanos(&self, from: f64, to: f64) -> f64 {
-        (to - from) * self.end as f64
-    }
-
-    /// The time at a position of the work clock.
-    pub(crate) fn time_of_work(&self, position: f64) -> f64 {
+    /// The nanosecond at a position of the work clock.
+    pub(crate) fn nanos_of_work(&self, position: f64) -> f64 {
         let at = position.clamp(0.0, 1.0) * MARKS as f64;
         let low = (at as usize).min(MARKS - 1);
         let (from, to) = (self.marks[low] as f64, self.marks[low + 1] as f64);
-        (from + (to - from) * (at - low as f64)) / self.end as f64
+        from + (to - from) * (at - low as f64)
     }
 }

@@ -106,20 +106,24 @@ pub struct Holder {
 }
 
 impl Finding {
-    /// Whether this may be the memory of another, larger leak. CPython does not free the blocks of some
-    /// types but keeps them for the next object of that type: who allocated the block and who
-    /// keeps the object may differ. So does it look where nearly all of what is allocated dies.
+    /// Whether this may be memory that is kept for reuse, or that another, larger leak holds. CPython
+    /// does not free the blocks of some types but keeps a stock of them for the next objects of that
+    /// type: who allocated a block and who keeps the object may differ, and the stock grows until it is
+    /// full. So does it look where nearly all of what is allocated dies.
     pub(crate) fn may_be_reused(&self, findings: &[Self]) -> bool {
         let listed = self
             .types
             .iter()
             .filter(|kind| FREE_LISTS.contains(&kind.what.as_str()));
         let growth = self.per_minute.estimate;
-        listed.map(|kind| kind.share).sum::<f64>() > 0.5
-            && self.kept < 0.05
-            && findings
+        let beside = || {
+            findings
                 .iter()
                 .any(|other| other.per_minute.estimate > 4.0 * growth)
+        };
+        listed.map(|kind| kind.share).sum::<f64>() > 0.5
+            && self.kept < 0.05
+            && (self.held.estimate < STOCK || beside())
     }
 
     /// Whether a line is among the finding's.
@@ -142,6 +146,9 @@ const FREE_LISTS: [&str; 8] = [
     "method",
     "coroutine",
 ];
+
+/// The most that such a stock holds in practice, in bytes: 2000 tuples of each of a few sizes.
+const STOCK: f64 = 1_048_576.0;
 
 /// Points of a curve.
 const POINTS: usize = 48;
@@ -444,8 +451,12 @@ impl<'a> Analysis<'a> {
             }
         }
         let grown = difference(&self.estimator.bytes(&gained), &self.estimator.bytes(&lost));
-        let from = self.clocks.time_of_work(start);
-        let minutes = self.clocks.nanos(from, f64::from(end.moment[0])) / 60e9;
+        let until = if end.early {
+            self.closing
+        } else {
+            self.profile.end
+        };
+        let minutes = (until.0 as f64 - self.clocks.nanos_of_work(start)) / 60e9;
         let minutes = minutes.max(1e-9);
         let lines = self.shares(&kept, |life| {
             let own = self.sites.frames.own[self.stack(life).index()];

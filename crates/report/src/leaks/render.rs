@@ -212,7 +212,7 @@ impl Report {
     }
 
     fn undecided(&self, text: &mut String, width: usize, finding: &Finding) {
-        let reused = ": may be the memory of a larger leak, allocated here before and used again";
+        let reused = ": CPython keeps blocks of these types for reuse, and they may be a stock, or now belong to another line";
         let otherwise = match finding.verdict {
             Verdict::Reused => reused.to_owned(),
             _ => String::new(),

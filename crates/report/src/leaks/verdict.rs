@@ -49,7 +49,8 @@ pub enum Verdict {
     Leak,
     /// They may: there are too few samples, or the site is too new.
     NotEnoughData,
-    /// They grow, but may belong to a larger leak: CPython uses the blocks of such objects again.
+    /// They grow, but CPython keeps blocks of such objects for reuse: they may be a stock, or another
+    /// line's by now.
     Reused,
     /// What becomes old here grows steadily; whether it is freed later is not recorded (PyPy).
     Suspect,
