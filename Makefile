@@ -12,7 +12,8 @@ VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
-.PHONY: all demo test check-rust check-aarch64 check-python test-python test-page system interpreters lock bench count exactness leaks clean
+.PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-ruff check-mypy check-structure \
+        test-structure test-cpython test-formats test-pypy test-page system interpreters lock bench count exactness leaks clean
 
 all: $(VENVS)
 
@@ -72,14 +73,19 @@ demo: system
 
 ## The checks
 
+# Runs every suite, whatever becomes of the others; tests/suites.py lists them and sums them up.
+# SUITES="check-ruff test-pypy" runs these alone.
 test: system
-	@$(MAKE) --no-print-directory all
-	@$(MAKE) --no-print-directory check-rust check-python test-python test-page
+	@$(PYTHON) tests/suites.py $(SUITES)
 
-check-rust:
+check-rustfmt:
 	cargo fmt --all --check
+
+check-clippy:
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo test --workspace --locked
+
+test-rust:
+	cargo test --workspace --locked --no-fail-fast
 
 # Not part of `make test`: does it compile for AArch64? Needs a Rust target and a cross compiler.
 AARCH64 := aarch64-unknown-linux-gnu
@@ -91,10 +97,18 @@ check-aarch64:
 	if [ -n "$$missing" ]; then echo "nthbyte: not checked for AArch64; first:$$missing" >&2; exit 1; fi
 	cargo check --workspace --locked --target $(AARCH64)
 
-check-python: .venv/installed
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+check-ruff: .venv/ready
+	@status=0; $(BIN)/ruff check . || status=1; $(BIN)/ruff format --check . || status=1; exit $$status
+
+check-mypy: .venv/ready
 	$(BIN)/mypy
+
+# Directions of imports, lengths and names of files, words: on the project, and on made-up trees.
+check-structure: .venv/ready
+	cd tests && ../$(BIN)/python -m structure
+
+test-structure: .venv/ready
+	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/structure
 
 # The programs that read exports: the Firefox Profiler's engine, speedscope, a checker of schemas.
 build/formats/ready: tests/formats/package-lock.json tests/formats/requirements.txt .venv/ready
@@ -102,8 +116,13 @@ build/formats/ready: tests/formats/package-lock.json tests/formats/requirements.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/formats/requirements.txt
 	mkdir -p $(@D) && touch $@
 
-test-python: all build/site/installed build/formats/ready
-	$(BIN)/python -m pytest --ignore=tests/pypy
+test-cpython: all build/site/installed
+	$(BIN)/python -m pytest tests/cli tests/cpython tests/leaks tests/python
+
+test-formats: all build/site/installed build/formats/ready
+	$(BIN)/python -m pytest tests/formats
+
+test-pypy: all build/site/installed
 	$(BIN)/python -m pytest --numprocesses=0 tests/pypy
 
 # The page of `nthbyte flamegraph` and the server of `nthbyte view`, in a real browser.

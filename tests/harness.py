@@ -14,9 +14,12 @@ import gzip
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +30,11 @@ SITE = REPOSITORY / "build" / "site"
 COMMAND = SITE / "nthbyte" / "bin" / "nthbyte"
 SCRIPT = SITE / "bin" / "nthbyte"
 
+# How each block of a profile begins.
+BLOCK = b"\xf5nbk"
+
 # Folders that a program in a chroot sees under their own names.
-_SHARED = ("/proc", "/dev", "/tmp", str(REPOSITORY))
+_SHARED = ("/proc", "/dev", tempfile.gettempdir(), str(REPOSITORY))
 
 _ENTER = """
 tree=$1 folder=$2; shift 2
@@ -76,7 +82,7 @@ class Interpreter:
         """The command line that runs this interpreter in a folder."""
         if self.tree is None:
             return [self.path, *arguments]
-        enter = _ENTER.format(shared=" ".join(_SHARED))
+        enter = _ENTER.format(shared=shlex.join(_SHARED))
         inside = [self.tree, str(folder), self.path, *arguments]
         return ["unshare", "--mount", "sh", "-c", enter, "sh", *inside]
 
@@ -111,10 +117,15 @@ def run(
     folder: Path,
     *,
     stdin: str = "",
-    timeout: float = 300,
+    until: Callable[[], bool] | None = None,
+    timeout: float = 1200,
     environment: dict[str, str] | None = None,
 ) -> Done:
-    """Runs a command in a folder. PYTHONPATH leads to the nthbyte that is tested."""
+    """Runs a command in a folder. PYTHONPATH leads to the nthbyte that is tested.
+
+    Its standard input ends when ``until`` holds: a program that waits for that waits as long as the test needs. The
+    time limit only ends what hangs.
+    """
     variables = {**os.environ, "PYTHONPATH": str(SITE), "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
     variables.pop("PYTHONHOME", None)
     process = subprocess.Popen(
@@ -129,8 +140,11 @@ def run(
         # Somebody up the line may ignore it, and then Python would not see Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
     )
+    end = time.monotonic() + timeout
     try:
-        out, err = process.communicate(stdin, timeout)
+        while until and process.poll() is None and not until() and time.monotonic() < end:
+            time.sleep(0.02)
+        out, err = process.communicate(stdin, max(1, end - time.monotonic()))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
@@ -146,6 +160,12 @@ def report(*arguments: str | Path, folder: Path) -> Done:
 def summary(profile: Path, *options: str) -> Any:
     """Returns ``nthbyte summary --json`` of a profile."""
     return json.loads(report("summary", profile, "--json", *options, folder=profile.parent).ok().out)
+
+
+def rows_so_far(profile: Path, *options: str) -> dict[str, Any]:
+    """Returns the rows of a profile that is being written, by their names; none before there is one."""
+    done = report("summary", profile, "--json", *options, folder=profile.parent)
+    return {row["name"]: row for row in json.loads(done.out)["rows"]} if done.status == 0 else {}
 
 
 def firefox(profile: Path) -> Any:

@@ -1,6 +1,6 @@
-"""What the agent watches to learn which places in CPython allocate which memory (``cpython/callers.rs``)."""
+"""Operations by which the agent learns the allocation sites of CPython (``crates/cpython``)."""
 
-# Each comprehension and each call is there for the way in which it allocates.
+# Each comprehension and each call allocates in a different way.
 # ruff: noqa: C400
 
 import sys
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def operations() -> "dict[str, Any]":
-    """Makes objects by all the ways that allocate for them, each once small and once grown.
+    """Makes lists, sets and arrays in all ways that allocate, each small and grown.
 
     Sets are large enough to have a table of their own; the instances are of a class that every interpreter
     has. (No class is made here: that would leave cyclic garbage behind.)

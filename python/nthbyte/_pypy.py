@@ -1,12 +1,14 @@
 """Sessions inside PyPy.
 
-The agent samples in the collector; what it cannot find out by itself is told here: PyPy's own
-``_vmprof`` is switched on, which walks stacks, and the names of the collector's types are handed
-over.
+The agent samples in the collector. What it cannot find out by itself it gets from here: PyPy's own
+``_vmprof`` is switched on, which walks stacks; the names of the collector's types, a few instances of
+known classes, and the memory totals are handed over.
 
 The library is called through ``_cffi_backend``, which is built into PyPy: importing ``ctypes``
-takes ten times as long. Both call C without the GIL, so the agent asks for a large object whenever
-it needs the GIL: PyPy allocates with the GIL held.
+takes ten times as long. Both call C without the GIL. When the agent needs the GIL it has
+:func:`_allocate` allocate a large object: PyPy allocates with the GIL held.
+
+The order of the calls stands in ``crates/pypy/src/control/entry_points.rs``.
 """
 
 from __future__ import annotations
@@ -23,18 +25,19 @@ if TYPE_CHECKING:
 
     from nthbyte._agent import Result
     from nthbyte._config import Config
-    from nthbyte._pypy_fallback import MinorHook
+    from nthbyte._pypy_gc_hooks import MinorHook
 
-# What the agent may ask for: see crates/pypy/src/hook/running.rs.
-_SMALL, _LARGE_KINDS = 0, 1
+# What the agent may ask `_allocate` for: `Request` in crates/pypy/src/control/python.rs.
+_SMALL, _LARGE_OF_EACH_KIND = 0, 1
 
-# PyPy closes a library that nothing refers to; code that is hooked in must stay.
+# PyPy closes a library that nothing refers to. The hooks lead into this one.
 _RTLD_NOW, _RTLD_NODELETE = 0x2, 0x1000
 
-# Bytes of an object that is not born in the nursery.
+# Bytes of an object that PyPy does not allocate in the nursery.
 _LARGE = 300_000
 
-# Without time samples the timer is stopped at once; _vmprof wants an interval below one second.
+# Seconds between ticks where no time samples are wanted: the agent stops the timer at once, but _vmprof asks for an
+# interval below one second.
 _NO_TIMER = 0.999
 
 
@@ -46,10 +49,10 @@ class PyPyAgent(Agent):
 
         self._library = _Library(_cffi_backend, path)
         self._on = False
-        # Types and classes lie where they lie for as long as the process lives. What was shown of them
-        # has to live until the collector has moved it.
-        self._shown: list[Any] | None = None
-        self._fallback: MinorHook | None = None
+        # Handed over once: types and classes do not move while the process lives. The instances must live until the
+        # first minor collection of the session, when the agent looks at them.
+        self._probes: list[Any] | None = None
+        self._minor_hook: MinorHook | None = None
         self._notes: tuple[str, ...] = ()
         self._interval = _NO_TIMER
         os.register_at_fork(after_in_child=self._forked)
@@ -63,7 +66,7 @@ class PyPyAgent(Agent):
         try:
             self._start_hooked(config)
         except _Refused as refusal:
-            self._start_fallback(config, str(refusal))
+            self._start_gc_hooks(config, str(refusal))
         self._on = True
 
     def _start_hooked(self, config: Config) -> None:
@@ -72,29 +75,29 @@ class PyPyAgent(Agent):
             raise Error("vmprof is profiling this program already; stop it first")
         hertz = config["cpu_hz"]
         self._interval = 1.0 / hertz if hertz and hertz > 1 else _NO_TIMER
-        descriptor = self._library.prepare()
+        descriptor = self._library.prepare_vmprof()
         try:
             vmprof.enable(descriptor, self._interval, 0, 0, 0, 0)
         except vmprof.VMProfError as error:
-            self._library.finish()
+            self._library.release_vmprof()
             raise Error(f"PyPy's _vmprof cannot be switched on: {error}") from None
         try:
             self._begin(config)
         except BaseException:
             vmprof.disable()
-            self._library.finish()
+            self._library.release_vmprof()
             raise
 
-    def _start_fallback(self, config: Config, refusal: str) -> None:
-        """Samples at every k-th minor collection: what remains where the hook cannot be placed."""
-        from nthbyte._pypy_fallback import MinorHook
+    def _start_gc_hooks(self, config: Config, refusal: str) -> None:
+        """Samples at every k-th minor collection: where the collector cannot be hooked."""
+        from nthbyte._pypy_gc_hooks import MinorHook
 
         if config["cpu_hz"]:
             raise Error(f"{refusal}; so no time samples can be had: leave out --cpu")
         note = f"{refusal}; sampled through gc.hooks instead"
         pypy = {"method": "gc-hooks", "nursery": _nursery_size(), "notes": [note]}
         self._library.start(to_json({**config, "pypy": pypy}))
-        self._fallback = MinorHook(self._library.minor, self._library.minors_a_sample())
+        self._minor_hook = MinorHook(self._library.report_minors, self._library.minors_per_sample())
         self._notes = (note,)
 
     def stop(self) -> Result:
@@ -102,9 +105,9 @@ class PyPyAgent(Agent):
         if not self._on:
             raise Error("nthbyte is not running: nothing to stop")
         self._on = False
-        if self._fallback is not None:
-            self._fallback.remove()
-            self._fallback = None
+        if self._minor_hook is not None:
+            self._minor_hook.remove()
+            self._minor_hook = None
             answer = self._library.stop()
         else:
             answer = self._stop_hooked()
@@ -114,25 +117,25 @@ class PyPyAgent(Agent):
     def _stop_hooked(self) -> str | None:
         self._name_threads()
         answer = self._library.stop()
-        if self._library.has_vmprof():
+        if self._library.owns_vmprof():
             vmprof = _vmprof()
             try:
                 vmprof.disable()
             except vmprof.VMProfError:
-                # In the child of a fork that has not got a file for it.
+                # The child of a fork in which it could not be enabled again.
                 pass
-        self._library.finish()
+        self._library.release_vmprof()
         return answer
 
     def _begin(self, config: Config) -> None:
-        first = self._shown is None
+        first = self._probes is None
         if first:
-            self._tell_totals()
-            self._library.types(gc.get_typeids_z(), gc.get_typeids_list())
-            self._shown = self._show_classes()
-            # Both totals have changed now: what has an identity has a place among the old objects.
+            self._report_totals()
+            self._library.set_types(gc.get_typeids_z(), gc.get_typeids_list())
+            self._probes = self._make_probes()
+            # Now both totals differ from before: `id` has given each probe a place among the old objects.
             large = b"x" * _LARGE
-            self._tell_totals()
+            self._report_totals()
             del large
         pypy = {"nursery": _nursery_size()}
         try:
@@ -143,27 +146,27 @@ class PyPyAgent(Agent):
             raise
         if first:
             # The session began with a collection, which has freed the large object.
-            self._tell_totals()
+            self._report_totals()
 
-    def _show_classes(self) -> list[Any]:
-        """Shows the agent instances of each kind, so that it learns to tell their classes; returns them."""
+    def _make_probes(self) -> list[Any]:
+        """Hands over instances of each kind, from which the agent finds the way to a class; returns them."""
         kinds: list[type] = [object, object, Exception, list, dict, tuple, str, int, float, set]
         instances = [_probe_class(kind, number) for number, kind in enumerate(kinds)]
         instances[0].first = instances[0].second = None
         # The identity of an object is the address that it has when it is old.
         numbers = [number for one in instances for number in (id(one), id(type(one)))]
-        self._library.classes(numbers, [type(one).__qualname__ for one in instances])
+        self._library.set_probe_instances(numbers, [type(one).__qualname__ for one in instances])
         return instances
 
-    def _tell_totals(self) -> None:
-        """Tells the agent the memory totals; a few times, and it knows where the collector keeps them."""
+    def _report_totals(self) -> None:
+        """Reports the memory totals. From three reports the agent finds where the collector keeps them."""
         stats = gc._get_stats(False)  # type: ignore[attr-defined]
         try:
-            alone = stats.total_rawmalloced_memory
-            arenas = stats.total_allocated_memory - stats.nursery_size - alone
-            self._library.totals(stats.total_arena_memory, alone, arenas)
+            large = stats.total_rawmalloced_memory
+            arenas = stats.total_allocated_memory - stats.nursery_size - large
+            self._library.report_totals(stats.total_arena_memory, large, arenas)
         except AttributeError:
-            # Then the profile goes without them.
+            # A PyPy without these attributes: the profile has no totals.
             pass
 
     def _name_threads(self) -> None:
@@ -171,46 +174,46 @@ class PyPyAgent(Agent):
         if threading is not None:
             for thread in threading.enumerate():
                 if thread.native_id is not None:
-                    self._library.thread(thread.native_id, thread.name)
+                    self._library.name_thread(thread.native_id, thread.name)
 
     def _forked(self) -> None:
-        """In the child of a fork ``_vmprof`` has closed its file: gives it another one."""
-        if not self._on or self._fallback is not None:
+        """Enables ``_vmprof`` again in the child of a fork, where it has closed its file."""
+        if not self._on or self._minor_hook is not None:
             return
         vmprof = _vmprof()
-        descriptor = self._library.forked()
+        descriptor = self._library.reopen_vmprof()
         if descriptor < 0:
             return
         try:
             vmprof.disable()
         except vmprof.VMProfError:
-            # What it had not written is lost to it; the agent has read it.
+            # It could not write the names that it still had. The agent has read them.
             pass
         vmprof.enable(descriptor, self._interval, 0, 0, 0, 0)
-        self._library.attach()
+        self._library.attach_vmprof()
 
 
 class _Refused(Exception):
-    """The agent will not hook this PyPy."""
+    """The agent does not hook this PyPy: there can be a session through ``gc.hooks``."""
 
 
 def _nursery_size() -> int | None:
     return getattr(gc._get_stats(False), "nursery_size", None)  # type: ignore[attr-defined]
 
 
-def _allocate(kind: int, size: int) -> None:
-    """Allocates what the agent asks for, and drops it."""
-    if kind == _SMALL:
+def _allocate(request: int, size: int) -> None:
+    """Allocates what the agent asks for, and drops it. ``size`` is in bytes."""
+    if request == _SMALL:
         [object() for _ in range(10)]
-    elif kind == _LARGE_KINDS:
-        # With references in them, and without.
+    elif request == _LARGE_OF_EACH_KIND:
+        # Of bytes, of references and of numbers.
         words = size // 8
         b"x" * size
         bytearray(size)
         [None] * words
         [1] * words
         (None,) * words
-        # The last, told from the others by its size (`Trap::ROOM`): nothing has interrupted this.
+        # The last one is larger (`GilTrap::ROOM`): the agent sees that no exception has ended this early.
         b"x" * (size + 64)
     else:
         b"x" * size
@@ -232,7 +235,7 @@ def _vmprof() -> Any:
 
 
 class _Library:
-    """The functions of the agent, called through ``_cffi_backend``."""
+    """The functions of the agent, which begin with ``nthbyte_pypy_``, called through ``_cffi_backend``."""
 
     def __init__(self, backend: Any, path: str):
         self._backend = backend
@@ -250,65 +253,56 @@ class _Library:
 
         def function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
             loaded: Callable[..., Any] = library.load_function(
-                backend.new_function_type(arguments, result), f"nthbyte_{name}"
+                backend.new_function_type(arguments, result), f"nthbyte_pypy_{name}"
             )
             return loaded
 
-        self._start = function("start", self._int, self._text, self._text, size)
-        self._stop = function("stop", self._int, self._text, size)
-        self._minor = function("pypy_minor", void, u64, u64, i64, u64, self._text)
-        self.minors_a_sample = function("pypy_minors_a_sample", self._int)
-        if not self._has_hook(library):
-            return
-        self._prepare = function("pypy_prepare", self._int, self._text, size)
-        self._types = function("pypy_types", void, self._text, size, numbers, size)
         addresses = backend.new_pointer_type(size)
         self._addresses = backend.new_array_type(addresses, None)
-        self._classes = function("pypy_classes", void, addresses, size, self._text)
-        self.totals = function("pypy_totals", void, size, size, size)
-        self._thread = function("pypy_thread", void, u64, self._text)
-        self.forked = function("pypy_forked", self._int)
-        self.attach = function("pypy_attach", void)
-        self.has_vmprof = function("pypy_has_vmprof", self._int)
-        self.finish = function("pypy_finish", void)
+        self._can_hook = function("can_hook", self._int)
+        self._prepare_vmprof = function("prepare_vmprof", self._int, self._text, size)
+        self._set_types = function("set_types", void, self._text, size, numbers, size)
+        self._set_probe_instances = function("set_probe_instances", void, addresses, size, self._text)
+        self.report_totals = function("report_totals", void, size, size, size)
+        self._name_thread = function("name_thread", void, u64, self._text)
+        self._start = function("start", self._int, self._text, self._text, size)
+        self._stop = function("stop", self._int, self._text, size)
+        self.reopen_vmprof = function("reopen_vmprof", self._int)
+        self.attach_vmprof = function("attach_vmprof", void)
+        self.owns_vmprof = function("owns_vmprof", self._int)
+        self.release_vmprof = function("release_vmprof", void)
+        self.minors_per_sample = function("minors_per_sample", self._int)
+        self._report_minors = function("report_minors", void, u64, u64, i64, u64, self._text)
 
-    def _has_hook(self, library: Any) -> bool:
-        """Whether the agent was built for a machine on which it can hook PyPy."""
-        try:
-            library.load_function(self._backend.new_function_type((), self._int), "nthbyte_pypy_forked")
-        except AttributeError:
-            return False
-        return True
+    def report_minors(self, count: int, nanoseconds: int, used: int, thread: int, stack: str) -> None:
+        """Reports minor collections, in a session through ``gc.hooks``."""
+        self._report_minors(count, nanoseconds, used, thread, self._c_string(stack))
 
-    def minor(self, count: int, nanoseconds: int, used: int, thread: int, stack: str) -> None:
-        """Tells of minor collections."""
-        self._minor(count, nanoseconds, used, thread, self._c_string(stack))
-
-    def prepare(self) -> int:
+    def prepare_vmprof(self) -> int:
         """Returns the descriptor for _vmprof. Raises Error if there can be no session now."""
-        if not hasattr(self, "_prepare"):
-            raise _Refused("this machine is not x86-64 Linux, where PyPy can be hooked")
+        if not self._can_hook():
+            raise _Refused("PyPy cannot be hooked on this processor, only on x86-64")
         message = self._backend.newp(self._array, 1024)
-        descriptor: int = self._prepare(message, 1024)
+        descriptor: int = self._prepare_vmprof(message, 1024)
         if descriptor < 0:
             raise Error(self._string(message))
         return descriptor
 
-    def types(self, names: bytes, numbers: list[int]) -> None:
+    def set_types(self, names: bytes, numbers: list[int]) -> None:
         """Hands over what ``gc.get_typeids_z`` and ``gc.get_typeids_list`` return."""
         import zlib
 
         text = zlib.decompress(names)
-        self._types(
+        self._set_types(
             self._backend.from_buffer(self._array, text),
             len(text),
             self._backend.newp(self._numbers, numbers),
             len(numbers),
         )
 
-    def classes(self, addresses: list[int], names: list[str]) -> None:
-        """Shows instances and their classes, by turns, and the classes' names."""
-        self._classes(
+    def set_probe_instances(self, addresses: list[int], names: list[str]) -> None:
+        """Hands over the addresses of instances and of their classes, by turns, and the classes' names."""
+        self._set_probe_instances(
             self._backend.newp(self._addresses, addresses),
             len(names),
             self._backend.newp(self._array, "\0".join([*names, ""]).encode()),
@@ -326,9 +320,9 @@ class _Library:
         answer = self._backend.newp(self._array, length)
         return None if self._stop(answer, length) else self._string(answer)
 
-    def thread(self, number: int, name: str) -> None:
+    def name_thread(self, number: int, name: str) -> None:
         """Names a thread."""
-        self._thread(number, self._c_string(name))
+        self._name_thread(number, self._c_string(name))
 
     def _c_string(self, text: str) -> Any:
         return self._backend.newp(self._array, text.encode(errors="replace"))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import json
 import os
+import subprocess
+import urllib.parse
 from pathlib import Path
 
 import pytest
 
-from harness import COMMAND, Interpreter, cpythons, report, run, summary
+from harness import BLOCK, COMMAND, Interpreter, cpythons, report, run, summary
 
 PROGRAM = """
 class Node:
@@ -41,7 +44,8 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("profile")
     (folder / "app.py").write_text(PROGRAM)
     interpreter: Interpreter = cpythons()[0]
-    words = ["run", "-q", "--every", "1K", "--seed", "7", "-o", "app.nthb", "app.py"]
+    # So few samples that there is room for all, should the writer thread not get to run at all.
+    words = ["run", "-q", "--every", "4K", "--seed", "7", "-o", "app.nthb", "app.py"]
     interpreter.nthbyte(*words, folder=folder).ok()
     return folder / "app.nthb"
 
@@ -53,7 +57,7 @@ def _words(command: str, profile: Path, out: Path) -> list[str]:
 @pytest.mark.parametrize("by", ["function", "line", "file", "type"])
 def test_summary_adds_up(by: str, profile: Path) -> None:
     found = summary(profile, "--by", by)
-    assert (found["period"], found["lost"], found["by"]) == (1024, 0, by)
+    assert (found["period"], found["lost"], found["by"]) == (4096, 0, by)
     assert found["samples"] > 500
     own = sum(row["self_bytes"]["estimate"] for row in found["rows"])
     assert own == pytest.approx(found["all"]["bytes"]["estimate"], rel=1e-6)
@@ -170,18 +174,43 @@ def test_a_folder_without_rights(profile: Path, tmp_path: Path) -> None:
     assert "ermission denied" in done.err
 
 
-def test_a_profile_that_breaks_off_has_an_estimate(profile: Path, tmp_path: Path) -> None:
-    data = profile.read_bytes()
+# Allocates until the file has three blocks more than it had after the first list, however long that takes.
+BLOCKS = """
+import sys
+def blocks():
+    with open(sys.argv[1], "rb") as file:
+        return file.read().count(bytes.fromhex(sys.argv[2]))
+def build():
+    return [[n] for n in range(10_000)]
+kept = build()
+begun = blocks()
+while blocks() < begun + 3:
+    build()
+"""
+
+
+def test_a_profile_that_breaks_off_has_an_estimate(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(BLOCKS)
+    words = ["run", "-q", "--every", "1K", "-o", "app.nthb", "app.py", tmp_path / "app.nthb", BLOCK.hex()]
+    cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
+    data = (tmp_path / "app.nthb").read_bytes()
+    # Within the last block: by then what was allocated first has been written.
+    last = data.rindex(BLOCK)
+    assert data.index(BLOCK) < last
     cut = tmp_path / "cut.nthb"
-    cut.write_bytes(data[: len(data) * 2 // 3])
+    cut.write_bytes(data[: (last + len(data)) // 2])
     found = summary(cut)
     assert (found["complete"], found["bytes_counted"]) == (False, False)
+    assert len(found["damage"]) == 1
     assert found["bytes_allocated"] == int(found["all"]["bytes"]["estimate"]) > 0
 
 
 def test_time_is_shown_where_it_was_sampled(pypy: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(
-        "def churn(n):\n    return sum(len([i] * 9) for i in range(n))\n\nchurn(20000000)\n"
+        "import time\n"
+        "def churn(n):\n    return sum(len([i] * 9) for i in range(n))\n\n"
+        "end = time.process_time() + 1\n"
+        "while time.process_time() < end:\n    churn(100000)\n"
     )
     pypy.nthbyte("run", "-q", "--cpu", "200", "-o", "app.nthb", "app.py", folder=tmp_path).ok()
     time = summary(tmp_path / "app.nthb")["time"]
@@ -205,12 +234,78 @@ def test_time_that_was_not_sampled_is_an_error(profile: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.json", "out.json.gz"])
-def test_sources_can_be_left_out(name: str, profile: Path, tmp_path: Path) -> None:
+def test_sources_are_written_on_request_only(name: str, profile: Path, tmp_path: Path) -> None:
     written = []
-    for options in ([], ["--no-sources"]):
+    for options in (["--sources"], []):
         words = ["export", profile, "--to", "firefox", "-o", tmp_path / name, *options]
         report(*words, folder=tmp_path).ok()
         data = (tmp_path / name).read_bytes()
         written.append(gzip.decompress(data) if name.endswith(".gz") else data)
     assert [b"[Node(depth - 1) for _ in range(3)]" in data for data in written] == [True, False]
     assert b"app.py" in written[1]
+
+
+def test_view_serves_sources_on_request_only(profile: Path) -> None:
+    served = []
+    for options in (["--sources"], []):
+        words = [str(COMMAND), "view", "--no-browser", *options, str(profile)]
+        view = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            assert view.stdout
+            page = view.stdout.readline().strip()
+            address = urllib.parse.urlsplit(urllib.parse.unquote(page.partition("/from-url/")[2]))
+            connection = http.client.HTTPConnection(address.netloc, timeout=60)
+            connection.request("GET", address.path, headers={"Origin": "https://profiler.firefox.com"})
+            served.append(gzip.decompress(connection.getresponse().read()))
+            connection.close()
+        finally:
+            view.terminate()
+            view.communicate()
+    assert [b"[Node(depth - 1) for _ in range(3)]" in data for data in served] == [True, False]
+
+
+@pytest.mark.parametrize("command", [name for name, words in COMMANDS.items() if "{out}" in words])
+def test_a_profile_is_never_destroyed(command: str, profile: Path, tmp_path: Path) -> None:
+    data = profile.read_bytes()
+    ours, other = tmp_path / "ours.nthb", tmp_path / "other.nthb"
+    for path in (ours, other):
+        path.write_bytes(data)
+    (tmp_path / "symbolic").symlink_to(ours)
+    (tmp_path / "hard").hardlink_to(ours)
+    (tmp_path / "folder").symlink_to(tmp_path)
+    for name in ("ours.nthb", "symbolic", "hard", "folder/ours.nthb"):
+        for options in ([], ["--force"]):
+            done = report(*_words(command, ours, tmp_path / name), *options, folder=tmp_path)
+            [line] = done.err.splitlines()
+            assert line.startswith(f"nthbyte: cannot write {tmp_path / name}: it is the file that is read")
+            assert (done.status, ours.read_bytes()) == (1, data)
+    assert "is the file that is read" in _append(_words(command, ours, Path("-")), ours, tmp_path)
+    done = report(*_words(command, ours, other), folder=tmp_path)
+    [line] = done.err.splitlines()
+    assert line.startswith(f"nthbyte: cannot write {other}: it is a profile;")
+    assert (done.status, other.read_bytes(), ours.read_bytes()) == (1, data, data)
+    report(*_words(command, ours, other), "-f", folder=tmp_path).ok()
+    assert other.read_bytes() != data
+    # What is no profile is replaced without more ado.
+    report(*_words(command, ours, other), folder=tmp_path).ok()
+
+
+def _append(words: list[str], path: Path, folder: Path) -> str:
+    """Runs a command whose standard output is added to a file; returns what it prints on stderr."""
+    before = path.read_bytes()
+    done = run(["sh", "-c", '"$@" >> "$0"', str(path), str(COMMAND), *words], folder)
+    assert (done.status, path.read_bytes()) == (1, before)
+    return done.err
+
+
+def test_import_destroys_nothing(profile: Path, tmp_path: Path) -> None:
+    recorded = tmp_path / "recorded.nthb"
+    recorded.write_bytes(profile.read_bytes())
+    foreign = tmp_path / "foreign.prof"
+    foreign.write_bytes(b"not of vmprof")
+    for path, said in ((foreign, "it is the file that is read"), (recorded, "it is a profile;")):
+        before = path.read_bytes()
+        done = report("import", foreign, "-o", path, folder=tmp_path)
+        [line] = done.err.splitlines()
+        assert line.startswith(f"nthbyte: cannot write {path}: {said}")
+        assert (done.status, path.read_bytes()) == (1, before)

@@ -87,7 +87,9 @@ def test_sampling_is_repeatable_and_counts_all(
     whole, truth = found["all"]["bytes"], exact["all"]["bytes"]["estimate"]
     # Three times the half of a 95 % interval: six standard deviations.
     assert whole["estimate"] - truth <= 3 * (whole["estimate"] - whole["low"]) + 1
-    assert truth - whole["estimate"] <= 3 * (whole["high"] - whole["estimate"]) + 1
+    # A writer thread that does not get to run loses samples, and then the others are not an estimate of all.
+    if not found["lost"]:
+        assert truth - whole["estimate"] <= 3 * (whole["high"] - whole["estimate"]) + 1
 
 
 def _run(interpreter: Interpreter, folder: Path, plans: Any, *options: str) -> tuple[Any, int]:

@@ -6,16 +6,23 @@ from pathlib import Path
 
 from harness import Interpreter
 
-# The size of the library's code and what is resident of it, in KiB, when the session has long begun.
+# The size of the library's code and the least that is resident of it at any moment, in KiB. The library lets go of it
+# after each block, and whoever looks may come just before that.
 RESIDENT = """
 import re, time
 
+def look():
+    maps = re.split(r"^(?=[0-9a-f]+-)", open("/proc/self/smaps").read(), flags=re.M)
+    code = [text for text in maps if re.search(r"^\\S+ r-xp .*/libnthbyte_cpython.so$", text, re.M)]
+    sizes = [re.findall(r"^(?:Size|Rss): *(\\d+) kB$", piece, re.M) for piece in code]
+    return [sum(map(int, column)) for column in zip(*sizes)]
+
 kept = [[] for _ in range(100_000)]
-time.sleep(0.5)
-maps = re.split(r"^(?=[0-9a-f]+-)", open("/proc/self/smaps").read(), flags=re.M)
-code = [text for text in maps if re.search(r"^\\S+ r-xp .*/libnthbyte_cpython.so$", text, re.M)]
-sizes = [re.findall(r"^(?:Size|Rss): *(\\d+) kB$", piece, re.M) for piece in code]
-print(*(sum(map(int, column)) for column in zip(*sizes)))
+looks = []
+while len(looks) < 100 and (not looks or looks[-1][1] >= looks[-1][0] / 3):
+    time.sleep(0.1)
+    looks.append(look())
+print(*min(looks))
 """
 
 

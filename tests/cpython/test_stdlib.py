@@ -33,17 +33,17 @@ def _compare(module: str, interpreter: Interpreter, folder: Path) -> None:
     if interpreter.python("-c", "import test.test_gc", folder=folder).status:
         pytest.skip("this interpreter comes without its tests")
     words = ["-m", "test", "--junit-xml", "results.xml", module]
-    plain, without = _outcomes(interpreter.python(*words, folder=folder, timeout=1200), folder)
+    plain, without = _outcomes(interpreter.python(*words, folder=folder, timeout=3000), folder)
     if not without:
         pytest.skip("this interpreter does not have this test")
     run = ["run", "-q", "-o", "out.nthb"]
-    profiled, with_nthbyte = _outcomes(interpreter.nthbyte(*run, *words, folder=folder, timeout=1200), folder)
+    profiled, with_nthbyte = _outcomes(interpreter.nthbyte(*run, *words, folder=folder, timeout=3000), folder)
 
     def again(names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
         nonlocal plain, profiled
         only = [*words, *(word for name in names for word in ("-m", name))]
-        plain, one = _outcomes(interpreter.python(*only, folder=folder, timeout=1200), folder)
-        profiled, other = _outcomes(interpreter.nthbyte(*run, *only, folder=folder, timeout=1200), folder)
+        plain, one = _outcomes(interpreter.python(*only, folder=folder, timeout=3000), folder)
+        profiled, other = _outcomes(interpreter.nthbyte(*run, *only, folder=folder, timeout=3000), folder)
         return one, other
 
     differ = lasting_differences(without, with_nthbyte, again)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from pathlib import Path
+
+import pytest
 
 from harness import Interpreter, summary
 
@@ -42,6 +46,8 @@ def test_memory_has_a_name(cpython: Interpreter, tmp_path: Path) -> None:
 
 def test_memory_under_debug_hooks_has_no_wrong_name(cpython: Interpreter, tmp_path: Path) -> None:
     """The hooks allocate for all, so that for whom they do it is not known."""
+    if not _may_read_memory():
+        pytest.skip("what memory holds is found out by reads that are forbidden here")
     (tmp_path / "app.py").write_text(PROGRAM)
     words = ("run", "-q", "--every", "1", "-o", "out.nthb", "app.py")
     cpython.nthbyte(*words, flags=("-X", "dev"), folder=tmp_path).ok()
@@ -49,3 +55,12 @@ def test_memory_under_debug_hooks_has_no_wrong_name(cpython: Interpreter, tmp_pa
     found = {row["name"]: row["self_bytes"]["estimate"] for row in rows}
     assert found["references"] >= 14_400_000
     assert "list items" not in found and "set table" not in found
+
+
+def _may_read_memory() -> bool:
+    """Whether ``process_vm_readv`` is allowed: containers may forbid it."""
+    value, copy = ctypes.c_long(7), ctypes.c_long(0)
+    ends = [(ctypes.c_void_p * 2)(ctypes.addressof(one), ctypes.sizeof(one)) for one in (copy, value)]
+    library = ctypes.CDLL(None)
+    read = library.process_vm_readv(os.getpid(), ends[0], 1, ends[1], 1, ctypes.c_ulong(0))
+    return bool(read == ctypes.sizeof(value) and copy.value == 7)

@@ -5,6 +5,8 @@ import { chromium } from "playwright-core";
 export function launch(more = []) {
   return chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+    // Ends what hangs, on a slow machine too.
+    timeout: 300_000,
     args: [
       "--no-sandbox",
       "--disable-gpu",

@@ -44,6 +44,7 @@ afterEach(async () => {
 async function open(options) {
   await page?.close();
   page = await browser.newPage({ viewport: { width: 1300, height: 1000 }, ...options });
+  page.setDefaultTimeout(300_000);
   page.on("console", (message) => complaints.push(`console: ${message.text()}`));
   page.on("pageerror", (error) => complaints.push(`error: ${error.message}`));
   page.on("request", (request) => {

@@ -75,18 +75,22 @@ def test_major_collections_are_what_pypy_itself_tells(pypy: Interpreter, tmp_pat
 
 
 COLLECTING = """
-import gc, nthbyte
+import gc, time, nthbyte
 def collect():
-    for _ in range(5):
-        gc.collect()
+    gc.collect()
 def fill():
     return [[number] for number in range(1_500_000)]
+def spend(function):
+    # CPU time is what is sampled: the faster the machine, the more rounds.
+    end = time.process_time() + 0.8
+    while time.process_time() < end:
+        function()
 kept = fill()
 nthbyte.start("major.nthb", every="1TiB", cpu=1000)
-collect()
+spend(collect)
 nthbyte.stop()
 nthbyte.start("minor.nthb", every="1TiB", cpu=1000)
-more = [fill() for _ in range(2)]
+spend(fill)
 nthbyte.stop()
 """
 

@@ -35,17 +35,17 @@ def _compare(module: str, pypy: Interpreter, folder: Path) -> None:
     if pypy.python("-c", f"import test.{module}", folder=folder).status:
         pytest.skip("this interpreter comes without its tests")
     words = ["-m", "unittest", "-v", f"test.{module}"]
-    plain = pypy.python(*words, folder=folder, timeout=1200)
+    plain = pypy.python(*words, folder=folder, timeout=3000)
     if "ERROR: setUpModule" in plain.err:
         pytest.skip("this interpreter cannot run them")
-    profiled = pypy.nthbyte("run", "-q", "-o", "out.nthb", *words, folder=folder, timeout=1200)
+    profiled = pypy.nthbyte("run", "-q", "-o", "out.nthb", *words, folder=folder, timeout=3000)
     without, with_nthbyte = _outcomes(plain), _outcomes(profiled)
     assert without, plain.err[-2000:]
 
     def again(names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
         only = [*words, *(word for name in names for word in ("-k", name.split()[0]))]
-        one = pypy.python(*only, folder=folder, timeout=1200)
-        other = pypy.nthbyte("run", "-q", "-o", "out.nthb", *only, folder=folder, timeout=1200)
+        one = pypy.python(*only, folder=folder, timeout=3000)
+        other = pypy.nthbyte("run", "-q", "-o", "out.nthb", *only, folder=folder, timeout=3000)
         return _outcomes(one), _outcomes(other)
 
     differ = lasting_differences(without, with_nthbyte, again)

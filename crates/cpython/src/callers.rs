@@ -176,7 +176,7 @@ unsafe extern "C" fn note(context: *mut c_void, sample: &Sample) -> u32 {
             block: sample.block as usize,
             size: sample.requested,
             domain: sample.domain,
-            caller: sample.caller,
+            caller: sample.site,
         });
     }
     NOT_INTERESTED

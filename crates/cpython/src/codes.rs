@@ -1,35 +1,21 @@
-//! Code objects that have been seen, and their death.
+//! Code objects: what the profile says of them.
 //!
-//! A code object is known by its address, for as long as it lives. Its death is noticed because the
-//! agent puts a function of its own before `tp_dealloc` of the code type: code objects die rarely,
-//! and no reference to them is kept, so they die when they would.
+//! A code object is known by its address for as long as it lives: the session's interner has its number, and forgets it
+//! when the code object is freed (`deaths.rs`). No reference is held, so it is freed when it would be.
 
-use nthbyte_profile::event::{Code, CodeId, Lines};
-use rustc_hash::FxHashMap;
+use nthbyte_profile::event::{Code, Lines};
 
 use super::api::Api;
 use super::layout::{Layout, fixed};
 use super::memory::field;
 use super::strings;
-use nthbyte_session::Recorder;
+use nthbyte_session::{Appearance, Recording};
 
 /// Position tables longer than this are left out, and their frames show no line.
 const MAX_TABLE: usize = 4 << 20;
 
-/// How frames of a code object appear in stacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Appearance {
-    /// As a frame.
-    Frame(CodeId),
-    /// As a frame, but not at the outer end of a stack: `runpy`, by which programs are run.
-    FrameWithin(CodeId),
-    /// Not at all: nthbyte itself, and what the interpreter puts between frames.
-    None,
-}
-
-/// Code objects by address.
+/// Reads code objects.
 pub struct Codes {
-    known: FxHashMap<usize, Appearance>,
     /// The folder of nthbyte's own modules.
     own_folder: String,
     /// `Thread._bootstrap`.
@@ -40,11 +26,10 @@ pub struct Codes {
 }
 
 impl Codes {
-    /// Knows none yet.
+    /// Those of this interpreter.
     #[must_use]
     pub fn new(api: &Api) -> Self {
         Self {
-            known: FxHashMap::default(),
             own_folder: own_folder().unwrap_or_default(),
             thread_bootstrap: 0,
             code_type: api.PyCode_Type as usize,
@@ -53,15 +38,11 @@ impl Codes {
         }
     }
 
-    /// Forgets all.
-    pub fn reset(&mut self) {
-        self.known.clear();
-        self.thread_bootstrap = 0;
-    }
-
-    /// A code object dies. Whether it was known.
-    pub fn died(&mut self, code: usize) -> bool {
-        self.known.remove(&code).is_some()
+    /// A code object is about to be freed.
+    pub const fn freed(&mut self, code: usize) {
+        if code == self.thread_bootstrap {
+            self.thread_bootstrap = 0;
+        }
     }
 
     /// Whether a code object is that of `threading.Thread._bootstrap`.
@@ -90,13 +71,13 @@ impl Codes {
         &mut self,
         layout: &Layout,
         code: usize,
-        recorder: &mut Recorder,
+        recording: &mut Recording<'_>,
     ) -> Option<Appearance> {
-        if let Some(&appearance) = self.known.get(&code) {
+        if let Some(appearance) = recording.function(code as u64) {
             return Some(appearance);
         }
         // SAFETY: by the contract.
-        unsafe { self.define(layout, code, recorder) }
+        unsafe { self.define(layout, code, recording) }
     }
 
     /// # Safety
@@ -106,9 +87,8 @@ impl Codes {
         &mut self,
         layout: &Layout,
         code: usize,
-        recorder: &mut Recorder,
+        recording: &mut Recording<'_>,
     ) -> Option<Appearance> {
-        self.known.try_reserve(1).ok()?;
         self.name.clear();
         self.file.clear();
         // SAFETY: these fields of a code object hold two `str`, an `int` and a `bytes`, always.
@@ -123,24 +103,23 @@ impl Codes {
         if self.name == "Thread._bootstrap" && self.file.ends_with("/threading.py") {
             self.thread_bootstrap = code;
         }
-        let appearance = if self.is_invisible() {
-            Appearance::None
+        if self.is_invisible() {
+            return recording.hide_function(code as u64);
+        }
+        let is_runpy = self.file == "<frozen runpy>" || self.file.ends_with("/runpy.py");
+        let appearance = if is_runpy {
+            // By which programs are run.
+            Appearance::FrameWithin
         } else {
-            let id = recorder.code(&Code {
-                name: &self.name,
-                file: &self.file,
-                first_line,
-                lines: Lines::LocationTable(table.unwrap_or_default()),
-            })?;
-            let is_runpy = self.file == "<frozen runpy>" || self.file.ends_with("/runpy.py");
-            if is_runpy {
-                Appearance::FrameWithin(id)
-            } else {
-                Appearance::Frame(id)
-            }
+            Appearance::Frame
         };
-        self.known.insert(code, appearance);
-        Some(appearance)
+        let definition = Code {
+            name: &self.name,
+            file: &self.file,
+            first_line,
+            lines: Lines::LocationTable(table.unwrap_or_default()),
+        };
+        recording.define_function(code as u64, &definition, appearance)
     }
 
     /// Whether the code object of `name` and `file` is nthbyte's, or the one that CPython 3.13 and

@@ -7,12 +7,12 @@
 //!
 //! Nothing here creates an object, runs Python code, or allocates from the heap it is called from.
 
-use nthbyte_profile::event::{Code, CodeId, FrameKind, Lines, Node, NodeId};
+use nthbyte_profile::event::{FrameKind, Node, NodeId};
 
-use super::codes::{Appearance, Codes};
+use super::codes::Codes;
 use super::layout::{FIRST_OWNER_WITHOUT_CODE, Layout};
 use super::memory::field;
-use nthbyte_session::Recorder;
+use nthbyte_session::{Appearance, PerEpoch, Recording};
 
 /// Frames of one stack that are recorded; of a deeper one the innermost, with a note in place of the rest.
 pub const MAX_DEPTH: usize = 4096;
@@ -33,26 +33,18 @@ pub struct Walker {
     /// The last walk, outermost frame last.
     seen: Vec<Seen>,
     /// The nodes of the last walk, outermost frame first.
-    nodes: Vec<NodeId>,
+    nodes: PerEpoch<Vec<NodeId>>,
     /// The walk before it, to compare with.
     before: Vec<Seen>,
     /// Whether the last walk was cut, and the one before it.
     cut: bool,
     cut_before: bool,
-    /// The code of [`CUT_NOTE`].
-    cut_note: Option<CodeId>,
 }
 
 impl Walker {
-    /// Forgets the last stack: some code object of it is gone, or all numbers begin anew.
-    pub fn forget(&mut self) {
-        self.nodes.clear();
-    }
-
-    /// Forgets everything that was defined in the profile.
-    pub fn reset(&mut self) {
-        self.forget();
-        self.cut_note = None;
+    /// Forgets the nodes of the last stack: a code object of it may have been freed.
+    pub const fn forget(&mut self) {
+        self.nodes.forget();
     }
 
     /// The stack of a thread; `None` if there is no room to record it.
@@ -64,10 +56,12 @@ impl Walker {
         layout: &Layout,
         thread: usize,
         codes: &mut Codes,
-        recorder: &mut Recorder,
+        recording: &mut Recording<'_>,
     ) -> Option<NodeId> {
         // SAFETY: by the contract.
         unsafe { self.walk(layout, thread, codes)? };
+        // The buffer stays, whatever was in it.
+        let nodes = self.nodes.of_or_begin(recording.epoch(), Vec::clear);
         let mut known = 0;
         let (now, before) = (self.seen.iter().rev(), self.before.iter().rev());
         if !self.cut && !self.cut_before {
@@ -75,27 +69,27 @@ impl Walker {
                 .zip(before)
                 .take_while(|(a, b)| a == b)
                 .count()
-                .min(self.nodes.len());
+                .min(nodes.len());
         }
-        self.nodes.truncate(known);
-        let mut parent = match self.nodes.last() {
+        nodes.truncate(known);
+        let mut parent = match nodes.last() {
             Some(&node) => node,
-            None if self.cut => self.cut_node(recorder)?,
+            None if self.cut => cut_node(recording)?,
             None => NodeId::ROOT,
         };
-        self.nodes.try_reserve(self.seen.len() - known).ok()?;
+        nodes.try_reserve(self.seen.len() - known).ok()?;
         for at in (0..self.seen.len() - known).rev() {
             let Seen {
                 code, instruction, ..
             } = self.seen[at];
             // SAFETY: the code object is alive: a frame of a running thread holds a reference.
-            let id = match unsafe { codes.appearance(layout, code, recorder)? } {
+            let id = match unsafe { codes.appearance(layout, code, recording)? } {
                 Appearance::Frame(id) => Some(id),
                 Appearance::FrameWithin(id) => (parent != NodeId::ROOT).then_some(id),
-                Appearance::None => None,
+                Appearance::Hidden => None,
             };
             let Some(id) = id else {
-                self.nodes.push(parent);
+                nodes.push(parent);
                 continue;
             };
             let position = instruction.saturating_sub(code + layout.code_instructions);
@@ -105,8 +99,8 @@ impl Walker {
                 position: u32::try_from(position).unwrap_or(0),
                 kind: FrameKind::Interpreted,
             };
-            parent = recorder.node(node)?;
-            self.nodes.push(parent);
+            parent = recording.node(node)?;
+            nodes.push(parent);
         }
         Some(parent)
     }
@@ -182,30 +176,19 @@ impl Walker {
     /// # Safety
     /// As for [`Self::stack`].
     pub(super) unsafe fn look(&mut self, layout: &Layout, thread: usize, codes: &Codes) {
-        self.nodes.clear();
+        self.nodes.forget();
         // SAFETY: by the contract.
         let _ = unsafe { self.walk(layout, thread, codes) };
     }
+}
 
-    #[cold]
-    fn cut_node(&mut self, recorder: &mut Recorder) -> Option<NodeId> {
-        let code = match self.cut_note {
-            Some(code) => code,
-            None => {
-                let note = Code {
-                    name: CUT_NOTE,
-                    file: "",
-                    first_line: 0,
-                    lines: Lines::Direct,
-                };
-                *self.cut_note.insert(recorder.code(&note)?)
-            }
-        };
-        recorder.node(Node {
-            parent: NodeId::ROOT,
-            code,
-            position: 0,
-            kind: FrameKind::Note,
-        })
-    }
+#[cold]
+fn cut_node(recording: &mut Recording<'_>) -> Option<NodeId> {
+    let code = recording.named_function(CUT_NOTE)?;
+    recording.node(Node {
+        parent: NodeId::ROOT,
+        code,
+        position: 0,
+        kind: FrameKind::Note,
+    })
 }

@@ -1,47 +1,83 @@
-//! Huge pages for memory of the heap that is in use already: a program that runs for a while gets faster by them, and
-//! no larger.
+//! Huge pages for the heap: which kind the user wants, whether the administrator allows them, and when to collapse
+//! memory that is already in use. A program that runs for a while becomes faster by that, and not larger.
 
 use std::ffi::c_void;
 
-use nthbyte_heap::Heap;
+use nthbyte_heap::{Heap, HugePages};
 use nthbyte_profile::event::Nanos;
+use nthbyte_session::Config;
 
-/// The time between two that are made, each of which takes the better part of a millisecond.
+/// The time between two collapses. Each takes about a millisecond.
 const PAUSE: Nanos = Nanos(50_000_000);
-/// The time until it is tried again when there was nothing to make one of, or it was not the time for it.
-const LONGER: Nanos = Nanos(400_000_000);
-/// Says whether the administrator allows transparent huge pages. The kernel would not ask.
-const ALLOWED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+/// The time until the next try, if there was nothing to collapse.
+const LONG_PAUSE: Nanos = Nanos(400_000_000);
+/// Says whether the administrator allows transparent huge pages. `MADV_COLLAPSE` ignores it.
+const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// The huge pages that the configuration asks for, or the default.
+///
+/// # Errors
+/// One line, if the name is unknown.
+pub fn from_config(config: &Config) -> Result<HugePages, String> {
+    let Some(name) = &config.huge_pages else {
+        return Ok(HugePages::default());
+    };
+    name.parse()
+        .map_err(|_| format!("huge pages: 'thp', 'hugetlb' or 'off', not '{name}'"))
+}
 
 /// Whether the administrator forbids transparent huge pages.
 pub fn are_forbidden() -> bool {
-    std::fs::read_to_string(ALLOWED).is_ok_and(|text| text.contains("[never]"))
+    std::fs::read_to_string(ENABLED).is_ok_and(|text| text.contains("[never]"))
 }
 
-/// When the next one is due.
+/// When the heap's next collapse is due.
 #[derive(Default)]
-pub struct HugePages {
+pub struct CollapseTimer {
     due: Option<Nanos>,
 }
 
-impl HugePages {
-    /// Begins to wait anew; times are of another session.
+impl CollapseTimer {
+    /// Starts again: the times of a new session have another origin.
     pub const fn reset(&mut self) {
         self.due = None;
     }
 
-    /// Makes one if it is time and there is something to make it of.
+    /// Collapses one arena of the heap, if it is due and there is one to collapse.
     ///
     /// # Safety
     /// `heap` is the context of a heap that nobody else is using now.
-    pub unsafe fn attend(&mut self, now: Nanos, heap: *mut c_void) {
-        let made = match self.due {
+    pub unsafe fn collapse_if_due(&mut self, now: Nanos, heap: *mut c_void) {
+        let pause = match self.due {
             Some(due) if now.0 < due.0 => return,
             // SAFETY: by the contract.
-            Some(_) => unsafe { Heap::join_pages(heap.cast()) },
-            None => true,
+            Some(_) if !unsafe { Heap::collapse(heap.cast()) } => LONG_PAUSE,
+            _ => PAUSE,
         };
-        let wait = if made { PAUSE } else { LONGER };
-        self.due = Some(Nanos(now.0.saturating_add(wait.0)));
+        self.due = Some(Nanos(now.0.saturating_add(pause.0)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_the_configuration_are_those_of_the_heap() {
+        let config = |name: &str| {
+            let json =
+                format!(r#"{{"output": "/x", "period": 64, "distances": "exponential"{name}}}"#);
+            from_config(&Config::parse(&json).expect("a configuration"))
+        };
+        assert_eq!(config(""), Ok(HugePages::Thp));
+        for (name, expected) in [
+            ("thp", HugePages::Thp),
+            ("hugetlb", HugePages::Hugetlb),
+            ("off", HugePages::Off),
+        ] {
+            let name = format!(r#", "huge_pages": "{name}""#);
+            assert_eq!(config(&name), Ok(expected));
+        }
+        assert!(config(r#", "huge_pages": "big""#).is_err());
     }
 }

@@ -18,7 +18,6 @@ use super::api::{AllocatorDomain, AllocatorEx, Api, Owned};
 use super::layout::Layout;
 use super::memory::Probe;
 use super::{huge_pages, interpreters};
-use nthbyte_session as session;
 
 /// What was put where.
 pub struct Installed {
@@ -52,7 +51,7 @@ impl Installed {
     pub unsafe fn install(
         api: &Api,
         layout: &Layout,
-        huge_pages: session::HugePages,
+        huge_pages: HugePages,
     ) -> Result<Self, String> {
         let mut below = [0; 2];
         let mut fallbacks = [Fallback::LIBC; 2];
@@ -213,12 +212,11 @@ fn fallback(there: &AllocatorEx) -> Option<Fallback> {
     })
 }
 
-fn heap_config(huge_pages: session::HugePages) -> nthbyte_heap::Config {
-    let huge_pages = match huge_pages {
-        session::HugePages::Thp if huge_pages::are_forbidden() => HugePages::Off,
-        session::HugePages::Thp => HugePages::Transparent,
-        session::HugePages::Hugetlb => HugePages::Reserved,
-        session::HugePages::Off => HugePages::Off,
+fn heap_config(huge_pages: HugePages) -> nthbyte_heap::Config {
+    let huge_pages = if huge_pages == HugePages::Thp && huge_pages::are_forbidden() {
+        HugePages::Off
+    } else {
+        huge_pages
     };
     nthbyte_heap::Config {
         huge_pages,

@@ -3,7 +3,7 @@
 //! ```text
 //! api ─▶ layout ─▶ verify          what this interpreter is, and whether that is certain
 //! install, interpreters            the heap in the place of the small-object allocator
-//! tracker ─▶ frames, codes, types, threads    a sampled block becomes events
+//! tracker ─▶ frames, codes, types  a sampled block becomes events
 //! collections                      the cycle collector, and memory totals
 //! ```
 //!
@@ -25,7 +25,7 @@ mod layout;
 mod memory;
 mod module;
 mod strings;
-mod threads;
+mod tokens;
 mod totals;
 mod tracker;
 mod types;
@@ -34,6 +34,7 @@ mod verify;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
+use nthbyte_heap::HugePages;
 use nthbyte_profile::event::LostKind;
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
@@ -43,7 +44,7 @@ use callers::Callers;
 use collections::Collections;
 use install::Installed;
 use layout::Layout;
-use nthbyte_session::{Config, HugePages, Outcome, Recorder};
+use nthbyte_session::{Config, Outcome, Session};
 use tracker::Tracker;
 
 static AGENT: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
@@ -81,24 +82,20 @@ pub unsafe fn prepare() -> Result<(), String> {
 /// The GIL is held, in Python code.
 pub unsafe fn start(config: &Config) -> Result<(), String> {
     refuse_what_is_not_offered(config)?;
+    let huge_pages = huge_pages::from_config(config)?;
     // SAFETY: by the contract; nobody else borrows the agent, for the GIL is held.
     unsafe {
         let agent = match Agent::current() {
             Some(agent) => agent,
-            None => Agent::create(config.huge_pages)?,
+            None => Agent::create(huge_pages)?,
         };
-        if (*agent).tracker.recorder().is_some() {
+        if (*agent).tracker.is_on() {
             return Err("a session is running already; stop it first".to_owned());
         }
         install::refuse_other_tracers(&(*agent).api)?;
-        let (period, distances) = match config.distances {
-            Distances::Every => (Period::EVERY, nthbyte_sampling::Distances::Fixed),
-            _ => (
-                Period::new(config.period).unwrap_or(Period::EVERY),
-                nthbyte_sampling::Distances::Exponential,
-            ),
-        };
         let seed = config.seed();
+        let period = Period::new(config.period).unwrap_or(Period::EVERY);
+        let points = SamplePoints::new(period, config.distances, seed);
         let mut notes = Vec::new();
         notes.extend((*agent).installed.huge_page_note());
         if !(*agent).tracker.can_tell_types() {
@@ -106,16 +103,14 @@ pub unsafe fn start(config: &Config) -> Result<(), String> {
                 "types are not known: this system forbids a process to read itself".to_owned(),
             );
         }
-        let recorder = Recorder::start(config, config.meta(Method::CutFreeLists, seed, notes))?;
-        (*agent).tracker.begin(recorder, period);
+        let session = Session::start(config, config.meta(Method::CutFreeLists, seed, notes))?;
+        (*agent).tracker.begin(session, points.period());
         (*agent).collections.reset();
         let api = (*agent).api;
         let watched = (*agent).collections.watch(&api);
         (*agent).tracker.record_memory();
         let observer = (*agent).tracker.observer();
-        (*agent)
-            .installed
-            .start_sampling(SamplePoints::new(period, distances, seed), observer);
+        (*agent).installed.start_sampling(points, observer);
         watched.map_err(|why| {
             let _ = stop();
             format!("cannot watch the garbage collector: {why}")
@@ -131,17 +126,18 @@ pub unsafe fn stop() -> Option<Outcome> {
     let agent = Agent::current()?;
     // SAFETY: by the contract; the borrows end before Python runs.
     unsafe {
-        (*agent).tracker.recorder()?;
+        if !(*agent).tracker.is_on() {
+            return None;
+        }
         let totals = (*agent).installed.stop_sampling();
         // From here on the heap does not tell when a sampled block is freed.
         (*agent).tracker.before_collection();
         let api = (*agent).api;
         (*agent).collections.unwatch(&api);
         (*agent).tracker.record_memory();
-        let recorder = (*agent).tracker.end()?;
-        let allocated = (*agent).tracker.requested(totals.allocated);
-        recorder.lost(LostKind::Allocations, totals.lost);
-        Some(recorder.finish(Some(allocated)))
+        let (session, requested) = (*agent).tracker.end(totals.allocated)?;
+        session.lost(LostKind::Allocations, totals.lost);
+        Some(session.finish(requested))
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use nthbyte_heap::{Heap, Statistics};
 use nthbyte_profile::event::{Memory, Nanos};
 
-use nthbyte_session::process::memory::ResidentSet;
+use nthbyte_session::process::ResidentSet;
 
 /// Between collections, totals are taken with a sample when the last are older than this.
 const MEMORY_AGE: Nanos = Nanos(100_000_000);
@@ -32,14 +32,9 @@ impl Totals {
         }
     }
 
-    /// Forgets readings; their times are of another session.
-    pub fn reset(&mut self) {
-        *self = Self::of(self.heap);
-    }
-
     /// Begins anew in the child of a fork, whose heap has counted what the parent allocated.
     pub fn begin_in_child(&mut self) {
-        self.reset();
+        *self = Self::of(self.heap);
         self.allocated_before = self.statistics().allocated;
     }
 

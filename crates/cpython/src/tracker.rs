@@ -1,58 +1,67 @@
 //! From a sampled block to events.
 //!
-//! A sample waits in one slot until its type can be told: until the next sample, the next
-//! collection, the end, or until its block is freed. Then it is recorded, and its block's token
-//! becomes the sample's number, by which its end is recorded.
+//! The type of an object is stored after its allocation. So a sample is pending, in one slot, until the next sample, the
+//! next collection, the end, or until its block is freed. Then it is recorded with its type, and its block's token
+//! stands for the sample's number, by which the end of the block is recorded.
 
 use std::ffi::c_void;
 
 use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
 use nthbyte_profile::event::{
-    Allocation, Collection, CollectionKind, LostKind, Nanos, NodeId, SampleId, Survival, ThreadId,
-    TypeId,
+    Allocation, Collection, CollectionKind, LabelSetId, LostKind, Nanos, NodeId, SourceId,
+    Survival, ThreadId, TypeId,
 };
-
-use nthbyte_sampling::{Distances, Period};
+use nthbyte_sampling::{Distances, Period, Weight};
 
 use super::api::Api;
 use super::callers::Callers;
 use super::codes::Codes;
 use super::frames::Walker;
-use super::huge_pages::HugePages;
+use super::huge_pages::CollapseTimer;
 use super::layout::Layout;
 use super::memory::field;
-use super::threads::Threads;
+use super::tokens::Tokens;
 use super::totals::Totals;
 use super::types::{Origin, Types};
-use nthbyte_session::Recorder;
+use nthbyte_session::{PerEpoch, Recording, Session};
 
 /// What the debug hooks of `PYTHONMALLOC=debug` put before a block and around it
 /// (`Objects/obmalloc.c`, `_PyMem_DebugRawAlloc`).
 const DEBUG_HEAD: usize = 16;
 const DEBUG_AROUND: usize = 24;
 
-/// From this size on, and from that of a period, the one sample that waits in the slot would be missed if
-/// the process were killed.
+/// From this size on, and from that of a period, a pending sample would be missed if the process were killed: it is
+/// published provisionally.
 const LARGE: u64 = 64 << 10;
 
-/// Everything that one session knows of the program. Used by whoever holds the GIL.
+/// Takes samples. Used by whoever holds the GIL.
 pub struct Tracker {
+    session: Option<Session>,
+    program: Program,
+    /// Blocks that were freed when nothing could be recorded. The next recording says so.
+    unrecorded: Vec<u32>,
+}
+
+/// What is known of the program.
+struct Program {
     api: Api,
     layout: Layout,
     /// The heap's context.
     heap: *mut c_void,
-    totals: Totals,
-    huge_pages: HugePages,
     debug_hooks: bool,
-    recorder: Option<Recorder>,
-    generation: u32,
     walker: Walker,
     codes: Codes,
     types: Types,
-    threads: Threads,
+    period: Period,
+    profile: PerEpoch<Profile>,
+}
+
+/// What belongs to one profile.
+struct Profile {
+    totals: Totals,
+    huge_pages: CollapseTimer,
     tokens: Tokens,
     pending: Option<Pending>,
-    period: Period,
     rounding: Rounding,
 }
 
@@ -67,7 +76,8 @@ struct Rounding {
 #[derive(Clone, Copy)]
 struct Pending {
     token: u32,
-    block: usize,
+    /// Where the block is; `None` if it was freed and what was in it is not known.
+    block: Option<usize>,
     origin: Origin,
     caller: usize,
     sample: Allocation,
@@ -86,96 +96,97 @@ impl Tracker {
         debug_hooks: bool,
         callers: Callers,
     ) -> Self {
-        Self {
+        let program = Program {
             api,
             layout,
             heap,
-            totals: Totals::of(heap),
-            huge_pages: HugePages::default(),
             debug_hooks,
-            recorder: None,
-            generation: 0,
             walker: Walker::default(),
             codes: Codes::new(&api),
             // SAFETY: the GIL is held.
             types: unsafe { Types::new(&api, callers) },
-            threads: Threads::default(),
-            tokens: Tokens::default(),
-            pending: None,
             period: Period::EVERY,
-            rounding: Rounding::default(),
+            profile: PerEpoch::new(Profile::of(heap)),
+        };
+        Self {
+            session: None,
+            program,
+            unrecorded: Vec::new(),
         }
     }
 
     /// Begins a session.
-    pub fn begin(&mut self, recorder: Recorder, period: Period) {
-        self.forget();
-        (self.period, self.rounding) = (period, Rounding::default());
-        // The heap does not tell of blocks that an earlier session sampled.
-        self.tokens = Tokens::default();
-        self.generation = 0;
-        self.recorder = Some(recorder);
+    pub fn begin(&mut self, session: Session, period: Period) {
+        let program = &mut self.program;
+        program.period = period;
+        program.types.begin();
+        // The heap does not report the end of blocks that an earlier session sampled.
+        self.unrecorded.clear();
+        program.profile = PerEpoch::new(Profile::of(program.heap));
+        if let Some(recording) = session.record(LostKind::Other) {
+            program.profile.of_or_begin(recording.epoch(), |_| ());
+        }
+        self.session = Some(session);
     }
 
-    /// Ends the session; `None` if there is none.
-    pub fn end(&mut self) -> Option<Recorder> {
-        self.attend();
-        self.settle(None);
-        self.recorder.take()
+    /// Ends the session, in which the heap has counted so many bytes in blocks; `None` if there is none. And what
+    /// this process asked for of them, if that is known.
+    pub fn end(&mut self, bytes_in_blocks: u64) -> Option<(Session, Option<u64>)> {
+        let requested = self.record(LostKind::Other, |program, recording| {
+            program.settle(recording, None);
+            program.profile(recording).requested(bytes_in_blocks)
+        });
+        Some((self.session.take()?, requested))
     }
 
-    /// The session's recorder.
-    pub fn recorder(&mut self) -> Option<&mut Recorder> {
-        self.recorder.as_mut()
+    /// Whether there is a session.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.session.is_some()
     }
 
-    /// Whether types can be told in this process.
+    /// Whether types can be read in this process.
     #[must_use]
     pub const fn can_tell_types(&self) -> bool {
-        self.types.can_tell()
-    }
-
-    /// What this process asked for, of so many bytes in blocks: the heap counts blocks, for its fast path
-    /// does not know more, and the samples tell how much of them was asked for.
-    #[must_use]
-    pub fn requested(&self, bytes_in_blocks: u64) -> u64 {
-        self.rounding.requested(self.totals.own(bytes_in_blocks))
+        self.program.types.can_tell()
     }
 
     /// Heap memory in blocks in use, in bytes.
     #[must_use]
     pub fn heap_used(&self) -> u64 {
-        self.totals.heap_used()
+        Totals::of(self.program.heap).heap_used()
     }
 
     /// Records memory totals.
     pub fn record_memory(&mut self) {
-        if let Some(recorder) = &mut self.recorder {
-            let now = recorder.now();
-            recorder.memory(
-                self.totals
-                    .take(now, |bytes| self.rounding.requested(bytes)),
-            );
-        }
+        self.record(LostKind::Other, |program, recording| {
+            program.record_memory(recording);
+        });
     }
 
-    /// A code object dies.
+    /// A code object is about to be freed.
     pub fn code_died(&mut self, code: usize) {
-        if self.codes.died(code) {
-            self.walker.forget();
+        self.program.codes.freed(code);
+        if let Some(session) = &self.session
+            && session.forget_function(code as u64)
+        {
+            self.program.walker.forget();
         }
     }
 
-    /// A type dies.
+    /// A type is about to be freed.
     pub fn type_died(&mut self, type_object: usize) {
-        self.types.died(type_object);
+        if let Some(session) = &self.session {
+            session.forget_type(type_object as u64);
+        }
     }
 
-    /// Makes way for a collection: what was sampled before it is recorded before it.
+    /// A collection begins, or has ended: what was sampled before is recorded before it. The time.
     pub fn before_collection(&mut self) -> Option<Nanos> {
-        self.attend();
-        self.settle(None);
-        self.recorder.as_ref().map(Recorder::now)
+        self.record(LostKind::Other, |program, recording| {
+            program.settle(recording, None);
+            recording.now()
+        })
     }
 
     /// Records a collection that has just ended.
@@ -187,26 +198,82 @@ impl Tracker {
         freed_objects: Option<u64>,
         bytes_before: u64,
     ) {
-        let memory = self
-            .totals
-            .take(end, |bytes| self.rounding.requested(bytes));
-        let os_id = self.current_thread().1;
-        let Some(recorder) = &mut self.recorder else {
-            return;
-        };
-        let Some(thread) = self.threads.id(os_id, recorder, None) else {
-            return;
-        };
-        recorder.collection(Collection {
-            start,
-            duration: Nanos(end.0.saturating_sub(start.0)),
-            thread,
-            kind: CollectionKind::Generation(generation),
-            freed_objects,
-            bytes_before: Some(bytes_before),
-            bytes_after: memory.heap_used,
+        self.record(LostKind::Other, |program, recording| {
+            let memory = program.profile(recording).memory(end);
+            let os_id = program.current_thread().1;
+            let Some(thread) = recording.thread(os_id) else {
+                return;
+            };
+            recording.collection(Collection {
+                start,
+                duration: Nanos(end.0.saturating_sub(start.0)),
+                thread,
+                kind: CollectionKind::Generation(generation),
+                freed_objects,
+                bytes_before: Some(bytes_before),
+                bytes_after: memory.heap_used,
+            });
+            recording.memory(memory);
         });
-        recorder.memory(memory);
+    }
+
+    /// Records what `record` does; `None` if there is no session, or nothing can be recorded now.
+    #[inline]
+    fn record<T>(
+        &mut self,
+        wanted_for: LostKind,
+        record: impl FnOnce(&mut Program, &mut Recording<'_>) -> T,
+    ) -> Option<T> {
+        let mut recording = self.session.as_ref()?.record(wanted_for)?;
+        if !self.unrecorded.is_empty() {
+            self.program
+                .freed_unrecorded(&mut recording, &mut self.unrecorded);
+        }
+        Some(record(&mut self.program, &mut recording))
+    }
+
+    /// Takes a sample; returns the token by which the heap reports the end of its block.
+    fn sampled(&mut self, sample: &Sample) -> u32 {
+        self.record(LostKind::Allocations, |program, recording| {
+            program.sampled(recording, sample)
+        })
+        .unwrap_or(NOT_INTERESTED)
+    }
+
+    /// A sampled block is freed; what was in it is at `contents`.
+    fn freed(&mut self, contents: usize, token: u32) {
+        let recorded = self.record(LostKind::Other, |program, recording| {
+            program.freed(recording, Some(contents), token);
+        });
+        if recorded.is_none() && self.session.is_some() && self.unrecorded.try_reserve(1).is_ok() {
+            self.unrecorded.push(token);
+        }
+    }
+
+    /// The functions that the heap calls; `self` must stay where it is.
+    pub fn observer(&mut self) -> Observer {
+        Observer {
+            context: (&raw mut *self).cast(),
+            sampled,
+            freed,
+        }
+    }
+}
+
+impl Program {
+    /// What belongs to the profile that is recorded to. If it is another one, this is the child of a fork.
+    #[inline]
+    fn profile(&mut self, recording: &Recording<'_>) -> &mut Profile {
+        let types = &mut self.types;
+        self.profile.of_or_begin(recording.epoch(), |profile| {
+            profile.begin_in_child();
+            types.begin();
+        })
+    }
+
+    fn record_memory(&mut self, recording: &mut Recording<'_>) {
+        let memory = self.profile(recording).memory(recording.now());
+        recording.memory(memory);
     }
 
     /// The thread state (null between interpreters) and the system's number of the running thread.
@@ -222,129 +289,118 @@ impl Tracker {
         }
     }
 
-    /// Looks after the session, and begins anew in the child of a fork. Its time.
-    fn attend(&mut self) -> Option<Nanos> {
-        let recorder = self.recorder.as_mut()?;
-        let now = recorder.now();
-        let generation = recorder.attend(now);
-        if generation == self.generation {
-            return Some(now);
-        }
-        self.forget();
-        self.totals.begin_in_child();
-        self.rounding = Rounding::default();
-        self.generation = generation;
-        self.recorder.as_ref().map(Recorder::now)
-    }
-
-    fn forget(&mut self) {
-        self.walker.reset();
-        self.codes.reset();
-        self.types.reset();
-        self.threads.reset();
-        self.totals.reset();
-        self.huge_pages.reset();
-        self.tokens.make_stale();
-        self.pending = None;
-    }
-
-    /// Takes a sample; returns the token by which its end will be told.
-    fn sampled(&mut self, sample: &Sample) -> u32 {
-        let Some(time) = self.attend() else {
-            return NOT_INTERESTED;
-        };
-        self.settle(None);
-        if self.totals.are_due(time) {
-            self.record_memory();
+    fn sampled(&mut self, recording: &mut Recording<'_>, sample: &Sample) -> u32 {
+        let time = recording.now();
+        let heap = self.heap;
+        self.settle(recording, None);
+        let profile = self.profile(recording);
+        if profile.totals.are_due(time) {
+            recording.memory(profile.memory(time));
         }
         // SAFETY: the GIL is held, and an observer may call the heap.
-        unsafe { self.huge_pages.attend(time, self.heap) };
-        let (state, os_id) = self.current_thread();
-        let Some(recorder) = &mut self.recorder else {
-            return NOT_INTERESTED;
-        };
-        let token = self.tokens.issue();
-        let stack = match state {
-            0 => Some(NodeId::ROOT),
-            // SAFETY: the heap is only called with the GIL held, and this is the holder's state.
-            _ => unsafe {
-                self.walker
-                    .stack(&self.layout, state, &mut self.codes, recorder)
-            },
-        };
-        let name = || {
-            // SAFETY: the stack of this thread has just been walked.
-            let (code, local) = unsafe { self.walker.outermost(&self.layout)? };
-            self.codes
-                .is_thread_bootstrap(code)
-                .then(|| self.types.thread_name(&self.layout, local))?
-        };
-        let place =
-            stack.and_then(|stack| Some((self.threads.id(os_id, recorder, Some(&name))?, stack)));
+        unsafe { profile.huge_pages.collapse_if_due(time, heap) };
+        let token = profile.tokens.issue();
+        let place = self.place(recording);
+        let profile = self.profile(recording);
         let (Some(token), Some((thread, stack))) = (token, place) else {
-            recorder.lost(LostKind::Allocations, 1);
+            recording.lost(LostKind::Allocations, 1);
             if let Some(token) = token {
-                self.tokens.release(token);
+                profile.tokens.release(token);
             }
             return NOT_INTERESTED;
         };
         let taken = allocation(time, thread, stack, sample);
-        if taken.block >= LARGE.max(self.period.bytes()) {
-            recorder.announce(taken);
-        }
-        self.pending = Some(Pending {
+        profile.pending = Some(Pending {
             token,
-            block: sample.block as usize,
+            block: Some(sample.block as usize),
             origin: match sample.domain {
                 Domain::Object => Origin::Object,
                 Domain::Memory => Origin::Memory,
             },
-            caller: sample.caller,
+            caller: sample.site,
             sample: taken,
         });
+        if taken.block >= LARGE.max(self.period.bytes()) {
+            recording.publish_provisionally(taken);
+        }
         token
     }
 
-    /// A sampled block is freed; what was in it is at `contents`.
-    fn freed(&mut self, contents: usize, token: u32) {
-        let Some(time) = self.attend() else { return };
-        if self.pending.is_some_and(|pending| pending.token == token) {
-            self.settle(Some(contents));
-        }
-        if let Some(sample) = self.tokens.release(token)
-            && let Some(recorder) = &mut self.recorder
+    /// The running thread and its stack; `None` if there is no room for them.
+    #[inline]
+    fn place(&mut self, recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
+        let (state, os_id) = self.current_thread();
+        let Self {
+            layout,
+            walker,
+            codes,
+            types,
+            ..
+        } = self;
+        let stack = match state {
+            0 => NodeId::ROOT,
+            // SAFETY: the heap is only called with the GIL held, and this is the holder's state.
+            _ => unsafe { walker.stack(layout, state, codes, recording)? },
+        };
+        let mut name = || {
+            // SAFETY: the stack of this thread has just been walked.
+            let (code, local) = unsafe { walker.outermost(layout)? };
+            codes
+                .is_thread_bootstrap(code)
+                .then(|| types.thread_name(layout, local))?
+        };
+        Some((recording.thread_named_by(os_id, &mut name)?, stack))
+    }
+
+    #[inline]
+    fn freed(&mut self, recording: &mut Recording<'_>, contents: Option<usize>, token: u32) {
+        let profile = self.profile(recording);
+        if let Some(pending) = &mut profile.pending
+            && pending.token == token
         {
-            recorder.freed(sample, time);
+            pending.block = contents;
+            self.settle(recording, contents);
+        }
+        if let Some(sample) = self.profile(recording).tokens.release(token) {
+            recording.freed(sample, recording.now());
         }
     }
 
-    /// Records the sample that waits, with its type.
-    fn settle(&mut self, contents: Option<usize>) {
-        let Some(mut pending) = self.pending.take() else {
+    /// Blocks were freed when nothing could be recorded, and what was in them is not known any more.
+    #[cold]
+    fn freed_unrecorded(&mut self, recording: &mut Recording<'_>, tokens: &mut Vec<u32>) {
+        for token in tokens.drain(..) {
+            self.freed(recording, None, token);
+        }
+    }
+
+    /// Records the pending sample, with its type.
+    fn settle(&mut self, recording: &mut Recording<'_>, contents: Option<usize>) {
+        let Some(mut pending) = self.profile(recording).pending.take() else {
             return;
         };
-        let Some(recorder) = &mut self.recorder else {
-            return;
-        };
-        self.rounding.add(&pending.sample, self.period);
-        pending.sample.type_id = match self.types.of_caller(pending.caller, recorder) {
+        pending.sample.type_id = match self.types.of_caller(pending.caller, recording) {
             Some(known) => known,
-            None => self.type_of(&pending, contents),
+            None => self.type_of(&pending, contents, recording),
         };
-        let Some(recorder) = &mut self.recorder else {
-            return;
-        };
-        if let Some(id) = recorder.allocation(pending.sample) {
-            self.tokens.set(pending.token, id);
+        let period = self.period;
+        let profile = self.profile(recording);
+        profile.rounding.add(&pending.sample, period);
+        if let Some(id) = recording.allocation(pending.sample) {
+            profile.tokens.set(pending.token, id);
         }
     }
 
     /// The type of what is in the block of a sample, or was and is at `contents`.
-    fn type_of(&mut self, pending: &Pending, contents: Option<usize>) -> TypeId {
-        let Some(recorder) = &mut self.recorder else {
+    fn type_of(
+        &self,
+        pending: &Pending,
+        contents: Option<usize>,
+        recording: &mut Recording<'_>,
+    ) -> TypeId {
+        let Some(mut block) = contents.or(pending.block) else {
             return TypeId::UNKNOWN;
         };
-        let mut block = contents.unwrap_or(pending.block);
         let mut size = usize::try_from(pending.sample.size).unwrap_or(0);
         if self.debug_hooks {
             (block, size) = (block + DEBUG_HEAD, size.saturating_sub(DEBUG_AROUND));
@@ -361,25 +417,51 @@ impl Tracker {
                 size,
                 pending.origin,
                 &readable,
-                recorder,
+                recording,
             )
         }
     }
+}
 
-    /// The functions that the heap calls; `self` must stay where it is.
-    pub fn observer(&mut self) -> Observer {
-        Observer {
-            context: (&raw mut *self).cast(),
-            sampled,
-            freed,
+impl Profile {
+    /// One of a session that begins.
+    fn of(heap: *mut c_void) -> Self {
+        Self {
+            totals: Totals::of(heap),
+            huge_pages: CollapseTimer::default(),
+            tokens: Tokens::default(),
+            pending: None,
+            rounding: Rounding::default(),
         }
+    }
+
+    /// Begins anew in the child of a fork. Blocks that the parent sampled have their tokens still.
+    #[cold]
+    fn begin_in_child(&mut self) {
+        self.totals.begin_in_child();
+        self.huge_pages.reset();
+        self.tokens.make_stale();
+        self.pending = None;
+        self.rounding = Rounding::default();
+    }
+
+    /// What this process asked for, of so many bytes in blocks: the heap counts blocks, for its fast path
+    /// does not know more, and the samples say how much of them was asked for.
+    fn requested(&self, bytes_in_blocks: u64) -> u64 {
+        self.rounding.requested(self.totals.own(bytes_in_blocks))
+    }
+
+    fn memory(&mut self, now: Nanos) -> nthbyte_profile::event::Memory {
+        let rounding = self.rounding;
+        self.totals.take(now, |bytes| rounding.requested(bytes))
     }
 }
 
 impl Rounding {
     /// Each sample counts for the blocks that it stands for.
     fn add(&mut self, sample: &Allocation, period: Period) {
-        let blocks = nthbyte_sampling::weight(sample.block, 1, period, Distances::Exponential);
+        let (period, block) = (period.bytes(), sample.block);
+        let blocks = Weight::of(Distances::Exponential, period, block, block, 1).bytes;
         self.set_aside += blocks;
         self.requested += blocks * (sample.size as f64 / sample.block.max(1) as f64);
     }
@@ -402,6 +484,8 @@ fn allocation(time: Nanos, thread: ThreadId, stack: NodeId, sample: &Sample) -> 
         block: sample.block_size as u64,
         points: sample.points,
         type_id: TypeId::UNKNOWN,
+        labels: LabelSetId::NONE,
+        source: SourceId::ALLOCATIONS,
         survival: Survival::Unsaid,
     }
 }
@@ -415,68 +499,4 @@ unsafe extern "C" fn sampled(context: *mut c_void, sample: &Sample) -> u32 {
 unsafe extern "C" fn freed(context: *mut c_void, contents: *const c_void, token: u32) {
     // SAFETY: as above.
     unsafe { &mut *context.cast::<Tracker>() }.freed(contents as usize, token);
-}
-
-/// Tokens of live sampled blocks, and the numbers of their samples.
-#[derive(Default)]
-struct Tokens {
-    entries: Vec<u32>,
-    unused: Vec<u32>,
-}
-
-impl Tokens {
-    /// The entry of a block whose sample was not recorded, or was by an earlier session.
-    const NO_SAMPLE: u32 = u32::MAX;
-
-    fn issue(&mut self) -> Option<u32> {
-        if let Some(token) = self.unused.pop() {
-            return Some(token);
-        }
-        self.entries.try_reserve(1).ok()?;
-        // Room for the token when it comes back, so that `release` cannot fail.
-        self.unused.try_reserve(self.entries.len() + 1).ok()?;
-        self.entries.push(Self::NO_SAMPLE);
-        u32::try_from(self.entries.len() - 1)
-            .ok()
-            .filter(|&token| token != NOT_INTERESTED)
-    }
-
-    fn set(&mut self, token: u32, sample: SampleId) {
-        if let Some(entry) = self.entries.get_mut(token as usize) {
-            *entry = sample.0;
-        }
-    }
-
-    fn release(&mut self, token: u32) -> Option<SampleId> {
-        let entry = std::mem::replace(self.entries.get_mut(token as usize)?, Self::NO_SAMPLE);
-        self.unused.push(token);
-        (entry != Self::NO_SAMPLE).then_some(SampleId(entry))
-    }
-
-    fn make_stale(&mut self) {
-        self.entries.fill(Self::NO_SAMPLE);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_used_again_only_after_its_release() {
-        let mut tokens = Tokens::default();
-        let (first, second) = (tokens.issue().unwrap(), tokens.issue().unwrap());
-        assert_ne!(first, second);
-        tokens.set(first, SampleId(7));
-        assert_eq!(tokens.release(first), Some(SampleId(7)));
-        assert_eq!(tokens.issue(), Some(first));
-        assert_eq!(
-            tokens.release(first),
-            None,
-            "the sample of the token's earlier block"
-        );
-        tokens.set(second, SampleId(8));
-        tokens.make_stale();
-        assert_eq!(tokens.release(second), None);
-    }
 }

@@ -9,14 +9,13 @@
 //! of `_PyType_PreHeaderSize` (`Include/internal/pycore_object.h`); the type's flags must agree.
 
 use nthbyte_profile::event::{TypeId, TypeName};
-use rustc_hash::FxHashMap;
 
 use super::api::Api;
 use super::attributes;
 use super::callers::Callers;
 use super::layout::{Layout, fixed};
 use super::memory::{Probe, field};
-use nthbyte_session::Recorder;
+use nthbyte_session::{KnownType, Recording};
 
 /// Which of CPython's allocator domains a block was asked from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +44,8 @@ mod flags {
 /// Sizes of what may stand before an object: nothing, the collector's header, that and two words.
 const PRE_HEADERS: [usize; 3] = [0, 16, 32];
 
-#[derive(Clone, Copy, Debug)]
+/// A type object, as it was when its name was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     id: TypeId,
     /// Where in its block an object of this type begins.
@@ -55,11 +55,30 @@ struct Known {
     is_str: bool,
 }
 
-/// Types by address.
+/// Basic sizes are less than this; larger ones are not believed.
+const BASIC_SIZES: u64 = 1 << 20;
+
+impl Known {
+    /// What the session's interner keeps with a type.
+    const fn detail(&self) -> u32 {
+        let flags = (self.pre_header / 16) << 1 | self.is_str as usize;
+        (self.basic_size << 3 | flags) as u32
+    }
+
+    const fn of(known: KnownType) -> Self {
+        let detail = known.detail as usize;
+        Self {
+            id: known.id,
+            pre_header: (detail >> 1 & 3) * 16,
+            basic_size: detail >> 3,
+            is_str: detail & 1 != 0,
+        }
+    }
+}
+
+/// Reads types.
 pub struct Types {
-    known: FxHashMap<usize, Known>,
     callers: Callers,
-    special: FxHashMap<&'static str, TypeId>,
     probe: Option<Probe>,
     type_type: usize,
     str_type: usize,
@@ -70,16 +89,14 @@ pub struct Types {
 }
 
 impl Types {
-    /// Knows none yet.
+    /// Those of this interpreter.
     ///
     /// # Safety
     /// The GIL is held.
     #[must_use]
     pub unsafe fn new(api: &Api, callers: Callers) -> Self {
         Self {
-            known: FxHashMap::default(),
             callers,
-            special: FxHashMap::default(),
             probe: Probe::new(),
             type_type: api.PyType_Type as usize,
             str_type: api.PyUnicode_Type as usize,
@@ -97,22 +114,15 @@ impl Types {
         self.probe.is_some()
     }
 
-    /// Forgets all; for a new profile, or the child of a fork.
-    pub fn reset(&mut self) {
-        self.known.clear();
-        self.special.clear();
+    /// Gets ready for a new epoch, which may be that of a forked child.
+    pub fn begin(&mut self) {
         self.probe = Probe::new();
     }
 
-    /// A type dies.
-    pub fn died(&mut self, type_object: usize) {
-        self.known.remove(&type_object);
-    }
-
     /// What the memory is that was allocated by this call, if that is known.
-    pub fn of_caller(&mut self, caller: usize, recorder: &mut Recorder) -> Option<TypeId> {
+    pub fn of_caller(&self, caller: usize, recording: &mut Recording<'_>) -> Option<TypeId> {
         let name = self.callers.allocates(caller)?;
-        Some(self.special(name, recorder))
+        recording.named_type(name)
     }
 
     /// The type of what is in a block.
@@ -121,13 +131,13 @@ impl Types {
     /// The GIL is held; the block has at least `size` readable bytes; `readable` answers only for
     /// addresses that can be read.
     pub unsafe fn of_block(
-        &mut self,
+        &self,
         layout: &Layout,
         block: usize,
         size: usize,
         origin: Origin,
         readable: &dyn Fn(usize) -> bool,
-        recorder: &mut Recorder,
+        recording: &mut Recording<'_>,
     ) -> TypeId {
         if origin == Origin::Object {
             for pre_header in PRE_HEADERS {
@@ -136,7 +146,7 @@ impl Types {
                 }
                 // SAFETY: within the block.
                 let candidate = unsafe { field::<usize>(block, pre_header + 8) };
-                if let Some(known) = self.type_at(layout, candidate, recorder)
+                if let Some(known) = self.type_at(layout, candidate, recording)
                     && known.pre_header == pre_header
                     && (known.is_str || size >= pre_header + known.basic_size)
                 {
@@ -148,26 +158,13 @@ impl Types {
         let name = unsafe {
             if is_dict_keys(block, size) {
                 DICT_KEYS
-            } else if self.is_references(layout, block, size, readable, recorder) {
+            } else if self.is_references(layout, block, size, readable, recording) {
                 REFERENCES
             } else {
                 RAW
             }
         };
-        self.special(name, recorder)
-    }
-
-    fn special(&mut self, name: &'static str, recorder: &mut Recorder) -> TypeId {
-        if let Some(&id) = self.special.get(name) {
-            return id;
-        }
-        match recorder.type_name(&TypeName { name, native: "" }) {
-            Some(id) if self.special.try_reserve(1).is_ok() => {
-                self.special.insert(name, id);
-                id
-            }
-            other => other.unwrap_or(TypeId::UNKNOWN),
-        }
+        recording.named_type(name).unwrap_or(TypeId::UNKNOWN)
     }
 
     /// Whether the first words of a block are null or point to objects, one of them at least.
@@ -175,12 +172,12 @@ impl Types {
     /// # Safety
     /// As for [`Self::of_block`].
     unsafe fn is_references(
-        &mut self,
+        &self,
         layout: &Layout,
         block: usize,
         size: usize,
         readable: &dyn Fn(usize) -> bool,
-        recorder: &mut Recorder,
+        recording: &mut Recording<'_>,
     ) -> bool {
         if size < 8 || !size.is_multiple_of(8) {
             return false;
@@ -201,54 +198,55 @@ impl Types {
                 self.probe.and_then(|probe| probe.read::<usize>(object + 8))
             };
             return type_object
-                .is_some_and(|found| self.type_at(layout, found, recorder).is_some());
+                .is_some_and(|found| self.type_at(layout, found, recording).is_some());
         }
         false
     }
 
+    #[inline]
     fn type_at(
-        &mut self,
+        &self,
         layout: &Layout,
         address: usize,
-        recorder: &mut Recorder,
+        recording: &mut Recording<'_>,
     ) -> Option<Known> {
         if !is_aligned(address) {
             return None;
         }
-        if let Some(&known) = self.known.get(&address) {
-            return Some(known);
+        if let Some(known) = recording.known_type(address as u64) {
+            return Some(Known::of(known));
         }
-        self.discover(layout, address, recorder)
+        self.discover(layout, address, recording)
     }
 
     #[cold]
     fn discover(
-        &mut self,
+        &self,
         layout: &Layout,
         address: usize,
-        recorder: &mut Recorder,
+        recording: &mut Recording<'_>,
     ) -> Option<Known> {
         let probe = self.probe?;
         let object = self.type_object(address, probe)?;
         let name = self.name(layout, address, &object, probe)?;
-        self.known.try_reserve(1).ok()?;
-        let id = recorder.type_name(&TypeName {
-            name: &name,
-            native: "",
-        })?;
         let pre_header = match object.flags {
             f if f & flags::HAVE_GC == 0 => 0,
             f if f & (flags::MANAGED_DICT | managed_weakref(layout)) != 0 => 32,
             _ => 16,
         };
-        let is_str = address == self.str_type;
-        let known = Known {
-            id,
+        let mut known = Known {
+            id: TypeId::UNKNOWN,
             pre_header,
             basic_size: object.basic_size,
-            is_str,
+            is_str: address == self.str_type,
         };
-        self.known.insert(address, known);
+        let name = TypeName {
+            name: &name,
+            native: "",
+        };
+        known.id = recording
+            .define_type(address as u64, &name, known.detail())?
+            .id;
         Some(known)
     }
 
@@ -263,7 +261,7 @@ impl Types {
                 .is_some_and(|meta| {
                     meta.metatype == self.type_type && meta.flags & flags::TYPE_SUBCLASS != 0
                 });
-        (is_type && object.flags & flags::READY != 0 && object.basic_size < 1 << 20)
+        (is_type && object.flags & flags::READY != 0 && (object.basic_size as u64) < BASIC_SIZES)
             .then_some(object)
     }
 
@@ -415,4 +413,29 @@ fn read_across_pages(probe: Probe, address: usize, into: &mut [u8]) -> usize {
         }
     }
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_detail_holds_what_is_known_of_a_type() {
+        for pre_header in PRE_HEADERS {
+            for (basic_size, is_str) in [(16, false), (56, true), (BASIC_SIZES as usize - 1, false)]
+            {
+                let known = Known {
+                    id: TypeId(7),
+                    pre_header,
+                    basic_size,
+                    is_str,
+                };
+                let kept = KnownType {
+                    id: known.id,
+                    detail: known.detail(),
+                };
+                assert_eq!(Known::of(kept), known);
+            }
+        }
+    }
 }

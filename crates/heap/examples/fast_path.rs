@@ -3,8 +3,8 @@
 //!     cargo rustc --release -p nthbyte-heap --lib --crate-type cdylib
 //!     cargo run -p nthbyte-heap --example fast_path -- target/release/libnthbyte_heap.so
 //!
-//! With `--update docs/fast-path.md` the listing in that file, between its two marks, is replaced. Further
-//! arguments name other functions than the heap's own, to be printed without a limit.
+//! With `--update docs/fast-path.md`, the listing between the two marks in that file is replaced. Further
+//! arguments are names of other functions, which are printed without a limit.
 
 #[path = "../tests/listing/mod.rs"]
 mod listing;

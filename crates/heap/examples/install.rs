@@ -1,5 +1,5 @@
-//! A library that puts the heap under a running CPython, for measurements: see `benches/measure.py`.
-//! Real use is the business of the agent.
+//! A library that installs the heap in a running CPython, for measurements: see `benches/measure.py`.
+//! In real use the agent does it.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
@@ -30,8 +30,7 @@ unsafe extern "C" fn freed(_: *mut c_void, _: *const c_void, token: u32) {
     FREED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Installs the heap for the domains OBJ and MEM, and samples if `period` is not 0. Returns 0 if
-/// all is well.
+/// Installs the heap for the domains OBJ and MEM, and samples if `period` is not 0. Returns 0 on success.
 #[unsafe(no_mangle)]
 pub extern "C" fn install(
     limit: usize,
@@ -58,8 +57,8 @@ pub extern "C" fn install(
             limit,
             huge_pages: match huge_pages {
                 0 => HugePages::Off,
-                1 => HugePages::Transparent,
-                _ => HugePages::Reserved,
+                1 => HugePages::Thp,
+                _ => HugePages::Hugetlb,
             },
             huge_pages_from,
         };
@@ -103,7 +102,7 @@ pub extern "C" fn install(
 #[unsafe(no_mangle)]
 pub extern "C" fn report(numbers: &mut [u64; 6]) {
     let heap = HEAP.load(Ordering::Relaxed);
-    // SAFETY: the heap was made by `install`, and this runs under the GIL.
+    // SAFETY: `install` made the heap, and this runs under the GIL.
     let Statistics {
         reserved,
         in_pages,

@@ -1,9 +1,8 @@
-//! A long random run of the heap against its prediction: the sequences of `tests/prediction.rs`, but
-//! without an end.
+//! A long random run of the heap against its prediction: as `tests/prediction.rs`, for any number of operations.
 //!
 //!     cargo run --release -p nthbyte-heap --example stress -- --operations 1e9 --seed 1
 //!
-//! An operation is an allocation, a resize or a free, each with its contents and its samples
+//! An operation is an allocation, a resize or a free; its contents and its samples are
 //! checked. The first deviation ends the run with a panic that says what was expected.
 
 #[path = "../tests/model/mod.rs"]
@@ -39,7 +38,7 @@ fn size(random: &mut Random) -> usize {
     }
 }
 
-/// Blocks come and go around a number that itself wanders, so that pages fill and empty.
+/// The number of blocks stays near `wanted`, which changes with time, so that pages fill and empty.
 fn operation(random: &mut Random, live: usize, wanted: usize) -> Operation {
     let domain = random.next_u64().is_multiple_of(2);
     let block = random.next_u64() as usize;

@@ -1,8 +1,8 @@
-//! The set of sampled blocks that a fallback made.
+//! The set of sampled blocks that came from a fallback.
 //!
-//! A hash table with open addressing and linear probing, at most half full, in memory of its own. To find
-//! out that a block is not in it, as it is for nearly every block, usually takes one look at
-//! one slot. Removal moves later entries back, so that no tombstones pile up.
+//! A hash table with open addressing and linear probing, at most half full, in its own mapping. Nearly every block
+//! that is looked up is not in it, and one entry usually tells. Removal moves later entries back, so there are no
+//! tombstones.
 
 use crate::os;
 use crate::page::Tag;
@@ -34,7 +34,7 @@ impl Addresses {
         }
     }
 
-    /// Makes room for one more; false if there is no memory for it.
+    /// Makes room for one more address; false if there is no memory for it.
     pub fn reserve(&mut self) -> bool {
         if (self.len + 1) * 2 <= self.capacity {
             return true;
@@ -64,10 +64,10 @@ impl Addresses {
         true
     }
 
-    /// Inserts an address that is not 0 and not in the set. [`Addresses::reserve`] made room for it.
+    /// Inserts an address that is not 0 and not in the set. The caller has reserved room for it.
     pub fn insert(&mut self, address: usize, tag: Tag) {
         debug_assert!((self.len + 1) * 2 <= self.capacity);
-        let mut index = self.ideal(address);
+        let mut index = self.home(address);
         while self.entry(index).address != 0 {
             index = self.after(index);
         }
@@ -98,11 +98,11 @@ impl Addresses {
             if entry.address == 0 {
                 break;
             }
-            // An entry may move into the hole unless its ideal slot lies behind the hole.
+            // An entry may move into the hole unless its home lies behind the hole.
             let mask = self.capacity - 1;
-            let from_ideal = index.wrapping_sub(self.ideal(entry.address)) & mask;
+            let from_home = index.wrapping_sub(self.home(entry.address)) & mask;
             let from_hole = index.wrapping_sub(hole) & mask;
-            if from_ideal >= from_hole {
+            if from_home >= from_hole {
                 self.set(hole, entry);
                 hole = index;
             }
@@ -114,7 +114,7 @@ impl Addresses {
     }
 
     fn find(&self, address: usize) -> Option<usize> {
-        let mut index = self.ideal(address);
+        let mut index = self.home(address);
         loop {
             match self.entry(index).address {
                 0 => return None,
@@ -124,8 +124,8 @@ impl Addresses {
         }
     }
 
-    /// The top bits of a product with the golden ratio (Knuth, volume 3, 6.4).
-    fn ideal(&self, address: usize) -> usize {
+    /// Fibonacci hashing (Knuth, volume 3, section 6.4).
+    fn home(&self, address: usize) -> usize {
         let product = (address as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (product >> 32) as usize & (self.capacity - 1)
     }
@@ -154,7 +154,7 @@ mod tests {
     use std::collections::HashMap;
 
     proptest! {
-        /// Few distinct addresses, so that runs of collisions and removals amid them are common.
+        /// Few distinct addresses, so that collisions, and removals among them, are common.
         #[test]
         fn behaves_as_a_map(operations in prop::collection::vec((0u8..3, 1usize..600), 1..3000)) {
             let mut ours = Addresses::new();

@@ -1,50 +1,110 @@
-//! Size classes.
-//!
-//! Classes 0 to 32 have blocks of 16, 16, 32, 48, …, 512 bytes: class `(size + 15) / 16`, which the
-//! fast path can compute. (Class 0 is for requests of no bytes at all, so that they need no branch.)
-//! The classes above divide a page into a whole number of blocks with little left over, and are found by a table.
+//! Size classes: which one serves a request, and what the slow path knows of each.
 
-use crate::page::{PAGE_HEADER, PAGE_SIZE};
+use crate::geometry::{
+    ALIGNMENT, BLOCK_SIZES, CLASSES, GROUP_BLOCK_SIZES, MEDIUM_LIMIT, SMALL_CLASSES,
+};
+use crate::page::Page;
+use core::ptr::null_mut;
+use nthbyte_sampling::Countdown;
 
-/// The largest request whose class is computed on the fast path, in bytes.
-pub const SMALL_LIMIT: usize = 512;
-/// Alignment of every block, and the step between the small classes.
-pub const ALIGNMENT: usize = 16;
-/// The number of small classes.
-pub const SMALL_CLASSES: usize = SMALL_LIMIT / ALIGNMENT + 1;
+/// A *budget* is how many blocks `free` may push before it takes the slow path. Far from a sample point it is this
+/// many bytes at first. Each time that the list is not too long when the budget is spent, the next budget is twice
+/// as large, up to the maximum; otherwise it is the minimum again.
+const MIN_BUDGET_BYTES: u32 = 16 << 10;
+const MAX_BUDGET_BYTES: u32 = 128 << 10;
+/// A budget far from a sample point has at least this many blocks, whatever their size.
+const MIN_BUDGET_BLOCKS: usize = 32;
+/// How many bytes of free blocks a list retains when its budget is spent, and the least number of blocks.
+const RETAINED_BYTES: usize = 8 << 10;
+const MIN_RETAINED_BLOCKS: usize = 16;
+/// The first refill is at most this many blocks, and each later one at most twice as many as the one before. It starts
+/// again when a list was too long for a sample point that was near. (All of these: docs/fast-path.md.)
+const FIRST_REFILL_BLOCKS: usize = 16;
 
-/// How many blocks of each medium class a page holds.
-const MEDIUM_BLOCKS: [usize; 12] = [28, 25, 23, 21, 19, 17, 16, 14, 12, 11, 9, 8];
+/// What the slow path knows of a size class.
+pub struct Class {
+    /// The size of a block, in bytes.
+    pub size: u32,
+    /// How many blocks were on the list when the class was last settled (D1 in [`crate::list`]).
+    pub listed: usize,
+    /// How many more blocks `free` was allowed to push at that moment.
+    pub budget: usize,
+    /// The budget, in bytes, if no sample point is near.
+    pub budget_bytes: u32,
+    /// The next refill has at most this many blocks.
+    pub refill_blocks: usize,
+    /// The distance to the next sample point among this class's bytes.
+    pub countdown: Countdown,
+    /// Allocations of this class until it was last settled.
+    pub allocations: u64,
+    /// Blocks that are in use or on the class's list.
+    pub used: usize,
+    /// Pages with free blocks; the page to which a block was returned last comes first.
+    pub queue: *mut Page,
+    /// The page from which new blocks are carved, or null.
+    pub fresh: *mut Page,
+}
 
-/// The number of classes.
-pub const CLASSES: usize = SMALL_CLASSES + MEDIUM_BLOCKS.len();
+impl Class {
+    /// A class of blocks of `size` bytes that has no block yet.
+    pub const fn new(size: u32) -> Self {
+        Self {
+            size,
+            listed: 0,
+            budget: 0,
+            budget_bytes: MIN_BUDGET_BYTES,
+            refill_blocks: FIRST_REFILL_BLOCKS,
+            countdown: Countdown::NEVER,
+            allocations: 0,
+            used: 0,
+            queue: null_mut(),
+            fresh: null_mut(),
+        }
+    }
 
-/// The size of the blocks of each class, in bytes.
-pub static BLOCK_SIZES: [u32; CLASSES] = block_sizes();
+    /// k: how many allocations come before the one that covers the next sample point.
+    pub fn until_sample(&self) -> usize {
+        usize::try_from(
+            self.countdown
+                .allocations_until_sample(u64::from(self.size)),
+        )
+        .unwrap_or(usize::MAX)
+    }
 
-/// The largest request that has a class, in bytes.
-pub const MEDIUM_LIMIT: usize = block_sizes()[CLASSES - 1] as usize;
+    /// The budget in blocks, if no sample point is near.
+    pub fn max_budget(&self) -> usize {
+        (self.budget_bytes as usize / self.size as usize).max(MIN_BUDGET_BLOCKS)
+    }
+
+    /// How many blocks the list retains when its budget is spent, if no sample point is near.
+    pub fn max_retained(&self) -> usize {
+        (RETAINED_BYTES / self.size as usize).max(MIN_RETAINED_BLOCKS)
+    }
+
+    /// Sets the size of later budgets, when one is spent: was the list too long?
+    pub fn adapt_budget(&mut self, was_too_long: bool) {
+        self.budget_bytes = if was_too_long {
+            MIN_BUDGET_BYTES
+        } else {
+            (self.budget_bytes * 2).min(MAX_BUDGET_BYTES)
+        };
+    }
+
+    /// The size of the next refill, in blocks; at least 1. The one after it may be twice as large.
+    pub fn next_refill(&mut self) -> usize {
+        let blocks = (self.until_sample() / 2).clamp(1, self.refill_blocks);
+        self.refill_blocks = self.refill_blocks.saturating_mul(2);
+        blocks
+    }
+
+    /// Makes refills small again.
+    pub const fn restart_refills(&mut self) {
+        self.refill_blocks = FIRST_REFILL_BLOCKS;
+    }
+}
 
 /// The class of a medium request by `(size + 15) / 16 - SMALL_CLASSES`.
 static MEDIUM_CLASS: [u8; MEDIUM_LIMIT / ALIGNMENT - SMALL_CLASSES + 1] = medium_classes();
-
-/// The blocks for the sampled ones of each group of classes, which share pages, in bytes: there are few such blocks, and of
-/// each class there may be some. A group has the classes that fit, and are too large for the group before.
-pub const GROUP_BLOCK_SIZES: [usize; 10] = [
-    32,
-    64,
-    96,
-    128,
-    192,
-    256,
-    384,
-    SMALL_LIMIT,
-    1008,
-    MEDIUM_LIMIT,
-];
-
-/// The number of such groups.
-pub const GROUPS: usize = GROUP_BLOCK_SIZES.len();
 
 /// The group of each class.
 pub static GROUP_OF: [u8; CLASSES] = groups();
@@ -59,7 +119,7 @@ pub const fn class_of(size: usize) -> usize {
     }
 }
 
-/// The bytes set aside for a request of `size` bytes that the heap serves itself.
+/// The size in bytes of the block that serves a request of `size` bytes.
 ///
 /// # Panics
 /// If `size` is above [`MEDIUM_LIMIT`].
@@ -68,31 +128,13 @@ pub fn block_size(size: usize) -> usize {
     BLOCK_SIZES[class_of(size)] as usize
 }
 
-#[allow(clippy::cast_possible_truncation)] // at most a page
-const fn block_sizes() -> [u32; CLASSES] {
-    let mut sizes = [0; CLASSES];
-    sizes[0] = ALIGNMENT as u32;
-    let mut class = 1;
-    while class < CLASSES {
-        sizes[class] = if class < SMALL_CLASSES {
-            (class * ALIGNMENT) as u32
-        } else {
-            let share = (PAGE_SIZE - PAGE_HEADER) / MEDIUM_BLOCKS[class - SMALL_CLASSES];
-            (share / ALIGNMENT * ALIGNMENT) as u32
-        };
-        class += 1;
-    }
-    sizes
-}
-
 #[allow(clippy::cast_possible_truncation)] // there are fewer than 256 groups
 const fn groups() -> [u8; CLASSES] {
-    let sizes = block_sizes();
     let mut groups = [0; CLASSES];
     let mut class = 1;
     while class < CLASSES {
         let mut group = groups[class - 1];
-        while sizes[class] as usize > GROUP_BLOCK_SIZES[group as usize] {
+        while BLOCK_SIZES[class] as usize > GROUP_BLOCK_SIZES[group as usize] {
             group += 1;
         }
         groups[class] = group;
@@ -103,12 +145,11 @@ const fn groups() -> [u8; CLASSES] {
 
 #[allow(clippy::cast_possible_truncation)] // there are fewer than 256 classes
 const fn medium_classes() -> [u8; MEDIUM_LIMIT / ALIGNMENT - SMALL_CLASSES + 1] {
-    let sizes = block_sizes();
     let mut classes = [0; MEDIUM_LIMIT / ALIGNMENT - SMALL_CLASSES + 1];
     let mut class = SMALL_CLASSES;
     let mut at = 0;
     while at < classes.len() {
-        if (at + SMALL_CLASSES) * ALIGNMENT > sizes[class] as usize {
+        if (at + SMALL_CLASSES) * ALIGNMENT > BLOCK_SIZES[class] as usize {
             class += 1;
         }
         classes[at] = class as u8;
@@ -120,6 +161,7 @@ const fn medium_classes() -> [u8; MEDIUM_LIMIT / ALIGNMENT - SMALL_CLASSES + 1] 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::geometry::SMALL_LIMIT;
 
     #[test]
     fn each_request_has_the_smallest_class_that_holds_it() {

@@ -1,8 +1,8 @@
-//! Ways into the slow paths that note who called.
+//! The entries of the slow paths, which note the allocation site.
 //!
-//! Each stores the address to which the program's call will return in [`Heap::caller`], and jumps on. On entry that
-//! address is on top of the stack (x86-64) or in the link register (AArch64), for the fast path comes here by
-//! a jump, too. On other machines the caller stays unknown, which is 0.
+//! Each stores the return address of the program's call in [`Heap::site`] and jumps to the slow path. That
+//! address is on top of the stack (x86-64) or in the link register (AArch64), since the fast path also comes here by
+//! a jump. On other machines the site stays 0, which means unknown.
 
 use crate::heap::Heap;
 use crate::slow;
@@ -19,9 +19,9 @@ macro_rules! entry {
         pub unsafe extern "C" fn $name<const OBJECT: bool>($($argument: $type),*) -> *mut c_void {
             core::arch::naked_asm!(
                 "mov rax, [rsp]",
-                "mov [rdi + {caller}], rax",
+                "mov [rdi + {site}], rax",
                 "jmp {function}",
-                caller = const core::mem::offset_of!(Heap, caller),
+                site = const core::mem::offset_of!(Heap, site),
                 function = sym slow::$name::<OBJECT>,
             )
         }
@@ -34,9 +34,9 @@ macro_rules! entry {
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name<const OBJECT: bool>($($argument: $type),*) -> *mut c_void {
             core::arch::naked_asm!(
-                "str x30, [x0, {caller}]",
+                "str x30, [x0, {site}]",
                 "b {function}",
-                caller = const core::mem::offset_of!(Heap, caller),
+                site = const core::mem::offset_of!(Heap, site),
                 function = sym slow::$name::<OBJECT>,
             )
         }
@@ -47,7 +47,7 @@ macro_rules! entry {
 }
 
 entry! {
-    /// `malloc` of more than the small classes have.
+    /// `malloc` of a size above the small classes.
     malloc_medium(_context: *mut c_void, _size: usize)
 }
 entry! {

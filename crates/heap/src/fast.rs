@@ -1,37 +1,24 @@
-//! The fast paths: what nearly every call runs, and all that it runs.
+//! The fast paths: all that nearly every call runs.
 //!
-//! Nothing in here knows of sampling. The instruction counts are kept by `tests/instructions.rs`, and
+//! Nothing in here knows of sampling. A test counts the instructions (`tests/instructions.rs`), and
 //! the listing is in docs/fast-path.md.
 //!
-//! All functions have the signatures of CPython's `PyMemAllocatorEx` and share one contract:
-//! `context` is the address of a [`Heap`], and no two calls run at the same time (CPython holds the
-//! GIL). A block may be freed or resized in either domain.
+//! `context` is the address of a [`Heap`], and no two calls run at the same time. The way out to the slow path is an
+//! argument, so that each caller has its own.
 
-use crate::class::{ALIGNMENT, SMALL_LIMIT};
-use crate::entry;
+use crate::geometry::{ALIGNMENT, SMALL_LIMIT};
 use crate::heap::Heap;
-use crate::observer::Domain;
 use crate::page::{Block, Page, Slot};
-use crate::slow;
 use core::ffi::c_void;
 
-/// Allocates. Ten instructions on x86-64, with two tests.
+/// Allocates: takes the first block of the class's list. Ten instructions on x86-64, with two tests.
+///
+/// `medium` serves sizes above [`SMALL_LIMIT`], `empty` a class whose list is empty.
+///
+/// # Safety
+/// As above.
 #[inline(always)]
-pub unsafe fn malloc<const OBJECT: bool>(context: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: by the contract above.
-    unsafe {
-        pop(
-            context,
-            size,
-            entry::malloc_medium::<OBJECT>,
-            entry::malloc_empty::<OBJECT>,
-        )
-    }
-}
-
-/// What `malloc` does, with its two ways out.
-#[inline(always)]
-pub unsafe fn pop(
+pub unsafe fn malloc(
     context: *mut c_void,
     size: usize,
     medium: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
@@ -54,79 +41,33 @@ pub unsafe fn pop(
     }
 }
 
-/// Frees. Fourteen instructions on x86-64, with two tests.
+/// Frees: puts the block at the front of the list. Fourteen instructions on x86-64, with two tests.
 ///
-/// The allowance is counted before the block is written to, so that the contents of a sampled block
-/// can still be read on the slow path.
+/// `foreign` frees a block that is in no arena, `spent` one whose slot has no budget left. The budget is counted before
+/// the block is written to, so that the slow path can still read the contents of a sampled block.
+///
+/// # Safety
+/// As above; the block is null, in use, or the fallback's.
 #[inline(always)]
-pub unsafe fn free<const OBJECT: bool>(context: *mut c_void, block: *mut c_void) {
+pub unsafe fn free(
+    context: *mut c_void,
+    block: *mut c_void,
+    foreign: unsafe extern "C" fn(*mut c_void, *mut c_void),
+    spent: unsafe extern "C" fn(*mut c_void, *mut c_void),
+) {
     // SAFETY: by the contract above. A block in an arena has a page, and its page a slot.
     unsafe {
         if !Heap::table(context).holds(block.cast()) {
-            return slow::free_foreign::<OBJECT>(context, block);
+            return foreign(context, block);
         }
         let block: *mut Block = block.cast();
         let slot = (*Page::of(block)).slot;
-        let allowance = (*slot).allowance - 1;
-        (*slot).allowance = allowance;
-        if allowance == 0 {
-            return slow::free_asking(context, block.cast());
+        let budget = (*slot).budget - 1;
+        (*slot).budget = budget;
+        if budget == 0 {
+            return spent(context, block.cast());
         }
         (*block).next = (*slot).head;
         (*slot).head = block;
-    }
-}
-
-/// The four functions of one domain.
-#[derive(Clone, Copy, Debug)]
-pub struct Functions {
-    /// Allocates; null if there is no memory. No bytes give a pointer of their own, too.
-    pub malloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
-    /// Allocates zeroed memory; null if there is none, or the product overflows.
-    pub calloc: unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void,
-    /// Resizes, in place if the block stays in its class or shrinks by less than a quarter; null, and
-    /// the block as it was, if there is no memory.
-    pub realloc: unsafe extern "C" fn(*mut c_void, *mut c_void, usize) -> *mut c_void,
-    /// Frees; null is nothing.
-    pub free: unsafe extern "C" fn(*mut c_void, *mut c_void),
-}
-
-macro_rules! export {
-    ($object:literal, $malloc:ident, $free:ident) => {
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $malloc(context: *mut c_void, size: usize) -> *mut c_void {
-            // SAFETY: the caller keeps the contract of this module.
-            unsafe { malloc::<$object>(context, size) }
-        }
-
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $free(context: *mut c_void, block: *mut c_void) {
-            // SAFETY: the caller keeps the contract of this module.
-            unsafe { free::<$object>(context, block) }
-        }
-    };
-}
-
-export!(true, nthbyte_heap_obj_malloc, nthbyte_heap_obj_free);
-export!(false, nthbyte_heap_mem_malloc, nthbyte_heap_mem_free);
-
-impl Functions {
-    /// The functions of a domain, to be given the address of a [`Heap`] as their context.
-    #[must_use]
-    pub const fn of(domain: Domain) -> Self {
-        match domain {
-            Domain::Object => Self {
-                malloc: nthbyte_heap_obj_malloc,
-                calloc: entry::calloc::<true>,
-                realloc: entry::realloc::<true>,
-                free: nthbyte_heap_obj_free,
-            },
-            Domain::Memory => Self {
-                malloc: nthbyte_heap_mem_malloc,
-                calloc: entry::calloc::<false>,
-                realloc: entry::realloc::<false>,
-                free: nthbyte_heap_mem_free,
-            },
-        }
     }
 }

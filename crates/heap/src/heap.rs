@@ -1,115 +1,67 @@
-//! The state of a heap, and how it is made.
+//! The state of a heap.
 
 use crate::addresses::Addresses;
 use crate::arena::{ArenaTable, Arenas};
-use crate::class::{BLOCK_SIZES, CLASSES, GROUPS, MEDIUM_LIMIT};
-use crate::deal::{DEAL_BLOCKS, GRANT_BYTES};
+use crate::class::Class;
+use crate::config::Config;
+use crate::geometry::{
+    ARENA_SIZE, BLOCK_SIZES, CLASSES, GROUPS, MEDIUM_LIMIT, SMALL_LIMIT, STATE_SIZE, TABLE_SIZE,
+};
 use crate::observer::{Domain, Fallback, Observer};
-use crate::os::{self, HugePages};
+use crate::os;
 use crate::page::{Block, Page, Slot};
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::AtomicPtr;
 use nthbyte_sampling::{Countdown, SamplePoints};
 
-/// The bytes between the start of the state and the start of the arena table.
-const STATE_SIZE: usize = 16 << 10;
-
-/// The slot of pages that are kept for sampled blocks: its allowance is always 1.
+/// The slot of the pages for sampled blocks. Its budget is always spent.
 pub const SAMPLED_SLOT: usize = CLASSES;
 
-/// How a heap is to be.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Huge pages.
-    pub huge_pages: HugePages,
-    /// With [`HugePages::Transparent`], the size in bytes that the heap must have before it asks for
-    /// them as it grows, so that small programs stay small: below, memory that is full can be given them, see
-    /// [`Heap::join_pages`]. The default is by measurement: docs/fast-path.md.
-    pub huge_pages_from: usize,
-    /// The largest request that the heap serves itself, in bytes; at least 512, at most
-    /// [`MEDIUM_LIMIT`]. The default is by measurement: docs/fast-path.md.
-    pub limit: usize,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            huge_pages: HugePages::Transparent,
-            huge_pages_from: 8 << 20,
-            limit: MEDIUM_LIMIT,
-        }
-    }
-}
-
-/// What the slow path knows of a size class.
-pub struct Class {
-    /// The size of a block.
-    pub size: u32,
-    /// How many blocks were on the list when it was last dealt, see `deal.rs`.
-    pub handed: usize,
-    /// How many more `free` was allowed to push then.
-    pub granted: usize,
-    /// How many bytes `free` may push before the list is looked at, if no sample point is near.
-    pub grant_bytes: u32,
-    /// How many blocks are dealt at most when the list runs empty.
-    pub deal_blocks: usize,
-    /// To the next sample point among this class's bytes.
-    pub countdown: Countdown,
-    /// Allocations of this class, up to when its list was last counted.
-    pub allocations: u64,
-    /// Blocks in use or out.
-    pub used: usize,
-    /// Pages with free blocks, the most recently freed to in front.
-    pub queue: *mut Page,
-    /// The page from which fresh blocks are carved, or null.
-    pub fresh: *mut Page,
-}
-
-/// Pages kept for the sampled blocks of a group of classes.
+/// The pages for sampled blocks of a group of classes.
 #[derive(Clone, Copy)]
 pub struct Sampled {
     /// Those with free blocks.
     pub queue: *mut Page,
-    /// The one from which fresh blocks are carved, or null.
+    /// The one from which new blocks are carved, or null.
     pub fresh: *mut Page,
 }
 
 /// The state of a heap. Its address is the context of all allocation functions.
 ///
 /// `slots` comes first, so that the fast path of `malloc` finds a class's list at
-/// `context + 16·class`, and the arena table follows at `context + STATE_SIZE`.
+/// `context + 16·class`. The arena table follows at `context + STATE_SIZE`.
 #[repr(C)]
 pub struct Heap {
-    /// One for each class, and that of the pages kept for sampled blocks.
+    /// One for each class, and one for the pages for sampled blocks.
     pub slots: [Slot; CLASSES + 1],
     /// What the slow path knows of each class.
     pub classes: [Class; CLASSES],
-    /// Where sampled blocks are, by the group of their class.
+    /// The pages for sampled blocks, for each group of classes.
     pub sampled: [Sampled; GROUPS],
     /// Where pages come from.
     pub arenas: Arenas,
-    /// The largest request served here.
+    /// The largest request that the heap serves itself, in bytes.
     pub limit: usize,
-    /// Where the allocation that took a slow path last was called from; 0 if that is not known.
-    pub caller: usize,
+    /// The allocation site of the last call that took a slow path; 0 if it is not known.
+    pub site: usize,
     /// Where the sample points are; `None` while sampling is off.
     pub points: Option<SamplePoints>,
-    /// Who is told; `None` while sampling is off.
+    /// Who receives samples; `None` while sampling is off.
     pub observer: Option<Observer>,
-    /// The number of the session, so that a tag of an earlier one is recognised.
+    /// The number of the session. The tag of a block that was sampled in an earlier one has another number.
     pub session: u32,
-    /// Set while an observer runs.
+    /// Whether the observer is running.
     pub observing: bool,
-    /// Samples that could not be reported for want of memory or from within an observer.
+    /// Samples that the observer could not receive: there was no memory, or it was running.
     pub lost: u64,
-    /// By [`Domain`].
+    /// For each [`Domain`].
     pub fallbacks: [Fallback; 2],
-    /// The sample points among the bytes of requests that the fallbacks serve.
+    /// The distance to the next sample point among the bytes of requests that the fallbacks serve.
     pub large_countdown: Countdown,
     /// Bytes that the fallbacks served since the session began.
     pub large_bytes: u64,
-    /// The block of a fallback that was advised to be huge last.
+    /// The address of the last large block for which huge pages were requested.
     pub advised: usize,
     /// Blocks of the fallbacks that were sampled and are still in use.
     pub large_sampled: Addresses,
@@ -118,25 +70,21 @@ pub struct Heap {
 }
 
 const _: () = assert!(size_of::<Heap>() <= STATE_SIZE);
-const _: () = assert!(core::mem::offset_of!(Heap, slots) == 0 && size_of::<Slot>() == 16);
+const _: () = assert!(core::mem::offset_of!(Heap, slots) == 0);
 
 impl Heap {
-    /// Makes a heap, with sampling off. It is never given back: blocks may outlive everything.
+    /// Makes a heap, with sampling off. It is never unmapped: its blocks may be in use until the process ends.
     ///
-    /// `fallbacks` are those of [`Domain::Object`] and [`Domain::Memory`]. Returns `None` if the
-    /// address space for it is not to be had (64 MiB, next to nothing of it touched).
+    /// `fallbacks` are those of [`Domain::Object`] and [`Domain::Memory`]. Returns `None` if there is
+    /// no address space (64 MiB, of which very little is touched).
     #[must_use]
     pub fn create(config: Config, fallbacks: [Fallback; 2]) -> Option<NonNull<Self>> {
-        let base = os::map(STATE_SIZE + ArenaTable::SIZE)?;
+        let base = os::map(STATE_SIZE + TABLE_SIZE)?;
         // SAFETY: just mapped, writable zeroes, page-aligned, large enough, known to nobody else.
         unsafe {
-            os::advise_huge(base.as_ptr(), STATE_SIZE + ArenaTable::SIZE, false);
+            os::advise_huge(base.as_ptr(), STATE_SIZE + TABLE_SIZE, false);
             let heap: NonNull<Self> = base.cast();
             heap.write(Self::new(config, fallbacks));
-            let slots = (&raw mut (*heap.as_ptr()).slots).cast::<Slot>();
-            for index in 0..=CLASSES {
-                (*slots.add(index)).allowance = 1;
-            }
             Some(heap)
         }
     }
@@ -145,30 +93,16 @@ impl Heap {
         Self {
             slots: core::array::from_fn(|_| Slot {
                 head: null_mut(),
-                allowance: 1,
+                budget: 1,
             }),
-            classes: core::array::from_fn(|class| Class {
-                size: BLOCK_SIZES[class],
-                handed: 0,
-                granted: 0,
-                grant_bytes: GRANT_BYTES,
-                deal_blocks: DEAL_BLOCKS,
-                countdown: Countdown::NEVER,
-                allocations: 0,
-                used: 0,
-                queue: null_mut(),
-                fresh: null_mut(),
-            }),
+            classes: core::array::from_fn(|class| Class::new(BLOCK_SIZES[class])),
             sampled: [Sampled {
                 queue: null_mut(),
                 fresh: null_mut(),
             }; GROUPS],
-            arenas: Arenas::new(
-                config.huge_pages,
-                config.huge_pages_from / crate::arena::ARENA_SIZE,
-            ),
-            limit: config.limit.clamp(crate::class::SMALL_LIMIT, MEDIUM_LIMIT),
-            caller: 0,
+            arenas: Arenas::new(config.huge_pages, config.huge_pages_from / ARENA_SIZE),
+            limit: config.limit.clamp(SMALL_LIMIT, MEDIUM_LIMIT),
+            site: 0,
             points: None,
             observer: None,
             session: 0,
@@ -189,20 +123,20 @@ impl Heap {
         ArenaTable::at(context.cast::<u8>().wrapping_add(STATE_SIZE))
     }
 
-    /// Has the kernel put 2 MiB of ordinary pages that are all in use into one huge page, if there are such and huge pages are
-    /// wanted ([`HugePages::Transparent`]). To be called now and then, if the program is to run for a while: it takes the
-    /// better part of a millisecond, and makes what the program does afterwards faster. Whether there was something to do, and
-    /// it was the time for it: not soon after it took long.
+    /// Collapses one arena of ordinary OS pages, all of them in use, into a huge page, if there is one and huge pages are
+    /// wanted ([`crate::HugePages::Thp`]). It takes about a millisecond, and makes the program faster afterwards; so
+    /// call it from time to time in a program that runs for a while. Whether an arena was found. There is a pause after a
+    /// collapse that was slow.
     ///
     /// # Safety
     /// `heap` is a heap that nobody else is using now.
-    pub unsafe fn join_pages(heap: *mut Self) -> bool {
+    pub unsafe fn collapse(heap: *mut Self) -> bool {
         // SAFETY: by the caller.
-        unsafe { &mut *heap }.arenas.join_pages()
+        unsafe { &mut *heap }.arenas.collapse_full_arena()
     }
 
-    /// Whether a block was allocated by this heap itself, and not by a fallback. May be asked by any thread
-    /// about a block that is in use.
+    /// Whether a block was allocated by this heap itself, and not by a fallback. Any thread may ask it
+    /// of a block that is in use.
     ///
     /// # Safety
     /// `context` is the address of a heap.
@@ -211,13 +145,13 @@ impl Heap {
         Self::table(context).holds(block.cast_mut().cast())
     }
 
-    /// How many bytes of a block the program may use. May be asked by any thread about a block that is in use.
+    /// How many bytes of a block the program may use. Any thread may ask it of a block that is in use.
     ///
     /// # Safety
     /// `context` is the address of a heap which [owns](Self::owns) the block; the block is in use.
     #[must_use]
     pub unsafe fn usable_size(_context: *mut c_void, block: *const c_void) -> usize {
-        // SAFETY: the block is in use, and its class does not change meanwhile.
+        // SAFETY: the block is in use, so its class does not change.
         let class = unsafe { Page::class_of(block.cast_mut().cast()) };
         BLOCK_SIZES[class] as usize
     }

@@ -1,30 +1,34 @@
-//! What the fallbacks serve: requests above the heap's limit, and blocks that they made.
+//! What the fallbacks serve: requests above the heap's limit, and their own blocks.
 //!
-//! Such a request is accounted for on the spot, by the sample points of one stream of its own
-//! (section 3.4 of the paper; a block that covers several points is footnotes 10 and 11).
+//! Each such request is counted at once, in a stream of bytes that has its own countdown (section 3.4 of "Low Overhead
+//! Allocation Sampling in a Garbage Collected Virtual Machine"; its footnotes 10 and 11 are about a block that covers
+//! several sample points).
 
+use crate::config::HugePages;
+use crate::geometry::SMALLEST_OS_PAGE;
 use crate::heap::Heap;
 use crate::observer::{Domain, NOT_INTERESTED, Sample};
-use crate::os::{self, HugePages};
+use crate::os;
 use crate::page::Tag;
 use core::ffi::c_void;
 
-/// From this size on a block is given huge pages: glibc maps every such block anew (`DEFAULT_MMAP_THRESHOLD_MAX`), so that all
-/// its memory comes by faults, and what was advised ends with the block (docs/fast-path.md).
+/// Blocks of this size and more get huge pages: glibc makes a new mapping for each of them (`DEFAULT_MMAP_THRESHOLD_MAX`), so
+/// that all their memory comes by faults, and the advice ends with the block (docs/fast-path.md).
 const HUGE_FROM: usize = 32 << 20;
-/// But first this place in it, and its end, get ordinary memory, where no huge page can come then: a program may offer megabytes
-/// to `read` and get a few kilobytes, from a pipe never more than so many; and `bytes` end with a zero from the start.
-const READ: usize = 1 << 20;
+/// Before that, one OS page at this offset and the last one get ordinary memory, so that the first 2 MiB and the end cannot
+/// become huge pages. A program may pass megabytes to `read` and get a few kilobytes (from a pipe never more than 1 MiB), and
+/// CPython writes a zero to the end of `bytes` at once.
+const READ_LIMIT: usize = 1 << 20;
 
 #[cold]
 #[inline(never)]
 pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_void {
-    // SAFETY: `heap` is a heap; the embedder vouches for its fallbacks.
+    // SAFETY: `heap` is a heap; the embedder guarantees that its fallbacks work.
     unsafe {
         let fallback = (*heap).fallback(domain);
         let block = (fallback.malloc)(fallback.context, size);
         if wants_huge_pages(heap, block, size) {
-            block.byte_add(READ).cast::<u8>().write(0);
+            block.byte_add(READ_LIMIT).cast::<u8>().write(0);
             block.byte_add(size - 1).cast::<u8>().write(0);
             advise_huge(heap, block, size);
         }
@@ -32,7 +36,7 @@ pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_voi
     }
 }
 
-/// Zeroes get no huge pages: a program may touch little of them.
+/// As `malloc`, but without huge pages: a program may touch little of a large block of zeroes.
 #[cold]
 #[inline(never)]
 pub unsafe fn calloc(
@@ -50,8 +54,8 @@ pub unsafe fn calloc(
     }
 }
 
-/// Resizes a block of a fallback. It stays one, as its old size, and so what could be copied, is not known.
-/// What has grown or shrunk counts as a new allocation of its whole size.
+/// Resizes a block of a fallback. It stays with the fallback: its old size is not known, so it could not be copied.
+/// The result counts as a new allocation of the whole size.
 #[cold]
 #[inline(never)]
 pub unsafe fn realloc(
@@ -70,7 +74,7 @@ pub unsafe fn realloc(
         if let Some(tag) = (*heap).large_sampled.remove(block.addr()) {
             Heap::report_freed(heap, new, tag);
         }
-        // One that was advised stays so while it grows, a byte at a time perhaps.
+        // The advice stays with a block that grows, perhaps one byte at a time.
         if wants_huge_pages(heap, new, size) && (*heap).advised != new.addr() {
             advise_huge(heap, new, size);
         }
@@ -103,19 +107,21 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
     }
 }
 
-/// Whether a block of a fallback shall have huge pages. Larger OS pages have larger huge pages, which waste too much.
+/// Whether a block of a fallback gets huge pages. Not with larger OS pages: their huge pages are larger too, and waste too
+/// much.
 unsafe fn wants_huge_pages(heap: *const Heap, block: *mut c_void, size: usize) -> bool {
     // SAFETY: `heap` is a heap.
     let huge_pages = unsafe { (*heap).arenas.huge_pages };
     size >= HUGE_FROM
         && !block.is_null()
         && huge_pages != HugePages::Off
-        && os::page_size() == os::SMALLEST_PAGE
+        && os::page_size() == SMALLEST_OS_PAGE
 }
 
-/// Asks for huge pages in the whole mapping of a block, which could not be moved any more (`mremap`) if it were cut in two.
+/// Asks for huge pages in the whole mapping of a block. If it were only for a part, the kernel would split the mapping, and
+/// `mremap` could not move it any more.
 unsafe fn advise_huge(heap: *mut Heap, block: *mut c_void, size: usize) {
-    // glibc makes the size and a word before the block a multiple of 16, and maps one word more.
+    // glibc rounds the size and the word before the block up to a multiple of 16, and maps one more word.
     let mapped = (size + 8).next_multiple_of(16) - 8;
     // SAFETY: `heap` is a heap; the block is in use.
     unsafe {
@@ -151,11 +157,11 @@ unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Doma
             block_size: size,
             points: covered,
             domain,
-            caller: this.caller,
+            site: this.site,
         };
         let token = Heap::report(heap, &sample);
         if token != NOT_INTERESTED {
-            // The address is still there if the block was freed behind the heap's back.
+            // The address is still in the set if the block was freed without the heap.
             (*heap).large_sampled.remove(block.addr());
             (*heap)
                 .large_sampled

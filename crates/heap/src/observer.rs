@@ -1,9 +1,8 @@
-//! Who is told of samples, and who serves what the heap does not.
+//! The interfaces of the embedder: who receives samples, and who serves what the heap does not.
 
 use core::ffi::c_void;
 
-/// For which of the embedder's uses a block was allocated. The heap treats both alike and
-/// passes the word on.
+/// What the embedder uses a block for. The heap treats both alike; a [`Sample`] says which it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Domain {
@@ -13,54 +12,53 @@ pub enum Domain {
     Memory = 1,
 }
 
-/// A sampled allocation, as it is told to [`Observer::sampled`].
+/// A sampled allocation, as [`Observer::sampled`] receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sample {
-    /// The block that is about to be handed out. Its contents are undefined.
+    /// The block that the allocation is about to return. Its contents are undefined.
     pub block: *mut c_void,
-    /// The size that was asked for, in bytes.
+    /// The requested size, in bytes.
     pub requested: usize,
-    /// The size that was set aside and counted, in bytes.
+    /// The size of the block, in bytes, which is what sampling counts.
     pub block_size: usize,
-    /// How many sample points lie in the block: at least 1.
+    /// How many sample points the block covers; at least 1.
     pub points: u32,
-    /// What it is for.
+    /// The use of the block.
     pub domain: Domain,
-    /// The address to which the call that allocates will return; 0 where that is not known. (Where the functions
-    /// of [`crate::Functions`] were jumped to, that is in the function before.)
-    pub caller: usize,
+    /// The allocation site: the return address of the call that allocates, or 0 if it is not known. (If a function jumps
+    /// to one of [`crate::Functions`], the address lies in the caller of that function.)
+    pub site: usize,
 }
 
-/// What [`Observer::sampled`] returns if it does not want to hear when the block is freed.
+/// The token of a block whose end the observer does not want to know.
 pub const NOT_INTERESTED: u32 = u32::MAX;
 
-/// Who is told of samples. Both functions run on the heap's slow path, with the heap in order. They
-/// must not unwind. They may call the C library's allocator. Should they call the heap, it serves
-/// them, but what they allocate is not sampled.
+/// Receives samples. Both functions run on the heap's slow path, while the heap is consistent. They
+/// must not unwind. They may call the C library's allocator. They may call the heap too: it serves
+/// them, but does not sample what they allocate. They may change `errno`: the heap restores it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Observer {
-    /// Passed to both.
+    /// The first argument of both.
     pub context: *mut c_void,
     /// An allocation was sampled. Returns a token for `freed`, or [`NOT_INTERESTED`].
     pub sampled: unsafe extern "C" fn(context: *mut c_void, sample: &Sample) -> u32,
-    /// A block that was sampled in this session is being freed, or was moved by `realloc`. At
-    /// `contents` all that the program had in it can still be read (after a move: what fits
-    /// into the new size).
+    /// A block that was sampled in this session is being freed, or was moved by `realloc`. All that the program had in it
+    /// can still be read at `contents` (after a move: what fits into the new size).
     pub freed: unsafe extern "C" fn(context: *mut c_void, contents: *const c_void, token: u32),
 }
 
-/// The allocator that was there before: serves requests above the heap's limit, and frees the
-/// blocks that it made. The functions are those of CPython's `PyMemAllocatorEx`.
+/// The allocator that the heap replaces: it serves requests above the heap's limit, and frees its own
+/// blocks. The functions are those of CPython's `PyMemAllocatorEx`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Fallback {
-    /// Passed to all.
+    /// The first argument of all.
     pub context: *mut c_void,
     /// Allocates.
     pub malloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
-    /// Allocates zeroed memory for so many elements of such a size.
+    /// Allocates zeroed memory: a number of elements, and their size.
     pub calloc: unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void,
     /// Resizes.
     pub realloc: unsafe extern "C" fn(*mut c_void, *mut c_void, usize) -> *mut c_void,
@@ -79,7 +77,7 @@ impl Fallback {
     };
 }
 
-// CPython wants a pointer even for no bytes, hence the `max(1)`.
+// CPython wants a pointer even for 0 bytes, hence the `max(1)`.
 
 unsafe extern "C" fn libc_malloc(_: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: malloc has no preconditions.

@@ -1,36 +1,32 @@
-//! The one door to the operating system.
+//! All calls to the operating system. None of them changes `errno`: a program may read it after a successful allocation
+//! or a free, and expects what an earlier call left there.
 
-use crate::arena::ARENA_SIZE;
-use core::ffi::c_void;
-use core::ptr::NonNull;
+use crate::geometry::{ARENA_SIZE, SMALLEST_OS_PAGE};
+use core::ffi::{c_int, c_void};
+use core::ptr::{NonNull, null_mut};
 
-/// How arenas use the processor's large pages. Large blocks of the fallbacks get transparent ones, unless [`HugePages::Off`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum HugePages {
-    /// `madvise(MADV_HUGEPAGE)` and `MADV_COLLAPSE`, once the heap is large enough for it to pay. The kernel does the latter
-    /// even if the administrator forbids them; who heeds that says [`HugePages::Off`].
-    #[default]
-    Transparent,
-    /// `mmap(MAP_HUGETLB)`: pages from the pool that the administrator set aside
-    /// (`/proc/sys/vm/nr_hugepages`); ordinary ones when it is empty.
-    Reserved,
-    /// Ordinary pages only.
-    Off,
+/// Calls something that may change `errno`, and restores it.
+#[inline]
+pub fn keep_errno<T>(call: impl FnOnce() -> T) -> T {
+    // SAFETY: the address of this thread's `errno` is valid as long as the thread runs.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let result = call();
+        *errno = before;
+        result
+    }
 }
-
-/// The smallest page that an operating system has on the processors that are served.
-pub const SMALLEST_PAGE: usize = 4 << 10;
 
 /// Maps `size` bytes of zeroes, or returns `None` when there is no memory.
 ///
 /// Address space is counted at once (`RLIMIT_AS`), memory only when it is touched.
 pub fn map(size: usize) -> Option<NonNull<u8>> {
-    map_with(core::ptr::null_mut(), size, libc::MAP_NORESERVE)
+    map_with(null_mut(), size, libc::MAP_NORESERVE)
 }
 
 /// Maps `size` bytes of zeroes at a multiple of `size`, which is a power of two. `hint` is a
-/// good place for it, or null.
+/// good address for it, or null.
 pub fn map_aligned(size: usize, hint: *mut u8) -> Option<NonNull<u8>> {
     if let Some(found) = map_with(hint, size, 0) {
         if found.addr().get().is_multiple_of(size) {
@@ -39,7 +35,7 @@ pub fn map_aligned(size: usize, hint: *mut u8) -> Option<NonNull<u8>> {
         // SAFETY: just mapped, known to nobody else.
         unsafe { unmap(found.as_ptr(), size) };
     }
-    let wide = map_with(core::ptr::null_mut(), size.checked_mul(2)?, 0)?.as_ptr();
+    let wide = map_with(null_mut(), size.checked_mul(2)?, 0)?.as_ptr();
     let before = wide.align_offset(size);
     // SAFETY: `wide` has 2·size bytes, of which [before, before + size) are kept: the rest, in
     // front and behind, are whole OS pages that nobody knows of.
@@ -52,16 +48,16 @@ pub fn map_aligned(size: usize, hint: *mut u8) -> Option<NonNull<u8>> {
     }
 }
 
-/// Maps `size` bytes of the reserved huge pages, or returns `None` if the pool has none left.
+/// Maps `size` bytes from the pool of reserved huge pages, or returns `None` if it is empty.
 /// Huge mappings are aligned to their page size.
-pub fn map_reserved_huge(size: usize) -> Option<NonNull<u8>> {
-    const TWO_MIB: libc::c_int = 21 << libc::MAP_HUGE_SHIFT;
-    map_with(core::ptr::null_mut(), size, libc::MAP_HUGETLB | TWO_MIB)
+pub fn map_hugetlb(size: usize) -> Option<NonNull<u8>> {
+    const TWO_MIB: c_int = 21 << libc::MAP_HUGE_SHIFT;
+    map_with(null_mut(), size, libc::MAP_HUGETLB | TWO_MIB)
 }
 
-fn map_with(hint: *mut u8, size: usize, flags: libc::c_int) -> Option<NonNull<u8>> {
+fn map_with(hint: *mut u8, size: usize, flags: c_int) -> Option<NonNull<u8>> {
     // SAFETY: an anonymous mapping without MAP_FIXED touches no existing memory.
-    let address = unsafe {
+    let address = keep_errno(|| unsafe {
         libc::mmap(
             hint.cast::<c_void>(),
             size,
@@ -70,7 +66,7 @@ fn map_with(hint: *mut u8, size: usize, flags: libc::c_int) -> Option<NonNull<u8
             -1,
             0,
         )
-    };
+    });
     if address == libc::MAP_FAILED {
         None
     } else {
@@ -78,40 +74,49 @@ fn map_with(hint: *mut u8, size: usize, flags: libc::c_int) -> Option<NonNull<u8
     }
 }
 
-/// Gives memory back for good.
+/// Removes a mapping.
 ///
 /// # Safety
 /// The range was mapped here, and nobody uses it any more.
 pub unsafe fn unmap(address: *mut u8, size: usize) {
-    // SAFETY: by the caller. It fails only when the kernel cannot split a mapping for want of
-    // memory; then the range stays mapped, which is harmless.
-    unsafe { libc::munmap(address.cast(), size) };
+    // SAFETY: by the caller. It fails only when the kernel has no memory to split a mapping; then the range stays
+    // mapped, which does no harm.
+    keep_errno(|| unsafe { libc::munmap(address.cast(), size) });
 }
 
-/// Gives the memory behind the whole OS pages of a range back; the range stays mapped. What shares an
-/// OS page with something else stays as it is: there are kernels for AArch64 with pages of 64 KiB.
+/// Gives the memory behind the whole OS pages of a range back to the system; the range stays mapped. An OS page that
+/// lies in the range only in part keeps its memory: some kernels for AArch64 have OS pages of 64 KiB.
 ///
 /// # Safety
 /// The range was mapped here, and nobody needs its contents.
-pub unsafe fn discard(address: *mut u8, size: usize) {
+pub unsafe fn purge(address: *mut u8, size: usize) {
     let (skip, whole) = whole_pages(address.addr(), size, page_size());
     if whole > 0 {
         // SAFETY: by the caller; the kernel would round `whole` up, but it is a multiple of a page.
-        unsafe { libc::madvise(address.add(skip).cast(), whole, libc::MADV_DONTNEED) };
+        unsafe { advise(address.add(skip), whole, libc::MADV_DONTNEED) };
     }
 }
 
-/// The size of an OS page.
+/// The size of an OS page, in bytes.
 pub fn page_size() -> usize {
-    // SAFETY: no preconditions.
+    // SAFETY: no preconditions; it does not fail for this name.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(ARENA_SIZE)
 }
 
-/// Where the first whole page of a range begins, counted from the range's start, and how many bytes
-/// the whole pages have.
+/// Where the first whole OS page of a range begins, from the start of the range, and how many bytes
+/// the whole OS pages have.
 const fn whole_pages(start: usize, size: usize, page: usize) -> (usize, usize) {
     let skip = start.next_multiple_of(page) - start;
     (skip, size.saturating_sub(skip) / page * page)
+}
+
+/// Whether the kernel took the advice.
+///
+/// # Safety
+/// The range begins with an OS page and is mapped. Its contents are not needed if the advice is to drop them.
+unsafe fn advise(address: *mut u8, size: usize, advice: c_int) -> bool {
+    // SAFETY: by the caller.
+    keep_errno(|| unsafe { libc::madvise(address.cast(), size, advice) == 0 })
 }
 
 /// Asks for transparent huge pages in a range, or asks that there be none.
@@ -124,11 +129,11 @@ pub unsafe fn advise_huge(address: *mut u8, size: usize, wanted: bool) {
     } else {
         libc::MADV_NOHUGEPAGE
     };
-    // SAFETY: by the caller; contents do not change. A kernel without them refuses, harmlessly.
-    unsafe { libc::madvise(address.cast(), size, advice) };
+    // SAFETY: by the caller; contents do not change. A kernel without huge pages refuses, which does no harm.
+    unsafe { advise(address, size, advice) };
 }
 
-/// Asks for transparent huge pages in a range that somebody else mapped, and in what shares an OS page with its ends.
+/// Asks for transparent huge pages in a range that somebody else mapped, and in the rest of the OS pages at its ends.
 ///
 /// # Safety
 /// The range is mapped.
@@ -138,13 +143,14 @@ pub unsafe fn advise_huge_around(address: *mut u8, size: usize) {
     unsafe { advise_huge(address.wrapping_sub(before), before + size, true) };
 }
 
-/// Puts memory behind a range, if the kernel can do so at once (Linux 5.14); otherwise that happens when it is touched.
+/// Allocates the memory behind a range now (`MADV_POPULATE_WRITE`, Linux 5.14). Older kernels do it page by page, when
+/// each is touched.
 ///
 /// # Safety
 /// The range was mapped here.
 pub unsafe fn populate(address: *mut u8, size: usize) {
     // SAFETY: by the caller; contents do not change.
-    unsafe { libc::madvise(address.cast(), size, libc::MADV_POPULATE_WRITE) };
+    unsafe { advise(address, size, libc::MADV_POPULATE_WRITE) };
 }
 
 /// How many bytes of an arena have memory behind them; 0 if that cannot be known.
@@ -152,15 +158,16 @@ pub unsafe fn populate(address: *mut u8, size: usize) {
 /// # Safety
 /// The range was mapped here.
 pub unsafe fn resident(arena: *mut u8) -> usize {
-    let mut pages = [0u8; ARENA_SIZE / SMALLEST_PAGE];
+    let mut pages = [0u8; ARENA_SIZE / SMALLEST_OS_PAGE];
     let page = page_size();
-    if page < SMALLEST_PAGE {
+    if page < SMALLEST_OS_PAGE {
         return 0;
     }
     // SAFETY: by the caller; there is a byte for each page.
-    let asked = unsafe { libc::mincore(arena.cast(), ARENA_SIZE, pages.as_mut_ptr()) };
+    let failed =
+        keep_errno(|| unsafe { libc::mincore(arena.cast(), ARENA_SIZE, pages.as_mut_ptr()) });
     let present = pages.iter().filter(|&&page| page & 1 != 0).count();
-    if asked == 0 { present * page } else { 0 }
+    if failed == 0 { present * page } else { 0 }
 }
 
 /// The CPU time of the calling thread, in nanoseconds; 0 if that cannot be known.
@@ -179,21 +186,21 @@ fn nanos(clock: libc::clockid_t) -> u64 {
         tv_nsec: 0,
     };
     // SAFETY: the pointer is to a local variable.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    keep_errno(|| unsafe { libc::clock_gettime(clock, &raw mut time) });
     let [seconds, nanos] = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
-/// Copies what lies in a range of the size of a huge page into one, at once (`MADV_COLLAPSE`, Linux 6.1). Whether
+/// Copies a range of the size of a huge page into one huge page, now (`MADV_COLLAPSE`, Linux 6.1). Whether
 /// that was done; contents do not change either way.
 ///
 /// # Safety
 /// The range was mapped here.
-pub unsafe fn join_pages(address: *mut u8, size: usize) -> bool {
+pub unsafe fn collapse(address: *mut u8, size: usize) -> bool {
     // SAFETY: by the caller.
     unsafe {
         advise_huge(address, size, true);
-        libc::madvise(address.cast(), size, libc::MADV_COLLAPSE) == 0
+        advise(address, size, libc::MADV_COLLAPSE)
     }
 }
 
@@ -202,7 +209,7 @@ mod tests {
     use super::whole_pages;
 
     #[test]
-    fn only_whole_pages_are_discarded() {
+    fn only_whole_pages_are_purged() {
         const KIB: usize = 1 << 10;
         for (start, size, page, expected) in [
             (384, 16 * KIB - 384, 4 * KIB, (4 * KIB - 384, 12 * KIB)),

@@ -1,62 +1,53 @@
 //! A page: 16 KiB of blocks of one size class, behind a header.
 //!
 //! ```text
-//! 0          48                carved                         PAGE_SIZE
-//! | header | blocks, in use or free | never touched so far … |
+//! 0          48                                               PAGE_SIZE
+//! | header | blocks that were carved | memory never used yet … |
 //! ```
 //!
-//! A page's blocks are in use, on the page's own list, or *out*: on their class's list, from which
-//! `malloc` takes them. The page counts only what is on its own list. Blocks are carved from fresh
-//! memory an OS page at a time, so that memory is touched only when it is needed.
+//! A block of a page is in use, on the page's own list, or on the list of its class. The page counts only the blocks
+//! on its own list. Blocks are *carved* from memory that was never used, one OS page at a time, so that memory is
+//! touched only when it is needed.
 //!
-//! Pages kept for sampled blocks look the same, but their header refers to a slot whose allowance is
-//! always 1, so that each free takes the slow path; and each block has 16 bytes before it,
-//! its [`Label`]. Classes whose blocks are about as large share such pages.
+//! Pages for sampled blocks differ in two ways. Their header refers to a slot whose budget is always
+//! spent, so that each free takes the slow path. And each block has 16 bytes before it, its [`Label`].
+//! A group of classes with similar sizes shares such pages.
 
-use crate::class::{BLOCK_SIZES, GROUP_BLOCK_SIZES};
+use crate::geometry::{
+    BLOCK_SIZES, CARVE_SIZE, GROUP_BLOCK_SIZES, LABEL_SIZE, PAGE_HEADER, PAGE_SIZE, SLOT_SIZE,
+};
 use core::ptr::null_mut;
 
-/// The size of a page in bytes, and its alignment. By measurement: docs/fast-path.md.
-pub const PAGE_SIZE: usize = 16 << 10;
-/// Where the first block lies: with the last 16 bytes of a line of the processor's cache. These are the
-/// collector's links, and the object begins with the next line. Collections take a tenth longer if an object's
-/// links are on its own line. By measurement: docs/fast-path.md.
-pub const PAGE_HEADER: usize = 48;
-/// How much is carved from fresh memory at a time, up to the next multiple of it.
-const CARVE: usize = 4 << 10;
-/// The bytes before a sampled block.
-const LABEL_SIZE: usize = size_of::<Label>();
-
-/// A free block: its first word links it to the next one.
+/// A free block. Its first word links it to the next one.
 #[repr(C)]
 pub struct Block {
     pub next: *mut Block,
 }
 
-/// What `malloc` and `free` of one class work on; all there is on the fast path.
+/// What `malloc` and `free` of one class work on: the only state of the fast path.
 #[repr(C)]
 pub struct Slot {
     /// The class's list: `malloc` pops it, `free` pushes to it.
     pub head: *mut Block,
     /// One more than the number of blocks that `free` may still push.
-    pub allowance: usize,
+    pub budget: usize,
 }
 
-/// What is remembered of a sampled block.
+/// What identifies a sampled block to the observer.
 #[derive(Clone, Copy)]
 pub struct Tag {
-    /// What the observer gave for it.
+    /// The observer's number for it.
     pub token: u32,
-    /// The session in which that was.
+    /// The session that it was sampled in.
     pub session: u32,
 }
 
-/// What is right before a sampled block of a page.
+/// What lies right before a sampled block of a page.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub struct Label {
     pub tag: Tag,
-    /// The class of the block; its neighbours' may be another.
+    /// The class of the block; other blocks of the page may have other classes.
     pub class: u8,
 }
 
@@ -67,28 +58,32 @@ pub struct Page {
     pub slot: *mut Slot,
     /// The page's own list of free blocks.
     pub local: *mut Block,
-    /// Neighbours in the class's or group's queue of pages that have free blocks; null at the ends.
+    /// Neighbours in the queue of pages with free blocks, of the class or the group; null at the ends.
     pub next: *mut Page,
     pub previous: *mut Page,
     /// How many blocks are on the page's own list.
     pub free: u16,
     /// How many blocks have been carved.
     pub carved: u16,
-    /// How many blocks there can be.
+    /// How many blocks can be carved in all.
     pub capacity: u16,
     /// From one block to the next, in bytes.
     pub stride: u16,
-    /// Where the first block lies.
+    /// Where the first block lies, from the start of the page.
     pub first: u16,
-    /// The class of the blocks; the group of their classes, if the page is kept for sampled ones.
+    /// The class of the blocks; in a page for sampled blocks, the group of their classes.
     pub class: u8,
-    /// Whether the page is kept for sampled blocks.
+    /// Whether the page is for sampled blocks.
     pub sampled: bool,
     /// Whether the page is in that queue.
     pub queued: bool,
 }
 
-const _: () = assert!(size_of::<Page>() == PAGE_HEADER);
+const _: () = {
+    assert!(size_of::<Page>() == PAGE_HEADER);
+    assert!(size_of::<Slot>() == SLOT_SIZE);
+    assert!(size_of::<Label>() == LABEL_SIZE);
+};
 
 impl Page {
     /// The page in which a block lies.
@@ -112,8 +107,8 @@ impl Page {
         }
     }
 
-    /// Makes a page for `class`, or for a group of them if it is kept for sampled blocks, at `page`, whose blocks start
-    /// after `reserved` bytes.
+    /// Makes a page at `page` for `class`, or for a group of classes if it is for sampled blocks. Its blocks begin after
+    /// `reserved` bytes.
     ///
     /// # Safety
     /// `page` is a page of this heap that holds nothing.
@@ -152,12 +147,12 @@ impl Page {
         }
     }
 
-    /// Whether blocks remain to be carved.
+    /// Whether more blocks can be carved.
     pub fn is_fresh(&self) -> bool {
         self.carved < self.capacity
     }
 
-    /// Whether no block of the page is in use or out.
+    /// Whether all blocks of the page are on its own list.
     pub fn is_empty(&self) -> bool {
         self.free == self.carved
     }
@@ -170,10 +165,10 @@ impl Page {
         list
     }
 
-    /// Takes the first `count` blocks of the page's list, which has at least so many; not 0.
+    /// Takes the first `count` blocks of the page's list.
     ///
     /// # Safety
-    /// The page is in use, and its list as long as that.
+    /// The page is in use; `count` is from 1 to the length of its list.
     #[allow(clippy::cast_possible_truncation)] // `count` is at most `free`
     pub unsafe fn take_some(page: *mut Self, count: usize) -> *mut Block {
         // SAFETY: by the caller, each of the `count` blocks exists.
@@ -202,20 +197,20 @@ impl Page {
         self.free += count as u16;
     }
 
-    /// Carves up to `most` blocks, as many as begin before the next multiple of [`CARVE`], but
-    /// at least one: a list in order of address, and its length.
+    /// Carves at most `limit` blocks: those that begin before the next multiple of [`CARVE_SIZE`], but
+    /// at least one. Returns a list in order of address, and its length.
     ///
     /// # Safety
-    /// The page is fresh, `most` is not 0.
+    /// The page is fresh, `limit` is not 0.
     #[allow(clippy::cast_possible_truncation)] // everything is at most a page
-    pub unsafe fn carve(page: *mut Self, most: usize) -> (*mut Block, usize) {
+    pub unsafe fn carve(page: *mut Self, limit: usize) -> (*mut Block, usize) {
         // SAFETY: `carved + count <= capacity`, so the blocks lie in the page, and nobody knows them.
         unsafe {
             let stride = (*page).stride as usize;
             let start = (*page).first as usize + (*page).carved as usize * stride;
-            let end = (start + 1).next_multiple_of(CARVE);
+            let end = (start + 1).next_multiple_of(CARVE_SIZE);
             let uncarved = ((*page).capacity - (*page).carved) as usize;
-            let count = (end - start).div_ceil(stride).min(uncarved).min(most);
+            let count = (end - start).div_ceil(stride).min(uncarved).min(limit);
             let first: *mut Block = page.byte_add(start).cast();
             let mut block = first;
             for _ in 1..count {

@@ -1,16 +1,17 @@
-//! Sampling: on, off, and who is told.
+//! Sampling: on and off, and the calls of the observer.
 
 use crate::heap::Heap;
 use crate::observer::{NOT_INTERESTED, Observer, Sample};
+use crate::os;
 use crate::page::Tag;
 use core::ffi::c_void;
 use nthbyte_sampling::{Countdown, SamplePoints};
 
 impl Heap {
-    /// Switches sampling on, from the next allocation on; also while it is on, which begins a new session.
+    /// Begins a session: the next allocation is the first that may be sampled. If sampling was on, that session ends.
     ///
     /// The first distances are drawn for the classes in their order, then for the requests that the
-    /// fallbacks serve; from then on, each sampled allocation draws its own as it happens.
+    /// fallbacks serve. After that, each sampled allocation draws the distances that it needs.
     ///
     /// # Safety
     /// `heap` is a heap that nobody else is using now. The observer keeps its contract until
@@ -32,7 +33,7 @@ impl Heap {
         this.trim_all();
     }
 
-    /// Switches sampling off. Sampled blocks that are still in use are not heard of any more.
+    /// Switches sampling off. The observer receives no more frees.
     ///
     /// # Safety
     /// `heap` is a heap that nobody else is using now.
@@ -64,10 +65,10 @@ impl Heap {
         }
     }
 
-    /// Tells the observer of a sample and returns its token.
+    /// Passes a sample to the observer and returns its token.
     ///
     /// # Safety
-    /// `heap` is a heap in order, and no reference to it is alive: the observer may call it.
+    /// `heap` is a consistent heap, and no reference to it is alive: the observer may call it.
     pub(crate) unsafe fn report(heap: *mut Self, sample: &Sample) -> u32 {
         // SAFETY: by the caller; by the contract of `start` the observer may be called.
         unsafe {
@@ -75,13 +76,13 @@ impl Heap {
                 return NOT_INTERESTED;
             };
             (*heap).observing = true;
-            let token = (observer.sampled)(observer.context, sample);
+            let token = os::keep_errno(|| (observer.sampled)(observer.context, sample));
             (*heap).observing = false;
             token
         }
     }
 
-    /// Tells the observer that a sampled block is being freed, if it asked for that in this session.
+    /// Passes the end of a sampled block to the observer, if it wants to know and the session is the same.
     ///
     /// # Safety
     /// As for [`Heap::report`]; `contents` can be read.
@@ -95,7 +96,7 @@ impl Heap {
                 return;
             }
             (*heap).observing = true;
-            (observer.freed)(observer.context, contents, tag.token);
+            os::keep_errno(|| (observer.freed)(observer.context, contents, tag.token));
             (*heap).observing = false;
         }
     }

@@ -1,19 +1,15 @@
-//! The slow paths of the heap's own blocks: a list has run empty, or `free` must ask.
-//!
-//! `malloc` jumps here, so that the address to which the program returns is still on top of the stack. The entries
-//! of [`crate::entry`] note it for the samples before they go on with the functions below.
+//! The slow paths of the heap's own blocks: a list is empty, or the budget of `free` is spent.
 
-use crate::class::{BLOCK_SIZES, block_size, class_of};
+use crate::class::{block_size, class_of};
 use crate::fast;
+use crate::geometry::BLOCK_SIZES;
 use crate::heap::Heap;
 use crate::large;
 use crate::observer::{Domain, Sample};
-use crate::page::{Block, Page, label_of};
+use crate::page::{Block, Page, Slot, label_of};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
-
-pub use crate::large::free_foreign;
 
 const fn domain(object: bool) -> Domain {
     if object {
@@ -23,7 +19,7 @@ const fn domain(object: bool) -> Domain {
     }
 }
 
-/// A request above [`SMALL_LIMIT`](crate::class::SMALL_LIMIT): the class is looked up, if it has one.
+/// A request above [`SMALL_LIMIT`](crate::geometry::SMALL_LIMIT): a table has its class, if there is one.
 pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
     context: *mut c_void,
     size: usize,
@@ -35,9 +31,7 @@ pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
             return large::malloc(heap, size, domain(OBJECT));
         }
         let class = class_of(size);
-        let slot = (&raw mut (*heap).slots)
-            .cast::<crate::page::Slot>()
-            .add(class);
+        let slot = (&raw mut (*heap).slots).cast::<Slot>().add(class);
         let block = (*slot).head;
         if block.is_null() {
             return allocate(heap, class, size, domain(OBJECT));
@@ -47,12 +41,12 @@ pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
     }
 }
 
-/// As [`fast::malloc`], called from in here: whoever asked is noted already.
+/// As [`fast::malloc`], for calls within this module: the allocation site is already noted.
 #[inline(always)]
 unsafe fn malloc<const OBJECT: bool>(context: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: as for `fast::malloc`.
     unsafe {
-        fast::pop(
+        fast::malloc(
             context,
             size,
             malloc_medium::<OBJECT>,
@@ -67,7 +61,7 @@ pub unsafe extern "C" fn calloc<const OBJECT: bool>(
     count: usize,
     size: usize,
 ) -> *mut c_void {
-    // SAFETY: by the contract of `fast`; a block has at least the bytes that were asked for.
+    // SAFETY: by the contract of `functions`; a block has at least the bytes that were asked for.
     unsafe {
         match count.checked_mul(size) {
             Some(bytes) if bytes <= (*context.cast::<Heap>()).limit => {
@@ -83,7 +77,7 @@ pub unsafe extern "C" fn calloc<const OBJECT: bool>(
     }
 }
 
-/// The class's list is empty: at a sample point, or because it ran out.
+/// The class's list is empty: a sample point was reached, or all blocks are used.
 pub unsafe extern "C" fn malloc_empty<const OBJECT: bool>(
     context: *mut c_void,
     size: usize,
@@ -143,13 +137,13 @@ unsafe fn allocate_sampled(
             this.lost += 1;
         }
         let Some(points) = &mut this.points else {
-            return block.cast(); // not reached: without points the countdown never ends
+            return block.cast(); // not reached: without sample points the countdown never ends
         };
         let size = BLOCK_SIZES[class];
         let state = &mut this.classes[class];
         let covered = state.countdown.advance(u64::from(size), points);
         state.allocations += 1;
-        this.grant(class);
+        this.renew_budget(class);
         if report {
             let sample = Sample {
                 block: block.cast(),
@@ -157,7 +151,7 @@ unsafe fn allocate_sampled(
                 block_size: size as usize,
                 points: covered,
                 domain,
-                caller: this.caller,
+                site: this.site,
             };
             let token = Heap::report(heap, &sample);
             (*label_of(block)).tag.token = token;
@@ -166,16 +160,16 @@ unsafe fn allocate_sampled(
     }
 }
 
-/// The allowance of the block's slot has run out, or it is that of sampled blocks. The block has not been touched.
+/// The budget of the block's slot is spent, as it always is for sampled blocks. The block has not been written to.
 #[cold]
 #[inline(never)]
-pub unsafe extern "C" fn free_asking(context: *mut c_void, block: *mut c_void) {
+pub unsafe extern "C" fn free_spent(context: *mut c_void, block: *mut c_void) {
     let heap: *mut Heap = context.cast();
     let block: *mut Block = block.cast();
     // SAFETY: `context` is a heap, `block` one of its blocks.
     unsafe {
         let page = Page::of(block);
-        (*(*page).slot).allowance += 1; // nothing was pushed
+        (*(*page).slot).budget += 1; // nothing was pushed
         if (*page).sampled {
             return free_sampled(heap, block);
         }
@@ -184,12 +178,12 @@ pub unsafe extern "C" fn free_asking(context: *mut c_void, block: *mut c_void) {
         let class = (*page).class as usize;
         this.rebalance(class, table);
         let slot = &mut this.slots[class];
-        if slot.allowance > 1 {
-            slot.allowance -= 1;
+        if slot.budget > 1 {
+            slot.budget -= 1;
             (*block).next = slot.head;
             slot.head = block;
         } else {
-            this.put_back(block, table);
+            this.return_block(block, table);
         }
     }
 }
@@ -198,7 +192,7 @@ unsafe fn free_sampled(heap: *mut Heap, block: *mut Block) {
     // SAFETY: `block` is a sampled block of this heap, so that its label is before it.
     unsafe {
         Heap::report_freed(heap, block.cast(), (*label_of(block)).tag);
-        (*heap).put_back(block, Heap::table(heap.cast()));
+        (*heap).return_block(block, Heap::table(heap.cast()));
     }
 }
 
@@ -227,16 +221,16 @@ pub unsafe extern "C" fn realloc<const OBJECT: bool>(
             return if shrinks { block } else { new };
         }
         core::ptr::copy_nonoverlapping::<u8>(block.cast(), new.cast(), old_size.min(size));
-        fast::free::<OBJECT>(context, block);
+        fast::free(context, block, large::free_foreign::<OBJECT>, free_spent);
         new
     }
 }
 
-/// Frees the blocks that other threads have left with [`Heap::remote_free`].
+/// Frees the blocks that other threads passed to [`Heap::remote_free`].
 #[cold]
 #[inline(never)]
 unsafe fn free_remote_blocks(heap: *mut Heap) {
-    // SAFETY: whoever pushed a block here owned it, and gave it up.
+    // SAFETY: a block that is queued here is no longer in use.
     unsafe {
         let mut block = (*heap).remote.swap(null_mut(), Ordering::Acquire);
         while !block.is_null() {
@@ -244,7 +238,7 @@ unsafe fn free_remote_blocks(heap: *mut Heap) {
             if (*Page::of(block)).sampled {
                 free_sampled(heap, block);
             } else {
-                (*heap).put_back(block, Heap::table(heap.cast()));
+                (*heap).return_block(block, Heap::table(heap.cast()));
             }
             block = next;
         }
@@ -252,9 +246,8 @@ unsafe fn free_remote_blocks(heap: *mut Heap) {
 }
 
 impl Heap {
-    /// Frees a block of this heap from a thread that does not hold the lock under which the heap is
-    /// used. The block is queued, and freed on the next slow path. Its first word is overwritten
-    /// now; so the contents that an observer is shown later lack it.
+    /// Frees a block of this heap from a thread that does not hold the lock of the heap. The block is queued, and freed
+    /// on the next slow path. Its first word is overwritten now, so an observer cannot read it later.
     ///
     /// # Safety
     /// `context` is the address of a heap which [owns](Heap::owns) the block; the block is in use.

@@ -1,34 +1,31 @@
-//! What a heap knows of itself.
+//! Totals of a heap.
 
-use crate::arena::ARENA_SIZE;
-use crate::class::CLASSES;
+use crate::geometry::{ARENA_SIZE, CLASSES, PAGE_SIZE};
 use crate::heap::Heap;
-use crate::page::PAGE_SIZE;
 
 /// Totals of a heap, in bytes unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Address space taken from the system for arenas.
+    /// Address space of the arenas.
     pub reserved: usize,
     /// Pages that hold blocks.
     pub in_pages: usize,
-    /// Blocks in use. Without those that the fallbacks made.
+    /// Blocks in use, without those of the fallbacks.
     pub in_use: usize,
-    /// Allocated since sampling was last switched on, or else since the heap was made: blocks by their
-    /// size, and what the fallbacks served as it was asked for.
+    /// Allocated since the session began, or since the heap was made if there was no session: the sizes of blocks, and
+    /// the requested sizes of what the fallbacks served.
     pub allocated: u64,
-    /// Of these, what the fallbacks served.
+    /// The part of `allocated` that the fallbacks served.
     pub allocated_large: u64,
-    /// How many samples could not be reported, for want of memory or because an observer allocated.
+    /// How many samples the observer could not receive: there was no memory, or it allocated itself.
     pub lost: u64,
-    /// Whether huge pages were wanted from the reserved pool and it had none left, so that ordinary
-    /// pages serve.
+    /// Whether huge pages were wanted from the hugetlb pool and it was empty, so that ordinary pages are used.
     pub huge_page_pool_was_empty: bool,
 }
 
 impl Heap {
-    /// The totals, in which blocks that wait on lists are not told from blocks in use: `in_use` is too
-    /// high, and `allocated` too low, by at most some 64 KiB a size class, and typically far less. Costs
+    /// The totals, without counting lists: since blocks on lists cannot be distinguished from blocks in use, `in_use` is
+    /// too high, and `allocated` too low, by at most about 64 KiB for each size class, and typically far less. Costs
     /// a pass over the classes.
     ///
     /// # Safety
@@ -39,7 +36,7 @@ impl Heap {
         unsafe { &*heap }.totals(|_| None)
     }
 
-    /// The exact totals. Counts the lists, which takes some microseconds.
+    /// The exact totals. Counts the lists, which takes a few microseconds.
     ///
     /// # Safety
     /// `heap` is a heap that nobody else is using now.
@@ -63,7 +60,7 @@ impl Heap {
             .sum()
     }
 
-    /// `on_list` is the length of a class's list, or `None` to take it as it was when it was dealt.
+    /// `on_list` is the length of a class's list; `None` stands for the length when the class was last settled.
     fn totals(&self, on_list: impl Fn(usize) -> Option<usize>) -> Statistics {
         let mut in_use = 0;
         let mut allocated = self.large_bytes;
@@ -72,8 +69,8 @@ impl Heap {
             let mut allocations = class.allocations;
             if let Some(on_list) = on_list(index) {
                 blocks -= on_list;
-                let pushed = class.granted + 1 - self.slots[index].allowance;
-                allocations += (class.handed + pushed - on_list) as u64;
+                let pushed = class.budget + 1 - self.slots[index].budget;
+                allocations += (class.listed + pushed - on_list) as u64;
             }
             in_use += blocks * class.size as usize;
             allocated += allocations * u64::from(class.size);

@@ -1,4 +1,4 @@
-//! The fast paths do not grow: `malloc` has at most 12 instructions and `free` at most 14.
+//! The fast paths stay short: `malloc` has at most 12 instructions and `free` at most 14.
 #![cfg(target_arch = "x86_64")]
 
 mod listing;
@@ -9,8 +9,7 @@ use listing::{LIMITS, fast_path, listing};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The library to look at: `NTHBYTE_LIBRARY`, or else the heap itself, built as for release into a
-/// shared library.
+/// The library to check: `NTHBYTE_LIBRARY`, or else a release build of the heap as a shared library.
 fn library() -> PathBuf {
     if let Some(path) = std::env::var_os("NTHBYTE_LIBRARY") {
         return path.into();
@@ -52,9 +51,9 @@ fn fast_paths_are_short() {
     }
 }
 
-/// A function that calls others is no fast path: the checker must say so.
+/// A function that calls others is no fast path, and the checker must refuse it.
 #[test]
-fn the_checker_refuses_what_is_no_fast_path() {
+fn the_checker_refuses_other_functions() {
     let library = std::fs::read(library()).expect("the library was built");
     let file = object::File::parse(library.as_slice()).expect("a library");
     let calling = file

@@ -1,4 +1,4 @@
-//! Random sequences of allocations, resizes, frees and switches, each foretold (see `model`).
+//! Random sequences of operations, each predicted (see `model`).
 
 mod model;
 
@@ -38,8 +38,8 @@ fn operations() -> impl Strategy<Value = Operation> {
 
 fn configurations() -> impl Strategy<Value = Config> {
     let huge_pages = prop_oneof![
-        Just(HugePages::Transparent),
-        Just(HugePages::Reserved),
+        Just(HugePages::Thp),
+        Just(HugePages::Hugetlb),
         Just(HugePages::Off)
     ];
     (512usize..=2032, huge_pages, 0usize..4).prop_map(|(limit, huge_pages, arenas)| Config {

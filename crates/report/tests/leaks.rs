@@ -1,9 +1,11 @@
 //! Verdicts on made-up programs whose truth is known: how often a leak is found, and how often
 //! something is accused that is none.
 
-use nthbyte_profile::event::{FrameKind, Nanos, NodeId, ThreadId, TypeId};
-use nthbyte_profile::meta::{Distances, Meta, Method};
-use nthbyte_profile::model::{Fate, Frame, Function, Profile, Sample, Shape, StackNode, TypeNames};
+use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId};
+use nthbyte_profile::meta::{Distances, Meta, Method, Source};
+use nthbyte_profile::model::{
+    Fate, Frame, Function, Profile, Sample, SamplingId, Shape, StackNode, TypeNames,
+};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_report::Leaks;
 use nthbyte_report::leaks::Verdict;
@@ -21,9 +23,7 @@ type Life = (f64, Option<f64>);
 fn profile(sites: &[Vec<Life>], seed: u64) -> Profile {
     let mut random = StdRng::seed_from_u64(seed);
     let meta = Meta {
-        period: PERIOD,
-        distances: Distances::Exponential,
-        method: Method::CutFreeLists,
+        sources: Source::of_session(Method::CutFreeLists, Distances::Exponential, PERIOD, None),
         ..Synthetic::default().meta()
     };
     let mut profile = Profile::empty(meta);
@@ -67,8 +67,10 @@ fn profile(sites: &[Vec<Life>], seed: u64) -> Profile {
                 size: SIZE,
                 block: SIZE,
                 points: 1,
+                sampling: SamplingId(0),
             },
             type_id: TypeId(1),
+            labels: LabelSetId::default(),
             fate: if death.is_some() {
                 Fate::Freed
             } else {

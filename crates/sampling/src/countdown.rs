@@ -1,12 +1,12 @@
-//! The way to the next sample point.
+//! The distance to the next sample point.
 
 use crate::{Distances, Period, SamplePoints};
 
-/// How far it is to the next sample point.
+/// The distance to the next sample point.
 ///
 /// Invariant: the next sample point is the `bytes_until_sample`-th byte from here, and
 /// `bytes_until_sample` ≥ 1. So an allocation of `s` bytes is sampled if, and only if,
-/// `s >= bytes_until_sample`; an allocator that checks `free + s > limit` sets
+/// `s >= bytes_until_sample`. An allocator that checks `free + s > limit` sets
 /// `limit = free + bytes_until_sample - 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Countdown {
@@ -19,10 +19,10 @@ impl Countdown {
         bytes_until_sample: u64::MAX,
     };
 
-    /// More points than these are not drawn one by one for a single allocation.
+    /// The sample points in one allocation are drawn one by one up to this number.
     const DRAWN_POINTS: u32 = 64;
 
-    /// A countdown to the first of the sample points.
+    /// A countdown to the next of the sample points.
     #[must_use]
     pub fn new(points: &mut SamplePoints) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl Countdown {
         }
     }
 
-    /// The next sample point is this many bytes away: 1 if it is the very next byte.
+    /// How many bytes away the next sample point is: 1 if it is the next byte.
     #[must_use]
     pub const fn bytes_until_sample(&self) -> u64 {
         self.bytes_until_sample
@@ -45,8 +45,8 @@ impl Countdown {
         }
     }
 
-    /// Passes `bytes` that are known to hold no sample point. If they do hold one after all, the
-    /// sample point moves to the next byte.
+    /// Passes `bytes` that have no sample point among them, as the caller knows. If there is one after all, it
+    /// moves to the next byte.
     pub const fn pass(&mut self, bytes: u64) {
         if self.bytes_until_sample == u64::MAX {
             return;
@@ -58,9 +58,9 @@ impl Countdown {
     /// Allocates `bytes`: how many sample points lie among them?
     ///
     /// Nothing is drawn unless there is at least one. With fixed distances the number is exact. With
-    /// exponential ones it is exact up to 64; of what an object covers beyond that, the expected
-    /// number is taken and the countdown starts anew at its end, which the distribution allows since
-    /// it has no memory. (The weight of a sample does not depend on the number.)
+    /// exponential distances it is exact up to 64; for the bytes after the 64th point, it is the expected
+    /// number, and the countdown starts again at the end of the allocation. That is allowed because the distribution
+    /// has no memory. (The weight of a sample does not depend on the number.)
     pub fn advance(&mut self, bytes: u64, points: &mut SamplePoints) -> u32 {
         if bytes < self.bytes_until_sample {
             if self.bytes_until_sample != u64::MAX {
@@ -70,7 +70,7 @@ impl Countdown {
         }
         let past_first = bytes - self.bytes_until_sample;
         match points.distances() {
-            Distances::Fixed => {
+            Distances::Fixed | Distances::Every => {
                 let period = points.period().divisor();
                 let more = past_first / period;
                 self.bytes_until_sample = period.get() - past_first % period;
@@ -107,8 +107,7 @@ const fn saturating_u32(number: u64) -> u32 {
     }
 }
 
-/// Sample points and one countdown to them: all that an allocator with a single stream of bytes
-/// needs.
+/// Sample points and one countdown: what an allocator with a single stream of bytes needs.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     points: SamplePoints,
@@ -129,7 +128,7 @@ impl Sampler {
         self.countdown.advance(bytes, &mut self.points)
     }
 
-    /// The next sample point is this many bytes away; at least 1. See [`Countdown`].
+    /// How many bytes away the next sample point is; at least 1. See [`Countdown`].
     #[must_use]
     pub const fn bytes_until_sample(&self) -> u64 {
         self.countdown.bytes_until_sample()

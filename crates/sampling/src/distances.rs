@@ -4,16 +4,41 @@ use crate::{Period, Random, logarithm::negative_ln};
 
 /// How the distances between sample points are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Distances {
-    /// Each byte is a sample point with the same probability, independently of all others, such
-    /// that an allocation of `s` bytes is sampled with probability 1 - exp(-s/period): a Poisson
-    /// process, rounded up to whole bytes. It cannot fall in step with the program.
+    /// Exponentially: each byte is a sample point with the same probability, independently of all others, such
+    /// that an allocation of `s` bytes is sampled with probability 1 - exp(-s/period). This is a Poisson
+    /// process, rounded up to whole bytes. A regular pattern in the program's allocations cannot bias it.
     Exponential,
-    /// Exactly every `period`-th byte is a sample point, as in section 3.1 of the paper.
+    /// Exactly every `period`-th byte is a sample point (section 3.1 of "Low Overhead Allocation Sampling in a
+    /// Garbage Collected Virtual Machine").
     Fixed,
+    /// Each byte is a sample point: the period is 1, every allocation is sampled, and the figures are exact.
+    Every,
 }
 
-/// An endless row of sample points: a period, a distribution and a seed.
+impl Distances {
+    /// The name in files and settings: `exponential`, `fixed` or `every`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exponential => "exponential",
+            Self::Fixed => "fixed",
+            Self::Every => "every",
+        }
+    }
+
+    /// What a name stands for; `None` if it is not known.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        [Self::Exponential, Self::Fixed, Self::Every]
+            .into_iter()
+            .find(|one| one.name() == name)
+    }
+}
+
+/// An endless sequence of sample points: a period, a distribution and a seed.
 #[derive(Clone, Debug)]
 pub struct SamplePoints {
     period: Period,
@@ -22,14 +47,12 @@ pub struct SamplePoints {
 }
 
 impl SamplePoints {
-    /// The row that these three determine. With [`Period::EVERY`] each byte is a sample point,
-    /// whatever the distribution.
+    /// The sequence that these three determine. [`Period::EVERY`] and [`Distances::Every`] imply each other.
     #[must_use]
     pub const fn new(period: Period, distances: Distances, seed: u64) -> Self {
-        let distances = if period.bytes() == 1 {
-            Distances::Fixed
-        } else {
-            distances
+        let (period, distances) = match (period.bytes(), distances) {
+            (1, _) | (_, Distances::Every) => (Period::EVERY, Distances::Every),
+            _ => (period, distances),
         };
         Self {
             period,
@@ -44,7 +67,7 @@ impl SamplePoints {
         self.period
     }
 
-    /// The distribution; always [`Distances::Fixed`] if the period is [`Period::EVERY`].
+    /// The distribution; [`Distances::Every`] if, and only if, the period is [`Period::EVERY`].
     #[must_use]
     pub const fn distances(&self) -> Distances {
         self.distances
@@ -52,8 +75,8 @@ impl SamplePoints {
 
     /// The distance from one sample point to the next, in bytes: from 1 to less than 2^46.
     ///
-    /// Exponential: ⌈-ln(u)·period⌉ with u uniform in (0, 1]. As P(distance > s) = exp(-s/period)
-    /// for every whole s, rounding up costs no exactness.
+    /// Exponential: ⌈-ln(u)·period⌉ with u uniform in (0, 1]. P(distance > s) = exp(-s/period)
+    /// holds for every whole s, so rounding up is exact.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -61,7 +84,7 @@ impl SamplePoints {
     )]
     pub fn next_distance(&mut self) -> u64 {
         match self.distances {
-            Distances::Fixed => self.period.bytes(),
+            Distances::Fixed | Distances::Every => self.period.bytes(),
             Distances::Exponential => {
                 let distance = negative_ln(self.random.next_unit()) * self.period.bytes() as f64;
                 let whole = distance as u64; // at most 45·2^40
@@ -85,10 +108,13 @@ mod tests {
         assert!((0..100).all(|_| points.next_distance() == 4096));
         let mut every = SamplePoints::new(Period::EVERY, Distances::Exponential, 3);
         assert!((0..100).all(|_| every.next_distance() == 1));
+        assert_eq!(every.distances(), Distances::Every);
+        let every = SamplePoints::new(period, Distances::Every, 3);
+        assert_eq!(every.period(), Period::EVERY);
     }
 
-    /// Kolmogorov's distance between the drawn and the exact distribution, at the significance of
-    /// one in a million for a million draws: sqrt(-ln(1e-6/2)/2)/sqrt(1e6) = 0.0027.
+    /// Kolmogorov's distance between the drawn and the exact distribution, for a million draws and a significance of
+    /// one in a million: sqrt(-ln(1e-6/2)/2)/sqrt(1e6) = 0.0027.
     #[test]
     fn exponential_is_exponential() {
         for (seed, bytes) in [(1, 64), (2, 524_288), (3, Period::MAX)] {
@@ -114,12 +140,12 @@ mod tests {
 
     #[test]
     fn the_seed_decides() {
-        let row = |seed| {
+        let sequence = |seed| {
             let period = Period::new(524_288).unwrap();
             let mut points = SamplePoints::new(period, Distances::Exponential, seed);
             core::array::from_fn::<u64, 16, _>(|_| points.next_distance())
         };
-        assert_eq!(row(5), row(5));
-        assert_ne!(row(5), row(6));
+        assert_eq!(sequence(5), sequence(5));
+        assert_ne!(sequence(5), sequence(6));
     }
 }

@@ -2,16 +2,15 @@
 //!
 //! Vocabulary, used in every file of this crate:
 //!
-//! - The bytes that a program allocates are numbered 1, 2, 3, … in the order of allocation, as if
-//!   they lay on one endless line. Some of them are *sample points*. An allocation is *sampled* if at
-//!   least one of its bytes is a sample point.
+//! - The bytes that a program allocates are numbered 1, 2, 3, … in the order of allocation. Some of them are
+//!   *sample points*. An allocation is *sampled* if at least one of its bytes is a sample point.
 //! - *distance*: from one sample point to the next, in bytes, at least 1.
 //! - *period*: the mean distance ([`Period`]).
-//! - *countdown*: how far it is to the next sample point ([`Countdown`]).
-//! - *weight*: how many allocated bytes a sampled allocation stands for ([`weight`]).
+//! - *countdown*: the distance to the next sample point ([`Countdown`]).
+//! - *weight*: how many allocations and bytes a sampled allocation stands for ([`Weight`]).
 //!
-//! An allocator that hands out memory by moving a pointer has one [`Sampler`]. An allocator with
-//! size classes may give each class its own [`Countdown`]: if distances are exponential with the
+//! An allocator that allocates by moving a pointer has one [`Sampler`]. An allocator with
+//! size classes may give each class its own [`Countdown`]: if the distances are exponential with the
 //! same mean, the union of the classes' sample points is again a Poisson process of that mean.
 //!
 //! ```
@@ -24,8 +23,8 @@
 //! assert_eq!(sampler.advance(10_000), 3); // bytes 4096, 8192 and 12288
 //! ```
 //!
-//! The crate needs neither `std` nor an allocator, depends on nothing, and has no operation that
-//! can panic.
+//! The crate needs neither `std` nor an allocator, has no dependencies (the feature `serde` adds one), and has no
+//! operation that can panic.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -41,4 +40,4 @@ pub use countdown::{Countdown, Sampler};
 pub use distances::{Distances, SamplePoints};
 pub use period::Period;
 pub use random::Random;
-pub use weight::{probability, weight};
+pub use weight::Weight;

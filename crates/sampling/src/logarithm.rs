@@ -3,11 +3,11 @@
 use core::f64::consts::{FRAC_1_SQRT_2, LN_2};
 use core::hint::black_box;
 
-/// The numbers of [`negative_ln`], in two cache lines: a linker strews constants that the compiler keeps one by one, and
-/// a sample would wait for a dozen lines.
+/// The numbers of [`negative_ln`], in two cache lines. The compiler would store them as single constants in many places, and
+/// a sample would wait for a dozen cache lines.
 #[repr(align(64))]
 struct Numbers {
-    /// 1/21, 1/17, … 1/1 and 1/23, 1/19, … 1/3, by turns.
+    /// 1/21, 1/17, … 1/1 as the first of each pair, and 1/23, 1/19, … 1/3 as the second.
     odds: [[f64; 2]; 6],
     sqrt_half: f64,
     ln_2: f64,
@@ -36,13 +36,13 @@ static NUMBERS: Numbers = {
 /// `-ln(x)` for a normal `x` in (0, 1]. The relative error is below 2^-50 (tested against `std`).
 ///
 /// With x = m·2^e, m in [√½, √2), and s = (m-1)/(m+1):
-/// ln x = e·ln 2 + 2·(s + s³/3 + s⁵/5 + …). As |s| ≤ 0.172, ten terms leave less than 2^-56. Twelve are summed, in
-/// two rows of every second term, which a processor computes side by side.
+/// ln x = e·ln 2 + 2·(s + s³/3 + s⁵/5 + …). As |s| ≤ 0.172, ten terms leave an error below 2^-56. Twelve are summed, as
+/// two sums of every second term, which a processor computes in parallel.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_wrap)] // exponents are small
 pub fn negative_ln(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
     const HALF: u64 = 0x3FE << 52;
-    // Otherwise the compiler would see what the numbers are, and keep them one by one.
+    // Hides the values from the compiler, which would make single constants of them.
     let numbers = black_box(&NUMBERS);
     let (one, two) = (numbers.one, numbers.two);
     let bits = x.to_bits();
@@ -55,19 +55,19 @@ pub fn negative_ln(x: f64) -> f64 {
     let s = (mantissa - one) / (mantissa + one);
     let z = s * s;
     let zz = z * z;
-    let mut rows = [0.0; 2];
+    let mut sums = [0.0; 2];
     for [first, second] in numbers.odds {
-        rows = [rows[0] * zz + first, rows[1] * zz + second];
+        sums = [sums[0] * zz + first, sums[1] * zz + second];
     }
-    -(exponent as f64 * numbers.ln_2 + two * s * (rows[0] + rows[1] * z))
+    -(exponent as f64 * numbers.ln_2 + two * s * (sums[0] + sums[1] * z))
 }
 
 /// `1 - exp(-x)` for `x` ≥ 0. The relative error is below 2^-48 (tested against `std`).
 ///
-/// exp(-x) - 1 is taken from its Taylor series at x/2^k ≤ 1/4, and then doubled k times by
-/// exp(2y) - 1 = (exp(y) - 1)·(exp(y) - 1 + 2), which cancels nothing.
+/// The Taylor series gives exp(y) - 1 at y = -x/2^k, with x/2^k ≤ 1/4. Then y is doubled k times:
+/// exp(2y) - 1 = (exp(y) - 1)·(exp(y) - 1 + 2), in which no digits cancel.
 pub const fn one_minus_exp(x: f64) -> f64 {
-    // exp(-64) is below half a unit in the last place of 1.
+    // exp(-64) is less than half a unit in the last place of 1.
     if x >= 64.0 {
         return 1.0;
     }

@@ -5,8 +5,8 @@ use core::num::NonZeroU64;
 /// The mean distance between two sample points, in bytes: 1, or anything from
 /// [`Period::MIN`] to [`Period::MAX`].
 ///
-/// A period of 1 makes every byte a sample point, so that every allocation is sampled and the
-/// "estimates" are exact.
+/// With a period of 1 every byte is a sample point, so that every allocation is sampled and the
+/// figures are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Period(NonZeroU64);
 
@@ -18,7 +18,7 @@ impl Period {
     /// Every byte is a sample point.
     pub const EVERY: Self = Self(NonZeroU64::MIN);
 
-    /// A period of so many bytes; `None` unless it is 1 or from [`Period::MIN`] to [`Period::MAX`].
+    /// A period of `bytes` bytes; `None` unless it is 1 or from [`Period::MIN`] to [`Period::MAX`].
     #[must_use]
     pub const fn new(bytes: u64) -> Option<Self> {
         if bytes != 1 && (bytes < Self::MIN || bytes > Self::MAX) {

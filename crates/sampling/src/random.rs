@@ -1,4 +1,4 @@
-//! The source of randomness.
+//! Random numbers.
 
 /// A small, fast, seeded generator of random numbers: `SplitMix64` (Steele, Lea and Flood, "Fast
 /// splittable pseudorandom number generators", OOPSLA 2014). Its 64-bit state takes every value
@@ -25,7 +25,7 @@ impl Random {
     }
 
     /// The next number in (0, 1], uniformly distributed. Never 0, so that its logarithm is finite.
-    #[allow(clippy::cast_precision_loss)] // rounding to the nearest double is what is wanted
+    #[allow(clippy::cast_precision_loss)] // rounding to the nearest double is intended
     pub const fn next_unit(&mut self) -> f64 {
         const TWO_TO_MINUS_64: f64 = 1.0 / 18_446_744_073_709_551_616.0;
         (self.next_u64() | 1) as f64 * TWO_TO_MINUS_64

@@ -1,48 +1,74 @@
 //! What a sample stands for.
 
-use crate::{Distances, Period, logarithm::one_minus_exp};
+use crate::{Distances, logarithm::one_minus_exp};
 
-/// The probability that an allocation of `size` bytes is sampled when distances are exponential:
-/// 1 - exp(-size/period); 1 if the period is [`Period::EVERY`] and the size is not 0.
-#[must_use]
-#[allow(clippy::cast_precision_loss)] // sizes above 2^53 round, and their probability is 1
-pub const fn probability(size: u64, period: Period) -> f64 {
-    if period.bytes() == 1 && size > 0 {
-        return 1.0;
-    }
-    one_minus_exp(size as f64 / period.bytes() as f64)
+/// What one sampled allocation stands for, such that the sums over the samples have the true numbers of allocations and
+/// bytes as their expectation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weight {
+    /// The probability that an allocation of this size is sampled.
+    pub probability: f64,
+    /// How many allocations the sample stands for.
+    pub allocations: f64,
+    /// How many bytes the sample stands for.
+    pub bytes: f64,
 }
 
-/// The number of allocated bytes that a sampled allocation stands for, such that the sum over the
-/// samples has the number of allocated bytes as its expectation.
-///
-/// Exponential distances: size/(1 - exp(-size/period)) (Horvitz and Thompson's estimator). Fixed
-/// distances: the period, once for each of the `points` that the allocation covers. A period of
-/// [`Period::EVERY`]: the size itself.
-#[must_use]
-#[allow(clippy::cast_precision_loss)]
-pub const fn weight(size: u64, points: u32, period: Period, distances: Distances) -> f64 {
-    if period.bytes() == 1 {
-        return size as f64;
-    }
-    match distances {
-        Distances::Fixed => points as f64 * period.bytes() as f64,
-        Distances::Exponential => {
-            let x = size as f64 / period.bytes() as f64;
-            if x < SMALL {
-                period.bytes() as f64 * small_weight(x)
-            } else {
-                size as f64 / probability(size, period)
+impl Weight {
+    /// The weight of a sample: `size` bytes were requested, and the allocator counted `block` bytes, of which `points` are
+    /// sample points. A `period` or a `block` of 0 counts as 1; so values from a damaged file do no harm.
+    ///
+    /// - Exponential distances: the Horvitz-Thompson estimator with the probability 1 - exp(-block/period).
+    /// - Fixed distances: `points` times the period (section 3.2 of "Low Overhead Allocation Sampling in a Garbage
+    ///   Collected Virtual Machine").
+    /// - Every byte, or exponential distances with a period of 1: the allocation itself.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // sizes above 2^53 round
+    pub const fn of(distances: Distances, period: u64, size: u64, block: u64, points: u32) -> Self {
+        let size = size as f64;
+        let block = if block == 0 { 1.0 } else { block as f64 };
+        let period = if period == 0 { 1.0 } else { period as f64 };
+        let distances = match distances {
+            Distances::Exponential if period == 1.0 => Distances::Every,
+            distances => distances,
+        };
+        match distances {
+            Distances::Every => Self {
+                probability: 1.0,
+                allocations: 1.0,
+                bytes: size,
+            },
+            Distances::Exponential => {
+                let x = block / period;
+                let probability = if x < SMALL {
+                    x / small_weight(x)
+                } else {
+                    one_minus_exp(x)
+                };
+                Self {
+                    probability,
+                    allocations: 1.0 / probability,
+                    bytes: size / probability,
+                }
+            }
+            Distances::Fixed => {
+                let bytes = points as f64 * period;
+                let probability = block / period;
+                Self {
+                    probability: if probability < 1.0 { probability } else { 1.0 },
+                    allocations: bytes / block,
+                    bytes,
+                }
             }
         }
     }
 }
 
-/// Up to here [`small_weight`] is exact to the last bit or two.
+/// Below this, [`small_weight`] is exact to the last two bits.
 const SMALL: f64 = 1.0 / 16.0;
 
-/// x/(1 - exp(-x)) for `x` from 0 to [`SMALL`], in a handful of multiplications: most objects are small, and a weight may
-/// be asked for at each sample. The series of Bernoulli's numbers; the first term left out is x⁸/1209600.
+/// x/(1 - exp(-x)) for `x` from 0 to [`SMALL`], in a few multiplications: most objects are small, and an agent computes a
+/// weight with each sample. It is the series with Bernoulli's numbers; the first term left out is x⁸/1209600.
 const fn small_weight(x: f64) -> f64 {
     let square = x * x;
     let fourth = 1.0 - square * (1.0 / 42.0);
@@ -52,19 +78,44 @@ const fn small_weight(x: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{SMALL, probability, small_weight, weight};
+    use super::{SMALL, Weight, small_weight};
     use crate::{Distances, Period, logarithm::one_minus_exp};
 
     #[test]
     fn small_objects_stand_for_a_period_and_huge_ones_for_themselves() {
-        let period = Period::new(524_288).unwrap();
-        let of = |size| weight(size, 1, period, Distances::Exponential);
+        let of = |size| Weight::of(Distances::Exponential, 524_288, size, size, 1).bytes;
         // s/(1-exp(-s/n)) = n + s/2 + …
         assert!((of(16) - (524_288.0 + 8.0)).abs() < 1e-3);
-        assert!((of(0) - 524_288.0).abs() < 1e-9);
+        assert!((of(1) - 524_288.5).abs() < 1e-3);
         assert_eq!(of(1 << 40), (1u64 << 40) as f64);
-        assert_eq!(weight(10_000, 3, period, Distances::Fixed), 3.0 * 524_288.0);
-        assert_eq!(weight(48, 48, Period::EVERY, Distances::Fixed), 48.0);
+    }
+
+    #[test]
+    fn fixed_distances_count_points() {
+        let weight = Weight::of(Distances::Fixed, 524_288, 9_000, 10_000, 3);
+        assert_eq!(weight.bytes, 3.0 * 524_288.0);
+        assert_eq!(weight.allocations, 157.2864);
+        assert_eq!(weight.probability, 10_000.0 / 524_288.0);
+        let larger = Weight::of(Distances::Fixed, 64, 1000, 1008, 16);
+        assert_eq!(larger.probability, 1.0);
+    }
+
+    #[test]
+    fn every_allocation_stands_for_itself() {
+        let weight = Weight::of(Distances::Every, 1, 40, 48, 48);
+        assert_eq!((weight.allocations, weight.bytes), (1.0, 40.0));
+        assert_eq!(weight.probability, 1.0);
+        assert_eq!(Weight::of(Distances::Exponential, 1, 40, 48, 1), weight);
+    }
+
+    /// The bytes that were requested count, the bytes that were set aside decide what is sampled.
+    #[test]
+    fn the_block_gives_the_probability() {
+        let weight = Weight::of(Distances::Exponential, 64, 50, 64, 1);
+        let probability = 0.632_120_558_828_557_7;
+        assert!((weight.probability - probability).abs() < 1e-15);
+        assert!((weight.bytes - 50.0 / probability).abs() < 1e-12);
+        assert!((weight.allocations - 1.0 / probability).abs() < 1e-14);
     }
 
     #[test]
@@ -78,11 +129,15 @@ mod tests {
     }
 
     #[test]
-    fn probability_is_that_of_the_distribution() {
-        let period = Period::new(64).unwrap();
-        assert!((probability(64, period) - 0.632_120_558_828_557_7).abs() < 1e-15);
-        assert_eq!(probability(0, period), 0.0);
-        assert_eq!(probability(1, Period::EVERY), 1.0);
-        assert_eq!(probability(u64::MAX, period), 1.0);
+    fn numbers_of_a_damaged_file_are_harmless() {
+        for distances in [Distances::Exponential, Distances::Fixed, Distances::Every] {
+            for number in [0, 1, Period::MAX, u64::MAX] {
+                let weight = Weight::of(distances, number, u64::MAX - number, number, u32::MAX);
+                assert!((0.0..=1.0).contains(&weight.probability));
+                assert!(weight.bytes.is_finite() && weight.allocations.is_finite());
+                let weight = Weight::of(distances, u64::MAX, number, 0, 0);
+                assert!(weight.bytes.is_finite() && weight.allocations.is_finite());
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! The arithmetic of the countdown against the definition: bytes on a line, some of them marked.
+//! The arithmetic of the countdown against the definition: numbered bytes, some of them sample points.
 
-use nthbyte_sampling::{Countdown, Distances, Period, SamplePoints, Sampler, weight};
+use nthbyte_sampling::{Countdown, Distances, Period, SamplePoints, Sampler, Weight};
 use proptest::prelude::*;
 
 fn periods() -> impl Strategy<Value = Period> {
@@ -18,7 +18,7 @@ fn sizes() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    /// Every allocation is told the exact number of sample points in it, for up to 64 of them.
+    /// The number of sample points in each allocation is exact, up to 64 of them.
     #[test]
     fn points_are_where_the_distances_put_them(
         period in periods(),
@@ -28,14 +28,14 @@ proptest! {
     ) {
         let distances = if fixed { Distances::Fixed } else { Distances::Exponential };
         let mut sampler = Sampler::new(period, distances, seed);
-        let mut row = SamplePoints::new(period, distances, seed);
+        let mut sequence = SamplePoints::new(period, distances, seed);
         let mut allocated = 0u64;
-        let mut next_point = row.next_distance();
+        let mut next_point = sequence.next_distance();
         for size in sizes {
             prop_assert_eq!(sampler.bytes_until_sample(), next_point - allocated);
             let end = allocated + size;
             let mut expected = 0u32;
-            if sampler.distances() == Distances::Fixed {
+            if sampler.distances() != Distances::Exponential {
                 // Bytes that are multiples of the period, by division alone.
                 expected = u32::try_from(end / period.bytes() - allocated / period.bytes()).unwrap();
                 next_point = (end / period.bytes() + 1) * period.bytes();
@@ -44,7 +44,7 @@ proptest! {
                 while next_point <= end && expected < 64 {
                     expected += 1;
                     if expected < 64 {
-                        next_point += row.next_distance();
+                        next_point += sequence.next_distance();
                     }
                 }
                 let points = sampler.advance(size);
@@ -52,14 +52,14 @@ proptest! {
                     prop_assert_eq!(points, expected);
                 } else {
                     prop_assert!(points >= 64);
-                    next_point = end + row.next_distance();
+                    next_point = end + sequence.next_distance();
                 }
             }
             allocated = end;
         }
     }
 
-    /// Size classes: so many allocations pass, and the one after them is sampled.
+    /// Size classes: this many allocations pass, and the one after them is sampled.
     #[test]
     fn allocations_until_sample_is_exact(period in periods(), seed: u64, size in 1u64..4096) {
         let mut points = SamplePoints::new(period, Distances::Exponential, seed);
@@ -88,8 +88,8 @@ fn division_by_a_size_of_zero_is_no_panic() {
     assert_eq!(countdown.allocations_until_sample(0), u64::MAX);
 }
 
-/// Sums of weights estimate what was allocated: here 64 GiB in objects of many sizes, one row of
-/// countdowns for each size as in the heap. The standard error of the sum is about
+/// Sums of weights estimate what was allocated: here 64 GiB in objects of many sizes, with a
+/// countdown for each size as in the heap. The standard error of the sum is about
 /// sqrt(bytes·period), 0.3 %; five of them are allowed.
 #[test]
 fn weights_add_up_to_the_bytes_allocated() {
@@ -107,7 +107,8 @@ fn weights_add_up_to_the_bytes_allocated() {
             allocated += (free + 1) * size;
             let hit = countdown.advance(size, &mut points);
             if hit > 0 {
-                estimate += weight(size, hit, period, Distances::Exponential);
+                estimate +=
+                    Weight::of(Distances::Exponential, period.bytes(), size, size, hit).bytes;
             }
         }
     }

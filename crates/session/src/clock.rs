@@ -17,7 +17,20 @@ impl Clock {
         }
     }
 
+    /// A clock that read zero at a raw `CLOCK_MONOTONIC` reading in nanoseconds.
+    pub(crate) const fn started_at(monotonic_nanos: u64) -> Self {
+        Self {
+            start: monotonic_nanos,
+        }
+    }
+
+    /// The raw reading at which it read zero.
+    pub(crate) const fn start_nanos(self) -> u64 {
+        self.start
+    }
+
     /// The time since the start.
+    #[inline]
     #[must_use]
     pub fn now(self) -> Nanos {
         Nanos(monotonic_nanos().saturating_sub(self.start))

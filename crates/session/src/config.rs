@@ -1,26 +1,14 @@
-//! What the Python face asks for: the JSON text that `nthbyte_start` takes.
+//! The settings of a session, as the host's Python code gives them: a JSON text.
 
 use std::path::{Path, PathBuf};
 
-use nthbyte_profile::{Distances, Meta, Method};
+use nthbyte_profile::{Distances, Meta, Method, Source};
 use nthbyte_sampling::Period;
 use serde::Deserialize;
 
-/// How arenas are backed by huge pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HugePages {
-    /// Transparent huge pages, asked for with `madvise`.
-    #[default]
-    Thp,
-    /// Explicit huge pages from the system's pool; ordinary pages when the pool is empty.
-    Hugetlb,
-    /// Ordinary pages.
-    Off,
-}
-
-/// One session's settings.
+/// One session's settings. A field that is not known is refused: then the table of options in Python has a mistake.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Config {
     /// Where the profile goes; absolute.
     pub output: PathBuf,
@@ -37,9 +25,9 @@ pub struct Config {
     /// Whether native frames are wanted.
     #[serde(default)]
     pub native: bool,
-    /// Huge pages for the heap (CPython).
+    /// The huge pages of the heap, by name. Only the CPython agent reads it: the names are `nthbyte_heap::HugePages`'s.
     #[serde(default)]
-    pub huge_pages: HugePages,
+    pub huge_pages: Option<String>,
     /// `sys.argv` of the program.
     #[serde(default)]
     pub command: Vec<String>,
@@ -82,6 +70,15 @@ impl Config {
         self.seed.unwrap_or_else(fresh_seed)
     }
 
+    /// Mean distance between allocation samples, in bytes.
+    fn allocation_period(&self) -> u64 {
+        if self.distances == Distances::Every {
+            1
+        } else {
+            self.period
+        }
+    }
+
     /// The description of a session that starts now in this process.
     #[must_use]
     pub fn meta(&self, method: Method, seed: u64, notes: Vec<String>) -> Meta {
@@ -93,15 +90,13 @@ impl Config {
             pid: std::process::id(),
             parent_pid: self.parent_pid,
             started_unix_nanos: unix_nanos(),
-            period: if self.distances == Distances::Every {
-                1
-            } else {
-                self.period
-            },
-            distances: self.distances,
-            method,
+            sources: Source::of_session(
+                method,
+                self.distances,
+                self.allocation_period(),
+                self.cpu_hz,
+            ),
             seed,
-            cpu_hz: self.cpu_hz,
             notes,
         }
     }
@@ -160,6 +155,13 @@ mod tests {
             Path::new("/a/b.c.7.nthb")
         );
         assert_eq!(child_path(Path::new("/a/b"), 7), Path::new("/a/b.7"));
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused() {
+        let json = r#"{"output": "/x", "period": 64, "distances": "exponential", "cpu": 7}"#;
+        let refusal = Config::parse(json).err().unwrap();
+        assert!(refusal.contains("unknown field `cpu`"), "{refusal}");
     }
 
     #[test]

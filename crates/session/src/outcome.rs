@@ -1,4 +1,4 @@
-//! What a session recorded, and how the host's Python code learns of it.
+//! What came of a session, and how the host's Python code gets it.
 
 use std::ffi::c_char;
 use std::path::PathBuf;

@@ -5,25 +5,27 @@ use nthbyte_profile::event::{
     SampleId, Thread, ThreadId, TypeName,
 };
 
-/// One event on its way to the writer thread: 56 bytes, of which the ring has thousands.
+/// Events on their way to the writer thread: 56 bytes, of which the ring has thousands.
 #[derive(Debug)]
-pub(super) enum Record {
+pub(crate) enum Record {
     Node(Node),
+    /// Many nodes at once, however many.
+    Nodes(Vec<Node>),
     Allocation(Allocation),
     /// An allocation that will be recorded when more is known of it.
-    Announced(Allocation),
+    Provisional(Allocation),
     Freed(SampleId, Nanos),
     Cpu(CpuSample),
     /// A collection of which no more is known, and there may be thousands in a second: start, duration, thread.
     Collection(Nanos, Nanos, ThreadId, CollectionKind),
-    /// One of the larger and rarer events. A `Vec`, for it can be had without the abort that `Box`
-    /// makes of exhausted memory.
-    Seldom(Vec<Seldom>),
+    /// Larger and rarer events. A `Vec` also for one, for it can be had without the abort that `Box` makes of
+    /// exhausted memory.
+    Bulky(Vec<Bulky>),
 }
 
 /// Events that are large, or own text.
 #[derive(Debug)]
-pub(super) enum Seldom {
+pub(crate) enum Bulky {
     Code {
         name: String,
         file: String,
@@ -43,37 +45,19 @@ pub(super) enum Seldom {
     Memory(Memory),
 }
 
+const _: () = assert!(size_of::<Record>() <= 56);
+
 impl Record {
     /// `None` when there is no memory for it.
-    pub(super) fn seldom(seldom: Seldom) -> Option<Self> {
+    pub(crate) fn bulky(bulky: Bulky) -> Option<Self> {
         let mut one = Vec::new();
         one.try_reserve_exact(1).ok()?;
-        one.push(seldom);
-        Some(Self::Seldom(one))
-    }
-
-    pub(super) fn event(&self) -> Option<Event<'_>> {
-        Some(match self {
-            Self::Node(node) => Event::Node(*node),
-            Self::Allocation(allocation) => Event::Allocation(*allocation),
-            Self::Announced(_) => return None,
-            Self::Freed(sample, time) => Event::Freed(*sample, *time),
-            Self::Cpu(sample) => Event::Cpu(*sample),
-            &Self::Collection(start, duration, thread, kind) => Event::Collection(Collection {
-                start,
-                duration,
-                thread,
-                kind,
-                freed_objects: None,
-                bytes_before: None,
-                bytes_after: None,
-            }),
-            Self::Seldom(one) => one.first()?.event(),
-        })
+        one.push(bulky);
+        Some(Self::Bulky(one))
     }
 
     /// `None` when there is no memory for it.
-    pub(super) fn collection(collection: Collection) -> Option<Self> {
+    pub(crate) fn collection(collection: Collection) -> Option<Self> {
         let totals = [
             collection.freed_objects,
             collection.bytes_before,
@@ -89,19 +73,43 @@ impl Record {
             } = collection;
             return Some(Self::Collection(start, duration, thread, kind));
         }
-        Self::seldom(Seldom::Collection(collection))
+        Self::bulky(Bulky::Collection(collection))
+    }
+
+    /// Calls `write` with each event of the record, in their order.
+    pub(crate) fn for_each_event(&self, mut write: impl FnMut(&Event<'_>)) {
+        match self {
+            Self::Node(node) => write(&Event::Node(*node)),
+            Self::Nodes(nodes) => nodes.iter().for_each(|node| write(&Event::Node(*node))),
+            Self::Allocation(allocation) => write(&Event::Allocation(*allocation)),
+            Self::Provisional(_) => {}
+            Self::Freed(sample, time) => write(&Event::Freed(*sample, *time)),
+            Self::Cpu(sample) => write(&Event::Cpu(*sample)),
+            &Self::Collection(start, duration, thread, kind) => {
+                write(&Event::Collection(Collection {
+                    start,
+                    duration,
+                    thread,
+                    kind,
+                    freed_objects: None,
+                    bytes_before: None,
+                    bytes_after: None,
+                }));
+            }
+            Self::Bulky(several) => several.iter().for_each(|one| write(&one.event())),
+        }
     }
 }
 
-impl Seldom {
+impl Bulky {
     /// `code` with text of its own; `None` when there is no memory for it.
-    pub(super) fn code(code: &Code<'_>) -> Option<Self> {
+    pub(crate) fn code(code: &Code<'_>) -> Option<Self> {
         Some(Self::Code {
             name: text(code.name)?,
             file: text(code.file)?,
             first_line: code.first_line,
             location_table: match code.lines {
-                Lines::Direct => None,
+                Lines::Direct | Lines::Image(_) => None,
                 Lines::LocationTable(table) => Some(bytes(table)?),
             },
         })
@@ -134,10 +142,8 @@ impl Seldom {
     }
 }
 
-const _: () = assert!(size_of::<Record>() <= 56);
-
 /// A copy of `text`, without the abort that the standard library's copy makes of exhausted memory.
-pub(super) fn text(text: &str) -> Option<String> {
+pub(crate) fn text(text: &str) -> Option<String> {
     let mut copy = String::new();
     copy.try_reserve_exact(text.len()).ok()?;
     copy.push_str(text);

@@ -1,26 +1,24 @@
-//! The near end of the ring: what the allocating thread calls.
+//! The near end of the ring: how events get there.
 //!
-//! A [`Recorder`] belongs to whoever holds the interpreter's lock. It never waits (but for
-//! [`Distances::Every`], where losing nothing is the point) and never aborts for want of memory:
-//! what cannot be recorded is counted as lost.
+//! One [`Recorder`] a session, used by the thread that has the session's lock, through a
+//! [`Recording`](crate::Recording). It never aborts for want of memory, and waits only where losing nothing is
+//! the point ([`Distances::Every`]), and there with a bound. What cannot be recorded is counted as lost.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use nthbyte_profile::event::{
-    Allocation, Code, CodeId, Collection, CpuSample, End, LostKind, Memory, Nanos, Node, NodeId,
-    SampleId, Thread, ThreadId, TypeId, TypeName,
-};
+use nthbyte_profile::event::{Code, CodeId, End, LostKind, Nanos, Node};
 use nthbyte_profile::{Distances, Meta};
 use rtrb::{Producer, PushError};
 
-use super::clock::Clock;
-use super::config::{Config, child_meta, child_path};
-use super::drain::Drain;
-use super::outcome::Outcome;
-use super::record::{Record, Seldom, text};
-use super::tree::{MAX_CODES, Tree};
-use super::worker::{Attention, Worker};
+use crate::clock::Clock;
+use crate::config::{Config, child_meta, child_path};
+use crate::fork::ToDo;
+use crate::interner::Interner;
+use crate::outcome::Outcome;
+use crate::record::{Bulky, Record, text};
+use crate::registry::Slot;
+use crate::writer::{Drain, Writer};
 
 /// The ring holds what happens in a tenth of a second in which the writer thread does not get to run,
 /// if the program allocates 1.3 GB in a second and frees as much: so many bytes' samples and frees.
@@ -29,27 +27,29 @@ const RING_BYTES: u64 = 1 << 28;
 const RING_SLOTS: (u64, u64) = (2048, 32 << 10);
 /// Slots when every allocation is recorded.
 const RING_SLOTS_EVERY: usize = 1 << 16;
-/// The longest that the writer thread may stay asleep, or absent after a fork, while samples arrive.
+/// The longest that the writer thread stays asleep while samples arrive.
 const WAKE_AFTER: Nanos = Nanos(250_000_000);
+/// So many new nodes go through the ring one by one, which takes no memory; more go together.
+const FEW_NODES: usize = 16;
 
-/// Records one session; the session lasts as long as it.
-pub struct Recorder {
+/// How often a full ring is looked at before the thread sleeps between two looks.
+const YIELDS: u32 = 1000;
+const NAP: Duration = Duration::from_micros(200);
+
+pub(crate) struct Recorder {
+    slot: &'static Slot,
     clock: Clock,
     meta: Box<Meta>,
-    path: std::path::PathBuf,
+    path: PathBuf,
     ring: Producer<Record>,
-    worker: Arc<Worker>,
-    tree: Tree,
-    codes: u32,
-    types: u32,
-    threads: u32,
+    writer: Writer,
+    pub(crate) interner: Interner,
     samples: u32,
     /// Pushed since the writer thread was last woken.
     since_wake: usize,
     woken: Nanos,
-    /// Until then a fork keeps the writer thread away.
-    absent_until: Nanos,
-    generation: u32,
+    /// The ring has been full for as long as anyone may wait: nobody does, until the writer thread has gone on.
+    is_stuck: bool,
 }
 
 impl Recorder {
@@ -57,261 +57,287 @@ impl Recorder {
     ///
     /// # Errors
     /// One line that says why the file or the thread cannot be had.
-    pub fn start(config: &Config, meta: Meta) -> Result<Self, String> {
+    pub(crate) fn start(slot: &'static Slot, config: &Config, meta: Meta) -> Result<Self, String> {
         let clock = Clock::start();
         let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
         let drain = Drain::open(far_end, clock, &config.output, &meta)?;
-        let worker = Worker::start(Box::new(drain))?;
-        Ok(Self {
+        let writer = Writer::start(slot, Box::new(drain))?;
+        let path = config.output.clone();
+        Ok(Self::new(slot, clock, meta, path, ring, writer))
+    }
+
+    fn new(
+        slot: &'static Slot,
+        clock: Clock,
+        meta: Meta,
+        path: PathBuf,
+        ring: Producer<Record>,
+        writer: Writer,
+    ) -> Self {
+        slot.set_start(clock);
+        Self {
+            slot,
             clock,
             meta: Box::new(meta),
-            path: config.output.clone(),
+            path,
             ring,
-            worker,
-            tree: Tree::default(),
-            codes: 0,
-            types: 1,
-            threads: 0,
+            writer,
+            interner: Interner::begin(),
             samples: 0,
             since_wake: 0,
             woken: Nanos(0),
-            absent_until: Nanos(0),
-            generation: 0,
-        })
+            is_stuck: false,
+        }
     }
 
-    /// The time since the session's start.
-    #[must_use]
-    pub fn now(&self) -> Nanos {
-        self.clock.now()
+    /// The recorder of a forked child that follows this one: its file comes with its first event, and its writer thread
+    /// with the first that is to be written.
+    fn of_child(&self) -> Self {
+        let meta = child_meta(&self.meta);
+        let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
+        let clock = Clock::start();
+        let path = child_path(&self.path, meta.pid);
+        let drain = Drain::later(far_end, clock, path.clone(), &meta);
+        let writer = self.writer.of_child(Box::new(drain));
+        Self::new(self.slot, clock, meta, path, ring, writer)
     }
 
-    /// The session's time of a raw `CLOCK_MONOTONIC` reading in nanoseconds.
-    #[must_use]
-    pub const fn at(&self, monotonic_nanos: u64) -> Nanos {
-        self.clock.at(monotonic_nanos)
+    /// Notices a fork, forgets keys that may be of others now, and looks after the writer thread. The time.
+    #[inline]
+    pub(crate) fn begin(&mut self) -> Nanos {
+        let now = self.clock.now();
+        if !self.slot.fork.is_undisturbed() || self.slot.must_forget_keys() {
+            return self.begin_after_fork();
+        }
+        if now.0.wrapping_sub(self.woken.0) > WAKE_AFTER.0 {
+            self.wake(now);
+        }
+        now
     }
 
-    /// Records that the ring takes now.
-    #[must_use]
-    pub fn room(&self) -> usize {
-        self.ring.slots()
+    #[cold]
+    #[inline(never)]
+    fn begin_after_fork(&mut self) -> Nanos {
+        if let ToDo::BeginAnew { is_whole } = self.slot.fork.notice(crate::monotonic_nanos()) {
+            let child = self.of_child();
+            if is_whole {
+                std::mem::replace(self, child).writer.leave_to_parent();
+            } else {
+                // What another thread was changing can be neither used nor dropped.
+                std::mem::forget(std::mem::replace(self, child));
+            }
+        }
+        if self.slot.take_must_forget_keys() {
+            self.interner.forget_keys();
+        }
+        let now = self.clock.now();
+        if now.0.wrapping_sub(self.woken.0) > WAKE_AFTER.0 {
+            self.wake(now);
+        }
+        now
     }
 
-    /// The session's description.
-    #[must_use]
-    pub fn meta(&self) -> &Meta {
+    pub(crate) const fn slot(&self) -> &'static Slot {
+        self.slot
+    }
+
+    pub(crate) const fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(crate) const fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// Samples recorded so far.
-    #[must_use]
-    pub const fn samples(&self) -> u32 {
+    pub(crate) const fn samples(&self) -> u32 {
         self.samples
     }
 
-    /// Notices a fork and looks after the writer thread. To be called before each sample; returns a
-    /// number that changes when this process has become a child with a profile of its own, in which
-    /// every code, node, type, thread and sample has to be defined anew.
-    pub fn attend(&mut self, now: Nanos) -> u32 {
-        if self.worker.attention() != Attention::None {
-            self.after_fork();
-        } else if now.0.wrapping_sub(self.woken.0) > WAKE_AFTER.0 {
-            self.wake(now);
-        }
-        self.generation
+    pub(crate) const fn writer(&mut self) -> &mut Writer {
+        &mut self.writer
     }
 
-    /// Defines a code object. `None`: no room, try again with the next sample.
-    pub fn code(&mut self, code: &Code<'_>) -> Option<CodeId> {
-        if self.codes == MAX_CODES {
-            return None;
-        }
-        self.push(Record::seldom(Seldom::code(code)?)?)?;
-        self.codes += 1;
-        Some(CodeId(self.codes - 1))
+    /// Slots of the ring that are free.
+    pub(crate) fn room(&self) -> usize {
+        self.ring.slots()
     }
 
-    /// The number of a stack node, which is defined if it is new.
-    pub fn node(&mut self, node: Node) -> Option<NodeId> {
-        if let Some(known) = self.tree.find(&node) {
-            return Some(known);
-        }
-        self.tree.reserve()?;
-        self.push(Record::Node(node))?;
-        Some(self.tree.define(&node))
+    /// Whether there is room for what is worth no lost event.
+    pub(crate) fn is_roomy(&self) -> bool {
+        self.waits() || self.ring.slots() > self.ring.buffer().capacity() / 2
     }
 
-    /// Defines a type.
-    pub fn type_name(&mut self, name: &TypeName<'_>) -> Option<TypeId> {
-        self.push(Record::seldom(Seldom::Type {
-            name: text(name.name)?,
-            native: text(name.native)?,
-        })?)?;
-        self.types += 1;
-        Some(TypeId(self.types - 1))
+    /// Whether a full ring is waited for.
+    fn waits(&self) -> bool {
+        self.meta.distances() == Distances::Every
     }
 
-    /// Defines a thread.
-    pub fn thread(&mut self, thread: &Thread<'_>) -> Option<ThreadId> {
-        self.push(Record::seldom(Seldom::Thread {
-            os_id: thread.os_id,
-            name: text(thread.name)?,
-        })?)?;
-        self.threads += 1;
-        Some(ThreadId(self.threads - 1))
+    /// Adds the definition of a code object, for which there is room. `None` if there is no memory.
+    pub(crate) fn define_code(&mut self, code: &Code<'_>) -> Option<CodeId> {
+        self.interner.functions.reserve()?;
+        self.interner.reserve_bulky()?;
+        self.interner.new_bulky.push(Bulky::code(code)?);
+        Some(self.interner.functions.define())
     }
 
-    /// Renames a thread.
-    pub fn thread_name(&mut self, thread: ThreadId, name: &str) -> Option<()> {
-        self.push(Record::seldom(Seldom::ThreadName(thread, text(name)?))?)
+    /// The same for a type.
+    pub(crate) fn define_type(
+        &mut self,
+        name: &str,
+        native: &str,
+    ) -> Option<nthbyte_profile::event::TypeId> {
+        self.interner.types.reserve()?;
+        self.interner.reserve_bulky()?;
+        self.interner.new_bulky.push(Bulky::Type {
+            name: text(name)?,
+            native: text(native)?,
+        });
+        Some(self.interner.types.define())
     }
 
-    /// Tells of a sample that will be recorded when more is known of it: should the process be killed before,
-    /// the profile has what is known now. Samples are announced and recorded in the order of their times; one may
-    /// be announced again. Whether there was room.
-    pub fn announce(&mut self, allocation: Allocation) -> bool {
-        // Not worth a lost event: left out while the ring is half full.
-        let is_roomy = self.meta.distances == Distances::Every
-            || self.ring.slots() > self.ring.buffer().capacity() / 2;
-        is_roomy && self.push(Record::Announced(allocation)).is_some()
+    /// The same for a thread.
+    pub(crate) fn define_thread(&mut self, os_id: u64) -> Option<crate::interner::KnownThread> {
+        self.interner.threads.reserve()?;
+        self.interner.reserve_bulky()?;
+        let is_main = os_id == u64::from(std::process::id());
+        let name = text(if is_main { "MainThread" } else { "" })?;
+        self.interner.new_bulky.push(Bulky::Thread { os_id, name });
+        Some(self.interner.threads.define(os_id, is_main))
     }
 
-    /// Records an allocation sample; counts it as lost if there is no room.
-    pub fn allocation(&mut self, allocation: Allocation) -> Option<SampleId> {
-        if self.samples == u32::MAX || self.push(Record::Allocation(allocation)).is_none() {
-            self.lost(LostKind::Allocations, 1);
-            return None;
-        }
+    /// The number of the sample that was pushed last.
+    pub(crate) fn count_sample(&mut self) -> u32 {
         self.samples += 1;
-        Some(SampleId(self.samples - 1))
+        self.samples - 1
     }
 
-    /// Records that a sampled object was freed.
-    pub fn freed(&mut self, sample: SampleId, time: Nanos) {
-        self.push_or_count(Some(Record::Freed(sample, time)), LostKind::Other);
-    }
-
-    /// Records a time sample.
-    pub fn cpu(&mut self, sample: CpuSample) {
-        self.push_or_count(Some(Record::Cpu(sample)), LostKind::CpuSamples);
-    }
-
-    /// Records a collection.
-    pub fn collection(&mut self, collection: Collection) {
-        self.push_or_count(Record::collection(collection), LostKind::Other);
-    }
-
-    /// Records memory totals.
-    pub fn memory(&mut self, memory: Memory) {
-        self.push_or_count(Record::seldom(Seldom::Memory(memory)), LostKind::Other);
-    }
-
-    /// Counts events that could not be recorded.
-    pub fn lost(&self, kind: LostKind, events: u64) {
-        if events > 0 {
-            self.worker.lost[kind as usize].fetch_add(events, Relaxed);
-        }
-    }
-
-    /// Ends the session: everything recorded is written and the file is closed.
-    #[must_use]
-    pub fn finish(mut self, allocated: Option<u64>) -> Outcome {
-        if self.worker.attention() != Attention::None {
-            self.after_fork();
-        }
-        self.worker.finish(End {
-            time: self.clock.now(),
-            allocated,
-        })
-    }
-
-    fn push_or_count(&mut self, record: Option<Record>, kind: LostKind) {
+    /// Counts an event as lost if there is no room for it.
+    #[inline]
+    pub(crate) fn push_or_count(&mut self, record: Option<Record>, kind: LostKind) {
         if record.and_then(|record| self.push(record)).is_none() {
-            self.lost(kind, 1);
+            self.slot.lost.add(kind, 1);
         }
     }
 
-    fn push(&mut self, mut record: Record) -> Option<()> {
-        loop {
-            match self.ring.push(record) {
-                Ok(()) => break,
-                Err(PushError::Full(back)) => {
-                    self.wake(self.clock.now());
-                    if self.meta.distances != Distances::Every
-                        || self.worker.is_dead()
-                        || self.worker.attention() == Attention::Child
-                    {
-                        return None;
-                    }
-                    record = back;
-                    std::thread::yield_now();
-                }
+    /// Pushes an event, and before it the definitions that it may refer to.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, record: Record) -> Option<()> {
+        if !(self.interner.new_bulky.is_empty() && self.interner.new_nodes.is_empty()) {
+            self.push_definitions()?;
+        }
+        self.push_one(record).ok()
+    }
+
+    /// What there is no room for stays where it is.
+    #[inline(never)]
+    fn push_definitions(&mut self) -> Option<()> {
+        if !self.interner.new_bulky.is_empty() {
+            let definitions = std::mem::take(&mut self.interner.new_bulky);
+            if let Err(Record::Bulky(back)) = self.push_one(Record::Bulky(definitions)) {
+                self.interner.new_bulky = back;
+                return None;
             }
         }
-        self.since_wake += 1;
-        if self.since_wake >= self.ring.buffer().capacity() / 4 {
-            self.wake(self.clock.now());
+        let count = self.interner.new_nodes.len();
+        if count <= FEW_NODES && self.ring.slots() >= count {
+            let mut nodes = std::mem::take(&mut self.interner.new_nodes);
+            for node in nodes.drain(..) {
+                // There is room, and nobody else takes it.
+                let _ = self.push_one(Record::Node(node));
+            }
+            self.interner.new_nodes = nodes;
+            return Some(());
         }
-        Some(())
+        let nodes: Vec<Node> = std::mem::take(&mut self.interner.new_nodes);
+        match self.push_one(Record::Nodes(nodes)) {
+            Err(Record::Nodes(back)) => {
+                self.interner.new_nodes = back;
+                None
+            }
+            _ => Some(()),
+        }
     }
 
+    /// Gives the record back if there is no room for it. Inlined, so that the record is made where it is in the ring.
+    #[inline(always)]
+    fn push_one(&mut self, record: Record) -> Result<(), Record> {
+        match self.ring.push(record) {
+            Ok(()) => {
+                self.since_wake += 1;
+                if self.since_wake >= self.ring.buffer().capacity() / 4 {
+                    self.is_stuck = false;
+                    self.wake(self.clock.now());
+                }
+                Ok(())
+            }
+            Err(PushError::Full(back)) => self.push_when_free(back),
+        }
+    }
+
+    /// The ring is full. Where nothing shall be lost, waits until it is not, for as long as
+    /// [`Writer::longest_wait`] says.
+    #[cold]
+    #[inline(never)]
+    fn push_when_free(&mut self, mut record: Record) -> Result<(), Record> {
+        self.wake(self.clock.now());
+        if !self.waits() || self.is_stuck {
+            return Err(record);
+        }
+        let until = Instant::now() + self.writer.longest_wait();
+        let mut looks = 0;
+        while !self.writer.is_dead() && !self.slot.fork.is_child() {
+            match self.ring.push(record) {
+                Ok(()) => return Ok(()),
+                Err(PushError::Full(back)) => record = back,
+            }
+            if Instant::now() >= until {
+                self.is_stuck = true;
+                break;
+            }
+            self.wake(self.clock.now());
+            looks += 1;
+            if looks < YIELDS {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(NAP);
+            }
+        }
+        Err(record)
+    }
+
+    /// Wakes the writer thread, or has it come back, unless a fork keeps it away.
     #[cold]
     fn wake(&mut self, now: Nanos) {
-        match self.worker.attention() {
-            Attention::None => {}
-            Attention::Parent => self.after_fork(),
-            // What is in the ring is the parent's.
-            Attention::Child => return,
-        }
         self.since_wake = 0;
         self.woken = now;
-        if now.0 >= self.absent_until.0 {
-            self.worker.wake();
+        if self.slot.fork.lets_writer_run(crate::monotonic_nanos()) {
+            self.writer.wake();
         }
     }
 
-    /// In the parent of a fork, gives the interpreter time to see that it has one thread less before
-    /// the writer thread comes back, however much is recorded meanwhile; in the child, begins a profile
-    /// of its own.
-    #[cold]
-    fn after_fork(&mut self) {
-        match self.worker.take_attention() {
-            Attention::None => {}
-            Attention::Parent => {
-                self.woken = self.clock.now();
-                self.absent_until = Nanos(self.woken.0.saturating_add(WAKE_AFTER.0));
-            }
-            Attention::Child => {
-                let meta = child_meta(&self.meta);
-                let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
-                self.clock = Clock::start();
-                let path = child_path(&self.path, meta.pid);
-                self.worker
-                    .replace(Box::new(Drain::later(far_end, self.clock, path, &meta)));
-                self.ring = ring;
-                *self.meta = meta;
-                self.tree = Tree::default();
-                (self.codes, self.types, self.threads, self.samples) = (0, 1, 0, 0);
-                (self.since_wake, self.woken, self.absent_until) = (0, Nanos(0), Nanos(0));
-                self.generation = self.generation.wrapping_add(1);
-            }
-        }
+    /// Has everything recorded be written and the file be closed.
+    pub(crate) fn finish(self, allocated: Option<u64>) -> Outcome {
+        let end = End {
+            time: self.clock.now(),
+            allocated,
+        };
+        let unfinished = Outcome {
+            path: Some(self.path.clone()),
+            samples: self.samples.into(),
+            lost: 0,
+            bytes_allocated: allocated,
+            notes: Vec::new(),
+        };
+        self.writer.finish(end, unfinished)
     }
 }
 
 fn slots(meta: &Meta) -> usize {
-    if meta.distances == Distances::Every {
+    if meta.distances() == Distances::Every {
         return RING_SLOTS_EVERY;
     }
     let (least, most) = RING_SLOTS;
-    (RING_BYTES / meta.period.max(1))
+    (RING_BYTES / meta.period().max(1))
         .next_power_of_two()
         .clamp(least, most) as usize
-}
-
-/// Lost events of one session, by [`LostKind`]; taken by the writer thread.
-pub(super) fn take_lost(worker: &Worker) -> [(LostKind, u64); 3] {
-    [LostKind::Allocations, LostKind::CpuSamples, LostKind::Other]
-        .map(|kind| (kind, worker.lost[kind as usize].swap(0, Acquire)))
 }

@@ -1,27 +1,27 @@
-//! Where arenas with free pages wait: a page is taken from the fullest.
+//! Arenas with free pages, ordered by how many they have.
 
+use super::header::Arena;
+use crate::geometry::PAGES_PER_ARENA;
 use core::ptr::null_mut;
 
-use super::{Arena, PAGES};
-
-/// Arenas by their number of free pages, the most recently queued one in front.
+/// A queue for each number of free pages; the arena that was queued last comes first.
 pub struct Queues {
-    /// Index i holds the arenas with i + 1 free pages, and index 0 also those with none.
-    pub heads: [*mut Arena; PAGES as usize],
+    /// Index i has the arenas with i + 1 free pages, and index 0 also those with none.
+    pub heads: [*mut Arena; PAGES_PER_ARENA as usize],
     /// Bit i: queue i is not empty.
     filled: u128,
 }
 
 impl Queues {
-    /// No arenas.
+    /// Empty queues.
     pub const fn new() -> Self {
         Self {
-            heads: [null_mut(); PAGES as usize],
+            heads: [null_mut(); PAGES_PER_ARENA as usize],
             filled: 0,
         }
     }
 
-    /// Whether there is none.
+    /// Whether there is no arena.
     pub fn is_empty(&self) -> bool {
         self.filled == 0
     }
@@ -35,7 +35,7 @@ impl Queues {
         (arena.free.count_ones() as usize).saturating_sub(1)
     }
 
-    /// Queues an arena, in front.
+    /// Puts an arena at the front of its queue.
     ///
     /// # Safety
     /// The arena is mapped and in no queue.

@@ -63,3 +63,15 @@ impl Fixture {
         unsafe { Heap::stop(self.heap) }
     }
 }
+
+/// This thread's `errno`.
+pub fn errno() -> i32 {
+    // SAFETY: the address is that of a variable of this thread.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets this thread's `errno`.
+pub fn set_errno(value: i32) {
+    // SAFETY: as in `errno`.
+    unsafe { *libc::__errno_location() = value };
+}

@@ -1,4 +1,4 @@
-//! The contract of the heap, clause by clause. What random sequences can show is in `prediction.rs`.
+//! The contract of the heap. What random sequences can check is in `prediction.rs`.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -12,7 +12,7 @@ use std::process::Command;
 mod fixture;
 mod memory;
 
-use fixture::Fixture;
+use fixture::{Fixture, errno, set_errno};
 
 #[test]
 fn requests_of_no_bytes_have_pointers_of_their_own() {
@@ -34,7 +34,7 @@ fn requests_of_no_bytes_have_pointers_of_their_own() {
 }
 
 #[test]
-fn null_is_freed_and_resized_as_nothing() {
+fn null_may_be_freed_and_resized() {
     let heap = Fixture::new(Config::default());
     heap.free(null_mut());
     let block = heap.realloc(null_mut(), 100);
@@ -106,7 +106,7 @@ fn sizes_around_the_limits() {
 }
 
 #[test]
-fn other_threads_may_hand_blocks_back() {
+fn other_threads_may_free_blocks() {
     let heap = Fixture::new(Config::default());
     let blocks: Vec<usize> = (0..4000).map(|_| heap.malloc(64).addr()).collect();
     let context = heap.heap.addr();
@@ -126,7 +126,7 @@ fn other_threads_may_hand_blocks_back() {
 }
 
 #[test]
-fn a_child_goes_on_with_its_copy() {
+fn a_forked_child_has_a_heap_of_its_own() {
     let heap = Fixture::new(Config::default());
     let block = heap.malloc(48);
     // SAFETY: the child only uses the heap, which takes no locks, and leaves by _exit.
@@ -144,29 +144,29 @@ fn a_child_goes_on_with_its_copy() {
     heap.free(block);
 }
 
-/// What an observer saw, and how deep its calls were nested.
+/// An observer that calls the heap: what it received, and how deep its calls are nested.
 #[derive(Default)]
-struct Nosy {
+struct Nested {
     heap: usize,
     depth: usize,
     sampled: usize,
     freed: usize,
 }
 
-unsafe extern "C" fn nosy_sampled(context: *mut c_void, _: &Sample) -> u32 {
-    // SAFETY: the context is a `Nosy` that the test keeps; it is not used while this runs.
+unsafe extern "C" fn nested_sampled(context: *mut c_void, _: &Sample) -> u32 {
+    // SAFETY: the context is a `Nested` that the test keeps; it is not used while this runs.
     unsafe {
-        let nosy = context.cast::<Nosy>();
-        (*nosy).depth += 1;
-        assert_eq!((*nosy).depth, 1, "an observer within an observer");
+        let nested = context.cast::<Nested>();
+        (*nested).depth += 1;
+        assert_eq!((*nested).depth, 1, "an observer within an observer");
         let functions = Functions::of(Domain::Memory);
-        let heap = (*nosy).heap as *mut c_void;
+        let heap = (*nested).heap as *mut c_void;
         for size in [8, 300, 900, 10_000] {
             (functions.free)(heap, (functions.malloc)(heap, size));
         }
-        (*nosy).sampled += 1;
-        (*nosy).depth -= 1;
-        if (*nosy).sampled % 2 == 0 {
+        (*nested).sampled += 1;
+        (*nested).depth -= 1;
+        if (*nested).sampled % 2 == 0 {
             NOT_INTERESTED
         } else {
             1
@@ -174,46 +174,74 @@ unsafe extern "C" fn nosy_sampled(context: *mut c_void, _: &Sample) -> u32 {
     }
 }
 
-unsafe extern "C" fn nosy_freed(context: *mut c_void, _: *const c_void, _: u32) {
-    // SAFETY: as in `nosy_sampled`.
-    unsafe { (*context.cast::<Nosy>()).freed += 1 };
+unsafe extern "C" fn nested_freed(context: *mut c_void, _: *const c_void, _: u32) {
+    // SAFETY: as in `nested_sampled`.
+    unsafe { (*context.cast::<Nested>()).freed += 1 };
 }
 
 #[test]
 fn an_observer_that_allocates_is_served_and_not_sampled() {
     let heap = Fixture::new(Config::default());
-    let mut nosy = Nosy {
+    let mut nested = Nested {
         heap: heap.heap.addr(),
-        ..Nosy::default()
+        ..Nested::default()
     };
-    let context = (&raw mut nosy).cast();
+    let context = (&raw mut nested).cast();
     heap.start(
         1,
         Observer {
             context,
-            sampled: nosy_sampled,
-            freed: nosy_freed,
+            sampled: nested_sampled,
+            freed: nested_freed,
         },
     );
     let blocks: Vec<*mut u8> = (0..1000).map(|number| heap.malloc(number * 3)).collect();
     let lost = heap.statistics().lost;
     blocks.into_iter().for_each(|block| heap.free(block));
     heap.stop();
-    assert_eq!((nosy.sampled, nosy.freed), (1000, 500));
+    assert_eq!((nested.sampled, nested.freed), (1000, 500));
     assert_eq!(lost, 4000);
     assert_eq!(heap.statistics().in_use, 0);
 }
 
-unsafe extern "C" fn note_caller(context: *mut c_void, sample: &Sample) -> u32 {
+unsafe extern "C" fn failing_sampled(_: *mut c_void, _: &Sample) -> u32 {
+    set_errno(libc::EFAULT);
+    1
+}
+
+unsafe extern "C" fn failing_freed(_: *mut c_void, _: *const c_void, _: u32) {
+    set_errno(libc::EFAULT);
+}
+
+#[test]
+fn an_observer_cannot_change_errno() {
+    let heap = Fixture::new(Config::default());
+    let observer = Observer {
+        context: null_mut(),
+        sampled: failing_sampled,
+        freed: failing_freed,
+    };
+    heap.start(1, observer);
+    set_errno(libc::EXDEV);
+    for size in [10, 1000, 100_000] {
+        let block = heap.malloc(size);
+        assert_eq!(errno(), libc::EXDEV);
+        heap.free(block);
+        assert_eq!(errno(), libc::EXDEV);
+    }
+    heap.stop();
+}
+
+unsafe extern "C" fn note_site(context: *mut c_void, sample: &Sample) -> u32 {
     // SAFETY: the context is the test's variable.
-    unsafe { *context.cast::<usize>() = sample.caller };
+    unsafe { *context.cast::<usize>() = sample.site };
     NOT_INTERESTED
 }
 
-/// (`malloc` too, when its jumps are jumps, which they are in a release: tests/cpython/test_types.py.)
+/// For `malloc` this holds only in a release build, where its ways out are jumps: tests/cpython/test_types.py.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[test]
-fn a_sample_tells_who_called() {
+fn a_sample_has_its_allocation_site() {
     #[inline(never)]
     fn zeroed(heap: &Fixture, size: usize) -> *mut u8 {
         std::hint::black_box(heap.calloc(1, size))
@@ -223,34 +251,34 @@ fn a_sample_tells_who_called() {
         std::hint::black_box(heap.realloc(null_mut(), size))
     }
     let heap = Fixture::new(Config::default());
-    let mut caller = 0usize;
+    let mut site = 0usize;
     heap.start(
         1,
         Observer {
-            context: (&raw mut caller).cast(),
-            sampled: note_caller,
-            freed: nosy_freed,
+            context: (&raw mut site).cast(),
+            sampled: note_site,
+            freed: nested_freed,
         },
     );
-    let mut callers = HashSet::new();
+    let mut sites = HashSet::new();
     for allocate in [zeroed, resized] {
         let mut here = HashSet::new();
         for size in [16, 600, MEDIUM_LIMIT + 1] {
-            caller = 0;
+            site = 0;
             heap.free(allocate(&heap, size));
             // SAFETY: the observer has written it.
-            here.insert(unsafe { (&raw const caller).read_volatile() });
+            here.insert(unsafe { (&raw const site).read_volatile() });
         }
         assert_eq!(here.len(), 1, "one place in the program, whatever the size");
-        callers.extend(here);
+        sites.extend(here);
     }
-    assert_eq!(callers.len(), 2);
-    assert!(!callers.contains(&0));
+    assert_eq!(sites.len(), 2);
+    assert!(!sites.contains(&0));
     heap.stop();
 }
 
 #[test]
-fn switching_off_what_was_never_on_is_nothing() {
+fn stop_without_a_session_does_nothing() {
     let heap = Fixture::new(Config::default());
     heap.stop();
     let block = heap.malloc(10);
@@ -259,7 +287,7 @@ fn switching_off_what_was_never_on_is_nothing() {
     assert_eq!(heap.statistics().allocated, block_size(10) as u64);
 }
 
-/// Runs a test that is marked as ignored in a process of its own.
+/// Runs a test that is marked as ignored, in a process of its own.
 fn in_a_process_of_its_own(test: &str) {
     let status = Command::new(std::env::current_exe().expect("a path"))
         .args([
@@ -275,19 +303,19 @@ fn in_a_process_of_its_own(test: &str) {
 }
 
 #[test]
-fn running_out_of_memory_leaves_all_in_order() {
+fn running_out_of_memory_leaves_the_heap_consistent() {
     in_a_process_of_its_own("out_of_memory");
 }
 
 #[test]
-#[ignore = "sets a limit on the whole process: run by running_out_of_memory_leaves_all_in_order"]
+#[ignore = "sets a limit on the whole process: run by running_out_of_memory_leaves_the_heap_consistent"]
 fn out_of_memory() {
     let heap = Fixture::new(Config::default());
-    let mut nosy = Nosy {
+    let mut nested = Nested {
         heap: heap.heap.addr(),
-        ..Nosy::default()
+        ..Nested::default()
     };
-    let context = (&raw mut nosy).cast();
+    let context = (&raw mut nested).cast();
     let mut blocks: Vec<(*mut u8, usize)> = Vec::with_capacity(8 << 20);
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
@@ -306,8 +334,8 @@ fn out_of_memory() {
                     4096,
                     Observer {
                         context,
-                        sampled: nosy_sampled,
-                        freed: nosy_freed,
+                        sampled: nested_sampled,
+                        freed: nested_freed,
                     },
                 );
             }
@@ -351,7 +379,7 @@ fn out_of_memory() {
         assert_eq!(heap.statistics().in_use, 0);
     }
     heap.stop();
-    assert!(nosy.sampled > 0);
+    assert!(nested.sampled > 0);
 }
 
 #[test]

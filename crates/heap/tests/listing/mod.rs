@@ -1,9 +1,9 @@
-//! The instructions that a function runs when no branch is taken: its fast path.
+//! The instructions that a function runs when no conditional jump is taken: its fast path.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, Instruction, NasmFormatter};
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 
-/// The functions, with how many instructions their fast paths may have.
+/// The functions, and how many instructions their fast paths may have.
 pub const LIMITS: [(&str, usize); 4] = [
     ("nthbyte_heap_obj_malloc", 12),
     ("nthbyte_heap_obj_free", 14),
@@ -11,11 +11,11 @@ pub const LIMITS: [(&str, usize); 4] = [
     ("nthbyte_heap_mem_free", 14),
 ];
 
-/// More instructions than these are no fast path.
+/// A path with more instructions is no fast path.
 const LONGEST: usize = 100;
 
 /// The fast path of a function in a shared library for x86-64: from its symbol to the first `ret`,
-/// past conditional jumps and along unconditional ones. An error says what is in the way.
+/// past conditional jumps and along unconditional ones. An error says why there is none.
 pub fn fast_path(library: &[u8], symbol: &str) -> Result<Vec<Instruction>, String> {
     let file = object::File::parse(library).map_err(|error| error.to_string())?;
     let address = file
@@ -24,7 +24,7 @@ pub fn fast_path(library: &[u8], symbol: &str) -> Result<Vec<Instruction>, Strin
         .find(|found| found.name() == Ok(symbol) && found.is_definition())
         .ok_or_else(|| format!("{symbol}: no such symbol"))?
         .address();
-    // The agent's library keeps what runs in a session in a section of its own.
+    // The agent's library may have several sections of code.
     let text = file
         .sections()
         .find(|section| {
@@ -62,7 +62,7 @@ pub fn fast_path(library: &[u8], symbol: &str) -> Result<Vec<Instruction>, Strin
     ))
 }
 
-/// One line for each instruction. Addresses, which differ from build to build, are left out.
+/// One line for each instruction, without addresses, which differ from build to build.
 pub fn listing(path: &[Instruction]) -> String {
     let mut formatter = NasmFormatter::new();
     formatter

@@ -1,18 +1,23 @@
-//! A heap and a prediction of it, side by side (the paper, section 3.7).
+//! A heap and a prediction of it, side by side (section 3.7 of "Low Overhead Allocation Sampling in a Garbage Collected
+//! Virtual Machine").
 //!
-//! The prediction knows the seed and does the arithmetic of sampling in the plainest way: for each
-//! allocation it asks the class's countdown. It foretells, for each operation, which samples and
-//! which frees of sampled blocks the observer will be told of, and the heap's totals. The contents of
-//! all blocks are patterns that are checked when the block is freed or resized; two blocks that overlap would spoil them.
+//! The prediction knows the seed and computes samples in the simplest way: for each
+//! allocation it asks the class's countdown. For each operation it predicts which samples and
+//! which frees of sampled blocks the observer receives, and the heap's totals. The contents of
+//! all blocks are patterns, which are checked when a block is freed or resized.
 
+mod block;
+mod events;
+
+use self::block::Live;
+use self::events::{ANY_STAMP, Event, Recorder, token};
 use core::ffi::c_void;
 use nthbyte_heap::{
-    Config, Domain, Fallback, Functions, Heap, MEDIUM_LIMIT, NOT_INTERESTED, Observer, Sample,
-    block_size,
+    Config, Domain, Fallback, Functions, Heap, MEDIUM_LIMIT, NOT_INTERESTED, block_size,
 };
 use nthbyte_sampling::{Countdown, Distances, Period, SamplePoints};
 
-/// What can be done to a heap. Blocks are meant by a number that is taken modulo how many there are.
+/// An operation on a heap. `block` is a number that chooses one of the blocks in use (modulo their count).
 #[derive(Clone, Debug)]
 pub enum Operation {
     Malloc {
@@ -35,12 +40,12 @@ pub enum Operation {
     RemoteFree {
         block: usize,
     },
-    /// Many of one size, so that pages fill.
+    /// Many allocations of one size, so that pages fill.
     Burst {
         size: usize,
         count: usize,
     },
-    /// Many at once, so that pages empty: every `step`-th of the blocks.
+    /// Frees every `step`-th block, so that pages become empty.
     Sweep {
         step: usize,
     },
@@ -49,83 +54,6 @@ pub enum Operation {
         seed: u64,
     },
     Stop,
-}
-
-/// What the observer was, or will be, told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Event {
-    Sampled {
-        block: usize,
-        requested: usize,
-        block_size: usize,
-        points: u32,
-        domain: Domain,
-    },
-    /// The stamp is the second word of the contents.
-    Freed { token: u32, stamp: u64 },
-}
-
-/// Expected where the program had written less than two words.
-const ANY_STAMP: u64 = 0;
-
-#[derive(Default)]
-struct Recorder {
-    events: Vec<Event>,
-    tokens: u32,
-}
-
-/// Some samples are declined.
-fn token(number: u32) -> u32 {
-    if number % 5 == 4 {
-        NOT_INTERESTED
-    } else {
-        number
-    }
-}
-
-unsafe extern "C" fn sampled(context: *mut c_void, sample: &Sample) -> u32 {
-    // SAFETY: the context is the model's recorder, and only this and `freed` use it meanwhile.
-    let recorder = unsafe { &mut *context.cast::<Recorder>() };
-    let &Sample {
-        block,
-        requested,
-        block_size,
-        points,
-        domain,
-        caller: _,
-    } = sample;
-    let block = block.addr();
-    recorder.events.push(Event::Sampled {
-        block,
-        requested,
-        block_size,
-        points,
-        domain,
-    });
-    recorder.tokens += 1;
-    token(recorder.tokens - 1)
-}
-
-unsafe extern "C" fn freed(context: *mut c_void, contents: *const c_void, token: u32) {
-    // SAFETY: as in `sampled`; all blocks have 16 bytes at least.
-    unsafe {
-        let recorder = &mut *context.cast::<Recorder>();
-        let stamp = contents.cast::<u64>().add(1).read_unaligned();
-        recorder.events.push(Event::Freed { token, stamp });
-    }
-}
-
-#[derive(Clone)]
-struct Live {
-    block: *mut c_void,
-    size: usize,
-    /// As the heap counts it: the size itself if a fallback serves it.
-    block_size: usize,
-    /// What the block is filled with.
-    stamp: u64,
-    /// The token and the session of a sampled block.
-    sampled: Option<(u32, u32)>,
-    by_fallback: bool,
 }
 
 struct Prediction {
@@ -150,7 +78,7 @@ pub struct Model {
     stamp: u64,
     allocated: u64,
     allocated_large: u64,
-    /// Number of samples that were predicted, and came.
+    /// The number of samples that were predicted and received.
     pub samples: u64,
 }
 
@@ -190,7 +118,7 @@ impl Model {
         self.live.len()
     }
 
-    /// Does it, and checks that all went as predicted.
+    /// Does an operation, and checks that its events are those predicted.
     pub fn run(&mut self, operation: &Operation) {
         match *operation {
             Operation::Malloc { size, domain } => self.malloc(size, domain),
@@ -251,7 +179,7 @@ impl Model {
         assert!(exact.in_pages >= exact.in_use && exact.reserved >= exact.in_pages);
     }
 
-    /// Frees everything; nearly all memory goes back then.
+    /// Frees all blocks.
     pub fn finish(mut self) {
         for live in core::mem::take(&mut self.live) {
             self.free(live, true);
@@ -282,11 +210,7 @@ impl Model {
         self.session += 1;
         self.allocated = 0;
         self.allocated_large = 0;
-        let observer = Observer {
-            context: self.recorder.cast(),
-            sampled,
-            freed,
-        };
+        let observer = Recorder::observer(self.recorder);
         // SAFETY: this is the only thread that uses the heap; the recorder lives until `finish`.
         unsafe { Heap::start(self.heap, new(), observer) };
     }
@@ -373,7 +297,7 @@ impl Model {
         live
     }
 
-    /// Predicts that the observer is told of the end of a sampled block, of which it can read so many bytes.
+    /// Predicts that the observer receives the end of a sampled block, of which it can read `readable` bytes.
     fn ended(&mut self, live: &Live, readable: usize) {
         if let (Some((token, session)), Some(_)) = (live.sampled, &self.prediction)
             && session == self.session
@@ -387,7 +311,7 @@ impl Model {
     fn free(&mut self, live: Live, domain: bool) {
         live.check(live.size);
         self.ended(&live, live.size);
-        // SAFETY: the block is in use, and forgotten now.
+        // SAFETY: the block is in use, and not used again.
         unsafe { (self.functions[usize::from(domain)].free)(self.heap.cast(), live.block) };
     }
 
@@ -403,14 +327,13 @@ impl Model {
         live.check(live.size);
         self.ended(&live, live.size);
         let (heap, block) = (self.heap.addr(), live.block.addr());
-        // SAFETY: the block is in use, and forgotten now; `remote_free` may be called anywhere.
+        // SAFETY: the block is in use, and not used again; `remote_free` may be called anywhere.
         unsafe { Heap::remote_free(heap as *mut c_void, block as *mut c_void) };
-        // The next slow path frees it; until then it is in use for the totals. A request that is
-        // certain to take one, as its class is rarely used, brings that about.
+        // The next slow path frees it; until then the totals count it as in use.
         self.settle_remote();
     }
 
-    /// Empties some class's list, so that the heap takes its slow path.
+    /// Empties the list of a class, so that the heap takes its slow path.
     fn settle_remote(&mut self) {
         let before = self.live.len();
         for _ in 0..1000 {
@@ -428,7 +351,7 @@ impl Model {
         }
         let old = self.live.swap_remove(number % candidates);
         old.check(old.size);
-        // SAFETY: the block is in use, and known by its new address alone from now on.
+        // SAFETY: the block is in use, and only its new address is used from now on.
         let new = unsafe {
             (self.functions[usize::from(domain)].realloc)(self.heap.cast(), old.block, size)
         };
@@ -461,11 +384,11 @@ impl Model {
         }
     }
 
-    /// As [`Model::allocated`], of any size, as a fallback's block stays one.
+    /// As [`Model::allocated`], for a block of a fallback, of any size: it stays with the fallback.
     fn allocated_by_fallback(&mut self, block: *mut c_void, size: usize, domain: bool) -> Live {
         let limit = core::mem::replace(&mut self.limit, 0);
         let live = if size == 0 {
-            // `limit` 0 would take it for the heap's own.
+            // With `limit` 0 it would count as the heap's own.
             self.limit = limit;
             let stamp = self.stamp;
             Live {
@@ -503,51 +426,5 @@ impl Model {
         assert_eq!(recorder.events, self.expected);
         recorder.events.clear();
         self.expected.clear();
-    }
-}
-
-impl Live {
-    fn word(&self) -> [u8; 8] {
-        self.stamp.to_ne_bytes()
-    }
-
-    /// Writes the pattern: the stamp over and over, and in very large blocks at both ends.
-    fn fill(&self) {
-        for (start, end) in self.parts(self.size) {
-            // SAFETY: the block has `size` bytes, and the parts lie in them.
-            let bytes = unsafe {
-                core::slice::from_raw_parts_mut(self.block.cast::<u8>().add(start), end - start)
-            };
-            let word = self.word();
-            for chunk in bytes.chunks_mut(8) {
-                chunk.copy_from_slice(&word[..chunk.len()]);
-            }
-        }
-    }
-
-    /// Checks the first `size` bytes of the pattern.
-    fn check(&self, size: usize) {
-        for (start, end) in self.parts(self.size) {
-            let end = end.min(size);
-            if start >= end {
-                continue;
-            }
-            // SAFETY: as in `fill`; after a resize the first `size` bytes are kept.
-            let bytes = unsafe {
-                core::slice::from_raw_parts(self.block.cast::<u8>().add(start), end - start)
-            };
-            let word = self.word();
-            for chunk in bytes.chunks(8) {
-                assert_eq!(chunk, &word[..chunk.len()], "contents of {:?}", self.block);
-            }
-        }
-    }
-
-    fn parts(&self, size: usize) -> [(usize, usize); 2] {
-        const END: usize = 4096;
-        if size <= 2 * END {
-            return [(0, size), (size, size)];
-        }
-        [(0, END), ((size - END) / 8 * 8, size)]
     }
 }

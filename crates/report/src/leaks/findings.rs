@@ -199,12 +199,12 @@ type Judged = (Verdict, f64);
 impl<'a> Analysis<'a> {
     pub(crate) fn of(profile: &'a Profile) -> Self {
         let clocks = Clocks::of(profile);
-        let knows_frees = profile.meta.method == Method::CutFreeLists;
+        let knows_frees = profile.meta.method() == Method::CutFreeLists.name();
         let sites = Sites::of(profile, &clocks);
         let mut all = Totals::default();
         for id in profile.samples.ids() {
             let shape = profile.samples.shape(profile.samples.shape_id(id));
-            all.add(&Totals::of_sample(&profile.meta, shape));
+            all.add(&Totals::of_sample(profile, shape));
         }
         let mut analysis = Self {
             profile,
@@ -217,7 +217,7 @@ impl<'a> Analysis<'a> {
             knows_frees,
             candidates: Vec::new(),
         };
-        if !matches!(profile.meta.method, Method::GcHooks | Method::Imported) {
+        if knows_frees || profile.meta.method() == Method::NurseryLimit.name() {
             let distinct = analysis.sites.distinct().into_iter();
             analysis.candidates = distinct
                 .filter_map(|site| analysis.candidate(site))
@@ -257,7 +257,7 @@ impl<'a> Analysis<'a> {
         let mut totals = Totals::default();
         for id in live {
             totals.add(&Totals::of_sample(
-                &self.profile.meta,
+                self.profile,
                 samples.shape(samples.shape_id(id)),
             ));
         }
@@ -436,10 +436,8 @@ impl<'a> Analysis<'a> {
         for life in self.lives(&numbers) {
             let (birth, death) = (f64::from(life.birth[1]), f64::from(life.death[1]));
             let samples = &self.profile.samples;
-            let totals = Totals::of_sample(
-                &self.profile.meta,
-                samples.shape(samples.shape_id(life.sample)),
-            );
+            let totals =
+                Totals::of_sample(self.profile, samples.shape(samples.shape_id(life.sample)));
             if alive_at(life, end) {
                 held.add(&totals);
                 if birth > start {
@@ -745,7 +743,7 @@ impl<'a> Analysis<'a> {
             {
                 let samples = &self.profile.samples;
                 let shape = samples.shape(samples.shape_id(life.sample));
-                totals.add(&Totals::of_sample(&self.profile.meta, shape));
+                totals.add(&Totals::of_sample(self.profile, shape));
                 live.push(life);
             }
             let lines = self.shares(&live, |life| {

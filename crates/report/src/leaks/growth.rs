@@ -122,7 +122,10 @@ impl Growth {
             growth.cells.0 += u32::from(*change > none);
             growth.cells.1 += u32::from(*change < -none);
         }
-        let period = profile.meta.period as f64;
+        let period = profile
+            .periods()
+            .last()
+            .map_or(1.0, |&period| period as f64);
         growth.later = counts(&sides[0].1, period);
         growth.late = counts(&sides[1].1, period);
         if live > 0.0 {

@@ -28,7 +28,7 @@ pub use survival::Survival;
 pub use verdict::{SMALLEST, Verdict};
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::meta::{Distances, Method};
+use nthbyte_profile::meta::Method;
 use serde::Serialize;
 
 use crate::estimate::Estimate;
@@ -61,10 +61,10 @@ pub struct Report {
     pub pid: u32,
     /// How long the session took, in nanoseconds.
     pub duration_nanos: u64,
-    /// Mean distance between samples, in bytes.
+    /// Mean distance between samples, in bytes; the longest if there were several.
     pub period: u64,
-    /// How the distances were drawn.
-    pub distances: Distances,
+    /// Whether every allocation was recorded, so that figures are exact.
+    pub exact: bool,
     /// Number of allocation samples.
     pub samples: u64,
     /// Bytes alive at the end, estimated; on PyPy, of what was old once.
@@ -166,9 +166,11 @@ impl Report {
         let minutes = profile.end.0 as f64 / 60e9;
         // Two thirds of what is kept after start-up count.
         let needed = 1.7 * discovery::needed(tests.max(20));
-        let period = match meta.distances {
-            Distances::Every => 0.0,
-            Distances::Exponential | Distances::Fixed => meta.period as f64,
+        let period = profile.periods().last().copied().unwrap_or(1);
+        let sampled = if profile.is_exact() {
+            0.0
+        } else {
+            period as f64
         };
         let knows_frees = analysis.knows_frees;
         Self {
@@ -177,8 +179,8 @@ impl Report {
             interpreter: meta.interpreter.clone(),
             pid: meta.pid,
             duration_nanos: profile.end.0,
-            period: meta.period,
-            distances: meta.distances,
+            period,
+            exact: profile.is_exact(),
             samples: profile.samples.len() as u64,
             live: analysis.live(),
             findings,
@@ -186,7 +188,7 @@ impl Report {
             others,
             others_left_out,
             unnoticed_per_minute: if minutes > 0.0 {
-                (needed * period).max(SMALLEST) / minutes
+                (needed * sampled).max(SMALLEST) / minutes
             } else {
                 0.0
             },
@@ -201,9 +203,9 @@ const FEWEST_SAMPLES: usize = 100;
 
 fn limits(profile: &Profile, knows_frees: bool) -> Vec<String> {
     let mut limits = Vec::new();
-    match profile.meta.method {
-        Method::GcHooks => limits.push("this profile has no lifetimes: nothing can be said of a site".to_owned()),
-        Method::Imported => limits.push("an imported profile has no lifetimes: nothing can be said of a site".to_owned()),
+    match profile.meta.method() {
+        method if method == Method::GcHooks.name() => limits.push("this profile has no lifetimes: nothing can be said of a site".to_owned()),
+        method if method == Method::Imported.name() => limits.push("an imported profile has no lifetimes: nothing can be said of a site".to_owned()),
         _ if !knows_frees => limits.push(
             "on PyPy it is not recorded when an old object is freed: no single site can be accused, and those \
              below make what becomes old, not all of which is kept"

@@ -2,8 +2,6 @@
 
 use std::fmt::Write;
 
-use nthbyte_profile::meta::Distances;
-
 use super::{Finding, Heap, Holder, Leaks, Place, Report, Share, Verdict};
 use crate::estimate::Estimate;
 use crate::summary::{place, wrap};
@@ -134,7 +132,7 @@ impl Report {
     }
 
     fn show(&self, bytes: &Estimate) -> String {
-        if self.distances == Distances::Every {
+        if self.exact {
             text::bytes(bytes.estimate)
         } else {
             let range = text::range(bytes.low.max(0.0), bytes.estimate, bytes.high);
@@ -220,7 +218,7 @@ impl Report {
         let more = finding.more_minutes.map_or(otherwise, |minutes| {
             let longer = text::duration((minutes * 60e9) as u64);
             let period = (self.period / 4).max(1);
-            if self.distances == Distances::Every || self.period < 4096 {
+            if self.exact || self.period < 4096 {
                 format!(": run for about {longer} more")
             } else {
                 format!(

@@ -1,9 +1,9 @@
 //! What is mapped of this library's own file.
 //!
-//! The kernel maps sixteen pages around each that is touched, so that most of the library is resident once it
-//! has started: a megabyte that counts as the program's. The larger part is not needed again, and half of what
-//! is needed only when a block is written. So code and constants are let go once a session has started, and after each
-//! block; and what comes back does so in small pieces. (`layout.ld` keeps together what is needed together.)
+//! The kernel maps sixteen pages around each that is touched, so most of the library is resident once it
+//! has started: a megabyte that counts as the program's. The larger part is not needed again, and half of the rest is
+//! needed only when a block is written. So the pages of code and constants are released once a session has started, and
+//! after each block. The kernel reads them again on demand, in small pieces. (`layout.ld` keeps together what is needed together.)
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -11,18 +11,18 @@ use std::sync::OnceLock;
 /// Segments are mapped in multiples of it, or of a multiple of it.
 const PAGE: usize = 4096;
 
-/// So much comes back around a place that is touched, instead of 64 KiB. The smaller, the more mappings there are, and
-/// the longer a start takes: with pieces of 16 KiB 100 KiB more came back, and a start took 0.4 ms less.
+/// The kernel maps so much around an address that is touched, instead of 64 KiB. The smaller the pieces, the more mappings
+/// there are, and the longer a start takes: with pieces of 16 KiB 100 KiB more were resident, and a start took 0.4 ms less.
 const PIECE: usize = 2 * PAGE;
 
-/// Start and length of what is only read of a library; it has no more such segments than these.
+/// Start and length of a library's read-only segments, of which it has four at most.
 type Ranges = [(usize, usize); 4];
 
 /// Those of this library, once [`release`] was called.
 static CONSTANT: OnceLock<Ranges> = OnceLock::new();
 
-/// Lets go of the code and the constants of this library. What of them is needed comes back, from
-/// the page cache. What was written to, relocated data among it, stays.
+/// Releases the pages of this library's code and constants. The kernel maps those that are needed again, from
+/// the page cache. Pages that were written to, such as relocated data, stay.
 pub fn release() {
     CONSTANT.get_or_init(|| {
         let mut constant = Ranges::default();
@@ -37,8 +37,8 @@ pub fn release() {
     release_again();
 }
 
-/// Cuts a mapping into pieces, around which the kernel does not reach. A piece differs from its neighbours in an advice
-/// that matters only when it has to be read from the disk.
+/// Cuts a mapping into pieces, beyond which the kernel does not map around an address. A piece differs from its neighbours in
+/// an advice that matters only when it is read from the disk.
 fn cut(start: usize, len: usize) {
     // SAFETY: no preconditions.
     if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != PAGE as i64 {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_let_go_comes_back_in_pieces() {
+    fn what_is_released_is_mapped_again_in_pieces() {
         release();
         let own = release as fn() as usize;
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -114,7 +114,7 @@ mod tests {
         };
         let piece = maps.lines().find_map(around);
         assert!(piece.is_some_and(|len| len <= PIECE), "{piece:?}");
-        // Nothing is lost, at whatever time it is let go.
+        // Nothing is lost, whenever it is released.
         let texts: Vec<String> = (0..100)
             .map(|number| {
                 release_again();

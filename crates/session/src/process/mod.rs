@@ -1,4 +1,21 @@
-//! The process that the session is a guest of.
+//! The process that the session lives in.
+//!
+//! ```text
+//! descriptor   a descriptor that the program may close, known by its inode
+//! memory_file  a file in memory that a signal handler may append to
+//! reads        reads of addresses at which there may be no memory
+//! resident     the resident set size
+//! image        what is mapped of this library
+//! ```
 
 pub mod image;
-pub mod memory;
+
+mod descriptor;
+mod memory_file;
+mod reads;
+mod resident;
+
+pub(crate) use descriptor::{Identity, duplicate_high};
+pub use memory_file::MemoryFile;
+pub use reads::{CachedProbe, Plain, Probe, field};
+pub use resident::ResidentSet;

@@ -1,0 +1,72 @@
+//! Tokens: what the heap keeps with a sampled block, and gives back when the block is freed.
+
+use nthbyte_heap::NOT_INTERESTED;
+use nthbyte_profile::event::SampleId;
+
+/// Tokens of live sampled blocks, and the numbers of their samples.
+#[derive(Default)]
+pub struct Tokens {
+    entries: Vec<u32>,
+    unused: Vec<u32>,
+}
+
+impl Tokens {
+    /// The entry of a block whose sample was not recorded, or was by an earlier session.
+    const NO_SAMPLE: u32 = u32::MAX;
+
+    /// A token for a block that is sampled; `None` if there is no memory.
+    pub fn issue(&mut self) -> Option<u32> {
+        if let Some(token) = self.unused.pop() {
+            return Some(token);
+        }
+        self.entries.try_reserve(1).ok()?;
+        // Room for the token when it comes back, so that `release` cannot fail.
+        self.unused.try_reserve(self.entries.len() + 1).ok()?;
+        self.entries.push(Self::NO_SAMPLE);
+        u32::try_from(self.entries.len() - 1)
+            .ok()
+            .filter(|&token| token != NOT_INTERESTED)
+    }
+
+    /// The sample of a token's block was recorded.
+    pub fn set(&mut self, token: u32, sample: SampleId) {
+        if let Some(entry) = self.entries.get_mut(token as usize) {
+            *entry = sample.0;
+        }
+    }
+
+    /// The block of a token is freed: the number of its sample, if that was recorded.
+    pub fn release(&mut self, token: u32) -> Option<SampleId> {
+        let entry = std::mem::replace(self.entries.get_mut(token as usize)?, Self::NO_SAMPLE);
+        self.unused.push(token);
+        (entry != Self::NO_SAMPLE).then_some(SampleId(entry))
+    }
+
+    /// The samples of all tokens belong to another profile.
+    pub fn make_stale(&mut self) {
+        self.entries.fill(Self::NO_SAMPLE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_used_again_only_after_its_release() {
+        let mut tokens = Tokens::default();
+        let (first, second) = (tokens.issue().unwrap(), tokens.issue().unwrap());
+        assert_ne!(first, second);
+        tokens.set(first, SampleId(7));
+        assert_eq!(tokens.release(first), Some(SampleId(7)));
+        assert_eq!(tokens.issue(), Some(first));
+        assert_eq!(
+            tokens.release(first),
+            None,
+            "the sample of the token's earlier block"
+        );
+        tokens.set(second, SampleId(8));
+        tokens.make_stale();
+        assert_eq!(tokens.release(second), None);
+    }
+}

@@ -1,0 +1,37 @@
+//! Which parts of the address space are arenas.
+
+use crate::geometry::{ADDRESS_BITS, ARENA_BITS};
+
+/// A byte for each 2 MiB of the address space: whether it is an arena of this heap. So `free` needs one comparison with
+/// memory. It takes 64 MiB of address space on x86-64, and very little memory: only the OS pages that are
+/// touched.
+#[derive(Clone, Copy)]
+pub struct ArenaTable(*mut u8);
+
+impl ArenaTable {
+    /// The table at an address.
+    pub const fn at(address: *mut u8) -> Self {
+        Self(address)
+    }
+
+    /// Whether an address lies in an arena. Any number is allowed: bits above [`ADDRESS_BITS`] are
+    /// ignored, so that the look-up stays inside the table. No block has such an address: the kernel maps
+    /// memory there only for a program that asks for it, and no allocator does (Documentation/arch/x86/
+    /// x86_64/5level-paging.rst). A tag in the top byte of a pointer, as on AArch64, does no harm.
+    #[inline(always)]
+    pub fn holds(self, address: *mut u8) -> bool {
+        const UNUSED: u32 = usize::BITS - ADDRESS_BITS;
+        let index = (address.addr() << UNUSED) >> (UNUSED + ARENA_BITS);
+        // SAFETY: `index` < TABLE_SIZE, and the whole table is mapped.
+        unsafe { *self.0.add(index) != 0 }
+    }
+
+    /// Notes that an arena was mapped (`true`) or unmapped.
+    ///
+    /// # Safety
+    /// The arena lies below 2^[`ADDRESS_BITS`].
+    pub unsafe fn set(self, arena: *mut u8, is_ours: bool) {
+        // SAFETY: by the caller.
+        unsafe { *self.0.add(arena.addr() >> ARENA_BITS) = u8::from(is_ours) };
+    }
+}

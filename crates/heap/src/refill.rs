@@ -1,0 +1,51 @@
+//! How long a class's list may be: filled when it is empty, and shortened when the budget of `free` is spent.
+//!
+//! A *refill* gives an empty list at most half of k blocks (k and the invariants D1 and D2: [`crate::list`]). When
+//! the budget is spent, the list is counted; the blocks that a class does not retain return to
+//! their pages, which can become empty by that; and `free` gets a new budget.
+//!
+//! Most programs free about as much as they allocate, and each block on a list costs a look when the budget is spent.
+//! So close to a sample point only an eighth of k stays on the list, and the rest of k is budget. And if blocks had
+//! to be returned for that, the next refill is small, and each one after it twice as large.
+
+use crate::arena::ArenaTable;
+use crate::heap::Heap;
+
+impl Heap {
+    /// Fills the list of a settled class, which is empty although k is not 0. False if there is no memory.
+    pub fn refill(&mut self, class: usize, table: ArenaTable) -> bool {
+        debug_assert!(self.classes[class].until_sample() > 0 && self.slots[class].head.is_null());
+        let blocks = self.classes[class].next_refill();
+        let (list, count) = self.take(class, blocks, table);
+        if count == 0 {
+            return false;
+        }
+        self.slots[class].head = list;
+        self.classes[class].listed = count;
+        self.renew_budget(class);
+        true
+    }
+
+    /// Settles a class, shortens its list to what it retains, and renews its budget.
+    pub fn rebalance(&mut self, class: usize, table: ArenaTable) {
+        let (kept, rest) = self.split(class, self.classes[class].max_retained());
+        let returned = self.return_list(rest, table);
+        self.settle(class, kept + returned);
+        self.classes[class].listed = kept;
+        self.classes[class].adapt_budget(returned > 0);
+        self.trim(class, table);
+    }
+
+    /// Shortens the list to an eighth of k, so that D2 leaves room for pushes, and renews the budget. The class is
+    /// settled; its countdown may have been changed after that.
+    pub fn trim(&mut self, class: usize, table: ArenaTable) {
+        let keep = self.classes[class].until_sample() / 8;
+        if self.classes[class].listed > keep {
+            let (_, rest) = self.split(class, keep);
+            self.return_list(rest, table);
+            self.classes[class].listed = keep;
+            self.classes[class].restart_refills();
+        }
+        self.renew_budget(class);
+    }
+}

@@ -1,0 +1,80 @@
+//! What the observer receives, recorded.
+
+use core::ffi::c_void;
+use nthbyte_heap::{Domain, NOT_INTERESTED, Observer, Sample};
+
+/// What the observer received, or what is expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    Sampled {
+        block: usize,
+        requested: usize,
+        block_size: usize,
+        points: u32,
+        domain: Domain,
+    },
+    /// The stamp is the second word of the contents.
+    Freed { token: u32, stamp: u64 },
+}
+
+/// Expected if the program had written less than two words to the block.
+pub const ANY_STAMP: u64 = 0;
+
+/// The events of an observer, in order.
+#[derive(Default)]
+pub struct Recorder {
+    pub events: Vec<Event>,
+    tokens: u32,
+}
+
+impl Recorder {
+    /// An observer that records into this. It must stay where it is.
+    pub fn observer(this: *mut Self) -> Observer {
+        Observer {
+            context: this.cast(),
+            sampled,
+            freed,
+        }
+    }
+}
+
+/// The token of the sample with this number. The end of every fifth is not wanted.
+pub fn token(number: u32) -> u32 {
+    if number % 5 == 4 {
+        NOT_INTERESTED
+    } else {
+        number
+    }
+}
+
+unsafe extern "C" fn sampled(context: *mut c_void, sample: &Sample) -> u32 {
+    // SAFETY: the context is the model's recorder, and only this and `freed` use it while the heap runs.
+    let recorder = unsafe { &mut *context.cast::<Recorder>() };
+    let &Sample {
+        block,
+        requested,
+        block_size,
+        points,
+        domain,
+        site: _,
+    } = sample;
+    let block = block.addr();
+    recorder.events.push(Event::Sampled {
+        block,
+        requested,
+        block_size,
+        points,
+        domain,
+    });
+    recorder.tokens += 1;
+    token(recorder.tokens - 1)
+}
+
+unsafe extern "C" fn freed(context: *mut c_void, contents: *const c_void, token: u32) {
+    // SAFETY: as in `sampled`; all blocks have 16 bytes at least.
+    unsafe {
+        let recorder = &mut *context.cast::<Recorder>();
+        let stamp = contents.cast::<u64>().add(1).read_unaligned();
+        recorder.events.push(Event::Freed { token, stamp });
+    }
+}

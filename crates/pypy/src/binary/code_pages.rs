@@ -1,0 +1,241 @@
+//! Code that is changed while other threads execute the page that it lies in.
+//!
+//! No page is ever writable and executable at once. A copy of the page is made elsewhere, changed, and given the
+//! protection of the page. Then `mremap` puts it in the page's place. For other threads that is one step: whoever
+//! executes the page meanwhile either still has the old one, or takes a page fault that waits for the kernel's lock of
+//! the address space and then finds the new one. All bytes but those that change are the same in both.
+//!
+//! (A file's page cannot be written through a second mapping of the file: what is written there is private to it.)
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::sync::OnceLock;
+
+/// Bytes of a page.
+pub fn page_size() -> usize {
+    static SIZE: OnceLock<usize> = OnceLock::new();
+    *SIZE.get_or_init(|| {
+        // SAFETY: no precondition.
+        usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+    })
+}
+
+/// Changes code in pages that have this protection.
+///
+/// # Safety
+/// No thread executes, or returns to, an instruction that is changed; what is written is code. One thread at a time
+/// changes code of these pages.
+///
+/// # Errors
+/// One clause, if the system does not let code be changed. Then a part of what lies in two pages may be changed.
+pub unsafe fn write(at: usize, bytes: &[u8], protection: c_int) -> Result<(), String> {
+    let page = page_size();
+    let (mut at, mut bytes) = (at, bytes);
+    while !bytes.is_empty() {
+        let start = at & !(page - 1);
+        let (here, after) = bytes.split_at(bytes.len().min(start + page - at));
+        // SAFETY: passed on to the caller; the bytes lie in this page.
+        unsafe { replace_page(start, at - start, here, protection) }
+            .map_err(|error| refused(&error))?;
+        (at, bytes) = (start + page, after);
+    }
+    Ok(())
+}
+
+/// Puts another page in the place of the one at `start`: with the same content but for `bytes` at `offset`.
+///
+/// # Safety
+/// As for [`write`]; the page is readable and has this protection.
+unsafe fn replace_page(
+    start: usize,
+    offset: usize,
+    bytes: &[u8],
+    protection: c_int,
+) -> io::Result<()> {
+    let page = page_size();
+    let copy = fresh(page)?;
+    // SAFETY: both pages are mapped, the copy is writable and nobody else's, and the bytes lie in it.
+    unsafe {
+        std::ptr::copy_nonoverlapping(start as *const u8, copy as *mut u8, page);
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), (copy + offset) as *mut u8, bytes.len());
+    }
+    let place = || -> io::Result<()> {
+        protect(copy, page, protection)?;
+        // SAFETY: what takes the page's place is the same but for the bytes, which the caller answers for.
+        let moved = unsafe {
+            libc::mremap(
+                copy as *mut c_void,
+                page,
+                page,
+                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+                start as *mut c_void,
+            )
+        };
+        if moved == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    };
+    place().inspect_err(|_| {
+        // SAFETY: the copy was not moved, and nobody refers to it.
+        unsafe { libc::munmap(copy as *mut c_void, page) };
+    })
+}
+
+/// Fresh memory, readable and writable, of whole pages.
+pub(super) fn fresh(length: usize) -> io::Result<usize> {
+    // SAFETY: asks for fresh memory and replaces none.
+    let memory = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if memory == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(memory as usize)
+}
+
+/// A fresh page, readable and writable, less than `reach` bytes from `target`. It is never unmapped: a thread may
+/// still be on its way through the code in it when the hook is removed.
+pub fn page_near(target: usize, reach: usize) -> Result<usize, String> {
+    let page = page_size();
+    let hint = target & !(page - 1);
+    for step in (0x10_0000..reach).step_by(0x10_0000) {
+        for at in [hint.checked_sub(step), hint.checked_add(step)]
+            .into_iter()
+            .flatten()
+        {
+            // SAFETY: asks for fresh memory and replaces none (MAP_FIXED_NOREPLACE).
+            let found = unsafe {
+                libc::mmap(
+                    at as *mut c_void,
+                    page,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+                    -1,
+                    0,
+                )
+            };
+            if found == libc::MAP_FAILED {
+                continue;
+            }
+            if found as usize == at {
+                return Ok(at);
+            }
+            // SAFETY: an old kernel took the address as a hint; the page is ours and unused.
+            unsafe { libc::munmap(found, page) };
+        }
+    }
+    Err("no memory within reach of the code".to_owned())
+}
+
+/// Makes a page of [`page_near`] that has been filled executable, and read-only.
+///
+/// # Errors
+/// One clause, if the system does not allow that.
+pub fn seal(page: usize) -> Result<(), String> {
+    protect(page, page_size(), libc::PROT_READ | libc::PROT_EXEC).map_err(|error| refused(&error))
+}
+
+fn refused(error: &io::Error) -> String {
+    format!("this system does not let code pages be changed ({error})")
+}
+
+fn protect(page: usize, length: usize, protection: c_int) -> io::Result<()> {
+    // SAFETY: whole pages, which nobody else uses yet.
+    match unsafe { libc::mprotect(page as *mut c_void, length, protection) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::super::memory_map::MemoryMap;
+    use super::*;
+
+    /// `mov eax, number; ret`
+    fn function(number: u8) -> [u8; 6] {
+        [0xb8, number, 0, 0, 0, 0xc3]
+    }
+
+    fn call(at: usize) -> u32 {
+        // SAFETY: the tests put a function of this type there.
+        unsafe { std::mem::transmute::<usize, extern "C" fn() -> u32>(at)() }
+    }
+
+    fn executable(pages: usize, functions: &[(usize, u8)]) -> usize {
+        let memory = fresh(pages * page_size()).unwrap();
+        for &(offset, number) in functions {
+            let bytes = function(number);
+            // SAFETY: fresh writable memory, with room for it.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    bytes.as_ptr(),
+                    (memory + offset) as *mut u8,
+                    bytes.len(),
+                )
+            };
+        }
+        protect(memory, pages * page_size(), PROTECTION).unwrap();
+        memory
+    }
+
+    const PROTECTION: c_int = libc::PROT_READ | libc::PROT_EXEC;
+
+    #[test]
+    fn another_thread_executes_the_page_that_is_changed() {
+        let memory = executable(1, &[(0, 7), (64, 1)]);
+        let (begun, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(call(memory), 7);
+                    begun.store(true, Ordering::Relaxed);
+                }
+            });
+            while !begun.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            for number in 0..1000_u32 {
+                let number = number as u8;
+                // SAFETY: nobody else executes this function.
+                unsafe { write(memory + 64, &function(number), PROTECTION) }.unwrap();
+                assert_eq!(call(memory + 64), u32::from(number));
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let map = MemoryMap::read().unwrap();
+        assert_eq!(map.protection(memory..memory + 1), Ok(PROTECTION));
+    }
+
+    #[test]
+    fn code_may_lie_in_two_pages() {
+        let at = page_size() - 2;
+        let memory = executable(3, &[(at, 5), (0, 8), (2 * page_size(), 9)]);
+        assert_eq!(call(memory + at), 5);
+        // SAFETY: nobody else executes this code.
+        unsafe { write(memory + at, &function(6), PROTECTION) }.unwrap();
+        assert_eq!(
+            [at, 0, 2 * page_size()].map(|at| call(memory + at)),
+            [6, 8, 9]
+        );
+    }
+
+    #[test]
+    fn what_is_refused_changes_nothing() {
+        let memory = executable(1, &[(0, 5)]);
+        // SAFETY: nobody else executes this code.
+        let refused = unsafe { write(memory, &function(6), -1) };
+        assert!(refused.unwrap_err().contains("code pages"));
+        assert_eq!(call(memory), 5);
+    }
+}

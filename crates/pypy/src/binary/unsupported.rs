@@ -1,0 +1,164 @@
+//! A processor for which there is no folder: nothing is found, so nothing is changed.
+
+/// The collector cannot be hooked.
+pub const CAN_HOOK: bool = false;
+
+/// No relocation is known.
+pub const IMPORT_RELOCATIONS: [u32; 0] = [];
+
+pub mod search {
+    //! No collector is found.
+
+    use std::ops::Range;
+
+    use crate::binary::Collector;
+
+    /// There is no search for this processor.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn search(_: &[u8], _: usize, _: &Range<usize>) -> Result<Collector, String> {
+        Err("there is no search for this processor".to_owned())
+    }
+}
+
+pub mod patching {
+    //! No code is changed.
+
+    use crate::binary::{MemoryMap, Redirect};
+
+    /// There is none.
+    #[derive(Clone, Copy, Debug)]
+    pub enum Detour {}
+
+    impl Detour {
+        /// There is no detour for this processor.
+        ///
+        /// # Errors
+        /// Always.
+        pub fn prepare(
+            _: &[u8],
+            _: usize,
+            _: usize,
+            _: usize,
+            _: &MemoryMap,
+        ) -> Result<Self, String> {
+            Err("code is not changed on this processor".to_owned())
+        }
+
+        /// See the `x86_64` folder.
+        #[must_use]
+        pub const fn original(&self) -> usize {
+            match *self {}
+        }
+
+        /// See the `x86_64` folder.
+        ///
+        /// # Safety
+        /// There is no value to call it with.
+        ///
+        /// # Errors
+        /// None.
+        pub unsafe fn place(&self) -> Result<(), String> {
+            match *self {}
+        }
+
+        /// See the `x86_64` folder.
+        ///
+        /// # Safety
+        /// There is no value to call it with.
+        ///
+        /// # Errors
+        /// None.
+        pub unsafe fn remove(&self) -> Result<(), String> {
+            match *self {}
+        }
+    }
+
+    /// There is none.
+    #[derive(Clone, Copy, Debug)]
+    pub enum CallSite {}
+
+    impl CallSite {
+        /// There is no call site for this processor.
+        #[must_use]
+        pub fn prepare(
+            _: &[u8],
+            _: usize,
+            _: usize,
+            _: &[Redirect],
+            _: &MemoryMap,
+        ) -> Option<Self> {
+            None
+        }
+
+        /// See the `x86_64` folder.
+        ///
+        /// # Safety
+        /// There is no value to call it with.
+        ///
+        /// # Errors
+        /// None.
+        pub unsafe fn place(&self) -> Result<(), String> {
+            match *self {}
+        }
+
+        /// See the `x86_64` folder.
+        ///
+        /// # Safety
+        /// There is no value to call it with.
+        ///
+        /// # Errors
+        /// None.
+        pub unsafe fn remove(&self) -> Result<(), String> {
+            match *self {}
+        }
+    }
+}
+
+pub mod entry {
+    //! Imports are not redirected: what follows is never called.
+
+    use std::ffi::c_void;
+
+    /// Called instead of `malloc(size)`; the second argument is where the call returns to.
+    pub type MallocHook = unsafe extern "C" fn(usize, usize) -> *mut c_void;
+    /// Called instead of `calloc(count, size)`; the third argument is where the call returns to.
+    pub type CallocHook = unsafe extern "C" fn(usize, usize, usize) -> *mut c_void;
+
+    /// `malloc` itself.
+    pub fn malloc(_: MallocHook) -> usize {
+        libc::malloc as *const () as usize
+    }
+
+    /// `calloc` itself.
+    pub fn calloc(_: CallocHook) -> usize {
+        libc::calloc as *const () as usize
+    }
+}
+
+pub mod cache {
+    //! Nothing is fetched before it is needed.
+
+    /// Does nothing.
+    pub const fn prefetch<T>(_: *const T) {}
+}
+
+pub mod thread_pointer {
+    //! Who the calling thread is.
+
+    use std::ops::Range;
+
+    /// A number that identifies the calling thread.
+    #[must_use]
+    pub fn thread_pointer() -> usize {
+        // SAFETY: no arguments.
+        unsafe { libc::pthread_self() as usize }
+    }
+
+    /// It is not known where that memory lies.
+    #[must_use]
+    pub fn static_thread_local(_: usize, _: usize) -> Option<Range<usize>> {
+        None
+    }
+}

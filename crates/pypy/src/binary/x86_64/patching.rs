@@ -1,0 +1,378 @@
+//! Changing functions and calls of a running interpreter, and changing them back.
+
+use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
+
+use iced_x86::{
+    BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, Instruction, InstructionBlock,
+};
+
+use super::control_flow::Function;
+use crate::binary::code_pages::{self, page_near, seal};
+use crate::binary::{MemoryMap, Redirect};
+
+/// Bytes of `jmp rel32` and of `call rel32`.
+const JUMP: usize = 5;
+/// How far from the code a page for it may lie: a `jmp rel32` and relocated operands must reach.
+const REACH: usize = 0x7000_0000;
+/// Where in a detour's page the stub lies that goes to the hook; the moved instructions are at its start.
+const STUB: usize = 256;
+
+/// A function whose first instructions are replaced by a jump to a hook. To drop it changes nothing:
+/// [`Detour::remove`] puts the instructions back.
+#[derive(Clone, Debug)]
+pub struct Detour {
+    target: usize,
+    hook: usize,
+    original: Vec<u8>,
+    page: usize,
+    /// Of the pages that the first instructions lie in.
+    protection: c_int,
+}
+
+impl Detour {
+    /// Prepares the page for the function at `target` in `code` (mapped at `text`), or finds that of an earlier
+    /// session. The function is not changed until [`Detour::place`].
+    ///
+    /// # Errors
+    /// One clause that says why this function cannot be hooked.
+    pub fn prepare(
+        code: &[u8],
+        text: usize,
+        target: usize,
+        hook: usize,
+        map: &MemoryMap,
+    ) -> Result<Self, String> {
+        static PREPARED: Mutex<Vec<Detour>> = Mutex::new(Vec::new());
+        let bytes = target
+            .checked_sub(text)
+            .and_then(|at| code.get(at..))
+            .unwrap_or_default();
+        let mut prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut alike = prepared.iter().filter(|detour| detour.target == target);
+        let known = alike.find(|one| one.hook == hook && bytes.starts_with(&one.original));
+        if let Some(known) = known {
+            return Ok(Self {
+                protection: map.protection(target..target + known.original.len())?,
+                ..known.clone()
+            });
+        }
+        let detour = Self::new(code, text, bytes, target, hook, map)?;
+        prepared.push(detour.clone());
+        Ok(detour)
+    }
+
+    fn new(
+        code: &[u8],
+        text: usize,
+        bytes: &[u8],
+        target: usize,
+        hook: usize,
+        map: &MemoryMap,
+    ) -> Result<Self, String> {
+        let mut decoder = Decoder::with_ip(64, bytes, target as u64, DecoderOptions::NONE);
+        let mut prologue = Vec::new();
+        let mut length = 0;
+        while length < JUMP {
+            let instruction = decoder.decode();
+            if instruction.is_invalid() {
+                return Err("its first instructions could not be decoded".to_owned());
+            }
+            let leaves = instruction.is_jmp_short_or_near()
+                && !(text..text + code.len()).contains(&(instruction.near_branch64() as usize));
+            if leaves {
+                return Err("it is hooked already".to_owned());
+            }
+            // `endbr64` may stay out of the copy: the trampoline is reached by direct jumps and calls only.
+            if instruction.code() != Code::Endbr64 {
+                prologue.push(instruction);
+            }
+            length += instruction.len();
+        }
+        let overwritten = target + 1..target + length;
+        if Function::decode(code, text, target)
+            .targets
+            .iter()
+            .any(|to| overwritten.contains(to))
+        {
+            return Err("it jumps back into its first instructions".to_owned());
+        }
+        let page = page_near(target, REACH)?;
+        let block = InstructionBlock::new(&prologue, page as u64);
+        let mut copy = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE)
+            .map_err(|error| format!("its first instructions could not be moved: {error}"))?
+            .code_buffer;
+        let back = page + copy.len();
+        copy.extend(jump(back, target + length).ok_or("no memory within reach of the code")?);
+        if copy.len() > STUB {
+            return Err("its first instructions are too long".to_owned());
+        }
+        // SAFETY: `page` is a fresh private writable page; both writes lie in it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(copy.as_ptr(), page as *mut u8, copy.len());
+            write_stub(page + STUB, hook);
+        }
+        seal(page)?;
+        Ok(Self {
+            target,
+            hook,
+            original: bytes[..length].to_vec(),
+            page,
+            protection: map.protection(target..target + length)?,
+        })
+    }
+
+    /// The function as it was: call this from the hook.
+    #[must_use]
+    pub const fn original(&self) -> usize {
+        self.page
+    }
+
+    /// Puts the jump in.
+    ///
+    /// # Safety
+    /// No thread may be at, or return to, the replaced instructions: they are the first ones of the
+    /// function, so it is enough that no thread is about to enter it.
+    ///
+    /// # Errors
+    /// One clause, if the system does not let code be changed.
+    pub unsafe fn place(&self) -> Result<(), String> {
+        let mut bytes = vec![0x90; self.original.len()];
+        let jump =
+            jump(self.target, self.page + STUB).ok_or("no memory within reach of the code")?;
+        bytes[..JUMP].copy_from_slice(&jump);
+        // SAFETY: passed on to the caller.
+        unsafe { code_pages::write(self.target, &bytes, self.protection) }
+    }
+
+    /// Puts the original instructions back.
+    ///
+    /// # Safety
+    /// As for [`Detour::place`].
+    ///
+    /// # Errors
+    /// One clause, if the system does not let code be changed.
+    pub unsafe fn remove(&self) -> Result<(), String> {
+        // SAFETY: passed on to the caller.
+        unsafe { code_pages::write(self.target, &self.original, self.protection) }
+    }
+
+    /// Whether the code is as it was before [`Detour::place`].
+    #[cfg(test)]
+    fn is_removed(&self) -> bool {
+        // SAFETY: the function's first instructions are mapped and readable.
+        let now =
+            unsafe { std::slice::from_raw_parts(self.target as *const u8, self.original.len()) };
+        now == self.original
+    }
+}
+
+/// A call of an imported function, `call rel32` to its stub in the library, that goes to a hook for a while. Other calls
+/// of the function are not changed.
+#[derive(Debug)]
+pub struct CallSite {
+    /// The call instruction.
+    at: usize,
+    original: [u8; JUMP],
+    stub: usize,
+    /// Of the pages that the call lies in.
+    protection: c_int,
+}
+
+impl CallSite {
+    /// The call that returns to `site` in `code` (mapped at `text`), ready to go to the function that its import slot,
+    /// one of `redirects`, is redirected to. `None` if it is another kind of call, or of another function.
+    #[must_use]
+    pub fn prepare(
+        code: &[u8],
+        text: usize,
+        site: usize,
+        redirects: &[Redirect],
+        map: &MemoryMap,
+    ) -> Option<Self> {
+        let decode = |at: usize| -> Option<Instruction> {
+            let bytes = code.get(at.checked_sub(text)?..)?;
+            let mut decoder = Decoder::with_ip(64, bytes, at as u64, DecoderOptions::NONE);
+            Some(decoder.decode())
+        };
+        let at = site.checked_sub(JUMP)?;
+        let call = decode(at)?;
+        let target = call.near_branch64() as usize;
+        let mut jump = decode(target)?;
+        if jump.code() == Code::Endbr64 {
+            jump = decode(jump.next_ip() as usize)?;
+        }
+        let is_import = call.code() == Code::Call_rel32_64
+            && call.len() == JUMP
+            && jump.code() == Code::Jmp_rm64
+            && jump.is_ip_rel_memory_operand();
+        let slot = jump.ip_rel_memory_address() as usize;
+        let mut redirects = redirects.iter().filter(|_| is_import);
+        let redirect = redirects.find(|redirect| redirect.slot as usize == slot)?;
+        let original = code.get(at - text..site - text)?.try_into().ok()?;
+        let stub = Self::stub(at, redirect.function)?;
+        Some(Self {
+            at,
+            original,
+            stub,
+            protection: map.protection(at..site).ok()?,
+        })
+    }
+
+    /// A stub of the hook within reach of a call at `at`: one of an earlier call or session, or a new one.
+    fn stub(at: usize, hook: usize) -> Option<usize> {
+        static STUBS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+        let mut stubs = STUBS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = stubs.iter().filter(|stub| stub.0 == hook);
+        if let Some(&(_, stub)) = known.find(|stub| stub.1.abs_diff(at) < REACH) {
+            return Some(stub);
+        }
+        let stub = page_near(at, REACH).ok()?;
+        // SAFETY: `page_near` gave a fresh private writable page.
+        unsafe { write_stub(stub, hook) };
+        seal(stub).ok()?;
+        stubs.push((hook, stub));
+        Some(stub)
+    }
+
+    /// Has the call go to the hook.
+    ///
+    /// # Safety
+    /// No thread is about to make the call; one may be in it.
+    ///
+    /// # Errors
+    /// One clause, if the system does not let code be changed.
+    pub unsafe fn place(&self) -> Result<(), String> {
+        let mut call = jump(self.at, self.stub).ok_or("no memory within reach of the code")?;
+        call[0] = self.original[0];
+        // SAFETY: passed on to the caller.
+        unsafe { code_pages::write(self.at, &call, self.protection) }
+    }
+
+    /// Has the call go where it went before.
+    ///
+    /// # Safety
+    /// As for [`CallSite::place`].
+    ///
+    /// # Errors
+    /// One clause, if the system does not let code be changed.
+    pub unsafe fn remove(&self) -> Result<(), String> {
+        // SAFETY: passed on to the caller.
+        unsafe { code_pages::write(self.at, &self.original, self.protection) }
+    }
+}
+
+/// `jmp *0(%rip)`, followed by the address.
+///
+/// # Safety
+/// There are 14 writable bytes at `at`.
+unsafe fn write_stub(at: usize, hook: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        std::ptr::copy_nonoverlapping([0xff, 0x25, 0, 0, 0, 0].as_ptr(), at as *mut u8, 6);
+        ((at + 6) as *mut usize).write_unaligned(hook);
+    }
+}
+
+fn jump(at: usize, to: usize) -> Option<[u8; JUMP]> {
+    let distance = i32::try_from(to.wrapping_sub(at + JUMP).cast_signed())
+        .ok()?
+        .to_le_bytes();
+    Some([0xe9, distance[0], distance[1], distance[2], distance[3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    extern "C" fn victim(number: u64) -> u64 {
+        std::hint::black_box(number).wrapping_mul(3) + std::hint::black_box(1)
+    }
+
+    extern "C" fn hook(number: u64) -> u64 {
+        ORIGINAL.get().map_or(0, |original| original(number) + 1000)
+    }
+
+    fn map() -> MemoryMap {
+        MemoryMap::read().unwrap()
+    }
+
+    static ORIGINAL: std::sync::OnceLock<extern "C" fn(u64) -> u64> = std::sync::OnceLock::new();
+
+    #[test]
+    fn a_detour_calls_the_original_and_leaves_no_trace() {
+        let target = victim as *const () as usize;
+        // SAFETY: a function's code and what follows it in the same executable segment, read only.
+        let code = unsafe { std::slice::from_raw_parts(target as *const u8, 64) };
+        let detour =
+            Detour::prepare(code, target, target, hook as *const () as usize, &map()).unwrap();
+        // SAFETY: the trampoline continues with the function of this type.
+        let original =
+            unsafe { std::mem::transmute::<usize, extern "C" fn(u64) -> u64>(detour.original()) };
+        ORIGINAL.set(original).unwrap();
+        let call = std::hint::black_box(victim as extern "C" fn(u64) -> u64);
+        assert_eq!(call(2), 7);
+        // SAFETY: no other test calls the function.
+        unsafe { detour.place() }.unwrap();
+        assert!(!detour.is_removed());
+        assert_eq!(call(2), 1007);
+        // SAFETY: as above.
+        unsafe { detour.remove() }.unwrap();
+        assert!(detour.is_removed());
+        assert_eq!(call(2), 7);
+        let again =
+            Detour::prepare(code, target, target, hook as *const () as usize, &map()).unwrap();
+        assert_eq!(again.original(), detour.original());
+    }
+
+    #[test]
+    fn a_jump_into_the_replaced_bytes_is_refused() {
+        // nop; nop; nop; dec edi; jnz -4 (to the third byte); ret
+        let code = [
+            0x90, 0x90, 0x90, 0xff, 0xcf, 0x75, 0xfb, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
+            0xcc, 0xcc,
+        ];
+        let at = code.as_ptr() as usize;
+        let refused = Detour::prepare(&code, at, at, 0, &map()).unwrap_err();
+        assert!(refused.contains("jumps back"), "{refused}");
+    }
+
+    #[test]
+    fn one_call_goes_to_the_hook() {
+        // A call of the stub at 16, a return; the stub jumps through the slot at 32.
+        let page = page_near(victim as *const () as usize, REACH).unwrap();
+        let slot = (page + 32) as *mut usize;
+        let text = [
+            0xe8, 11, 0, 0, 0, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
+            0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, 6, 0, 0, 0,
+        ];
+        // SAFETY: a fresh writable page, with room for both.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), page as *mut u8, text.len());
+            slot.write(victim as *const () as usize);
+        }
+        seal(page).unwrap();
+        // SAFETY: the page was filled above.
+        let code = unsafe { std::slice::from_raw_parts(page as *const u8, 4096) };
+        extern "C" fn other(number: u64) -> u64 {
+            number + 5
+        }
+        let prepare = |site, slot| {
+            let redirect = Redirect::untouched(slot, other as *const () as usize);
+            CallSite::prepare(code, page, site, &[redirect], &map())
+        };
+        assert!(prepare(page + 5, std::ptr::null_mut()).is_none());
+        assert!(prepare(page + 6, slot).is_none() && prepare(page + 26, slot).is_none());
+        let site = prepare(page + 5, slot).unwrap();
+        // SAFETY: the code calls a function of this type, with the stack aligned for none: it needs none.
+        let call = unsafe { std::mem::transmute::<usize, extern "C" fn(u64) -> u64>(page) };
+        assert_eq!(call(2), 7);
+        // SAFETY: no other thread has this code.
+        unsafe { site.place() }.unwrap();
+        assert_eq!(call(3), 8);
+        // SAFETY: as above.
+        unsafe { site.remove() }.unwrap();
+        assert_eq!(call(3), 10);
+    }
+}

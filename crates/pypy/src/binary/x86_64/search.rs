@@ -1,0 +1,298 @@
+//! Finding PyPy's collector in a library without symbols.
+//!
+//! An allocation in compiled RPython code looks like this on x86-64 (`incminimark.py`,
+//! `malloc_fixedsize`; the order of the first lines varies):
+//!
+//! ```text
+//!     mov  nursery_free(%rip), %rax
+//!     lea  size(%rax), %rdx
+//!     mov  %rdx, nursery_free(%rip)
+//!     cmp  %rdx, nursery_top(%rip)
+//!     jb   slow
+//!     ...
+//! slow:
+//!     mov  $size, %esi
+//!     lea  GC(%rip), %rdi
+//!     call collect_and_reserve
+//! ```
+//!
+//! There are more than ten thousand slow paths, all with the same `GC` (the collector's struct) and
+//! the same target; no other pair has a tenth as many. So a byte search for the last three
+//! instructions finds both. The code around them has the offsets of the two fields. Among
+//! the functions that `collect_and_reserve` calls, the one that sets both fields is `_minor_collection`.
+//!
+//! Beside `_minor_collection`, `collect_and_reserve` calls `minor_collection_with_major_progress`, which calls
+//! `major_collection_step`, which sets the collector's state to 0, 1, 2 and 3: no other function that is called there
+//! does so.
+//!
+//! To search 20 MB takes a few milliseconds. Nothing is changed: bytes are read.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+
+use super::control_flow::Function;
+use crate::binary::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT, MAJOR_STATES, Major};
+
+/// A library with fewer slow paths is refused (PyPy 7.3.x and 8.0.x have 13,000 to 16,000).
+const FEWEST_SITES: u32 = 2000;
+/// The winner must have this many times the sites of the runner-up (measured: 13 to 27 times).
+const LEAD: u32 = 5;
+/// Bytes of code before a slow path that are searched for the fields' offsets.
+const AROUND: usize = 600;
+/// Bytes before and after the comparison that are searched for the store.
+const CLOSE_BY: usize = 24;
+/// Slow paths that the offsets are taken from.
+const SLOW_PATHS_FOR_FIELDS: usize = 800;
+/// When so many agree and lead, the rest of the library is not searched.
+const ENOUGH: u32 = 3000;
+/// Searches `code`, which is mapped at `text`; the struct must lie in `data`.
+///
+/// # Errors
+/// One clause that says which expectation failed.
+pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector, String> {
+    let mut sites = Vec::new();
+    let mut votes = Votes::default();
+    for site in slow_paths(code, text, data) {
+        let count = votes.entry((site.gc, site.target)).or_default();
+        *count += 1;
+        let enough = count.is_multiple_of(ENOUGH);
+        sites.push(site);
+        if enough && ranking(&votes).is_some_and(|(_, count, runner_up)| leads(count, runner_up)) {
+            break;
+        }
+    }
+    let Some(((gc, reserve), count, runner_up)) = ranking(&votes) else {
+        return Err("no allocation site was found".to_owned());
+    };
+    if count < FEWEST_SITES || !leads(count, runner_up) {
+        return Err(format!(
+            "the allocation sites do not agree on one collector ({count} against {runner_up})"
+        ));
+    }
+    let of_winner = sites
+        .iter()
+        .filter(|site| (site.gc, site.target) == (gc, reserve));
+    let (nursery_free, nursery_top) = fields(code, text, gc, of_winner.map(|site| site.at))?;
+    let slow_path = Function::decode(code, text, reserve);
+    let minor = minor_collection(
+        code,
+        text,
+        gc,
+        reserve,
+        &slow_path,
+        nursery_free,
+        nursery_top,
+    )?;
+    Ok(Collector {
+        gc,
+        reserve,
+        minor,
+        nursery_free,
+        nursery_top,
+        major: major_collection(code, text, &slow_path, minor),
+        sites: count,
+        runner_up,
+    })
+}
+
+/// How many slow paths there are for each pair of collector and target.
+type Votes = FxHashMap<(usize, usize), u32>;
+
+/// The pair with the most votes, their number, and that of the runner-up.
+fn ranking(votes: &Votes) -> Option<((usize, usize), u32, u32)> {
+    let (&winner, &count) = votes.iter().max_by_key(|&(&pair, &count)| (count, pair))?;
+    let others = votes.iter().filter(|&(&pair, _)| pair != winner);
+    Some((
+        winner,
+        count,
+        others.map(|(_, &count)| count).max().unwrap_or(0),
+    ))
+}
+
+const fn leads(count: u32, runner_up: u32) -> bool {
+    count / LEAD >= runner_up
+}
+
+struct SlowPath {
+    /// Index of `lea` in the code.
+    at: usize,
+    gc: usize,
+    target: usize,
+}
+
+/// All places of the form `mov $size,%esi; lea GC(%rip),%rdi; call target`.
+fn slow_paths<'a>(
+    code: &'a [u8],
+    text: usize,
+    data: &'a Range<usize>,
+) -> impl Iterator<Item = SlowPath> + 'a {
+    memchr::memmem::find_iter(code, &[0x48, 0x8d, 0x3d]).filter_map(move |at| {
+        let before = at.checked_sub(5)?;
+        let after = code.get(at + 7..at + 12)?;
+        if code[before] != 0xbe || after[0] != 0xe8 {
+            return None;
+        }
+        let size = displacement(code, before + 1);
+        if size <= 0 || size % 8 != 0 || size.cast_unsigned() as usize > LARGE_OBJECT {
+            return None;
+        }
+        let gc = (text + at + 7).wrapping_add_signed(displacement(code, at + 3) as isize);
+        let target = (text + at + 12).wrapping_add_signed(displacement(code, at + 8) as isize);
+        (data.contains(&gc) && (text..text + code.len()).contains(&target)).then_some(SlowPath {
+            at,
+            gc,
+            target,
+        })
+    })
+}
+
+/// The offsets of the two fields: `nursery_top` is the one that code near the slow paths compares a
+/// register with, and `nursery_free` the one where it stores that same register close by.
+fn fields(
+    code: &[u8],
+    text: usize,
+    gc: usize,
+    sites: impl Iterator<Item = usize>,
+) -> Result<(usize, usize), String> {
+    let mut stores = FxHashMap::<usize, u32>::default();
+    let mut compares = FxHashMap::<usize, u32>::default();
+    let mut seen = 0;
+    for site in sites.take(SLOW_PATHS_FOR_FIELDS) {
+        let from = site.saturating_sub(AROUND).max(seen);
+        seen = site;
+        let of_struct = |at: usize| {
+            field_access(code, text, at)
+                .filter(|access| access.address >= gc && access.address < gc + COLLECTOR_STRUCT)
+        };
+        // The opcode is the second byte.
+        let compares_at = memchr::memchr2_iter(0x39, 0x3b, &code[from + 1..=site]);
+        for at in compares_at.map(|opcode| from + opcode) {
+            let Some(compare) = of_struct(at) else {
+                continue;
+            };
+            *compares.entry(compare.address - gc).or_default() += 1;
+            let close_by = at.saturating_sub(CLOSE_BY)..at + CLOSE_BY;
+            let store = close_by
+                .filter_map(of_struct)
+                .find(|access| access.opcode == 0x89 && access.register == compare.register);
+            if let Some(store) = store {
+                *stores.entry(store.address - gc).or_default() += 1;
+            }
+        }
+    }
+    let free = clear_winner(&stores).ok_or("the offset of nursery_free is not clear")?;
+    let top = clear_winner(&compares).ok_or("the offset of nursery_top is not clear")?;
+    if free == top || free % 8 != 0 || top % 8 != 0 {
+        return Err(format!(
+            "implausible offsets of nursery_free ({free:#x}) and nursery_top ({top:#x})"
+        ));
+    }
+    Ok((free, top))
+}
+
+/// An instruction `REX.W opcode modrm disp32` whose operand is relative to `%rip`.
+struct FieldAccess {
+    opcode: u8,
+    register: u8,
+    address: usize,
+}
+
+fn field_access(code: &[u8], text: usize, at: usize) -> Option<FieldAccess> {
+    let &[rex, opcode, modrm, ..] = code.get(at..at + 7)? else {
+        return None;
+    };
+    (matches!(rex, 0x48 | 0x4c) && modrm & 0xc7 == 0x05).then(|| FieldAccess {
+        opcode,
+        register: (rex & 4) << 1 | modrm >> 3 & 7,
+        address: (text + at + 7).wrapping_add_signed(displacement(code, at + 3) as isize),
+    })
+}
+
+fn clear_winner(votes: &FxHashMap<usize, u32>) -> Option<usize> {
+    let (&winner, &count) = votes.iter().max_by_key(|&(_, &count)| count)?;
+    let others: u32 = votes.values().sum::<u32>() - count;
+    (count > 100 && others < count / 2).then_some(winner)
+}
+
+/// The one function that `collect_and_reserve` calls, directly or through one more, and that sets
+/// both fields.
+fn minor_collection(
+    code: &[u8],
+    text: usize,
+    gc: usize,
+    reserve: usize,
+    slow_path: &Function,
+    nursery_free: usize,
+    nursery_top: usize,
+) -> Result<usize, String> {
+    let sets_both = |function: &Function| {
+        [nursery_free, nursery_top].iter().all(|&offset| {
+            function.stores.contains(&offset) || function.stores_absolute.contains(&(gc + offset))
+        })
+    };
+    if !sets_both(slow_path) {
+        return Err("the slow path does not set nursery_free and nursery_top".to_owned());
+    }
+    let mut found = Vec::new();
+    let mut level = slow_path.calls.clone();
+    for _ in 0..2 {
+        let mut next = Vec::new();
+        for callee in level {
+            if callee == reserve || found.contains(&callee) {
+                continue;
+            }
+            let function = Function::decode(code, text, callee);
+            if sets_both(&function) {
+                found.push(callee);
+            } else {
+                next.extend(function.calls);
+            }
+        }
+        if !found.is_empty() {
+            break;
+        }
+        level = next;
+        level.sort_unstable();
+        level.dedup();
+    }
+    match found[..] {
+        [minor] => Ok(minor),
+        [] => Err("no function called by the slow path empties the nursery".to_owned()),
+        _ => Err(format!(
+            "{} functions called by the slow path seem to empty the nursery",
+            found.len()
+        )),
+    }
+}
+
+/// The one function that is called where minor collections are, by a function that `collect_and_reserve` calls, and that
+/// sets one field to each of the states.
+fn major_collection(code: &[u8], text: usize, slow_path: &Function, minor: usize) -> Option<Major> {
+    let mut found = HashSet::new();
+    for &callee in slow_path.calls.iter().filter(|&&call| call != minor) {
+        let progress = Function::decode(code, text, callee);
+        if !progress.calls.contains(&minor) {
+            continue;
+        }
+        for &step in progress.calls.iter().filter(|&&call| call != minor) {
+            let constants = Function::decode(code, text, step).constants;
+            let offsets = constants.iter().map(|&(offset, _)| offset);
+            let is_set = |&offset: &usize| {
+                let mut states = 0..MAJOR_STATES as i32;
+                states.all(|state| constants.contains(&(offset, state)))
+            };
+            let fields = offsets.filter(|&offset| offset < COLLECTOR_STRUCT && offset % 8 == 0);
+            found.extend(fields.filter(is_set).map(|state| Major { step, state }));
+        }
+    }
+    let mut found = found.into_iter();
+    found.next().filter(|_| found.next().is_none())
+}
+
+fn displacement(code: &[u8], at: usize) -> i32 {
+    code.get(at..at + 4).map_or(0, |bytes| {
+        i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    })
+}

@@ -1,0 +1,262 @@
+//! Sampled objects between their allocation and the next minor collection (section 3.5 of the paper).
+//!
+//! Only then is it known which type an object has (its header is written after the allocation) and whether it
+//! survives. Layout of a header (`incminimark.py`): the low 32 bits are the type, the flags are above.
+//! An object that was moved leaves -42 in its place and its new address in the next word; the nursery
+//! is not cleared, so an object that died is found as it was.
+
+use nthbyte_profile::event::{Allocation, Survival, TypeId};
+
+use crate::binary::prefetch;
+
+/// The header of an object that was moved.
+const FORWARDED: i64 = -42;
+/// `GCFLAG_HAS_CARDS`: words with card marks precede the object.
+const HAS_CARDS: u64 = 1 << (32 + 6);
+/// `GCFLAG_PINNED`: the object stays where it is in the nursery.
+const PINNED: u64 = 1 << (32 + 8);
+/// One word of card marks stands for this many array items (`card_page_indices` is 128, a bit each).
+const ITEMS_PER_CARD_WORD: usize = 128 * 64;
+
+/// Where a pending sample's object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the nursery, at this address.
+    Nursery(usize),
+    /// A large object: `malloc` gave this address and this many bytes.
+    Large(usize, usize),
+}
+
+/// A sample whose object has not been through a minor collection yet.
+#[derive(Clone, Copy, Debug)]
+pub struct PendingSample {
+    place: Place,
+    /// What is known so far.
+    pub allocation: Allocation,
+    /// Type as the collector numbers it; 0 until it is known.
+    pub type_number: u32,
+    /// Class of an instance, as [`Types::class`](crate::types::Types::class) numbers it.
+    pub class: Option<u32>,
+    freed: bool,
+}
+
+impl PendingSample {
+    /// An object in the nursery.
+    #[must_use]
+    pub const fn in_nursery(address: usize, allocation: Allocation) -> Self {
+        Self {
+            place: Place::Nursery(address),
+            allocation,
+            type_number: 0,
+            class: None,
+            freed: false,
+        }
+    }
+
+    /// A large object.
+    #[must_use]
+    pub const fn large(address: usize, size: usize, allocation: Allocation) -> Self {
+        Self {
+            place: Place::Large(address, size),
+            allocation,
+            type_number: 0,
+            class: None,
+            freed: false,
+        }
+    }
+
+    /// The minor collection is over: fills in type and survival.
+    ///
+    /// # Safety
+    /// The object was allocated, and its header written, since the last minor collection but this one,
+    /// and the nursery has not been written to since this one ended.
+    pub unsafe fn resolve(&mut self) {
+        self.allocation.survival = Survival::Survived;
+        match self.place {
+            Place::Nursery(address) => {
+                // SAFETY: the nursery stays mapped; `address` lies in it.
+                let header = unsafe { *(address as *const i64) };
+                if header == FORWARDED {
+                    // SAFETY: a forwarded object's next word is the address of its header, in live memory.
+                    unsafe {
+                        let moved_to = *(address as *const usize).add(1);
+                        self.place = Place::Nursery(moved_to);
+                        self.type_number = *(moved_to as *const u32);
+                    }
+                } else {
+                    self.type_number = type_number(header.cast_unsigned());
+                    if header.cast_unsigned() & PINNED == 0 {
+                        self.allocation.survival = Survival::DiedYoung;
+                    }
+                }
+            }
+            Place::Large(..) if self.freed => self.allocation.survival = Survival::DiedYoung,
+            Place::Large(..) => {}
+        }
+    }
+
+    /// Reads the type of an object that is initialised and where it was allocated.
+    ///
+    /// # Safety
+    /// No minor collection has begun since the object's header was written.
+    pub unsafe fn read_type(&mut self) {
+        self.type_number = match self.place {
+            // SAFETY: the nursery is mapped, and the object lies in it.
+            Place::Nursery(address) => type_number(unsafe { *(address as *const u64) }),
+            // SAFETY: the block has not been freed: a large object lives until a minor collection.
+            Place::Large(address, size) => unsafe { type_of_large(address, size) },
+        };
+    }
+
+    /// The collector frees the block at `address`.
+    pub fn note_free(&mut self, address: usize) -> bool {
+        let hit = matches!(self.place, Place::Large(own, _) if own == address);
+        self.freed |= hit;
+        hit
+    }
+
+    /// Where the object is, once its type has been read; `None` for a large one.
+    #[must_use]
+    pub const fn address(&self) -> Option<usize> {
+        match self.place {
+            Place::Nursery(address) => Some(address),
+            Place::Large(..) => None,
+        }
+    }
+
+    /// Fetches the header into the cache.
+    pub fn prefetch(&self) {
+        if let Place::Nursery(address) = self.place {
+            prefetch(address as *const u64);
+        }
+    }
+
+    /// The minor collection is over: fetches the header into the cache from where the object was moved to.
+    ///
+    /// # Safety
+    /// As for [`PendingSample::resolve`].
+    pub unsafe fn prefetch_moved(&self) {
+        if let Place::Nursery(address) = self.place {
+            let header = address as *const i64;
+            // SAFETY: as in `resolve`.
+            unsafe {
+                if *header == FORWARDED {
+                    prefetch(*header.cast::<*const u64>().add(1));
+                }
+            }
+        }
+    }
+
+    /// Whether the object is a large one, outside of the nursery.
+    #[must_use]
+    pub const fn is_large(&self) -> bool {
+        matches!(self.place, Place::Large(..))
+    }
+
+    /// The finished sample.
+    #[must_use]
+    pub const fn finish(&self, type_id: TypeId) -> Allocation {
+        Allocation {
+            type_id,
+            ..self.allocation
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation)] // the type is the low half
+const fn type_number(header: u64) -> u32 {
+    header as u32
+}
+
+/// The type of a large object: its header follows the card marks, if it has them. Their number follows
+/// from the array's length, which with words as items follows from the size.
+unsafe fn type_of_large(address: usize, size: usize) -> u32 {
+    let words = size / 8;
+    for marks in [words / ITEMS_PER_CARD_WORD, words / ITEMS_PER_CARD_WORD + 1] {
+        // SAFETY: the block is a hundred kilobytes and more; the marks are a small part of it.
+        let header = unsafe { *(address as *const u64).add(marks) };
+        if marks > 0
+            && header & HAS_CARDS != 0
+            && header >> 48 == 0
+            && type_number(header).is_multiple_of(8)
+        {
+            return type_number(header);
+        }
+    }
+    // SAFETY: as above.
+    type_number(unsafe { *(address as *const u64) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nthbyte_profile::event::{LabelSetId, Nanos, NodeId, SourceId, ThreadId};
+
+    fn allocation() -> Allocation {
+        Allocation {
+            time: Nanos(1),
+            thread: ThreadId(0),
+            stack: NodeId::ROOT,
+            size: 16,
+            block: 16,
+            points: 1,
+            type_id: TypeId::UNKNOWN,
+            labels: LabelSetId::NONE,
+            source: SourceId::ALLOCATIONS,
+            survival: Survival::Unsaid,
+        }
+    }
+
+    fn resolved(words: &[u64]) -> PendingSample {
+        let mut pending = PendingSample::in_nursery(words.as_ptr() as usize, allocation());
+        // SAFETY: the words stand for an object and what it was moved to.
+        unsafe { pending.resolve() };
+        pending
+    }
+
+    #[test]
+    fn a_header_tells_type_and_survival() {
+        let moved_to = [0x0001_0000_0000_1388_u64, 7];
+        let survived = resolved(&[FORWARDED.cast_unsigned(), moved_to.as_ptr() as u64]);
+        assert_eq!(
+            (survived.type_number, survived.allocation.survival),
+            (0x1388, Survival::Survived)
+        );
+        let died = resolved(&[0x0000_0000_0000_1130, 7]);
+        assert_eq!(
+            (died.type_number, died.allocation.survival),
+            (0x1130, Survival::DiedYoung)
+        );
+        let pinned = resolved(&[PINNED | 0x40, 7]);
+        assert_eq!(
+            (pinned.type_number, pinned.allocation.survival),
+            (0x40, Survival::Survived)
+        );
+    }
+
+    #[test]
+    fn a_large_object_dies_when_it_is_freed() {
+        for (freed, survival) in [(true, Survival::DiedYoung), (false, Survival::Survived)] {
+            let mut pending = PendingSample::large(0x5000, 1 << 20, allocation());
+            assert!(!pending.note_free(0x6000));
+            assert_eq!(freed && pending.note_free(0x5000), freed);
+            // SAFETY: of a large object no memory is read.
+            unsafe { pending.resolve() };
+            assert_eq!(pending.allocation.survival, survival);
+        }
+    }
+
+    #[test]
+    fn the_header_of_a_large_array_follows_its_card_marks() {
+        let mut block = vec![0u64; 20_000];
+        block[0] = 0x1000;
+        // SAFETY: the block has the size that is given.
+        let plain = unsafe { type_of_large(block.as_ptr() as usize, 160_000) };
+        assert_eq!(plain, 0x1000);
+        block[0] = u64::MAX;
+        block[3] = HAS_CARDS | 0x78;
+        // SAFETY: as above.
+        let marked = unsafe { type_of_large(block.as_ptr() as usize, 160_000) };
+        assert_eq!(marked, 0x78);
+    }
+}

@@ -1,0 +1,459 @@
+//! How samples are taken and finished, with the interpreter's lock held.
+
+use std::ops::Range;
+
+use nthbyte_profile::event::{
+    Allocation, Collection, CollectionKind, CpuSample, LabelSetId, LostKind, Nanos, SourceId,
+    Survival, TypeId,
+};
+
+use super::backlog::{Backlog, Finished};
+use super::majors::{Majors, State};
+use super::nursery::Nursery;
+use super::pending::PendingSample;
+use super::statistics::Statistics;
+use crate::binary::Redirect;
+use crate::stacks::{Stacks, Vmprof};
+use crate::types::{Recent, Types};
+use nthbyte_session::ticks::TICKS;
+use nthbyte_session::{PerEpoch, Recording, Session};
+
+/// When more samples than these are pending, they are recorded without waiting for a minor collection, and it is not known
+/// whether the objects survive.
+const MOST_PENDING: usize = 1 << 18;
+/// Samples that follow each other faster than this are not published provisionally one by one, but when the first is this
+/// old, or there are so many. As a rule a minor collection comes before: to publish each takes an eighth of a sample's time.
+const UNPUBLISHED_FOR: Nanos = Nanos(1_000_000);
+const MOST_UNPUBLISHED: usize = 16;
+/// A sample that is pending for longer than this is published again, with its type.
+const TYPED_AFTER: Nanos = Nanos(1_000_000_000);
+/// After so many minor collections without a large object `free` is not watched any more. To redirect it may take two
+/// system calls, and a `free` that is watched a nanosecond more.
+const WATCHED_MINORS: u32 = 16;
+/// Objects whose headers are fetched into the cache together: after a collection they are not in it.
+const FETCHED_TOGETHER: usize = 16;
+
+/// What takes samples, and finishes them.
+pub struct Sampling {
+    pub nursery: Nursery,
+    stacks: Stacks,
+    types: Types,
+    statistics: Statistics,
+    /// `None` if `major_collection_step` was not found.
+    pub majors: Option<Majors>,
+    pub pending: Vec<PendingSample>,
+    profile: PerEpoch<Profile>,
+    /// Large objects among the pending samples.
+    pending_large: usize,
+    /// `free` of the library, redirected while a sampled large object is pending, and for [`WATCHED_MINORS`] minor
+    /// collections after.
+    frees: Vec<Redirect>,
+    watching: bool,
+    /// Minor collections since the last large object was sampled.
+    minors_without_large: u32,
+    pub in_reserve: bool,
+    pub in_minor: bool,
+}
+
+/// What belongs to one profile.
+#[derive(Default)]
+struct Profile {
+    /// When the last sample was taken.
+    sampled: Option<Nanos>,
+    /// So many of the pending samples, the oldest, were published.
+    published: usize,
+    /// So many were published with their types.
+    typed: usize,
+    /// What is finished and waits for room in the ring.
+    backlog: Backlog,
+}
+
+/// What an engine leaves when it ends.
+pub struct Remains {
+    /// The session.
+    pub session: Session,
+    /// `_vmprof`, to be disabled.
+    pub vmprof: Vmprof,
+    /// Bytes allocated while it was on.
+    pub allocated: u64,
+    /// Sentences for the profile's reader.
+    pub notes: Vec<String>,
+    /// The type names, for the next session.
+    pub types: Types,
+}
+
+impl Sampling {
+    /// Begins to sample.
+    pub fn new(
+        session: &Session,
+        mut nursery: Nursery,
+        vmprof: Vmprof,
+        types: Types,
+        statistics: Statistics,
+        majors: Option<Majors>,
+        frees: Vec<Redirect>,
+    ) -> Self {
+        if types.await_probe_instances() {
+            // They are old after a collection, and one costs least now, before the program has filled the nursery.
+            nursery.close();
+        }
+        let mut profile = PerEpoch::default();
+        if let Some(recording) = session.record(LostKind::Other) {
+            profile.of(recording.epoch());
+        }
+        Self {
+            nursery,
+            stacks: Stacks::new(vmprof),
+            types,
+            statistics,
+            majors,
+            pending: Vec::with_capacity(4096),
+            profile,
+            pending_large: 0,
+            frees,
+            watching: false,
+            minors_without_large: 0,
+            in_reserve: false,
+            in_minor: false,
+        }
+    }
+
+    /// Ends the sampling: the nursery and the imports are what they were.
+    pub fn stop(&mut self) {
+        self.nursery.end();
+        self.watch(false);
+    }
+
+    /// What is left once [`Sampling::finish_all`] has been called.
+    pub fn into_remains(self, session: Session) -> Remains {
+        let notes = self.notes();
+        Remains {
+            session,
+            vmprof: self.stacks.into_vmprof(),
+            allocated: self.nursery.allocated(),
+            notes,
+            types: self.types,
+        }
+    }
+
+    /// `_vmprof`, to be enabled again.
+    pub fn vmprof(&mut self) -> &mut Vmprof {
+        self.stacks.vmprof()
+    }
+
+    /// The collection that is under way frees a large block.
+    pub fn freed(&mut self, block: usize) {
+        if self.pending_large > 0 {
+            let _ = self.pending.iter_mut().any(|one| one.note_free(block));
+        }
+    }
+
+    /// The session ends: records what is not recorded yet.
+    pub fn finish_all(&mut self, session: &Session, thread_names: Vec<(u64, String)>) {
+        if let Some(mut recording) = session.record(LostKind::Other) {
+            self.begin(&mut recording);
+            self.write_out(&mut recording);
+        }
+        if let Some(recording) = session.record(LostKind::Other) {
+            let epoch = recording.epoch();
+            drop(recording);
+            let backlog = &mut self.profile.of(epoch).backlog;
+            backlog.drain(session, &mut self.types);
+        }
+        if let Some(mut recording) = session.record(LostKind::Other) {
+            self.stacks.ticks(&mut recording);
+            for (os_id, name) in thread_names {
+                recording.rename_thread(os_id, &name);
+            }
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.nursery.pressures() > 0 {
+            notes.push(format!(
+                "memory pressure ended the nursery early {} times; up to a period of bytes was not counted each time",
+                self.nursery.pressures()
+            ));
+        }
+        if self.majors.is_none() {
+            notes.push(
+                "this PyPy's major collections were not found; the profile has none".to_owned(),
+            );
+        }
+        if Vmprof::is_taken_away() {
+            notes.push(
+                "the program switched _vmprof off: stacks and time samples end there".to_owned(),
+            );
+        }
+        if self.stacks.is_broken() {
+            notes.push(
+                "PyPy's list of frames was found to differ from its stack; up to 1024 stacks before that may be wrong"
+                    .to_owned(),
+            );
+        }
+        notes
+    }
+
+    /// Takes one sample.
+    pub fn sample(
+        &mut self,
+        recording: &mut Recording<'_>,
+        object: usize,
+        size: usize,
+        points: u32,
+        is_large: bool,
+    ) {
+        self.begin(recording);
+        let time = recording.now();
+        let here = self.stacks.here(recording);
+        let missed_ticks = TICKS.take_missed();
+        let Some((thread, stack)) = here else {
+            recording.lost(LostKind::Allocations, 1);
+            recording.lost(LostKind::CpuSamples, u64::from(missed_ticks));
+            return;
+        };
+        for _ in 0..missed_ticks {
+            recording.cpu(CpuSample {
+                time,
+                thread,
+                stack,
+                labels: LabelSetId::NONE,
+                source: SourceId::TIME,
+            });
+        }
+        let allocation = Allocation {
+            time,
+            thread,
+            stack,
+            size: size as u64,
+            block: size as u64,
+            points,
+            type_id: TypeId::UNKNOWN,
+            survival: Survival::Unsaid,
+            labels: LabelSetId::NONE,
+            source: SourceId::ALLOCATIONS,
+        };
+        let pending = if is_large {
+            PendingSample::large(object, size, allocation)
+        } else {
+            PendingSample::in_nursery(object, allocation)
+        };
+        let typed = self.profile.of(recording.epoch()).typed;
+        if self.pending.len() >= MOST_PENDING {
+            self.write_out(recording);
+        } else if let Some(oldest) = self.pending.get(typed)
+            && time.0 - oldest.allocation.time.0 > TYPED_AFTER.0
+        {
+            self.publish_types(recording);
+        }
+        if self.pending.try_reserve(1).is_err() {
+            recording.lost(LostKind::Allocations, 1);
+            return;
+        }
+        self.pending.push(pending);
+        if is_large {
+            self.pending_large += 1;
+            self.minors_without_large = 0;
+            self.watch(true);
+        }
+        let profile = self.profile.of(recording.epoch());
+        let is_recent = |other: Nanos| time.0.saturating_sub(other.0) < UNPUBLISHED_FOR.0;
+        let oldest = self.pending.get(profile.published).unwrap_or(&pending);
+        let follows = profile.sampled.replace(time).is_some_and(is_recent);
+        let are_many = self.pending.len() - profile.published >= MOST_UNPUBLISHED;
+        if is_large || !follows || are_many || !is_recent(oldest.allocation.time) {
+            self.publish(recording);
+        }
+    }
+
+    /// Publishes the samples that were not published yet, as far as there is room.
+    #[inline(never)]
+    fn publish(&mut self, recording: &mut Recording<'_>) {
+        let profile = self.profile.of(recording.epoch());
+        while let Some(pending) = self.pending.get(profile.published)
+            && recording.publish_provisionally(pending.allocation)
+        {
+            profile.published += 1;
+        }
+    }
+
+    /// Redirects `free`, or no longer.
+    fn watch(&mut self, on: bool) {
+        if self.watching != on {
+            self.watching = on;
+            // If it fails, either large objects count as survivors, or the hook stays and passes everything on.
+            self.frees.iter().for_each(|free| _ = free.turn(on));
+        }
+    }
+
+    /// Hands over what waits for room. In the child of a fork, forgets first what belongs to the parent.
+    fn begin(&mut self, recording: &mut Recording<'_>) {
+        if !self.profile.is_of(recording.epoch()) {
+            self.begin_in_child();
+        }
+        let backlog = &mut self.profile.of(recording.epoch()).backlog;
+        backlog.catch_up(recording, &mut self.types);
+    }
+
+    /// This process is a child with a profile of its own.
+    #[cold]
+    #[inline(never)]
+    fn begin_in_child(&mut self) {
+        self.statistics.forget();
+        if let Some(majors) = &mut self.majors {
+            majors.forget();
+        }
+        self.nursery.forget_allocated();
+        self.pending.clear();
+        self.pending_large = 0;
+        self.watch(false);
+    }
+
+    /// Hands an event over, or keeps it until there is room.
+    fn finish(&mut self, recording: &mut Recording<'_>, finished: Finished) {
+        let backlog = &mut self.profile.of(recording.epoch()).backlog;
+        backlog.push(finished, recording, &mut self.types);
+    }
+
+    /// No sample is pending any more; `pending` is the list, whose memory is used again.
+    fn none_is_pending(&mut self, recording: &Recording<'_>, mut pending: Vec<PendingSample>) {
+        pending.clear();
+        self.pending = pending;
+        let profile = self.profile.of(recording.epoch());
+        (profile.published, profile.typed) = (0, 0);
+        self.pending_large = 0;
+    }
+
+    /// Records the pending samples; it is not known whether the objects survive.
+    #[cold]
+    #[inline(never)]
+    fn write_out(&mut self, recording: &mut Recording<'_>) {
+        let mut pending = std::mem::take(&mut self.pending);
+        for object in &mut pending {
+            self.read_type(object);
+            self.finish(recording, Finished::Sample(*object));
+        }
+        self.none_is_pending(recording, pending);
+    }
+
+    /// Publishes the pending samples with their types, each once, as far as there is room.
+    #[cold]
+    #[inline(never)]
+    fn publish_types(&mut self, recording: &mut Recording<'_>) {
+        let mut typed = self.profile.of(recording.epoch()).typed;
+        while let Some(&(mut object)) = self.pending.get(typed) {
+            self.read_type(&mut object);
+            let type_id = self.types.id(recording, object.type_number, object.class);
+            if !recording.publish_provisionally(object.finish(type_id)) {
+                break;
+            }
+            typed += 1;
+        }
+        let profile = self.profile.of(recording.epoch());
+        profile.typed = typed;
+        profile.published = profile.published.max(typed);
+    }
+
+    /// Finds out the type of a pending sample. Its header has been written: it is older than the
+    /// allocation that is under way.
+    fn read_type(&mut self, object: &mut PendingSample) {
+        // SAFETY: no collection has begun since, so the object is where it was; see above.
+        unsafe { object.read_type() };
+        // SAFETY: as above; what a young object refers to is not freed before it is old.
+        unsafe { self.classify(object, &mut Recent::default()) };
+    }
+
+    /// Looks up the class of an instance.
+    ///
+    /// # Safety
+    /// As for [`Types::class`].
+    unsafe fn classify(&mut self, object: &mut PendingSample, recent: &mut Recent) {
+        if let Some(address) = object.address() {
+            // SAFETY: passed on to the caller.
+            object.class = unsafe { self.types.class(object.type_number, address, recent) };
+        }
+    }
+
+    /// A minor collection has ended: it is known which pending samples' objects survived it.
+    pub fn settle(&mut self, recording: &mut Recording<'_>, started: Nanos) {
+        self.begin(recording);
+        let ended = recording.now();
+        // In the child of a fork the profile's clock begins at zero.
+        let started = started.min(ended);
+        self.stacks.collected();
+        if self.majors.is_none() {
+            self.stacks.code_freed();
+        }
+        self.types.read_probe_instances();
+        let mut pending = std::mem::take(&mut self.pending);
+        let mut recent = Recent::default();
+        for together in pending.chunks_mut(FETCHED_TOGETHER) {
+            together.iter().for_each(PendingSample::prefetch);
+            for object in &*together {
+                // SAFETY: as below.
+                unsafe { object.prefetch_moved() };
+            }
+            for object in together {
+                // SAFETY: the collection has just ended and nothing was allocated since.
+                unsafe { object.resolve() };
+                // SAFETY: a minor collection frees no old objects, and a major one takes its steps only
+                // after it: what this object referred to is where it was, or has been moved.
+                unsafe { self.classify(object, &mut recent) };
+                self.finish(recording, Finished::Sample(*object));
+            }
+        }
+        self.none_is_pending(recording, pending);
+        self.minors_without_large += 1;
+        if self.minors_without_large > WATCHED_MINORS {
+            self.watch(false);
+        }
+        self.collected(recording, CollectionKind::Minor, started..ended, None);
+        let is_sweeping = self.majors.as_ref().map(Majors::is_sweeping);
+        let allocated = self.nursery.allocated();
+        self.statistics
+            .memory(recording, ended, allocated, is_sweeping);
+        self.stacks.ticks(recording);
+    }
+
+    /// A step of a major collection has ended, before which the collector was in this state.
+    pub fn step(&mut self, recording: &mut Recording<'_>, before: State, started: Nanos) {
+        self.begin(recording);
+        let times = started.min(recording.now())..recording.now();
+        let in_use = || self.statistics.in_use();
+        let majors = self.majors.as_mut();
+        let Some(step) = majors.and_then(|majors| majors.step(before, &times, in_use)) else {
+            return;
+        };
+        if step.has_marked {
+            self.stacks.code_freed();
+        }
+        let kind = CollectionKind::MajorStep(step.phase);
+        self.collected(recording, kind, times.clone(), None);
+        if let Some((began, left)) = step.ends {
+            self.collected(recording, CollectionKind::Major, began..times.end, left);
+        }
+    }
+
+    /// Records a collection or a step of one, and the bytes that it left.
+    fn collected(
+        &mut self,
+        recording: &mut Recording<'_>,
+        kind: CollectionKind,
+        times: Range<Nanos>,
+        left: Option<u64>,
+    ) {
+        if let Some(thread) = Stacks::thread(recording) {
+            let collection = Collection {
+                start: times.start,
+                duration: Nanos(times.end.0 - times.start.0),
+                thread,
+                kind,
+                freed_objects: None,
+                bytes_before: None,
+                bytes_after: left,
+            };
+            self.finish(recording, Finished::Collection(collection));
+        }
+    }
+}

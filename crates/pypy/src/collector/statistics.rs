@@ -1,0 +1,145 @@
+//! Memory totals (section 3.6 of the paper).
+
+use nthbyte_profile::event::{Memory, Nanos};
+
+use super::totals::{self, Totals};
+use nthbyte_session::Recording;
+use nthbyte_session::process::ResidentSet;
+
+/// Memory totals are written at most this often.
+const EVERY: Nanos = Nanos(20_000_000);
+/// While the collector sweeps it counts the old objects anew, from nothing. Where it is not known whether it does, a total
+/// that has fallen is not believed for so long.
+const SWEEP: Nanos = Nanos(2_000_000_000);
+
+/// What one session has seen of the collector.
+#[derive(Debug)]
+pub struct Statistics {
+    totals: Option<Totals>,
+    nursery: Option<usize>,
+    written: Nanos,
+    rss: ResidentSet,
+    in_arenas: InArenas,
+}
+
+/// Bytes of old objects in arenas, as they were before a sweep that is under way.
+#[derive(Debug, Default)]
+struct InArenas {
+    bytes: u64,
+    /// Since when the collector has had a smaller number.
+    fallen: Option<Nanos>,
+}
+
+impl InArenas {
+    fn read(&mut self, now: Nanos, bytes: u64, is_sweeping: Option<bool>) -> u64 {
+        let is_partial = is_sweeping.unwrap_or_else(|| {
+            let fallen = (bytes < self.bytes).then(|| *self.fallen.get_or_insert(now));
+            fallen.is_some_and(|fallen| now.0.saturating_sub(fallen.0) < SWEEP.0)
+        });
+        if is_partial && self.bytes > 0 {
+            return self.bytes;
+        }
+        (self.bytes, self.fallen) = (bytes, None);
+        bytes
+    }
+}
+
+impl Statistics {
+    /// Nothing seen yet.
+    #[must_use]
+    pub fn new(nursery_size: Option<usize>) -> Self {
+        Self {
+            totals: None,
+            nursery: nursery_size,
+            written: Nanos(0),
+            rss: ResidentSet::default(),
+            in_arenas: InArenas::default(),
+        }
+    }
+
+    /// Forgets readings; their times are of another session.
+    pub fn forget(&mut self) {
+        *self = Self {
+            totals: self.totals,
+            ..Self::new(self.nursery)
+        };
+    }
+
+    /// Bytes that the collector counts as in use, if it is known where.
+    pub fn in_use(&mut self) -> Option<u64> {
+        let totals = self.totals()?;
+        Some(read(totals.in_arenas).saturating_add(read(totals.large)))
+    }
+
+    fn totals(&mut self) -> Option<Totals> {
+        self.totals = self.totals.or_else(totals::found);
+        self.totals
+    }
+
+    /// Records memory totals, now and then. `is_sweeping`: see [`Majors::is_sweeping`](super::majors::Majors::is_sweeping);
+    /// `None` if it is not known.
+    pub fn memory(
+        &mut self,
+        recording: &mut Recording<'_>,
+        now: Nanos,
+        allocated: u64,
+        is_sweeping: Option<bool>,
+    ) {
+        if self.written != Nanos(0) && now.0.saturating_sub(self.written.0) < EVERY.0 {
+            return;
+        }
+        self.written = now;
+        let totals = self.totals();
+        let used = totals
+            .map(|totals| (read(totals.in_arenas), read(totals.large)))
+            .map(|(in_arenas, large)| (self.in_arenas.read(now, in_arenas, is_sweeping), large));
+        let arenas = totals.and_then(|totals| totals.arenas.map(read));
+        let sum = |(one, other): (u64, u64)| one.saturating_add(other);
+        let nursery = self.nursery.unwrap_or(0) as u64;
+        recording.memory(Memory {
+            time: now,
+            heap_used: used.map(sum),
+            heap_reserved: arenas
+                .zip(used)
+                .map(|(arenas, (_, large))| sum((arenas + nursery, large))),
+            rss: self.rss.size(now),
+            allocated: Some(allocated),
+        });
+    }
+}
+
+/// A total. The interpreter's lock must be held.
+fn read(address: usize) -> u64 {
+    // SAFETY: the words were found inside structs of the collector, which are never freed.
+    unsafe { (address as *const u64).read() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_does_not_show() {
+        let mut arenas = InArenas::default();
+        let mut now = 0;
+        let mut read = |arenas: &mut InArenas, bytes, is_sweeping| {
+            now += EVERY.0;
+            arenas.read(Nanos(now), bytes, is_sweeping)
+        };
+        // It has begun before.
+        assert_eq!(read(&mut arenas, 30, Some(true)), 30);
+        assert_eq!(read(&mut arenas, 50, Some(false)), 50);
+        assert_eq!(read(&mut arenas, 60, Some(false)), 60);
+        let swept = [0, 10, 40].map(|bytes| read(&mut arenas, bytes, Some(true)));
+        assert_eq!(swept, [60; 3]);
+        assert_eq!(read(&mut arenas, 42, Some(false)), 42);
+
+        // Nobody tells.
+        assert_eq!(read(&mut arenas, 43, None), 43);
+        let held = (0..1000)
+            .take_while(|_| read(&mut arenas, 41, None) == 43)
+            .count();
+        assert_eq!(held as u64, SWEEP.0 / EVERY.0);
+        assert_eq!(read(&mut arenas, 42, None), 42);
+    }
+}

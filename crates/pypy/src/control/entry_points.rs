@@ -1,0 +1,221 @@
+//! The C functions that Python calls: `nthbyte_pypy_` and what they do.
+//!
+//! Python calls them without the interpreter's lock. In a session with the collector hooked they come in this order:
+//!
+//! 1. `prepare_vmprof`, and `_vmprof.enable` with the descriptor that it gives;
+//! 2. in the first session of a process: `report_totals`, `set_types`, `set_probe_instances`, `report_totals`;
+//! 3. `start`; and in the first session `report_totals` once more;
+//! 4. in the child of a fork: `reopen_vmprof`, `_vmprof.enable` with the same descriptor, `attach_vmprof`;
+//! 5. `name_thread` for each thread, and `stop`;
+//! 6. `_vmprof.disable` if `owns_vmprof` says so, and `release_vmprof`.
+//!
+//! In a session through `gc.hooks`: `start`, `minors_per_sample`, `report_minors` after each collection, `stop`.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use nthbyte_session::process::CachedProbe;
+use nthbyte_session::{Config, copy_text};
+
+use super::{preparation, python};
+use crate::binary::{self, Collector, Library};
+use crate::collector::{Engine, ReportedTotals, observe_totals};
+use crate::gc_hooks;
+use crate::stacks::{DESCRIPTOR, Vmprof, take_over};
+use crate::types::{ProbeInstance, Types};
+
+/// Whether the collector can be hooked on this processor. If not, there are sessions through `gc.hooks` only.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_can_hook() -> c_int {
+    c_int::from(binary::CAN_HOOK)
+}
+
+/// Gets ready for `_vmprof.enable`: the descriptor for it to write to, or -1 and a line in `message`.
+///
+/// # Safety
+/// `message` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_prepare_vmprof(message: *mut c_char, length: usize) -> c_int {
+    preparation::prepare().unwrap_or_else(|why| {
+        // SAFETY: passed on to the caller.
+        unsafe { copy_text(&why, message, length) };
+        -1
+    })
+}
+
+/// Hands over the names of types: the text of `gc.get_typeids_z()`, uncompressed, and the numbers of
+/// `gc.get_typeids_list()`.
+///
+/// # Safety
+/// `text` has `length` bytes and `numbers` has `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_set_types(
+    text: *const c_char,
+    length: usize,
+    numbers: *const u32,
+    count: usize,
+) {
+    // SAFETY: the caller's promise.
+    let (text, numbers) = unsafe {
+        (
+            std::slice::from_raw_parts(text.cast::<u8>(), length),
+            std::slice::from_raw_parts(numbers, count),
+        )
+    };
+    python::keep_types(Types::new(text.to_vec(), numbers.to_vec()));
+}
+
+/// Hands over `count` instances whose classes are known; from them the way from an instance to its class is found.
+/// `addresses` are of an instance and its class by turns, and `names` the classes' qualified names, each ended by a
+/// zero. To be called after [`nthbyte_pypy_set_types`].
+///
+/// # Safety
+/// `addresses` has `2 * count` numbers, and `names` has `count` texts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_set_probe_instances(
+    addresses: *const usize,
+    count: usize,
+    names: *const c_char,
+) {
+    // SAFETY: the caller's promise.
+    let addresses = unsafe { std::slice::from_raw_parts(addresses, 2 * count) };
+    let mut at = names;
+    let instances = addresses
+        .chunks_exact(2)
+        .map(|pair| {
+            // SAFETY: the caller's promise: there is a text for each pair.
+            let name = unsafe { CStr::from_ptr(at) };
+            at = at.wrapping_add(name.to_bytes().len() + 1);
+            ProbeInstance {
+                instance: pair[0],
+                class: pair[1],
+                qualified_name: name.to_bytes().into(),
+            }
+        })
+        .collect();
+    python::keep_probe_instances(instances);
+}
+
+/// Reports PyPy's memory totals, in bytes: old objects in arenas, large objects, and the arenas. To be called at
+/// several moments, between which they change: from that follows where the collector keeps them.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_report_totals(in_arenas: usize, large: usize, arenas: usize) {
+    if let Some(library) = Library::of_this_process()
+        && let Ok(collector) = Collector::find(&library)
+    {
+        let reported = ReportedTotals {
+            in_arenas,
+            large,
+            arenas,
+        };
+        let probe = CachedProbe::new();
+        observe_totals(collector.gc, &library.data, reported, |at| probe.word(at));
+    }
+}
+
+/// Names a thread of the program, for the session that is about to stop.
+///
+/// # Safety
+/// `name` ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_name_thread(os_id: u64, name: *const c_char) {
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    python::keep_thread_name(os_id, name.into_owned());
+}
+
+/// Starts a session with the settings in `config`, a JSON text. Returns 0, or 1 with one line in `message`.
+///
+/// # Safety
+/// `config` ends with a zero; `message` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_start(
+    config: *const c_char,
+    message: *mut c_char,
+    length: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let started = unsafe { CStr::from_ptr(config) }
+        .to_str()
+        .map_err(|error| format!("bad configuration: {error}"))
+        .and_then(Config::parse)
+        .and_then(|config| super::start(&config));
+    match started {
+        Ok(()) => 0,
+        Err(why) => {
+            // SAFETY: passed on to the caller.
+            unsafe { copy_text(&why, message, length) };
+            1
+        }
+    }
+}
+
+/// Stops the session. Returns 0 with the JSON of an [`Outcome`](nthbyte_session::Outcome) in `result`; or 1
+/// if there was none.
+///
+/// # Safety
+/// `result` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_stop(result: *mut c_char, length: usize) -> c_int {
+    let Some(outcome) = super::stop() else {
+        return 1;
+    };
+    // SAFETY: the caller's promise.
+    unsafe { copy_text(&outcome.to_json(), result, length) };
+    0
+}
+
+/// In the child of a fork, where `_vmprof` has closed its file: gets ready for it to be disabled and enabled again.
+/// The descriptor for it to write to, or -1: go on without stacks.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_reopen_vmprof() -> c_int {
+    if Engine::after_fork() { DESCRIPTOR } else { -1 }
+}
+
+/// After [`nthbyte_pypy_reopen_vmprof`] and `_vmprof.enable`: takes stacks from it again.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_attach_vmprof() {
+    // Without its handler, samples have no stacks from now on.
+    let _ = take_over();
+}
+
+/// Whether `_vmprof` is to be disabled after the session: not if the program has done so, even if it has
+/// enabled it again for itself.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_owns_vmprof() -> c_int {
+    c_int::from(!Vmprof::is_taken_away())
+}
+
+/// Undoes [`nthbyte_pypy_prepare_vmprof`].
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_release_vmprof() {
+    preparation::undo();
+}
+
+/// In a session through `gc.hooks`: how many minor collections make one sample.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_minors_per_sample() -> c_int {
+    let minors = gc_hooks::minors_per_sample();
+    minors
+        .and_then(|minors| c_int::try_from(minors).ok())
+        .unwrap_or(c_int::MAX)
+}
+
+/// In a session through `gc.hooks`: reports `count` minor collections, which took so many nanoseconds and left `used` bytes
+/// (-1: not known), in this thread with this stack: a line for each frame, innermost first, `line first_line
+/// name<TAB>file`.
+///
+/// # Safety
+/// `stack` ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_report_minors(
+    count: u64,
+    nanoseconds: u64,
+    used: i64,
+    os_thread: u64,
+    stack: *const c_char,
+) {
+    // SAFETY: the caller's promise.
+    let stack = unsafe { CStr::from_ptr(stack) }.to_string_lossy();
+    let used = u64::try_from(used).ok();
+    gc_hooks::report_minors(count, nanoseconds, used, os_thread, &stack);
+}

@@ -1,0 +1,357 @@
+//! One session with the collector hooked, from start to stop.
+
+use std::ffi::CStr;
+use std::sync::{Mutex, TryLockError};
+
+use nthbyte_profile::{Distances, Method};
+use nthbyte_sampling::{Period, Sampler};
+
+use nthbyte_session::{Config, Outcome, Session};
+
+use super::python::{self, Request, Settings, allocate};
+use crate::binary::{CallSite, Collector, Detour, Library, MemoryMap, Redirect, entry};
+use crate::collector::{
+    Engine, HookedFunction, Majors, Nursery, Remains, Statistics, calloc_hook, find_sites,
+    free_hook, malloc_hook,
+};
+use crate::gil_trap::GilTrap;
+use crate::stacks::{FrameList, Vmprof};
+
+/// No nursery is larger than this.
+const LARGEST_NURSERY: usize = 1 << 32;
+
+/// A session that is on.
+#[derive(Debug)]
+struct Running {
+    hooks: Vec<Detour>,
+    /// The calls that allocate large objects; none if one of them has a shape that cannot be changed.
+    calls: Vec<CallSite>,
+    /// The library's imports of `malloc` and `calloc`: redirected until the calls are changed, or else for the whole
+    /// session. Not for longer than needed: a call of a Python function in the interpreter costs PyPy a `malloc` and a
+    /// `free` (`rvmprof.enter_code`).
+    allocators: Vec<Redirect>,
+}
+
+/// Held while a session is started or stopped. That runs Python, so a signal handler may ask for either meanwhile, in the
+/// same thread: nobody waits for the lock.
+static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
+
+/// Starts the session of this process.
+///
+/// # Errors
+/// One line: why the hook cannot be placed, with the library's build id.
+pub fn start(config: &Config) -> Result<(), String> {
+    let mut place = RUNNING.try_lock().map_err(|why| match why {
+        TryLockError::WouldBlock => "a session is being started or stopped; try again later",
+        TryLockError::Poisoned(_) => "an earlier start failed halfway",
+    })?;
+    if place.is_some() {
+        return Err("a session is on already; stop it first".to_owned());
+    }
+    *place = Some(Running::start(config)?);
+    Ok(())
+}
+
+/// Stops the session of this process: what came of it. `None` if there is none, or one is being started or stopped.
+pub fn stop() -> Option<Outcome> {
+    let mut place = RUNNING.try_lock().ok()?;
+    let running = place.take()?;
+    Some(running.stop())
+}
+
+impl Running {
+    fn start(config: &Config) -> Result<Self, String> {
+        let library = Library::of_this_process().ok_or("this interpreter is not PyPy")?;
+        let refuse = |why: String| {
+            let build = if library.build_id.is_empty() {
+                "none"
+            } else {
+                &library.build_id
+            };
+            format!(
+                "cannot sample inside {} (build id {build}): {why}",
+                config.interpreter
+            )
+        };
+        let period = match config.distances {
+            Distances::Every => Period::EVERY,
+            _ => Period::new(config.period)
+                .ok_or_else(|| format!("a period of {} is not possible", config.period))?,
+        };
+        let settings = Settings::read(&config.pypy);
+        let mut collector = Collector::find(&library).map_err(refuse)?;
+        check(&collector, &settings).map_err(refuse)?;
+        let map = MemoryMap::read().map_err(refuse)?;
+        let mut hooks = vec![
+            detour(
+                &library,
+                &map,
+                collector.reserve,
+                &HookedFunction::reserve(),
+            )
+            .map_err(refuse)?,
+            detour(&library, &map, collector.minor, &HookedFunction::minor()).map_err(refuse)?,
+        ];
+        if let Some(major) = collector.major {
+            match detour(&library, &map, major.step, &HookedFunction::major_step()) {
+                Ok(detour) => hooks.push(detour),
+                // The session goes without major collections, and a note says so.
+                Err(_) => collector.major = None,
+            }
+        }
+        let free = free_hook as *const () as usize;
+        let frees = imports(&library, c"free", free, &map).map_err(refuse)?;
+        let mut running = Self {
+            hooks,
+            calls: Vec::new(),
+            allocators: allocators(&library, &map).map_err(refuse)?,
+        };
+        let started = running
+            .prepare(&library, &map)
+            .map_err(refuse)
+            .and_then(|()| {
+                let seed = config.seed();
+                let session = Session::start(
+                    config,
+                    config.meta(Method::NurseryLimit, seed, settings.notes),
+                )?;
+                let vmprof = Vmprof::attach(
+                    config.cpu_hz.is_some(),
+                    FrameList::sought(library.thread_local.clone()),
+                )?;
+                let sampler = Sampler::new(period, config.distances, seed);
+                running
+                    .begin(
+                        &collector,
+                        session,
+                        vmprof,
+                        sampler,
+                        settings.nursery_size,
+                        frees,
+                    )
+                    .map_err(refuse)
+            });
+        if let Err(why) = started {
+            running.restore_imports();
+            return Err(why);
+        }
+        if !running.calls.is_empty() {
+            running.restore_imports();
+        }
+        Ok(running)
+    }
+
+    /// Finds the calls that allocate large objects.
+    fn prepare(&mut self, library: &Library, map: &MemoryMap) -> Result<(), String> {
+        let sites = find_sites(|size| allocate(Request::LargeOfEachKind, size))?;
+        self.calls = calls(library, sites, &self.allocators, map).unwrap_or_default();
+        Ok(())
+    }
+
+    /// Places the hooks and switches sampling on, with the interpreter's lock held.
+    fn begin(
+        &mut self,
+        collector: &Collector,
+        session: Session,
+        vmprof: Vmprof,
+        sampler: Sampler,
+        nursery_size: Option<usize>,
+        frees: Vec<Redirect>,
+    ) -> Result<(), String> {
+        let mut placed = Ok(());
+        let held = self.with_lock(|| {
+            placed = self.place_hooks();
+            if placed.is_err() {
+                self.remove_hooks();
+                return;
+            }
+            // SAFETY: the search found the struct's address and the fields' offsets, and `check` saw
+            // the pointers move.
+            let nursery = unsafe {
+                Nursery::begin(
+                    (collector.gc + collector.nursery_free) as *mut usize,
+                    (collector.gc + collector.nursery_top) as *mut usize,
+                    sampler,
+                )
+            };
+            Engine::begin(
+                nursery,
+                session,
+                vmprof,
+                python::take_types(),
+                Statistics::new(nursery_size),
+                collector
+                    .major
+                    .and_then(|major| Majors::new(collector.gc + major.state)),
+                frees,
+            );
+        });
+        if !held {
+            return Err("it did not allocate where it was expected to".to_owned());
+        }
+        placed
+    }
+
+    /// Places the hooks, with the interpreter's lock held, inside of the `malloc` that the allocation of a large object
+    /// has called.
+    fn place_hooks(&self) -> Result<(), String> {
+        for hook in &self.hooks {
+            // SAFETY: the collector's functions are entered with the lock held, so no other thread is about to enter them,
+            // and this one is in none of them.
+            unsafe { hook.place() }?;
+        }
+        for call in &self.calls {
+            // SAFETY: large objects are allocated with the lock held, so no other thread is about to make these calls.
+            unsafe { call.place() }?;
+        }
+        Ok(())
+    }
+
+    /// Stops the session.
+    fn stop(mut self) -> Outcome {
+        let mut remains = None;
+        if !self.with_lock(|| remains = self.end()) {
+            // The interpreter does not allocate any more: it is about to exit, and this is its last thread.
+            remains = self.end();
+        }
+        self.restore_imports();
+        let Some(mut remains) = remains else {
+            return Outcome::default();
+        };
+        drop(remains.vmprof);
+        python::keep_types(std::mem::take(&mut remains.types));
+        let mut outcome = remains.session.finish(Some(remains.allocated));
+        outcome.notes.extend(remains.notes);
+        outcome
+    }
+
+    /// Switches sampling off and removes the hooks, with the interpreter's lock held.
+    fn end(&self) -> Option<Remains> {
+        let remains = Engine::end(python::take_thread_names());
+        self.remove_hooks();
+        remains
+    }
+
+    /// Removes the hooks that are in place, with the interpreter's lock held.
+    fn remove_hooks(&self) {
+        for hook in &self.hooks {
+            // SAFETY: as in `place_hooks`. If it fails the hook stays, and calls the original from now on.
+            let _ = unsafe { hook.remove() };
+        }
+        for call in &self.calls {
+            // SAFETY: as in `place_hooks`. If it fails the call goes through the hook, which passes everything on.
+            let _ = unsafe { call.remove() };
+        }
+    }
+
+    /// Has the imports of `malloc` and `calloc` lead where they led before.
+    fn restore_imports(&mut self) {
+        for redirect in self.allocators.drain(..) {
+            // If it fails the entry stays, and passes everything on.
+            let _ = redirect.turn(false);
+        }
+    }
+
+    /// Runs `action` with the interpreter's lock held; whether that was possible.
+    fn with_lock(&self, action: impl FnOnce()) -> bool {
+        GilTrap::run(|size| allocate(Request::OneLarge, size), action)
+    }
+}
+
+/// Compares what the search has found with what can be observed.
+fn check(collector: &Collector, settings: &Settings) -> Result<(), String> {
+    let read = |offset: usize| {
+        // SAFETY: the address lies in the library's writable memory (`search` looked).
+        unsafe { ((collector.gc + offset) as *const usize).read_volatile() }
+    };
+    let (free, top) = (read(collector.nursery_free), read(collector.nursery_top));
+    let moved = (0..GilTrap::TRIES).find_map(|_| {
+        allocate(Request::Small, 0);
+        let now = read(collector.nursery_free);
+        (now != free).then_some(now)
+    });
+    let Some(moved) = moved else {
+        return Err("nursery_free does not move when Python allocates".to_owned());
+    };
+    if free == 0
+        || free % 8 != 0
+        || top % 8 != 0
+        || free > top
+        || moved.abs_diff(free) > LARGEST_NURSERY
+    {
+        return Err(format!(
+            "implausible nursery: nursery_free {free:#x}, nursery_top {top:#x}"
+        ));
+    }
+    let most = settings.nursery_size.unwrap_or(LARGEST_NURSERY);
+    if top - free > most {
+        return Err(format!(
+            "nursery_top is further from nursery_free than the nursery's {most} bytes"
+        ));
+    }
+    Ok(())
+}
+
+/// The hook of a function at `target`, ready to be placed.
+fn detour(
+    library: &Library,
+    map: &MemoryMap,
+    target: usize,
+    hooked: &HookedFunction,
+) -> Result<Detour, String> {
+    let detour = Detour::prepare(library.code(), library.text.start, target, hooked.hook, map)
+        .map_err(|why| format!("{} cannot be hooked: {why}", hooked.name))?;
+    hooked.moved_to(detour.original());
+    Ok(detour)
+}
+
+/// Redirects the library's `malloc` and `calloc`.
+fn allocators(library: &Library, map: &MemoryMap) -> Result<Vec<Redirect>, String> {
+    let mut redirects = imports(library, c"malloc", entry::malloc(malloc_hook), map)?;
+    redirects.extend(imports(
+        library,
+        c"calloc",
+        entry::calloc(calloc_hook),
+        map,
+    )?);
+    for (turned, redirect) in redirects.iter().enumerate() {
+        if let Err(why) = redirect.turn(true) {
+            redirects[..turned]
+                .iter()
+                .for_each(|one| _ = one.turn(false));
+            return Err(why);
+        }
+    }
+    Ok(redirects)
+}
+
+/// The calls that return to these places. `None` if one of them is of another kind than those that can be changed.
+fn calls(
+    library: &Library,
+    sites: &[usize],
+    allocators: &[Redirect],
+    map: &MemoryMap,
+) -> Option<Vec<CallSite>> {
+    let (code, text) = (library.code(), library.text.start);
+    let prepare = |&site| CallSite::prepare(code, text, site, allocators, map);
+    sites.iter().map(prepare).collect()
+}
+
+/// The library's imports of a function, to be redirected to one that is called like it.
+fn imports(
+    library: &Library,
+    name: &CStr,
+    function: usize,
+    map: &MemoryMap,
+) -> Result<Vec<Redirect>, String> {
+    let slots = library.import_slots(name);
+    if slots.is_empty() {
+        return Err(format!(
+            "the library does not import {}",
+            name.to_string_lossy()
+        ));
+    }
+    // SAFETY: the slots are the library's imports of `name`; the functions that are given are called like what they
+    // take the place of.
+    unsafe { Redirect::prepare(&slots, function, map) }
+}

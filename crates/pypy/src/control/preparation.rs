@@ -1,0 +1,105 @@
+//! What surrounds PyPy's `_vmprof` during a session: its calls of the system go through nthbyte, and what SIGPROF did
+//! before is kept.
+
+use std::ffi::c_int;
+use std::sync::Mutex;
+
+use crate::binary::{Library, MemoryMap, Redirect};
+use crate::stacks::{DESCRIPTOR, Vmprof, lseek_hook, mmap_hook, write_hook};
+
+/// What is in place, and what was before.
+#[derive(Debug)]
+struct Preparation {
+    redirects: Vec<Redirect>,
+    sigprof: Disposition,
+}
+
+/// What a signal does: a handler, or one of `SIG_DFL` and `SIG_IGN`; and flags.
+#[derive(Debug)]
+struct Disposition(usize, c_int);
+
+static PREPARATION: Mutex<Option<Preparation>> = Mutex::new(None);
+
+/// Gets ready for `_vmprof.enable`: the descriptor for it to write to.
+///
+/// # Errors
+/// One line: why there can be no session now.
+pub fn prepare() -> Result<c_int, String> {
+    let mut place = PREPARATION
+        .lock()
+        .map_err(|_| "an earlier start failed halfway")?;
+    if place.is_some() {
+        return Err("a session is on already; stop it first".to_owned());
+    }
+    *place = Some(Preparation::new()?);
+    Ok(DESCRIPTOR)
+}
+
+/// Undoes [`prepare`], after `_vmprof.disable`.
+pub fn undo() {
+    if let Ok(mut place) = PREPARATION.lock()
+        && let Some(preparation) = place.take()
+    {
+        preparation.undo();
+    }
+}
+
+impl Preparation {
+    fn new() -> Result<Self, String> {
+        let library = Library::of_this_process().ok_or("this interpreter is not PyPy")?;
+        // SAFETY: zero is a valid value of the struct, which the call fills in.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: asks for the current action only.
+        unsafe { libc::sigaction(libc::SIGPROF, std::ptr::null(), &raw mut action) };
+        if action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN {
+            return Err("another profiler is using SIGPROF; stop it first".to_owned());
+        }
+        Vmprof::prepare()?;
+        let mut preparation = Self {
+            redirects: Vec::new(),
+            sigprof: Disposition(action.sa_sigaction, action.sa_flags),
+        };
+        let map = MemoryMap::read()?;
+        for (name, function) in [
+            (c"write", write_hook as *const () as usize),
+            (c"lseek", lseek_hook as *const () as usize),
+            (c"lseek64", lseek_hook as *const () as usize),
+            (c"mmap", mmap_hook as *const () as usize),
+            (c"mmap64", mmap_hook as *const () as usize),
+        ] {
+            let slots = library.import_slots(name);
+            // SAFETY: the slots are the library's imports of `name`, and the hook is called like it.
+            let redirects = unsafe { Redirect::prepare(&slots, function, &map) }?;
+            preparation.redirects.extend(redirects);
+        }
+        if let Err(why) = preparation.turn_on() {
+            preparation.turn_off();
+            return Err(why);
+        }
+        Ok(preparation)
+    }
+
+    fn turn_on(&self) -> Result<(), String> {
+        self.redirects.iter().try_for_each(|one| one.turn(true))
+    }
+
+    fn turn_off(&self) {
+        for redirect in self.redirects.iter().rev() {
+            // If it fails the hook stays, and passes everything on.
+            let _ = redirect.turn(false);
+        }
+    }
+
+    fn undo(self) {
+        self.turn_off();
+        let Disposition(handler, flags) = self.sigprof;
+        if !Vmprof::is_taken_away() {
+            // SAFETY: puts back the action that `prepare` found: the default, or to ignore the signal.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                (action.sa_sigaction, action.sa_flags) = (handler, flags);
+                libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut());
+            }
+        }
+    }
+}

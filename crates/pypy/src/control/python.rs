@@ -1,0 +1,110 @@
+//! What Python has handed over, and what it is asked to do.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::Mutex;
+
+use crate::types::{ProbeInstance, Types};
+
+/// What Python is asked to allocate, and to drop: the numbers stand in `nthbyte/_pypy.py` too.
+#[derive(Clone, Copy, Debug)]
+pub enum Request {
+    /// A few small objects.
+    Small = 0,
+    /// Large objects of each kind, of the size that is given, and as the last one that is
+    /// [`GilTrap::ROOM`](crate::gil_trap::GilTrap::ROOM) larger.
+    LargeOfEachKind = 1,
+    /// One object of the size that is given.
+    OneLarge = 2,
+}
+
+/// Has Python call its `_allocate(request, size)`; `size` is in bytes.
+///
+/// PyPy's interface for embedding is used, not a callback: to make a callback, PyPy sets up threads, and
+/// from then on every loop stops now and then to let others run. A tight loop takes a quarter longer then.
+pub fn allocate(request: Request, size: usize) {
+    type Execute = unsafe extern "C" fn(*const c_char) -> c_int;
+    // SAFETY: the name is a terminated string.
+    let execute = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"pypy_execute_source".as_ptr()) };
+    let source = CString::new(format!(
+        "from nthbyte import _pypy\n_pypy._allocate({}, {size})\n",
+        request as u8
+    ));
+    if let Ok(source) = source
+        && !execute.is_null()
+    {
+        // SAFETY: the function has this type since PyPy 2.x. It takes the interpreter's lock itself, and C functions
+        // that Python calls, which lead here, are called without it.
+        unsafe { std::mem::transmute::<*mut c_void, Execute>(execute)(source.as_ptr()) };
+    }
+}
+
+/// What Python says in the configuration under `"pypy"`.
+#[derive(Debug)]
+pub struct Settings {
+    /// Bytes of the nursery, if PyPy knows.
+    pub nursery_size: Option<usize>,
+    /// Sentences for the profile's reader.
+    pub notes: Vec<String>,
+}
+
+impl Settings {
+    /// Reads the settings.
+    #[must_use]
+    pub fn read(value: &serde_json::Value) -> Self {
+        let nursery = value.get("nursery").and_then(serde_json::Value::as_u64);
+        let notes = value.get("notes").and_then(serde_json::Value::as_array);
+        let text = |note: &serde_json::Value| note.as_str().map(str::to_owned);
+        Self {
+            nursery_size: nursery.and_then(|size| usize::try_from(size).ok()),
+            notes: notes
+                .map(|notes| notes.iter().filter_map(text).collect())
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// The type names, between sessions: all sessions of a process use them.
+static TYPES: Mutex<Option<Types>> = Mutex::new(None);
+
+/// The type names, for a new session.
+pub fn take_types() -> Types {
+    TYPES
+        .lock()
+        .ok()
+        .and_then(|mut types| types.take())
+        .unwrap_or_default()
+}
+
+/// Keeps them for the next session.
+pub fn keep_types(types: Types) {
+    if let Ok(mut place) = TYPES.lock() {
+        *place = Some(types);
+    }
+}
+
+/// Adds instances whose classes are known to the type names.
+pub fn keep_probe_instances(instances: Vec<ProbeInstance>) {
+    if let Ok(mut place) = TYPES.lock()
+        && let Some(types) = place.as_mut()
+    {
+        types.probe_with(instances);
+    }
+}
+
+/// Names of threads, by the operating system's numbers, for the session that is about to stop.
+static THREAD_NAMES: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
+
+/// Keeps the name of a thread.
+pub fn keep_thread_name(os_id: u64, name: String) {
+    if let Ok(mut names) = THREAD_NAMES.lock() {
+        names.push((os_id, name));
+    }
+}
+
+/// The names of threads that were kept since the last call.
+pub fn take_thread_names() -> Vec<(u64, String)> {
+    THREAD_NAMES
+        .lock()
+        .map(|mut names| std::mem::take(&mut *names))
+        .unwrap_or_default()
+}

@@ -1,0 +1,210 @@
+//! Where the hook cannot be placed: one sample at every k-th minor collection.
+//!
+//! PyPy reports each minor collection through `gc.hooks`, from Python code that runs at the next
+//! bytecode; that code's stack is near enough to the allocation that filled the nursery. The period is
+//! the nursery's size, or a multiple of it (the paper's remark on Guile's statistical profiler, section 7).
+//! Of the objects neither size nor type nor lifetime is known.
+//!
+//! Python calls these functions without the interpreter's lock, so what is counted here has a lock of its own.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use nthbyte_profile::event::{
+    Allocation, Code, CodeId, Collection, CollectionKind, FrameKind, LabelSetId, Lines, LostKind,
+    Memory, Nanos, Node, NodeId, SourceId, Survival, TypeId,
+};
+use nthbyte_profile::{Distances, Method, Source};
+use rustc_hash::FxHashMap;
+
+use nthbyte_session::{Config, Outcome, PerEpoch, Recording, Session, guarded};
+
+struct Sampling {
+    session: Session,
+    /// By first line, name and file.
+    codes: PerEpoch<FxHashMap<String, CodeId>>,
+    nursery: u64,
+    every: u64,
+    /// Minor collections so far.
+    collections: u64,
+}
+
+static SESSION: Mutex<Option<Sampling>> = Mutex::new(None);
+
+/// The longest wait for another thread. In the child of a fork, a thread that the child does not have may own the lock.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// Whether a session of this kind is on.
+pub fn is_on() -> bool {
+    lock().is_some_and(|sampling| sampling.is_some())
+}
+
+/// `None` if another thread has the lock for too long, or an earlier session failed.
+fn lock() -> Option<MutexGuard<'static, Option<Sampling>>> {
+    let mut until = None;
+    loop {
+        match SESSION.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(_)) => return None,
+            Err(TryLockError::WouldBlock) => {}
+        }
+        let now = Instant::now();
+        if now >= *until.get_or_insert(now + LONGEST_WAIT) {
+            return None;
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// Starts a session with the nursery's size that Python tells.
+///
+/// # Errors
+/// One line that says what is wrong.
+pub fn start(config: &Config) -> Result<(), String> {
+    let nursery = config
+        .pypy
+        .get("nursery")
+        .and_then(serde_json::Value::as_u64);
+    let nursery = nursery
+        .filter(|&size| size > 0)
+        .ok_or("PyPy does not tell the size of its nursery")?;
+    let notes = config
+        .pypy
+        .get("notes")
+        .and_then(serde_json::Value::as_array);
+    let notes = notes
+        .into_iter()
+        .flatten()
+        .filter_map(|note| note.as_str().map(str::to_owned))
+        .collect();
+    let every = (config.period / nursery).max(1);
+    let mut meta = config.meta(Method::GcHooks, config.seed(), notes);
+    meta.sources = Source::of_session(
+        Method::GcHooks,
+        Distances::Fixed,
+        every * nursery,
+        config.cpu_hz,
+    );
+    let session = Session::start(config, meta)?;
+    let mut place = lock().ok_or("an earlier session failed")?;
+    *place = Some(Sampling {
+        session,
+        codes: PerEpoch::default(),
+        nursery,
+        every,
+        collections: 0,
+    });
+    Ok(())
+}
+
+/// Ends the session: what came of it; the bytes allocated are known to the nursery's size.
+pub fn stop() -> Option<Outcome> {
+    let sampling = lock()?.take()?;
+    let allocated = sampling.collections * sampling.nursery;
+    Some(sampling.session.finish(Some(allocated)))
+}
+
+impl Sampling {
+    /// `count` minor collections took so long; the innermost frame's line comes first in `stack`, each
+    /// `line first_line name<TAB>file`.
+    fn minor(
+        &mut self,
+        count: u64,
+        took: Nanos,
+        used: Option<u64>,
+        os_thread: u64,
+        stack: &str,
+    ) -> Option<()> {
+        let mut recording = self.session.record(LostKind::Allocations)?;
+        let now = recording.now();
+        let thread = recording.thread(os_thread)?;
+        let before = self.collections / self.every;
+        self.collections += count;
+        let points = self.collections / self.every - before;
+        if points > 0 {
+            let stack = node_of(&mut recording, &mut self.codes, stack)?;
+            let bytes = self.every * self.nursery;
+            recording.allocation(Allocation {
+                time: now,
+                thread,
+                stack,
+                size: bytes,
+                block: bytes,
+                points: u32::try_from(points).unwrap_or(u32::MAX),
+                type_id: TypeId::UNKNOWN,
+                survival: Survival::Unsaid,
+                labels: LabelSetId::NONE,
+                source: SourceId::ALLOCATIONS,
+            });
+        }
+        recording.collection(Collection {
+            start: Nanos(now.0.saturating_sub(took.0)),
+            duration: took,
+            thread,
+            kind: CollectionKind::Minor,
+            freed_objects: None,
+            bytes_before: None,
+            bytes_after: used,
+        });
+        recording.memory(Memory {
+            time: now,
+            heap_used: used,
+            heap_reserved: None,
+            rss: None,
+            allocated: Some(self.collections * self.nursery),
+        });
+        Some(())
+    }
+}
+
+fn node_of(
+    recording: &mut Recording<'_>,
+    codes: &mut PerEpoch<FxHashMap<String, CodeId>>,
+    stack: &str,
+) -> Option<NodeId> {
+    let codes = codes.of(recording.epoch());
+    let mut parent = NodeId::ROOT;
+    for frame in stack.lines().rev() {
+        let (line, rest) = frame.split_once(' ')?;
+        let code = match codes.get(rest) {
+            Some(&known) => known,
+            None => {
+                let (first_line, names) = rest.split_once(' ')?;
+                let (name, file) = names.split_once('\t')?;
+                let first_line = first_line.parse().unwrap_or(0);
+                let defined = recording.code(&Code {
+                    name,
+                    file,
+                    first_line,
+                    lines: Lines::Direct,
+                })?;
+                codes.insert(rest.to_owned(), defined);
+                defined
+            }
+        };
+        let position = line.parse().unwrap_or(0);
+        parent = recording.node(Node {
+            parent,
+            code,
+            position,
+            kind: FrameKind::Interpreted,
+        })?;
+    }
+    Some(parent)
+}
+
+/// Records `count` minor collections, which took so many nanoseconds and left `used` bytes, in this thread with this
+/// stack: a line for each frame, innermost first, `line first_line name<TAB>file`.
+pub fn report_minors(count: u64, nanoseconds: u64, used: Option<u64>, os_thread: u64, stack: &str) {
+    guarded(|| {
+        let mut sampling = lock()?;
+        // Without room in the ring the sample is lost, and counted by the session.
+        let sampling = sampling.as_mut()?;
+        sampling.minor(count, Nanos(nanoseconds), used, os_thread, stack)
+    });
+}
+
+/// How many minor collections make one sample; `None` if no session of this kind is on.
+pub fn minors_per_sample() -> Option<u64> {
+    lock()?.as_ref().map(|sampling| sampling.every)
+}

@@ -1,0 +1,509 @@
+//! The stack of a thread, read where PyPy keeps it.
+//!
+//! PyPy links what runs in a thread into a list, the *frame list* (see [`super::links`]), whether or not `_vmprof` is on.
+//! The handler of SIGPROF walks that list, and for each piece of machine code looks up which Python
+//! frames are inlined at that place: a microsecond and many cold cache lines a sample. Here a place in machine code is a
+//! step of the stack like a frame. The handler is asked only for the frames at places that were not seen before; and from
+//! time to time, whether the frames at all known places are still the same.
+//!
+//! The word where the list begins is found by its value: among PyPy's thread-local words it is the one from which the
+//! frames follow that the handler has recorded. The first sample of each thread, and every 1024th after it, is compared
+//! with the handler's record. If they ever differ, all later stacks are walked by the handler.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustc_hash::FxHashMap;
+
+use super::handler::Substitute;
+use super::links::{OwnList, Step, StepKind, links, read, word_at};
+use super::record::{CODE_TAG, RawFrame};
+use crate::binary::thread_pointer;
+use nthbyte_session::process::CachedProbe;
+
+/// A record with fewer frames holds the whole stack. Of a longer one the last frames may be cut.
+const WHOLE_RECORD: usize = 200;
+const CUT: usize = 2;
+/// Stacks between two that are compared with the handler's record.
+const CHECK_EVERY: u32 = 1024;
+/// Records after which the search for the word ends, found or not.
+const LOOKS: u32 = 64;
+/// Interpreted frames that a record needs, to find the word: fewer may follow from another word by chance.
+const FEWEST_FRAMES: usize = 3;
+/// If there are more known places for each minor collection since the last time, they are forgotten rather than looked
+/// up again.
+const RENEWED_A_MINOR: usize = 4;
+/// A frame of no code.
+const OUTSIDE: RawFrame = RawFrame {
+    compiled: false,
+    unique_id: 1,
+};
+/// Minor collections after which places are looked up again in any case: a minor collection frees the machine code of a
+/// loop that dies young, and no hook sees that.
+const MINORS: u32 = 128;
+
+/// Frame lists of this process so far: one a session.
+static FRAME_LISTS: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// The number of the [`FrameList`] for which this thread's list was last compared with a record.
+    static SEEN: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The list of PyPy's stacks, if it could be found.
+#[derive(Debug)]
+pub struct FrameList {
+    state: State,
+    number: u32,
+    until_check: u32,
+    /// The frames at places in machine code, innermost first.
+    places: FxHashMap<usize, Vec<RawFrame>>,
+    /// Minor collections since the places were looked up.
+    minors: u32,
+    /// Machine code may have been freed since.
+    distrusted: bool,
+    /// Some place was found to stand for other frames than before, or could not be looked up.
+    mistaken: bool,
+}
+
+/// Distances are from the thread pointer; thread-local words of a library that was there at the start have the
+/// same one in every thread.
+#[derive(Debug)]
+enum State {
+    Sought {
+        words: Vec<isize>,
+        looks: u32,
+    },
+    Found(isize),
+    /// Found, and then it was another stack than the handler's.
+    Broken,
+    None,
+}
+
+impl FrameList {
+    /// Not found yet. `thread_local` is the library's thread-local memory in the calling thread.
+    #[must_use]
+    pub fn sought(thread_local: Option<Range<usize>>) -> Self {
+        let words: Vec<isize> = thread_local
+            .unwrap_or_default()
+            .step_by(8)
+            .map(|word| word.wrapping_sub(thread_pointer()).cast_signed())
+            .collect();
+        let state = if words.is_empty() {
+            State::None
+        } else {
+            State::Sought { words, looks: 0 }
+        };
+        Self {
+            state,
+            number: FRAME_LISTS.fetch_add(1, Ordering::Relaxed) + 1,
+            until_check: 0,
+            places: FxHashMap::default(),
+            minors: 0,
+            distrusted: false,
+            mistaken: false,
+        }
+    }
+
+    /// Whether the list was found not to be the stack.
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        matches!(self.state, State::Broken)
+    }
+
+    /// A minor collection has ended.
+    pub fn collected(&mut self) {
+        self.minors += 1;
+    }
+
+    /// Machine code may have been freed: other code may soon lie at the known places.
+    pub fn distrust(&mut self) {
+        self.distrusted = true;
+    }
+
+    /// Looks the known places up again where that is due, all together; whether they may stand for other frames than
+    /// before. To be called after each [`FrameList::walk`], before [`FrameList::inlined`]. `raise` has the handler walk a
+    /// list.
+    pub fn renew(&mut self, raise: impl FnMut(Substitute, &mut Vec<RawFrame>)) -> bool {
+        let is_due = self.minors >= MINORS || self.distrusted || self.mistaken;
+        // Of a thread whose list was not compared with a record yet, no place is known, and its list must not be changed.
+        if !is_due || SEEN.get() != self.number {
+            return false;
+        }
+        let are_few = self.places.len() <= RENEWED_A_MINOR * self.minors as usize;
+        let is_unchanged = !self.mistaken && are_few && self.are_unchanged(raise);
+        (self.minors, self.distrusted, self.mistaken) = (0, false, false);
+        if !is_unchanged {
+            self.places.clear();
+        }
+        !is_unchanged
+    }
+
+    /// Whether all known places stand for the same frames as before.
+    fn are_unchanged(&self, mut raise: impl FnMut(Substitute, &mut Vec<RawFrame>)) -> bool {
+        let (mut places, mut known) = (Vec::new(), Vec::new());
+        for (&place, frames) in &self.places {
+            if known.len() + frames.len() + 1 >= WHOLE_RECORD {
+                if self.ask(&places, &mut raise).as_ref() != Some(&known) {
+                    return false;
+                }
+                places.clear();
+                known.clear();
+            }
+            places.push(place);
+            known.extend_from_slice(frames);
+            known.push(OUTSIDE);
+        }
+        self.ask(&places, &mut raise) == Some(known)
+    }
+
+    /// Fills `steps` with the calling thread's stack, innermost first. If it returns false there are none: the
+    /// handler has to walk the stack, and [`FrameList::learn`] gets what it found; after that a walk may succeed.
+    pub fn walk(&mut self, steps: &mut Vec<Step>) -> bool {
+        steps.clear();
+        let State::Found(head) = self.state else {
+            return false;
+        };
+        if self.until_check == 0 || SEEN.get() != self.number {
+            return false;
+        }
+        // SAFETY: `learn` saw the list of this thread begin at this word.
+        if unsafe { read(head, steps) } {
+            self.until_check -= 1;
+            return true;
+        }
+        steps.clear();
+        false
+    }
+
+    /// Learns from the frames that the handler has found, after [`FrameList::walk`] has returned false. `raise` has the
+    /// handler walk another list.
+    pub fn learn(
+        &mut self,
+        frames: &[RawFrame],
+        mut raise: impl FnMut(Substitute, &mut Vec<RawFrame>),
+    ) {
+        match &mut self.state {
+            State::Sought { words, looks } => {
+                let interpreted = frames.iter().filter(|frame| !frame.compiled);
+                if interpreted.count() < FEWEST_FRAMES {
+                    return;
+                }
+                let probe = CachedProbe::new();
+                words.retain(|&word| begins_at(word, frames, &probe));
+                *looks += 1;
+                self.state = match (&words[..], *looks) {
+                    (&[head], _) => State::Found(head),
+                    ([], _) | (_, LOOKS..) => State::None,
+                    _ => return,
+                };
+            }
+            &mut State::Found(head) => {
+                let is_seen = SEEN.get() == self.number;
+                if frames.is_empty() || is_seen && self.until_check > 0 {
+                    return;
+                }
+                if !is_seen && !begins_at(head, frames, &CachedProbe::new()) {
+                    return;
+                }
+                let mut steps = Vec::new();
+                // SAFETY: the list of this thread begins there.
+                if !unsafe { read(head, &mut steps) } {
+                    return;
+                }
+                let mut agrees = self.agrees(&steps, frames, &mut raise);
+                if agrees == Some(false) {
+                    // Perhaps only the frames at known places are wrong.
+                    self.places.clear();
+                    self.mistaken = true;
+                    agrees = self.agrees(&steps, frames, &mut raise);
+                }
+                match agrees {
+                    Some(true) => {
+                        SEEN.set(self.number);
+                        self.until_check = CHECK_EVERY;
+                    }
+                    Some(false) => self.state = State::Broken,
+                    None => {}
+                }
+            }
+            State::Broken | State::None => {}
+        }
+    }
+
+    /// Whether the steps have the frames of a record. `None` if the handler cannot be called now.
+    fn agrees(
+        &mut self,
+        steps: &[Step],
+        recorded: &[RawFrame],
+        raise: impl FnMut(Substitute, &mut Vec<RawFrame>),
+    ) -> Option<bool> {
+        let own = self.frames(steps, raise)?;
+        Some(agree(&own, certain(recorded), is_whole(recorded)))
+    }
+
+    /// The frames of the steps, innermost first. `None` if the handler cannot be called now.
+    fn frames(
+        &mut self,
+        steps: &[Step],
+        mut raise: impl FnMut(Substitute, &mut Vec<RawFrame>),
+    ) -> Option<Vec<RawFrame>> {
+        let mut frames = Vec::new();
+        for &step in steps {
+            match step.kind() {
+                StepKind::Frame(frame) => frames.push(frame),
+                StepKind::Place(place) => {
+                    frames.extend_from_slice(self.inlined(place, &mut raise)?)
+                }
+            }
+        }
+        Some(frames)
+    }
+
+    /// The frames at a place of the calling thread's stack, innermost first. `None` if the handler cannot be called now;
+    /// then the next [`FrameList::renew`] returns true.
+    pub fn inlined(
+        &mut self,
+        place: usize,
+        raise: impl FnOnce(Substitute, &mut Vec<RawFrame>),
+    ) -> Option<&[RawFrame]> {
+        if !self.places.contains_key(&place) {
+            let found = self.ask(&[place], raise);
+            let frames =
+                found.and_then(|mut found| (found.pop() == Some(OUTSIDE)).then_some(found));
+            let Some(frames) = frames.filter(|_| self.places.try_reserve(1).is_ok()) else {
+                self.mistaken = true;
+                return None;
+            };
+            self.places.insert(place, frames);
+        }
+        self.places.get(&place).map(Vec::as_slice)
+    }
+
+    /// The frames at places in machine code, innermost first, those of each place followed by [`OUTSIDE`]. `None` if the
+    /// list was not found.
+    ///
+    /// The handler is made to walk a list of these places, each followed by an interpreted frame: not all machine
+    /// code has frames, and the handler writes no record of a stack without frames.
+    fn ask(
+        &self,
+        places: &[usize],
+        raise: impl FnOnce(Substitute, &mut Vec<RawFrame>),
+    ) -> Option<Vec<RawFrame>> {
+        let State::Found(head) = self.state else {
+            return None;
+        };
+        let mut found = Vec::new();
+        let made = OwnList::of(places, OUTSIDE.unique_id);
+        if let Some(list) = made.list() {
+            let head = word_at(head);
+            raise(Substitute { head, list }, &mut found);
+        }
+        Some(found)
+    }
+}
+
+/// Whether the interpreted frames of a list that begins at this word, if it is one, are those of a record.
+fn begins_at(word: isize, recorded: &[RawFrame], probe: &CachedProbe) -> bool {
+    let frames = certain(recorded).iter().filter(|frame| !frame.compiled);
+    let frames: Vec<u64> = frames.map(|frame| frame.unique_id).collect();
+    links(word, |address| probe.word(address)).is_some_and(|links| {
+        let own = links.iter().filter(|link| link.kind == CODE_TAG);
+        let own: Vec<u64> = own.map(|link| link.value as u64).collect();
+        agree(&own, &frames, is_whole(recorded))
+    })
+}
+
+/// Whether a stack is what was recorded of it, the whole or the innermost part.
+fn agree<T: PartialEq>(own: &[T], recorded: &[T], is_whole: bool) -> bool {
+    own.starts_with(recorded) && (own.len() == recorded.len() || !is_whole)
+}
+
+/// Whether a record holds all frames of its stack.
+const fn is_whole(recorded: &[RawFrame]) -> bool {
+    recorded.len() < WHOLE_RECORD
+}
+
+/// The frames of a record but for those that may be cut.
+fn certain(recorded: &[RawFrame]) -> &[RawFrame] {
+    let cut = if is_whole(recorded) { 0 } else { CUT };
+    &recorded[..recorded.len() - cut]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::links::{KINDS, Link};
+    use super::super::record::JITTED_TAG;
+    use super::*;
+
+    /// PyPy's side: thread-local words, of which the third holds the list. What it refers to is left to itself.
+    struct Thread {
+        words: Box<[usize; 4]>,
+    }
+
+    impl Thread {
+        fn new() -> Self {
+            Self {
+                words: Box::new([3, usize::MAX - 7, 0, 0]),
+            }
+        }
+
+        fn sought(&self) -> FrameList {
+            let start = self.words.as_ptr() as usize;
+            FrameList::sought(Some(start..start + size_of_val(&*self.words)))
+        }
+
+        fn call(&mut self, kind: usize, value: usize) {
+            let link = Link {
+                next: self.words[2],
+                value,
+                kind,
+            };
+            self.words[2] = std::ptr::from_ref(Box::leak(Box::new(link))) as usize;
+        }
+
+        fn interpret(&mut self, unique_id: usize) {
+            self.call(CODE_TAG, unique_id);
+        }
+
+        fn run_compiled(&mut self, place: usize) {
+            let stack = Box::leak(Box::new([place, 0]));
+            self.call(JITTED_TAG, std::ptr::from_ref(&stack[1]) as usize);
+        }
+    }
+
+    /// What the handler finds in a list: at place `p` in machine code, `p % 4` frames.
+    fn handler(mut at: usize) -> Vec<RawFrame> {
+        let mut frames = Vec::new();
+        while at != 0 {
+            // SAFETY: the tests make valid lists.
+            let link = unsafe { &*(at as *const Link) };
+            let (compiled, ids) = match link.kind {
+                CODE_TAG => (false, vec![link.value as u64]),
+                JITTED_TAG => {
+                    // SAFETY: as above.
+                    let place = unsafe { *((link.value - 8) as *const usize) };
+                    (
+                        true,
+                        (0..place as u64 % 4)
+                            .map(|n| 1000 * place as u64 + n)
+                            .collect(),
+                    )
+                }
+                _ => (false, Vec::new()),
+            };
+            frames.extend(ids.into_iter().map(|unique_id| RawFrame {
+                compiled,
+                unique_id,
+            }));
+            at = link.next;
+        }
+        frames
+    }
+
+    fn raise(substitute: Substitute, found: &mut Vec<RawFrame>) {
+        found.extend(handler(substitute.list));
+    }
+
+    fn nothing(_: Substitute, _: &mut Vec<RawFrame>) {}
+
+    #[test]
+    fn the_list_is_found_and_read_as_the_handler_reads_it() {
+        let mut thread = Thread::new();
+        let mut frame_list = thread.sought();
+        let mut steps = Vec::new();
+        // Too few frames tell nothing.
+        thread.interpret(5);
+        frame_list.learn(&handler(thread.words[2]), raise);
+        (6..9).for_each(|unique_id| thread.interpret(unique_id));
+        thread.call(KINDS - 1, 77);
+        assert!(matches!(frame_list.state, State::Sought { .. }));
+        frame_list.learn(&handler(thread.words[2]), raise);
+        assert!(matches!(frame_list.state, State::Found(_)));
+        assert!(
+            !frame_list.walk(&mut steps),
+            "not held against a record yet"
+        );
+        frame_list.learn(&handler(thread.words[2]), raise);
+
+        for place in [4002, 4003, 4000, 4002] {
+            thread.run_compiled(place);
+            thread.interpret(place + 1);
+        }
+        for _ in 0..CHECK_EVERY {
+            assert!(frame_list.walk(&mut steps));
+            assert_eq!(
+                frame_list.frames(&steps, raise).unwrap(),
+                handler(thread.words[2])
+            );
+            steps.clear();
+        }
+        assert!(
+            !frame_list.walk(&mut steps),
+            "the next is held against a record"
+        );
+        frame_list.learn(&handler(thread.words[2]), raise);
+        assert!(frame_list.walk(&mut steps));
+        assert_eq!(steps[0], Step::frame(handler(thread.words[2])[0]));
+        assert_eq!(steps[1], Step::place(4002));
+
+        // Machine code has been freed, but none of these places.
+        assert!(!frame_list.renew(nothing));
+        for place in 5000..5300 {
+            assert!(frame_list.inlined(place, raise).is_some());
+        }
+        (0..MINORS - 1).for_each(|_| frame_list.collected());
+        assert!(!frame_list.renew(nothing));
+        frame_list.distrust();
+        assert!(!frame_list.renew(raise) && !frame_list.renew(nothing));
+        assert_eq!(frame_list.inlined(4002, nothing).unwrap().len(), 2);
+
+        // One of them stands for other code now.
+        (0..MINORS).for_each(|_| frame_list.collected());
+        let other = |substitute, found: &mut Vec<RawFrame>| {
+            raise(substitute, found);
+            let at = found.iter().position(|frame| frame.unique_id == 5_299_001);
+            at.map(|at| found.remove(at));
+        };
+        assert!(frame_list.renew(other) && !frame_list.renew(nothing));
+        // There is not always the time to look up many.
+        for place in [4002, 4003] {
+            assert!(frame_list.inlined(place, raise).is_some());
+        }
+        frame_list.distrust();
+        assert!(frame_list.renew(raise) && frame_list.places.is_empty());
+
+        // And the handler has no record: what was made of the place is to be forgotten, but by no thread whose list is
+        // not known.
+        assert!(frame_list.inlined(4002, nothing).is_none());
+        let never = |_: Substitute, _: &mut Vec<RawFrame>| panic!("another thread's list");
+        std::thread::scope(|scope| {
+            let elsewhere = scope.spawn(|| frame_list.renew(never)).join();
+            assert_eq!(elsewhere.ok(), Some(false));
+        });
+        assert!(frame_list.renew(nothing) && !frame_list.renew(nothing));
+        assert_eq!(frame_list.inlined(4002, raise).unwrap().len(), 2);
+        assert_eq!(frame_list.inlined(4000, raise).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn another_list_than_the_handlers_is_not_read() {
+        let mut thread = Thread::new();
+        let mut frame_list = thread.sought();
+        (5..9).for_each(|unique_id| thread.interpret(unique_id));
+        frame_list.learn(&handler(thread.words[2]), raise);
+        frame_list.learn(&handler(thread.words[2]), raise);
+        assert!(frame_list.walk(&mut Vec::new()) && !frame_list.is_broken());
+        frame_list.until_check = 0;
+        let mut other = handler(thread.words[2]);
+        other[1].unique_id = 1;
+        frame_list.learn(&other, raise);
+        assert!(frame_list.is_broken() && !frame_list.walk(&mut Vec::new()));
+
+        // No word fits: it is not looked for any more.
+        let mut frame_list = thread.sought();
+        frame_list.learn(&other, raise);
+        assert!(matches!(frame_list.state, State::None));
+    }
+}

@@ -1,0 +1,166 @@
+//! Records of `_vmprof`'s file and buffers: the names of code objects.
+
+use super::record::{
+    BUFFER, BUFFERS, LONGEST_RECORD, MARKER_HEADER, MARKER_META, MARKER_STACKTRACE,
+    MARKER_TIME_N_ZONE, MARKER_TRAILER, MARKER_VIRTUAL_IP, TRAILER, word,
+};
+
+/// The name of a code object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeName {
+    /// Function.
+    pub name: String,
+    /// File.
+    pub file: String,
+    /// Line of the definition.
+    pub line: u32,
+}
+
+/// The first record of a piece of the file.
+pub enum Parsed {
+    /// A name: the record's length, the unique id and the name.
+    Name(usize, u64, CodeName),
+    /// Something else of this length.
+    Other(usize),
+    /// The piece ends before the record does.
+    More,
+    /// Not a record.
+    Broken,
+}
+
+/// The first record in a piece of the file.
+pub fn parse(bytes: &[u8]) -> Parsed {
+    let word_at = |at: usize| bytes.get(at..at + 8).map(word);
+    let sized = |at: usize| word_at(at).and_then(|length| usize::try_from(length).ok());
+    let whole = |length: usize| {
+        if length <= bytes.len() {
+            Parsed::Other(length)
+        } else {
+            Parsed::More
+        }
+    };
+    let Some(&marker) = bytes.first() else {
+        return Parsed::More;
+    };
+    match marker {
+        // The header: five words, marker, version (16 bits), mode, length of the name, name.
+        0 => match bytes.get(40..45) {
+            Some(head) if head[0] == MARKER_HEADER => whole(45 + usize::from(head[4])),
+            Some(_) => Parsed::Broken,
+            None => Parsed::More,
+        },
+        MARKER_VIRTUAL_IP => match (word_at(1), sized(9)) {
+            (Some(unique_id), Some(length)) if length <= 1024 => match bytes.get(17..17 + length) {
+                Some(text) => Parsed::Name(17 + length, unique_id, code_name(text)),
+                None => Parsed::More,
+            },
+            (Some(_), Some(_)) => Parsed::Broken,
+            _ => Parsed::More,
+        },
+        MARKER_STACKTRACE => match sized(9) {
+            Some(depth) if depth <= LONGEST_RECORD / 8 => whole(17 + 8 * depth + 8),
+            Some(_) => Parsed::Broken,
+            None => Parsed::More,
+        },
+        // struct timeval and eight bytes of a zone.
+        MARKER_TIME_N_ZONE | MARKER_TRAILER => whole(TRAILER),
+        MARKER_META => match sized(1) {
+            Some(key) if key < 1024 => match sized(9 + key) {
+                Some(value) if value < 65536 => whole(17 + key + value),
+                Some(_) => Parsed::Broken,
+                None => Parsed::More,
+            },
+            Some(_) => Parsed::Broken,
+            None => Parsed::More,
+        },
+        _ => Parsed::Broken,
+    }
+}
+
+/// The names that are not in the file yet. A code object's name is in a buffer before its code runs. So the record of
+/// code that runs is whole, even while others are appended after it.
+pub fn names_in_buffers(start: usize) -> Vec<(u64, CodeName)> {
+    let mut names = Vec::new();
+    if start == 0 {
+        return names;
+    }
+    let mut buffer = vec![0u8; BUFFER];
+    for index in 0..BUFFERS {
+        // SAFETY: `_vmprof` keeps its twenty buffers mapped until it is disabled, and `detach` comes first.
+        unsafe {
+            let from = (start + index * BUFFER) as *const u8;
+            std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), BUFFER);
+        }
+        let size = u32::from_ne_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]) as usize;
+        let mut data = buffer
+            .get(8..8 + size.min(LONGEST_RECORD))
+            .unwrap_or_default();
+        while let Parsed::Name(length, id, name) = parse(data) {
+            names.push((id, name));
+            data = &data[length..];
+        }
+    }
+    names
+}
+
+/// `py:function:line:file`; colons in the parts were replaced by whoever wrote it.
+fn code_name(text: &[u8]) -> CodeName {
+    let text = String::from_utf8_lossy(text);
+    let mut parts = text.splitn(4, ':').skip(1);
+    let mut next = || parts.next().unwrap_or_default();
+    CodeName {
+        name: next().to_owned(),
+        line: next().parse().unwrap_or(0),
+        file: next().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name_record(unique_id: u64, text: &str) -> Vec<u8> {
+        let mut record = vec![MARKER_VIRTUAL_IP];
+        record.extend(unique_id.to_ne_bytes());
+        record.extend((text.len() as u64).to_ne_bytes());
+        record.extend(text.as_bytes());
+        record
+    }
+
+    #[test]
+    fn names_are_read_when_they_are_whole() {
+        let record = name_record(44, "py:function:12:/a/file.py");
+        let Parsed::Name(length, unique_id, name) = parse(&record) else {
+            panic!("a name")
+        };
+        assert_eq!((length, unique_id), (record.len(), 44));
+        assert_eq!(
+            (name.name.as_str(), name.line, name.file.as_str()),
+            ("function", 12, "/a/file.py")
+        );
+        for cut in 0..record.len() {
+            assert!(
+                matches!(parse(&record[..cut]), Parsed::More),
+                "cut at {cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_parsed() {
+        let mut state = 1u64;
+        for length in 0..4000usize {
+            let bytes: Vec<u8> = (0..length % 70)
+                .map(|_| {
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    (state >> 60) as u8
+                })
+                .collect();
+            if let Parsed::Name(used, ..) | Parsed::Other(used) = parse(&bytes) {
+                assert!(used > 0 && used <= bytes.len());
+            }
+        }
+    }
+}

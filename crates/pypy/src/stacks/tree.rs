@@ -1,0 +1,271 @@
+//! From raw stacks to nodes of the profile's stack tree.
+
+use std::cell::RefCell;
+
+use nthbyte_profile::event::{Code, FrameKind, Lines, Node, NodeId, ThreadId};
+
+use super::handler::Work;
+use super::links::{Step, StepKind};
+use super::nodes::{Nodes, Slot};
+use super::record::{RawFrame, decode};
+use super::vmprof::Vmprof;
+use crate::gil_trap::GilTrap;
+use nthbyte_session::ticks::TICKS;
+use nthbyte_session::{Appearance, Epoch, PerEpoch, Recording};
+
+/// The file whose frames, and those outside of them, are nthbyte's own and not the program's.
+const LAUNCHER: &str = "/nthbyte/_run.py";
+
+thread_local! {
+    static OS_THREAD: RefCell<PerEpoch<u64>> = const { RefCell::new(PerEpoch::new(0)) };
+}
+
+/// The operating system's number of the calling thread; one system call a thread, and another one in the child of a fork.
+fn os_thread(epoch: Epoch) -> u64 {
+    OS_THREAD.with_borrow_mut(|number| {
+        // SAFETY: gettid has no precondition.
+        let ask = || unsafe { libc::syscall(libc::SYS_gettid) }.cast_unsigned();
+        *number.of_or_begin(epoch, |number| *number = ask())
+    })
+}
+
+/// Stacks of one session.
+#[derive(Debug)]
+pub struct Stacks {
+    vmprof: Vmprof,
+    /// The stack that is being read, innermost step first.
+    steps: Vec<Step>,
+    /// The last one, in the same order: most stacks share their outer steps with the one before.
+    last: Vec<Step>,
+    /// The frames of one place in machine code.
+    inlined: Vec<RawFrame>,
+    known: PerEpoch<Known>,
+}
+
+/// Nodes that steps lead to.
+#[derive(Debug)]
+struct Known {
+    /// Those of the last stack's steps, that of the outermost first, as far as they are known.
+    last: Vec<NodeId>,
+    nodes: Nodes,
+}
+
+impl Known {
+    #[cold]
+    #[inline(never)]
+    fn clear(&mut self) {
+        self.last.clear();
+        self.nodes.clear();
+    }
+}
+
+impl Stacks {
+    /// No stacks yet.
+    #[must_use]
+    pub fn new(vmprof: Vmprof) -> Self {
+        Self {
+            vmprof,
+            steps: Vec::with_capacity(256),
+            last: Vec::with_capacity(256),
+            inlined: Vec::with_capacity(256),
+            known: PerEpoch::new(Known {
+                last: Vec::with_capacity(256),
+                nodes: Nodes::new(),
+            }),
+        }
+    }
+
+    /// Gives `_vmprof` back.
+    #[must_use]
+    pub fn into_vmprof(self) -> Vmprof {
+        self.vmprof
+    }
+
+    /// `_vmprof`, to be attached anew.
+    pub fn vmprof(&mut self) -> &mut Vmprof {
+        &mut self.vmprof
+    }
+
+    /// Whether stacks may be wrong: see [`Vmprof::is_broken`].
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        self.vmprof.is_broken()
+    }
+
+    /// A minor collection has ended.
+    pub fn collected(&mut self) {
+        self.vmprof.collected();
+    }
+
+    /// Machine code may have been freed.
+    pub fn code_freed(&mut self) {
+        self.vmprof.code_freed();
+    }
+
+    /// The calling thread, if there is room for it.
+    pub fn thread(recording: &mut Recording<'_>) -> Option<ThreadId> {
+        recording.thread(os_thread(recording.epoch()))
+    }
+
+    /// The calling thread and its stack; `None` if the ring has no room for what is new of them. What the agent
+    /// itself has Python allocate is nobody's.
+    pub fn here(&mut self, recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
+        let thread = Self::thread(recording)?;
+        if GilTrap::is_set() {
+            return Some((thread, NodeId::ROOT));
+        }
+        self.vmprof.stack(&mut self.steps);
+        if self.vmprof.renew() {
+            // Steps may lead to other nodes than before.
+            self.known.forget();
+        }
+        Some((thread, self.intern(recording)?))
+    }
+
+    /// Records the time samples that were taken since the last call.
+    pub fn ticks(&mut self, recording: &mut Recording<'_>) {
+        if !TICKS.are_wanted() {
+            return;
+        }
+        recording.ticks(|recording, tick| {
+            self.steps.clear();
+            self.steps.extend(decode(tick.stack).map(Step::frame));
+            let stack = self.intern(recording)?;
+            match Work::from_word(tick.word) {
+                Some(work) => collecting(recording, stack, work),
+                None => Some(stack),
+            }
+        });
+    }
+
+    /// The node of the stack in `steps`, which becomes the last one.
+    fn intern(&mut self, recording: &mut Recording<'_>) -> Option<NodeId> {
+        let known = self.known.of_or_begin(recording.epoch(), Known::clear);
+        let pairs = self.steps.iter().rev().zip(self.last.iter().rev());
+        let alike = pairs.take_while(|(new, last)| new == last).count();
+        let shared = alike.min(known.last.len());
+        known.last.truncate(shared);
+        std::mem::swap(&mut self.steps, &mut self.last);
+        let fresh = self.last.len() - shared;
+        known.last.try_reserve(fresh).ok()?;
+        for depth in shared..self.last.len() {
+            known.nodes.prefetch(slot(&self.last, depth));
+        }
+        let mut node = known.last.last().copied().unwrap_or(NodeId::ROOT);
+        for depth in shared..self.last.len() {
+            let (slot, step) = (slot(&self.last, depth), step(&self.last, depth));
+            node = match known.nodes.get(slot, node, step) {
+                Some(found) => found,
+                None => {
+                    let (vmprof, inlined) = (&mut self.vmprof, &mut self.inlined);
+                    let new = new_below(vmprof, inlined, recording, node, step)?;
+                    known.nodes.put(slot, node, step, new);
+                    new
+                }
+            };
+            known.last.push(node);
+        }
+        Some(node)
+    }
+}
+
+/// `stack` with the collector on top.
+fn collecting(recording: &mut Recording<'_>, stack: NodeId, work: Work) -> Option<NodeId> {
+    let code = recording.named_function(match work {
+        Work::Minor => "minor collection",
+        Work::Major => "major collection",
+    })?;
+    recording.node(Node {
+        parent: stack,
+        code,
+        position: 0,
+        kind: FrameKind::Gc,
+    })
+}
+
+/// The step of a stack so many steps from the outermost.
+fn step(stack: &[Step], depth: usize) -> Step {
+    stack[stack.len() - 1 - depth]
+}
+
+/// Where the node is known that this step leads to.
+fn slot(stack: &[Step], depth: usize) -> Slot {
+    let outside = depth.checked_sub(1).map(|depth| step(stack, depth));
+    Slot::of(step(stack, depth), outside, depth)
+}
+
+/// The node to which a step leads from another one, where that is not known.
+#[inline(never)]
+fn new_below(
+    vmprof: &mut Vmprof,
+    inlined: &mut Vec<RawFrame>,
+    recording: &mut Recording<'_>,
+    parent: NodeId,
+    step: Step,
+) -> Option<NodeId> {
+    match step.kind() {
+        StepKind::Frame(frame) => node_of_frame(vmprof, recording, parent, frame),
+        StepKind::Place(place) => {
+            vmprof.inlined(place, inlined);
+            let mut outermost_first = inlined.iter().rev();
+            outermost_first.try_fold(parent, |node, &frame| {
+                node_of_frame(vmprof, recording, node, frame)
+            })
+        }
+    }
+}
+
+fn node_of_frame(
+    vmprof: &mut Vmprof,
+    recording: &mut Recording<'_>,
+    parent: NodeId,
+    frame: RawFrame,
+) -> Option<NodeId> {
+    let kind = if frame.compiled {
+        FrameKind::Jit
+    } else {
+        FrameKind::Interpreted
+    };
+    let appearance = match recording.function(frame.unique_id) {
+        Some(known) => known,
+        None => define(vmprof, recording, frame.unique_id)?,
+    };
+    match appearance {
+        Appearance::Frame(code) | Appearance::FrameWithin(code) => recording.node(Node {
+            parent,
+            code,
+            position: 0,
+            kind,
+        }),
+        // With all that called it.
+        Appearance::Hidden => Some(NodeId::ROOT),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn define(
+    vmprof: &mut Vmprof,
+    recording: &mut Recording<'_>,
+    unique_id: u64,
+) -> Option<Appearance> {
+    let Some(code) = vmprof.name(unique_id) else {
+        let unnamed = Code {
+            name: "(code without a name)",
+            file: "",
+            first_line: 0,
+            lines: Lines::Direct,
+        };
+        return recording.define_function(unique_id, &unnamed, Appearance::Frame);
+    };
+    if code.file.ends_with(LAUNCHER) {
+        return recording.hide_function(unique_id);
+    }
+    let named = Code {
+        name: &code.name,
+        file: &code.file,
+        first_line: code.line,
+        lines: Lines::Direct,
+    };
+    recording.define_function(unique_id, &named, Appearance::Frame)
+}

@@ -1,0 +1,317 @@
+//! Stacks, through PyPy's own profiler.
+//!
+//! `_vmprof.enable(fd, …)` installs a handler for SIGPROF that walks the stack of the thread it runs in
+//! and writes one record to `fd` before it returns (`rvmprof/src/shared/vmprof_unix.c`). The handler is
+//! an ordinary function: here it is called directly. And it writes through an import slot of the
+//! library: that slot is redirected, so that the record is taken where it lies and no system call is
+//! made. `fd` is a number that no file can have.
+//!
+//! For most samples it need not be called at all: see [`super::frame_list`].
+//!
+//! Names are written a buffer at a time, and kept in a memory file. What is still in a buffer is read
+//! there: `prepare_concurrent_bufs` gets all twenty from one `mmap`, which is watched as well.
+//!
+//! The program may switch `_vmprof` off, and on again for itself. The last record that it writes when it is switched off
+//! shows that. From then on it is not used, and samples have no stacks.
+
+use std::ffi::c_void;
+use std::sync::Once;
+use std::sync::atomic::Ordering;
+
+use rustc_hash::FxHashMap;
+
+use super::frame_list::FrameList;
+use super::handler::{
+    BUFFERS_AT, BUFFERS_AWAITED, HANDLER, NAMES, NAPS, RECORD_TAKEN, Substitute, TAKEN_AWAY,
+    WALKING, done, forbid, pause, resume, tick, walk,
+};
+use super::links::Step;
+use super::names::{CodeName, Parsed, names_in_buffers, parse};
+use super::record::{RawFrame, decode};
+use crate::gil_trap::GilTrap;
+use nthbyte_session::ticks::TICKS;
+
+/// `_vmprof`, switched on.
+#[derive(Debug)]
+pub struct Vmprof {
+    read: i64,
+    rest: Vec<u8>,
+    names: FxHashMap<u64, CodeName>,
+    broken: bool,
+    signal: Box<Signal>,
+    frame_list: FrameList,
+}
+
+/// What the handler is called with: a signal that came from nowhere.
+struct Signal {
+    info: libc::siginfo_t,
+    context: libc::ucontext_t,
+}
+
+impl Default for Signal {
+    fn default() -> Self {
+        // SAFETY: zero is a valid value of both structs.
+        let mut signal: Self = unsafe { std::mem::zeroed() };
+        signal.info.si_signo = libc::SIGPROF;
+        signal
+    }
+}
+
+impl Signal {
+    /// Has the handler walk a stack, and appends its frames, innermost first.
+    fn raise(&mut self, substitute: Option<Substitute>, frames: &mut Vec<RawFrame>) {
+        let info = &raw mut self.info;
+        let context = (&raw mut self.context).cast();
+        if let Some(length) = walk(libc::SIGPROF, info, context, NAPS, substitute) {
+            // SAFETY: this thread holds `WALKING` until `done`.
+            let record = unsafe { &*RECORD_TAKEN.0.get() };
+            frames.extend(decode(&record[..length]));
+            done();
+        }
+    }
+}
+
+impl std::fmt::Debug for Signal {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Signal")
+    }
+}
+
+impl Vmprof {
+    /// Gets ready for `_vmprof.enable`.
+    ///
+    /// # Errors
+    /// One line, if there is no descriptor left.
+    pub fn prepare() -> Result<(), String> {
+        TAKEN_AWAY.store(false, Ordering::Relaxed);
+        await_buffers()
+    }
+
+    /// Takes over from a `_vmprof` that was just enabled with [`DESCRIPTOR`].
+    ///
+    /// # Errors
+    /// One line, if its handler is not there.
+    pub fn attach(ticking: bool, frame_list: FrameList) -> Result<Self, String> {
+        let vmprof = Self {
+            read: 0,
+            rest: Vec::new(),
+            names: FxHashMap::default(),
+            broken: false,
+            signal: Box::default(),
+            frame_list,
+        };
+        TICKS.begin(ticking).map_err(no_file)?;
+        take_over()?;
+        ATFORK.call_once(|| {
+            // SAFETY: the functions may be called at any fork. `_vmprof` has registered its own before,
+            // so that the timer that it starts again in the parent is stopped after it.
+            unsafe {
+                libc::pthread_atfork(Some(before_fork), Some(forked_parent), Some(forked_child))
+            };
+        });
+        Ok(vmprof)
+    }
+
+    /// In the child of a fork, `_vmprof` has closed its file: reads what names there are and makes
+    /// other files, for it to be enabled anew.
+    ///
+    /// # Errors
+    /// One line, if there is no descriptor left, or `_vmprof` is not ours any more.
+    pub fn reopen(&mut self) -> Result<(), String> {
+        if Self::is_taken_away() {
+            return Err("the program has switched _vmprof off".to_owned());
+        }
+        self.read_names();
+        self.names
+            .extend(names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed)));
+        BUFFERS_AT.store(0, Ordering::Relaxed);
+        (self.read, self.broken) = (0, false);
+        self.rest.clear();
+        TICKS.begin(TICKS.are_wanted()).map_err(no_file)?;
+        await_buffers()
+    }
+
+    /// Whether the program has switched `_vmprof` off: then it is not ours to switch off.
+    #[must_use]
+    pub fn is_taken_away() -> bool {
+        TAKEN_AWAY.load(Ordering::Relaxed)
+    }
+
+    /// Whether places in machine code may stand for other frames than before. To be asked after each
+    /// [`Vmprof::stack`].
+    pub fn renew(&mut self) -> bool {
+        let signal = &mut self.signal;
+        self.frame_list
+            .renew(|list, found| signal.raise(Some(list), found))
+    }
+
+    /// Walks the stack of the calling thread; fills `steps`, innermost first.
+    pub fn stack(&mut self, steps: &mut Vec<Step>) {
+        steps.clear();
+        if !HANDLER.load(Ordering::Relaxed).is_null() && !self.frame_list.walk(steps) {
+            self.ask(steps);
+        }
+    }
+
+    /// The same where [`FrameList::walk`] has failed.
+    #[cold]
+    #[inline(never)]
+    fn ask(&mut self, steps: &mut Vec<Step>) {
+        let mut frames = Vec::new();
+        self.signal.raise(None, &mut frames);
+        let signal = &mut self.signal;
+        self.frame_list
+            .learn(&frames, |list, found| signal.raise(Some(list), found));
+        if !self.frame_list.walk(steps) {
+            steps.extend(frames.into_iter().map(Step::frame));
+        }
+    }
+
+    /// Fills `frames` with those at a place in machine code of the stack that was walked last, innermost first. If they
+    /// cannot be had now, there are none until [`Vmprof::renew`] is asked again.
+    pub fn inlined(&mut self, place: usize, frames: &mut Vec<RawFrame>) {
+        let signal = &mut self.signal;
+        let known = self
+            .frame_list
+            .inlined(place, |list, found| signal.raise(Some(list), found));
+        frames.clear();
+        frames.extend_from_slice(known.unwrap_or_default());
+    }
+
+    /// Whether stacks were read from a list that was found not to be the stack.
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        self.frame_list.is_broken()
+    }
+
+    /// A minor collection has ended.
+    pub fn collected(&mut self) {
+        self.frame_list.collected();
+    }
+
+    /// Machine code may have been freed.
+    pub fn code_freed(&mut self) {
+        self.frame_list.distrust();
+    }
+
+    /// The name of a code object, if it has been written anywhere.
+    pub fn name(&mut self, unique_id: u64) -> Option<&CodeName> {
+        if !self.names.contains_key(&unique_id) {
+            self.read_names();
+            if !self.names.contains_key(&unique_id) {
+                let mut names = names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed));
+                names.retain(|&(id, _)| id == unique_id);
+                self.names.extend(names);
+            }
+        }
+        self.names.get(&unique_id)
+    }
+
+    /// Reads what was appended to the file.
+    fn read_names(&mut self) {
+        let mut block = vec![0u8; 1 << 16];
+        if self.read < NAMES.start() {
+            self.read = NAMES.start();
+            self.rest.clear();
+        }
+        while !self.broken {
+            let Some(got @ 1..) = NAMES.read(&mut block, self.read) else {
+                return;
+            };
+            self.read += got as i64;
+            self.rest.extend_from_slice(&block[..got]);
+            let mut used = 0;
+            loop {
+                match parse(&self.rest[used..]) {
+                    Parsed::Name(length, unique_id, name) => {
+                        used += length;
+                        self.names.insert(unique_id, name);
+                    }
+                    Parsed::Other(length) => used += length,
+                    Parsed::More => break,
+                    Parsed::Broken => {
+                        self.broken = true;
+                        break;
+                    }
+                }
+            }
+            self.rest.drain(..used);
+        }
+    }
+}
+
+/// After this the handler is not called any more.
+impl Drop for Vmprof {
+    fn drop(&mut self) {
+        forbid();
+        BUFFERS_AT.store(0, Ordering::Relaxed);
+        NAMES.close();
+        TICKS.end();
+    }
+}
+
+fn await_buffers() -> Result<(), String> {
+    NAMES.make().map_err(no_file)?;
+    BUFFERS_AWAITED.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+#[allow(clippy::needless_pass_by_value)] // as `map_err` gives it
+fn no_file(error: std::io::Error) -> String {
+    format!("no file for the names of functions: {error}")
+}
+
+static ATFORK: Once = Once::new();
+
+/// Puts [`tick`] in the place of the handler that `_vmprof` has just installed, and stops its timer if
+/// no time samples are wanted.
+///
+/// # Errors
+/// One line, if it is not there.
+pub fn take_over() -> Result<(), String> {
+    BUFFERS_AWAITED.store(false, Ordering::Relaxed);
+    // SAFETY: zero is a valid value of the struct, which the call fills in.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: asks for the current action only.
+    let asked = unsafe { libc::sigaction(libc::SIGPROF, std::ptr::null(), &raw mut action) };
+    let handler = action.sa_sigaction;
+    if asked != 0 || handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        return Err("PyPy's _vmprof did not install its handler of SIGPROF".to_owned());
+    }
+    HANDLER.store(handler as *mut c_void, Ordering::Release);
+    action.sa_sigaction = tick as *const () as usize;
+    // SAFETY: `tick` is a handler of the type that SA_SIGINFO asks for, and is safe in a signal.
+    unsafe { libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut()) };
+    stop_unwanted_timer();
+    Ok(())
+}
+
+fn stop_unwanted_timer() {
+    if !TICKS.are_wanted() {
+        // SAFETY: a zero timer is valid: it stops the timer that `_vmprof` always starts.
+        unsafe {
+            let off: libc::itimerval = std::mem::zeroed();
+            libc::setitimer(libc::ITIMER_PROF, &raw const off, std::ptr::null_mut());
+        }
+    }
+}
+
+/// No thread is in the handler when the process forks: in the child it would stay there for ever, with
+/// the lock and the buffer that it has.
+extern "C" fn before_fork() {
+    pause();
+}
+
+extern "C" fn forked_parent() {
+    resume();
+    if !HANDLER.load(Ordering::Relaxed).is_null() {
+        stop_unwanted_timer();
+    }
+}
+
+/// The handler must not be called without a file: it would abort the process.
+extern "C" fn forked_child() {
+    HANDLER.store(std::ptr::null_mut(), Ordering::Release);
+    WALKING.store(0, Ordering::Relaxed);
+    GilTrap::forget_other_threads();
+}

@@ -1,0 +1,221 @@
+//! What a fork leaves to do.
+//!
+//! A fork is noticed in one place, when a recording is made, by one word: its [`State`]. The functions that run
+//! around a fork change nothing but that word, the lock, and where the writer thread is.
+//!
+//! ```text
+//!               fork, in the parent            next recording              250 ms later
+//! Undisturbed ──────────────────────▶ Forked ──────────────────▶ WriterAway ─────────────▶ Undisturbed
+//!      │        fork, in the child              next recording, in a new epoch
+//!      └────────────────────────────▶ Child ─────────────────────────────────────────────▶ Undisturbed
+//! ```
+//!
+//! - *Before the fork* the lock is taken, so that no recording is half done in the child, and the writer thread is
+//!   stopped: CPython 3.12 and later warn of a fork in a process with more than one thread. Neither is waited for
+//!   without a bound. If the writer thread is in a write that does not end, the fork goes on without it.
+//! - *In the parent* the writer thread comes back a while after the next recording, so that the interpreter has
+//!   counted its threads before.
+//! - *In the child* the lock is free. All that was recorded belongs to the parent. The next recording
+//!   begins a profile with a file of its own, in a new epoch. The child does not touch what the parent's writer
+//!   thread uses.
+
+use std::sync::Once;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::lock::Holder;
+use crate::registry;
+use crate::ticks::TICKS;
+
+/// How long the writer thread stays away after a fork, in nanoseconds.
+const WRITER_AWAY: u64 = 250_000_000;
+
+/// Where a session is with respect to forks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// There was no fork, or what it left was done.
+    Undisturbed,
+    /// This process has forked, and recorded nothing since.
+    Forked,
+    /// This process has forked. The writer thread is away until then (`CLOCK_MONOTONIC`, in nanoseconds).
+    WriterAway(u64),
+    /// This process is the child of a fork, and has recorded nothing since.
+    Child {
+        /// Whether no other thread was recording at the moment of the fork. Otherwise what the lock protects may
+        /// be half changed: it must not be used, nor dropped.
+        is_whole: bool,
+    },
+}
+
+impl State {
+    const fn word(self) -> u64 {
+        match self {
+            Self::Undisturbed => 0,
+            Self::Forked => 1,
+            Self::Child { is_whole: true } => 2,
+            Self::Child { is_whole: false } => 3,
+            Self::WriterAway(until) => 4 | until << 3,
+        }
+    }
+
+    const fn of_word(word: u64) -> Self {
+        match word & 7 {
+            0 => Self::Undisturbed,
+            1 => Self::Forked,
+            2 => Self::Child { is_whole: true },
+            3 => Self::Child { is_whole: false },
+            _ => Self::WriterAway(word >> 3),
+        }
+    }
+}
+
+/// What a recording has to do first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ToDo {
+    Nothing,
+    /// Begin a profile of this process; as in [`State::Child`].
+    BeginAnew {
+        is_whole: bool,
+    },
+}
+
+/// The state of one session.
+#[derive(Debug)]
+pub(crate) struct ForkState(AtomicU64);
+
+impl ForkState {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(State::Undisturbed.word()))
+    }
+
+    pub(crate) fn reset(&self) {
+        self.set(State::Undisturbed);
+    }
+
+    /// One load.
+    #[inline]
+    pub(crate) fn is_undisturbed(&self) -> bool {
+        self.0.load(Relaxed) == State::Undisturbed.word()
+    }
+
+    /// For the thread that has the session's lock, at this time (`CLOCK_MONOTONIC`). What is to be done is said once.
+    pub(crate) fn notice(&self, now: u64) -> ToDo {
+        match self.get() {
+            State::Forked => self.set(State::WriterAway(now.saturating_add(WRITER_AWAY))),
+            State::WriterAway(until) if now >= until => self.set(State::Undisturbed),
+            State::Undisturbed | State::WriterAway(_) => {}
+            State::Child { is_whole } => {
+                self.set(State::Undisturbed);
+                return ToDo::BeginAnew { is_whole };
+            }
+        }
+        ToDo::Nothing
+    }
+
+    /// Whether the writer thread may run at this time.
+    pub(crate) fn lets_writer_run(&self, now: u64) -> bool {
+        match self.get() {
+            State::Undisturbed => true,
+            State::WriterAway(until) => now >= until,
+            State::Forked | State::Child { .. } => false,
+        }
+    }
+
+    /// Whether what was recorded last is the parent's, and this process has begun no profile of its own.
+    pub(crate) fn is_child(&self) -> bool {
+        matches!(self.get(), State::Child { .. })
+    }
+
+    /// This process has forked. A child that forks before it records anything stays one.
+    pub(crate) fn forked(&self) {
+        if !self.is_child() {
+            self.set(State::Forked);
+        }
+    }
+
+    /// This process is the child of a fork.
+    pub(crate) fn become_child(&self, holder: Holder) {
+        let was_whole = self.get() != State::Child { is_whole: false };
+        self.set(State::Child {
+            is_whole: was_whole && holder != Holder::Other,
+        });
+    }
+
+    fn get(&self) -> State {
+        State::of_word(self.0.load(Relaxed))
+    }
+
+    fn set(&self, state: State) {
+        self.0.store(state.word(), Relaxed);
+    }
+}
+
+/// Has all sessions of this process learn of forks.
+pub(crate) fn watch() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the handlers are functions of this library, which is never unloaded.
+    ONCE.call_once(|| unsafe {
+        libc::pthread_atfork(
+            Some(before_fork),
+            Some(after_fork_in_parent),
+            Some(after_fork_in_child),
+        );
+    });
+}
+
+extern "C" fn before_fork() {
+    registry::slots().for_each(|slot| slot.before_fork());
+    TICKS.before_fork();
+}
+
+extern "C" fn after_fork_in_parent() {
+    TICKS.after_fork_in_parent();
+    registry::slots().for_each(|slot| slot.after_fork_in_parent());
+}
+
+extern "C" fn after_fork_in_child() {
+    TICKS.after_fork_in_child();
+    registry::slots().for_each(|slot| slot.after_fork_in_child());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_holds_each_state() {
+        for state in [
+            State::Undisturbed,
+            State::Forked,
+            State::WriterAway(0),
+            State::WriterAway(1 << 60),
+            State::Child { is_whole: true },
+            State::Child { is_whole: false },
+        ] {
+            assert_eq!(State::of_word(state.word()), state);
+        }
+    }
+
+    #[test]
+    fn a_parent_waits_and_a_child_begins_anew_once() {
+        let state = ForkState::new();
+        assert_eq!(state.notice(5), ToDo::Nothing);
+        state.forked();
+        assert_eq!(state.notice(10), ToDo::Nothing);
+        assert_eq!(state.get(), State::WriterAway(10 + WRITER_AWAY));
+        assert_eq!(state.notice(9 + WRITER_AWAY), ToDo::Nothing);
+        assert!(!state.is_undisturbed());
+        assert_eq!(state.notice(10 + WRITER_AWAY), ToDo::Nothing);
+        assert!(state.is_undisturbed());
+
+        state.become_child(Holder::Nobody);
+        assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: true });
+        assert_eq!(state.notice(0), ToDo::Nothing);
+
+        // A child that was interrupted by the fork forks again before it records.
+        state.become_child(Holder::Other);
+        state.forked();
+        state.become_child(Holder::Nobody);
+        assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: false });
+    }
+}

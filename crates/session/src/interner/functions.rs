@@ -1,0 +1,69 @@
+//! Functions (code objects) by the host's key.
+
+use nthbyte_profile::event::CodeId;
+use rustc_hash::FxHashMap;
+
+use super::nodes::MAX_CODES;
+
+/// How frames of a function appear in stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appearance {
+    /// As frames.
+    Frame(CodeId),
+    /// As frames, but not at the outer end of a stack.
+    FrameWithin(CodeId),
+    /// Not at all.
+    Hidden,
+}
+
+/// The functions of one epoch.
+#[derive(Default)]
+pub(crate) struct Functions {
+    by_key: FxHashMap<u64, Appearance>,
+    by_name: FxHashMap<&'static str, CodeId>,
+    defined: u32,
+}
+
+impl Functions {
+    #[inline]
+    pub(crate) fn get(&self, key: u64) -> Option<Appearance> {
+        self.by_key.get(&key).copied()
+    }
+
+    pub(crate) fn named(&self, name: &'static str) -> Option<CodeId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Makes room for one more of either kind; `None` if there is no memory, or no number.
+    pub(crate) fn reserve(&mut self) -> Option<()> {
+        self.by_key.try_reserve(1).ok()?;
+        self.by_name.try_reserve(1).ok()?;
+        (self.defined < MAX_CODES).then_some(())
+    }
+
+    /// The number of the definition that follows.
+    pub(crate) fn define(&mut self) -> CodeId {
+        self.defined += 1;
+        CodeId(self.defined - 1)
+    }
+
+    /// For a key for which there is room.
+    pub(crate) fn insert(&mut self, key: u64, appearance: Appearance) {
+        self.by_key.insert(key, appearance);
+    }
+
+    /// For a name for which there is room.
+    pub(crate) fn insert_named(&mut self, name: &'static str, id: CodeId) {
+        self.by_name.insert(name, id);
+    }
+
+    /// Whether it was known.
+    pub(crate) fn forget(&mut self, key: u64) -> bool {
+        self.by_key.remove(&key).is_some()
+    }
+
+    /// Forgets all keys. Names and numbers stay as they are.
+    pub(crate) fn forget_keys(&mut self) {
+        self.by_key.clear();
+    }
+}

@@ -1,0 +1,91 @@
+//! What the profile has names and numbers for: threads, functions, types, stack nodes.
+//!
+//! A definition is an event without a number: the file numbers definitions of one kind in the order in which they
+//! come. So whoever counts them must be whoever writes them, and that is the recorder, under its lock. An interner
+//! belongs to one [`Epoch`]; the next epoch has another one.
+//!
+//! New definitions wait in two lists until an event refers to them, and then go ahead of it through the ring:
+//! first those that own text, then nodes, which refer to functions. However many there are, they take two slots of
+//! the ring at most, so that a stack with thousands of new frames is not lost. If the ring has no room even for
+//! those, they stay until it has: what has a number must reach the file.
+
+mod epoch;
+mod functions;
+mod nodes;
+mod threads;
+mod types;
+
+pub use epoch::{Epoch, PerEpoch};
+pub use functions::Appearance;
+pub(crate) use threads::Known as KnownThread;
+pub use types::KnownType;
+
+use nthbyte_profile::event::{Node, NodeId};
+
+use crate::record::Bulky;
+use functions::Functions;
+use nodes::Nodes;
+use threads::Threads;
+use types::Types;
+
+/// No more new nodes than these wait for the ring, of 16 bytes each.
+const MOST_NEW_NODES: usize = 1 << 16;
+/// No more new definitions with text than these wait for the ring.
+const MOST_NEW_BULKY: usize = 1 << 14;
+
+/// The definitions of one epoch.
+pub(crate) struct Interner {
+    pub(crate) epoch: Epoch,
+    pub(crate) threads: Threads,
+    pub(crate) functions: Functions,
+    pub(crate) types: Types,
+    nodes: Nodes,
+    /// Definitions that are not in the ring yet, in the order of their numbers.
+    pub(crate) new_bulky: Vec<Bulky>,
+    pub(crate) new_nodes: Vec<Node>,
+}
+
+impl Interner {
+    /// An empty one, in a new epoch.
+    pub(crate) fn begin() -> Self {
+        Self {
+            epoch: Epoch::begin(),
+            threads: Threads::default(),
+            functions: Functions::default(),
+            types: Types::default(),
+            nodes: Nodes::default(),
+            new_bulky: Vec::new(),
+            new_nodes: Vec::new(),
+        }
+    }
+
+    /// The number of a node, which is defined if it is new. `None` if there is no room.
+    #[inline]
+    pub(crate) fn node(&mut self, node: Node) -> Option<NodeId> {
+        if let Some(known) = self.nodes.find(&node) {
+            return Some(known);
+        }
+        self.nodes.reserve()?;
+        if self.new_nodes.len() >= MOST_NEW_NODES {
+            return None;
+        }
+        self.new_nodes.try_reserve(1).ok()?;
+        self.new_nodes.push(node);
+        Some(self.nodes.define(&node))
+    }
+
+    /// Makes room for one more definition with text; `None` if there is none.
+    pub(crate) fn reserve_bulky(&mut self) -> Option<()> {
+        if self.new_bulky.len() >= MOST_NEW_BULKY {
+            return None;
+        }
+        self.new_bulky.try_reserve(1).ok()
+    }
+
+    /// Forgets which keys stand for which functions and types: objects of the host have been freed, and their
+    /// addresses may be those of others.
+    pub(crate) fn forget_keys(&mut self) {
+        self.functions.forget_keys();
+        self.types.forget_keys();
+    }
+}

@@ -1,0 +1,168 @@
+//! The stack tree, so far as the recorder needs it: which nodes there are.
+//!
+//! A sample looks up a node for each of its frames that is new, in memory that the program has pushed out of the
+//! processor's caches. So a slot of the hash table holds all there is of a node, its number included: 16 bytes, four to a
+//! cache line. A node is looked for first on the line that its parent's number gives, then where the hash says: frames
+//! that were first seen together have numbers that follow each other, and so are on neighbouring lines.
+
+use nthbyte_profile::event::{Node, NodeId};
+
+/// Nodes are numbered below this; a program that needs more loses samples rather than its memory.
+const MAX_NODES: u32 = 1 << 26;
+/// Where the kind of a frame is, in the word of its code.
+const KIND_SHIFT: u32 = 29;
+/// Code objects are numbered below this.
+pub(crate) const MAX_CODES: u32 = 1 << KIND_SHIFT;
+/// The least number of lines that a table has.
+const LEAST: usize = 64;
+/// The slots of a line.
+const LINE: usize = 4;
+
+/// Parent, code and kind, position.
+type Packed = [u32; 3];
+
+/// A node and its number, which is 0 in a free slot.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    node: Packed,
+    number: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+struct Line([Slot; LINE]);
+
+/// The nodes that were defined; the first has number 1.
+#[derive(Default)]
+pub(crate) struct Nodes {
+    /// A power of two, or none. At least a quarter of the slots is free.
+    lines: Vec<Line>,
+    nodes: u32,
+}
+
+impl Nodes {
+    /// The number of a node that was defined before.
+    #[inline]
+    pub(crate) fn find(&self, node: &Node) -> Option<NodeId> {
+        if self.lines.is_empty() {
+            return None;
+        }
+        let (line, at) = slot_of(&self.lines, pack(node));
+        let number = self.lines[line].0[at].number;
+        (number != 0).then_some(NodeId(number))
+    }
+
+    /// Makes room for one more node; `None` if there is none.
+    pub(crate) fn reserve(&mut self) -> Option<()> {
+        if self.nodes + 1 >= MAX_NODES {
+            return None;
+        }
+        if self.nodes as usize + 1 > self.lines.len() * LINE / 4 * 3 {
+            self.grow()?;
+        }
+        Some(())
+    }
+
+    #[cold]
+    fn grow(&mut self) -> Option<()> {
+        let size = (self.lines.len() * 2).max(LEAST);
+        let mut lines = Vec::new();
+        lines.try_reserve_exact(size).ok()?;
+        lines.resize(size, Line::default());
+        let slots = self.lines.iter().flat_map(|line| &line.0);
+        for known in slots.filter(|known| known.number != 0) {
+            let (line, at) = slot_of(&lines, known.node);
+            lines[line].0[at] = *known;
+        }
+        self.lines = lines;
+        Some(())
+    }
+
+    /// Defines a node, for which there is room.
+    pub(crate) fn define(&mut self, node: &Node) -> NodeId {
+        let node = pack(node);
+        let (line, at) = slot_of(&self.lines, node);
+        self.nodes += 1;
+        self.lines[line].0[at] = Slot {
+            node,
+            number: self.nodes,
+        };
+        NodeId(self.nodes)
+    }
+}
+
+fn pack(node: &Node) -> Packed {
+    [
+        node.parent.0,
+        node.code.0 | (node.kind as u32) << KIND_SHIFT,
+        node.position,
+    ]
+}
+
+/// Where a node is, or would be: the line and the slot on it. Some slot is free.
+#[inline]
+fn slot_of(lines: &[Line], node: Packed) -> (usize, usize) {
+    let mask = lines.len() - 1;
+    let mut line = (node[0] / 2) as usize & mask;
+    let mut next = hash(node);
+    loop {
+        for (at, slot) in lines[line].0.iter().enumerate() {
+            if slot.number == 0 || slot.node == node {
+                return (line, at);
+            }
+        }
+        line = next & mask;
+        next = next.wrapping_add(1);
+    }
+}
+
+/// Both halves of a product depend on all bits of both factors.
+#[inline]
+fn hash([parent, code, position]: Packed) -> usize {
+    const FRACTION: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0xD1B5_4A32_D192_ED03];
+    let one = (u64::from(parent) << 32 | u64::from(position)) ^ FRACTION[0];
+    let other = u64::from(code) ^ FRACTION[1];
+    let product = u128::from(one) * u128::from(other);
+    (product as u64 ^ (product >> 64) as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use nthbyte_profile::event::{CodeId, FrameKind};
+
+    use super::*;
+
+    #[test]
+    fn each_node_has_one_number() {
+        let mut tree = Nodes::default();
+        let nodes = (0..1000).map(|at| Node {
+            parent: NodeId(at / 7),
+            code: CodeId(at % 5),
+            position: at % 11,
+            kind: if at % 2 == 0 {
+                FrameKind::Interpreted
+            } else {
+                FrameKind::Note
+            },
+        });
+        let mut numbers = std::collections::HashMap::new();
+        for node in nodes.clone() {
+            let number = tree.find(&node).unwrap_or_else(|| {
+                tree.reserve().unwrap();
+                tree.define(&node)
+            });
+            assert_eq!(*numbers.entry(node).or_insert(number), number);
+        }
+        let distinct: std::collections::HashSet<_> = numbers.values().collect();
+        assert_eq!(distinct.len(), numbers.len());
+        assert_eq!(
+            distinct.iter().map(|number| number.0).max(),
+            Some(numbers.len() as u32)
+        );
+        assert!(
+            nodes
+                .into_iter()
+                .all(|node| tree.find(&node) == Some(numbers[&node]))
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! Types by the host's key.
+
+use nthbyte_profile::event::TypeId;
+use rustc_hash::FxHashMap;
+
+/// A type that was defined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownType {
+    /// Its number.
+    pub id: TypeId,
+    /// What the host wants to know of it, besides: found by the same look-up.
+    pub detail: u32,
+}
+
+/// The types of one epoch.
+pub(crate) struct Types {
+    by_key: FxHashMap<u64, KnownType>,
+    by_name: FxHashMap<&'static str, TypeId>,
+    next: u32,
+}
+
+impl Default for Types {
+    fn default() -> Self {
+        Self {
+            by_key: FxHashMap::default(),
+            by_name: FxHashMap::default(),
+            next: TypeId::UNKNOWN.0 + 1,
+        }
+    }
+}
+
+impl Types {
+    #[inline]
+    pub(crate) fn get(&self, key: u64) -> Option<KnownType> {
+        self.by_key.get(&key).copied()
+    }
+
+    #[inline]
+    pub(crate) fn named(&self, name: &'static str) -> Option<TypeId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Makes room for one more of either kind; `None` if there is no memory.
+    pub(crate) fn reserve(&mut self) -> Option<()> {
+        self.by_key.try_reserve(1).ok()?;
+        self.by_name.try_reserve(1).ok()
+    }
+
+    /// The number of the definition that follows.
+    pub(crate) fn define(&mut self) -> TypeId {
+        self.next += 1;
+        TypeId(self.next - 1)
+    }
+
+    /// For a key for which there is room.
+    pub(crate) fn insert(&mut self, key: u64, known: KnownType) {
+        self.by_key.insert(key, known);
+    }
+
+    /// For a name for which there is room.
+    pub(crate) fn insert_named(&mut self, name: &'static str, id: TypeId) {
+        self.by_name.insert(name, id);
+    }
+
+    /// Whether it was known.
+    pub(crate) fn forget(&mut self, key: u64) -> bool {
+        self.by_key.remove(&key).is_some()
+    }
+
+    /// Forgets all keys. Names and numbers stay as they are.
+    pub(crate) fn forget_keys(&mut self) {
+        self.by_key.clear();
+    }
+}

@@ -1,0 +1,257 @@
+//! The profile's file, in a process that is not ours.
+//!
+//! The descriptor may be closed by the program (see [`crate::process`]). So it is looked at before each write; if it is
+//! not ours any more, the file is opened again by its name.
+//!
+//! Its end may be provisional: the next write overwrites it. A new provisional end takes a while to make, and the old
+//! one stays until then: what is written meanwhile is held, and is written together with the new end.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::process::{Identity, duplicate_high};
+
+pub(crate) struct Output {
+    file: Option<File>,
+    identity: Identity,
+    path: PathBuf,
+    /// Whether it can be made shorter again: not a pipe or a device.
+    can_shrink: bool,
+    /// Its length without the provisional end.
+    length: u64,
+    /// Whether there is such an end.
+    is_provisional: bool,
+    /// What was written since [`Output::hold`].
+    held: Option<Vec<u8>>,
+}
+
+impl Output {
+    /// Makes the file, empty and private.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        let file = out_of_the_way(nthbyte_profile::create(path)?);
+        let identity = Identity::of(file.as_raw_fd())?;
+        let can_shrink = file.metadata()?.is_file();
+        Ok(Self {
+            file: Some(file),
+            identity,
+            path: path.to_owned(),
+            can_shrink,
+            length: 0,
+            is_provisional: false,
+            held: None,
+        })
+    }
+
+    /// While there is a provisional end, holds what is written from now on until [`Output::write_provisional`] or
+    /// [`Output::release`].
+    pub(crate) fn hold(&mut self) {
+        if self.is_provisional {
+            self.held = Some(Vec::new());
+        }
+    }
+
+    /// Writes what was held, if anything was, in the place of the provisional end.
+    ///
+    /// # Errors
+    /// Those of the file; what was held is lost then.
+    pub(crate) fn release(&mut self) -> io::Result<()> {
+        match self.held.take() {
+            Some(held) if !held.is_empty() => self.write_all(&held),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what was held, and an end that the next write overwrites. A reader finds the end before, or this one. If the
+    /// disk has no room for it there is none.
+    ///
+    /// # Errors
+    /// Those of the file; what was held is lost then.
+    pub(crate) fn write_provisional(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !self.can_shrink {
+            return self.release();
+        }
+        let held = self.held.take().unwrap_or_default();
+        let all = [&held, bytes].concat();
+        self.is_provisional = true;
+        if self.overwrite(&all).is_ok() {
+            self.length += held.len() as u64;
+            return Ok(());
+        }
+        self.take_back()?;
+        self.write_all(&held)
+    }
+
+    /// Puts bytes in the place of the provisional end, at once.
+    fn overwrite(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let start = self.length;
+        let file = self.file()?;
+        file.seek(SeekFrom::Start(start))?;
+        file.write_all(bytes)?;
+        file.set_len(start + bytes.len() as u64)
+    }
+
+    /// Whether there is a provisional end.
+    pub(crate) const fn is_provisional(&self) -> bool {
+        self.is_provisional
+    }
+
+    /// Cuts off the provisional end.
+    fn take_back(&mut self) -> io::Result<()> {
+        if self.is_provisional {
+            let length = self.length;
+            self.file()?.set_len(length)?;
+            self.is_provisional = false;
+        }
+        Ok(())
+    }
+
+    /// The file, through a descriptor that certainly is the file's.
+    fn file(&mut self) -> io::Result<&mut File> {
+        if !self.is_ours() {
+            self.disown();
+            let file = OpenOptions::new()
+                .write(true)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(&self.path)?;
+            if Identity::of(file.as_raw_fd())? != self.identity {
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    "the file was replaced by another",
+                ));
+            }
+            self.file = Some(out_of_the_way(file));
+        }
+        self.file
+            .as_mut()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn is_ours(&self) -> bool {
+        self.file
+            .as_ref()
+            .is_some_and(|file| self.identity.is_of(file.as_raw_fd()))
+    }
+
+    /// Forgets the descriptor without closing it: the number may be the program's by now.
+    fn disown(&mut self) {
+        if let Some(file) = self.file.take() {
+            let _ = file.into_raw_fd();
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(held) = &mut self.held {
+            held.extend_from_slice(bytes);
+            return Ok(bytes.len());
+        }
+        self.take_back()?;
+        let (length, can_seek) = (self.length, self.can_shrink);
+        let file = self.file()?;
+        if can_seek {
+            file.seek(SeekFrom::Start(length))?;
+        }
+        let written = file.write(bytes)?;
+        self.length += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if !self.is_ours() {
+            self.disown();
+        }
+    }
+}
+
+/// The same open file under a high number, if there is one to be had.
+fn out_of_the_way(file: File) -> File {
+    match duplicate_high(file.as_raw_fd()) {
+        None => file,
+        // SAFETY: the descriptor is new and nobody else's.
+        Some(high) => unsafe { File::from_raw_fd(high) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stolen_descriptor_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (folder.path().join("ours"), folder.path().join("theirs"));
+        let mut output = Output::create(&ours).unwrap();
+        output.write_all(b"one").unwrap();
+
+        let number = output.file.as_ref().unwrap().as_raw_fd();
+        let other = File::create(&theirs).unwrap();
+        // SAFETY: puts another file under the number, as a program does that closes what it did not open.
+        unsafe { libc::dup2(other.as_raw_fd(), number) };
+        output.write_all(b", two").unwrap();
+        drop(output);
+
+        assert_eq!(std::fs::read(&ours).unwrap(), b"one, two");
+        assert_eq!(std::fs::read(&theirs).unwrap(), b"");
+        // SAFETY: the number still is the other file's: it was not closed.
+        assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
+    }
+
+    #[test]
+    fn a_provisional_end_gives_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ours");
+        let read = || std::fs::read_to_string(&path).unwrap();
+        let mut output = Output::create(&path).unwrap();
+        output.write_all(b"one").unwrap();
+        output.write_provisional(b", perhaps two").unwrap();
+        assert_eq!(read(), "one, perhaps two");
+        output.write_provisional(b", or three").unwrap();
+        assert_eq!(read(), "one, or three");
+        output.write_all(b", four").unwrap();
+        output.write_all(b", five").unwrap();
+        assert_eq!(read(), "one, four, five");
+
+        // The old end is there until the new one is.
+        output
+            .write_provisional(b", a long provisional end")
+            .unwrap();
+        output.hold();
+        output.write_all(b", five and a half").unwrap();
+        assert_eq!(read(), "one, four, five, a long provisional end");
+        output.write_provisional(b"?").unwrap();
+        assert_eq!(read(), "one, four, five, five and a half?");
+        output.hold();
+        output.release().unwrap();
+        assert_eq!(read(), "one, four, five, five and a half?");
+        output.hold();
+        output.write_all(b"!").unwrap();
+        output.release().unwrap();
+        assert_eq!(read(), "one, four, five, five and a half!");
+
+        // Also after the descriptor was lost.
+        output.write_provisional(b"?").unwrap();
+        let number = output.file.as_ref().unwrap().as_raw_fd();
+        let other = File::open("/dev/null").unwrap();
+        // SAFETY: as above.
+        unsafe { libc::dup2(other.as_raw_fd(), number) };
+        output.write_all(b", six").unwrap();
+        assert_eq!(read(), "one, four, five, five and a half!, six");
+    }
+
+    #[test]
+    fn a_device_has_no_provisional_end() {
+        let mut output = Output::create(Path::new("/dev/null")).unwrap();
+        output.write_provisional(b"perhaps").unwrap();
+        output.write_all(b"certainly").unwrap();
+    }
+}

@@ -1,0 +1,47 @@
+//! A descriptor in a process that is not ours.
+//!
+//! A program may close descriptors that it did not open: a daemon closes all of them when it starts. The number may
+//! then belong to a socket of the program, and what is written to it would go there. So a file is known by its device
+//! and inode, which are compared before each use, and has a number that programs rarely use.
+
+use std::ffi::c_int;
+use std::io;
+
+/// Descriptors from here on are out of the way of programs that count on low numbers.
+const FIRST_DESCRIPTOR: c_int = 512;
+
+/// Which file an open descriptor refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub device: u64,
+    pub inode: u64,
+}
+
+impl Identity {
+    /// That of an open descriptor. Safe in a signal handler.
+    pub(crate) fn of(descriptor: c_int) -> io::Result<Self> {
+        // SAFETY: zero is a valid value of the struct, which the call fills in.
+        let mut found: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the struct is a valid place for the answer.
+        match unsafe { libc::fstat(descriptor, &raw mut found) } {
+            0 => Ok(Self {
+                device: found.st_dev,
+                inode: found.st_ino,
+            }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Whether `descriptor` refers to this file still.
+    pub(crate) fn is_of(self, descriptor: c_int) -> bool {
+        Self::of(descriptor).is_ok_and(|found| found == self)
+    }
+}
+
+/// A second descriptor of the same open file, with a high number, closed by `exec`. `None` if none can be had. Safe in
+/// a signal handler.
+pub(crate) fn duplicate_high(descriptor: c_int) -> Option<c_int> {
+    // SAFETY: duplicates a descriptor; a bad one is an error.
+    let high = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) };
+    (high >= 0).then_some(high)
+}

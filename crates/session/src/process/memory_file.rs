@@ -1,0 +1,191 @@
+//! Memory files, which a signal handler may append to.
+//!
+//! If the program closes the descriptor (see [`super::descriptor`]), the next append makes another file, which goes on
+//! at the offset where the one before ended.
+
+use std::ffi::c_int;
+use std::io;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64};
+
+use super::descriptor::{Identity, duplicate_high};
+
+/// A file in memory, or none.
+pub struct MemoryFile {
+    descriptor: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+    /// Bytes before this offset are gone.
+    start: AtomicI64,
+    length: AtomicI64,
+}
+
+impl MemoryFile {
+    /// No file.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self {
+            descriptor: AtomicI32::new(-1),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+            start: AtomicI64::new(0),
+            length: AtomicI64::new(0),
+        }
+    }
+
+    /// Makes an empty file in place of the one before. Nobody may append meanwhile.
+    ///
+    /// # Errors
+    /// There is no descriptor, or no memory, left.
+    pub fn make(&self) -> io::Result<()> {
+        self.close();
+        self.length.store(0, Relaxed);
+        match self.open() {
+            Some(_) => Ok(()),
+            None => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Opens a file that begins where the one before ended. Safe in a signal handler.
+    fn open(&self) -> Option<c_int> {
+        // SAFETY: the name is a terminated string.
+        let low = unsafe { libc::memfd_create(c"nthbyte".as_ptr(), libc::MFD_CLOEXEC) };
+        let Identity { device, inode } = Identity::of(low).ok()?;
+        let descriptor = match duplicate_high(low) {
+            None => low,
+            Some(high) => {
+                // SAFETY: the descriptor is ours, made above.
+                unsafe { libc::close(low) };
+                high
+            }
+        };
+        self.device.store(device, Relaxed);
+        self.inode.store(inode, Relaxed);
+        self.start.store(self.length(), Relaxed);
+        self.descriptor.store(descriptor, Release);
+        Some(descriptor)
+    }
+
+    /// Appends bytes: to a reader all of them are there, or none. Whether they are. One thread at a time; safe in a
+    /// signal handler.
+    pub fn append(&self, bytes: &[u8]) -> bool {
+        self.append_both(bytes, &[])
+    }
+
+    /// The same for two pieces, one after the other, by one system call.
+    pub fn append_both(&self, first: &[u8], second: &[u8]) -> bool {
+        let descriptor = match self.descriptor() {
+            None if self.descriptor.load(Relaxed) >= 0 => self.open(),
+            found => found,
+        };
+        let Some(descriptor) = descriptor else {
+            return false;
+        };
+        let at = self.length.load(Relaxed);
+        let pieces = [first, second].map(|piece| libc::iovec {
+            iov_base: piece.as_ptr().cast_mut().cast(),
+            iov_len: piece.len(),
+        });
+        // SAFETY: writes initialised bytes to our own file.
+        let written = unsafe { libc::pwritev(descriptor, pieces.as_ptr(), 2, at) };
+        let is_whole = written == (first.len() + second.len()).cast_signed();
+        if is_whole {
+            self.length.store(at + written as i64, Release);
+        }
+        is_whole
+    }
+
+    /// The offset at which the file begins: what was appended before it is gone.
+    #[must_use]
+    pub fn start(&self) -> i64 {
+        self.start.load(Acquire)
+    }
+
+    /// The offset at which it ends.
+    #[must_use]
+    pub fn length(&self) -> i64 {
+        self.length.load(Acquire)
+    }
+
+    /// Reads from an offset between start and end on: how many bytes, or `None` if the file is gone.
+    pub fn read(&self, into: &mut [u8], at: i64) -> Option<usize> {
+        let left = usize::try_from(self.length() - at).ok()?;
+        let count = left.min(into.len());
+        // SAFETY: the buffer has room for that many bytes.
+        let got = unsafe { libc::pread(self.descriptor()?, into.as_mut_ptr().cast(), count, at) };
+        usize::try_from(got).ok()
+    }
+
+    /// Gives back the memory of what lies before an offset.
+    pub fn forget(&self, before: i64) {
+        if let Some(descriptor) = self.descriptor() {
+            let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            // SAFETY: empties a part of our own file.
+            unsafe { libc::fallocate(descriptor, hole, 0, before) };
+        }
+    }
+
+    /// Closes the file, unless the program has.
+    pub fn close(&self) {
+        if let Some(descriptor) = self.descriptor() {
+            // SAFETY: the descriptor is ours.
+            unsafe { libc::close(descriptor) };
+        }
+        self.descriptor.store(-1, Relaxed);
+    }
+
+    /// The descriptor, if it certainly is this file's.
+    fn descriptor(&self) -> Option<c_int> {
+        let descriptor = self.descriptor.load(Acquire);
+        let known = Identity {
+            device: self.device.load(Relaxed),
+            inode: self.inode.load(Relaxed),
+        };
+        (descriptor >= 0 && known.is_of(descriptor)).then_some(descriptor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn what_is_appended_is_read() {
+        let file = MemoryFile::none();
+        assert!(!file.append(b"nothing"));
+        file.make().unwrap();
+        assert!(file.append(b"one") && file.append(b" two"));
+        let mut bytes = [0; 20];
+        assert_eq!(file.read(&mut bytes, 1), Some(6));
+        assert_eq!(&bytes[..6], b"ne two");
+        file.forget(3);
+        assert_eq!(file.read(&mut bytes, 0), Some(7));
+        file.make().unwrap();
+        assert_eq!(file.read(&mut bytes, 0), Some(0));
+        file.close();
+        assert_eq!(file.read(&mut bytes, 0), None);
+        assert!(!file.append(b"nothing"));
+    }
+
+    #[test]
+    fn a_stolen_descriptor_is_left_alone() {
+        let file = MemoryFile::none();
+        file.make().unwrap();
+        assert!(file.append(b"lost"));
+        let number = file.descriptor.load(Relaxed);
+        let theirs = tempfile::tempfile().unwrap();
+        // SAFETY: puts another file under the number, as a program does that closes what it did not open.
+        unsafe { libc::dup2(theirs.as_raw_fd(), number) };
+        let mut bytes = [0; 20];
+        assert_eq!(file.read(&mut bytes, 0), None);
+        assert!(file.append(b"kept"));
+        assert_eq!((file.start(), file.length()), (4, 8));
+        assert_eq!(file.read(&mut bytes, 4), Some(4));
+        assert_eq!(&bytes[..4], b"kept");
+        file.close();
+        assert_eq!(theirs.metadata().unwrap().len(), 0);
+        // SAFETY: the number still is the other file's: it was not closed.
+        assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
+    }
+}

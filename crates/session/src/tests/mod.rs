@@ -1,0 +1,268 @@
+//! Sessions without an interpreter.
+
+mod forks;
+mod pending;
+mod threads;
+mod waits;
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nthbyte_profile::event::{
+    Allocation, Code, CpuSample, Event, FrameKind, LabelSetId, Lines, LostKind, Node, NodeId,
+    SampleId, SourceId, Survival, ThreadId, TypeId,
+};
+use nthbyte_profile::{Method, Reader};
+
+use crate::{Appearance, Config, Recording, Session};
+
+/// While one test forks, no other thread can record.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static TESTS: Mutex<()> = Mutex::new(());
+    TESTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn start(path: &Path, distances: &str, period: u64) -> Session {
+    let period = if distances == "every" { 1 } else { period };
+    let json = serde_json::json!({"output": path, "period": period, "distances": distances});
+    let config = Config::parse(&json.to_string()).unwrap();
+    let meta = config.meta(Method::NurseryLimit, 1, Vec::new());
+    Session::start(&config, meta).unwrap()
+}
+
+/// The stack of one frame, of a function that is defined if it is new.
+fn a_function(recording: &mut Recording<'_>, key: u64) -> NodeId {
+    let known = recording.function(key).unwrap_or_else(|| {
+        let code = Code {
+            name: &format!("function {key}"),
+            file: "f.py",
+            first_line: 1,
+            lines: Lines::Direct,
+        };
+        recording
+            .define_function(key, &code, Appearance::Frame)
+            .unwrap()
+    });
+    let Appearance::Frame(code) = known else {
+        panic!("{known:?}")
+    };
+    let node = Node {
+        parent: NodeId::ROOT,
+        code,
+        position: 1,
+        kind: FrameKind::Interpreted,
+    };
+    recording.node(node).unwrap()
+}
+
+fn an_allocation(recording: &mut Recording<'_>, stack: NodeId, size: u64) -> Option<SampleId> {
+    let allocation = Allocation {
+        time: recording.now(),
+        thread: recording.thread(1)?,
+        stack,
+        size,
+        block: size,
+        points: 1,
+        type_id: TypeId::UNKNOWN,
+        survival: Survival::Unsaid,
+        labels: LabelSetId::NONE,
+        source: SourceId::ALLOCATIONS,
+    };
+    recording.allocation(allocation)
+}
+
+/// What a reader finds in a file.
+#[derive(Debug, Default)]
+struct Profile {
+    allocations: Vec<Allocation>,
+    cpu: Vec<CpuSample>,
+    functions: Vec<String>,
+    /// From 1 on.
+    nodes: Vec<Node>,
+    threads: Vec<u64>,
+    lost: u64,
+    /// Gaps and damages: the file may be written to meanwhile.
+    damage: usize,
+    end: bool,
+}
+
+impl Profile {
+    /// Reads the file, and sees that nothing is used before it was defined.
+    fn read(path: &Path) -> Self {
+        let mut found = Self::default();
+        let mut reader = Reader::open(path).unwrap();
+        while let Some(mut block) = reader.next_block().unwrap() {
+            found.damage += usize::from(block.gap().any);
+            while let Some(event) = block.next_event() {
+                found.add(&event);
+            }
+        }
+        found.damage += reader.damage().len();
+        found
+    }
+
+    fn add(&mut self, event: &Event<'_>) {
+        let is_defined = |stack: NodeId, thread: ThreadId| {
+            assert!(stack.0 as usize <= self.nodes.len(), "{event:?}");
+            assert!((thread.0 as usize) < self.threads.len(), "{event:?}");
+        };
+        match event {
+            Event::Code(code) => self.functions.push(code.name.to_owned()),
+            Event::Node(node) => {
+                assert!(node.parent.0 as usize <= self.nodes.len());
+                assert!((node.code.0 as usize) < self.functions.len());
+                self.nodes.push(*node);
+            }
+            Event::Thread(thread) => self.threads.push(thread.os_id),
+            Event::Allocation(sample) => {
+                is_defined(sample.stack, sample.thread);
+                self.allocations.push(*sample);
+            }
+            Event::Cpu(sample) => {
+                is_defined(sample.stack, sample.thread);
+                self.cpu.push(*sample);
+            }
+            Event::Lost(_, events) => self.lost += events,
+            Event::End(_) => self.end = true,
+            _ => {}
+        }
+    }
+
+    /// The name of the function that a stack ends with.
+    fn function(&self, stack: NodeId) -> &str {
+        &self.functions[self.nodes[stack.0 as usize - 1].code.0 as usize]
+    }
+}
+
+/// Runs `child` in a child of a fork, and waits for it. Whether it ended well.
+fn in_child(child: impl FnOnce()) -> bool {
+    // SAFETY: the child runs what it is given and ends without running anything else of this process.
+    let process = unsafe { libc::fork() };
+    if process == 0 {
+        let work = std::panic::AssertUnwindSafe(child);
+        let is_well = std::panic::catch_unwind(work).is_ok();
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(!is_well)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child that was just made.
+    unsafe { libc::waitpid(process, &raw mut status, 0) };
+    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
+
+/// Ten thousand new frames in each of a few stacks, at the default period.
+#[test]
+fn deep_new_stacks_are_not_lost() {
+    let _lock = one_at_a_time();
+    const DEPTH: u32 = 10_000;
+    const STACKS: u32 = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deep");
+    let session = start(&path, "exponential", 512 << 10);
+    for number in 0..STACKS {
+        let mut recording = session.record(LostKind::Allocations).unwrap();
+        let mut stack = a_function(&mut recording, number.into());
+        let Some(Appearance::Frame(code)) = recording.function(number.into()) else {
+            panic!("it was defined")
+        };
+        for position in 0..DEPTH {
+            let node = Node {
+                parent: stack,
+                code,
+                position,
+                kind: FrameKind::Interpreted,
+            };
+            stack = recording.node(node).unwrap();
+        }
+        assert!(an_allocation(&mut recording, stack, 100).is_some());
+    }
+    let outcome = session.finish(None);
+    assert_eq!((outcome.samples, outcome.lost), (STACKS.into(), 0));
+    let found = Profile::read(&path);
+    assert_eq!(found.nodes.len(), ((DEPTH + 1) * STACKS) as usize);
+    for (number, sample) in found.allocations.iter().enumerate() {
+        let mut stack = sample.stack;
+        for position in (0..DEPTH).rev() {
+            let node = found.nodes[stack.0 as usize - 1];
+            assert_eq!(node.position, position);
+            stack = node.parent;
+        }
+        assert_eq!(found.function(stack), format!("function {number}"));
+    }
+}
+
+/// What has a number reaches the file, even if the ring had no room for it at first.
+#[test]
+fn definitions_wait_for_room() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("full");
+    let session = start(&path, "exponential", 512 << 10);
+    // Without its thread nothing leaves the ring.
+    session.with_writer(|writer| {
+        writer.stop_for_fork();
+        writer.limits().has_threads = false;
+    });
+    let (mut recorded, mut lost) = (0, 0);
+    for number in 0..3000 {
+        let mut recording = session.record(LostKind::Allocations).unwrap();
+        let stack = a_function(&mut recording, number);
+        match an_allocation(&mut recording, stack, number) {
+            Some(_) => recorded += 1,
+            None => lost += 1,
+        }
+    }
+    assert!(recorded > 100 && lost > 100, "{recorded} {lost}");
+    session.with_writer(|writer| writer.limits().has_threads = true);
+    // The last function was defined when there was no room.
+    let again = || {
+        let mut recording = session.record(LostKind::Other)?;
+        let stack = a_function(&mut recording, 2999);
+        an_allocation(&mut recording, stack, 2999)
+    };
+    while again().is_none() {
+        lost += 1;
+        session.with_writer(crate::writer::Writer::wake);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let outcome = session.finish(None);
+    assert_eq!((outcome.samples, outcome.lost), (recorded + 1, lost));
+    let found = Profile::read(&path);
+    for sample in &found.allocations {
+        assert_eq!(
+            found.function(sample.stack),
+            format!("function {}", sample.size)
+        );
+    }
+}
+
+#[test]
+fn a_tick_becomes_a_time_sample() {
+    let _lock = one_at_a_time();
+    use crate::ticks::TICKS;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ticks");
+    let session = start(&path, "exponential", 512);
+    TICKS.begin(true).unwrap();
+    for number in 0..3_u8 {
+        TICKS.store(number.into(), &[number]);
+    }
+    TICKS.lose();
+    let before = session.now();
+    let mut recording = session.record(LostKind::Other).unwrap();
+    recording.ticks(|recording, tick| {
+        assert_eq!(tick.word, u64::from(tick.stack[0]));
+        (tick.word != 1).then(|| a_function(recording, tick.word))
+    });
+    drop(recording);
+    TICKS.end();
+    let outcome = session.finish(None);
+    let found = Profile::read(&path);
+    let names = found.cpu.iter().map(|sample| found.function(sample.stack));
+    assert!(names.eq(["function 0", "function 2"]));
+    assert!(found.cpu.iter().all(|sample| sample.time <= before));
+    // SAFETY: no preconditions.
+    let thread = unsafe { libc::gettid() }.cast_unsigned();
+    assert_eq!(found.threads, [u64::from(thread)]);
+    assert_eq!((outcome.lost, found.lost), (2, 2));
+}

@@ -1,0 +1,88 @@
+//! Waits that would have no end.
+
+use std::ffi::CString;
+use std::os::fd::FromRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use nthbyte_profile::event::LostKind;
+
+use super::{Profile, a_function, an_allocation, in_child, one_at_a_time, start};
+use crate::Session;
+
+/// Records so many samples; how many were.
+fn record(session: &Session, samples: u64) -> u64 {
+    let mut recorded = 0;
+    for number in 0..samples {
+        if let Some(mut recording) = session.record(LostKind::Allocations) {
+            let stack = a_function(&mut recording, number % 10);
+            recorded += u64::from(an_allocation(&mut recording, stack, number).is_some());
+        }
+    }
+    recorded
+}
+
+/// Every allocation is recorded, so that samples wait for room; and there is no thread to make any.
+#[test]
+fn a_child_that_can_make_no_thread_loses_samples_and_goes_on() {
+    let _lock = one_at_a_time();
+    const SAMPLES: u64 = 100_000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("parent.nthb");
+    let session = start(&path, "every", 1);
+    session.with_writer(|writer| {
+        writer.limits().longest_wait = Duration::from_millis(20);
+    });
+    assert!(in_child(|| {
+        session.with_writer(|writer| writer.limits().has_threads = false);
+        let recorded = record(&session, SAMPLES);
+        assert!(recorded > 60_000 && recorded < SAMPLES, "{recorded}");
+        let outcome = session.finish(None);
+        assert_eq!(outcome.samples, recorded);
+        assert_eq!(outcome.samples + outcome.lost, SAMPLES);
+        let found = Profile::read(&outcome.path.unwrap());
+        assert_eq!(found.allocations.len() as u64, recorded);
+        assert_eq!((found.lost, found.end), (outcome.lost, true));
+    }));
+}
+
+/// The writer thread is in a write that does not end.
+#[test]
+fn nobody_waits_for_a_pipe_that_nobody_reads() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe.nthb");
+    let name = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the name is a terminated string. The descriptor is new, and closed by the file.
+    let reader = unsafe {
+        assert_eq!(libc::mkfifo(name.as_ptr(), 0o600), 0);
+        let open = libc::O_RDONLY | libc::O_NONBLOCK;
+        std::fs::File::from_raw_fd(libc::open(name.as_ptr(), open))
+    };
+    let session = start(&path, "every", 1);
+    session.with_writer(|writer| {
+        writer.limits().longest_wait = Duration::from_millis(200);
+    });
+    // More than a pipe and the ring hold together.
+    assert!(record(&session, 300_000) < 300_000);
+    for turn in 0..3 {
+        assert!(in_child(|| {
+            assert_eq!(record(&session, 10), 10);
+            assert_eq!(session.finish(None).samples, 10);
+        }));
+        // The parent goes on, and has not forgotten what it had.
+        let recorded = record(&session, 10);
+        assert_eq!(recorded, 0, "turn {turn}");
+    }
+    let outcome = session.finish(None);
+    assert!(outcome.samples > 60_000);
+    assert!(
+        outcome
+            .notes
+            .iter()
+            .any(|note| note.contains("took nothing")),
+        "{:?}",
+        outcome.notes
+    );
+    drop(reader);
+}

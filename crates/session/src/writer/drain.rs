@@ -1,0 +1,259 @@
+//! The far end of the ring: records become events in the file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nthbyte_profile::event::{End, Event, Nanos};
+use nthbyte_profile::{Meta, Writer};
+use rtrb::Consumer;
+
+use super::pending::Pending;
+use super::thread::Shared;
+use crate::clock::Clock;
+use crate::outcome::Outcome;
+use crate::output::Output;
+use crate::record::Record;
+
+/// A block is written at least this often while there is something to write, so that a killed process
+/// loses less than a second. A young process writes more often, in proportion to its age: the workers
+/// of a pool may be killed before they are a second old.
+const FLUSH_AFTER: Duration = Duration::from_millis(600);
+const FLUSH_AFTER_AT_FIRST: Duration = Duration::from_millis(30);
+
+/// So many pending samples take a few milliseconds to write: more are not written at each block, but at the flush interval.
+const WRITTEN_AT_ONCE: usize = 1 << 16;
+
+pub(crate) struct Drain {
+    ring: Consumer<Record>,
+    clock: Clock,
+    sink: Sink,
+    path: PathBuf,
+    pending: Pending,
+    flushed: Instant,
+    dirty: bool,
+    samples: u64,
+    lost: u64,
+}
+
+enum Sink {
+    /// The file is made when there is something to write.
+    Later(Box<Meta>),
+    Open(Box<Writer<Output>>),
+    Failed(String),
+}
+
+impl Drain {
+    /// A drain into a file that is made now.
+    pub(crate) fn open(
+        ring: Consumer<Record>,
+        clock: Clock,
+        path: &Path,
+        meta: &Meta,
+    ) -> Result<Self, String> {
+        let sink = Sink::Open(Box::new(create(path, meta)?));
+        Ok(Self::new(ring, clock, path.to_owned(), sink))
+    }
+
+    /// A drain into a file that is made with the first record.
+    pub(crate) fn later(ring: Consumer<Record>, clock: Clock, path: PathBuf, meta: &Meta) -> Self {
+        Self::new(ring, clock, path, Sink::Later(Box::new(meta.clone())))
+    }
+
+    fn new(ring: Consumer<Record>, clock: Clock, path: PathBuf, sink: Sink) -> Self {
+        Self {
+            ring,
+            clock,
+            sink,
+            path,
+            pending: Pending::default(),
+            flushed: Instant::now(),
+            dirty: false,
+            samples: 0,
+            lost: 0,
+        }
+    }
+
+    /// Takes what is in the ring. Whether a block was written because it was time.
+    pub(super) fn work(&mut self, shared: &Shared) -> bool {
+        let was_provisional = self.is_provisional();
+        while let Ok(record) = self.ring.pop() {
+            match &record {
+                Record::Provisional(sample) => self.pending.publish(*sample),
+                Record::Allocation(sample) => {
+                    self.pending.recorded(sample.time);
+                    self.samples += 1;
+                }
+                _ => {}
+            }
+            record.for_each_event(|event| self.write(event, shared));
+        }
+        let interval = self.flush_interval();
+        // A block that was full has overwritten samples that are pending still, or are in the next block.
+        let is_overwritten =
+            was_provisional && !self.is_provisional() && self.pending.len() <= WRITTEN_AT_ONCE;
+        let is_due = is_overwritten || self.flushed.elapsed() >= interval;
+        let writes = is_due && self.dirty;
+        if is_due {
+            self.write_all(shared, interval / 2);
+        }
+        writes
+    }
+
+    /// Takes what is in the ring, and writes all of it: the thread stops for a while.
+    pub(super) fn rest(&mut self, shared: &Shared) {
+        self.work(shared);
+        self.write_all(shared, Duration::ZERO);
+    }
+
+    /// Writes what was taken so far, and the pending samples, if one has been pending for so long. Until that is done, the
+    /// file has the end that it had.
+    fn write_all(&mut self, shared: &Shared, pending_for: Duration) {
+        if let Sink::Open(writer) = &mut self.sink {
+            writer.get_mut().hold();
+        }
+        self.flush(shared);
+        let mut written = self.write_pending(pending_for);
+        if let Sink::Open(writer) = &mut self.sink {
+            written = written.and(writer.get_mut().release());
+        }
+        if let Err(error) = written {
+            self.fail(&error, shared);
+        }
+    }
+
+    /// The flush interval: how long what was recorded may wait for its block to be written.
+    pub(super) fn flush_interval(&self) -> Duration {
+        let age = Duration::from_nanos(self.clock.now().0);
+        (age / 4).clamp(FLUSH_AFTER_AT_FIRST, FLUSH_AFTER)
+    }
+
+    /// Ends the current block, so that what was taken so far is in the file.
+    fn flush(&mut self, shared: &Shared) {
+        self.flushed = Instant::now();
+        for (kind, events) in shared.lost.take() {
+            if events > 0 {
+                self.lost += events;
+                self.write(&Event::Lost(kind, events), shared);
+            }
+        }
+        if std::mem::take(&mut self.dirty)
+            && let Sink::Open(writer) = &mut self.sink
+        {
+            self.pending.overwritten();
+            if let Err(error) = writer.flush() {
+                self.fail(&error, shared);
+            }
+        }
+    }
+
+    fn is_provisional(&self) -> bool {
+        matches!(&self.sink, Sink::Open(writer) if writer.get_ref().is_provisional())
+    }
+
+    /// Puts the pending samples at the end of the file, if one has been pending for so long.
+    fn write_pending(&mut self, pending_for: Duration) -> io::Result<()> {
+        let now = self.clock.now().0;
+        let since = now.saturating_sub(pending_for.as_nanos() as u64);
+        if let Sink::Open(writer) = &mut self.sink
+            && let Some(samples) = self.pending.take_changed(Nanos(since))
+        {
+            let blocks = writer.provisional(samples)?;
+            writer.get_mut().write_provisional(&blocks)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the rest and the end.
+    pub(super) fn finish(mut self, shared: &Shared, end: End) -> Outcome {
+        self.work(shared);
+        self.flush(shared);
+        let mut outcome = Outcome {
+            path: Some(self.path.clone()),
+            samples: self.samples,
+            lost: self.lost,
+            bytes_allocated: end.allocated,
+            notes: Vec::new(),
+        };
+        match std::mem::replace(&mut self.sink, Sink::Failed(String::new())) {
+            Sink::Later(_) => return Outcome::default(),
+            Sink::Failed(error) => outcome.notes.push(error),
+            Sink::Open(writer) => {
+                if let Err(error) = writer.finish(end) {
+                    outcome.notes.push(describe(&self.path, &error));
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Whether there is enough to write that it is worth a thread.
+    pub(super) fn is_due(&self) -> bool {
+        let taken = self.ring.slots();
+        (taken > 0 || self.dirty)
+            && (taken > self.ring.buffer().capacity() / 2
+                || self.flushed.elapsed() >= self.flush_interval())
+    }
+
+    /// Whether there is no file, and nothing to make one for.
+    pub(super) fn has_nothing(&self, shared: &Shared) -> bool {
+        matches!(self.sink, Sink::Later(_)) && self.ring.slots() == 0 && shared.lost.is_empty()
+    }
+
+    fn write(&mut self, event: &Event<'_>, shared: &Shared) {
+        shared.go_on();
+        if let Sink::Later(meta) = &self.sink {
+            self.sink = match create(&self.path, meta) {
+                Ok(writer) => Sink::Open(Box::new(writer)),
+                Err(error) => Sink::Failed(error),
+            };
+        }
+        match &mut self.sink {
+            Sink::Open(writer) => {
+                self.dirty = true;
+                if let Err(error) = writer.write(event) {
+                    self.fail(&error, shared);
+                }
+            }
+            Sink::Failed(_) | Sink::Later(_) => {
+                shared.set_dead();
+                if matches!(event, Event::Allocation(_)) {
+                    self.lost += 1;
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &std::io::Error, shared: &Shared) {
+        shared.set_dead();
+        let when = self.clock.now().0 / 1_000_000_000;
+        self.sink = Sink::Failed(format!(
+            "{}; the profile ends {when} s after its start",
+            describe(&self.path, error)
+        ));
+    }
+}
+
+fn create(path: &Path, meta: &Meta) -> Result<Writer<Output>, String> {
+    let writer = Output::create(path).and_then(|file| Writer::new(file, meta));
+    writer.map_err(|error| describe(path, &error))
+}
+
+fn describe(path: &Path, error: &std::io::Error) -> String {
+    let has_folder = path.parent().is_some_and(Path::is_dir);
+    let path = path.display();
+    match error.kind() {
+        std::io::ErrorKind::StorageFull => {
+            format!("no space left for {path}; choose another place with -o")
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            format!("not allowed to write {path}; choose another place with -o")
+        }
+        std::io::ErrorKind::NotFound if !has_folder => {
+            format!("the folder of {path} does not exist; make it, or choose another with -o")
+        }
+        // What `nthbyte_profile::create` says names the path.
+        _ if error.to_string().starts_with("cannot write") => error.to_string(),
+        _ => format!("cannot write {path}: {error}"),
+    }
+}

@@ -1,0 +1,278 @@
+//! The far end of the ring: the thread that writes, and its absence around a fork.
+//!
+//! ```text
+//! thread    takes records from the ring, and is started, stopped and waited for
+//! drain     makes records into blocks of the file
+//! pending   samples that are at the end of the file provisionally
+//! ```
+//!
+//! The thread runs nothing of the program and needs no lock of the interpreter's, so it can be waited for by
+//! whoever holds one, but not for longer than [`LONGEST_WAIT`]: a write to a pipe that nobody reads, or to a network that
+//! is gone, may never end. It is stopped before a fork; see [`crate::fork`].
+
+mod drain;
+mod pending;
+mod thread;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use nthbyte_profile::event::End;
+
+use crate::outcome::Outcome;
+use crate::process::image;
+use crate::registry::Slot;
+
+pub(crate) use drain::Drain;
+#[cfg(test)]
+pub(crate) use pending::Pending;
+use thread::{Left, Request, Running, Shared};
+
+/// The longest that a thread of the program waits for the writer thread to go on: for room in the ring where nothing
+/// shall be lost, before a fork, and at the end of the session. After that samples are lost and counted, or the fork, or the end,
+/// comes without it.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// Where no thread could be made, none is tried before so long: an attempt that fails takes a while, and glibc 2.41 keeps its
+/// stack, in a list that it searches with the next one.
+const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
+
+/// The writer thread as the recorder sees it. Used with the session's lock.
+pub(crate) struct Writer {
+    slot: &'static Slot,
+    shared: Arc<Shared>,
+    place: Place,
+    /// How far the thread had come when it was waited for in vain: until it has gone on, no other fork waits for it.
+    stuck_at: Option<u64>,
+    /// When no thread could be made.
+    failed: Option<Instant>,
+    limits: Limits,
+}
+
+/// Where the drain is.
+enum Place {
+    /// With the thread.
+    Running(Running),
+    /// Here, while there is no thread.
+    Resting(Box<Drain>),
+    Gone,
+}
+
+/// What tests change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) longest_wait: Duration,
+    /// Whether threads can be made.
+    pub(crate) has_threads: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            longest_wait: LONGEST_WAIT,
+            has_threads: true,
+        }
+    }
+}
+
+impl Writer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// One line.
+    pub(crate) fn start(slot: &'static Slot, drain: Box<Drain>) -> Result<Self, String> {
+        let mut writer = Self {
+            slot,
+            shared: Arc::new(Shared::new(&slot.lost)),
+            place: Place::Resting(drain),
+            stuck_at: None,
+            failed: None,
+            limits: Limits::default(),
+        };
+        writer.spawn(Request::Work).map_err(|error| {
+            format!("cannot start the writer thread: {error}; raise the limit on threads")
+        })?;
+        Ok(writer)
+    }
+
+    /// The writer of a forked child: its thread comes when it is woken.
+    pub(crate) fn of_child(&self, drain: Box<Drain>) -> Self {
+        Self {
+            slot: self.slot,
+            shared: Arc::new(Shared::new(&self.slot.lost)),
+            place: Place::Resting(drain),
+            stuck_at: None,
+            failed: None,
+            limits: self.limits,
+        }
+    }
+
+    /// In the child of a fork: drops what is the parent's, without touching what the parent's thread uses.
+    pub(crate) fn leave_to_parent(self) {
+        if matches!(self.place, Place::Running(_)) {
+            std::mem::forget(self);
+        }
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.shared.is_dead()
+    }
+
+    pub(crate) const fn longest_wait(&self) -> Duration {
+        self.limits.longest_wait
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn limits(&mut self) -> &mut Limits {
+        &mut self.limits
+    }
+
+    /// Wakes the thread, or starts it if it is not there. Does not wait.
+    pub(crate) fn wake(&mut self) {
+        // A fork may have gone on without it before it stopped.
+        self.take_back();
+        match &self.place {
+            Place::Running(thread) => thread.wake(),
+            // Without a thread records stay in the ring, until it is full.
+            Place::Resting(_) => drop(self.spawn(Request::Work)),
+            Place::Gone => {}
+        }
+    }
+
+    /// Stops the thread between two writes, after it has written what is in the ring. If it was stopped before and
+    /// much is in the ring, it writes that first: a program that forks all the time has it written here. Waits for [`LONGEST_WAIT`]
+    /// at most; after that the thread goes on as if it had not been asked.
+    pub(crate) fn stop_for_fork(&mut self) {
+        self.take_back();
+        if let Place::Resting(drain) = &self.place
+            && (!drain.is_due() || self.spawn(Request::Rest).is_err())
+        {
+            return;
+        }
+        if let Some(left) = self.ask(Request::Rest, false) {
+            self.put(left);
+        }
+    }
+
+    /// Has everything be written, and the profile ended and closed. `unfinished` is what came of it if that
+    /// takes too long.
+    pub(crate) fn finish(mut self, end: End, mut unfinished: Outcome) -> Outcome {
+        self.take_back();
+        // What one step needs the next does not, and the program's memory may be at its peak.
+        image::release_again();
+        self.shared.set_end(end);
+        if let Place::Resting(drain) = &self.place {
+            if drain.has_nothing(&self.shared) {
+                return Outcome::default();
+            }
+            // The write may not end, so it is the thread's; without one there is no other way.
+            if self.spawn(Request::Finish).is_err() {
+                return match std::mem::replace(&mut self.place, Place::Gone) {
+                    Place::Resting(drain) => drain.finish(&self.shared, end),
+                    _ => Outcome::default(),
+                };
+            }
+        }
+        let left = self.ask(Request::Finish, true);
+        image::release_again();
+        match left {
+            Some(Left::Outcome(outcome)) => outcome,
+            Some(_) => Outcome::default(),
+            None => {
+                self.slot.is_abandoned.store(true, Relaxed);
+                let path = unfinished.path.as_ref().map(|path| path.display());
+                let seconds = self.limits.longest_wait.as_secs();
+                unfinished.notes.extend(path.map(|path| {
+                    format!("{path} took nothing for {seconds} s; the profile is not whole")
+                }));
+                unfinished
+            }
+        }
+    }
+
+    /// Asks the thread for something and waits for what it leaves; `None` if it does not in time. While it goes on it
+    /// gets more time, if `has_time`.
+    fn ask(&mut self, request: Request, has_time: bool) -> Option<Left> {
+        let Place::Running(thread) = &self.place else {
+            return None;
+        };
+        self.shared.set_request(request);
+        thread.wake();
+        let is_stuck = self.stuck_at == Some(self.shared.progress());
+        let wait = if is_stuck && !has_time {
+            Duration::ZERO
+        } else {
+            self.limits.longest_wait
+        };
+        let left = self.shared.wait(wait, has_time);
+        match left {
+            Some(_) => self.join(),
+            None => {
+                self.stuck_at = Some(self.shared.progress());
+                if request == Request::Rest {
+                    self.shared.set_request(Request::Work);
+                }
+            }
+        }
+        left
+    }
+
+    /// If the thread has stopped, has the drain back.
+    fn take_back(&mut self) {
+        if matches!(self.place, Place::Running(_))
+            && let Some(left) = self.shared.wait(Duration::ZERO, false)
+        {
+            self.join();
+            self.put(left);
+        }
+    }
+
+    /// The thread has left something: waits for its end, which is near.
+    fn join(&mut self) {
+        if let Place::Running(thread) = std::mem::replace(&mut self.place, Place::Gone) {
+            thread.join();
+        }
+        self.stuck_at = None;
+        self.shared.set_request(Request::Work);
+    }
+
+    fn put(&mut self, left: Left) {
+        self.place = match left {
+            Left::Drain(drain) => Place::Resting(drain),
+            Left::Outcome(_) | Left::Nothing => Place::Gone,
+        };
+    }
+
+    /// Starts the thread with the drain that is here, and something to do.
+    fn spawn(&mut self, request: Request) -> io::Result<()> {
+        if self
+            .failed
+            .is_some_and(|failed| failed.elapsed() < NEXT_ATTEMPT)
+        {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let Place::Resting(drain) = std::mem::replace(&mut self.place, Place::Gone) else {
+            return Ok(());
+        };
+        self.shared.set_request(request);
+        let spawned = if self.limits.has_threads {
+            thread::spawn(&self.shared, drain)
+        } else {
+            Err((drain, io::ErrorKind::WouldBlock.into()))
+        };
+        match spawned {
+            Ok(thread) => {
+                self.place = Place::Running(thread);
+                self.failed = None;
+                Ok(())
+            }
+            Err((drain, error)) => {
+                self.place = Place::Resting(drain);
+                self.failed = Some(Instant::now());
+                Err(error)
+            }
+        }
+    }
+}

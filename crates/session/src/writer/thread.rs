@@ -1,0 +1,252 @@
+//! The writer thread.
+
+use std::io;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nthbyte_profile::event::{End, Nanos};
+
+use super::drain::Drain;
+use crate::outcome::Outcome;
+use crate::process::image;
+use crate::registry::Lost;
+
+/// How long the thread sleeps when nobody wakes it.
+const NAP: Duration = Duration::from_millis(200);
+/// The thread's stack; it has no deep calls.
+const STACK_BYTES: usize = 256 << 10;
+
+const NO_END: End = End {
+    time: Nanos(0),
+    allocated: None,
+};
+
+/// What the thread is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Request {
+    /// Go on.
+    Work = 0,
+    /// Write what is there, leave the drain and end.
+    Rest = 1,
+    /// Write everything and the profile's end, leave the outcome and end.
+    Finish = 2,
+}
+
+/// What the thread leaves when it ends.
+pub(super) enum Left {
+    Drain(Box<Drain>),
+    Outcome(Outcome),
+    /// It has panicked.
+    Nothing,
+}
+
+/// What the thread shares with the recorder.
+pub(crate) struct Shared {
+    request: AtomicU8,
+    /// Nothing will be written any more.
+    is_dead: AtomicBool,
+    /// Changes whenever the thread goes on.
+    progress: AtomicU64,
+    pub(super) lost: &'static Lost,
+    exchange: Mutex<Exchange>,
+    has_left: Condvar,
+}
+
+#[derive(Default)]
+struct Exchange {
+    end: Option<End>,
+    left: Option<Left>,
+}
+
+impl Shared {
+    pub(super) fn new(lost: &'static Lost) -> Self {
+        Self {
+            request: AtomicU8::new(Request::Work as u8),
+            is_dead: AtomicBool::new(false),
+            progress: AtomicU64::new(0),
+            lost,
+            exchange: Mutex::default(),
+            has_left: Condvar::new(),
+        }
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.is_dead.load(Relaxed)
+    }
+
+    pub(super) fn set_dead(&self) {
+        self.is_dead.store(true, Relaxed);
+    }
+
+    pub(super) fn progress(&self) -> u64 {
+        self.progress.load(Relaxed)
+    }
+
+    /// For the thread: it has gone on.
+    pub(super) fn go_on(&self) {
+        self.progress.store(self.progress() + 1, Relaxed);
+    }
+
+    pub(super) fn set_request(&self, request: Request) {
+        self.request.store(request as u8, Release);
+    }
+
+    fn request(&self) -> Request {
+        match self.request.load(Acquire) {
+            0 => Request::Work,
+            1 => Request::Rest,
+            _ => Request::Finish,
+        }
+    }
+
+    /// How the profile ends, if it is to be finished.
+    pub(super) fn set_end(&self, end: End) {
+        self.exchange().end = Some(end);
+    }
+
+    /// Waits for what the thread leaves; `None` if it does not for so long. Where it `has_time`, the wait begins
+    /// anew whenever it goes on.
+    pub(super) fn wait(&self, longest: Duration, has_time: bool) -> Option<Left> {
+        let mut exchange = self.exchange();
+        loop {
+            let progress = self.progress();
+            let waited = self
+                .has_left
+                .wait_timeout_while(exchange, longest, |exchange| exchange.left.is_none());
+            exchange = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if let Some(left) = exchange.left.take() {
+                return Some(left);
+            }
+            if !has_time || self.progress() == progress {
+                return None;
+            }
+        }
+    }
+
+    fn leave(&self, left: Left) {
+        self.exchange().left = Some(left);
+        self.has_left.notify_all();
+    }
+
+    fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread, while it runs.
+pub(super) struct Running(JoinHandle<()>);
+
+impl Running {
+    pub(super) fn wake(&self) {
+        self.0.thread().unpark();
+    }
+
+    /// Waits for its end.
+    pub(super) fn join(self) {
+        // What it had to say was left.
+        let _ = self.0.join();
+    }
+}
+
+/// Starts the thread with all signals blocked: they are the program's. Gives the drain back if it cannot be started.
+pub(super) fn spawn(
+    shared: &Arc<Shared>,
+    drain: Box<Drain>,
+) -> Result<Running, (Box<Drain>, io::Error)> {
+    let parcel = Arc::new(Mutex::new(Some(drain)));
+    let (shared, received) = (Arc::clone(shared), Arc::clone(&parcel));
+    let signals = BlockedSignals::all();
+    let spawned = std::thread::Builder::new()
+        .name("nthbyte".into())
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            let drain = open(&received).expect("the parcel is handed over before the spawn");
+            drop(received);
+            let leave = LeaveSomething(&shared);
+            let left = run(drain, &shared);
+            std::mem::forget(leave);
+            shared.leave(left);
+        });
+    drop(signals);
+    match spawned {
+        Ok(handle) => Ok(Running(handle)),
+        Err(error) => {
+            let drain = open(&parcel).expect("a thread that was not started takes nothing");
+            Err((drain, error))
+        }
+    }
+}
+
+fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
+    parcel.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// What the thread does until it is asked to end.
+fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
+    loop {
+        match shared.request() {
+            Request::Work => {
+                if drain.work(shared) {
+                    // Half of what is mapped of this library is not needed until the next block.
+                    image::release_again();
+                }
+                if shared.request() == Request::Work {
+                    std::thread::park_timeout(NAP.min(drain.flush_interval()));
+                }
+            }
+            Request::Rest => {
+                drain.rest(shared);
+                return Left::Drain(drain);
+            }
+            Request::Finish => {
+                image::release_again();
+                let end = shared.exchange().end.unwrap_or(NO_END);
+                return Left::Outcome(drain.finish(shared, end));
+            }
+        }
+    }
+}
+
+/// Says that there is nothing to wait for if the thread panics.
+struct LeaveSomething<'a>(&'a Shared);
+
+impl Drop for LeaveSomething<'_> {
+    fn drop(&mut self) {
+        self.0.set_dead();
+        self.0.leave(Left::Nothing);
+    }
+}
+
+/// All signals blocked in the calling thread, until dropped.
+struct BlockedSignals {
+    before: libc::sigset_t,
+}
+
+impl BlockedSignals {
+    fn all() -> Self {
+        // SAFETY: a zeroed set is a valid place for `sigfillset` and `pthread_sigmask` to write to.
+        unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Self { before }
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: `before` was filled by `pthread_sigmask`.
+        unsafe {
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.before,
+                std::ptr::null_mut(),
+            );
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! A panic ends the session, and nothing else. By itself, for it ends all sessions of a process.
+
+use nthbyte_profile::Method;
+use nthbyte_profile::event::LostKind;
+use nthbyte_session::{Config, Session, guarded};
+
+fn start(path: &std::path::Path) -> Session {
+    let json =
+        serde_json::json!({"output": path, "period": 512, "distances": "exponential"}).to_string();
+    let config = Config::parse(&json).unwrap();
+    let meta = config.meta(Method::NurseryLimit, 1, Vec::new());
+    Session::start(&config, meta).unwrap()
+}
+
+#[test]
+fn a_panic_ends_the_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = start(&folder.path().join("first"));
+    assert_eq!(guarded(|| 5), Some(5));
+    let caught = guarded(|| {
+        let recording = session.record(LostKind::Other);
+        assert!(recording.is_none(), "this is what is caught");
+    });
+    assert_eq!(caught, None);
+    assert!(session.record(LostKind::Other).is_none());
+    assert_eq!(guarded(|| 5), None);
+    let outcome = session.finish(None);
+    assert!(outcome.path.is_some_and(|path| path.exists()));
+    assert_eq!(outcome.notes.len(), 1);
+
+    // Another one begins as if nothing had been.
+    let session = start(&folder.path().join("second"));
+    assert_eq!(
+        guarded(|| session.record(LostKind::Other).is_some()),
+        Some(true)
+    );
+    assert_eq!(session.finish(None).notes, [""; 0]);
+}

@@ -1,0 +1,67 @@
+"""A sample at every k-th minor collection, through ``gc.hooks``: where PyPy cannot be hooked.
+
+PyPy calls the hook at the next bytecode after a collection. It is the program's code that is
+interrupted, so the stack is that of the code that filled the nursery, or of what it did next.
+"""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import os
+import sys
+from types import FrameType
+from typing import Any, Callable
+
+# Deeper frames are left out.
+_DEEPEST = 500
+
+# The frames of the launcher, and those that called it, are not the program's.
+_LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_run.py")
+
+
+class MinorHook:
+    """Reports minor collections from ``gc.hooks``; a hook that the program has set is called as well."""
+
+    def __init__(self, report: Callable[[int, int, int, int, str], None], every: int):
+        self._report = report
+        self._every = every
+        self._since_sample = 0
+        self._busy = False
+        self._hooks: Any = gc.hooks  # type: ignore[attr-defined]
+        self._before = self._hooks.on_gc_minor
+        self._hooks.on_gc_minor = self._on_minor
+
+    def remove(self) -> None:
+        """Sets the hook that was there before, unless the program has set another one."""
+        if self._hooks.on_gc_minor == self._on_minor:
+            self._hooks.on_gc_minor = self._before
+
+    def _on_minor(self, stats: Any) -> None:
+        if not self._busy:
+            self._busy = True
+            try:
+                self._since_sample += stats.count
+                stack = ""
+                if self._since_sample >= self._every:
+                    self._since_sample %= self._every
+                    stack = _stack(sys._getframe(1))
+                duration = int(stats.duration * 1e9)
+                self._report(stats.count, duration, stats.total_memory_used, _thread.get_native_id(), stack)
+            finally:
+                self._busy = False
+        if self._before is not None:
+            self._before(stats)
+
+
+def _stack(frame: FrameType | None) -> str:
+    """Returns a line for each frame, innermost first: ``line first_line name<TAB>file``."""
+    lines: list[str] = []
+    while frame is not None and len(lines) < _DEEPEST:
+        code = frame.f_code
+        if code.co_filename == _LAUNCHER:
+            break
+        name = getattr(code, "co_qualname", code.co_name)
+        lines.append(f"{frame.f_lineno} {code.co_firstlineno} {name}\t{code.co_filename}")
+        frame = frame.f_back
+    return "\n".join(lines)

@@ -1,0 +1,101 @@
+"""The runner of all suites: none keeps another from running, and the end says what became of each."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import suites
+from suites import Suite
+
+MAKEFILE = """
+good:
+	@echo "===== 3 passed, 1 skipped in 0.10s ====="
+bad:
+	@echo "test result: FAILED. 2 passed; 1 failed; 0 ignored; finished in 0.00s"; exit 3
+killed:
+	@kill -9 $$$$
+left-out:
+	@echo "nthbyte: the page was not tested; missing: chromium" >&2
+last:
+	@touch last; printf '\\303\\050 no text\\n'
+"""
+
+
+def _run(folder: Path, *names: Suite) -> list[suites.Result]:
+    (folder / "Makefile").write_text(MAKEFILE)
+    return suites.run_all(names, ["make", "--no-print-directory", "-C", str(folder)])
+
+
+def test_a_failure_keeps_no_other_suite_from_running(tmp_path: Path) -> None:
+    targets = ["bad", "killed", "missing", "good", "left-out", "last"]
+    results = _run(tmp_path, *(Suite(target, target) for target in targets))
+    outcomes = {result.suite.name: result.outcome for result in results}
+    assert outcomes == {
+        "bad": "FAILED",
+        "killed": "FAILED",
+        "missing": "FAILED",
+        "good": "passed",
+        "left-out": "skipped",
+        "last": "passed",
+    }
+    assert (tmp_path / "last").exists()
+
+
+def test_what_a_suite_needs_is_said_and_fails(tmp_path: Path) -> None:
+    *_, result = _run(tmp_path, Suite("build", "bad"), Suite("last", "last", needs="build"))
+    assert (result.outcome, result.counts) == ("NOT RUN", "it needs: build")
+    assert not result.is_good
+    assert not (tmp_path / "last").exists()
+    *_, result = _run(tmp_path, Suite("build", "good"), Suite("last", "last", needs="build"))
+    assert result.outcome == "passed"
+
+
+def test_a_line_a_suite(tmp_path: Path) -> None:
+    results = _run(tmp_path, Suite("one", "good"), Suite("the other", "bad"))
+    first, second = suites.table(results).splitlines()
+    assert first.split() == ["one", "passed", "0", "s", "3", "passed,", "1", "skipped"]
+    assert second.split() == ["the", "other", "FAILED", "0", "s", "2", "passed,", "1", "failed"]
+
+
+def test_counts_of_each_runner() -> None:
+    cargo = [
+        "test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n"
+    ] * 2
+    assert suites.counts(cargo) == "10 passed, 2 ignored"
+    pytest = ["==== 1 failed, 40 passed, 3 skipped, 2 errors in 12.50s (0:00:12) ====\n"]
+    assert suites.counts(pytest) == "1 failed, 40 passed, 3 skipped, 2 errors"
+    assert suites.counts(["no tests ran in 0.01s\n", "3 passed in 0.1s\n"]) == "3 passed"
+    node = ["ℹ tests 7\n", "ℹ pass 6\n", "ℹ fail 1\n", "# pass 2\n"]
+    assert suites.counts(node) == "8 passed, 1 failed"
+    assert suites.counts(["warning: 2 passed by\n"]) == ""
+
+
+def test_the_status_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make = tmp_path / "make"
+    for body, status in (("exit 0", 0), ('case "$*" in *test-page) exit 1; esac', 1)):
+        make.write_text(f"#!/bin/sh\n{body}\n")
+        make.chmod(0o755)
+        done = subprocess.run(
+            [sys.executable, suites.__file__],
+            env={**os.environ, "MAKE": str(make)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == status
+        assert len(done.stdout.split("== All suites\n")[1].splitlines()) == len(suites.SUITES)
+    assert [suites.main(["check-nothing"]), capsys.readouterr().err] == [
+        2,
+        "nthbyte: no such suite: check-nothing\n",
+    ]
+
+
+def test_every_suite_is_a_target_of_the_makefile() -> None:
+    makefile = (Path(__file__).resolve().parents[2] / "Makefile").read_text()
+    targets = set(re.findall(r"^([\w-]+):", makefile, re.M))
+    assert {suite.target for suite in suites.SUITES} <= targets
