@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import planted
 import pytest
 
 import harness
+from leaks import planted
 
 SEED = 7
 
