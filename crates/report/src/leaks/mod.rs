@@ -7,13 +7,15 @@
 //! 3. [`growth`]: the live bytes of each site over the run, and tests on them.
 //! 4. [`discovery`]: the tests are adjusted for their number.
 //! 5. [`verdict`]: a leak is told from a cache that fills, start-up, a burst.
-//! 6. [`findings`]: sites that are one leak become one finding, with figures; [`survival`] gives the
+//! 6. [`figures`]: sites that are one leak become one of the [`findings`], with figures; [`survival`] gives the
 //!    share that lives on.
 //!
 //! [`heap`] is what can be said on PyPy. docs/leaks.md explains all of it in words.
 
+mod analysis;
 mod clock;
 mod discovery;
+mod figures;
 mod findings;
 mod growth;
 mod heap;
@@ -32,8 +34,8 @@ use nthbyte_profile::meta::Method;
 use serde::Serialize;
 
 use crate::estimate::Estimate;
+use analysis::Analysis;
 use discovery::Test;
-use findings::Analysis;
 
 /// What accumulates in one or several processes. As JSON, it is what docs/leaks.md describes.
 #[derive(Clone, Debug, Serialize)]
@@ -156,6 +158,15 @@ impl Report {
             .into_iter()
             .filter(|one| !findings.iter().any(|finding| finding.names(&one.place)));
         let mut undecided: Vec<Finding> = undecided.collect();
+        // As many frees may be among the events that were lost.
+        let (certain, unsure): (Vec<_>, Vec<_>) = findings
+            .into_iter()
+            .partition(|finding| finding.samples > lost(profile));
+        let findings = certain;
+        undecided.extend(unsure.into_iter().map(|mut finding| {
+            finding.verdict = Verdict::NotEnoughData;
+            finding
+        }));
         undecided.extend(reused.into_iter().map(|mut finding| {
             finding.verdict = Verdict::Reused;
             finding
@@ -201,6 +212,12 @@ impl Report {
 /// Fewer samples do not make a clock.
 const FEWEST_SAMPLES: usize = 100;
 
+/// Events that the agent had to drop, frees perhaps among them.
+fn lost(profile: &Profile) -> u64 {
+    let counts = profile.lost.iter().map(|(_, count)| *count);
+    counts.fold(0, u64::saturating_add)
+}
+
 fn limits(profile: &Profile, knows_frees: bool) -> Vec<String> {
     let mut limits = Vec::new();
     match profile.meta.method() {
@@ -219,7 +236,7 @@ fn limits(profile: &Profile, knows_frees: bool) -> Vec<String> {
             profile.samples.len()
         ));
     }
-    let lost: u64 = profile.lost.iter().map(|(_, count)| count).sum();
+    let lost = lost(profile);
     if lost > 0 {
         limits.push(format!(
             "{lost} events were lost: objects may seem to live that were freed"

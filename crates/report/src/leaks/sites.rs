@@ -156,6 +156,10 @@ impl Frames {
             .clone()
             .map(|function| is_own(&function.file))
             .collect();
+        let is_inner: Vec<bool> = functions
+            .clone()
+            .map(|function| folded(&function.name) != function.name)
+            .collect();
         let imports: Vec<bool> = functions
             .map(|function| function.file.starts_with("<frozen importlib._bootstrap"))
             .collect();
@@ -175,7 +179,14 @@ impl Frames {
             let function = frame.function as usize;
             let is_own = is_own[function] && frame.kind != FrameKind::Note;
             let mut here = parent;
-            if is_own || !parent.has_own {
+            // A comprehension is a part of its function, and has the callers of that.
+            let is_part = is_inner[function]
+                && parent.has_own
+                && group[profile.frames[parent.frame as usize].function as usize]
+                    == group[function];
+            if is_own && is_part {
+                here.frame = node.frame;
+            } else if is_own || !parent.has_own {
                 here.frame = node.frame;
                 here.node = NodeId(number as u32);
                 here.has_own = is_own;

@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn as_kaplan_and_meier_do() {
-        // Their own example, section 1.4: deaths at 0.8, 3.1, 5.4, 9.2; losses at 1.0, 2.7, 7.0, 12.1.
+        // Their own example, section 1.4: ends at 0.8, 3.1, 5.4, 9.2; losses at 1.0, 2.7, 7.0, 12.1.
         let lives = vec![
             life(80, true),
             life(100, false),
