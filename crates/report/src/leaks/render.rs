@@ -287,6 +287,7 @@ fn indented(text: &mut String, line: &str, width: usize) {
 fn holder(text: &mut String, width: usize, holder: &Holder) {
     let why = match holder.verdict {
         Verdict::StartUp => "allocated at start-up",
+        Verdict::Imported => "imported modules",
         Verdict::Burst => "allocated in a burst",
         Verdict::Replaced => "full: what is freed is replaced",
         Verdict::Slowing => "grows less and less",

@@ -68,6 +68,16 @@ pub(crate) struct Site {
     pub(crate) births: u64,
 }
 
+/// Whether a module is being imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Import {
+    No,
+    /// It is searched and loaded.
+    Loading,
+    /// Its code runs: a function, by its number.
+    Running(u32),
+}
+
 /// For every node of the stack tree, the frames that matter. Frames are indexes into
 /// `Profile::frames`.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +87,7 @@ pub(crate) struct Own {
     /// The node of that frame.
     pub(crate) node: NodeId,
     has_own: bool,
-    /// Whether a module is being imported.
-    importing: bool,
+    importing: Import,
 }
 
 /// What is known of frames.
@@ -99,8 +108,8 @@ pub(crate) struct Sites {
     pub(crate) sites: Vec<Site>,
     /// The sites of a stack and a type, one of each level.
     of: HashMap<(NodeId, u32), [u32; LEVELS.len()], RandomState>,
-    /// Whether most of the program runs below an import, so that importing says nothing.
-    imports_are_all: bool,
+    /// A module as part of whose import most of the program runs: that says nothing.
+    main_module: Option<u32>,
 }
 
 /// Marks of files that are not the user's own code.
@@ -168,7 +177,7 @@ impl Frames {
                 frame: u32::MAX,
                 node: NodeId::ROOT,
                 has_own: false,
-                importing: false,
+                importing: Import::No,
             };
             profile.stacks.len()
         ];
@@ -191,7 +200,14 @@ impl Frames {
                 here.node = NodeId(number as u32);
                 here.has_own = is_own;
             }
-            here.importing |= imports[function];
+            here.importing = match parent.importing {
+                Import::No if imports[function] => Import::Loading,
+                // The outermost of those that import each other.
+                Import::Loading if profile.functions[function].name == "<module>" => {
+                    Import::Running(frame.function)
+                }
+                importing => importing,
+            };
             own[number] = here;
         }
         Self { own, group }
@@ -217,17 +233,19 @@ impl Sites {
             lives: Vec::new(),
             sites: Vec::new(),
             of: HashMap::default(),
-            imports_are_all: false,
+            main_module: None,
         };
         let mut keys: HashMap<(Level, u32, u32, u32), u32, RandomState> = HashMap::default();
-        let mut importing = 0_usize;
+        let mut running = vec![0_usize; profile.functions.len()];
         for id in samples.ids() {
             let (stack, type_id) = (samples.stack(id), samples.type_id(id).0);
             let numbers = match sites.of.get(&(stack, type_id)) {
                 Some(&numbers) => numbers,
                 None => sites.enter(profile, &mut keys, stack, type_id),
             };
-            importing += usize::from(sites.frames.own[stack.index()].importing);
+            if let Import::Running(module) = sites.frames.own[stack.index()].importing {
+                running[module as usize] += 1;
+            }
             let born = samples.time(id);
             let birth = clocks.moment(born);
             let life = match samples.freed(id) {
@@ -259,7 +277,8 @@ impl Sites {
                 }
             }
         }
-        sites.imports_are_all = importing * 2 > samples.len();
+        let main = running.iter().position(|&count| count * 2 > samples.len());
+        sites.main_module = main.map(|module| module as u32);
         sites
     }
 
@@ -325,12 +344,13 @@ impl Sites {
     /// Whether a module is being imported when this site allocates. Each is imported once, so
     /// what that keeps has an end, however late.
     pub(crate) fn is_import(&self, profile: &Profile, lives: &[u32]) -> bool {
-        if self.imports_are_all {
-            return false;
-        }
         let importing = lives.iter().filter(|&&life| {
-            let sample = self.lives[life as usize].sample;
-            self.frames.own[profile.samples.stack(sample).index()].importing
+            let stack = profile.samples.stack(self.lives[life as usize].sample);
+            match self.frames.own[stack.index()].importing {
+                Import::No => false,
+                Import::Loading => true,
+                Import::Running(module) => self.main_module != Some(module),
+            }
         });
         importing.count() * 2 > lives.len()
     }

@@ -62,6 +62,8 @@ pub enum Verdict {
     Replaced,
     /// They were allocated as the program started, and stay.
     StartUp,
+    /// They are what modules keep, each of which is imported once.
+    Imported,
     /// They were allocated within a short time, and stay.
     Burst,
     /// They were more, and have been freed.
@@ -92,7 +94,7 @@ impl Evidence {
             return Verdict::Shrank;
         }
         if self.import {
-            return self.stays();
+            return Verdict::Imported;
         }
         let grows = work.net_late() > SMALLEST / 3.0
             && work.late_p() <= LEVEL
