@@ -52,6 +52,7 @@
 //! ```text
 //! session     Session and Recording: what hosts use; why there is one lock
 //! registry    where sessions are                        lock      what a signal handler may ask for
+//! lost        counts of events that could not be recorded
 //! recorder    the near end of the ring                  record    what travels through it
 //! interner    threads, functions, types, stack nodes by the host's keys; epochs
 //! fork        what a fork leaves to do: one state
@@ -72,6 +73,7 @@ mod fork;
 mod guard;
 mod interner;
 mod lock;
+mod lost;
 mod outcome;
 mod output;
 mod record;

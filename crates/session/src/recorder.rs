@@ -61,7 +61,7 @@ impl Recorder {
         let clock = Clock::start();
         let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
         let drain = Drain::open(far_end, clock, &config.output, &meta)?;
-        let writer = Writer::start(slot, Box::new(drain))?;
+        let writer = Writer::start(&slot.lost, &slot.is_abandoned, Box::new(drain))?;
         let path = config.output.clone();
         Ok(Self::new(slot, clock, meta, path, ring, writer))
     }
