@@ -4,6 +4,7 @@ pub mod aggregate;
 pub mod estimate;
 pub mod flamegraph;
 mod inclusive;
+pub mod leaks;
 pub mod summary;
 pub mod text;
 mod time;
@@ -11,5 +12,6 @@ pub mod tree;
 
 pub use aggregate::{Aggregate, Split};
 pub use estimate::{Estimate, Estimator, Totals};
+pub use leaks::Leaks;
 pub use summary::{By, Summary};
 pub use tree::Tree;

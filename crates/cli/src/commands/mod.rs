@@ -4,8 +4,11 @@ mod elsewhere;
 mod export;
 mod flamegraph;
 mod import;
+mod leaks;
 mod summary;
 mod tree;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -21,6 +24,8 @@ pub enum Command {
     Summary(summary::Arguments),
     /// Show the tree of calls that led to the allocations.
     Tree(tree::Arguments),
+    /// Say what accumulates, with the evidence; with --fail, for continuous integration.
+    Leaks(leaks::Arguments),
     /// Show the profile in the Firefox Profiler, served from this machine.
     View(view::Arguments),
     /// Write one self-contained HTML page with flame graph, table and timeline.
@@ -34,12 +39,13 @@ pub enum Command {
 }
 
 impl Command {
-    /// Runs the command.
+    /// Runs the command, and returns the exit status.
     ///
     /// # Errors
     /// If the command fails; the error and its causes make one line for the user.
-    pub fn run(self) -> Result<()> {
+    pub fn run(self) -> Result<ExitCode> {
         match self {
+            Self::Leaks(arguments) => return arguments.run(),
             Self::Run(words) => words.refuse("run"),
             Self::Tune(words) => words.refuse("tune"),
             Self::Summary(arguments) => arguments.run(),
@@ -48,6 +54,7 @@ impl Command {
             Self::Flamegraph(arguments) => arguments.run(),
             Self::Export(arguments) => arguments.run(),
             Self::Import(arguments) => arguments.run(),
-        }
+        }?;
+        Ok(ExitCode::SUCCESS)
     }
 }
