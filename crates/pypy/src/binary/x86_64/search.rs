@@ -33,7 +33,7 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use super::control_flow::Function;
-use crate::binary::found::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT, MAJOR_STATES, Major};
+use crate::binary::incminimark::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT, MAJOR_STATES, Major};
 
 /// A library with fewer slow paths is refused (PyPy 7.3.x and 8.0.x have 13,000 to 16,000).
 const FEWEST_SITES: u32 = 2000;
