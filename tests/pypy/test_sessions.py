@@ -249,7 +249,7 @@ import sys, nthbyte
 {before}
 try:
     nthbyte.start("out.nthb"{options})
-except nthbyte.Error as error:
+except (nthbyte.Error, ValueError) as error:
     print(error)
     sys.exit(0)
 sys.exit("it was not refused")
