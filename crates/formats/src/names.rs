@@ -2,7 +2,7 @@
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{ThreadId, TypeId};
-use nthbyte_profile::model::{Fate, Frame, Function};
+use nthbyte_profile::model::{Frame, Function, Lifetime};
 
 /// The frame that stands for an empty stack.
 pub(crate) const NO_FRAME: &str = "(no Python frame)";
@@ -43,13 +43,13 @@ pub(crate) fn type_name(profile: &Profile, type_id: TypeId) -> &str {
         .unwrap_or("(unknown type)")
 }
 
-/// A fate in words.
-pub(crate) const fn fate(fate: Fate) -> &'static str {
-    match fate {
-        Fate::DiedYoung => "died young",
-        Fate::Freed => "freed later",
-        Fate::Survived => "survived",
-        Fate::StillLive => "still live",
+/// A lifetime in words.
+pub(crate) const fn lifetime(lifetime: Lifetime) -> &'static str {
+    match lifetime {
+        Lifetime::DiedYoung => "died young",
+        Lifetime::Freed => "freed later",
+        Lifetime::Survived => "survived",
+        Lifetime::StillLive => "still live",
     }
 }
 

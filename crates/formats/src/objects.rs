@@ -10,7 +10,7 @@ use std::collections::hash_map::Entry;
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 
 use crate::rounding::Rounding;
 
@@ -114,7 +114,7 @@ fn each<'a>(profile: &'a Profile, keys: &'a [u32]) -> impl Iterator<Item = Objec
     samples.ids().map(move |id: SampleId| {
         let allocated = samples.time(id);
         let freed = samples.freed(id).or_else(|| {
-            (samples.fate(id) == Fate::DiedYoung).then(|| {
+            (samples.lifetime(id) == Lifetime::DiedYoung).then(|| {
                 let next = ends.partition_point(|&end| end < allocated);
                 ends.get(next).copied().unwrap_or(profile.end)
             })

@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Write};
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{FrameKind, NodeId, ThreadId};
-use nthbyte_profile::model::{Fate, Samples};
+use nthbyte_profile::model::{Lifetime, Samples};
 use serde::ser::{Serialize, SerializeSeq as _, Serializer};
 
 use crate::meter::Meter;
@@ -105,7 +105,10 @@ const fn no_frame() -> FrameNames<'static> {
 fn keys(profile: &Profile) -> Vec<u32> {
     let samples: &Samples = &profile.samples;
     let key = |id| {
-        let retained = matches!(samples.fate(id), Fate::StillLive | Fate::Survived);
+        let retained = matches!(
+            samples.lifetime(id),
+            Lifetime::StillLive | Lifetime::Survived
+        );
         // A stack tree of 2^31 nodes would not fit into memory.
         (samples.stack(id).0 << 1) | u32::from(retained)
     };

@@ -7,7 +7,7 @@ use std::path::Path;
 use nthbyte_formats::vmprof::{self, Error, Imported};
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{CollectionKind, FrameKind};
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 
 /// Builds a file record by record, with 8-byte words.
 struct Recorder(Vec<u8>);
@@ -145,8 +145,8 @@ fn allocation_samples_of_the_papers_fork() {
         .map(|sample| profile.types[sample.type_id.index()].name.as_str())
         .collect();
     assert_eq!(types, ["pypy.W_Int", "pypy.W_List", ""]);
-    assert_eq!(samples[0].fate, Fate::DiedYoung);
-    assert_eq!(samples[1].fate, Fate::Survived);
+    assert_eq!(samples[0].lifetime, Lifetime::DiedYoung);
+    assert_eq!(samples[1].lifetime, Lifetime::Survived);
     assert_eq!(samples[0].time.0, 250_000_000);
     let weights = profile.samples.ids().map(|id| profile.weight(id).bytes);
     assert_eq!(weights.sum::<f64>(), 3.0 * 32_768.0);

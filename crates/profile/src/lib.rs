@@ -10,6 +10,7 @@ mod lines;
 mod load;
 pub mod meta;
 pub mod model;
+mod numbers;
 mod reader;
 mod samples;
 mod sources;

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::hash::Hash;
 use std::io::Read;
 use std::path::Path;
 
@@ -19,9 +18,10 @@ use crate::event::{
 use crate::lines::LineTable;
 use crate::meta::Unit;
 use crate::model::{
-    Damage, Fate, Frame, Function, LabelSet, Profile, Sample, Shape, StackNode, ThreadNames,
+    Damage, Frame, Function, LabelSet, Lifetime, Profile, Sample, Shape, StackNode, ThreadNames,
     TimeSample, TypeNames,
 };
+use crate::numbers::{Interner, Numbers};
 use crate::reader::{Block, ReadError, Reader};
 use crate::sources::Sources;
 
@@ -65,71 +65,6 @@ impl Profile {
             progress(reader.position());
         }
         Ok(loader.finish(reader.damage()))
-    }
-}
-
-/// Numbers of one kind of definition, from those in the file to those of the tables. There is
-/// one run for each stretch without a gap.
-struct Numbers {
-    runs: Vec<(u32, Vec<u32>)>,
-    next: u32,
-}
-
-impl Numbers {
-    fn starting_at(first: u32) -> Self {
-        Self {
-            runs: Vec::new(),
-            next: first,
-        }
-    }
-
-    /// The next definition has this number in the file.
-    fn skip_to(&mut self, next: u32) {
-        if self.next != next {
-            self.next = next;
-            self.runs.push((next, Vec::new()));
-        }
-    }
-
-    fn define(&mut self, number: u32) {
-        if self.runs.is_empty() {
-            self.runs.push((self.next, Vec::new()));
-        }
-        if let Some((_, numbers)) = self.runs.last_mut() {
-            numbers.push(number);
-        }
-        self.next = self.next.saturating_add(1);
-    }
-
-    #[inline]
-    fn get(&self, number: u32) -> Option<u32> {
-        let (first, numbers) = self.runs.last()?;
-        if number >= *first {
-            return numbers.get((number - first) as usize).copied();
-        }
-        let at = self.runs.partition_point(|(first, _)| *first <= number);
-        let (first, numbers) = self.runs.get(at.checked_sub(1)?)?;
-        numbers.get((number - first) as usize).copied()
-    }
-}
-
-/// Distinct values, numbered in the order in which they first came.
-struct Interner<T> {
-    numbers: HashMap<T, u32, RandomState>,
-}
-
-impl<T: Hash + Eq + Clone> Interner<T> {
-    fn new() -> Self {
-        Self {
-            numbers: HashMap::default(),
-        }
-    }
-
-    fn intern(&mut self, table: &mut Vec<T>, value: T) -> u32 {
-        *self.numbers.entry(value).or_insert_with_key(|value| {
-            table.push(value.clone());
-            table.len() as u32 - 1
-        })
     }
 }
 
@@ -412,10 +347,10 @@ impl Loader {
             },
             labels: self.labels(allocation.labels),
             type_id: TypeId(self.type_numbers.get(allocation.type_id.0).unwrap_or(0)),
-            fate: match allocation.survival {
-                Survival::Unsaid => Fate::StillLive,
-                Survival::DiedYoung => Fate::DiedYoung,
-                Survival::Survived => Fate::Survived,
+            lifetime: match allocation.survival {
+                Survival::Unsaid => Lifetime::StillLive,
+                Survival::DiedYoung => Lifetime::DiedYoung,
+                Survival::Survived => Lifetime::Survived,
             },
             freed: None,
         };
@@ -429,12 +364,14 @@ impl Loader {
         let Some(sample) = self.sample(sample) else {
             return;
         };
-        let fate = match self.profile.samples.fate(sample) {
-            Fate::StillLive if sample.0 >= self.youth => Fate::DiedYoung,
-            Fate::DiedYoung => Fate::DiedYoung,
-            Fate::StillLive | Fate::Survived | Fate::Freed => Fate::Freed,
+        let lifetime = match self.profile.samples.lifetime(sample) {
+            Lifetime::StillLive if sample.0 >= self.youth => Lifetime::DiedYoung,
+            Lifetime::DiedYoung => Lifetime::DiedYoung,
+            Lifetime::StillLive | Lifetime::Survived | Lifetime::Freed => Lifetime::Freed,
         };
-        self.profile.samples.set_fate(sample, fate, Some(time));
+        self.profile
+            .samples
+            .set_lifetime(sample, lifetime, Some(time));
     }
 
     /// Where a sample is in the tables; `None` if it was lost.

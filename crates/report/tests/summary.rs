@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use nthbyte_profile::model::{Fate, Profile};
+use nthbyte_profile::model::{Lifetime, Profile};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Writer};
 use nthbyte_report::summary::{NO_STACK, Row};
@@ -41,7 +41,7 @@ fn slowly(profile: &Profile, by: By) -> HashMap<(String, String, u32), Figures> 
             let row = rows.entry(own.clone()).or_default();
             row.0 += weight.bytes;
             row.2 += weight.allocations;
-            row.3 += if sample.fate == Fate::DiedYoung {
+            row.3 += if sample.lifetime == Lifetime::DiedYoung {
                 weight.bytes
             } else {
                 0.0
@@ -180,7 +180,7 @@ fn samples_without_a_stack_have_a_row() {
         },
         labels: LabelSetId::NONE,
         type_id: TypeId::UNKNOWN,
-        fate: Fate::StillLive,
+        lifetime: Lifetime::StillLive,
         freed: None,
     });
     let summary = Summary::of(&profile, By::Function);

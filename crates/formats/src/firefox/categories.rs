@@ -1,12 +1,12 @@
 //! Categories: what a frame is, as a colour.
 //!
 //! Kinds of code have the colours of footnote 14 of "Low Overhead Allocation Sampling in a Garbage
-//! Collected Virtual Machine" (interpreted yellow, JIT orange, native blue), and fates those of
-//! its Figure 1 (died young green, survived red); the two fates it does not have get colours of
+//! Collected Virtual Machine" (interpreted yellow, JIT orange, native blue), and lifetimes those of
+//! its Figure 1 (died young green, survived red); the two lifetimes it does not have get colours of
 //! their own.
 
 use nthbyte_profile::event::FrameKind;
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 use serde::Serialize;
 
 /// A category: its place in [`ALL`].
@@ -57,12 +57,12 @@ pub(super) const fn of_kind(kind: FrameKind) -> Category {
 }
 
 /// The category of an object on top of a stack.
-pub(super) const fn of_fate(fate: Fate) -> Category {
-    match fate {
-        Fate::DiedYoung => Category(5),
-        Fate::Freed => Category(6),
-        Fate::Survived => Category(7),
-        Fate::StillLive => Category(8),
+pub(super) const fn of_lifetime(lifetime: Lifetime) -> Category {
+    match lifetime {
+        Lifetime::DiedYoung => Category(5),
+        Lifetime::Freed => Category(6),
+        Lifetime::Survived => Category(7),
+        Lifetime::StillLive => Category(8),
     }
 }
 
@@ -77,9 +77,9 @@ mod tests {
         assert_eq!(name(of_kind(FrameKind::Jit)), "JIT");
         assert_eq!(name(of_kind(FrameKind::Native)), "Native");
         assert_eq!(name(of_kind(FrameKind::Gc)), "Garbage collector");
-        for fate in Fate::ALL {
-            let spelled = name(of_fate(fate)).to_lowercase();
-            assert_eq!(spelled, crate::names::fate(fate));
+        for lifetime in Lifetime::ALL {
+            let spelled = name(of_lifetime(lifetime)).to_lowercase();
+            assert_eq!(spelled, crate::names::lifetime(lifetime));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, ThreadId, TypeId};
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 
 use super::Options;
 use super::sources::Sources;
@@ -48,7 +48,7 @@ pub(super) struct Export<'a> {
     pub objects_bucket: Option<Nanos>,
     pub tracks: Vec<Track>,
     /// Types on top of stacks: a function and a frame for each, after the program's own.
-    pub tops: Vec<(TypeId, Fate)>,
+    pub tops: Vec<(TypeId, Lifetime)>,
     /// The top of each leaf.
     pub top_of_leaf: Vec<u32>,
     pub sources: Sources,
@@ -98,12 +98,12 @@ impl<'a> Export<'a> {
     }
 }
 
-/// The distinct types with their fates, and which one each leaf has.
-fn tops(leaves: &Leaves) -> (Vec<(TypeId, Fate)>, Vec<u32>) {
+/// The distinct types with their lifetimes, and which one each leaf has.
+fn tops(leaves: &Leaves) -> (Vec<(TypeId, Lifetime)>, Vec<u32>) {
     let mut numbers = HashMap::new();
     let mut list = Vec::new();
     let of_leaf = leaves.list.iter().map(|leaf| {
-        let top = (leaf.type_id, leaf.fate);
+        let top = (leaf.type_id, leaf.lifetime);
         *numbers.entry(top).or_insert_with(|| {
             list.push(top);
             list.len() as u32 - 1

@@ -92,7 +92,7 @@ impl Serialize for Stacks<'_, '_> {
     }
 }
 
-/// All frames of the profile, then one for each type and fate.
+/// All frames of the profile, then one for each type and lifetime.
 struct Frames<'e, 'a>(&'e Export<'a>);
 
 impl Serialize for Frames<'_, '_> {
@@ -109,7 +109,7 @@ impl Serialize for Frames<'_, '_> {
                 "category",
                 &Column(|| {
                     let kinds = frames().map(|frame| categories::of_kind(frame.kind).0);
-                    kinds.chain(tops.iter().map(|top| categories::of_fate(top.1).0))
+                    kinds.chain(tops.iter().map(|top| categories::of_lifetime(top.1).0))
                 }),
             )?;
             map.serialize_entry("subcategory", &same(0, len))?;
@@ -137,7 +137,7 @@ impl Serialize for Frames<'_, '_> {
     }
 }
 
-/// All functions of the profile, then one for each type and fate.
+/// All functions of the profile, then one for each type and lifetime.
 ///
 /// Python code counts as "JavaScript", so that the page's filter of stacks, where it is shown,
 /// separates it from native code; types are relevant to both.
@@ -192,9 +192,9 @@ impl Functions {
                 .collect(),
             libraries,
         };
-        for &(type_id, fate) in &export.tops {
+        for &(type_id, lifetime) in &export.tops {
             let name = names::type_name(profile, type_id);
-            let name = format!("{name} ({})", names::fate(fate));
+            let name = format!("{name} ({})", names::lifetime(lifetime));
             functions.names.push(export.string(&name));
             functions.python.push(false);
             functions.relevant.push(true);

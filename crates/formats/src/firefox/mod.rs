@@ -14,7 +14,7 @@
 //! | session | Firefox Profiler |
 //! |---|---|
 //! | allocation samples of a thread | a track of its own, weighted by bytes |
-//! | type and fate of the object | the top frame, in the fate's colour: a function for each |
+//! | type and lifetime of the object | the top frame, in the lifetime's colour: a function for each |
 //! | sampled objects' ends | `nativeAllocations`, for "Retained Memory" |
 //! | time samples of a thread | a second track |
 //! | collections | markers, each kind with a schema |

@@ -16,7 +16,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{NodeId, TypeId};
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 use prost::Message as _;
 
 use crate::meter::Meter;
@@ -147,7 +147,10 @@ fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
         let sums = sums.entry(key).or_default();
         sums.allocations += weight.allocations;
         sums.bytes += weight.bytes;
-        if matches!(samples.fate(id), Fate::StillLive | Fate::Survived) {
+        if matches!(
+            samples.lifetime(id),
+            Lifetime::StillLive | Lifetime::Survived
+        ) {
             sums.in_use += weight.allocations;
             sums.in_use_bytes += weight.bytes;
         }

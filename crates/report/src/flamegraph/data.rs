@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use nthbyte_profile::event::LostKind;
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 use nthbyte_profile::{Distances, Meta, Profile};
 use serde::Serialize;
 
@@ -63,7 +63,7 @@ struct Header<'a> {
     buckets: u32,
     /// Whether sizes of more than a kibibyte are taken together within 2 %.
     coarse: bool,
-    /// Names of fates, in the order of their numbers.
+    /// Names of lifetimes (`fates` for the page), in the order of their numbers.
     fates: [&'static str; 4],
     files: Vec<&'a str>,
     functions: Functions<'a>,
@@ -146,7 +146,7 @@ pub fn write(
         damage: profile.damage.iter().map(|d| d.what.as_str()).collect(),
         buckets: records.buckets,
         coarse: records.classes.coarse,
-        fates: Fate::ALL.map(fate_name),
+        fates: Lifetime::ALL.map(lifetime_name),
         files: std::mem::take(&mut used.files.names),
         functions,
         types: profile.types.iter().map(|t| t.name.as_str()).collect(),
@@ -169,12 +169,12 @@ pub fn write(
     Ok(())
 }
 
-const fn fate_name(fate: Fate) -> &'static str {
-    match fate {
-        Fate::DiedYoung => "died young",
-        Fate::Freed => "freed later",
-        Fate::Survived => "survived",
-        Fate::StillLive => "still alive",
+const fn lifetime_name(lifetime: Lifetime) -> &'static str {
+    match lifetime {
+        Lifetime::DiedYoung => "died young",
+        Lifetime::Freed => "freed later",
+        Lifetime::Survived => "survived",
+        Lifetime::StillLive => "still alive",
     }
 }
 
@@ -325,7 +325,7 @@ impl<'a> Used<'a> {
         let all = &records.allocations;
         columns.delta("allocation.stack", all.iter().map(|r| self.stack(r)));
         columns.plain("allocation.type", all.iter().map(|r| r.type_id));
-        columns.plain("allocation.fate", all.iter().map(|r| r.fate));
+        columns.plain("allocation.fate", all.iter().map(|r| r.lifetime));
         columns.plain("allocation.shape", all.iter().map(|r| r.class));
         columns.delta("allocation.bucket", all.iter().map(|r| r.bucket));
         columns.plain("allocation.count", all.iter().map(|r| r.count));
@@ -365,7 +365,7 @@ pub mod tests {
                 },
                 labels: LabelSetId::NONE,
                 type_id: TypeId((i % 3) as u32),
-                fate: Fate::ALL[i as usize % 4],
+                lifetime: Lifetime::ALL[i as usize % 4],
                 freed: None,
             };
             samples.push(sample).expect("there is room");

@@ -6,7 +6,7 @@
 //! markup; the template's scripts put names on the page as text only. `docs/flamegraph.md`
 //! describes the data.
 //!
-//! The data are aggregates, not samples: how often each (stack, type, fate, shape) occurs in each
+//! The data are aggregates, not samples: how often each (stack, type, lifetime, shape) occurs in each
 //! of up to [`records::BUCKETS`] equal parts of the session's time, so that the page can answer
 //! for any range of time. What was given up: a range is as fine as the parts are.
 

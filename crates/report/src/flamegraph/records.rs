@@ -1,4 +1,4 @@
-//! Samples become records: the same stack, type, fate, shape and part of time, counted.
+//! Samples become records: the same stack, type, lifetime, shape and part of time, counted.
 //!
 //! Where that gives too many, shapes of nearly the same size are taken together first, and then
 //! neighbouring parts of time.
@@ -31,8 +31,8 @@ pub struct Record {
     pub stack: u32,
     /// Index of the type; 0 for time samples.
     pub type_id: u32,
-    /// The fate's discriminant; 0 for time samples.
-    pub fate: u32,
+    /// The lifetime's discriminant; 0 for time samples.
+    pub lifetime: u32,
     /// Index of the class of shapes; 0 for time samples.
     pub class: u32,
     /// The part of time, from 0.
@@ -103,7 +103,7 @@ fn keys(profile: &Profile, classes: &Classes, progress: &mut dyn FnMut(u64, u64)
             key(
                 samples.stack(id).0,
                 samples.type_id(id).0,
-                samples.fate(id) as u32,
+                samples.lifetime(id) as u32,
                 classes.of(samples.shape_id(id)),
                 bucket(samples.time(id), profile.end),
             )
@@ -121,10 +121,10 @@ pub fn bucket(time: Nanos, end: Nanos) -> u32 {
 
 /// All of a record but its count in one number. The bucket is in the lowest bits, so that keys
 /// whose buckets are merged are neighbours in the sorted order.
-fn key(stack: u32, type_id: u32, fate: u32, class: u32, bucket: u32) -> u128 {
+fn key(stack: u32, type_id: u32, lifetime: u32, class: u32, bucket: u32) -> u128 {
     (u128::from(stack) << (2 + 32 + 32 + BUCKET_BITS))
         | (u128::from(type_id) << (2 + 32 + BUCKET_BITS))
-        | (u128::from(fate) << (32 + BUCKET_BITS))
+        | (u128::from(lifetime) << (32 + BUCKET_BITS))
         | (u128::from(class) << BUCKET_BITS)
         | u128::from(bucket)
 }
@@ -133,7 +133,7 @@ fn unpack(key: u128, merged: u32, count: u32) -> Record {
     Record {
         stack: (key >> (2 + 32 + 32 + BUCKET_BITS)) as u32,
         type_id: (key >> (2 + 32 + BUCKET_BITS)) as u32,
-        fate: (key >> (32 + BUCKET_BITS)) as u32 & 3,
+        lifetime: (key >> (32 + BUCKET_BITS)) as u32 & 3,
         class: (key >> BUCKET_BITS) as u32,
         bucket: (key as u32 & (BUCKETS - 1)) >> merged,
         count,
@@ -168,7 +168,7 @@ mod tests {
             (
                 record.stack,
                 record.type_id,
-                record.fate,
+                record.lifetime,
                 record.class,
                 record.bucket,
                 record.count

@@ -12,7 +12,7 @@ use std::hash::Hash;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{LostKind, NodeId};
 use nthbyte_profile::meta::Distances;
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 use serde::Serialize;
 
 use crate::aggregate::{Aggregate, Split};
@@ -167,14 +167,15 @@ impl Summary {
     pub fn of(profile: &Profile, by: By) -> Self {
         let aggregate = Aggregate::of(profile);
         let estimator = &aggregate.estimator;
-        let fate = |fate: Fate| estimator.bytes(&aggregate.fates[fate as usize]);
+        let lifetime =
+            |lifetime: Lifetime| estimator.bytes(&aggregate.lifetimes[lifetime as usize]);
         let all = Everything {
             bytes: estimator.bytes(&aggregate.all),
             allocations: estimator.allocations(&aggregate.all),
-            died_young: fate(Fate::DiedYoung),
-            freed: fate(Fate::Freed),
-            survived: fate(Fate::Survived),
-            still_live: fate(Fate::StillLive),
+            died_young: lifetime(Lifetime::DiedYoung),
+            freed: lifetime(Lifetime::Freed),
+            survived: lifetime(Lifetime::Survived),
+            still_live: lifetime(Lifetime::StillLive),
         };
         let lost = |of_samples: bool| {
             let kinds = profile.lost.iter();
@@ -324,7 +325,7 @@ fn rows(profile: &Profile, aggregate: &Aggregate, by: By) -> Vec<Row> {
 fn by_type(profile: &Profile, aggregate: &Aggregate) -> (Vec<Label>, Vec<KeyTotals<Split>>) {
     let mut labels = Labels::new();
     let mut totals: Vec<KeyTotals<Split>> = Vec::new();
-    for (names, fates) in profile.types.iter().zip(&aggregate.types) {
+    for (names, lifetimes) in profile.types.iter().zip(&aggregate.types) {
         let name = match names.name.as_str() {
             "" => NO_TYPE,
             name => name,
@@ -334,8 +335,8 @@ fn by_type(profile: &Profile, aggregate: &Aggregate) -> (Vec<Label>, Vec<KeyTota
             totals.push(KeyTotals::default());
         }
         let mut own = Split::default();
-        for (&fate, sums) in Fate::ALL.iter().zip(fates) {
-            own.of_fate(fate).add(sums);
+        for (&lifetime, sums) in Lifetime::ALL.iter().zip(lifetimes) {
+            own.of_lifetime(lifetime).add(sums);
         }
         totals[number as usize].own.add(&own);
         totals[number as usize].total.add(&own);

@@ -118,7 +118,7 @@ impl Summary {
         };
         [
             format!("{allocated} allocated · {samples} {what}, {way}"),
-            self.fates(),
+            self.lifetimes(),
         ]
     }
 
@@ -128,19 +128,19 @@ impl Summary {
         (self.collections.count > 0).then(|| format!("{number} collections took {took}"))
     }
 
-    fn fates(&self) -> String {
+    fn lifetimes(&self) -> String {
         let all = &self.all;
         let whole = all.bytes.estimate;
         let mut parts = Vec::new();
-        for (fate, what) in [
+        for (lifetime, what) in [
             (&all.died_young, "died young"),
             (&all.freed, "died later"),
             (&all.survived, "survived their youth"),
             (&all.still_live, "alive at the end"),
         ] {
-            if fate.estimate > 0.0 {
-                let share = text::percent(fate.estimate / whole);
-                parts.push(format!("{share} {what}: {}", self.show(fate, true)));
+            if lifetime.estimate > 0.0 {
+                let share = text::percent(lifetime.estimate / whole);
+                parts.push(format!("{share} {what}: {}", self.show(lifetime, true)));
             }
         }
         if parts.is_empty() {
