@@ -1,4 +1,4 @@
-//! The near end of the ring: how events get there.
+//! The producer of the ring: how events get there.
 //!
 //! One [`Recorder`] a session, used by the thread that has the session's lock, through a
 //! [`Recording`](crate::Recording). It never aborts for want of memory, and waits only where losing nothing is
@@ -103,7 +103,7 @@ impl Recorder {
     }
 
     /// Notices a fork, forgets keys that may be of others now, and looks after the writer thread. The time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(&mut self) -> Nanos {
         let now = self.clock.now();
         if !self.slot.fork.is_undisturbed() || self.slot.must_forget_keys() {
@@ -212,7 +212,7 @@ impl Recorder {
     }
 
     /// Counts an event as lost if there is no room for it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_or_count(&mut self, record: Option<Record>, kind: LostKind) {
         if record.and_then(|record| self.push(record)).is_none() {
             self.slot.lost.add(kind, 1);

@@ -80,7 +80,7 @@ impl Session {
     ///
     /// Costs about 30 ns, most of it the reading of the clock. It is meant to last for a microsecond: no
     /// other thread records meanwhile, and the caller must not run the program's code.
-    #[inline]
+    #[inline(always)]
     pub fn record(&self, wanted_for: LostKind) -> Option<Recording<'_>> {
         if !self.slot.lock.acquire() {
             self.lost(wanted_for, 1);
@@ -89,7 +89,7 @@ impl Session {
         self.begin_with_lock()
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin_with_lock(&self) -> Option<Recording<'_>> {
         if self.slot.is_running()
             // SAFETY: the lock was acquired, and is released when the recording is dropped.
@@ -423,7 +423,7 @@ impl Recording<'_> {
     }
 
     /// Records that a sampled object was freed.
-    #[inline]
+    #[inline(always)]
     pub fn freed(&mut self, sample: SampleId, time: Nanos) {
         self.recorder
             .push_or_count(Some(Record::Freed(sample, time)), LostKind::Other);

@@ -7,11 +7,13 @@
 //! without either, and finds out here where it is.
 
 mod gil;
+mod object;
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::OnceLock;
 
-pub use gil::{Gil, Kept, Object, Owned};
+pub use gil::Gil;
+pub use object::{Kept, Object, Owned};
 
 /// A Python object. Only ever behind a pointer.
 #[repr(C)]

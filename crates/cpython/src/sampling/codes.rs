@@ -38,6 +38,11 @@ impl Codes {
         }
     }
 
+    /// A session begins. What was freed since the last one may not have been reported.
+    pub const fn begin(&mut self) {
+        self.thread_bootstrap = 0;
+    }
+
     /// A code object is about to be freed.
     pub const fn freed(&mut self, code: usize) {
         if code == self.thread_bootstrap {
