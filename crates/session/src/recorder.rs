@@ -180,7 +180,7 @@ impl Recorder {
         Some(self.interner.functions.define())
     }
 
-    /// The same for a type.
+    /// Adds the definition of a type.
     pub(crate) fn define_type(
         &mut self,
         name: &str,
@@ -195,7 +195,7 @@ impl Recorder {
         Some(self.interner.types.define())
     }
 
-    /// The same for a thread.
+    /// Adds the definition of a thread.
     pub(crate) fn define_thread(&mut self, os_id: u64) -> Option<crate::interner::KnownThread> {
         self.interner.threads.reserve()?;
         self.interner.reserve_bulky()?;
@@ -305,7 +305,7 @@ impl Recorder {
         Err(record)
     }
 
-    /// Wakes the writer thread, or has it come back, unless a fork keeps it away.
+    /// Wakes the writer thread, or starts it again, unless a fork forbids that for now.
     #[cold]
     fn wake(&mut self, now: Nanos) {
         self.since_wake = 0;
@@ -315,7 +315,7 @@ impl Recorder {
         }
     }
 
-    /// Has everything recorded be written and the file be closed.
+    /// Writes everything that was recorded, and closes the file.
     pub(crate) fn finish(self, allocated: Option<u64>) -> Outcome {
         let end = End {
             time: self.clock.now(),

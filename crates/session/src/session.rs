@@ -128,7 +128,7 @@ impl Session {
         self.forget(|recorder| recorder.interner.functions.forget(key))
     }
 
-    /// The same for a type.
+    /// Forgets a type, as [`Session::forget_function`] does a function.
     pub fn forget_type(&self, key: u64) -> bool {
         self.forget(|recorder| recorder.interner.types.forget(key))
     }
@@ -349,7 +349,7 @@ impl Recording<'_> {
         self.other_thread(os_id, None)
     }
 
-    /// The same; `name` is asked for the thread's name, once, if it is not the main thread.
+    /// A thread, as [`Recording::thread`]. Unless it is the main thread, `name` is called once, for the thread's name.
     #[inline]
     pub fn thread_named_by(
         &mut self,

@@ -217,7 +217,7 @@ fn find(name: &'static str) -> Option<*mut c_void> {
 }
 
 impl Api {
-    /// That of this process, looked up once.
+    /// The functions of this process, looked up once.
     ///
     /// # Errors
     /// The name of what is not there: this is no CPython, or one that is not served.

@@ -16,7 +16,7 @@ use crate::layout::Layout;
 use crate::memory::field;
 use crate::sampling::attributes;
 
-/// Has the function `operations`. As a module it is compiled once, and not in each process.
+/// The module of the function `operations`. As a module it is compiled once, and not in each process.
 const MODULE: &CStr = c"nthbyte._operations";
 
 /// Where an object has the address of its memory.

@@ -26,7 +26,7 @@ pub struct Codes {
 }
 
 impl Codes {
-    /// Those of this interpreter.
+    /// A reader of this interpreter's code objects.
     #[must_use]
     pub fn new(api: &Api) -> Self {
         Self {

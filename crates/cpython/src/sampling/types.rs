@@ -79,7 +79,7 @@ pub struct Types {
 }
 
 impl Types {
-    /// Those of this interpreter.
+    /// A reader of this interpreter's types.
     #[must_use]
     pub fn new(gil: &Gil, sites: AllocationSites) -> Self {
         let api = gil.api();

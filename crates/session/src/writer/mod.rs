@@ -48,7 +48,7 @@ pub(crate) struct Writer {
     is_abandoned: &'static AtomicBool,
     shared: Arc<Shared>,
     place: Place,
-    /// How far the thread had come when it was waited for in vain: until it has gone on, no other fork waits for it.
+    /// The thread's progress when a wait for it timed out: until it has progressed, no other fork waits for it.
     stuck_at: Option<u64>,
     /// When no thread could be made.
     failed: Option<Instant>,
@@ -172,8 +172,8 @@ impl Writer {
         }
     }
 
-    /// Has everything be written, and the profile ended and closed. `unfinished` is what came of it if that
-    /// takes too long.
+    /// Writes everything, then the end of the profile, and closes it. `unfinished` is the outcome if that takes
+    /// too long.
     pub(crate) fn finish(mut self, end: End, unfinished: Outcome) -> Outcome {
         self.take_back();
         // What one step needs the next does not, and the program's memory may be at its peak.
