@@ -17,6 +17,7 @@ import nthbyte._agent as door
 library = sys.argv[1]
 door._agent = door.Agent(library)
 nthbyte.start("out.nthb", every=64)
+blocks = sys.getallocatedblocks()
 ctypes.PyDLL(library).panic_after(int(sys.argv[2]))
 keep = []
 for turn in range(30):
@@ -24,6 +25,8 @@ for turn in range(30):
     exec(compile(f"class Class{turn}: pass", "made", "exec"), {})
     gc.collect()
 assert [len(numbers) for numbers in keep] == [200] * 30
+# The heap's blocks are counted still: each list in it has a block, and so has each of most strings.
+assert sys.getallocatedblocks() - blocks > 10_000, (sys.getallocatedblocks(), blocks)
 first = nthbyte.stop()
 # The next session is as if nothing had been.
 nthbyte.start("next.nthb", every=64)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 
 use super::analysis::{Analysis, End, Judged, alive_at};
 use super::discovery;
@@ -251,7 +251,7 @@ impl Analysis<'_> {
             };
             let born = samples.time(id).0;
             let freed = samples.freed(id).filter(|&freed| freed < end);
-            let young = samples.fate(id) == Fate::DiedYoung;
+            let young = samples.lifetime(id) == Lifetime::DiedYoung;
             lifetimes[finding].push(Lifetime {
                 age: match (freed, young) {
                     (Some(freed), _) => freed.0.saturating_sub(born),
