@@ -4,6 +4,7 @@ pub mod aggregate;
 pub mod estimate;
 pub mod flamegraph;
 mod inclusive;
+pub mod statistics;
 pub mod summary;
 pub mod text;
 mod time;
