@@ -15,8 +15,9 @@ pub fn file(data: &[u8]) {
         + profile.collections.len()
         + profile.memory.len()
         + profile.types.len()
-        + profile.threads.len();
-    assert!(events <= 8 * data.len() + 2, "too many events");
+        + profile.threads.len()
+        + profile.label_sets.len();
+    assert!(events <= 8 * data.len() + 3, "too many events");
     let texts: usize = profile
         .functions
         .iter()
@@ -33,6 +34,19 @@ pub fn file(data: &[u8]) {
         assert!(sample.stack.index() < profile.stacks.len());
         assert!(sample.thread.index() < profile.threads.len());
         assert!(sample.type_id.index() < profile.types.len());
+        assert!(sample.labels.index() < profile.label_sets.len());
+        let sampling = profile.sampling(sample.shape.sampling);
+        assert!(sampling.source.index() < profile.sources.len());
+    }
+    for sample in &profile.cpu {
+        assert!(sample.labels.index() < profile.label_sets.len());
+        assert!(profile.sampling(sample.sampling).source.index() < profile.sources.len());
+    }
+    for (at, set) in profile.label_sets.iter().enumerate().skip(1) {
+        assert!(
+            set.parent.index() < at,
+            "a label set that is part of itself"
+        );
     }
     if !profile.samples.is_empty() {
         let last = SampleId(profile.samples.len() as u32 - 1);
@@ -43,9 +57,14 @@ pub fn file(data: &[u8]) {
 }
 
 /// Reads a block whose checksums are right, after a header that is: gets past them, to the
-/// columns.
+/// columns. In each version of the format.
 pub fn block(body: &[u8]) {
-    let mut data = HEADER.to_vec();
+    block_after(HEADER, body);
+    block_after(HEADER_OF_VERSION_1, body);
+}
+
+fn block_after(header: &[u8], body: &[u8]) {
+    let mut data = header.to_vec();
     data.extend(framed(body));
     // A block that is there twice, and one that is whole, after it.
     data.extend(framed(body));
@@ -71,5 +90,8 @@ pub fn framed(body: &[u8]) -> Vec<u8> {
     block
 }
 
-/// The header of a profile in which nothing happened: corpus/file/empty.nthb.
+/// The header of a profile in which nothing happened.
 pub const HEADER: &[u8] = include_bytes!("corpus/file/empty");
+
+/// The same in version 1.
+pub const HEADER_OF_VERSION_1: &[u8] = include_bytes!("corpus/file/empty-version-1");

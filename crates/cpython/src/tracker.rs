@@ -8,7 +8,8 @@ use std::ffi::c_void;
 
 use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
 use nthbyte_profile::event::{
-    Allocation, Collection, CollectionKind, LostKind, Nanos, NodeId, Survival, ThreadId, TypeId,
+    Allocation, Collection, CollectionKind, LabelSetId, LostKind, Nanos, NodeId, SourceId,
+    Survival, ThreadId, TypeId,
 };
 use nthbyte_sampling::{Distances, Period, Weight};
 
@@ -482,6 +483,8 @@ fn allocation(time: Nanos, thread: ThreadId, stack: NodeId, sample: &Sample) -> 
         block: sample.block_size as u64,
         points: sample.points,
         type_id: TypeId::UNKNOWN,
+        labels: LabelSetId::NONE,
+        source: SourceId::ALLOCATIONS,
         survival: Survival::Unsaid,
     }
 }

@@ -196,15 +196,17 @@ impl Profiles<'_> {
         sampled
     }
 
-    /// Each sample counts as much time as lies between two samples, if the session says so.
+    /// Each sample counts as much time as its source's period, if that is known.
     fn time(&self, thread: ThreadId, name: String) -> Sampled {
-        let (unit, weight) = match self.profile.meta.cpu_hz {
-            Some(hz) if hz > 0 => ("microseconds", 1_000_000 / u64::from(hz)),
-            _ => ("none", 1),
-        };
+        let is_known = self.profile.time_hz().is_some();
+        let unit = if is_known { "microseconds" } else { "none" };
         let mut sampled = Sampled::new(name, unit);
         for sample in self.profile.cpu.iter().filter(|of| of.thread == thread) {
             self.meter.step();
+            let weight = match self.profile.sampling(sample.sampling).period {
+                period if is_known => period / 1_000,
+                _ => 1,
+            };
             sampled.push(self.frames(sample.stack), weight);
         }
         sampled

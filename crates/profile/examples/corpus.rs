@@ -4,6 +4,10 @@ use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 
+use nthbyte_profile::event::{
+    Allocation, Code, Event, Extension, Label, LabelSetId, Lines, Nanos, NodeId, SourceDefinition,
+    SourceId, Survival, ThreadId, TypeId,
+};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Profile, Reader, Writer};
 
@@ -60,5 +64,75 @@ fn main() -> Result<(), Box<dyn Error>> {
             fs::write(blocks.join(format!("block-{number}")), body)?;
         }
     }
+    let bytes = with_everything()?;
+    fs::write(files.join("everything"), &bytes)?;
+    fs::write(blocks.join("everything"), &bytes[empty.len() + HEADER..])?;
+    fs::write(files.join("headers"), headers(&empty))?;
     Ok(())
+}
+
+/// What no host writes yet: sources that come and change, labels, images, extensions. In one block.
+fn with_everything() -> Result<Vec<u8>, Box<dyn Error>> {
+    let meta = Synthetic::default().meta();
+    let mut writer = Writer::new(Vec::new(), &meta)?;
+    let mut sample = Allocation {
+        time: Nanos(1000),
+        thread: ThreadId(0),
+        stack: NodeId::ROOT,
+        size: 100,
+        block: 112,
+        points: 1,
+        type_id: TypeId::UNKNOWN,
+        labels: LabelSetId::NONE,
+        source: SourceId::ALLOCATIONS,
+        survival: Survival::Unsaid,
+    };
+    let label = |parent, key, value| {
+        Event::Label(Label {
+            parent: LabelSetId(parent),
+            key,
+            value,
+        })
+    };
+    writer.write(&Event::Code(Code {
+        name: "malloc",
+        file: "libc.so.6",
+        first_line: 0,
+        lines: Lines::Image("c0ffee"),
+    }))?;
+    writer.write(&label(0, "request", "/a"))?;
+    writer.write(&label(1, "task", "t"))?;
+    for number in 0..60 {
+        let source = SourceId(number % 4);
+        if number % 20 == 3 {
+            let kind = ["native", "gpu", "object-heap"][usize::from(number) / 20];
+            let definition = meta.sources[0].definition();
+            let definition = SourceDefinition { kind, ..definition };
+            writer.write(&Event::Source(source, definition))?;
+        }
+        if number % 7 == 0 {
+            writer.write(&Event::Period(source, 1 << (number % 30)))?;
+        }
+        (sample.source, sample.labels) = (source, LabelSetId(u32::from(number) % 3));
+        writer.write(&Event::Allocation(sample))?;
+        writer.write(&Event::Extension(Extension {
+            kind: 64 + number as u8,
+            bytes: &[7; 9][..usize::from(number) % 9],
+        }))?;
+    }
+    writer.flush()?;
+    Ok(writer.get_ref().clone())
+}
+
+/// Headers that each claim the rest of the file as their body.
+fn headers(empty: &[u8]) -> Vec<u8> {
+    let mut bytes = empty.to_vec();
+    for left in (0..100_u32).rev() {
+        let mut header = b"\xf5nbk".to_vec();
+        header.extend((left * HEADER as u32).to_le_bytes());
+        header.extend([0; 4]);
+        header.extend(crc32fast::hash(&header).to_le_bytes());
+        bytes.extend(header);
+    }
+    bytes
 }

@@ -3,13 +3,18 @@
 //! Vocabulary, used in every later file:
 //!
 //! - *definition*: an event that gives a number to something ([`Code`], [`Node`], [`TypeName`],
-//!   [`Thread`]). Definitions of one kind are numbered 0, 1, 2, … in the order of their events, so
-//!   the number itself is implied; a definition comes before anything that refers to it.
+//!   [`Thread`], [`Label`]). Definitions of one kind are numbered 0, 1, 2, … in the order of their
+//!   events, so the number itself is implied; a definition comes before anything that refers to it.
 //! - *stack*: a [`NodeId`]: a node of the stack tree and, by its parents, all its callers.
-//! - *sample*: one [`Allocation`] event. Samples are numbered in the order of their events.
+//! - *sample*: one [`Allocation`] or [`CpuSample`] event. A [`SampleId`] is that of an allocation;
+//!   they are numbered in the order of their events.
+//! - *source*: what a sample comes from: a sampler with a unit, a method and a period of its own
+//!   ([`crate::Source`]).
+//! - *label set*: what the program was at work on when a sample was taken (task, request, test):
+//!   any number of keys with values.
 //! - *young*: allocated since the last collection of the youngest generation.
 //!
-//! The order of events is the order of time as the agent saw it, with one liberty: an allocation
+//! Events are in the order of time as the agent saw it, but for one exception: an allocation
 //! may be written a little later than it happened (its type is known only after it), but always
 //! before the collection that follows it, and always before its own [`Event::Freed`].
 
@@ -18,9 +23,9 @@
 pub struct Nanos(pub u64);
 
 macro_rules! id {
-    ($(#[$doc:meta] $name:ident),* $(,)?) => {$(
-        #[$doc]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    ($($(#[$doc:meta])+ $name:ident),* $(,)?) => {$(
+        $(#[$doc])+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub u32);
 
         impl $name {
@@ -44,6 +49,32 @@ id! {
     ThreadId,
     /// A sample: its number in the order of [`Allocation`] events.
     SampleId,
+    /// A label set: its number in the order of [`Label`] definitions. Set 0 is empty and is never
+    /// defined.
+    LabelSetId,
+}
+
+/// A source of samples. The first ones are those of [`Meta::sources`](crate::Meta::sources), in
+/// their order; a source that begins during the session takes any number that is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(pub u16);
+
+impl SourceId {
+    /// The source of allocations in [`Source::of_session`](crate::Source::of_session).
+    pub const ALLOCATIONS: Self = Self(0);
+    /// The source of time samples in [`Source::of_session`](crate::Source::of_session).
+    pub const TIME: Self = Self(1);
+
+    /// The number as an index into a table.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl LabelSetId {
+    /// No labels.
+    pub const NONE: Self = Self(0);
 }
 
 impl NodeId {
@@ -69,6 +100,15 @@ pub enum Event<'a> {
     Thread(Thread<'a>),
     /// Gives a thread that is already defined a new name.
     ThreadName(ThreadId, &'a str),
+    /// Defines the next [`LabelSetId`].
+    Label(Label<'a>),
+    /// From here on, this source is what the definition says. The writer repeats it at the start
+    /// of each later block, so that no block depends on another.
+    Source(SourceId, SourceDefinition<'a>),
+    /// From here on, this source has this period, in its unit; samples before it keep the one that
+    /// they had. Whoever changes a period first writes the samples that are pending. Repeated as
+    /// [`Event::Source`] is.
+    Period(SourceId, u64),
     /// The next sample: an allocation.
     Allocation(Allocation),
     /// A sampled object was freed.
@@ -81,6 +121,8 @@ pub enum Event<'a> {
     Memory(Memory),
     /// This many events of a kind were dropped, because the ring was full or memory ran out.
     Lost(LostKind, u64),
+    /// Something that a later version of the format has and this one only passes on.
+    Extension(Extension<'a>),
     /// The session ended in an orderly way. Nothing follows. A profile without it was cut off.
     End(End),
 }
@@ -106,6 +148,10 @@ pub enum Lines<'a> {
     /// The position is a byte offset into the code, and this is `co_linetable` of CPython 3.11 and
     /// later: the "location table" of `Objects/locations.md` (`InternalDocs/code_objects.md` since 3.14).
     LocationTable(&'a [u8]),
+    /// Machine code of an executable or a shared library: the position is an address relative to
+    /// where the image is loaded, and this is the image's build id in hexadecimal digits (empty if
+    /// it has none). Lines are not known.
+    Image(&'a str),
 }
 
 /// What runs in a frame.
@@ -155,6 +201,32 @@ pub struct Thread<'a> {
     pub name: &'a str,
 }
 
+/// A label set: another one, and one label more. Where a key occurs again, the newer value holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label<'a> {
+    /// The labels that this set has too.
+    pub parent: LabelSetId,
+    /// What kind of thing: `task`, `request`, `test`.
+    pub key: &'a str,
+    /// Which one.
+    pub value: &'a str,
+}
+
+/// A source in the words of the file, which may be of a later version: see [`crate::Source`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceDefinition<'a> {
+    /// [`SourceKind`](crate::SourceKind)'s name.
+    pub kind: &'a str,
+    /// [`Unit`](crate::Unit)'s name.
+    pub unit: &'a str,
+    /// [`Method`](crate::Method)'s name.
+    pub method: &'a str,
+    /// [`Distances`](crate::Distances)' name.
+    pub distances: &'a str,
+    /// Mean distance between sample points, in the unit; 0 if it is not known.
+    pub period: u64,
+}
+
 /// An allocation that was sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
@@ -172,19 +244,23 @@ pub struct Allocation {
     pub points: u32,
     /// What was allocated.
     pub type_id: TypeId,
-    /// The fate as far as it is known when the event is written.
+    /// What the thread was at work on.
+    pub labels: LabelSetId,
+    /// Which sampler took it; its unit is bytes.
+    pub source: SourceId,
+    /// What became of the object, as far as it is known when the event is written.
     pub survival: Survival,
 }
 
-/// Whether an object outlived its youth, where the agent says it with the sample itself (PyPy).
+/// Whether an object survived the first minor collection after its allocation, where the sample's own event says it (PyPy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Survival {
-    /// Nothing is said here: the fate follows from [`Event::Freed`] and [`Event::Collection`].
+    /// Not said here: it follows from [`Event::Freed`] and [`Event::Collection`].
     Unsaid = 0,
-    /// It was dead at the first minor collection after its allocation.
+    /// It did not survive it.
     DiedYoung = 1,
-    /// It was alive then, and was tenured.
+    /// It survived it, and was tenured.
     Survived = 2,
 }
 
@@ -197,6 +273,10 @@ pub struct CpuSample {
     pub thread: ThreadId,
     /// Its stack.
     pub stack: NodeId,
+    /// What it was at work on.
+    pub labels: LabelSetId,
+    /// Which sampler took it; its unit is nanoseconds.
+    pub source: SourceId,
 }
 
 /// Work of the garbage collector.
@@ -232,7 +312,7 @@ pub enum CollectionKind {
 }
 
 impl CollectionKind {
-    /// Whether the youngest generation was among what was collected, so that who lived then survived.
+    /// Whether the youngest generation was collected, so that what was alive then has survived.
     #[must_use]
     pub const fn ends_youth(self) -> bool {
         matches!(self, Self::Generation(_) | Self::Minor)
@@ -278,6 +358,15 @@ pub enum LostKind {
     CpuSamples = 1,
     /// Anything else: frees, collections, memory totals.
     Other = 2,
+}
+
+/// An event of a kind that this version does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extension<'a> {
+    /// Its number in the file: at least 64. The writer drops events with another one.
+    pub kind: u8,
+    /// All that it says: at most a mebibyte. The writer drops longer ones.
+    pub bytes: &'a [u8],
 }
 
 /// How a session ended.

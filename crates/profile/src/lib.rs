@@ -1,8 +1,9 @@
 //! What a session saw: the events, the stack tree, and the file (`.nthb`) that holds them.
 //!
-//! An agent makes [`event::Event`]s and gives them to a [`Writer`]; reports and converters ask a
+//! A session makes [`event::Event`]s and gives them to a [`Writer`]; reports and converters ask a
 //! [`model::Profile`] that a [`Reader`] has read. This crate knows nothing of Python.
 
+mod checksums;
 pub mod event;
 mod format;
 mod lines;
@@ -11,16 +12,17 @@ pub mod meta;
 pub mod model;
 mod reader;
 mod samples;
-mod source;
+mod sources;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod synthetic;
 mod varint;
+mod window;
 mod writer;
 
 pub use format::Firsts;
 pub use lines::LineTable;
 pub use load::UNKNOWN;
-pub use meta::{Distances, Meta, Method};
+pub use meta::{Distances, Meta, Method, Source, SourceKind, Unit};
 pub use model::Profile;
 pub use reader::{Block, Gap, ReadError, Reader};
 pub use writer::{Writer, create};

@@ -1,6 +1,6 @@
 //! A profile's events into tables.
 //!
-//! Numbers in the file are those that the agent gave. Here they are mapped: code objects become
+//! Numbers in the file are those that its writer gave. Here they are mapped: code objects become
 //! functions, and stack nodes that differ only in the instruction but not in the line become one.
 //! What a lost block defined has no entry in the map and reads as [`UNKNOWN`].
 
@@ -13,14 +13,17 @@ use std::path::Path;
 use foldhash::fast::RandomState;
 
 use crate::event::{
-    Allocation, Code, Collection, CpuSample, Event, FrameKind, Lines, LostKind, Memory, Nanos,
-    Node, NodeId, SampleId, Survival, ThreadId, TypeId,
+    Allocation, Code, Collection, CpuSample, Event, FrameKind, Label, LabelSetId, Lines, LostKind,
+    Memory, Nanos, Node, NodeId, SampleId, Survival, ThreadId, TypeId,
 };
 use crate::lines::LineTable;
+use crate::meta::Unit;
 use crate::model::{
-    Damage, Fate, Frame, Function, Profile, Sample, Shape, StackNode, ThreadNames, TypeNames,
+    Damage, Fate, Frame, Function, LabelSet, Profile, Sample, Shape, StackNode, ThreadNames,
+    TimeSample, TypeNames,
 };
 use crate::reader::{Block, ReadError, Reader};
+use crate::sources::Sources;
 
 /// The name of a function whose definition was lost.
 pub const UNKNOWN: &str = "[unknown]";
@@ -35,7 +38,7 @@ impl Profile {
         Self::load_with(path, |_, _| ())
     }
 
-    /// As [`load`](Self::load); calls `progress` now and then with the bytes that are dealt with
+    /// As [`load`](Self::load); calls `progress` after each block with the bytes that are read
     /// and the bytes in all.
     ///
     /// # Errors
@@ -110,7 +113,7 @@ impl Numbers {
     }
 }
 
-/// Things without repetition, numbered.
+/// Distinct values, numbered in the order in which they first came.
 struct Interner<T> {
     numbers: HashMap<T, u32, RandomState>,
 }
@@ -122,9 +125,9 @@ impl<T: Hash + Eq + Clone> Interner<T> {
         }
     }
 
-    fn intern(&mut self, table: &mut Vec<T>, thing: T) -> u32 {
-        *self.numbers.entry(thing).or_insert_with_key(|thing| {
-            table.push(thing.clone());
+    fn intern(&mut self, table: &mut Vec<T>, value: T) -> u32 {
+        *self.numbers.entry(value).or_insert_with_key(|value| {
+            table.push(value.clone());
             table.len() as u32 - 1
         })
     }
@@ -149,6 +152,8 @@ struct Loader {
     node_numbers: Numbers,
     type_numbers: Numbers,
     thread_numbers: Numbers,
+    label_set_numbers: Numbers,
+    sources: Sources,
     functions: Interner<Function>,
     frames: Interner<Frame>,
     nodes: HashMap<StackNode, u32, RandomState>,
@@ -156,6 +161,8 @@ struct Loader {
     /// For each stretch without a gap, the number in the file of its first sample and that in the
     /// tables.
     sample_runs: Vec<(u32, u32)>,
+    /// The number in the file of the next allocation.
+    next_sample: u32,
     /// Samples from this one on are young.
     youth: u32,
     last_time: Nanos,
@@ -165,17 +172,20 @@ struct Loader {
 impl Loader {
     fn new(profile: Profile) -> Self {
         Self {
+            sources: Sources::of(&profile),
             profile,
             codes: Vec::new(),
             code_numbers: Numbers::starting_at(0),
             node_numbers: Numbers::starting_at(1),
             type_numbers: Numbers::starting_at(1),
             thread_numbers: Numbers::starting_at(0),
+            label_set_numbers: Numbers::starting_at(1),
             functions: Interner::new(),
             frames: Interner::new(),
             nodes: HashMap::default(),
             unknown_thread: None,
             sample_runs: vec![(0, 0)],
+            next_sample: 0,
             youth: 0,
             last_time: Nanos(0),
             damage: Vec::new(),
@@ -190,9 +200,11 @@ impl Loader {
             self.node_numbers.skip_to(firsts.node);
             self.type_numbers.skip_to(firsts.type_id);
             self.thread_numbers.skip_to(firsts.thread);
+            self.label_set_numbers.skip_to(firsts.label_set);
+            self.next_sample = firsts.sample;
             let here = self.profile.samples.len() as u32;
             self.sample_runs.push((firsts.sample, here));
-            // A collection may have been lost too: nobody is known to be young.
+            // A collection may have been lost too: no sample is known to be young.
             self.youth = here;
             let samples = gap.samples;
             self.damage.push(Damage {
@@ -232,15 +244,11 @@ impl Loader {
                     name.clone_into(&mut self.profile.threads[thread as usize].name);
                 }
             }
-            Event::Cpu(sample) => {
-                self.saw(sample.time);
-                let sample = CpuSample {
-                    time: sample.time,
-                    thread: self.thread(sample.thread),
-                    stack: self.stack(sample.stack),
-                };
-                self.profile.cpu.push(sample);
-            }
+            Event::Label(label) => self.label(&label),
+            Event::Source(id, definition) => self.sources.define(&mut self.profile, id, definition),
+            Event::Period(id, period) => self.sources.set_period(&mut self.profile, id, period),
+            Event::Extension(extension) => self.sources.skip_event(extension.kind),
+            Event::Cpu(sample) => self.cpu(&sample),
             Event::Collection(collection) => self.collection(collection),
             Event::Memory(memory) => self.memory(memory),
             Event::Lost(kind, count) => self.lost(kind, count),
@@ -264,7 +272,7 @@ impl Loader {
         };
         let function = self.functions.intern(&mut self.profile.functions, function);
         let lines = match code.lines {
-            Lines::Direct => CodeLines::Direct,
+            Lines::Direct | Lines::Image(_) => CodeLines::Direct,
             Lines::LocationTable(table) => CodeLines::Raw(table.into()),
         };
         self.code_numbers.define(self.codes.len() as u32);
@@ -341,9 +349,57 @@ impl Loader {
         })
     }
 
+    fn label(&mut self, label: &Label<'_>) {
+        let parent = self.labels(label.parent);
+        let number = self.profile.label_sets.len() as u32;
+        self.label_set_numbers.define(number);
+        self.profile.label_sets.push(LabelSet {
+            parent,
+            key: label.key.to_owned(),
+            value: label.value.to_owned(),
+        });
+    }
+
+    /// What a lost block defined has no labels here.
+    #[inline]
+    fn labels(&self, set: LabelSetId) -> LabelSetId {
+        if set == LabelSetId::NONE {
+            return set;
+        }
+        LabelSetId(self.label_set_numbers.get(set.0).unwrap_or(0))
+    }
+
+    fn cpu(&mut self, sample: &CpuSample) {
+        self.saw(sample.time);
+        let Some(sampling) = self.sources.sampling(sample.source, Unit::Nanoseconds) else {
+            return;
+        };
+        let sample = TimeSample {
+            time: sample.time,
+            thread: self.thread(sample.thread),
+            stack: self.stack(sample.stack),
+            labels: self.labels(sample.labels),
+            sampling,
+        };
+        self.profile.cpu.push(sample);
+    }
+
+    /// The sample that comes next in the file is not in the tables.
+    fn leave_out(&mut self) {
+        let here = self.profile.samples.len() as u32;
+        match self.sample_runs.last_mut() {
+            Some(run) if run.1 == here => run.0 = self.next_sample,
+            _ => self.sample_runs.push((self.next_sample, here)),
+        }
+    }
+
     #[inline]
     fn allocation(&mut self, allocation: &Allocation) {
         self.saw(allocation.time);
+        self.next_sample = self.next_sample.saturating_add(1);
+        let Some(sampling) = self.sources.sampling(allocation.source, Unit::Bytes) else {
+            return self.leave_out();
+        };
         let sample = Sample {
             time: allocation.time,
             thread: self.thread(allocation.thread),
@@ -352,7 +408,9 @@ impl Loader {
                 size: allocation.size,
                 block: allocation.block,
                 points: allocation.points,
+                sampling,
             },
+            labels: self.labels(allocation.labels),
             type_id: TypeId(self.type_numbers.get(allocation.type_id.0).unwrap_or(0)),
             fate: match allocation.survival {
                 Survival::Unsaid => Fate::StillLive,
@@ -383,7 +441,8 @@ impl Loader {
     #[inline]
     fn sample(&self, sample: SampleId) -> Option<SampleId> {
         let runs = &self.sample_runs;
-        let run = runs.partition_point(|&(first, _)| first <= sample.0) - 1;
+        let run = runs.partition_point(|&(first, _)| first <= sample.0);
+        let run = run.checked_sub(1)?;
         let (first, here) = runs[run];
         let end = runs
             .get(run + 1)
@@ -427,6 +486,7 @@ impl Loader {
         self.profile.damage = damage;
         self.profile.damage.append(&mut self.damage);
         self.profile.damage.sort_by_key(|damage| damage.offset);
+        self.profile.meta.notes.extend(self.sources.notes());
         self.profile
     }
 }

@@ -1,7 +1,10 @@
 //! A profile read whole into memory: tables by column, ready to be asked.
 
-use crate::event::{Collection, CpuSample, FrameKind, LostKind, Memory, Nanos, NodeId, SampleId};
-use crate::meta::Meta;
+use crate::event::{
+    Collection, FrameKind, LabelSetId, LostKind, Memory, Nanos, NodeId, SampleId, SourceId,
+    ThreadId,
+};
+use crate::meta::{Distances, Meta, Source, Unit};
 pub use crate::samples::{Fate, Sample, Samples, Shape, ShapeId};
 pub use nthbyte_sampling::Weight;
 
@@ -32,7 +35,7 @@ pub struct Frame {
 pub struct StackNode {
     /// The caller; the root is its own parent.
     pub parent: NodeId,
-    /// Index into [`Profile::frames`]; meaningless for the root.
+    /// Index into [`Profile::frames`]; without meaning for the root.
     pub frame: u32,
 }
 
@@ -54,6 +57,84 @@ pub struct ThreadNames {
     pub name: String,
 }
 
+/// A label set: another one, and one label more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSet {
+    /// The set without this label; the empty set is its own.
+    pub parent: LabelSetId,
+    /// What kind of thing: `task`, `request`, `test`.
+    pub key: String,
+    /// Which one.
+    pub value: String,
+}
+
+/// A [`Sampling`]: an index into [`Profile::samplings`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SamplingId(pub u32);
+
+impl SamplingId {
+    /// The number as an index into a table.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A source for as long as its period stays the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sampling {
+    /// An index into [`Profile::sources`].
+    pub source: SourceId,
+    /// What is counted.
+    pub unit: Unit,
+    /// How distances are drawn.
+    pub distances: Distances,
+    /// Mean distance between sample points, in the unit; 0 if it is not known.
+    pub period: u64,
+}
+
+impl Sampling {
+    /// That of a source with a period; `None` if it has a kind, a unit or distances that this
+    /// version does not know.
+    #[must_use]
+    pub fn of(number: SourceId, source: &Source, period: u64) -> Option<Self> {
+        source.kind()?;
+        Some(Self {
+            source: number,
+            unit: source.unit()?,
+            distances: source.distances()?,
+            period,
+        })
+    }
+
+    /// The weight of an allocation of this shape.
+    #[must_use]
+    pub fn weight(&self, shape: &Shape) -> Weight {
+        Weight::of(
+            self.distances,
+            self.period,
+            shape.size,
+            shape.block,
+            shape.points,
+        )
+    }
+}
+
+/// A time sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeSample {
+    /// When.
+    pub time: Nanos,
+    /// The thread that ran.
+    pub thread: ThreadId,
+    /// Its stack.
+    pub stack: NodeId,
+    /// What it was at work on: an index into [`Profile::label_sets`].
+    pub labels: LabelSetId,
+    /// The source, with the period that it had: an index into [`Profile::samplings`].
+    pub sampling: SamplingId,
+}
+
 /// Part of a file that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
@@ -66,8 +147,15 @@ pub struct Damage {
 /// A whole profile.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// The session's description.
+    /// The session's description. Its notes also say what was left out because this version does
+    /// not know it.
     pub meta: Meta,
+    /// Where samples come from: [`Meta::sources`], and those that began during the session.
+    pub sources: Vec<Source>,
+    /// Sources with their periods.
+    pub samplings: Vec<Sampling>,
+    /// Label sets; index 0 is the empty one. Parents come before their children.
+    pub label_sets: Vec<LabelSet>,
     /// Functions, each once.
     pub functions: Vec<Function>,
     /// Frames, each once.
@@ -81,7 +169,7 @@ pub struct Profile {
     /// Allocation samples.
     pub samples: Samples,
     /// Time samples.
-    pub cpu: Vec<CpuSample>,
+    pub cpu: Vec<TimeSample>,
     /// Collections, in the order in which they ended.
     pub collections: Vec<Collection>,
     /// Memory totals over time.
@@ -102,8 +190,15 @@ impl Profile {
     /// A profile in which nothing has happened yet.
     #[must_use]
     pub fn empty(meta: Meta) -> Self {
+        let sources = meta.sources.clone();
+        let samplings = (0..)
+            .zip(&sources)
+            .filter_map(|(number, source)| Sampling::of(SourceId(number), source, source.period));
         Self {
             meta,
+            samplings: samplings.collect(),
+            sources,
+            label_sets: vec![LabelSet::default()],
             functions: Vec::new(),
             frames: Vec::new(),
             stacks: vec![StackNode {
@@ -138,13 +233,92 @@ impl Profile {
     }
 
     fn shape_weight(&self, shape: Shape) -> Weight {
-        Weight::of(
-            self.meta.distances,
-            self.meta.period,
-            shape.size,
-            shape.block,
-            shape.points,
-        )
+        self.sampling(shape.sampling).weight(&shape)
+    }
+
+    /// A source with a period.
+    ///
+    /// # Panics
+    /// If there is no such sampling.
+    #[must_use]
+    pub fn sampling(&self, sampling: SamplingId) -> Sampling {
+        self.samplings[sampling.index()]
+    }
+
+    /// How the allocation samples were taken. If there are none: how they would have been.
+    #[must_use]
+    pub fn allocation_samplings(&self) -> Vec<Sampling> {
+        let shapes = self.samples.shapes().iter();
+        self.used(Unit::Bytes, shapes.map(|shape| shape.sampling))
+    }
+
+    /// How the time samples were taken. If there are none: how they would have been.
+    #[must_use]
+    pub fn time_samplings(&self) -> Vec<Sampling> {
+        let samples = self.cpu.iter();
+        self.used(Unit::Nanoseconds, samples.map(|sample| sample.sampling))
+    }
+
+    fn used(&self, unit: Unit, ids: impl Iterator<Item = SamplingId>) -> Vec<Sampling> {
+        let mut is_used = vec![false; self.samplings.len()];
+        ids.for_each(|id| is_used[id.index()] = true);
+        let none = !is_used.contains(&true);
+        let all = self.samplings.iter().zip(is_used);
+        let used = all.filter(|(sampling, used)| sampling.unit == unit && (none || *used));
+        used.map(|(&sampling, _)| sampling).collect()
+    }
+
+    /// Whether every allocation was recorded, so that figures are exact.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        let samplings = self.allocation_samplings();
+        let every = |sampling: &Sampling| sampling.distances == Distances::Every;
+        !samplings.is_empty() && samplings.iter().all(every)
+    }
+
+    /// The different periods of allocation samples, in bytes, the shortest first. Never empty.
+    #[must_use]
+    pub fn periods(&self) -> Vec<u64> {
+        let samplings = self.allocation_samplings();
+        let mut periods: Vec<u64> = samplings.iter().map(|sampling| sampling.period).collect();
+        periods.sort_unstable();
+        periods.dedup();
+        if periods.is_empty() {
+            periods.push(1);
+        }
+        periods
+    }
+
+    /// Time samples a second, on average over all of them; `None` if it is not known.
+    #[must_use]
+    pub fn time_hz(&self) -> Option<f64> {
+        let samplings = self.time_samplings();
+        if samplings.is_empty() || samplings.iter().any(|sampling| sampling.period == 0) {
+            return None;
+        }
+        if self.cpu.is_empty() {
+            return Some(1e9 / samplings[0].period as f64);
+        }
+        let samples = self.cpu.iter();
+        let nanos = samples.map(|sample| self.sampling(sample.sampling).period as f64);
+        Some(1e9 * self.cpu.len() as f64 / nanos.sum::<f64>())
+    }
+
+    /// The labels of a set, each key once.
+    #[must_use]
+    pub fn labels(&self, set: LabelSetId) -> Vec<(&str, &str)> {
+        let mut labels: Vec<(&str, &str)> = Vec::new();
+        let mut at = set;
+        while at != LabelSetId::NONE {
+            let LabelSet { parent, key, value } = &self.label_sets[at.index()];
+            // The newest value of a key holds, and comes first here.
+            if labels.iter().all(|(known, _)| known != key) {
+                labels.push((key, value));
+            }
+            at = *parent;
+        }
+        labels.reverse();
+        labels
     }
 
     /// The frames of a stack, innermost first.

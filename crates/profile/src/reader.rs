@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use crate::checksums::Checksums;
 use crate::event::Event;
 use crate::format::block::{HEADER, Header, MAGIC as BLOCK_MAGIC, Unpacker};
 use crate::format::decode::Decoder;
 use crate::format::{Firsts, MAGIC, MAX_META, VERSION};
 use crate::meta::Meta;
 use crate::model::Damage;
-use crate::source::Source;
+use crate::window::Window;
 
 /// Why a file cannot be read at all. What is damaged further on is [`Damage`], not an error.
 #[derive(Debug, thiserror::Error)]
@@ -39,10 +40,13 @@ pub enum ReadError {
 /// Memory is bounded by the largest block that the format allows, about 10 MiB, whatever the file
 /// says. A block that cannot be read is skipped and noted in [`damage`](Self::damage).
 pub struct Reader<R: Read> {
-    source: Source<R>,
+    window: Window<R>,
+    version: u32,
     meta: Meta,
     tick: u32,
     unpacker: Unpacker,
+    /// Used from the first damage on: until then every byte is summed once without them.
+    checksums: Option<Checksums>,
     /// Numbers after the last block that was read.
     next: Firsts,
     damage: Vec<Damage>,
@@ -69,8 +73,8 @@ impl<R: Read> Reader<R> {
     /// # Errors
     /// If it cannot be read, or is not a profile that this version reads.
     pub fn from_reader(input: R) -> Result<Self, ReadError> {
-        let mut source = Source::new(input);
-        let fixed = source.peek(20)?;
+        let mut window = Window::new(input);
+        let fixed = window.peek(20)?;
         if fixed.is_empty() {
             return Err(ReadError::Empty);
         }
@@ -92,7 +96,7 @@ impl<R: Read> Reader<R> {
         if version == 0 || meta > MAX_META || !(1..=1_000_000_000).contains(&tick) {
             return Err(ReadError::Header("its figures make no sense"));
         }
-        let header = source.peek(20 + meta + 4)?;
+        let header = window.peek(20 + meta + 4)?;
         let Some((checked, check)) = header.split_at_checked(20 + meta) else {
             return Err(CUT);
         };
@@ -103,15 +107,18 @@ impl<R: Read> Reader<R> {
             return Err(ReadError::Header("its checksum is wrong"));
         }
         let meta_bytes = &checked[20..];
-        let meta = serde_json::from_slice(meta_bytes)
-            .map_err(|_| ReadError::Header("its description of the session makes no sense"))?;
+        let meta = Meta::parse(version, meta_bytes).ok_or(ReadError::Header(
+            "its description of the session makes no sense",
+        ))?;
         let len = header.len();
-        source.consume(len);
+        window.consume(len);
         Ok(Self {
-            source,
+            window,
+            version,
             meta,
             tick,
             unpacker: Unpacker::default(),
+            checksums: None,
             next: Firsts::START,
             damage: Vec::new(),
             further_damage: 0,
@@ -123,9 +130,16 @@ impl<R: Read> Reader<R> {
         &self.meta
     }
 
-    /// Bytes of the file that are dealt with.
+    /// Bytes of the file that are consumed.
     pub fn position(&self) -> u64 {
-        self.source.position()
+        self.window.position()
+    }
+
+    /// Bytes that were summed to find blocks after the first damage: proportional to what was read,
+    /// whatever it holds.
+    #[must_use]
+    pub fn bytes_summed(&self) -> u64 {
+        self.checksums.as_ref().map_or(0, Checksums::work)
     }
 
     /// What could not be read so far. The events of the last block must have been taken out
@@ -134,7 +148,7 @@ impl<R: Read> Reader<R> {
         let mut damage = self.damage.clone();
         if self.further_damage > 0 {
             damage.push(Damage {
-                offset: self.source.position(),
+                offset: self.window.position(),
                 what: format!("{} more damaged places", self.further_damage),
             });
         }
@@ -160,11 +174,14 @@ impl<R: Read> Reader<R> {
                 return Ok(None);
             };
             let Self {
-                source, unpacker, ..
+                window,
+                unpacker,
+                version,
+                ..
             } = self;
-            let body = &source.peek(HEADER + header.body)?[HEADER..];
-            let found = unpacker.unpack(body);
-            self.source.consume(HEADER + header.body);
+            let body = &window.peek(HEADER + header.body)?[HEADER..];
+            let found = unpacker.unpack(*version, body);
+            self.window.consume(HEADER + header.body);
             match found {
                 Ok(firsts) if !firsts.follows(self.next) => {
                     self.note(offset, "a block that was there before is repeated; skipped");
@@ -178,12 +195,13 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next intact block, which is left where it is.
+    /// The next intact block, which is left where it is. Takes time in proportion to the bytes that
+    /// it passes and the length of one block, whatever they are.
     fn find_block(&mut self) -> io::Result<Option<(u64, Header)>> {
         let mut skipped_from = None;
         loop {
-            let offset = self.source.position();
-            let bytes = self.source.peek(HEADER)?;
+            let offset = self.window.position();
+            let bytes = self.window.peek(HEADER)?;
             if bytes.is_empty() {
                 if let Some(from) = skipped_from {
                     self.note_skipped(from, offset, true);
@@ -192,17 +210,25 @@ impl<R: Read> Reader<R> {
             }
             let header = bytes.first_chunk().and_then(Header::parse);
             if let Some(header) = header {
-                let body = self.source.peek(HEADER + header.body)?;
-                if header.fits(&body[HEADER..]) {
+                let block = self.window.peek(HEADER + header.body)?;
+                // Of a body that is cut off nothing needs to be summed.
+                let is_whole = block.len() == HEADER + header.body;
+                let check = match &mut self.checksums {
+                    _ if !is_whole => None,
+                    Some(checksums) => Some(checksums.of(offset, block, HEADER)),
+                    None => Some(crc32fast::hash(&block[HEADER..])),
+                };
+                if check.is_some_and(|check| header.fits(check)) {
                     if let Some(from) = skipped_from {
                         self.note_skipped(from, offset, false);
                     }
                     return Ok(Some((offset, header)));
                 }
             }
+            self.checksums.get_or_insert_default();
             skipped_from.get_or_insert(offset);
-            self.source.consume(1);
-            self.source.skip_to(BLOCK_MAGIC)?;
+            self.window.consume(1);
+            self.window.skip_to(BLOCK_MAGIC)?;
         }
     }
 
@@ -223,6 +249,7 @@ impl<R: Read> Reader<R> {
         self.next = firsts;
         let Self {
             unpacker,
+            version,
             next,
             tick,
             damage,
@@ -232,7 +259,7 @@ impl<R: Read> Reader<R> {
             offset,
             firsts,
             gap,
-            decoder: Decoder::new(*tick, firsts, unpacker.columns()),
+            decoder: Decoder::new(*version, *tick, firsts, unpacker.columns()),
             next,
             damage,
         }
@@ -265,6 +292,7 @@ impl Firsts {
             && self.type_id >= earlier.type_id
             && self.thread >= earlier.thread
             && self.sample >= earlier.sample
+            && self.label_set >= earlier.label_set
     }
 }
 
@@ -324,6 +352,6 @@ impl<'a> Block<'a> {
             });
         }
         // A block whose events were read to this point has no further ones.
-        self.decoder = Decoder::new(1, *self.next, [&[]; crate::format::COLUMNS]);
+        self.decoder = Decoder::new(1, 1, *self.next, [&[]; crate::format::COLUMNS]);
     }
 }

@@ -1,16 +1,17 @@
 //! The allocation samples of a profile, packed for tens of millions of them.
 //!
-//! A sample takes 33 bytes. Size, block and sample points are interned together as a [`ShapeId`]:
-//! programs ask for few distinct sizes, so the column of shapes is narrow, and what depends on
-//! them only (the weight) can be worked out once a shape instead of once a sample. What was given
-//! up: columns cannot be borrowed as slices of the public types; ask [`Samples::get`] for a whole
-//! sample or the accessors for one field.
+//! A sample takes 33 bytes, and four more if any sample has labels. Size, block, sample points and
+//! sampling are interned together as a [`ShapeId`]: programs ask for few distinct sizes, so what
+//! depends on them only (the weight) is worked out once a shape instead of once a sample. What is
+//! given up: columns cannot be borrowed as slices of the public types; ask [`Samples::get`] for a
+//! whole sample or the accessors for one field.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use crate::event::{Nanos, NodeId, SampleId, ThreadId, TypeId};
+use crate::event::{LabelSetId, Nanos, NodeId, SampleId, ThreadId, TypeId};
+use crate::model::SamplingId;
 
 /// What became of a sampled object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,11 +37,11 @@ impl Fate {
     ];
 }
 
-/// Size, block and points of a sample: its number in the order of first appearance.
+/// A [`Shape`]: its number in the order of first appearance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeId(pub u32);
 
-/// How big a sampled object was.
+/// How big a sampled object was, and how it was sampled: all that a sample's weight depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Bytes asked for.
@@ -49,6 +50,9 @@ pub struct Shape {
     pub block: u64,
     /// Sample points covered.
     pub points: u32,
+    /// The source, with the period that it had: an index into
+    /// [`Profile::samplings`](crate::Profile::samplings).
+    pub sampling: SamplingId,
 }
 
 /// One sample, with what became of it.
@@ -64,6 +68,9 @@ pub struct Sample {
     pub shape: Shape,
     /// What was allocated.
     pub type_id: TypeId,
+    /// What the thread was at work on: an index into
+    /// [`Profile::label_sets`](crate::Profile::label_sets).
+    pub labels: LabelSetId,
     /// What became of it.
     pub fate: Fate,
     /// When it was freed; `None` if it was not, or if that is not known.
@@ -81,6 +88,8 @@ pub struct Samples {
     stack: Vec<NodeId>,
     shape: Vec<ShapeId>,
     type_id: Vec<TypeId>,
+    /// Shorter than the others where the last samples have no labels.
+    labels: Vec<LabelSetId>,
     fate: Vec<Fate>,
     freed: Vec<Nanos>,
     shapes: Vec<Shape>,
@@ -123,6 +132,7 @@ impl Samples {
             stack: self.stack(id),
             shape: self.shape(self.shape_id(id)),
             type_id: self.type_id(id),
+            labels: self.labels(id),
             fate: self.fate(id),
             freed: self.freed(id),
         }
@@ -188,6 +198,14 @@ impl Samples {
         self.type_id[id.index()]
     }
 
+    /// What the thread was at work on.
+    #[must_use]
+    pub fn labels(&self, id: SampleId) -> LabelSetId {
+        assert!(id.index() < self.len(), "no such sample");
+        let labels = self.labels.get(id.index());
+        labels.copied().unwrap_or(LabelSetId::NONE)
+    }
+
     /// What became of it.
     #[must_use]
     pub fn fate(&self, id: SampleId) -> Fate {
@@ -209,6 +227,10 @@ impl Samples {
             // There are at most as many shapes as samples.
             ShapeId(self.shapes.len() as u32 - 1)
         });
+        if sample.labels != LabelSetId::NONE {
+            self.labels.resize(self.time.len(), LabelSetId::NONE);
+            self.labels.push(sample.labels);
+        }
         self.time.push(sample.time);
         self.thread.push(sample.thread);
         self.stack.push(sample.stack);

@@ -3,17 +3,18 @@
 //! The made-up program has threads that call each other's functions by a fixed call graph (with
 //! recursion), types with sizes of their own, and objects of which most die young. The same
 //! [`Synthetic`] always gives the same events. Figures are those of a program that allocates
-//! 1 GB/s: only the order of magnitude is meant.
+//! 1 GB/s: right in the order of magnitude only.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io::{self, Write};
 
 use crate::event::{
-    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, End, Event, FrameKind, Lines,
-    Memory, Nanos, Node, NodeId, SampleId, Survival, Thread, ThreadId, TypeId, TypeName,
+    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, End, Event, FrameKind,
+    LabelSetId, Lines, Memory, Nanos, Node, NodeId, SampleId, SourceId, Survival, Thread, ThreadId,
+    TypeId, TypeName,
 };
-use crate::meta::{Distances, Meta, Method};
+use crate::meta::{Distances, Meta, Method, Source};
 use crate::writer::Writer;
 
 /// What to make up.
@@ -27,7 +28,7 @@ pub struct Synthetic {
     pub period: u64,
     /// How distances are drawn.
     pub distances: Distances,
-    /// Whether some names are meant to break what shows them: control characters, line ends,
+    /// Whether some names have what reports must escape or cut: control characters, line ends,
     /// right-to-left marks, markup, ten thousand characters.
     pub hostile: bool,
 }
@@ -68,7 +69,7 @@ const TYPES: [(&str, &str, u64, u64); 12] = [
     ("app.models.Node", "", 48, 48),
 ];
 
-/// Names that are hard to show.
+/// Names that reports must escape or cut.
 const HOSTILE: [&str; 8] = [
     "red\u{1b}[31m\u{7}",
     "two\nlines\r\tand a tab",
@@ -127,11 +128,13 @@ impl Synthetic {
             pid: 4242,
             parent_pid: None,
             started_unix_nanos: 1_790_000_000_000_000_000,
-            period: self.period,
-            distances: self.distances,
-            method: Method::CutFreeLists,
+            sources: Source::of_session(
+                Method::CutFreeLists,
+                self.distances,
+                self.period,
+                Some(100),
+            ),
             seed: self.seed,
-            cpu_hz: Some(100),
             notes: vec!["made up: no program ran".to_owned()],
         }
     }
@@ -191,7 +194,7 @@ struct Program<S> {
     nodes: HashMap<(u32, u32, u32), u32>,
     /// The stack of each thread, outermost first: node and code.
     stacks: Vec<Vec<(u32, u32)>>,
-    /// Time of death, sample, size.
+    /// Sampled objects that will be freed: when, sample, size.
     pending: BinaryHeap<Reverse<(u64, u32, u64)>>,
     now: f64,
     live: u64,
@@ -316,9 +319,9 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
 
     fn allocate(&mut self, thread: usize, gap: f64) {
         let stack = self.top(thread);
-        // Every stack has a few types that it likes.
-        let liking = self.random.skewed(3);
-        let type_number = (mix(u64::from(stack.0) * 5 + liking) % TYPES.len() as u64) as usize;
+        // A stack allocates objects of three types at most.
+        let choice = self.random.skewed(3);
+        let type_number = (mix(u64::from(stack.0) * 5 + choice) % TYPES.len() as u64) as usize;
         let (_, _, least, most) = TYPES[type_number];
         let size = least + self.random.skewed(most - least + 1);
         let block = size.max(1).next_multiple_of(16);
@@ -335,6 +338,8 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
             block,
             points,
             type_id: TypeId(type_number as u32 + 1),
+            labels: LabelSetId::NONE,
+            source: SourceId::ALLOCATIONS,
             survival: Survival::Unsaid,
         }));
         self.live += size;
@@ -345,8 +350,8 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
             _ => None,
         };
         if let Some(lifetime) = lifetime {
-            let death = Reverse(((self.now + lifetime) as u64, self.samples, size));
-            self.pending.push(death);
+            let freed = Reverse(((self.now + lifetime) as u64, self.samples, size));
+            self.pending.push(freed);
         }
         self.samples += 1;
     }
@@ -367,6 +372,8 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
             time: self.time(),
             thread: ThreadId(thread as u32),
             stack: self.top(thread),
+            labels: LabelSetId::NONE,
+            source: SourceId::TIME,
         };
         (self.sink)(&Event::Cpu(sample));
     }

@@ -10,7 +10,7 @@ use crate::format::{MAGIC, MAX_META, TICK_NANOS, VERSION, block::Packer, encode:
 use crate::meta::Meta;
 
 /// Creates the file of a profile, or empties one that is there. Only its owner can read it
-/// (mode 0600), for a profile tells much about a program.
+/// (mode 0600), for a profile says much about a program.
 ///
 /// # Errors
 /// What the system says, with the path and, for a missing folder, what to do.
@@ -43,7 +43,7 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// Encodes events and writes them in blocks.
 ///
 /// [`write`](Self::write) costs some tens of nanoseconds and touches the disk only when a block is
-/// full (128 KiB before compression). Whoever writes calls [`flush`](Self::flush) at least once a
+/// full (2 KiB before compression at first, then twice what is in the file, up to 128 KiB). Whoever writes calls [`flush`](Self::flush) at least once a
 /// second: what is not flushed is lost with the process. Takes about 0.8 MiB of memory, and what
 /// location tables take without columns, some 100 bytes for each code object.
 ///
@@ -123,14 +123,14 @@ impl<W: Write> Writer<W> {
             Ok(block) => self.out.write_all(block).map(|()| block.len()),
             Err(error) => Err(error),
         };
-        self.encoder.begin();
+        self.encoder.begin(*result.as_ref().unwrap_or(&0));
         self.written += result? as u64;
         self.out.flush()
     }
 
-    /// Ends the block, and returns blocks with samples of which more will be known. They are for the end
-    /// of the file, until the next block takes their place: they are not written here, and what is
-    /// written next is numbered as if they were not there.
+    /// Ends the block, and returns provisional blocks: with samples whose types or lifetimes are not
+    /// known yet. They are for the end of the file, until the next block takes their place. They are
+    /// not written here, and what is written next is numbered as if they did not exist.
     ///
     /// # Errors
     /// Those of the file.
@@ -139,9 +139,9 @@ impl<W: Write> Writer<W> {
         samples: impl IntoIterator<Item = &'a Allocation>,
     ) -> io::Result<Vec<u8>> {
         self.flush()?;
-        let firsts = self.encoder.firsts();
+        let mark = self.encoder.mark();
         let blocks = self.pack(samples);
-        self.encoder.take_back(firsts);
+        self.encoder.take_back(mark);
         blocks
     }
 
@@ -154,8 +154,9 @@ impl<W: Write> Writer<W> {
         while let Some(sample) = samples.next() {
             self.encoder.event(&Event::Allocation(*sample));
             if self.encoder.is_full() || samples.peek().is_none() {
-                blocks.extend_from_slice(self.packer.pack(&self.encoder)?);
-                self.encoder.begin();
+                let block = self.packer.pack(&self.encoder)?;
+                blocks.extend_from_slice(block);
+                self.encoder.begin(block.len());
             }
         }
         Ok(blocks)
@@ -188,7 +189,7 @@ impl<W: Write> Writer<W> {
         &self.out
     }
 
-    /// The file. What is written to it by the way is not counted in [`bytes_written`](Self::bytes_written).
+    /// The file. What is written to it directly is not counted in [`bytes_written`](Self::bytes_written).
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.out
     }

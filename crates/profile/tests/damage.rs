@@ -11,7 +11,7 @@ use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Profile, ReadError, Reader, Writer};
 use proptest::prelude::*;
 
-/// A profile in many blocks, and where they begin and end.
+/// A profile in blocks of at most so many events, and where they begin and end.
 fn in_blocks(samples: u32, events_a_block: usize) -> (Vec<u8>, Vec<usize>) {
     let setup = Synthetic {
         samples,
@@ -25,9 +25,11 @@ fn in_blocks(samples: u32, events_a_block: usize) -> (Vec<u8>, Vec<usize>) {
         count += 1;
         if count % events_a_block == 0 {
             writer.flush().expect("memory");
-            ends.push(writer.bytes_written() as usize);
         }
+        // The writer also ends blocks that are full.
+        ends.push(writer.bytes_written() as usize);
     });
+    ends.dedup();
     let bytes = writer.finish(end).expect("memory");
     ends.push(bytes.len());
     ends.dedup();
@@ -101,8 +103,8 @@ fn what_is_not_a_profile_is_refused() {
     assert!(matches!(read(b"PK\x03\x04"), ReadError::NotAProfile));
     assert!(matches!(read(b"\x89nthb\n\x1a"), ReadError::NotAProfile));
     let mut newer = entry::HEADER.to_vec();
-    newer[8] = 2;
-    assert!(matches!(read(&newer), ReadError::Newer(2)));
+    newer[8] = 3;
+    assert!(matches!(read(&newer), ReadError::Newer(3)));
     let mut damaged = entry::HEADER.to_vec();
     damaged[40] ^= 1;
     assert!(matches!(read(&damaged), ReadError::Header(_)));
@@ -113,7 +115,8 @@ fn a_lost_block_leaves_the_others_right() {
     let (bytes, ends) = in_blocks(3000, 2000);
     let whole = Profile::read(&bytes[..]).expect("a profile");
     let mut lossy = bytes.clone();
-    lossy.drain(ends[2]..ends[3]);
+    let middle = ends.partition_point(|&end| end < bytes.len() / 2);
+    lossy.drain(ends[middle - 1]..ends[middle]);
     let lossy = Profile::read(&lossy[..]).expect("a profile");
     assert!(lossy.complete && !lossy.damage.is_empty());
     let missing = whole.samples.len() - lossy.samples.len();
@@ -182,6 +185,54 @@ fn a_block_that_claims_too_much_is_refused() {
     );
     assert!(profile.damage.is_empty());
     assert!(bytes.len() > 100_000 / 8);
+}
+
+/// Headers without end, each of which claims that as much as possible after it is its body.
+fn crafted(len: usize, period: usize) -> Vec<u8> {
+    let mut header = b"\xf5nbk".to_vec();
+    // So that no two claims end at the same place, and none at the end of the file only.
+    for number in 0..len / period {
+        let mut one = header[..4].to_vec();
+        let body = ((len - number * period).saturating_sub(64)).min(4 << 20) as u32;
+        one.extend((body - body % 7).to_le_bytes());
+        one.extend([7; 4]);
+        one.extend(crc32fast::hash(&one).to_le_bytes());
+        one.resize(period, 0);
+        header.extend(one);
+    }
+    header.drain(..4);
+    header
+}
+
+#[test]
+fn a_block_is_found_in_time_proportional_to_the_file() {
+    let (bytes, ends) = in_blocks(200, 150);
+    let (whole, _) = read_blocks(&bytes);
+    for (len, period) in [(1 << 20, 16), (1 << 20, 48), (4 << 20, 16)] {
+        // Genuine blocks among them and after them are found.
+        let crafted = crafted(len, period);
+        let mut file = bytes[..ends[1]].to_vec();
+        file.extend(&crafted);
+        file.extend(&bytes[ends[1]..ends[2]]);
+        file.extend(&crafted);
+        file.extend(&bytes[ends[2]..]);
+        let mut reader = Reader::from_reader(&file[..]).expect("the header is whole");
+        let mut found = Vec::new();
+        while let Some(mut block) = reader.next_block().expect("memory") {
+            let mut events = 0;
+            while block.next_event().is_some() {
+                events += 1;
+            }
+            found.push(events);
+        }
+        let expected: Vec<usize> = whole.iter().map(|&(_, events)| events).collect();
+        assert_eq!(found, expected);
+        // Each byte once, the first claim's twice, and up to two steps of 64 bytes a header.
+        let headers = 2 * len / period;
+        let most = file.len() + (4 << 20) + 128 * headers;
+        let summed = reader.bytes_summed();
+        assert!(summed <= most as u64, "{summed} of {} bytes", file.len());
+    }
 }
 
 static SMALL: LazyLock<(Vec<u8>, Vec<usize>)> = LazyLock::new(|| in_blocks(200, 150));

@@ -1,8 +1,9 @@
 //! What the tables say that events were made into.
 
 use nthbyte_profile::event::{
-    Allocation, Code, CodeId, Collection, CollectionKind, End, Event, FrameKind, Lines, LostKind,
-    Memory, Nanos, Node, NodeId, SampleId, Survival, Thread, ThreadId, TypeId, TypeName,
+    Allocation, Code, CodeId, Collection, CollectionKind, End, Event, FrameKind, LabelSetId, Lines,
+    LostKind, Memory, Nanos, Node, NodeId, SampleId, SourceId, Survival, Thread, ThreadId, TypeId,
+    TypeName,
 };
 use nthbyte_profile::model::Fate;
 use nthbyte_profile::synthetic::Synthetic;
@@ -28,6 +29,8 @@ fn allocation(millis: u64, survival: Survival) -> Event<'static> {
         block: 64,
         points: 1,
         type_id: TypeId::UNKNOWN,
+        labels: LabelSetId::NONE,
+        source: SourceId::ALLOCATIONS,
         survival,
     })
 }

@@ -10,13 +10,15 @@ import ctypes
 import ctypes.util
 import json
 import sys
+import typing
 import zlib
 from collections.abc import Iterator
 
 COLUMNS = (
     "Kinds Sites SiteDefinitions Times Sizes Blocks Points FreedSamples FreedTimes Nodes Cpu "
-    "Collections CollectionTimes CollectionTotals Memory Numbers Texts"
+    "Collections CollectionTimes CollectionTotals Memory Numbers Texts Contexts Extensions"
 ).split()
+COLUMNS_OF_VERSION_1 = COLUMNS[:17]
 MASK = (1 << 64) - 1
 
 
@@ -85,19 +87,23 @@ def blocks(data: bytes, at: int) -> Iterator[bytes]:
 class Block:
     """A block, and what its events are relative to."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, version: int) -> None:
         source = Bytes(body)
+        self.version = version
         self.events = source.varint()
         self.code, self.node, self.type, self.thread, self.sample = (
             source.varint() for _ in range(5)
         )
+        self.label_set = source.varint() if version > 1 else 1
         self.columns = {}
-        for name in COLUMNS:
+        for name in COLUMNS if version > 1 else COLUMNS_OF_VERSION_1:
             length = source.varint()
             stored = source.varint() if length else 0
             column = source.take(stored)
             self.columns[name] = Bytes(column if stored == length else decompress(column, length))
-        self.sites: list[list[int]] = []
+        self.contexts: list[tuple[str, str]] = []
+        self.sites: list[str] = []
+        self.sizes: list[int] = []
         self.time = self.freed_time = self.cpu_time = self.collection_time = self.memory_time = 0
         self.collection_totals = [0] * 3
         self.memory_totals = [0] * 4
@@ -125,7 +131,10 @@ class Block:
         if kind == 0:
             self.code += 1
             line = f"code {self.code - 1} {self.bytes()} {self.bytes()} {self.varint('Numbers')}"
-            return f"{line} {self.bytes() if self.varint('Numbers') == 1 else '-'}"
+            what = self.varint("Numbers")
+            if what == 2:
+                return f"{line} image {self.bytes()}"
+            return f"{line} {self.bytes() if what == 1 else '-'}"
         if kind == 1:
             self.node += 1
             parent = self.node - 1 - self.varint("Nodes")
@@ -137,29 +146,54 @@ class Block:
         if kind == 3:
             self.thread += 1
             return f"thread {self.thread - 1} {self.varint('Numbers')} {self.bytes()}"
-        assert kind == 4, f"kind {kind}"
-        return f"name {self.varint('Numbers')} {self.bytes()}"
+        if kind == 4:
+            return f"name {self.varint('Numbers')} {self.bytes()}"
+        if kind == 14:
+            number = self.varint("Numbers")
+            names = " ".join(self.bytes() for _ in range(4))
+            return f"source {number} {names} {self.varint('Numbers')}"
+        if kind == 15:
+            return f"period {self.varint('Numbers')} {self.varint('Numbers')}"
+        assert kind == 16, f"kind {kind}"
+        self.label_set += 1
+        parent = self.label_set - 1 - self.varint("Numbers")
+        return f"label {self.label_set - 1} {parent} {self.bytes()} {self.bytes()}"
+
+    def context(self, column: str) -> tuple[str, str]:
+        """Returns source and label set, and the thread."""
+        number = self.varint(column)
+        if self.version == 1:
+            return ("1 0" if column == "Cpu" else "0 0"), str(number)
+        if number == 0:
+            thread, source = self.varint("Contexts"), self.varint("Contexts")
+            label_set = self.label_set - self.columns["Contexts"].signed()
+            self.contexts.append((f"{source} {label_set}", str(thread)))
+            number = len(self.contexts)
+        return self.contexts[number - 1]
 
     def allocation(self, survival: int, tick: int) -> str:
         self.sample += 1
         self.time = self.relative("Times", self.time)
         number = self.varint("Sites")
         if number == 0:
-            thread = self.varint("SiteDefinitions")
+            context, thread = self.context("SiteDefinitions")
             node = self.node - self.columns["SiteDefinitions"].signed()
-            self.sites.append([thread, node, self.varint("SiteDefinitions"), 0])
+            self.sites.append(f"{context} {thread} {node} {self.varint('SiteDefinitions')}")
+            self.sizes.append(0)
             number = len(self.sites)
-        site = self.sites[number - 1]
-        size = site[3] = self.relative("Sizes", site[3])
+        size = self.sizes[number - 1] = self.relative("Sizes", self.sizes[number - 1])
         block = self.relative("Blocks", max(16, (size + 15) // 16 * 16))
         points = self.varint("Points") + 1
-        where = f"{site[0]} {site[1]} {site[2]}"
-        time = self.time * tick
+        time, where = self.time * tick, self.sites[number - 1]
         return f"allocation {self.sample - 1} {time} {where} {size} {block} {points} {survival}"
 
     def event(self, tick: int) -> str:
         (kind,) = self.columns["Kinds"].take(1)
-        if kind < 5:
+        if kind >= 64:
+            extension = self.columns["Extensions"]
+            return f"extension {kind} x{extension.take(extension.varint()).hex()}"
+        if kind < 5 or kind > 13:
+            assert self.version > 1 or kind < 5, f"kind {kind}"
             return self.definition(kind)
         if kind < 8:
             return self.allocation(kind - 5, tick)
@@ -169,7 +203,8 @@ class Block:
             return f"freed {sample} {self.freed_time * tick}"
         if kind == 9:
             self.cpu_time = self.relative("Cpu", self.cpu_time)
-            return f"cpu {self.cpu_time * tick} {self.varint('Cpu')} {self.varint('Cpu')}"
+            context, thread = self.context("Cpu")
+            return f"cpu {self.cpu_time * tick} {context} {thread} {self.varint('Cpu')}"
         if kind == 10:
             what = f"{self.varint('Collections')} {self.varint('Collections')}"
             thread, present = self.varint("Collections"), self.varint("Collections")
@@ -190,18 +225,31 @@ class Block:
         return f"end {time} {self.varint('Numbers') if self.varint('Numbers') else '-'}"
 
 
+def sources_of_version_1(meta: dict[str, typing.Any]) -> list[dict[str, object]]:
+    kind = {"cut-free-lists": "object-heap", "imported": "imported"}.get(meta["method"], "nursery")
+    found = [{"kind": kind, "unit": "bytes"} | {n: meta[n] for n in ("method", "distances", "period")}]
+    if hz := meta.get("cpu_hz"):
+        method = "imported" if kind == "imported" else "timer"
+        time = {"kind": "time", "unit": "nanoseconds", "method": method, "distances": "fixed"}
+        found.append(time | {"period": (10**9 + hz // 2) // hz})
+    return found
+
+
 def main(path: str) -> None:
     with open(path, "rb") as file:
         data = file.read()
     header = Bytes(data)
     assert header.take(8) == b"\x89nthb\r\n\x1a", "not a profile"
-    assert header.u32() == 1, "a version that this reader does not know"
+    version = header.u32()
+    assert version in {1, 2}, "a version that this reader does not know"
     tick = header.u32()
     meta = json.loads(header.take(header.u32()))
     assert zlib.crc32(data[: header.at]) == header.u32(), "damaged header"
-    print("session", meta["interpreter"], meta["period"], meta["distances"], *meta["command"])
+    print("session", meta["interpreter"], *meta["command"])
+    for source in sources_of_version_1(meta) if version == 1 else meta["sources"]:
+        print("from", *(source[name] for name in ("kind", "unit", "method", "distances", "period")))
     for body in blocks(data, header.at):
-        block = Block(body)
+        block = Block(body, version)
         count = 0
         while block.columns["Kinds"]:
             print(block.event(tick))

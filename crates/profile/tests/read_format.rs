@@ -4,9 +4,12 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-use nthbyte_profile::event::{CollectionKind, Event, Lines};
+use nthbyte_profile::event::{
+    Allocation, Code, CollectionKind, CpuSample, Event, Extension, Label, LabelSetId, Lines, Nanos,
+    NodeId, SourceDefinition, SourceId, Survival, Thread, ThreadId, TypeId,
+};
 use nthbyte_profile::synthetic::Synthetic;
-use nthbyte_profile::{Distances, Firsts, Reader};
+use nthbyte_profile::{Distances, Firsts, Reader, Writer};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold("x".to_owned(), |mut text, byte| {
@@ -33,6 +36,7 @@ fn line(event: &Event<'_>, next: &mut Firsts) -> String {
             let table = match code.lines {
                 Lines::Direct => "-".to_owned(),
                 Lines::LocationTable(table) => hex(table),
+                Lines::Image(build_id) => format!("image {}", text(build_id)),
             };
             format!("code {own} {name} {file} {} {table}", code.first_line)
         }
@@ -53,6 +57,7 @@ fn line(event: &Event<'_>, next: &mut Firsts) -> String {
         Event::Allocation(a) => {
             let own = number(&mut next.sample);
             let site = format!("{} {} {}", a.thread.0, a.stack.0, a.type_id.0);
+            let site = format!("{} {} {site}", a.source.0, a.labels.0);
             let shape = format!("{} {} {}", a.size, a.block, a.points);
             format!(
                 "allocation {own} {} {site} {shape} {}",
@@ -60,7 +65,23 @@ fn line(event: &Event<'_>, next: &mut Firsts) -> String {
             )
         }
         Event::Freed(sample, time) => format!("freed {} {}", sample.0, time.0),
-        Event::Cpu(cpu) => format!("cpu {} {} {}", cpu.time.0, cpu.thread.0, cpu.stack.0),
+        Event::Cpu(cpu) => {
+            let context = format!("{} {} {}", cpu.source.0, cpu.labels.0, cpu.thread.0);
+            format!("cpu {} {context} {}", cpu.time.0, cpu.stack.0)
+        }
+        Event::Label(label) => {
+            let own = number(&mut next.label_set);
+            let (key, value) = (text(label.key), text(label.value));
+            format!("label {own} {} {key} {value}", label.parent.0)
+        }
+        Event::Source(id, d) => {
+            let names = [d.kind, d.unit, d.method, d.distances].map(text);
+            format!("source {} {} {}", id.0, names.join(" "), d.period)
+        }
+        Event::Period(id, period) => format!("period {} {period}", id.0),
+        Event::Extension(extension) => {
+            format!("extension {} {}", extension.kind, hex(extension.bytes))
+        }
         Event::Collection(c) => {
             let (what, detail) = match c.kind {
                 CollectionKind::Generation(generation) => (0, generation),
@@ -84,14 +105,21 @@ fn line(event: &Event<'_>, next: &mut Firsts) -> String {
 fn read_here(path: &Path) -> Vec<String> {
     let mut reader = Reader::open(path).expect("a profile");
     let meta = reader.meta();
-    let distances = match meta.distances {
-        Distances::Exponential => "exponential",
-        Distances::Fixed => "fixed",
-        Distances::Every => "every",
-    };
     let command = meta.command.join(" ");
-    let session = format!("{} {} {distances}", meta.interpreter, meta.period);
-    let mut lines = vec![format!("session {session} {command}")];
+    let mut lines = vec![format!("session {} {command}", meta.interpreter)];
+    for source in &meta.sources {
+        // The Python reader leaves it out where a file of version 1 does not speak of time.
+        if source.period > 0 {
+            let names = [
+                &source.kind,
+                &source.unit,
+                &source.method,
+                &source.distances,
+            ];
+            let names = names.map(String::as_str).join(" ");
+            lines.push(format!("from {names} {}", source.period));
+        }
+    }
     while let Some(mut block) = reader.next_block().expect("a file") {
         let mut next = block.firsts();
         while let Some(event) = block.next_event() {
@@ -149,4 +177,87 @@ fn both_readers_see_the_same_around_damage() {
     bytes.truncate(bytes.len() - 100);
     let left = compare(&bytes, "damaged");
     assert!(left < whole && left > whole / 4, "{left} of {whole}");
+}
+
+#[test]
+fn both_readers_see_the_same_of_version_1() {
+    for name in ["cpython", "pypy", "cut"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/version1");
+        let bytes = std::fs::read(folder.join(name).with_extension("nthb")).expect("a file");
+        assert!(compare(&bytes, name) > 500);
+    }
+}
+
+/// What no host writes yet.
+#[test]
+fn both_readers_see_the_same_of_sources_labels_images_and_extensions() {
+    let mut writer = Writer::new(Vec::new(), &Synthetic::default().meta()).expect("memory");
+    let sample = |number: u32| Allocation {
+        time: Nanos(5000 * u64::from(number)),
+        thread: ThreadId(0),
+        stack: NodeId::ROOT,
+        size: 40,
+        block: 48,
+        points: 1,
+        type_id: TypeId::UNKNOWN,
+        labels: LabelSetId(number % 3),
+        source: SourceId([0, 7][number as usize % 2]),
+        survival: Survival::Unsaid,
+    };
+    let label = |parent, value| {
+        Event::Label(Label {
+            parent: LabelSetId(parent),
+            key: "task",
+            value,
+        })
+    };
+    let definition = SourceDefinition {
+        kind: "gpu",
+        unit: "bytes",
+        method: "magic",
+        distances: "exponential",
+        period: 77,
+    };
+    let mut write = |events: &[Event<'_>]| {
+        for event in events {
+            writer.write(event).expect("memory");
+        }
+        writer.flush().expect("memory");
+    };
+    write(&[
+        Event::Thread(Thread { os_id: 1, name: "" }),
+        Event::Code(Code {
+            name: "malloc",
+            file: "libc.so.6",
+            first_line: 0,
+            lines: Lines::Image("c0ffee"),
+        }),
+        Event::Extension(Extension {
+            kind: 64,
+            bytes: b"later",
+        }),
+        label(0, "one"),
+        label(1, "two"),
+        Event::Source(SourceId(7), definition),
+        Event::Allocation(sample(0)),
+        Event::Allocation(sample(1)),
+    ]);
+    write(&[Event::Period(SourceId(0), 1 << 20)]);
+    write(&[
+        Event::Extension(Extension {
+            kind: 255,
+            bytes: b"",
+        }),
+        Event::Allocation(sample(2)),
+        Event::Allocation(sample(3)),
+        Event::Cpu(CpuSample {
+            time: Nanos(9000),
+            thread: ThreadId(0),
+            stack: NodeId::ROOT,
+            labels: LabelSetId(2),
+            source: SourceId::TIME,
+        }),
+    ]);
+    // Three lines of the header, fourteen events; one source and then two are repeated.
+    assert_eq!(compare(writer.get_ref(), "new"), 3 + 13 + 3);
 }

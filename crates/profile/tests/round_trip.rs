@@ -1,12 +1,14 @@
 //! Whatever events are written come back.
 
+use std::collections::BTreeMap;
+
 use nthbyte_profile::event::{
-    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, End, Event, FrameKind, Lines,
-    LostKind, MajorPhase, Memory, Nanos, Node, NodeId, SampleId, Survival, Thread, ThreadId,
-    TypeId, TypeName,
+    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, End, Event, Extension,
+    FrameKind, Label, LabelSetId, Lines, LostKind, MajorPhase, Memory, Nanos, Node, NodeId,
+    SampleId, SourceDefinition, SourceId, Survival, Thread, ThreadId, TypeId, TypeName,
 };
 use nthbyte_profile::synthetic::Synthetic;
-use nthbyte_profile::{LineTable, Reader, Writer};
+use nthbyte_profile::{LineTable, Reader, Source, Writer};
 use proptest::prelude::*;
 
 /// From which any event can be made.
@@ -27,7 +29,7 @@ fn seed() -> impl Strategy<Value = Seed> {
     let small = (any::<u32>(), 0_u32..32).prop_map(|(number, shift)| number >> shift);
     let text = prop_oneof!["[a-z]{0,8}", "\\PC{0,20}", "(?s).{0,10}"];
     (
-        (0_u8..24, any::<u8>()),
+        (0_u8..28, any::<u8>()),
         prop::array::uniform4(number),
         prop::array::uniform3(small),
         text,
@@ -57,7 +59,7 @@ fn optional(seed: &Seed, at: usize) -> Option<u64> {
 }
 
 /// The event that a seed stands for, after so many nodes and samples.
-fn event<'a>(seed: &'a Seed, nodes: u32, samples: u32) -> Event<'a> {
+fn event<'a>(seed: &'a Seed, nodes: u32, samples: u32, label_sets: u32) -> Event<'a> {
     let [one, two, three] = seed.small;
     let text = seed.text.as_str();
     match seed.kind {
@@ -65,10 +67,10 @@ fn event<'a>(seed: &'a Seed, nodes: u32, samples: u32) -> Event<'a> {
             name: text,
             file: "file.py",
             first_line: one,
-            lines: if seed.detail.is_multiple_of(2) {
-                Lines::Direct
-            } else {
-                Lines::LocationTable(&seed.bytes)
+            lines: match seed.detail % 3 {
+                0 => Lines::Direct,
+                1 => Lines::LocationTable(&seed.bytes),
+                _ => Lines::Image("c0ffee"),
             },
         }),
         1..4 => Event::Node(Node {
@@ -106,6 +108,8 @@ fn event<'a>(seed: &'a Seed, nodes: u32, samples: u32) -> Event<'a> {
             time: time(seed.numbers[0]),
             thread: ThreadId(one),
             stack: NodeId(two),
+            labels: LabelSetId(two % (label_sets + 1)),
+            source: SourceId(seed.detail.into()),
         }),
         12 => Event::Collection(Collection {
             start: time(seed.numbers[3]),
@@ -129,6 +133,26 @@ fn event<'a>(seed: &'a Seed, nodes: u32, samples: u32) -> Event<'a> {
             allocated: optional(seed, 3),
         }),
         14 => Event::Lost(LostKind::CpuSamples, seed.numbers[0]),
+        15 => Event::Label(Label {
+            parent: LabelSetId(one % (label_sets + 1)),
+            key: "task",
+            value: text,
+        }),
+        16 => Event::Source(
+            SourceId(seed.detail.into()),
+            SourceDefinition {
+                kind: text,
+                unit: "bytes",
+                method: "magic",
+                distances: "exponential",
+                period: seed.numbers[0],
+            },
+        ),
+        17 => Event::Period(SourceId(seed.detail.into()), seed.numbers[0]),
+        18 => Event::Extension(Extension {
+            kind: seed.detail | 64,
+            bytes: &seed.bytes,
+        }),
         _ => Event::Allocation(Allocation {
             time: time(seed.numbers[0]),
             thread: ThreadId(one % 3),
@@ -145,6 +169,12 @@ fn event<'a>(seed: &'a Seed, nodes: u32, samples: u32) -> Event<'a> {
                 three
             },
             type_id: TypeId(two % 5),
+            labels: LabelSetId(if seed.detail > 200 {
+                three % (label_sets + 1)
+            } else {
+                0
+            }),
+            source: SourceId(u16::from(seed.detail > 250)),
             survival: [Survival::Unsaid, Survival::DiedYoung, Survival::Survived]
                 [seed.detail as usize % 3],
         }),
@@ -153,10 +183,11 @@ fn event<'a>(seed: &'a Seed, nodes: u32, samples: u32) -> Event<'a> {
 
 /// The events of all seeds, as they are written.
 fn events(seeds: &[Seed]) -> Vec<Event<'_>> {
-    let (mut nodes, mut samples) = (0, 0);
+    let (mut nodes, mut samples, mut label_sets) = (0, 0, 0);
     let mut events = Vec::new();
     for seed in seeds {
-        let event = event(seed, nodes, samples);
+        let event = event(seed, nodes, samples, label_sets);
+        label_sets += u32::from(matches!(event, Event::Label(_)));
         nodes += u32::from(matches!(event, Event::Node(_)));
         samples += u32::from(matches!(event, Event::Allocation(_)));
         events.push(event);
@@ -169,10 +200,13 @@ fn resolved<'a>(event: &Event<'a>, tables: &mut Vec<Option<LineTable>>) -> Event
     match *event {
         Event::Code(code) => {
             tables.push(match code.lines {
-                Lines::Direct => None,
+                Lines::Direct | Lines::Image(_) => None,
                 Lines::LocationTable(table) => Some(LineTable::decode(table, code.first_line)),
             });
-            let lines = Lines::Direct;
+            let lines = match code.lines {
+                Lines::Image(_) => code.lines,
+                _ => Lines::Direct,
+            };
             Event::Code(Code { lines, ..code })
         }
         Event::Node(node) => {
@@ -181,6 +215,30 @@ fn resolved<'a>(event: &Event<'a>, tables: &mut Vec<Option<LineTable>>) -> Event
             Event::Node(Node { position, ..node })
         }
         other => other,
+    }
+}
+
+/// What sources are by now: definition, if it is not the header's, and period.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct InForce(BTreeMap<SourceId, (Option<Source>, u64)>);
+
+impl InForce {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn take(&mut self, event: &Event<'_>) {
+        match *event {
+            Event::Source(id, definition) => {
+                let source = Source {
+                    period: 0,
+                    ..definition.into()
+                };
+                self.0.insert(id, (Some(source), definition.period));
+            }
+            Event::Period(id, period) => self.0.entry(id).or_default().1 = period,
+            _ => {}
+        }
     }
 }
 
@@ -206,11 +264,19 @@ proptest! {
         let mut tables = Vec::new();
         let resolve = |event| resolved(event, &mut tables);
         let read: Vec<Event<'_>> = written.iter().chain([&last]).map(resolve).collect();
-        let mut expected = read.iter();
+        let mut expected = read.iter().peekable();
+        let mut in_force = InForce::default();
         while let Some(mut block) = reader.next_block().unwrap() {
             prop_assert!(!block.gap().any);
+            // A block begins with the sources that are not as the header says.
+            let repeated = in_force.clone();
+            for _ in 0..repeated.len() {
+                in_force.take(&block.next_event().unwrap());
+            }
+            prop_assert_eq!(&in_force, &repeated);
             while let Some(event) = block.next_event() {
                 prop_assert_eq!(Some(&event), expected.next());
+                in_force.take(&event);
             }
         }
         prop_assert_eq!(expected.next(), None);
@@ -237,6 +303,8 @@ proptest! {
             block: at as u64 % 777,
             points: 1,
             type_id: TypeId::UNKNOWN,
+            labels: LabelSetId::NONE,
+            source: SourceId::ALLOCATIONS,
             survival: Survival::Unsaid,
         };
         let waiting: Vec<_> = (0..waiting).map(sample).collect();
@@ -264,6 +332,7 @@ proptest! {
                 while let Some(event) = block.next_event() {
                     match event {
                         Event::Allocation(sample) if is_provisional => read.push(sample),
+                        Event::Source(..) | Event::Period(..) => {}
                         _ => prop_assert!(!is_provisional),
                     }
                 }
@@ -299,6 +368,8 @@ fn texts_that_are_too_long_are_cut_at_a_character() {
     assert!(name.starts_with(read.name) && read.name.len() > 16_000);
     assert!(code.file.starts_with(read.file) && read.file.len() > 16_000);
     assert_eq!(read.lines, Lines::Direct);
+    assert_eq!(block.next_event(), None);
+    let mut block = reader.next_block().unwrap().unwrap();
     assert_eq!(block.next_event(), Some(Event::Lost(LostKind::Other, 3)));
 }
 

@@ -11,10 +11,10 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::{
-    Allocation, Code, CodeId, Collection, CollectionKind, FrameKind, Lines, LostKind, Memory,
-    Nanos, Node, NodeId, Survival, TypeId,
+    Allocation, Code, CodeId, Collection, CollectionKind, FrameKind, LabelSetId, Lines, LostKind,
+    Memory, Nanos, Node, NodeId, SourceId, Survival, TypeId,
 };
-use nthbyte_profile::{Distances, Method};
+use nthbyte_profile::{Distances, Method, Source};
 use rustc_hash::FxHashMap;
 
 use nthbyte_session::{Config, Outcome, PerEpoch, Recording, Session, guarded};
@@ -79,7 +79,12 @@ pub fn start(config: &Config) -> Result<(), String> {
         .collect();
     let every = (config.period / nursery).max(1);
     let mut meta = config.meta(Method::GcHooks, config.seed(), notes);
-    (meta.period, meta.distances) = (every * nursery, Distances::Fixed);
+    meta.sources = Source::of_session(
+        Method::GcHooks,
+        Distances::Fixed,
+        every * nursery,
+        config.cpu_hz,
+    );
     let session = Session::start(config, meta)?;
     let mut place = lock().ok_or("an earlier session failed")?;
     *place = Some(Sampling {
@@ -128,6 +133,8 @@ impl Sampling {
                 points: u32::try_from(points).unwrap_or(u32::MAX),
                 type_id: TypeId::UNKNOWN,
                 survival: Survival::Unsaid,
+                labels: LabelSetId::NONE,
+                source: SourceId::ALLOCATIONS,
             });
         }
         recording.collection(Collection {

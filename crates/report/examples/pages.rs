@@ -6,8 +6,10 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use nthbyte_profile::event::{FrameKind, Nanos, NodeId, ThreadId, TypeId};
-use nthbyte_profile::model::{Fate, Frame, Function, Sample, Shape, StackNode, TypeNames};
+use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId};
+use nthbyte_profile::model::{
+    Fate, Frame, Function, Sample, SamplingId, Shape, StackNode, TypeNames,
+};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Profile};
 use nthbyte_report::estimate::Moments;
@@ -40,8 +42,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     page(&folder, "hostile", &with_markup(read(&hostile)?))?;
     page(&folder, "large", &large(read(&Synthetic::default())?))?;
-    let mut empty = Profile::empty(session.meta());
-    empty.meta.cpu_hz = None;
+    let mut meta = session.meta();
+    meta.sources.truncate(1);
+    let empty = Profile::empty(meta);
     page(&folder, "empty", &empty)
 }
 
@@ -103,7 +106,7 @@ fn intervals(profile: &Profile, first: usize) -> serde_json::Value {
         let mut sum = Totals::default();
         for id in profile.samples.ids().take(most) {
             let shape = profile.samples.shape(profile.samples.shape_id(id));
-            sum.add(&Totals::of_sample(&profile.meta, shape));
+            sum.add(&Totals::of_sample(profile, shape));
         }
         sum
     };
@@ -111,7 +114,7 @@ fn intervals(profile: &Profile, first: usize) -> serde_json::Value {
     let estimator = Estimator::new(profile, &all);
     let moments = |m: &Moments| json!({"estimate": m.estimate, "seen": m.seen, "variance": m.variance, "third": m.third});
     json!({
-        "typical_bytes": profile.meta.period,
+        "typical_bytes": profile.periods()[0],
         "typical_allocations": all.allocations.estimate / all.samples.max(1) as f64,
         "bytes": [moments(&some.bytes), estimator.bytes(&some)],
         "allocations": [moments(&some.allocations), estimator.allocations(&some)],
@@ -195,7 +198,9 @@ fn large(mut profile: Profile) -> Profile {
                 size,
                 block: size,
                 points: 1,
+                sampling: SamplingId::default(),
             },
+            labels: LabelSetId::NONE,
             type_id: TypeId(1 + below(5) as u32),
             fate: Fate::ALL[below(4) as usize],
             freed: None,

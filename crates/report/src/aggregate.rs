@@ -73,7 +73,7 @@ impl Aggregate {
         let samples = &profile.samples;
         let shapes = samples.shapes().iter();
         let shapes: Vec<Totals> = shapes
-            .map(|&shape| Totals::of_sample(&profile.meta, shape))
+            .map(|&shape| Totals::of_sample(profile, shape))
             .collect();
         let mut stacks = vec![Split::default(); profile.stacks.len()];
         let mut types = vec![[Totals::default(); Fate::ALL.len()]; profile.types.len()];

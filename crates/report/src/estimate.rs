@@ -18,7 +18,7 @@
 //! matched with a gamma distribution that is shifted: *an effective count* of samples, each of an
 //! *effective weight*, beside bytes that are certain. The interval is the mid-P interval of
 //! a Poisson count (Lancaster, "Significance tests in discrete distributions", 1961; recommended by
-//! Cohen and Yang, 1994) with that count and weight. A normal interval would hold too seldom with few
+//! Cohen and Yang, 1994) with that count and weight. A normal interval would not hold often enough with few
 //! samples, and Garwood's "exact" one too often.
 //!
 //! The interval never reaches below the bytes that were seen.
@@ -30,9 +30,9 @@
 //!
 //! *Every allocation.* The figures are exact, and low = estimate = high.
 
+use nthbyte_profile::Profile;
 use nthbyte_profile::meta::Distances;
-use nthbyte_profile::model::{Shape, Weight};
-use nthbyte_profile::{Meta, Profile};
+use nthbyte_profile::model::{Sampling, Shape, Weight};
 use serde::Serialize;
 use statrs::function::gamma::{gamma_lr, gamma_ur};
 
@@ -122,22 +122,17 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Those of one sample.
+    /// Those of one sample of a profile: by the period that its source had when it was taken.
     #[must_use]
-    pub fn of_sample(meta: &Meta, shape: Shape) -> Self {
-        let weight = Weight::of(
-            meta.distances,
-            meta.period,
-            shape.size,
-            shape.block,
-            shape.points,
-        );
-        let (bytes, allocations) = match meta.distances {
+    pub fn of_sample(profile: &Profile, shape: Shape) -> Self {
+        let sampling = profile.sampling(shape.sampling);
+        let weight = sampling.weight(&shape);
+        let (bytes, allocations) = match sampling.distances {
             Distances::Every | Distances::Exponential => (
                 Moments::of_sample(shape.size as f64, weight.bytes, weight.probability),
                 Moments::of_sample(1.0, weight.allocations, weight.probability),
             ),
-            Distances::Fixed => fixed(meta.period as f64, shape, weight),
+            Distances::Fixed => fixed(sampling.period.max(1) as f64, shape, weight),
         };
         Self {
             samples: 1,
@@ -191,14 +186,18 @@ impl Estimator {
     /// `all`: the sums over all samples of the profile.
     #[must_use]
     pub fn new(profile: &Profile, all: &Totals) -> Self {
-        let period = profile.meta.period.max(1) as f64;
+        // Where sources or periods differ, what goes unseen most easily is what counts.
+        let samplings = profile.allocation_samplings();
+        let sampled = |of: &&Sampling| of.distances != Distances::Every;
+        let periods = samplings.iter().filter(sampled).map(|of| of.period);
+        let period = periods.max().unwrap_or(1).max(1) as f64;
         let typical_allocations = if all.samples == 0 {
             period / 64.0
         } else {
             all.allocations.estimate / all.samples as f64
         };
         Self {
-            exact: profile.meta.distances == Distances::Every,
+            exact: profile.is_exact(),
             typical_bytes: period,
             typical_allocations,
         }

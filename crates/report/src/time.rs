@@ -4,6 +4,10 @@
 //! `k` were in a function. Their number is binomial, and the interval of the share is Wilson's
 //! ("Probable inference, the law of succession, and statistical inference", 1927), which holds for few samples
 //! and for shares near 0 and 1 too. The whole is taken as known.
+//!
+//! If the period changed during the session, each sample stands for its own period. Then `n` is the
+//! number of equal samples that would leave as much unknown (Kish's effective sample size), and `k`
+//! the same share of it.
 
 use nthbyte_profile::Profile;
 
@@ -11,53 +15,116 @@ use crate::estimate::{Estimate, Z};
 use crate::inclusive::Sum;
 use crate::text;
 
-impl Sum for u64 {
+/// Some time samples, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct TimeTotals {
+    /// How many.
+    pub(crate) samples: u64,
+    /// The time that they stand for: nanoseconds, or the number of samples if that is not known. Sums of whole
+    /// numbers, so that all of them together are just the whole.
+    pub(crate) time: f64,
+}
+
+impl Sum for TimeTotals {
     fn add(&mut self, other: &Self) {
-        *self += other;
+        self.samples += other.samples;
+        self.time += other.time;
     }
 }
 
-/// How many time samples each stack has. Indexes are
-/// [`NodeId`](nthbyte_profile::event::NodeId)s.
-pub(crate) fn stacks(profile: &Profile) -> Vec<u64> {
-    let mut stacks = vec![0; profile.stacks.len()];
+/// The time samples of each stack. Indexes are [`NodeId`](nthbyte_profile::event::NodeId)s.
+pub(crate) fn stacks(profile: &Profile) -> Vec<TimeTotals> {
+    let mut stacks = vec![TimeTotals::default(); profile.stacks.len()];
+    let each = each(profile);
     for sample in &profile.cpu {
-        stacks[sample.stack.index()] += 1;
+        stacks[sample.stack.index()].add(&TimeTotals {
+            samples: 1,
+            time: each[sample.sampling.index()],
+        });
     }
     stacks
 }
 
-/// Turns numbers of time samples into time.
+/// The time that a sample stands for: in nanoseconds, or 1 if periods are not known. Indexes are
+/// [`SamplingId`](nthbyte_profile::model::SamplingId)s.
+fn each(profile: &Profile) -> Vec<f64> {
+    let is_known = profile.time_hz().is_some();
+    let samplings = profile.samplings.iter();
+    samplings
+        .map(|sampling| {
+            if is_known {
+                sampling.period as f64
+            } else {
+                1.0
+            }
+        })
+        .collect()
+}
+
+/// Turns time samples into estimates of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Clock {
     /// All time samples.
     pub(crate) samples: u64,
-    /// Samples a second; `None` if it is not known: then the figures are numbers of samples.
-    pub(crate) hz: Option<u32>,
+    /// The time of all samples together, as in [`TimeTotals`].
+    whole: f64,
+    /// So many equal samples would leave as much unknown.
+    effective: f64,
+    /// Samples a second, on average; `None` if it is not known: then the figures are numbers of
+    /// samples.
+    pub(crate) hz: Option<f64>,
 }
 
 impl Clock {
     pub(crate) fn of(profile: &Profile) -> Self {
+        let each = each(profile);
+        let mut counts = vec![0_u64; each.len()];
+        for sample in &profile.cpu {
+            counts[sample.sampling.index()] += 1;
+        }
+        let of_all = |weight: fn(f64) -> f64| -> f64 {
+            let parts = counts.iter().zip(&each);
+            parts
+                .map(|(&count, &time)| count as f64 * weight(time))
+                .sum()
+        };
+        let (whole, squares) = (of_all(|time| time), of_all(|time| time * time));
         Self {
             samples: profile.cpu.len() as u64,
-            hz: profile.meta.cpu_hz.filter(|&hz| hz > 0),
+            whole,
+            effective: if squares > 0.0 {
+                whole * whole / squares
+            } else {
+                0.0
+            },
+            hz: profile.time_hz(),
         }
     }
 
-    /// The time of all samples together.
+    /// The time of all samples together, in seconds if their period is known.
     pub(crate) fn whole(&self) -> f64 {
-        self.samples as f64 / f64::from(self.hz.unwrap_or(1))
+        self.shown(self.whole)
     }
 
-    /// The time that `count` of the samples stand for.
-    pub(crate) fn time(&self, count: u64) -> Estimate {
+    /// A time from [`TimeTotals`], in seconds if the period is known.
+    fn shown(&self, time: f64) -> f64 {
+        if self.hz.is_some() { time / 1e9 } else { time }
+    }
+
+    /// A time as a part of the whole.
+    pub(crate) fn share(&self, time: f64) -> f64 {
+        (time / self.whole).min(1.0)
+    }
+
+    /// The estimate for some of the samples that stand for this time together, as in [`TimeTotals`].
+    pub(crate) fn time(&self, time: f64) -> Estimate {
         if self.samples == 0 {
             return Estimate::exact(0.0);
         }
-        let (low, high) = wilson(count, self.samples);
         let whole = self.whole();
+        let (low, high) = wilson(self.share(time) * self.effective, self.effective);
         Estimate {
-            estimate: whole * count as f64 / self.samples as f64,
+            estimate: whole * self.share(time),
             low: whole * low,
             high: whole * high,
         }
@@ -90,9 +157,8 @@ impl Clock {
 }
 
 /// Wilson's 95 % interval of a share, of which `count` in `of` were seen.
-fn wilson(count: u64, of: u64) -> (f64, f64) {
-    let (count, of) = (count as f64, of as f64);
-    let share = count / of;
+fn wilson(count: f64, of: f64) -> (f64, f64) {
+    let share = (count / of).min(1.0);
     let square = Z * Z;
     let middle = (count + square / 2.0) / (of + square);
     let half = Z / (of + square) * (count * (1.0 - share) + square / 4.0).sqrt();
@@ -109,12 +175,19 @@ mod tests {
     #[test]
     fn the_limits_are_where_a_share_is_just_not_refused() {
         // Wilson's limits p solve |k/n - p| = z sqrt(p (1 - p) / n).
-        for (count, of) in [(0, 1), (1, 1), (1, 10), (10, 100), (99, 100), (3, 100_000)] {
-            let (low, high) = wilson(count, of);
-            let share = count as f64 / of as f64;
+        for (count, of) in [
+            (0_u32, 1_u32),
+            (1, 1),
+            (1, 10),
+            (10, 100),
+            (99, 100),
+            (3, 100_000),
+        ] {
+            let (low, high) = wilson(f64::from(count), f64::from(of));
+            let share = f64::from(count) / f64::from(of);
             for (limit, certain) in [(low, count == 0), (high, count == of)] {
                 let distance = (share - limit).abs();
-                let expected = Z * (limit * (1.0 - limit) / of as f64).sqrt();
+                let expected = Z * (limit * (1.0 - limit) / f64::from(of)).sqrt();
                 assert!((distance - expected).abs() < 1e-9, "{count} of {of}");
                 assert_eq!(distance < 1e-12, certain, "{count} of {of}");
             }
@@ -125,12 +198,14 @@ mod tests {
     fn times_are_shown_in_their_unit() {
         let mut clock = Clock {
             samples: 1000,
-            hz: Some(100),
+            whole: 10e9,
+            effective: 1000.0,
+            hz: Some(100.0),
         };
-        assert_eq!(clock.show(&clock.time(500), false), "5.00 s ±6.2%");
-        assert_eq!(clock.show(&clock.time(500), true), "5.00 s (4.69 s–5.31 s)");
-        assert_eq!(clock.show(&clock.time(0), true), "0 s");
-        clock.hz = None;
-        assert_eq!(clock.show(&clock.time(500), true), "500 (469–531)");
+        assert_eq!(clock.show(&clock.time(5e9), false), "5.00 s ±6.2%");
+        assert_eq!(clock.show(&clock.time(5e9), true), "5.00 s (4.69 s–5.31 s)");
+        assert_eq!(clock.show(&clock.time(0.0), true), "0 s");
+        (clock.hz, clock.whole) = (None, 1000.0);
+        assert_eq!(clock.show(&clock.time(500.0), true), "500 (469–531)");
     }
 }

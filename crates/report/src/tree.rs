@@ -17,7 +17,7 @@ use crate::aggregate::Aggregate;
 use crate::estimate::{Estimate, Estimator, Totals};
 use crate::inclusive::{self, Children};
 use crate::text::{self, Cut};
-use crate::time::{self, Clock};
+use crate::time::{self, Clock, TimeTotals};
 
 /// A line of a call tree.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ enum Measure {
         /// Whether every allocation was recorded.
         exact: bool,
     },
-    /// Time: of [`Totals`], only the number of samples counts.
+    /// Time: the estimate of bytes in [`Totals`] stands for what [`Clock::time`] takes.
     Time(Clock),
 }
 
@@ -57,7 +57,7 @@ impl Measure {
     fn weight(self, totals: &Totals) -> f64 {
         match self {
             Self::Bytes { .. } => totals.bytes.estimate,
-            Self::Time(_) => totals.samples as f64,
+            Self::Time(_) => totals.bytes.estimate,
         }
     }
 }
@@ -111,7 +111,7 @@ impl<'a> Tree<'a> {
         let aggregate = Aggregate::of(profile);
         let measure = Measure::Bytes {
             estimator: aggregate.estimator,
-            exact: profile.meta.distances == nthbyte_profile::Distances::Every,
+            exact: profile.is_exact(),
         };
         let nodes = inclusive::with_callees(profile, &aggregate.stacks);
         let nodes: Vec<Totals> = nodes.iter().map(crate::Split::all).collect();
@@ -121,9 +121,10 @@ impl<'a> Tree<'a> {
     /// The `lines` functions that took longest, in their places, from the time samples.
     #[must_use]
     pub fn of_time(profile: &'a Profile, lines: usize) -> Self {
-        let of_samples = |&samples: &u64| Totals {
-            samples,
-            ..Totals::default()
+        let of_samples = |of: &TimeTotals| {
+            let mut totals = Totals::default();
+            (totals.samples, totals.bytes.estimate) = (of.samples, of.time);
+            totals
         };
         let nodes = inclusive::with_callees(profile, &time::stacks(profile));
         let nodes: Vec<Totals> = nodes.iter().map(of_samples).collect();
@@ -261,7 +262,7 @@ impl<'a> Tree<'a> {
         };
         let figure = match self.measure {
             Measure::Bytes { estimator, exact } => bytes(&estimator.bytes(totals), exact),
-            Measure::Time(clock) => time_taken(clock, totals.samples),
+            Measure::Time(clock) => time_taken(clock, totals),
         };
         let figures = format!("{:>6} {figure} ", text::percent(share));
         let rest = width.saturating_sub(text::width(&figures));
@@ -299,11 +300,11 @@ fn bytes(bytes: &Estimate, exact: bool) -> String {
     }
 }
 
-fn time_taken(clock: Clock, samples: u64) -> String {
-    let time = clock.time(samples);
+fn time_taken(clock: Clock, totals: &Totals) -> String {
+    let time = clock.time(totals.bytes.estimate);
     let shown = clock.figure(time.estimate);
     // The whole is taken as known.
-    let error = if samples == clock.samples {
+    let error = if totals.samples == clock.samples {
         String::new()
     } else {
         format!("±{}", crate::summary::error(&time))

@@ -2,7 +2,7 @@
 //! many seeds.
 
 use nthbyte_profile::meta::Distances;
-use nthbyte_profile::model::Shape;
+use nthbyte_profile::model::{Sampling, SamplingId, Shape};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Meta, Profile};
 use nthbyte_report::{Estimator, Totals};
@@ -42,16 +42,38 @@ fn shape(size: u64) -> Shape {
         size,
         block: size.next_multiple_of(16),
         points: 1,
+        sampling: SamplingId::default(),
     }
 }
 
-fn sample(meta: &Meta, function: &[Objects], random: &mut StdRng) -> Totals {
+/// As [`sample`], but halfway through the function's work its source's period becomes another one.
+fn sample_two_periods(profile: &Profile, function: &[Objects], random: &mut StdRng) -> Totals {
+    let mut totals = Totals::default();
+    for objects in function {
+        let halves = [objects.count / 2, objects.count - objects.count / 2];
+        for ((number, sampling), count) in (0..).zip(&profile.samplings).zip(halves) {
+            let shape = Shape {
+                sampling: SamplingId(number),
+                ..shape(objects.size)
+            };
+            let probability = sampling.weight(&shape).probability;
+            let seen = Binomial::new(count, probability).expect("a probability");
+            let one = Totals::of_sample(profile, shape);
+            for _ in 0..seen.sample(random) {
+                totals.add(&one);
+            }
+        }
+    }
+    totals
+}
+
+fn sample(profile: &Profile, function: &[Objects], random: &mut StdRng) -> Totals {
     let mut totals = Totals::default();
     for objects in function {
         let shape = shape(objects.size);
         let probability = -(-(shape.block as f64) / PERIOD as f64).exp_m1();
         let seen = Binomial::new(objects.count, probability).expect("a probability");
-        let one = Totals::of_sample(meta, shape);
+        let one = Totals::of_sample(profile, shape);
         for _ in 0..seen.sample(random) {
             totals.add(&one);
         }
@@ -66,13 +88,22 @@ struct Outcome {
     mean: f64,
 }
 
-fn cover(function: &[Objects], runs: u32, seed: u64) -> Outcome {
-    let (meta, mut random) = (meta(), StdRng::seed_from_u64(seed));
-    let estimator = Estimator::new(&Profile::empty(meta.clone()), &Totals::default());
+/// Samples a function once.
+type Sampler = fn(&Profile, &[Objects], &mut StdRng) -> Totals;
+
+fn cover(
+    profile: &Profile,
+    sample: Sampler,
+    function: &[Objects],
+    runs: u32,
+    seed: u64,
+) -> Outcome {
+    let mut random = StdRng::seed_from_u64(seed);
+    let estimator = Estimator::new(profile, &Totals::default());
     let truth = bytes(function);
     let (mut low, mut high, mut sum) = (0_u32, 0_u32, 0.0);
     for _ in 0..runs {
-        let found = estimator.bytes(&sample(&meta, function, &mut random));
+        let found = estimator.bytes(&sample(profile, function, &mut random));
         low += u32::from(truth < found.low);
         high += u32::from(truth > found.high);
         sum += found.estimate;
@@ -106,9 +137,19 @@ fn functions(
 /// 93 to 97 of 100 intervals hold, over all functions together; and the estimates' mean is right.
 /// A single function may be further off, because its number of samples is a whole number.
 fn assert_coverage(what: &str, functions: &[Vec<Objects>], runs: u32) {
+    assert_coverage_of(&Profile::empty(meta()), sample, what, functions, runs);
+}
+
+fn assert_coverage_of(
+    profile: &Profile,
+    sample: Sampler,
+    what: &str,
+    functions: &[Vec<Objects>],
+    runs: u32,
+) {
     let outcomes = (0..)
         .zip(functions)
-        .map(|(seed, function)| cover(function, runs, seed));
+        .map(|(seed, function)| cover(profile, sample, function, runs, seed));
     let outcomes: Vec<Outcome> = outcomes.collect();
     let mean =
         |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
@@ -177,14 +218,28 @@ fn objects_far_above_the_period_are_all_but_exact() {
         size: 64 << 20,
         count: 10,
     }];
-    let (meta, mut random) = (meta(), StdRng::seed_from_u64(1));
-    let estimator = Estimator::new(&Profile::empty(meta.clone()), &Totals::default());
-    let found = estimator.bytes(&sample(&meta, &function, &mut random));
+    let (profile, mut random) = (Profile::empty(meta()), StdRng::seed_from_u64(1));
+    let estimator = Estimator::new(&profile, &Totals::default());
+    let found = estimator.bytes(&sample(&profile, &function, &mut random));
     let truth = bytes(&function);
     assert!((found.estimate / truth - 1.0).abs() < 1e-9);
     assert_eq!(found.low, found.estimate);
     // A few small ones beside them may have gone unseen.
     assert!(found.high > truth && found.high < truth + 3.1 * PERIOD as f64);
+}
+
+#[test]
+fn a_period_that_changes_keeps_intervals_right() {
+    let mut profile = Profile::empty(meta());
+    // Eight times as many samples in the second half.
+    profile.samplings.truncate(1);
+    profile.samplings.push(Sampling {
+        period: PERIOD / 8,
+        ..profile.samplings[0]
+    });
+    let size = |random: &mut StdRng| 32 << random.random_range(0..16);
+    let functions = functions(80, 6.0..200.0, 4, size);
+    assert_coverage_of(&profile, sample_two_periods, "two periods", &functions, 150);
 }
 
 #[test]

@@ -164,8 +164,8 @@ fn what_went_wrong_is_said() {
 
 #[test]
 fn samples_without_a_stack_have_a_row() {
-    use nthbyte_profile::event::{NodeId, ThreadId, TypeId};
-    use nthbyte_profile::model::{Sample, Shape, ThreadNames};
+    use nthbyte_profile::event::{LabelSetId, NodeId, ThreadId, TypeId};
+    use nthbyte_profile::model::{Sample, SamplingId, Shape, ThreadNames};
     let mut profile = Profile::empty(Synthetic::default().meta());
     profile.threads.push(ThreadNames::default());
     profile.samples.push(Sample {
@@ -176,7 +176,9 @@ fn samples_without_a_stack_have_a_row() {
             size: 100,
             block: 112,
             points: 1,
+            sampling: SamplingId::default(),
         },
+        labels: LabelSetId::NONE,
         type_id: TypeId::UNKNOWN,
         fate: Fate::StillLive,
         freed: None,

@@ -25,7 +25,7 @@ fn of_time_only() -> Profile {
 fn times_are_those_counted_sample_by_sample() {
     let profile = profile();
     assert!(profile.cpu.len() > 200, "{}", profile.cpu.len());
-    let hz = f64::from(profile.meta.cpu_hz.expect("times are in seconds"));
+    let hz = profile.time_hz().expect("times are in seconds");
     let mut counted: HashMap<(String, String), (u64, u64)> = HashMap::new();
     for sample in &profile.cpu {
         let label = |frame: &nthbyte_profile::model::Frame| {
@@ -95,7 +95,7 @@ fn a_profile_of_time_only_has_no_bytes_to_show() {
     let heaviest = heaviest.iter().max_by_key(|row| row.total_samples);
     assert!(second.contains(&heaviest.expect("a row").name), "{tree}");
     // Where the rate is not known, figures are numbers of samples.
-    profile.meta.cpu_hz = None;
+    profile.samplings[1].period = 0;
     let summary = Summary::of(&profile, By::File);
     assert_eq!(summary.time.unit, Unit::Samples);
     assert_eq!(summary.time.whole, profile.cpu.len() as f64);
@@ -126,4 +126,37 @@ fn what_a_killed_program_allocated_is_estimated() {
     assert!(!summary.bytes_counted);
     assert_eq!(summary.bytes_allocated, summary.all.bytes.estimate as u64);
     assert!(!summary.render(100).contains("\n0 B"));
+}
+
+#[test]
+fn a_time_sample_stands_for_the_period_that_was_in_force() {
+    use nthbyte_profile::model::{Sampling, SamplingId};
+    let mut profile = profile();
+    let changed = SamplingId(profile.samplings.len() as u32);
+    profile.samplings.push(Sampling {
+        period: 1_000_000,
+        ..profile.samplings[1]
+    });
+    let middle = profile.cpu.len() / 2;
+    for sample in &mut profile.cpu[middle..] {
+        sample.sampling = changed;
+    }
+    let expected = |at: usize| if at < middle { 0.01 } else { 0.001 };
+    let whole: f64 = (0..profile.cpu.len()).map(expected).sum();
+    let summary = Summary::of(&profile, By::Function);
+    assert!((summary.time.whole - whole).abs() < 1e-9);
+    let rows: f64 = summary
+        .time
+        .rows
+        .iter()
+        .map(|row| row.self_time.estimate)
+        .sum();
+    assert!((rows - whole).abs() < 1e-9);
+    // Most samples stand for little, so the intervals are wider than their number says.
+    let equal = Summary::of(&self::profile(), By::Function);
+    let width = |summary: &Summary| {
+        let row = &summary.time.rows[0];
+        (row.self_time.high - row.self_time.low) / summary.time.whole
+    };
+    assert!(width(&summary) > 1.1 * width(&equal));
 }

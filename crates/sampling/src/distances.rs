@@ -18,6 +18,26 @@ pub enum Distances {
     Every,
 }
 
+impl Distances {
+    /// The name in files and settings: `exponential`, `fixed` or `every`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exponential => "exponential",
+            Self::Fixed => "fixed",
+            Self::Every => "every",
+        }
+    }
+
+    /// What a name stands for; `None` if it is not known.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        [Self::Exponential, Self::Fixed, Self::Every]
+            .into_iter()
+            .find(|one| one.name() == name)
+    }
+}
+
 /// An endless sequence of sample points: a period, a distribution and a seed.
 #[derive(Clone, Debug)]
 pub struct SamplePoints {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use nthbyte_profile::{Distances, Meta, Method};
+use nthbyte_profile::{Distances, Meta, Method, Source};
 use nthbyte_sampling::Period;
 use serde::Deserialize;
 
@@ -69,6 +69,15 @@ impl Config {
         self.seed.unwrap_or_else(fresh_seed)
     }
 
+    /// Mean distance between allocation samples, in bytes.
+    fn allocation_period(&self) -> u64 {
+        if self.distances == Distances::Every {
+            1
+        } else {
+            self.period
+        }
+    }
+
     /// The description of a session that starts now in this process.
     #[must_use]
     pub fn meta(&self, method: Method, seed: u64, notes: Vec<String>) -> Meta {
@@ -80,15 +89,13 @@ impl Config {
             pid: std::process::id(),
             parent_pid: self.parent_pid,
             started_unix_nanos: unix_nanos(),
-            period: if self.distances == Distances::Every {
-                1
-            } else {
-                self.period
-            },
-            distances: self.distances,
-            method,
+            sources: Source::of_session(
+                method,
+                self.distances,
+                self.allocation_period(),
+                self.cpu_hz,
+            ),
             seed,
-            cpu_hz: self.cpu_hz,
             notes,
         }
     }

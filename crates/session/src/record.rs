@@ -109,7 +109,7 @@ impl Bulky {
             file: text(code.file)?,
             first_line: code.first_line,
             location_table: match code.lines {
-                Lines::Direct => None,
+                Lines::Direct | Lines::Image(_) => None,
                 Lines::LocationTable(table) => Some(bytes(table)?),
             },
         })

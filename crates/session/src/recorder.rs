@@ -169,7 +169,7 @@ impl Recorder {
 
     /// Whether a full ring is waited for.
     fn waits(&self) -> bool {
-        self.meta.distances == Distances::Every
+        self.meta.distances() == Distances::Every
     }
 
     /// Adds the definition of a code object, for which there is room. `None` if there is no memory.
@@ -331,11 +331,11 @@ impl Recorder {
 }
 
 fn slots(meta: &Meta) -> usize {
-    if meta.distances == Distances::Every {
+    if meta.distances() == Distances::Every {
         return RING_SLOTS_EVERY;
     }
     let (least, most) = RING_SLOTS;
-    (RING_BYTES / meta.period.max(1))
+    (RING_BYTES / meta.period().max(1))
         .next_power_of_two()
         .clamp(least, most) as usize
 }

@@ -15,7 +15,7 @@ use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 
-use nthbyte_profile::event::{CpuSample, LostKind, NodeId};
+use nthbyte_profile::event::{CpuSample, LabelSetId, LostKind, NodeId, SourceId};
 
 use crate::clock::monotonic_nanos;
 use crate::lock::Lock;
@@ -170,6 +170,8 @@ impl Ticks {
                         time,
                         thread,
                         stack,
+                        labels: LabelSetId::NONE,
+                        source: SourceId::TIME,
                     });
                 }
                 _ => recording.lost(LostKind::CpuSamples, 1),

@@ -72,8 +72,8 @@ impl Serialize for SampleUnits {
 /// What the page takes as the usual distance of samples, in milliseconds; never zero.
 fn interval(export: &Export<'_>) -> f64 {
     let profile = export.profile;
-    match profile.meta.cpu_hz {
-        Some(hz) if hz > 0 && !profile.cpu.is_empty() => 1_000.0 / f64::from(hz),
+    match profile.time_hz() {
+        Some(hz) if !profile.cpu.is_empty() => 1_000.0 / hz,
         _ => {
             let samples = export.timeline.total_len().max(1) as f64;
             (millis(profile.end) / samples).max(0.001)
@@ -113,7 +113,7 @@ fn extra(export: &Export<'_>) -> Value {
 
     let mut sampling = Entries::default();
     sampling.text("Period", &period(export));
-    sampling.text("Method", method(meta.method));
+    sampling.text("Method", method(meta.method()));
     sampling.number("Allocation samples", profile.samples.len() as u64);
     let weights = profile.shape_weights();
     let samples = &profile.samples;
@@ -125,7 +125,7 @@ fn extra(export: &Export<'_>) -> Value {
         sampling.bytes("Allocated, counted", allocated);
     }
     sampling.number("Time samples", profile.cpu.len() as u64);
-    if let Some(hz) = meta.cpu_hz {
+    if let Some(hz) = profile.time_hz().map(f64::round) {
         sampling.text(
             "Time sampling",
             &format!("{hz} samples a second of processor time"),
@@ -210,17 +210,28 @@ impl Entries {
 }
 
 fn period(export: &Export<'_>) -> String {
-    let meta = &export.profile.meta;
-    let size = names::size(meta.period);
-    match meta.distances {
-        Distances::Exponential => format!("one sample every {size} on average, at random"),
-        Distances::Fixed => format!("one sample every {size} exactly"),
-        Distances::Every => "every allocation".to_owned(),
-    }
+    let samplings = export.profile.allocation_samplings();
+    let mut periods: Vec<String> = samplings
+        .iter()
+        .map(|sampling| {
+            let size = names::size(sampling.period);
+            match sampling.distances {
+                Distances::Exponential => format!("one sample every {size} on average, at random"),
+                Distances::Fixed => format!("one sample every {size} exactly"),
+                Distances::Every => "every allocation".to_owned(),
+            }
+        })
+        .collect();
+    periods.dedup();
+    periods.join("; ")
 }
 
-const fn method(method: Method) -> &'static str {
+fn method(name: &str) -> &str {
+    let Some(method) = Method::of_name(name) else {
+        return name;
+    };
     match method {
+        Method::Timer => "at equal intervals of processor time",
         Method::CutFreeLists => "CPython: free lists cut at the sample point",
         Method::NurseryLimit => "PyPy: the nursery's limit moved to the sample point",
         Method::GcHooks => "PyPy: one sample every few minor collections, through gc.hooks",

@@ -126,7 +126,7 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
         time_nanos: i64::try_from(profile.meta.started_unix_nanos).unwrap_or_default(),
         duration_nanos: i64::try_from(profile.end.0).unwrap_or(i64::MAX),
         period_type: Some(period_type),
-        period: i64::try_from(profile.meta.period).unwrap_or(i64::MAX),
+        period: i64::try_from(profile.periods()[0]).unwrap_or(i64::MAX),
         comment,
         default_sample_type,
         string_table: strings.list,

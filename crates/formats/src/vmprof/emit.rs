@@ -6,10 +6,11 @@ use std::io;
 use std::path::Path;
 
 use nthbyte_profile::event::{
-    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, End, Event, FrameKind, Lines,
-    Memory, Nanos, Node, NodeId, Survival, Thread, ThreadId, TypeId, TypeName,
+    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, End, Event, FrameKind,
+    LabelSetId, Lines, Memory, Nanos, Node, NodeId, SourceId, Survival, Thread, ThreadId, TypeId,
+    TypeName,
 };
-use nthbyte_profile::{Distances, Meta, Method, Writer};
+use nthbyte_profile::{Distances, Meta, Method, Source, Writer};
 
 use super::names::{Symbol, short_type};
 use super::recording::{RawSample, Recording, nanos};
@@ -98,10 +99,12 @@ fn meta(recording: &Recording, path: &Path) -> Meta {
     notes.extend(recording.damage.iter().cloned());
     let started = recording.start.unwrap_or(0).max(0) as u64;
     let command = recording.descriptions.get("argv");
+    // 0: there are time samples, and it is not known how many in a second.
     let hz = match recording.period {
-        1.. => u32::try_from(1_000_000 / recording.period).ok(),
-        _ => None,
+        1.. => u32::try_from(1_000_000 / recording.period).unwrap_or(0),
+        _ => 0,
     };
+    let hz = (!recording.time_samples.is_empty()).then_some(hz);
     Meta {
         nthbyte: env!("CARGO_PKG_VERSION").to_owned(),
         interpreter: match recording.interpreter.as_str() {
@@ -118,11 +121,8 @@ fn meta(recording: &Recording, path: &Path) -> Meta {
         pid: 0,
         parent_pid: None,
         started_unix_nanos: started.saturating_mul(1_000),
-        period: period(recording),
-        distances: Distances::Fixed,
-        method: Method::Imported,
+        sources: Source::of_session(Method::Imported, Distances::Fixed, period(recording), hz),
         seed: 0,
-        cpu_hz: hz.filter(|&hz| hz > 0 && !recording.time_samples.is_empty()),
         notes,
     }
 }
@@ -296,6 +296,8 @@ fn time_samples(
                 time: Nanos(time.0.saturating_sub(back * step)),
                 thread: threads[&sample.thread],
                 stack: NodeId(sample.stack),
+                labels: LabelSetId::NONE,
+                source: SourceId::TIME,
             }));
         }
         if let Some(memory) = sample.memory {
@@ -391,6 +393,8 @@ fn allocations(
                 block: period,
                 points: 1,
                 type_id: type_id.copied().unwrap_or(TypeId::UNKNOWN),
+                labels: LabelSetId::NONE,
+                source: SourceId::ALLOCATIONS,
                 survival: match object.map(|object| object.survived) {
                     Some(true) => Survival::Survived,
                     Some(false) => Survival::DiedYoung,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{COLUMNS, Column, Firsts, decode::Malformed, encode::Encoder};
+use super::{COLUMNS, COLUMNS_OF_VERSION_1, Column, Firsts, decode::Malformed, encode::Encoder};
 use crate::varint::{put, take};
 
 /// The first bytes of a block's header.
@@ -11,8 +11,8 @@ pub(crate) const MAGIC: [u8; 4] = *b"\xf5nbk";
 /// Magic, length of the body, checksum of the body, checksum of these three.
 pub(crate) const HEADER: usize = 16;
 
-/// The longest body. The writer ends a block at 128 KiB, and the longest event
-/// is a code object with a [`super::MAX_TABLE`].
+/// The longest body. The writer ends a block at 128 KiB, and its longest event is one with a
+/// [`super::MAX_EXTENSION`]. Readers allow for a code object with a [`super::MAX_TABLE`].
 pub(crate) const MAX_BODY: usize = 4 << 20;
 
 /// The most that the columns of a block may hold together.
@@ -81,6 +81,7 @@ impl Packer {
             firsts.type_id,
             firsts.thread,
             firsts.sample,
+            firsts.label_set,
         ] {
             put(&mut self.block, u64::from(first));
         }
@@ -108,9 +109,10 @@ impl Packer {
     }
 }
 
-/// The lengths that a block's header gives, once its checksum was found right.
+/// What a block's header says, once its checksum was found right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
+    /// Length of the body.
     pub(crate) body: usize,
     check: u32,
 }
@@ -130,9 +132,9 @@ impl Header {
         })
     }
 
-    /// Whether this is the body that the header was made for.
-    pub(crate) fn fits(&self, body: &[u8]) -> bool {
-        body.len() == self.body && crc32fast::hash(body) == self.check
+    /// Whether the body that the header was made for has this checksum.
+    pub(crate) fn fits(&self, check: u32) -> bool {
+        check == self.check
     }
 }
 
@@ -149,7 +151,7 @@ impl Unpacker {
     ///
     /// # Errors
     /// `Malformed` if it does not keep to the format.
-    pub(crate) fn unpack(&mut self, mut body: &[u8]) -> Result<Firsts, Malformed> {
+    pub(crate) fn unpack(&mut self, version: u32, mut body: &[u8]) -> Result<Firsts, Malformed> {
         const CUT: Malformed = Malformed("a block that ends too early");
         let len = body.len();
         let events = take(&mut body).ok_or(CUT)?;
@@ -166,9 +168,20 @@ impl Unpacker {
             type_id: first()?,
             thread: first()?,
             sample: first()?,
+            label_set: if version == 1 {
+                Firsts::START.label_set
+            } else {
+                first()?
+            },
         };
         self.raw.clear();
-        for column in 0..COLUMNS {
+        self.ends = [0; COLUMNS];
+        let columns = if version == 1 {
+            COLUMNS_OF_VERSION_1
+        } else {
+            COLUMNS
+        };
+        for column in 0..columns {
             let mut length = || {
                 let length = take(&mut body).ok_or(CUT)?;
                 usize::try_from(length).map_err(|_| CUT)
@@ -187,6 +200,7 @@ impl Unpacker {
             }
             self.ends[column] = self.raw.len();
         }
+        self.ends[columns..].fill(self.raw.len());
         if self.ends[0] as u64 != events {
             return Err(Malformed("a block that counts its events wrong"));
         }

@@ -1,10 +1,12 @@
 //! The columns of a block back into events.
 
-use super::{COLUMNS, Column, Firsts, MAX_TABLE, MAX_TEXT, Site, kind, likely_block};
+use super::{
+    COLUMNS, Column, Context, Firsts, MAX_EXTENSION, MAX_TABLE, MAX_TEXT, Site, kind, likely_block,
+};
 use crate::event::{
-    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, End, Event, FrameKind, Lines,
-    LostKind, MajorPhase, Memory, Nanos, Node, NodeId, SampleId, Survival, Thread, ThreadId,
-    TypeId, TypeName,
+    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, End, Event, Extension,
+    FrameKind, Label, LabelSetId, Lines, LostKind, MajorPhase, Memory, Nanos, Node, NodeId,
+    SampleId, SourceDefinition, SourceId, Survival, Thread, ThreadId, TypeId, TypeName,
 };
 use crate::varint::{take, unzigzag};
 
@@ -12,6 +14,8 @@ use crate::varint::{take, unzigzag};
 /// that keeps to the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
+
+const UNKNOWN_KIND: Malformed = Malformed("an unknown kind of event");
 
 type Result<T> = std::result::Result<T, Malformed>;
 
@@ -22,10 +26,12 @@ type Result<T> = std::result::Result<T, Malformed>;
 /// caller to see, for the definition may have been in a block that is lost.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
+    version: u32,
     tick: u64,
     next: Firsts,
     columns: [&'a [u8]; COLUMNS],
-    /// The sites of this block, each with the last size it asked for.
+    contexts: Vec<Context>,
+    /// The sites of this block, with indexes into `contexts`, each with the last size it asked for.
     sites: Vec<(Site, u64)>,
     last_allocation: u64,
     last_freed: u64,
@@ -37,11 +43,18 @@ pub(crate) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    pub(crate) fn new(tick_nanos: u32, firsts: Firsts, columns: [&'a [u8]; COLUMNS]) -> Self {
+    pub(crate) fn new(
+        version: u32,
+        tick_nanos: u32,
+        firsts: Firsts,
+        columns: [&'a [u8]; COLUMNS],
+    ) -> Self {
         Self {
+            version,
             tick: u64::from(tick_nanos),
             next: firsts,
             columns,
+            contexts: Vec::new(),
             sites: Vec::new(),
             last_allocation: 0,
             last_freed: 0,
@@ -66,6 +79,9 @@ impl<'a> Decoder<'a> {
             return Ok(None);
         };
         *kinds = rest;
+        if self.version == 1 && kind > kind::LAST_OF_VERSION_1 {
+            return Err(UNKNOWN_KIND);
+        }
         Ok(Some(match kind {
             kind::ALLOCATION => Event::Allocation(self.allocation(Survival::Unsaid)?),
             kind::ALLOCATION_DIED_YOUNG => Event::Allocation(self.allocation(Survival::DiedYoung)?),
@@ -111,7 +127,20 @@ impl<'a> Decoder<'a> {
                     allocated,
                 })
             }
-            _ => return Err(Malformed("an unknown kind of event")),
+            kind::SOURCE => Event::Source(
+                SourceId(source(self.number()?)?),
+                SourceDefinition {
+                    kind: self.text()?,
+                    unit: self.text()?,
+                    method: self.text()?,
+                    distances: self.text()?,
+                    period: self.number()?,
+                },
+            ),
+            kind::PERIOD => Event::Period(SourceId(source(self.number()?)?), self.number()?),
+            kind::LABEL => Event::Label(self.label()?),
+            kind::EXTENSIONS.. => Event::Extension(self.extension(kind)?),
+            _ => return Err(UNKNOWN_KIND),
         }))
     }
 
@@ -158,6 +187,7 @@ impl<'a> Decoder<'a> {
             lines: match self.number()? {
                 0 => Lines::Direct,
                 1 => Lines::LocationTable(self.bytes(MAX_TABLE)?),
+                2 if self.version > 1 => Lines::Image(self.text()?),
                 _ => return Err(Malformed("an unknown kind of line table")),
             },
         })
@@ -180,6 +210,7 @@ impl<'a> Decoder<'a> {
                 2 => FrameKind::Native,
                 3 => FrameKind::Gc,
                 4 => FrameKind::Note,
+                _ if self.version > 1 => FrameKind::Note,
                 _ => return Err(Malformed("an unknown kind of frame")),
             },
         })
@@ -195,29 +226,91 @@ impl<'a> Decoder<'a> {
             number => usize::try_from(number - 1).unwrap_or(usize::MAX),
         };
         let last = self.sites.get(site).ok_or(Malformed("an unknown site"))?;
-        let ((thread, stack, type_id), last) = *last;
+        let ((context, stack, type_id), last) = *last;
+        let context = self.contexts[context as usize];
         let size = self.signed(Column::Sizes, last)?;
         self.sites[site].1 = size;
         let block = self.signed(Column::Blocks, likely_block(size))?;
         let points = narrow(self.take(Column::Points)?)?.wrapping_add(1);
         Ok(Allocation {
             time: self.nanos(time),
-            thread: ThreadId(thread),
+            thread: context.thread,
             stack: NodeId(stack),
             size,
             block,
             points,
             type_id: TypeId(type_id),
+            labels: context.labels,
+            source: context.source,
             survival,
         })
     }
 
+    /// The context that a column says, as an index into `contexts`.
+    fn context(&mut self, column: Column, source_of_version_1: SourceId) -> Result<u32> {
+        let said = self.take(column)?;
+        if self.version == 1 {
+            let context = Context {
+                thread: ThreadId(narrow(said)?),
+                source: source_of_version_1,
+                labels: LabelSetId::NONE,
+            };
+            // Not looked for further back: a hostile block has any number of them.
+            if self.contexts.last() != Some(&context) {
+                self.contexts.push(context);
+            }
+            return Ok(self.contexts.len() as u32 - 1);
+        }
+        if let Some(index) = said.checked_sub(1) {
+            let known = usize::try_from(index).is_ok_and(|index| index < self.contexts.len());
+            return if known {
+                Ok(index as u32)
+            } else {
+                Err(Malformed("an unknown context"))
+            };
+        }
+        let thread = ThreadId(narrow(self.take(Column::Contexts)?)?);
+        let source = SourceId(source(self.take(Column::Contexts)?)?);
+        let back = unzigzag(self.take(Column::Contexts)?) as u64;
+        let labels = u64::from(self.next.label_set).wrapping_sub(back);
+        self.contexts.push(Context {
+            thread,
+            source,
+            labels: LabelSetId(narrow(labels)?),
+        });
+        Ok(self.contexts.len() as u32 - 1)
+    }
+
+    fn label(&mut self) -> Result<Label<'a>> {
+        let own = u64::from(self.next.label_set);
+        count(&mut self.next.label_set)?;
+        let back = self.number()?;
+        let parent = own.checked_sub(back).filter(|_| back > 0);
+        let parent = parent.ok_or(Malformed("a label set that is part of itself"))?;
+        Ok(Label {
+            parent: LabelSetId(narrow(parent)?),
+            key: self.text()?,
+            value: self.text()?,
+        })
+    }
+
+    fn extension(&mut self, kind: u8) -> Result<Extension<'a>> {
+        let len = usize::try_from(self.take(Column::Extensions)?).unwrap_or(usize::MAX);
+        let column = &mut self.columns[Column::Extensions as usize];
+        if len > MAX_EXTENSION || len > column.len() {
+            return Err(Malformed("an event that is too long"));
+        }
+        let (bytes, rest) = column.split_at(len);
+        *column = rest;
+        Ok(Extension { kind, bytes })
+    }
+
     fn site(&mut self) -> Result<usize> {
-        let thread = narrow(self.take(Column::SiteDefinitions)?)?;
+        let context = self.context(Column::SiteDefinitions, SourceId::ALLOCATIONS)?;
         let back = self.take(Column::SiteDefinitions)?;
         let stack = u64::from(self.next.node).wrapping_sub(unzigzag(back) as u64);
         let type_id = narrow(self.take(Column::SiteDefinitions)?)?;
-        self.sites.push(((thread, narrow(stack)?, type_id), 0));
+        self.sites.push(((context, narrow(stack)?, type_id), 0));
         Ok(self.sites.len() - 1)
     }
 
@@ -235,10 +328,14 @@ impl<'a> Decoder<'a> {
     fn cpu(&mut self) -> Result<CpuSample> {
         let time = self.signed(Column::Cpu, self.last_cpu)?;
         self.last_cpu = time;
+        let context = self.context(Column::Cpu, SourceId::TIME)?;
+        let context = self.contexts[context as usize];
         Ok(CpuSample {
             time: self.nanos(time),
-            thread: ThreadId(narrow(self.take(Column::Cpu)?)?),
+            thread: context.thread,
             stack: NodeId(narrow(self.take(Column::Cpu)?)?),
+            labels: context.labels,
+            source: context.source,
         })
     }
 
@@ -315,6 +412,10 @@ impl<'a> Decoder<'a> {
 
 fn narrow(value: u64) -> Result<u32> {
     u32::try_from(value).map_err(|_| Malformed("a number beyond 32 bits"))
+}
+
+fn source(number: u64) -> Result<u16> {
+    u16::try_from(number).map_err(|_| Malformed("a source's number beyond 16 bits"))
 }
 
 fn count(number: &mut u32) -> Result<()> {

@@ -4,18 +4,41 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use super::{COLUMNS, Column, Firsts, MAX_TABLE, MAX_TEXT, Site, kind, likely_block};
+use super::{
+    COLUMNS, Column, Context, Firsts, MAX_EXTENSION, MAX_TABLE, MAX_TEXT, Site, kind, likely_block,
+};
 use crate::event::{
-    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, Event, Lines, Memory, Nanos,
-    Node, SampleId, Survival, Thread, TypeName,
+    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, Event, Extension, Label,
+    Lines, Memory, Nanos, Node, SampleId, SourceDefinition, SourceId, Survival, Thread, TypeName,
 };
 use crate::lines::{line_at, without_columns};
+use crate::meta::Source;
 use crate::varint::{put, zigzag};
 
-/// A block is full when its columns hold this many bytes …
+/// A block is full when its columns hold twice as many bytes as all blocks before it take in the
+/// file (it takes about as many as they then), but at least this many: wherever a file breaks off,
+/// only a part of it is lost …
+const FIRST_BYTES: usize = 2 << 10;
+/// … and at most this many.
 const FULL_BYTES: usize = 128 << 10;
-/// … or this many sites: bounds the table of sites.
+/// It is full too when it has this many sites or contexts: bounds their tables.
 const FULL_SITES: usize = 4 << 10;
+
+/// A source that is not as the header says it.
+#[derive(Debug)]
+struct Changed {
+    id: SourceId,
+    /// `None` if only its period is another one.
+    definition: Option<Source>,
+    period: u64,
+}
+
+/// A point to which the encoder can be set back: what comes after the blocks written so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    next: Firsts,
+    written: usize,
+}
 
 /// The columns of the block that is being written.
 #[derive(Debug)]
@@ -26,10 +49,18 @@ pub(crate) struct Encoder {
     columns: [Vec<u8>; COLUMNS],
     len: usize,
     events: usize,
+    /// Bytes in the file of all blocks before.
+    written: usize,
+    /// Sources that each block has to repeat.
+    changed: Vec<Changed>,
     /// First line and location table of each code object that has one. Lines are worked out here
     /// because the tables, even compressed, are larger than all else in a profile of a short run:
     /// a program uses few of the lines that it has.
     tables: Vec<Option<(u32, Box<[u8]>)>>,
+    /// Numbers of the contexts of this block.
+    contexts: HashMap<Context, u32, FixedState>,
+    /// The context that was asked for last, and its number.
+    last_context: Option<(Context, u32)>,
     /// Numbers of the sites of this block.
     sites: HashMap<Site, u32, FixedState>,
     /// The last size that each site asked for.
@@ -53,7 +84,11 @@ impl Encoder {
             columns: Default::default(),
             len: 0,
             events: 0,
+            written: 0,
+            changed: Vec::new(),
             tables: Vec::new(),
+            contexts: HashMap::default(),
+            last_context: None,
             sites: HashMap::default(),
             last_sizes: Vec::new(),
             last_allocation: 0,
@@ -78,7 +113,13 @@ impl Encoder {
 
     /// Whether the block should end here.
     pub(crate) fn is_full(&self) -> bool {
-        self.len >= FULL_BYTES || self.last_sizes.len() >= FULL_SITES
+        self.len
+            >= self
+                .written
+                .saturating_mul(2)
+                .clamp(FIRST_BYTES, FULL_BYTES)
+            || self.last_sizes.len() >= FULL_SITES
+            || self.contexts.len() >= FULL_SITES
     }
 
     pub(crate) fn firsts(&self) -> Firsts {
@@ -89,12 +130,16 @@ impl Encoder {
         &self.columns
     }
 
-    /// Begins the next block; the numbers of definitions and samples go on.
-    pub(crate) fn begin(&mut self) {
+    /// Begins the next block; the numbers of definitions and samples go on. `stored`: the length of
+    /// the block before, as it is in the file.
+    pub(crate) fn begin(&mut self, stored: usize) {
         self.firsts = self.next;
         self.columns.iter_mut().for_each(Vec::clear);
+        self.written = self.written.saturating_add(stored);
         self.len = 0;
         self.events = 0;
+        self.contexts.clear();
+        self.last_context = None;
         self.sites.clear();
         self.last_sizes.clear();
         self.last_allocation = 0;
@@ -106,14 +151,26 @@ impl Encoder {
         self.memory_totals = [0; 4];
     }
 
-    /// Drops the block, and numbers as if what came since `firsts` had not been. Definitions cannot be
-    /// taken back.
-    pub(crate) fn take_back(&mut self, firsts: Firsts) {
-        self.next = firsts;
-        self.begin();
+    /// What is encoded from here on can be taken back. The block must be empty.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            next: self.next,
+            written: self.written,
+        }
+    }
+
+    /// Drops the block, and goes on as if nothing had been encoded since `mark`. Definitions cannot
+    /// be taken back.
+    pub(crate) fn take_back(&mut self, mark: Mark) {
+        self.next = mark.next;
+        self.begin(0);
+        self.written = mark.written;
     }
 
     pub(crate) fn event(&mut self, event: &Event<'_>) {
+        if self.events == 0 {
+            self.repeat_sources();
+        }
         self.events += 1;
         match event {
             Event::Code(code) => self.code(code),
@@ -125,6 +182,16 @@ impl Encoder {
                 self.number(u64::from(thread.0));
                 self.text(name);
             }
+            Event::Label(label) => self.label(label),
+            Event::Source(id, definition) => {
+                self.source(*id, definition);
+                self.change(*id, definition.period, Some((*definition).into()));
+            }
+            Event::Period(id, period) => {
+                self.period(*id, *period);
+                self.change(*id, *period, None);
+            }
+            Event::Extension(extension) => self.extension(extension),
             Event::Allocation(allocation) => self.allocation(allocation),
             Event::Freed(sample, time) => self.freed(*sample, *time),
             Event::Cpu(sample) => self.cpu(sample),
@@ -183,20 +250,99 @@ impl Encoder {
         self.bytes(&text.as_bytes()[..end.unwrap_or(0)]);
     }
 
+    /// A block says of each source that is not as the header says it what it is.
+    fn repeat_sources(&mut self) {
+        let changed = std::mem::take(&mut self.changed);
+        for source in &changed {
+            self.events += 1;
+            match &source.definition {
+                Some(definition) => {
+                    let period = source.period;
+                    let definition = definition.definition();
+                    self.source(
+                        source.id,
+                        &SourceDefinition {
+                            period,
+                            ..definition
+                        },
+                    );
+                }
+                None => self.period(source.id, source.period),
+            }
+        }
+        self.changed = changed;
+    }
+
+    fn change(&mut self, id: SourceId, period: u64, definition: Option<Source>) {
+        match self.changed.iter_mut().find(|known| known.id == id) {
+            Some(known) => {
+                known.period = period;
+                known.definition = definition.or(known.definition.take());
+            }
+            None => self.changed.push(Changed {
+                id,
+                definition,
+                period,
+            }),
+        }
+    }
+
+    fn source(&mut self, id: SourceId, definition: &SourceDefinition<'_>) {
+        self.kind(kind::SOURCE);
+        self.number(u64::from(id.0));
+        self.text(definition.kind);
+        self.text(definition.unit);
+        self.text(definition.method);
+        self.text(definition.distances);
+        self.number(definition.period);
+    }
+
+    fn period(&mut self, id: SourceId, period: u64) {
+        self.kind(kind::PERIOD);
+        self.number(u64::from(id.0));
+        self.number(period);
+    }
+
+    fn label(&mut self, label: &Label<'_>) {
+        self.kind(kind::LABEL);
+        let own = self.next.label_set;
+        self.next.label_set = own.wrapping_add(1);
+        self.number(u64::from(own.wrapping_sub(label.parent.0)));
+        self.text(label.key);
+        self.text(label.value);
+    }
+
+    fn extension(&mut self, extension: &Extension<'_>) {
+        if extension.kind < kind::EXTENSIONS || extension.bytes.len() > MAX_EXTENSION {
+            self.events -= 1;
+            return;
+        }
+        self.kind(extension.kind);
+        self.put(Column::Extensions, extension.bytes.len() as u64);
+        self.columns[Column::Extensions as usize].extend_from_slice(extension.bytes);
+        self.len += extension.bytes.len();
+    }
+
     fn code(&mut self, code: &Code<'_>) {
         self.kind(kind::CODE);
         self.next.code = self.next.code.wrapping_add(1);
         self.text(code.name);
         self.text(code.file);
         self.number(u64::from(code.first_line));
-        self.number(0);
+        match code.lines {
+            Lines::Image(build_id) => {
+                self.number(2);
+                self.text(build_id);
+            }
+            Lines::Direct | Lines::LocationTable(_) => self.number(0),
+        }
         // Not lost with the block: nodes of later blocks need it.
         self.tables.push(match code.lines {
             Lines::LocationTable(table) if table.len() <= MAX_TABLE => {
                 Some((code.first_line, without_columns(table).into()))
             }
             Lines::LocationTable(_) => Some((0, Box::default())),
-            Lines::Direct => None,
+            Lines::Direct | Lines::Image(_) => None,
         });
     }
 
@@ -254,12 +400,35 @@ impl Encoder {
         self.put(Column::Points, u64::from(allocation.points.wrapping_sub(1)));
     }
 
+    /// The number of a context in this block, and what says it in a column: 0 if it is new, in which
+    /// case it is defined now.
+    fn context(&mut self, context: Context) -> (u32, u64) {
+        if let Some((last, number)) = self.last_context
+            && last == context
+        {
+            return (number, u64::from(number));
+        }
+        let new = self.contexts.len() as u32 + 1;
+        let number = *self.contexts.entry(context).or_insert(new);
+        self.last_context = Some((context, number));
+        if number < new {
+            return (number, u64::from(number));
+        }
+        self.put(Column::Contexts, u64::from(context.thread.0));
+        self.put(Column::Contexts, u64::from(context.source.0));
+        let newest = u64::from(self.next.label_set);
+        self.signed(Column::Contexts, newest, u64::from(context.labels.0));
+        (number, 0)
+    }
+
     fn site(&mut self, allocation: &Allocation) -> usize {
-        let site = (
-            allocation.thread.0,
-            allocation.stack.0,
-            allocation.type_id.0,
-        );
+        // A known site has a known context, so nothing is defined for it.
+        let (context, said) = self.context(Context {
+            thread: allocation.thread,
+            source: allocation.source,
+            labels: allocation.labels,
+        });
+        let site = (context, allocation.stack.0, allocation.type_id.0);
         if let Some(&number) = self.sites.get(&site) {
             self.put(Column::Sites, u64::from(number) + 1);
             return number as usize;
@@ -269,7 +438,7 @@ impl Encoder {
         self.sites.insert(site, number as u32);
         self.last_sizes.push(0);
         self.put(Column::Sites, 0);
-        self.put(Column::SiteDefinitions, u64::from(site.0));
+        self.put(Column::SiteDefinitions, said);
         let newest = u64::from(self.next.node);
         self.signed(Column::SiteDefinitions, newest, u64::from(site.1));
         self.put(Column::SiteDefinitions, u64::from(site.2));
@@ -290,7 +459,12 @@ impl Encoder {
         let time = self.ticks(sample.time);
         self.signed(Column::Cpu, time, self.last_cpu);
         self.last_cpu = time;
-        self.put(Column::Cpu, u64::from(sample.thread.0));
+        let (_, said) = self.context(Context {
+            thread: sample.thread,
+            source: sample.source,
+            labels: sample.labels,
+        });
+        self.put(Column::Cpu, said);
         self.put(Column::Cpu, u64::from(sample.stack.0));
     }
 

@@ -2,8 +2,10 @@
 //!
 //! A *block* is what is written, checksummed and, if need be, lost at once. Inside it, events are
 //! split into *columns*: bytes of one nature stand together, because that compresses a sixth to a
-//! quarter better than the same bytes interleaved (docs/format.md, "Choices"). Every number in a column is relative to something
-//! nearby, and everything that it is relative to starts afresh with each block.
+//! quarter better than the same bytes interleaved (docs/format.md, "Choices"). Every number in a column is
+//! relative to something nearby in the same block.
+
+use crate::event::{LabelSetId, SourceId, ThreadId};
 
 pub(crate) mod block;
 pub(crate) mod decode;
@@ -13,8 +15,9 @@ pub(crate) mod encode;
 /// line ends or stops at a ^Z, as in PNG.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89nthb\r\n\x1a";
 
-/// The version of the format that this crate writes, and the newest that it reads.
-pub(crate) const VERSION: u32 = 1;
+/// The version of the format that this crate writes, and the newest that it reads. It reads all
+/// versions from 1 on.
+pub(crate) const VERSION: u32 = 2;
 
 /// The unit of all times but durations. Three digits of
 /// nanoseconds would cost a byte a sample and say nothing.
@@ -29,7 +32,14 @@ pub(crate) const MAX_TEXT: usize = 16 << 10;
 /// The longest location table; the writer drops a longer one, and its lines are not known.
 pub(crate) const MAX_TABLE: usize = 2 << 20;
 
+/// The longest extension; the writer drops a longer one.
+pub(crate) const MAX_EXTENSION: usize = 1 << 20;
+
 /// What the first byte of an event says. An allocation's survival is part of its kind.
+///
+/// Kinds below [`EXTENSIONS`](kind::EXTENSIONS) are those of the format's version. From there on,
+/// all that an event has is in [`Column::Extensions`], with its length, so that a reader can skip
+/// kinds that it does not know.
 pub(crate) mod kind {
     pub(crate) const CODE: u8 = 0;
     pub(crate) const NODE: u8 = 1;
@@ -45,6 +55,12 @@ pub(crate) mod kind {
     pub(crate) const MEMORY: u8 = 11;
     pub(crate) const LOST: u8 = 12;
     pub(crate) const END: u8 = 13;
+    pub(crate) const SOURCE: u8 = 14;
+    pub(crate) const PERIOD: u8 = 15;
+    pub(crate) const LABEL: u8 = 16;
+    pub(crate) const EXTENSIONS: u8 = 64;
+    /// The last kind of version 1.
+    pub(crate) const LAST_OF_VERSION_1: u8 = END;
 }
 
 /// The columns of a block, in the order in which they are stored.
@@ -55,7 +71,7 @@ pub(crate) enum Column {
     Kinds,
     /// Allocations: number of the site, or 0 for a new one.
     Sites,
-    /// New sites: thread, stack, type.
+    /// New sites: context (version 1: thread), stack, type.
     SiteDefinitions,
     /// Allocations: time since the previous allocation.
     Times,
@@ -85,10 +101,17 @@ pub(crate) enum Column {
     Numbers,
     /// Texts and location tables, end to end.
     Texts,
+    /// New contexts: thread, source, label set.
+    Contexts,
+    /// Events from [`kind::EXTENSIONS`] on: length, bytes.
+    Extensions,
 }
 
 /// How many columns there are.
-pub(crate) const COLUMNS: usize = Column::Texts as usize + 1;
+pub(crate) const COLUMNS: usize = Column::Extensions as usize + 1;
+
+/// How many columns of these there were in version 1.
+pub(crate) const COLUMNS_OF_VERSION_1: usize = Column::Texts as usize + 1;
 
 /// How many definitions and samples came before a block, those of lost blocks included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,20 +126,32 @@ pub struct Firsts {
     pub thread: u32,
     /// … [`SampleId`](crate::event::SampleId).
     pub sample: u32,
+    /// … [`LabelSetId`](crate::event::LabelSetId).
+    pub label_set: u32,
 }
 
 impl Firsts {
-    /// The numbers at the start of a session: node 0 and type 0 are never defined.
+    /// The numbers at the start of a session: node 0, type 0 and label set 0 are never defined.
     pub const START: Self = Self {
         code: 0,
         node: 1,
         type_id: 1,
         thread: 0,
         sample: 0,
+        label_set: 1,
     };
 }
 
-/// A site of this block: thread, stack and type, which most allocations share with an earlier one.
+/// What most samples share with the one before: thread, source and label set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Context {
+    pub(crate) thread: ThreadId,
+    pub(crate) source: SourceId,
+    pub(crate) labels: LabelSetId,
+}
+
+/// A site of this block: the number of its context in the block, stack and type, which most
+/// allocations share with an earlier one.
 pub(crate) type Site = (u32, u32, u32);
 
 /// The block that a size makes likely: the size rounded up to the alignment, at least one unit.

@@ -190,7 +190,7 @@ unsafe fn type_of_large(address: usize, size: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nthbyte_profile::event::{Nanos, NodeId, ThreadId};
+    use nthbyte_profile::event::{LabelSetId, Nanos, NodeId, SourceId, ThreadId};
 
     fn allocation() -> Allocation {
         Allocation {
@@ -201,6 +201,8 @@ mod tests {
             block: 16,
             points: 1,
             type_id: TypeId::UNKNOWN,
+            labels: LabelSetId::NONE,
+            source: SourceId::ALLOCATIONS,
             survival: Survival::Unsaid,
         }
     }

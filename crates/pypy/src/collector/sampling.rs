@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use nthbyte_profile::event::{
-    Allocation, Collection, CollectionKind, CpuSample, LostKind, Nanos, Survival, TypeId,
+    Allocation, Collection, CollectionKind, CpuSample, LabelSetId, LostKind, Nanos, SourceId,
+    Survival, TypeId,
 };
 
 use super::backlog::{Backlog, Finished};
@@ -217,6 +218,8 @@ impl Sampling {
                 time,
                 thread,
                 stack,
+                labels: LabelSetId::NONE,
+                source: SourceId::TIME,
             });
         }
         let allocation = Allocation {
@@ -228,6 +231,8 @@ impl Sampling {
             points,
             type_id: TypeId::UNKNOWN,
             survival: Survival::Unsaid,
+            labels: LabelSetId::NONE,
+            source: SourceId::ALLOCATIONS,
         };
         let pending = if is_large {
             PendingSample::large(object, size, allocation)

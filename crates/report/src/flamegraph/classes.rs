@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::model::{Shape, ShapeId};
+use nthbyte_profile::model::{SamplingId, Shape, ShapeId};
 
 use crate::estimate::Totals;
 
@@ -19,7 +19,7 @@ const EXACT_UP_TO: u64 = 1024;
 const IN_AN_OCTAVE: f64 = 32.0;
 
 /// What is the same for all shapes of a coarse class.
-type Key = (u32, u64, u64);
+type Key = (SamplingId, u32, u64, u64);
 
 /// Classes of shapes.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Classes {
             of_shape: (0..shapes.len() as u32).collect(),
             totals: shapes
                 .iter()
-                .map(|&shape| Totals::of_sample(&profile.meta, shape))
+                .map(|&shape| Totals::of_sample(profile, shape))
                 .collect(),
             coarse: false,
         }
@@ -85,7 +85,12 @@ fn key(shape: Shape) -> Key {
             EXACT_UP_TO + ((bytes as f64).log2() * IN_AN_OCTAVE) as u64
         }
     };
-    (shape.points, step(shape.size), step(shape.block))
+    (
+        shape.sampling,
+        shape.points,
+        step(shape.size),
+        step(shape.block),
+    )
 }
 
 #[cfg(test)]
@@ -98,6 +103,7 @@ mod tests {
             size,
             block: size,
             points: 1,
+            sampling: SamplingId::default(),
         };
         for size in [1, 40, 1024] {
             assert_ne!(key(shape(size)), key(shape(size + 1)));

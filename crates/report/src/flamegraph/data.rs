@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use nthbyte_profile::event::LostKind;
 use nthbyte_profile::model::Fate;
-use nthbyte_profile::{Meta, Profile};
+use nthbyte_profile::{Distances, Meta, Profile};
 use serde::Serialize;
 
 use crate::estimate::{Moments, Totals};
@@ -47,7 +47,7 @@ const QUANTITIES: [Quantity; 2] = [
 #[derive(Serialize)]
 struct Header<'a> {
     version: u32,
-    meta: &'a Meta,
+    meta: Described<'a>,
     /// Seconds.
     duration: f64,
     complete: bool,
@@ -70,6 +70,37 @@ struct Header<'a> {
     types: Vec<&'a str>,
     timeline: Timeline,
     columns: &'a [Column],
+}
+
+/// The session, with what the page shows of its sources.
+#[derive(Serialize)]
+struct Described<'a> {
+    #[serde(flatten)]
+    meta: &'a Meta,
+    /// Mean distance between allocation samples, in bytes: that which makes intervals widest.
+    period: u64,
+    distances: &'static str,
+    /// Time samples a second, on average.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_hz: Option<f64>,
+}
+
+impl<'a> Described<'a> {
+    fn of(profile: &'a Profile) -> Self {
+        let samplings = profile.allocation_samplings();
+        let sampled = samplings
+            .iter()
+            .filter(|of| of.distances != Distances::Every);
+        let widest = sampled.max_by_key(|of| of.period).or(samplings.first());
+        Self {
+            meta: &profile.meta,
+            period: widest.map_or(1, |of| of.period),
+            distances: widest
+                .map_or(Distances::Exponential, |of| of.distances)
+                .name(),
+            cpu_hz: profile.time_hz(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -106,7 +137,7 @@ pub fn write(
 
     let header = Header {
         version: VERSION,
-        meta: &profile.meta,
+        meta: Described::of(profile),
         duration: profile.end.0 as f64 / 1e9,
         complete: profile.complete,
         allocated: profile.allocated,
@@ -311,9 +342,11 @@ impl<'a> Used<'a> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use nthbyte_profile::event::{CpuSample, FrameKind, Nanos, NodeId, ThreadId, TypeId};
-    use nthbyte_profile::model::{Frame, Function, Sample, Samples, Shape, StackNode, TypeNames};
-    use nthbyte_profile::{Distances, Method};
+    use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId};
+    use nthbyte_profile::model::{
+        Frame, Function, Sample, Samples, SamplingId, Shape, StackNode, TimeSample, TypeNames,
+    };
+    use nthbyte_profile::{Method, Source};
 
     /// A session of 1000 ns: 400 samples on the stacks `main` and `main → work`, a stack that
     /// nothing refers to, and 10 time samples.
@@ -328,7 +361,9 @@ pub mod tests {
                     size: 40 + 8 * (i % 3),
                     block: 64,
                     points: 1,
+                    sampling: SamplingId(0),
                 },
+                labels: LabelSetId::NONE,
                 type_id: TypeId((i % 3) as u32),
                 fate: Fate::ALL[i as usize % 4],
                 freed: None,
@@ -344,22 +379,24 @@ pub mod tests {
             parent: NodeId(parent),
             frame,
         };
+        let meta = Meta {
+            nthbyte: "0".into(),
+            interpreter: "CPython 3.13.0".into(),
+            executable: "python".into(),
+            command: vec!["app.py".into()],
+            pid: 1,
+            parent_pid: None,
+            started_unix_nanos: 0,
+            sources: Source::of_session(
+                Method::CutFreeLists,
+                Distances::Exponential,
+                4096,
+                Some(100),
+            ),
+            seed: 0,
+            notes: Vec::new(),
+        };
         Profile {
-            meta: Meta {
-                nthbyte: "0".into(),
-                interpreter: "CPython 3.13.0".into(),
-                executable: "python".into(),
-                command: vec!["app.py".into()],
-                pid: 1,
-                parent_pid: None,
-                started_unix_nanos: 0,
-                period: 4096,
-                distances: Distances::Exponential,
-                method: Method::CutFreeLists,
-                seed: 0,
-                cpu_hz: Some(100),
-                notes: Vec::new(),
-            },
             functions: ["unused", "main", "work"].map(function).into(),
             frames: (0..3)
                 .map(|function| Frame {
@@ -375,22 +412,19 @@ pub mod tests {
                     native: String::new(),
                 })
                 .into(),
-            threads: Vec::new(),
             samples,
             cpu: (0..10)
-                .map(|i| CpuSample {
+                .map(|i| TimeSample {
                     time: Nanos(i * 100),
                     thread: ThreadId(0),
                     stack: NodeId(2),
+                    labels: LabelSetId::NONE,
+                    sampling: SamplingId(1),
                 })
                 .collect(),
-            collections: Vec::new(),
-            memory: Vec::new(),
-            lost: Vec::new(),
             end: Nanos(1000),
             complete: true,
-            allocated: None,
-            damage: Vec::new(),
+            ..Profile::empty(meta)
         }
     }
 

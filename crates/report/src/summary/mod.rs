@@ -11,7 +11,7 @@ use std::hash::Hash;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{LostKind, NodeId};
-use nthbyte_profile::meta::{Distances, Method};
+use nthbyte_profile::meta::Distances;
 use nthbyte_profile::model::Fate;
 use serde::Serialize;
 
@@ -58,12 +58,14 @@ pub struct Summary {
     pub started_unix_nanos: u64,
     /// How long it took, in nanoseconds.
     pub duration_nanos: u64,
-    /// Mean distance between samples, in bytes.
+    /// Mean distance between samples, in bytes; the shortest, if there were several.
     pub period: u64,
+    /// All mean distances that there were, the shortest first.
+    pub periods: Vec<u64>,
     /// How the distances were drawn.
     pub distances: Distances,
     /// How samples were taken.
-    pub method: Method,
+    pub method: String,
     /// Number of allocation samples.
     pub samples: u64,
     /// Number of allocation samples that the agent had to drop.
@@ -188,9 +190,10 @@ impl Summary {
             pid: meta.pid,
             started_unix_nanos: meta.started_unix_nanos,
             duration_nanos: profile.end.0,
-            period: meta.period,
-            distances: meta.distances,
-            method: meta.method,
+            period: profile.periods()[0],
+            periods: profile.periods(),
+            distances: distances(profile),
+            method: meta.method().to_owned(),
             samples: aggregate.all.samples,
             lost: lost(true),
             lost_other: lost(false),
@@ -232,6 +235,18 @@ fn collections(profile: &Profile) -> Collections {
         }
     }
     sum
+}
+
+/// How the distances of allocation samples were drawn. Where there are several ways, one that is an
+/// estimate.
+fn distances(profile: &Profile) -> Distances {
+    let samplings = profile.allocation_samplings();
+    let mut distances = samplings.iter().map(|sampling| sampling.distances);
+    let first = distances.next().unwrap_or(profile.meta.distances());
+    if first == Distances::Every {
+        return distances.find(|&of| of != first).unwrap_or(first);
+    }
+    first
 }
 
 fn damage(profile: &Profile) -> Vec<DamageNote> {

@@ -95,16 +95,16 @@ impl Summary {
 
     fn allocations(&self) -> [String; 2] {
         let samples = text::grouped(self.samples);
-        let way = match (self.distances, self.method) {
-            (Distances::Every, _) => "all recorded".to_owned(),
-            (_, Method::GcHooks) => format!(
-                "at minor collections, about every {}",
-                text::bytes(self.period as f64)
-            ),
-            (Distances::Fixed, _) => format!("exactly every {}", text::bytes(self.period as f64)),
-            (Distances::Exponential, _) => {
-                format!("one every {} on average", text::bytes(self.period as f64))
+        let periods = self.periods.iter();
+        let periods: Vec<String> = periods.map(|&period| text::bytes(period as f64)).collect();
+        let periods = periods.join(" or ");
+        let way = match self.distances {
+            Distances::Every => "all recorded".to_owned(),
+            _ if self.method == Method::GcHooks.name() => {
+                format!("at minor collections, about every {periods}")
             }
+            Distances::Fixed => format!("exactly every {periods}"),
+            Distances::Exponential => format!("one every {periods} on average"),
         };
         let allocated = if self.bytes_counted {
             text::bytes(self.bytes_allocated as f64)

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{By, Label, by_frame};
 use crate::estimate::Estimate;
 use crate::inclusive::KeyTotals;
-use crate::time::{self, Clock};
+use crate::time::{self, Clock, TimeTotals};
 
 /// What the time samples of a profile say. There are no rows by type: what takes time has none.
 #[derive(Clone, Debug, Serialize)]
@@ -16,7 +16,7 @@ pub struct Time {
     pub samples: u64,
     /// Number of time samples that the agent had to drop.
     pub lost: u64,
-    /// Samples a second; 0 if it is not known.
+    /// Samples a second, on average; 0 if it is not known.
     pub hz: u32,
     /// What `self_time` and `total_time` are in.
     pub unit: Unit,
@@ -26,6 +26,8 @@ pub struct Time {
     pub rows: Vec<TimeRow>,
     /// How many rows were left away by [`Summary::truncate`](super::Summary::truncate).
     pub rows_left_out: usize,
+    #[serde(skip)]
+    clock: Clock,
 }
 
 /// The unit of times.
@@ -67,7 +69,7 @@ impl Time {
         Self {
             samples: clock.samples,
             lost: lost.fold(0, |sum, (_, count)| sum.saturating_add(*count)),
-            hz: clock.hz.unwrap_or(0),
+            hz: clock.hz.map_or(0, |hz| hz.round() as u32),
             unit: match clock.hz {
                 Some(_) => Unit::Seconds,
                 None => Unit::Samples,
@@ -79,6 +81,7 @@ impl Time {
                 rows(profile, &clock, by)
             },
             rows_left_out: 0,
+            clock,
         }
     }
 
@@ -88,27 +91,24 @@ impl Time {
     }
 
     pub(super) fn clock(&self) -> Clock {
-        Clock {
-            samples: self.samples,
-            hz: (self.unit == Unit::Seconds).then_some(self.hz),
-        }
+        self.clock
     }
 }
 
 fn rows(profile: &Profile, clock: &Clock, by: By) -> Vec<TimeRow> {
     let (labels, totals) = by_frame(profile, &time::stacks(profile), by);
-    let row = |((name, file, line), totals): (Label, KeyTotals<u64>)| TimeRow {
+    let row = |((name, file, line), totals): (Label, KeyTotals<TimeTotals>)| TimeRow {
         name,
         file,
         line,
-        samples: totals.own,
-        total_samples: totals.total,
-        self_time: clock.time(totals.own),
-        total_time: clock.time(totals.total),
-        share: totals.own as f64 / clock.samples as f64,
+        samples: totals.own.samples,
+        total_samples: totals.total.samples,
+        self_time: clock.time(totals.own.time),
+        total_time: clock.time(totals.total.time),
+        share: clock.share(totals.own.time),
     };
     let rows = labels.into_iter().zip(totals);
-    let seen = rows.filter(|(_, totals)| totals.total > 0);
+    let seen = rows.filter(|(_, totals)| totals.total.samples > 0);
     let mut rows: Vec<TimeRow> = seen.map(row).collect();
     rows.sort_by(|one, other| {
         let size = |row: &TimeRow| (row.samples, row.total_samples);

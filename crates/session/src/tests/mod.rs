@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nthbyte_profile::event::{
-    Allocation, Code, CpuSample, Event, FrameKind, Lines, LostKind, Node, NodeId, SampleId,
-    Survival, ThreadId, TypeId,
+    Allocation, Code, CpuSample, Event, FrameKind, LabelSetId, Lines, LostKind, Node, NodeId,
+    SampleId, SourceId, Survival, ThreadId, TypeId,
 };
 use nthbyte_profile::{Method, Reader};
 
@@ -65,6 +65,8 @@ fn an_allocation(recording: &mut Recording<'_>, stack: NodeId, size: u64) -> Opt
         points: 1,
         type_id: TypeId::UNKNOWN,
         survival: Survival::Unsaid,
+        labels: LabelSetId::NONE,
+        source: SourceId::ALLOCATIONS,
     };
     recording.allocation(allocation)
 }

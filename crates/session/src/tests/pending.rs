@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nthbyte_profile::event::{Allocation, LostKind, Nanos, NodeId, Survival, ThreadId, TypeId};
+use nthbyte_profile::event::{
+    Allocation, LabelSetId, LostKind, Nanos, NodeId, SourceId, Survival, ThreadId, TypeId,
+};
 
 use crate::Session;
 use crate::writer::Pending;
@@ -49,6 +51,8 @@ impl Sampler {
             block: 32,
             points: 1,
             type_id: TypeId::UNKNOWN,
+            labels: LabelSetId::NONE,
+            source: SourceId::ALLOCATIONS,
             survival: Survival::Unsaid,
         };
         Self { session, sample }
@@ -228,6 +232,8 @@ fn at(time: u64) -> Allocation {
         block: 1,
         points: 1,
         type_id: TypeId::UNKNOWN,
+        labels: LabelSetId::NONE,
+        source: SourceId::ALLOCATIONS,
         survival: Survival::Unsaid,
     }
 }

@@ -6,22 +6,22 @@ use std::io::{self, Read};
 const CHUNK: usize = 256 << 10;
 
 /// Looks ahead in a file as far as it is asked to.
-pub(crate) struct Source<R> {
+pub(crate) struct Window<R> {
     input: R,
-    window: Vec<u8>,
-    /// Where in the window the file has not been dealt with.
+    bytes: Vec<u8>,
+    /// Index in `bytes` of the next byte that is not consumed.
     start: usize,
-    /// Offset in the file of `window[start]`.
+    /// Offset in the file of `bytes[start]`.
     position: u64,
-    /// Whether the window reaches the end of the file.
+    /// Whether `bytes` reaches the end of the file.
     ended: bool,
 }
 
-impl<R: Read> Source<R> {
+impl<R: Read> Window<R> {
     pub(crate) fn new(input: R) -> Self {
         Self {
             input,
-            window: Vec::new(),
+            bytes: Vec::new(),
             start: 0,
             position: 0,
             ended: false,
@@ -35,27 +35,27 @@ impl<R: Read> Source<R> {
 
     /// The next `len` bytes, or fewer at the end of the file. More are never returned.
     pub(crate) fn peek(&mut self, len: usize) -> io::Result<&[u8]> {
-        while self.window.len() - self.start < len && !self.ended {
-            // Not at every step: what is moved here must be little against what was dealt with.
+        while self.bytes.len() - self.start < len && !self.ended {
+            // Not at every step: at least a chunk is consumed for each time that the rest is moved.
             if self.start >= CHUNK {
-                self.window.drain(..self.start);
+                self.bytes.drain(..self.start);
                 self.start = 0;
             }
-            let want = (len - (self.window.len() - self.start)).max(CHUNK) as u64;
+            let want = (len - (self.bytes.len() - self.start)).max(CHUNK) as u64;
             let got = self
                 .input
                 .by_ref()
                 .take(want)
-                .read_to_end(&mut self.window)?;
+                .read_to_end(&mut self.bytes)?;
             self.ended = got == 0;
         }
-        let rest = &self.window[self.start..];
+        let rest = &self.bytes[self.start..];
         Ok(&rest[..len.min(rest.len())])
     }
 
     /// Moves on by `len` bytes that were peeked at.
     pub(crate) fn consume(&mut self, len: usize) {
-        let len = len.min(self.window.len() - self.start);
+        let len = len.min(self.bytes.len() - self.start);
         self.start += len;
         self.position += len as u64;
     }

@@ -1,0 +1,207 @@
+//! The sources of a profile while it is read: which period each has now, and how many samples were
+//! left out because this version does not know what they mean.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use crate::event::{SourceDefinition, SourceId};
+use crate::meta::{Source, Unit};
+use crate::model::{Profile, Sampling, SamplingId};
+
+/// So many reasons to leave something out are kept apart.
+const MAX_REASONS: usize = 20;
+
+/// A name of a later version is shown up to this many characters.
+const MAX_NAME: usize = 40;
+
+/// A source at some place in the file.
+#[derive(Clone, Copy, Debug)]
+struct InForce {
+    /// An index into [`Profile::sources`].
+    source: SourceId,
+    /// `Err`: the reason to leave its samples out, an index into [`Sources::left_out`].
+    sampling: Result<(SamplingId, Unit), usize>,
+}
+
+/// Why something was left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reason {
+    Kind(String),
+    Unit(String),
+    Distances(String),
+    /// An allocation of a source that does not count bytes, or a time sample of one that does.
+    Mismatch,
+    Lost,
+    Event(u8),
+    Others,
+}
+
+/// All sources as far as the file was read.
+pub(crate) struct Sources {
+    /// Indexes are the file's numbers.
+    in_force: Vec<Option<InForce>>,
+    samplings: HashMap<Sampling, SamplingId, RandomState>,
+    left_out: Vec<(Reason, u64)>,
+}
+
+impl Sources {
+    /// At the start of a session.
+    pub(crate) fn of(profile: &Profile) -> Self {
+        let numbered = (0..).map(SamplingId).zip(&profile.samplings);
+        let mut sources = Self {
+            in_force: Vec::new(),
+            samplings: numbered.map(|(id, &sampling)| (sampling, id)).collect(),
+            left_out: Vec::new(),
+        };
+        for (number, source) in (0..).map(SourceId).zip(&profile.sources) {
+            let sampling = match Sampling::of(number, source, source.period) {
+                Some(sampling) => Ok((sources.samplings[&sampling], sampling.unit)),
+                None => Err(sources.reason(why_unknown(source))),
+            };
+            sources.in_force.push(Some(InForce {
+                source: number,
+                sampling,
+            }));
+        }
+        sources
+    }
+
+    /// A source is what the definition says, from here on.
+    pub(crate) fn define(
+        &mut self,
+        profile: &mut Profile,
+        number: SourceId,
+        definition: SourceDefinition<'_>,
+    ) {
+        let known = self.in_force.get(number.index()).copied().flatten();
+        let repeated = known.is_some_and(|known| {
+            let before = &profile.sources[known.source.index()];
+            let period = before.period;
+            before.definition()
+                == SourceDefinition {
+                    period,
+                    ..definition
+                }
+        });
+        if !repeated {
+            // There are as many as the tables can number; what comes then has no definition.
+            let Ok(source) = u16::try_from(profile.sources.len()) else {
+                return;
+            };
+            profile.sources.push(definition.into());
+            if self.in_force.len() <= number.index() {
+                self.in_force.resize(number.index() + 1, None);
+            }
+            self.in_force[number.index()] = Some(InForce {
+                source: SourceId(source),
+                // Set below.
+                sampling: Err(0),
+            });
+        }
+        self.set_period(profile, number, definition.period);
+    }
+
+    /// A source has this period from here on. Nothing happens if its definition is lost.
+    pub(crate) fn set_period(&mut self, profile: &mut Profile, number: SourceId, period: u64) {
+        let Some(Some(InForce { source, .. })) = self.in_force.get(number.index()).copied() else {
+            return;
+        };
+        let definition = &profile.sources[source.index()];
+        let sampling = match Sampling::of(source, definition, period) {
+            Some(sampling) => {
+                let id = *self.samplings.entry(sampling).or_insert_with(|| {
+                    profile.samplings.push(sampling);
+                    SamplingId(profile.samplings.len() as u32 - 1)
+                });
+                Ok((id, sampling.unit))
+            }
+            None => Err(self.reason(why_unknown(definition))),
+        };
+        self.in_force[number.index()] = Some(InForce { source, sampling });
+    }
+
+    /// How a sample of this source was taken; `None`, and it is counted, if it has to be left out.
+    #[inline]
+    pub(crate) fn sampling(&mut self, number: SourceId, unit: Unit) -> Option<SamplingId> {
+        match self.in_force.get(number.index()) {
+            Some(&Some(InForce {
+                sampling: Ok((sampling, its_unit)),
+                ..
+            })) if its_unit == unit => Some(sampling),
+            other => {
+                let reason = match other.copied().flatten() {
+                    Some(InForce {
+                        sampling: Err(reason),
+                        ..
+                    }) => reason,
+                    Some(_) => self.reason(Reason::Mismatch),
+                    None => self.reason(Reason::Lost),
+                };
+                self.left_out[reason].1 += 1;
+                None
+            }
+        }
+    }
+
+    /// An event of a later version is left out.
+    pub(crate) fn skip_event(&mut self, kind: u8) {
+        let reason = self.reason(Reason::Event(kind));
+        self.left_out[reason].1 += 1;
+    }
+
+    /// What was left out, a sentence each.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
+        let left_out = self.left_out.iter().filter(|(_, count)| *count > 0);
+        left_out.map(|(reason, count)| {
+            let newer = "left out; use a newer nthbyte";
+            let unknown = format!("{count} samples of a source that this version does not know");
+            match reason {
+                Reason::Kind(name) => format!("{unknown} (kind `{name}`) were {newer}"),
+                Reason::Unit(name) => format!("{unknown} (unit `{name}`) were {newer}"),
+                Reason::Distances(name) => format!("{unknown} (distances `{name}`) were {newer}"),
+                Reason::Mismatch => {
+                    format!("{count} samples that do not fit their source were {newer}")
+                }
+                Reason::Lost => {
+                    format!("{count} samples of a source whose definition is lost were left out")
+                }
+                Reason::Event(kind) => {
+                    format!("{count} events that this version does not know (kind {kind}) were {newer}")
+                }
+                Reason::Others => {
+                    format!("{count} more samples or events that this version does not know were {newer}")
+                }
+            }
+        })
+    }
+
+    /// The index of a reason.
+    fn reason(&mut self, reason: Reason) -> usize {
+        let find = |left_out: &[(Reason, u64)], reason: &Reason| {
+            left_out.iter().position(|(known, _)| known == reason)
+        };
+        if let Some(known) = find(&self.left_out, &reason) {
+            return known;
+        }
+        let is_full = self.left_out.len() >= MAX_REASONS;
+        if is_full && let Some(others) = find(&self.left_out, &Reason::Others) {
+            return others;
+        }
+        self.left_out
+            .push((if is_full { Reason::Others } else { reason }, 0));
+        self.left_out.len() - 1
+    }
+}
+
+/// The first name of a source that this version does not know.
+fn why_unknown(source: &Source) -> Reason {
+    let name = |name: &str| name.chars().take(MAX_NAME).collect();
+    if source.kind().is_none() {
+        Reason::Kind(name(&source.kind))
+    } else if source.unit().is_none() {
+        Reason::Unit(name(&source.unit))
+    } else {
+        Reason::Distances(name(&source.distances))
+    }
+}

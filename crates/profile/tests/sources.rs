@@ -1,0 +1,335 @@
+//! Sources of samples, their periods, and labels, in the tables that a file becomes.
+
+use std::path::Path;
+
+use nthbyte_profile::event::{
+    Allocation, CpuSample, Event, Extension, Label, LabelSetId, Nanos, NodeId, SampleId,
+    SourceDefinition, SourceId, Survival, Thread, ThreadId, TypeId,
+};
+use nthbyte_profile::model::{Fate, Weight};
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::{Distances, Method, Profile, Source, SourceKind, Unit, Writer};
+
+const THREAD: Event<'static> = Event::Thread(Thread {
+    os_id: 7,
+    name: "main",
+});
+
+fn allocation(source: u16, labels: u32) -> Event<'static> {
+    Event::Allocation(Allocation {
+        time: Nanos(1000),
+        thread: ThreadId(0),
+        stack: NodeId::ROOT,
+        size: 1000,
+        block: 1008,
+        points: 1,
+        type_id: TypeId::UNKNOWN,
+        labels: LabelSetId(labels),
+        source: SourceId(source),
+        survival: Survival::Unsaid,
+    })
+}
+
+fn cpu(source: u16) -> Event<'static> {
+    Event::Cpu(CpuSample {
+        time: Nanos(2000),
+        thread: ThreadId(0),
+        stack: NodeId::ROOT,
+        labels: LabelSetId::NONE,
+        source: SourceId(source),
+    })
+}
+
+fn label<'a>(parent: u32, key: &'a str, value: &'a str) -> Event<'a> {
+    Event::Label(Label {
+        parent: LabelSetId(parent),
+        key,
+        value,
+    })
+}
+
+/// A file with a block for each list of events, and where blocks end.
+fn write(blocks: &[&[Event<'_>]]) -> (Vec<u8>, Vec<usize>) {
+    let mut writer = Writer::new(Vec::new(), &Synthetic::default().meta()).expect("memory");
+    let mut ends = vec![writer.get_ref().len()];
+    for events in blocks {
+        for event in *events {
+            writer.write(event).expect("memory");
+        }
+        writer.flush().expect("memory");
+        ends.push(writer.get_ref().len());
+    }
+    (writer.get_ref().clone(), ends)
+}
+
+fn read(blocks: &[&[Event<'_>]]) -> Profile {
+    let profile = Profile::read(&write(blocks).0[..]).expect("a profile");
+    assert_eq!(profile.damage, []);
+    profile
+}
+
+fn bytes(period: u64) -> f64 {
+    Weight::of(Distances::Exponential, period, 1000, 1008, 1).bytes
+}
+
+fn weights(profile: &Profile) -> Vec<f64> {
+    let ids = profile.samples.ids();
+    ids.map(|id| profile.weight(id).bytes).collect()
+}
+
+#[test]
+fn a_sample_has_the_period_that_was_in_force() {
+    let (first, second) = (Synthetic::default().period, 64 << 10);
+    let change = Event::Period(SourceId::ALLOCATIONS, second);
+    let back = Event::Period(SourceId::ALLOCATIONS, first);
+    let all = allocation(0, 0);
+    let (file, ends) = write(&[
+        &[THREAD, all, change, all],
+        &[all, cpu(1), Event::Period(SourceId::TIME, 5), cpu(1)],
+        &[all, back, all],
+    ]);
+    let profile = Profile::read(&file[..]).expect("a profile");
+    let expected = [first, second, second, second, first].map(bytes);
+    assert_eq!(weights(&profile), expected);
+    assert_eq!(profile.periods(), [second, first]);
+    assert!(!profile.is_exact());
+    let of = |at: usize| profile.sampling(profile.cpu[at].sampling).period;
+    assert_eq!((of(0), of(1)), (10_000_000, 5));
+    let hz = profile.time_hz().expect("periods are known");
+    assert!((hz - 2e9 / 10_000_005.0).abs() < 1e-6, "{hz}");
+
+    // Without the block in which it changed, the period is right all the same.
+    for lost in 0..2 {
+        let mut file = file.clone();
+        file.drain(ends[lost]..ends[lost + 1]);
+        let profile = Profile::read(&file[..]).expect("a profile");
+        let expected = match lost {
+            0 => &expected[2..],
+            _ => &[expected[0], expected[1], expected[3], expected[4]][..],
+        };
+        assert_eq!(weights(&profile), expected);
+    }
+}
+
+#[test]
+fn a_source_may_begin_during_the_session() {
+    let native = Source::allocations(
+        SourceKind::Native,
+        Method::Imported,
+        Distances::Exponential,
+        4096,
+    );
+    let begin = Event::Source(SourceId(9), native.definition());
+    let (file, ends) = write(&[
+        &[THREAD, begin, allocation(0, 0)],
+        &[allocation(9, 0), Event::Period(SourceId(9), 8192)],
+        &[allocation(9, 0)],
+    ]);
+    let whole = Profile::read(&file[..]).expect("a profile");
+    let first = Synthetic::default().period;
+    assert_eq!(weights(&whole), [first, 4096, 8192].map(bytes));
+    assert_eq!(whole.sources.len(), 3);
+    let sampling = whole.samples.shape(whole.samples.shape_id(SampleId(2)));
+    let sampling = whole.sampling(sampling.sampling);
+    assert_eq!(whole.sources[sampling.source.index()], native);
+    assert_eq!((sampling.unit, sampling.period), (Unit::Bytes, 8192));
+    let mut lossy = file.clone();
+    lossy.drain(ends[0]..ends[2]);
+    let lossy = Profile::read(&lossy[..]).expect("a profile");
+    assert_eq!(weights(&lossy), [bytes(8192)]);
+    assert_eq!(lossy.sources.len(), 3);
+}
+
+#[test]
+fn what_a_later_version_wrote_is_left_out_and_said() {
+    let definition = |kind, unit, distances| SourceDefinition {
+        kind,
+        unit,
+        method: "magic",
+        distances,
+        period: 100,
+    };
+    let source = |number, kind, unit, distances| {
+        Event::Source(SourceId(number), definition(kind, unit, distances))
+    };
+    let freed = |sample| Event::Freed(SampleId(sample), Nanos(9000));
+    let extension = |kind| {
+        Event::Extension(Extension {
+            kind,
+            bytes: b"anything",
+        })
+    };
+    let profile = read(&[
+        &[
+            THREAD,
+            source(5, "gpu", "bytes", "exponential"),
+            source(6, "object-heap", "furlongs", "exponential"),
+            source(7, "object-heap", "bytes", "in a spiral"),
+            allocation(5, 0), // 0
+            extension(200),
+            allocation(0, 0), // 1
+            allocation(5, 0), // 2
+            allocation(6, 0), // 3
+            allocation(0, 0), // 4
+            extension(200),
+        ],
+        &[
+            allocation(7, 0), // 5
+            allocation(8, 0), // 6: never defined
+            allocation(1, 0), // 7: a source of time samples
+            cpu(0),
+            cpu(1),
+            extension(64),
+            allocation(0, 0), // 8
+            freed(1),
+            freed(2),
+            freed(8),
+        ],
+    ]);
+    // What is left is numbered as if the rest had not been, and freed as it should be.
+    let fates: Vec<Fate> = profile.samples.iter().map(|sample| sample.fate).collect();
+    assert_eq!(fates, [Fate::DiedYoung, Fate::StillLive, Fate::DiedYoung]);
+    assert_eq!(profile.cpu.len(), 1);
+    assert_eq!(
+        profile.meta.notes[1..],
+        [
+            "2 samples of a source that this version does not know (kind `gpu`) were left out; use a newer nthbyte",
+            "1 samples of a source that this version does not know (unit `furlongs`) were left out; use a newer nthbyte",
+            "1 samples of a source that this version does not know (distances `in a spiral`) were left out; use a newer nthbyte",
+            "2 events that this version does not know (kind 200) were left out; use a newer nthbyte",
+            "1 samples of a source whose definition is lost were left out",
+            "2 samples that do not fit their source were left out; use a newer nthbyte",
+            "1 events that this version does not know (kind 64) were left out; use a newer nthbyte",
+        ]
+    );
+}
+
+#[test]
+fn notes_on_what_is_unknown_are_few() {
+    let kinds: Vec<String> = (0..1000)
+        .map(|kind| format!("{kind}{}", "x".repeat(99)))
+        .collect();
+    let mut events = vec![THREAD];
+    for (number, kind) in (10..).zip(&kinds) {
+        let definition = SourceDefinition {
+            kind,
+            unit: "bytes",
+            method: "",
+            distances: "every",
+            period: 1,
+        };
+        events.push(Event::Source(SourceId(number), definition));
+        events.push(allocation(number, 0));
+    }
+    let profile = read(&[&events]);
+    assert!(profile.samples.is_empty() && profile.meta.notes.len() < 30);
+    assert!(profile.meta.notes.iter().all(|note| note.len() < 200));
+}
+
+#[test]
+fn samples_have_labels() {
+    let (file, ends) = write(&[
+        &[
+            THREAD,
+            allocation(0, 0),
+            label(0, "request", "/a"),
+            allocation(0, 1),
+        ],
+        &[
+            label(1, "task", "t1"),
+            allocation(0, 2),
+            label(2, "request", "/b"),
+        ],
+        &[allocation(0, 3), allocation(0, 1)],
+    ]);
+    let labels = |profile: &Profile| -> Vec<Vec<(String, String)>> {
+        let samples = profile.samples.iter();
+        samples
+            .map(|sample| {
+                let labels = profile.labels(sample.labels).into_iter();
+                labels
+                    .map(|(key, value)| (key.into(), value.into()))
+                    .collect()
+            })
+            .collect()
+    };
+    let of = |labels: &[(&str, &str)]| -> Vec<(String, String)> {
+        labels
+            .iter()
+            .map(|&(key, value)| (key.into(), value.into()))
+            .collect()
+    };
+    let profile = Profile::read(&file[..]).expect("a profile");
+    let expected = [
+        of(&[]),
+        of(&[("request", "/a")]),
+        of(&[("request", "/a"), ("task", "t1")]),
+        of(&[("task", "t1"), ("request", "/b")]),
+        of(&[("request", "/a")]),
+    ];
+    assert_eq!(labels(&profile), expected);
+    // What a lost block defined is missing, and nothing else.
+    let mut lossy = file.clone();
+    lossy.drain(ends[0]..ends[1]);
+    let lossy = Profile::read(&lossy[..]).expect("a profile");
+    assert_eq!(
+        labels(&lossy),
+        [
+            of(&[("task", "t1")]),
+            of(&[("task", "t1"), ("request", "/b")]),
+            of(&[]),
+        ]
+    );
+}
+
+#[test]
+fn a_file_that_is_cut_has_samples_from_early_on() {
+    // Even if nothing was written but what was full.
+    let setup = Synthetic {
+        samples: 1000,
+        ..Synthetic::default()
+    };
+    let bytes = setup.bytes();
+    let profile = Profile::read(&bytes[..bytes.len() * 2 / 3]).expect("a profile");
+    assert!(!profile.complete && profile.samples.len() > 50);
+    assert!(weights(&profile).iter().sum::<f64>() > 0.0);
+}
+
+fn version_1(name: &str) -> Profile {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/version1");
+    Profile::load(&folder.join(name)).expect("a profile")
+}
+
+/// The figures are those that the last release that wrote version 1 read from these files.
+#[test]
+fn version_1_is_read() {
+    let cpython = version_1("cpython.nthb");
+    assert_eq!((cpython.samples.len(), cpython.cpu.len()), (267, 0));
+    assert_eq!((cpython.collections.len(), cpython.memory.len()), (43, 45));
+    let sum = |profile: &Profile| weights(profile).iter().sum::<f64>();
+    assert!((sum(&cpython) - 8_263_051.549_258_65).abs() < 1e-3);
+    assert_eq!(cpython.allocated, Some(8_681_466));
+    assert!(cpython.complete && cpython.damage.is_empty());
+    assert_eq!(
+        cpython.sources[0],
+        Source::allocations(
+            SourceKind::ObjectHeap,
+            Method::CutFreeLists,
+            Distances::Exponential,
+            32 << 10
+        )
+    );
+    assert_eq!((cpython.time_hz(), cpython.meta.notes.len()), (None, 0));
+
+    let pypy = version_1("pypy.nthb");
+    assert_eq!((pypy.samples.len(), pypy.cpu.len()), (131, 15));
+    assert!((sum(&pypy) - 549_457_868.011_944).abs() < 1e-3);
+    assert_eq!(pypy.time_hz(), Some(200.0));
+    let kinds = pypy.sources.iter().map(Source::kind).collect::<Vec<_>>();
+    assert_eq!(kinds, [Some(SourceKind::Nursery), Some(SourceKind::Time)]);
+
+    let cut = version_1("cut.nthb");
+    assert_eq!((cut.samples.len(), cut.complete), (297, false));
+    assert!((sum(&cut) - 5_006_891.943_793_616).abs() < 1e-3);
+    assert_eq!(cut.damage.len(), 1);
+}
