@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     match arguments.command.run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nthbyte: {}", one_line(&explain(&error)));

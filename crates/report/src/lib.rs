@@ -1,6 +1,7 @@
 //! Questions asked of a profile: summary, tree, statistics; of allocations and of time.
 
 pub mod aggregate;
+pub mod diff;
 pub mod estimate;
 pub mod flamegraph;
 mod inclusive;
@@ -11,6 +12,7 @@ mod time;
 pub mod tree;
 
 pub use aggregate::{Aggregate, Split};
+pub use diff::Diff;
 pub use estimate::{Estimate, Estimator, Totals};
 pub use summary::{By, Summary};
 pub use tree::Tree;

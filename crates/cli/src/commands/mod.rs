@@ -1,11 +1,14 @@
 //! The subcommands, a file each.
 
+mod diff;
 mod elsewhere;
 mod export;
 mod flamegraph;
 mod import;
 mod summary;
 mod tree;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -21,6 +24,8 @@ pub enum Command {
     Summary(summary::Arguments),
     /// Show the callers as a tree.
     Tree(tree::Arguments),
+    /// Say what changed from one profile to another, and whether that is real.
+    Diff(diff::Arguments),
     /// Show the profile in the Firefox Profiler, served from this machine.
     View(view::Arguments),
     /// Write one self-contained HTML page with flame graph, table and timeline.
@@ -34,12 +39,13 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does it.
+    /// Does it, and returns the exit status.
     ///
     /// # Errors
     /// If it cannot be done; the whole chain of causes makes one line for the user.
-    pub fn run(self) -> Result<()> {
+    pub fn run(self) -> Result<ExitCode> {
         match self {
+            Self::Diff(arguments) => return arguments.run(),
             Self::Run(words) => words.refuse("run"),
             Self::Tune(words) => words.refuse("tune"),
             Self::Summary(arguments) => arguments.run(),
@@ -48,6 +54,7 @@ impl Command {
             Self::Flamegraph(arguments) => arguments.run(),
             Self::Export(arguments) => arguments.run(),
             Self::Import(arguments) => arguments.run(),
-        }
+        }?;
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
-use nthbyte_profile::meta::Distances;
-use nthbyte_profile::model::{Fate, Function, SampleId};
+use nthbyte_profile::event::SampleId;
+use nthbyte_profile::model::{Fate, Function};
 use serde::Serialize;
 
 use super::peak;
@@ -178,15 +178,18 @@ impl Run {
         for (mine, its) in self.known.iter_mut().zip(known) {
             *mine &= its;
         }
-        self.exact &= is_exact(profile);
+        self.exact &= profile.is_exact();
         self.period = self.period.max(period(profile));
         self.tick = self.tick.max(tick.unwrap_or(0.0));
-        self.counted = self.counted.zip(profile.allocated).map(|(one, other)| one + other);
+        self.counted = self
+            .counted
+            .zip(profile.allocated)
+            .map(|(one, other)| one + other);
         self.samples += profile.samples.len() as u64;
         self.duration_nanos = self.duration_nanos.max(profile.end.0);
         self.functions.extend(profile.functions.iter().cloned());
 
-        let (stacks, types) = cells(profile, tick, peak);
+        let (stacks, types) = cells(profile, tick.is_some(), peak);
         let mut add = |key: Key, cell: &Cell| self.rows.entry(key).or_default().add(cell);
         let (keys, frames) = keys(profile, by);
         if by == By::Type {
@@ -227,11 +230,11 @@ fn keys(profile: &Profile, by: By) -> (Vec<Key>, Vec<u32>) {
 }
 
 /// The sums of each stack and of each type.
-fn cells(profile: &Profile, tick: Option<f64>, peak: Option<u64>) -> (Vec<Cell>, Vec<Cell>) {
+fn cells(profile: &Profile, has_time: bool, peak: Option<u64>) -> (Vec<Cell>, Vec<Cell>) {
     let samples = &profile.samples;
     let shapes = samples.shapes().iter();
     let shapes: Vec<Totals> = shapes
-        .map(|&shape| Totals::of_sample(&profile.meta, shape))
+        .map(|&shape| Totals::of_sample(profile, shape))
         .collect();
     let mut stacks = vec![Cell::default(); profile.stacks.len()];
     let mut types = vec![Cell::default(); profile.types.len()];
@@ -255,8 +258,9 @@ fn cells(profile: &Profile, tick: Option<f64>, peak: Option<u64>) -> (Vec<Cell>,
             }
         }
     }
-    if let Some(tick) = tick {
+    if has_time {
         for sample in &profile.cpu {
+            let tick = profile.sampling(sample.sampling).period as f64 / 1e9;
             let cell = &mut stacks[sample.stack.index()];
             cell.of_mut(Measure::Cpu).add(&Moments {
                 estimate: tick,
@@ -270,14 +274,14 @@ fn cells(profile: &Profile, tick: Option<f64>, peak: Option<u64>) -> (Vec<Cell>,
 }
 
 /// Which measures the profile can tell.
-fn known(profile: &Profile, time: bool) -> [bool; Measure::ALL.len()] {
+fn known(profile: &Profile, has_time: bool) -> [bool; Measure::ALL.len()] {
     // As in a file imported from VMProf.
     let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
     let ends = lifetimes_end(profile);
     Measure::ALL.map(|measure| match measure {
         Measure::Bytes | Measure::Allocations | Measure::Young => !only_time,
         Measure::Alive | Measure::Peak => !only_time && ends,
-        Measure::Cpu => time,
+        Measure::Cpu => has_time,
     })
 }
 
@@ -287,16 +291,16 @@ pub(super) fn lifetimes_end(profile: &Profile) -> bool {
     !profile.meta.interpreter.starts_with("PyPy") && !profile.samples.ids().any(survived)
 }
 
-fn is_exact(profile: &Profile) -> bool {
-    profile.meta.distances == Distances::Every
-}
-
+/// The longest period of the allocation samples: what goes unseen most easily is what counts.
 fn period(profile: &Profile) -> f64 {
-    profile.meta.period.max(1) as f64
+    profile
+        .periods()
+        .last()
+        .map_or(1.0, |&period| period.max(1) as f64)
 }
 
-/// Seconds that a time sample stands for; `None` without time samples, or if that is not known.
+/// Seconds that a time sample stands for on average; `None` without time samples, or if that is not known.
 fn tick(profile: &Profile) -> Option<f64> {
-    let hz = profile.meta.cpu_hz.filter(|&hz| hz > 0)?;
-    (!profile.cpu.is_empty()).then(|| 1.0 / f64::from(hz))
+    let hz = profile.time_hz()?;
+    (!profile.cpu.is_empty() && hz > 0.0).then(|| 1.0 / hz)
 }

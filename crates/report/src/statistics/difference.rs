@@ -199,7 +199,11 @@ fn probability(old: &Part, new: &Part, distance: f64) -> (f64, f64) {
     if distance == 0.0 {
         return (1.0, 0.0);
     }
-    let (larger, smaller) = if distance > 0.0 { (new, old) } else { (old, new) };
+    let (larger, smaller) = if distance > 0.0 {
+        (new, old)
+    } else {
+        (old, new)
+    };
     let p = (2.0 * larger.minus(smaller, 0.0, 1.0).below(0.0)).min(1.0);
     let mostly_certain = |part: &Part| part.certain > part.weight;
     let one_exact = old.weight == 0.0 || new.weight == 0.0;

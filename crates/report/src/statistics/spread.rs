@@ -57,7 +57,9 @@ impl Prior {
             degrees: 0.0,
         };
         let told = |row: &&Scatter| {
-            row.observed > 0.0 && row.size > 0.0 && row.size * row.size * runs >= FEWEST * row.sampling
+            row.observed > 0.0
+                && row.size > 0.0
+                && row.size * row.size * runs >= FEWEST * row.sampling
         };
         let rows: Vec<Scatter> = rows.iter().filter(told).copied().collect();
         if rows.len() < FEWEST_ROWS || degrees < 1.0 {
@@ -217,6 +219,9 @@ mod tests {
         let prior = Prior::of(&rows[..5], DEGREES, 6.0);
         let spread = prior.spread(&rows[0], DEGREES);
         assert_eq!(spread.degrees, DEGREES);
-        assert_eq!(spread.between, (rows[0].observed - rows[0].sampling).max(0.0));
+        assert_eq!(
+            spread.between,
+            (rows[0].observed - rows[0].sampling).max(0.0)
+        );
     }
 }

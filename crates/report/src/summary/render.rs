@@ -315,7 +315,7 @@ impl Summary {
 }
 
 /// `file:line`, as far as they are known, with the last so many parts of the file's path.
-fn place(file: &str, line: u32, parts: usize) -> String {
+pub(crate) fn place(file: &str, line: u32, parts: usize) -> String {
     let start = file
         .rmatch_indices('/')
         .nth(parts - 1)
@@ -357,7 +357,7 @@ fn line(text: &mut String, figures: &[String], columns: &[usize], label: &str) {
 }
 
 /// Adds a line, broken between words where it is too wide; what follows is indented.
-fn wrap(text: &mut String, line: &str, width: usize) {
+pub(crate) fn wrap(text: &mut String, line: &str, width: usize) {
     let mut column = 0;
     for word in line.split(' ') {
         let word = text::fit(word, width - GAP, Cut::End);
