@@ -1,5 +1,6 @@
 //! `nthbyte diff`: what changed from one profile to another, and whether that is real.
 
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -21,8 +22,8 @@ pub struct Arguments {
     /// the new one.
     #[arg(required = true, value_name = "PROFILE")]
     profiles: Vec<PathBuf>,
-    /// Several runs of the new program.
-    #[arg(last = true, value_name = "NEW")]
+    /// Several runs of the new program: the same as `--` before them.
+    #[arg(long, num_args = 1.., value_name = "NEW")]
     new: Vec<PathBuf>,
     /// What a row stands for.
     #[arg(long, value_enum, default_value_t = Rows::Function)]
@@ -166,17 +167,6 @@ impl Arguments {
 
     /// The profiles of either side.
     fn sides(&self) -> Result<(&[PathBuf], &[PathBuf])> {
-        if let Some(option) = self
-            .new
-            .iter()
-            .find(|path| path.as_os_str().as_encoded_bytes().starts_with(b"--"))
-            && !option.exists()
-        {
-            bail!(
-                "{} comes after `--`, where only profiles are expected: options go first",
-                option.display()
-            );
-        }
         match (&self.profiles[..], &self.new[..]) {
             ([old, new], []) => Ok((std::slice::from_ref(old), std::slice::from_ref(new))),
             ([_], []) => bail!("with what is it to be compared? nthbyte diff OLD NEW"),
@@ -194,4 +184,38 @@ fn load(paths: &[PathBuf]) -> Result<Vec<Profile>> {
         .iter()
         .map(|path| crate::input::load_quietly(path))
         .collect()
+}
+
+/// The command line with `--new` for the `--` of `nthbyte diff OLD… -- NEW…`, so that options may follow the profiles.
+pub fn with_new_named(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    if arguments.get(1).is_some_and(|command| command == "diff")
+        && let Some(separator) = arguments.iter_mut().find(|word| *word == OsStr::new("--"))
+    {
+        *separator = "--new".into();
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_the_separator_is_new() {
+        let of = |words: &str| {
+            let words = words.split(' ').map(OsString::from);
+            let words = with_new_named(words).into_iter();
+            let words: Vec<String> = words
+                .map(|word| word.into_string().expect("text"))
+                .collect();
+            words.join(" ")
+        };
+        assert_eq!(
+            of("nthbyte diff a b -- c --json"),
+            "nthbyte diff a b --new c --json"
+        );
+        assert_eq!(of("nthbyte diff a b"), "nthbyte diff a b");
+        assert_eq!(of("nthbyte summary -- --odd"), "nthbyte summary -- --odd");
+    }
 }

@@ -1,6 +1,6 @@
 //! The subcommands, a file each.
 
-mod diff;
+pub mod diff;
 mod elsewhere;
 mod export;
 mod flamegraph;

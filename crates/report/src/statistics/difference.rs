@@ -123,8 +123,14 @@ pub fn compare(old: &Side, new: &Side, spread: Option<&Spread>) -> Difference {
         })
     };
     let alone = |side: &Side, part: &Part| {
+        let known = side.runs <= 1;
+        if known && side.exact {
+            return Estimate::exact(side.mean.estimate);
+        }
         let mut found = interval(part, &nothing, side.mean.estimate, runs(side));
-        found.low = found.low.max(side.mean.seen).min(found.estimate);
+        // What was seen of several runs is no bound for their mean.
+        let least = if known { side.mean.seen } else { 0.0 };
+        found.low = found.low.max(least).min(found.estimate);
         found
     };
     let shares = runs(old) + runs(new);
