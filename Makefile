@@ -107,7 +107,7 @@ check-mypy: .venv/ready
 check-structure: .venv/ready
 	cd tests && ../$(BIN)/python -m structure
 
-test-structure: .venv/ready
+test-structure: .venv/ready check-structure
 	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/structure
 
 # The programs that read exports: the Firefox Profiler's engine, speedscope, a checker of schemas.

@@ -52,7 +52,7 @@ class Runs:
         return geometric_mean([other.cpu / plain.cpu for plain, other in self.pairs[variant]])
 
     def rss(self, variant: str) -> float:
-        """The least peak over the least of the plain runs."""
+        """The smallest peak, divided by the smallest peak of the plain runs."""
         return min(other.rss for _, other in self.pairs[variant]) / min(
             plain.rss for plain, _ in self.pairs[variant]
         )

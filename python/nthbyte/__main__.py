@@ -1,7 +1,7 @@
 """The command ``nthbyte``, also ``python -m nthbyte``.
 
-What runs a Python program happens here, in the interpreter that is to be profiled; what reads a
-profile is a program of its own, in Rust, which takes this one's place.
+``run`` and ``tune`` run a Python program in this interpreter, which is the one that is profiled. All other
+commands read profiles; they are a program of its own, written in Rust, that replaces this process.
 """
 
 from __future__ import annotations
@@ -9,30 +9,37 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nthbyte._run import Running
+
 COMMAND = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "nthbyte")
 
 
-def main() -> None:
-    """Runs the command that ``sys.argv`` asks for."""
+def main() -> Running | None:
+    """Runs the command that ``sys.argv`` asks for.
+
+    For ``nthbyte run`` it returns the program, with its session started, for the caller to execute: the caller is
+    as near to the outermost frame as can be.
+    """
     arguments = sys.argv[1:]
     if arguments[:1] == ["run"]:
         _prepare(arguments)
-        from nthbyte._run import main as run
+        from nthbyte._run import start
 
-        run(arguments[1:])
-    elif arguments[:1] == ["tune"]:
+        return start(arguments[1:])
+    if arguments[:1] == ["tune"]:
         from nthbyte.tune import main as tune
 
         sys.exit(tune(arguments[1:]))
-    else:
-        try:
-            os.execv(COMMAND, ["nthbyte", *arguments])
-        except OSError as error:
-            sys.exit(f"nthbyte: cannot run {COMMAND}: {error.strerror}; install nthbyte again")
+    try:
+        os.execv(COMMAND, ["nthbyte", *arguments])
+    except OSError as error:
+        sys.exit(f"nthbyte: cannot run {COMMAND}: {error.strerror}; install nthbyte again")
 
 
 def _prepare(arguments: list[str]) -> None:
-    """Puts the heap in place before more is imported, so that this lies in it and not in arenas beside it."""
+    """Installs the heap before more is imported, so that those modules lie in it and not in CPython's own arenas."""
     if sys.implementation.name != "cpython" or any(word.startswith("--huge-pages") for word in arguments):
         return
     from nthbyte._agent import Error, load
@@ -40,9 +47,11 @@ def _prepare(arguments: list[str]) -> None:
     try:
         load().prepare()
     except Error:
-        # Where nothing can be profiled, this is said when it is tried.
+        # The start of the session fails in the same way, and prints why.
         pass
 
 
 if __name__ == "__main__":
-    main()
+    running = main()
+    if running is not None:
+        running.execute()

@@ -1,6 +1,6 @@
-"""The door to the agent, the part of nthbyte that lives inside the interpreter.
+"""Loads the agent, the part of nthbyte that works inside the interpreter, and calls it.
 
-On PyPy, ``_pypy.PyPyAgent`` (a subclass of :class:`Agent`) does what is special there.
+On PyPy, the subclass ``_pypy.PyPyAgent`` of :class:`Agent` takes its place.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
-# Not imported from typing: on PyPy that and what it imports would take a fifth of a short run. Neither
-# do the modules that `nthbyte run` needs use re, json or contextlib.
+# Not imported from typing: on PyPy, importing it would take a fifth of a short run. For the same reason the
+# modules that `nthbyte run` needs do not use re, json or contextlib.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
@@ -21,7 +21,7 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 class Error(Exception):
-    """nthbyte cannot do what was asked. The text is one line that says what is wrong and what to do."""
+    """nthbyte cannot do what it was asked to. The message is one line: what is wrong, and what to do."""
 
 
 class Result:
@@ -33,24 +33,24 @@ class Result:
         self, path: str, samples: int, lost: int, bytes_allocated: int | None, notes: tuple[str, ...]
     ):
         self.path = path
-        """Where the profile is: an absolute path."""
+        """The absolute path of the profile."""
         self.samples = samples
         """The number of samples in it."""
         self.lost = lost
-        """The number of events that were dropped, because the disk or the writer was too slow."""
+        """The number of events that were lost because the disk or the writer was too slow."""
         self.bytes_allocated = bytes_allocated
         """Bytes allocated during the session, sampled or not; None where they cannot be counted."""
         self.notes = notes
-        """Remarks of the agent, a sentence each."""
+        """Remarks of the agent, one sentence each."""
 
     def __repr__(self) -> str:
         return f"<nthbyte.Result {self.path!r}, {self.samples} samples>"
 
 
 def read_result(answer: str | None, notes: tuple[str, ...] = ()) -> Result:
-    """Reads what the library said when it stopped; ``notes`` come before its own.
+    """Reads the JSON text with which the library ends a session; ``notes`` come before its own.
 
-    Raises Error if it said nothing: then no session was running.
+    Raises Error if there is none: no session was running.
     """
     if answer is None:
         raise Error("nthbyte is not running: nothing to stop")
@@ -83,48 +83,55 @@ def to_json(value: Any) -> str:
 
 
 def from_json(text: str) -> Any:
-    """Reads JSON as ``json.loads`` does, by the scanner that it uses: the package takes long to import."""
-    if sys.implementation.name == "pypy":
-        from _pypyjson import loads
+    """Reads JSON as ``json.loads`` does, without the package ``json``, which takes long to import."""
+    try:
+        if sys.implementation.name == "pypy":
+            from _pypyjson import loads
 
-        return loads(text)
-    from _json import make_scanner
+            return loads(text)
+        from _json import make_scanner
 
-    class Settings:
-        strict = True
-        object_hook = object_pairs_hook = None
-        array_hook = None  # Of CPython 3.15 and later.
-        parse_float, parse_int, parse_constant = float, int, float
-        memo: dict[str, str] = {}  # noqa: RUF012 (typing would have to be imported)
+        return make_scanner(_Decoder())(text, 0)[0]  # type: ignore[arg-type]
+    except (ImportError, AttributeError):
+        # Both modules are private, and may change.
+        import json
 
-    # It reads what it is told of a `JSONDecoder`, and any object will do.
-    return make_scanner(Settings())(text, 0)[0]  # type: ignore[arg-type]
+        return json.loads(text)
+
+
+class _Decoder:
+    """The attributes of a ``json.JSONDecoder`` that the scanner reads."""
+
+    strict = True
+    object_hook = object_pairs_hook = array_hook = None
+    parse_float, parse_int, parse_constant = float, int, float
+    memo: dict[str, str] = {}  # noqa: RUF012 (typing would have to be imported)
 
 
 class Agent:
     """The loaded library. The process has one: see :func:`load`."""
 
     def __init__(self, path: str):
-        # importlib has them too, but is not there yet.
+        # importlib has them too, but is not imported yet.
         from _frozen_importlib import ModuleSpec, module_from_spec
         from _frozen_importlib_external import ExtensionFileLoader
 
-        # The agent imports it when it is made, and must not wait for a file then.
+        # The agent imports it while it is created, when it must not wait for a file.
         import nthbyte._operations  # noqa: F401
 
         name = "nthbyte._native"
         spec = ModuleSpec(name, ExtensionFileLoader(name, path), origin=path)
         self._native: Any = module_from_spec(spec)
         self.compile: Callable[[bytes, str, bool], CodeType] = self._native.compile
-        """Compiles a source without zero bytes that is a file, or else UTF-8. The built-in one makes all types
-        of ``ast`` first, which a program may well do without. (CPython only.)"""
+        """Compiles a source without zero bytes that is a file, or else UTF-8. The built-in ``compile`` first
+        makes all types of ``ast``, 0.4 MB that many programs do not need. (CPython only.)"""
 
     def prepare(self) -> None:
-        """Puts the heap in place, if it can be: what is allocated from now on lies in it."""
+        """Installs the heap, if possible: what is allocated from now on lies in it."""
         self._native.prepare()
 
     def start(self, config: Config) -> None:
-        """Starts a session. Raises Error if it cannot be had."""
+        """Starts a session. Raises Error if it cannot start."""
         message = self._native.start(to_json(config))
         if message is not None:
             raise Error(message)
@@ -152,8 +159,8 @@ def load() -> Agent:
         try:
             _agent = Agent(os.path.join(_FOLDER, "libnthbyte_cpython.so"))
         except SystemError:
-            # The library knows the interpreters that it can serve.
-            raise Error(f"{interpreter()} is not supported: nthbyte serves 3.11 to 3.15") from None
+            # The library itself knows which interpreters it supports.
+            raise Error(f"{interpreter()} is not supported: nthbyte works on 3.11 to 3.15") from None
         except (ImportError, OSError) as error:
             raise Error(f"cannot load the agent: {error}; install nthbyte again") from None
     return _agent

@@ -1,10 +1,9 @@
 """Processes that the program starts with ``multiprocessing``: profiled like the program itself.
 
-The agent follows ``fork`` on its own. The other two start methods begin with a new interpreter, and
-no variable of the environment should tell it what to do, for other programs would inherit it. So
-the one call through which ``multiprocessing`` starts an interpreter is looked at, and where the
-code on its command line is that of a start method, a line is put before it. Every other call
-passes through unchanged.
+The agent handles ``fork`` itself. The other two start methods start a new interpreter. An environment
+variable could not tell it to join, since other programs would inherit the variable. So this module replaces
+the one function by which ``multiprocessing`` starts an interpreter: if the code on the command line is that
+of a start method, a line is put before it. Every other call passes through unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from nthbyte._config import Config
 
-# How the code begins that multiprocessing gives to the interpreters it starts, and what goes before it.
+# The first statement of the code that multiprocessing gives to a new interpreter, and the function called before it.
 _START_METHODS = {
     "from multiprocessing.spawn import spawn_main": "join",
     "from multiprocessing.forkserver import main": "join_when_forked",
@@ -30,7 +29,7 @@ _following = False
 
 
 def follow(running: Callable[[], Config | None]) -> None:
-    """From now on, processes of ``multiprocessing`` join the session that ``running`` returns, if any."""
+    """Makes new processes of ``multiprocessing`` join the session that ``running`` returns, if any."""
     global _following
     if _following:
         return
@@ -49,13 +48,13 @@ def follow(running: Callable[[], Config | None]) -> None:
 
 
 def child_path(path: str, pid: int) -> str:
-    """Returns where a child writes its profile: ``app.nthb`` becomes ``app.1234.nthb``."""
+    """Returns the path of a child's profile: ``app.nthb`` becomes ``app.1234.nthb``."""
     stem, suffix = os.path.splitext(path)
     return f"{stem}.{pid}{suffix}"
 
 
 def join(text: str) -> None:
-    """Begins a session in this process, as a child of the one that ``text`` describes."""
+    """Starts a session in this process, as a child of the one that ``text`` describes."""
     import json
 
     from nthbyte._session import begin
@@ -69,20 +68,20 @@ def join(text: str) -> None:
 
 
 def join_when_forked(text: str) -> None:
-    """Makes each process that is forked off this one join; this one, the fork server, does not."""
+    """Makes each process that this one forks join. This one, the fork server, does not join itself."""
     os.register_at_fork(after_in_child=lambda: join(text))
 
 
 def _joining(command: Any, config: Config) -> Any:
     """Returns the command line with the line put in, or ``command`` itself if it is another program."""
     try:
-        # The interpreter's path is bytes, the rest text.
+        # The interpreter's path is bytes, the other arguments are text.
         if os.fsencode(command[0]) != os.fsencode(sys.executable):
             return command
         at = command.index("-c") + 1
         code = command[at]
         if code.startswith("import sys;"):
-            # A fork server's, since CPython 3.15.
+            # The fork server's code begins so since CPython 3.15.
             code = code[len("import sys;") :].lstrip(" ")
         function = _START_METHODS[code.partition(";")[0]]
     except (AttributeError, TypeError, ValueError, LookupError):

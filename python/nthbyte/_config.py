@@ -1,4 +1,4 @@
-"""What the agent is told of a session; for the type checker, nothing imports it when it runs."""
+"""The type of a session's configuration. Only the type checker reads this file; no code imports it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypedDict
 
 
 class Config(TypedDict):
-    """One session, as the agent wants to be told of it."""
+    """One session's configuration, as the agent takes it (``crates/session/src/config.rs``)."""
 
     output: str
     """Absolute path of the profile."""
@@ -17,7 +17,7 @@ class Config(TypedDict):
     seed: int | None
     """Seed of the distances; None takes one from the system."""
     cpu_hz: int | None
-    """Time samples a second; None for none."""
+    """Time samples per second; None for none."""
     native: bool
     """Whether memory and frames of native code are recorded too."""
     huge_pages: str

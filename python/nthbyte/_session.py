@@ -11,28 +11,29 @@ import sys
 
 from nthbyte._agent import Error, Result, interpreter, load
 from nthbyte._children import follow
-from nthbyte._size import DEFAULT_PERIOD, parse_period
+from nthbyte._options import check
+from nthbyte._size import DEFAULT_PERIOD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Callable, Union
+    from typing import Any, Callable, Union
 
     from nthbyte._config import Config
     from nthbyte._size import Size
 
-    Path = Union[str, os.PathLike[str]]
+    Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
 
 # The first bytes of every profile: see docs/format.md.
 MAGIC = b"\x89nthb\r\n\x1a"
 
-# What is done when the process exits; None until the first session.
+# Called when the process exits; None until the first session.
 _at_exit: Callable[[], None] | None = None
 
-# Held while a session is started or stopped. That runs Python: perhaps a signal handler that asks for either.
+# Held while a session is started or stopped. Both run Python code: a signal handler may then call either.
 _turn = _thread.RLock()
 
-# The session that runs, as its children are to be told of it: with the path of the family's first process.
+# The running session, as child processes get it: `output` is the path of the first process's profile.
 _running: Config | None = None
 
 
@@ -46,40 +47,38 @@ def start(
     native: bool = False,
     huge_pages: str = "thp",
 ) -> None:
-    """Starts to record the allocations of this process, all threads, into the file ``output``.
+    """Starts recording the allocations of all threads of this process into the file ``output``.
 
     every: mean distance between samples, in bytes or as a text such as ``"512KiB"``; from 64 B
         to 1 TiB, or 1 to record every allocation.
-    fixed: a sample at exactly every n-th byte instead of at random distances. PyPy only.
-    seed: makes the distances the same in each run.
-    cpu: also take this many time samples a second. PyPy only.
-    native: also record memory and frames of native code.
-    huge_pages: ``"thp"``, ``"hugetlb"`` or ``"off"``.
+    fixed: sample at exactly every n-th byte instead of at random distances. PyPy only.
+    seed: use the same random distances in each run.
+    cpu: also take this many time samples per second. PyPy only.
+    native: not available yet, on any interpreter: only False is accepted.
+    huge_pages: memory pages of the object heap: ``"thp"``, ``"hugetlb"`` or ``"off"``. CPython only.
 
-    The session ends with :func:`stop`, or when the process exits. Any thread may start it and any
-    other may stop it. Processes that are forked off write a profile of their own, with their number
+    The session ends with :func:`stop`, or when the process exits. One thread may start it and another
+    may stop it. Each process that this one forks writes a profile of its own, with the process's number
     in its name: ``out.1234.nthb``.
 
-    Raises ValueError for an option out of range, and Error if nthbyte is already running, if the
-    file cannot be written, if this interpreter is not supported, or if a signal handler asks while a
-    session is being started or stopped.
+    Raises ValueError for an option that is out of range or that this interpreter does not have. Raises
+    Error if nthbyte is already running, if the file cannot be written, if this interpreter is not
+    supported, or if a signal handler calls it while a session is being started or stopped.
     """
-    begin(
-        configure(output, every=every, fixed=fixed, seed=seed, cpu=cpu, native=native, huge_pages=huge_pages)
-    )
+    begin(configure(output, _options(every, fixed, seed, cpu, native, huge_pages)))
 
 
 def stop() -> Result:
     """Stops recording, completes the profile and returns what was recorded.
 
-    Raises Error if nthbyte is not running, or if a signal handler asks while it is being started or stopped.
+    Raises Error if nthbyte is not running, or if a signal handler calls it while a session is being started or stopped.
     """
     _refuse_to_interrupt()
     return finish()
 
 
 def finish() -> Result:
-    """Does the same for exits: whatever this thread was doing, it does not come back to it."""
+    """Does the same when the process exits, also if this thread was starting or stopping: it never continues."""
     global _running
     with _turn:
         _running = None
@@ -87,13 +86,13 @@ def finish() -> Result:
 
 
 def _refuse_to_interrupt() -> None:
-    """Raises Error if this thread is starting or stopping a session: it was interrupted by a signal."""
+    """Raises Error in a signal handler that has interrupted the start or stop of a session."""
     if _turn._is_owned():  # type: ignore[attr-defined]
         raise Error("a session is being started or stopped; try again later")
 
 
 def _after_fork_in_child() -> None:
-    """Another thread's turn has no end in the child, where that thread is not."""
+    """Replaces the lock if another thread held it: the child has no such thread to release it."""
     global _turn
     if not _turn._is_owned():  # type: ignore[attr-defined]
         _turn = _thread.RLock()
@@ -119,9 +118,7 @@ class Profiler:
         native: bool = False,
         huge_pages: str = "thp",
     ):
-        self._config = configure(
-            output, every=every, fixed=fixed, seed=seed, cpu=cpu, native=native, huge_pages=huge_pages
-        )
+        self._config = configure(output, _options(every, fixed, seed, cpu, native, huge_pages))
         self.result: Result | None = None
 
     def __enter__(self) -> Profiler:
@@ -137,38 +134,31 @@ class Profiler:
         self.result = stop()
 
 
-def configure(
-    output: Path,
-    *,
-    every: Size = DEFAULT_PERIOD,
-    fixed: bool = False,
-    seed: int | None = None,
-    cpu: int | None = None,
-    native: bool = False,
-    huge_pages: str = "thp",
-    command: list[str] | None = None,
-) -> Config:
+def _options(
+    every: Size, fixed: bool, seed: int | None, cpu: int | None, native: bool, huge_pages: str
+) -> dict[str, Any]:
+    """The arguments of ``start`` and ``Profiler`` by name."""
+    return {
+        "every": every,
+        "fixed": fixed,
+        "seed": seed,
+        "cpu": cpu,
+        "native": native,
+        "huge_pages": huge_pages,
+    }
+
+
+def configure(output: Path, options: dict[str, Any], command: list[str] | None = None) -> Config:
     """Checks options and returns a session's description; ``command`` is ``sys.argv`` unless given.
 
-    Raises ValueError for options that are out of range or that this interpreter does not have.
+    Raises ValueError for options that are wrong or that this interpreter does not have.
     """
-    period = parse_period(every)
-    pypy = sys.implementation.name == "pypy"
-    if fixed and period == 1:
-        raise ValueError("--fixed and --every 1 exclude each other: every allocation is recorded already")
-    if fixed and not pypy:
-        raise ValueError("--fixed works on PyPy only; --seed makes a run on CPython repeatable")
-    if cpu is not None and not pypy:
-        raise ValueError("time samples (--cpu) work on PyPy only")
-    if native and not pypy:
-        raise ValueError("native memory and frames (--native) cannot be recorded on CPython")
-    if seed is not None and not 0 <= seed < 1 << 64:
-        raise ValueError(f"a seed is a number from 0 to 2**64-1, not {seed}")
-    if cpu is not None and not 1 <= cpu <= 10_000:
-        raise ValueError(f"time samples: from 1 to 10000 a second, not {cpu}")
-    if huge_pages not in ("thp", "hugetlb", "off"):
-        raise ValueError(f"huge pages: 'thp', 'hugetlb' or 'off', not {huge_pages!r}")
-    path = os.path.abspath(os.fspath(output))
+    checked = check(options)
+    period = checked["every"]
+    name = os.fspath(output)
+    if isinstance(name, bytes):
+        name = os.fsdecode(name)
+    path = os.path.abspath(name)
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -176,12 +166,12 @@ def configure(
     return {
         "output": path,
         "period": period,
-        "distances": "every" if period == 1 else "fixed" if fixed else "exponential",
-        "seed": seed,
-        "cpu_hz": cpu,
-        "native": native,
-        "huge_pages": huge_pages,
-        # Arguments need not be text, JSON must be.
+        "distances": "every" if period == 1 else "fixed" if checked["fixed"] else "exponential",
+        "seed": checked["seed"],
+        "cpu_hz": checked["cpu"],
+        "native": checked["native"],
+        "huge_pages": checked["huge_pages"],
+        # Arguments need not be Unicode, JSON must be.
         "command": [_text(argument) for argument in (sys.argv if command is None else command)],
         "executable": _text(sys.executable or ""),
         "interpreter": interpreter(),
@@ -190,20 +180,20 @@ def configure(
 
 
 def begin(config: Config, *, family: str | None = None, at_exit: Callable[[], None] | None = None) -> None:
-    """Starts a session, and sees to it that it ends with the process and that children join it.
+    """Starts a session that ends with the process at the latest, and that child processes join.
 
     family: for a child, the path of the profile of the first process.
     at_exit: called when the process exits, in place of a plain stop.
-    Raises Error if the session cannot be had.
+    Raises Error if the session cannot start; then there is no new file.
     """
     global _running, _at_exit
     _refuse_to_interrupt()
     with _turn:
         _refuse_to_overwrite(config["output"])
-        load().start(config)
+        _start(config)
         _running = {**config, "output": family or config["output"]}
         if _at_exit is None:
-            # What is registered first runs last: after all that the program registers.
+            # What is registered first runs last: after everything that the program registers.
             atexit.register(exiting)
             _call_on_os_exit(exiting)
             follow(lambda: _running)
@@ -211,22 +201,22 @@ def begin(config: Config, *, family: str | None = None, at_exit: Callable[[], No
 
 
 def end_quietly() -> None:
-    """Stops the session if one is running; for exits, where nobody can be told of an error."""
+    """Stops the session if one is running, without an error if none is."""
     try:
         finish()
     except Error:
-        # None is running: stopped by the program.
+        # The program has stopped it.
         pass
 
 
 def exiting() -> None:
-    """Does what is to be done when the process exits. More often than once is as good as once."""
+    """Ends the session when the process exits. May be called more than once."""
     if _at_exit is not None:
         _at_exit()
 
 
 def _call_on_os_exit(function: Callable[[], None]) -> None:
-    """Makes ``os._exit`` call the function too: children of multiprocessing end that way."""
+    """Makes ``os._exit`` call the function: child processes of multiprocessing exit by it."""
     exit_now = os._exit
 
     def _exit(status: int) -> None:
@@ -235,9 +225,25 @@ def _call_on_os_exit(function: Callable[[], None]) -> None:
         function()
         exit_now(status)
 
-    # Programs send it to other processes, by its name in the module that it comes from.
+    # Programs pickle it, which stores the name of its module and its own.
     _exit.__module__, _exit.__qualname__ = exit_now.__module__, exit_now.__name__
     sys.modules[exit_now.__module__]._exit = os._exit = _exit  # type: ignore[attr-defined, assignment]
+
+
+def _start(config: Config) -> None:
+    """Starts the session. If that fails, the file that it may have made is removed."""
+    path = config["output"]
+    was_there = os.path.lexists(path)
+    try:
+        load().start(config)
+    except Error:
+        if not was_there:
+            try:
+                os.unlink(path)
+            except OSError:
+                # It was not made.
+                pass
+        raise
 
 
 def _refuse_to_overwrite(path: str) -> None:
@@ -248,7 +254,7 @@ def _refuse_to_overwrite(path: str) -> None:
         with open(path, "rb") as file:
             head = file.read(len(MAGIC))
     except OSError:
-        # Missing, or not readable: then the agent says what is wrong when it cannot write.
+        # Missing, or not readable: if it cannot be written either, the agent reports it.
         return
     if head and head != MAGIC:
         raise Error(f"{path} exists and is not a profile: choose another name with -o, or remove it")

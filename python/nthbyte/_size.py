@@ -1,4 +1,4 @@
-"""Sizes as people write them: ``512KiB``, ``512K``, ``0.5MiB``, ``524288``."""
+"""Reads and prints sizes: ``512KiB``, ``512K``, ``0.5MiB``, ``524288``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""``nthbyte tune``: which size of PyPy's nursery suits a program.
+"""``nthbyte tune``: finds the size of PyPy's nursery with which a program runs fastest.
 
-PyPy sizes its nursery, where objects are born, from the last-level cache. Where that is large or
-shared by many, or where most objects die at once, another size can be a good deal faster. This
-command runs the program with several sizes, a few times each and in turns, and shows the times.
+PyPy allocates new objects in the nursery and derives its size from the last-level cache. If that cache is large
+or shared, or if most objects die at once, another size can be much faster. This command runs the program
+with several sizes, alternating between them, and shows the times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nthbyte._size import format_size, parse_size
 
 DEFAULT_SIZES = "256K,512K,1M,2M,4M,8M,16M,32M"
 
-# A size is called faster than PyPy's own choice only if it is by more than this.
+# A size counts as faster than PyPy's own choice only if it saves more than this part of the time.
 NOTICEABLE = 0.03
 
 
@@ -38,7 +38,7 @@ def main(words: list[str]) -> int:
     if sys.implementation.name != "pypy":
         return _fail("tune is for PyPy: run it as pypy3 -m nthbyte tune app.py")
     if not program:
-        return _fail("what is to run? nthbyte tune (SCRIPT | -m MODULE | -c CODE) [ARGS...]", 2)
+        return _fail("nothing to run: nthbyte tune (SCRIPT | -m MODULE | -c CODE) [ARGS...]", 2)
     if options.runs < 1:
         return _fail(f"at least one run, not {options.runs}", 2)
     try:
@@ -71,12 +71,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--runs", type=int, default=3, metavar="N", help="runs of each; the best counts (default: 3)"
     )
-    parser.add_argument("program", nargs=argparse.REMAINDER, help="what is to run")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="the program to run")
     return parser
 
 
 def _own_size() -> int | None:
-    """Returns the nursery's size that PyPy chooses by itself, if it tells."""
+    """Returns the size of the nursery that PyPy chooses itself; None if it cannot be read."""
     environment = {name: value for name, value in os.environ.items() if name != "PYPY_GC_NURSERY"}
     code = "import gc; print(gc._get_stats(False).nursery_size)"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
@@ -84,7 +84,7 @@ def _own_size() -> int | None:
 
 
 def _run(program: list[str], size: int | None) -> tuple[int, float]:
-    """Runs the program and returns its status and its CPU time; what it prints is dropped."""
+    """Runs the program, discards its output, and returns its status and CPU time."""
     environment = dict(os.environ)
     environment.pop("PYPY_GC_NURSERY", None)
     if size is not None:

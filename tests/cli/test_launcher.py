@@ -146,3 +146,27 @@ def test_one_line_at_the_end(interpreter: Interpreter, programs: Path, tmp_path:
     assert line.startswith("nthbyte: ")
     assert profile.name in line
     assert profile.stat().st_mode & 0o777 == 0o600
+
+
+RECURSE = """
+import sys
+
+def depth(reached):
+    try:
+        return depth(reached + 1)
+    except RecursionError:
+        return reached
+
+print(depth(1))
+"""
+
+
+def test_recursion_reaches_almost_as_deep(cpython: Interpreter, tmp_path: Path) -> None:
+    """The frames below the program's: two of runpy (as for a plain ``-m``), ``__main__`` and the one that runs it."""
+    (tmp_path / "app.py").write_text(RECURSE)
+    plain = int(cpython.python("app.py", folder=tmp_path).ok().out)
+    for words, frames in ((["-m", "nthbyte"], 4), ([str(SCRIPT)], 2)):
+        profiled = int(cpython.python(*words, "run", "-q", "app.py", folder=tmp_path).ok().out)
+        # CPython 3.11 counts calls of built-in functions, such as exec, too.
+        most = frames + (2 if cpython.python_version == (3, 11) else 0)
+        assert plain - most <= profiled <= plain

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import json
 import os
+import subprocess
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -233,12 +236,78 @@ def test_time_that_was_not_sampled_is_an_error(profile: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.json", "out.json.gz"])
-def test_sources_can_be_left_out(name: str, profile: Path, tmp_path: Path) -> None:
+def test_sources_are_written_on_request_only(name: str, profile: Path, tmp_path: Path) -> None:
     written = []
-    for options in ([], ["--no-sources"]):
+    for options in (["--sources"], []):
         words = ["export", profile, "--to", "firefox", "-o", tmp_path / name, *options]
         report(*words, folder=tmp_path).ok()
         data = (tmp_path / name).read_bytes()
         written.append(gzip.decompress(data) if name.endswith(".gz") else data)
     assert [b"[Node(depth - 1) for _ in range(3)]" in data for data in written] == [True, False]
     assert b"app.py" in written[1]
+
+
+def test_view_serves_sources_on_request_only(profile: Path) -> None:
+    served = []
+    for options in (["--sources"], []):
+        words = [str(COMMAND), "view", "--no-browser", *options, str(profile)]
+        view = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            assert view.stdout
+            page = view.stdout.readline().strip()
+            address = urllib.parse.urlsplit(urllib.parse.unquote(page.partition("/from-url/")[2]))
+            connection = http.client.HTTPConnection(address.netloc, timeout=60)
+            connection.request("GET", address.path, headers={"Origin": "https://profiler.firefox.com"})
+            served.append(gzip.decompress(connection.getresponse().read()))
+            connection.close()
+        finally:
+            view.terminate()
+            view.communicate()
+    assert [b"[Node(depth - 1) for _ in range(3)]" in data for data in served] == [True, False]
+
+
+@pytest.mark.parametrize("command", [name for name, words in COMMANDS.items() if "{out}" in words])
+def test_a_profile_is_never_destroyed(command: str, profile: Path, tmp_path: Path) -> None:
+    data = profile.read_bytes()
+    ours, other = tmp_path / "ours.nthb", tmp_path / "other.nthb"
+    for path in (ours, other):
+        path.write_bytes(data)
+    (tmp_path / "symbolic").symlink_to(ours)
+    (tmp_path / "hard").hardlink_to(ours)
+    (tmp_path / "folder").symlink_to(tmp_path)
+    for name in ("ours.nthb", "symbolic", "hard", "folder/ours.nthb"):
+        for options in ([], ["--force"]):
+            done = report(*_words(command, ours, tmp_path / name), *options, folder=tmp_path)
+            [line] = done.err.splitlines()
+            assert line.startswith(f"nthbyte: cannot write {tmp_path / name}: it is the file that is read")
+            assert (done.status, ours.read_bytes()) == (1, data)
+    assert "is the file that is read" in _append(_words(command, ours, Path("-")), ours, tmp_path)
+    done = report(*_words(command, ours, other), folder=tmp_path)
+    [line] = done.err.splitlines()
+    assert line.startswith(f"nthbyte: cannot write {other}: it is a profile;")
+    assert (done.status, other.read_bytes(), ours.read_bytes()) == (1, data, data)
+    report(*_words(command, ours, other), "-f", folder=tmp_path).ok()
+    assert other.read_bytes() != data
+    # What is no profile is replaced without more ado.
+    report(*_words(command, ours, other), folder=tmp_path).ok()
+
+
+def _append(words: list[str], path: Path, folder: Path) -> str:
+    """Runs a command whose standard output is added to a file; returns what it prints on stderr."""
+    before = path.read_bytes()
+    done = run(["sh", "-c", '"$@" >> "$0"', str(path), str(COMMAND), *words], folder)
+    assert (done.status, path.read_bytes()) == (1, before)
+    return done.err
+
+
+def test_import_destroys_nothing(profile: Path, tmp_path: Path) -> None:
+    recorded = tmp_path / "recorded.nthb"
+    recorded.write_bytes(profile.read_bytes())
+    foreign = tmp_path / "foreign.prof"
+    foreign.write_bytes(b"not of vmprof")
+    for path, said in ((foreign, "it is the file that is read"), (recorded, "it is a profile;")):
+        before = path.read_bytes()
+        done = report("import", foreign, "-o", path, folder=tmp_path)
+        [line] = done.err.splitlines()
+        assert line.startswith(f"nthbyte: cannot write {path}: {said}")
+        assert (done.status, path.read_bytes()) == (1, before)

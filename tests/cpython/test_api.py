@@ -137,6 +137,48 @@ assert all(type(block) is bytes and not any(block) for block in kept.values())
 """
 
 
+BYTES = """
+import os, nthbyte
+nthbyte.start(os.fsencode("x.nthb"))
+assert nthbyte.stop().path == os.path.abspath("x.nthb")
+try:
+    nthbyte.start(7)
+except TypeError:
+    pass
+else:
+    raise AssertionError
+"""
+
+REFUSED = """
+import gc, os, nthbyte
+callbacks, gc.callbacks = gc.callbacks, None
+for _ in range(2):
+    try:
+        nthbyte.start("new.nthb")
+    except nthbyte.Error as error:
+        assert "garbage collector" in str(error), error
+    else:
+        raise AssertionError
+    assert not os.path.exists("new.nthb")
+gc.callbacks = callbacks
+nthbyte.start("new.nthb")
+try:
+    nthbyte.start("new.nthb")
+except nthbyte.Error:
+    assert os.path.exists("new.nthb")
+assert os.path.samefile(nthbyte.stop().path, "new.nthb")
+"""
+
+
+def test_a_path_may_be_bytes(interpreter: Interpreter, tmp_path: Path) -> None:
+    _run(interpreter, tmp_path, BYTES)
+    assert summary(tmp_path / "x.nthb")["complete"]
+
+
+def test_a_refused_start_leaves_no_file(cpython: Interpreter, tmp_path: Path) -> None:
+    _run(cpython, tmp_path, REFUSED)
+
+
 def test_profiler(cpython: Interpreter, tmp_path: Path) -> None:
     _run(cpython, tmp_path, PROFILER)
     one = summary(tmp_path / "one.nthb")

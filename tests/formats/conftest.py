@@ -72,7 +72,7 @@ def loaded(node: str, recorded: Path) -> Iterator[Engine]:
     """The engine with the export of the recorded profile."""
     folder = recorded.parent
     out = folder / "run.json.gz"
-    harness.report("export", recorded, "--to", "firefox", "-o", out, folder=folder).ok()
+    harness.report("export", recorded, "--to", "firefox", "--sources", "-o", out, folder=folder).ok()
     engine = Engine(node, node_modules("@firefox-devtools/profiler-cli/dist/profiler-cli.js"), folder)
     engine.load(out)
     yield engine

@@ -1,4 +1,4 @@
-//! Opening the profile that a command is about.
+//! Opens the profile that a command reads.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use nthbyte_profile::Profile;
 
 use crate::progress::Progress;
 
-/// Reads a profile whole. What could not be read of it is said on stderr, a line in all.
+/// Reads a whole profile. If a part of it is damaged, prints one line about it on stderr.
 ///
 /// # Errors
 /// If it cannot be read, or is not a profile.
@@ -17,7 +17,7 @@ pub fn load(path: &Path) -> Result<Profile> {
     Ok(profile)
 }
 
-/// Reads a profile whole, for a command that shows itself what could not be read.
+/// Reads a whole profile, for a command that reports damage in its own output.
 ///
 /// # Errors
 /// If it cannot be read, or is not a profile.
@@ -28,7 +28,7 @@ pub fn load_quietly(path: &Path) -> Result<Profile> {
         .with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Makes sure that a profile has time samples.
+/// Checks that a profile has time samples.
 ///
 /// # Errors
 /// If it has none.

@@ -1,9 +1,8 @@
-//! The command `nthbyte`, but for `run` and `tune`: those belong to the interpreter that is
-//! profiled, and its launcher (`python -m nthbyte`) does them itself.
+//! The command `nthbyte`, except `run` and `tune`: they run inside the interpreter that is
+//! profiled, so its launcher (`python -m nthbyte`) implements them.
 //!
-//! Every subcommand is a file in `commands/`: what it takes on the command line, and what it does
-//! with it. An error is one line on stderr; the exit status is 2 if the command line is wrong and 1
-//! if what it asks for cannot be done.
+//! Every subcommand is a file in `commands/`: its arguments, and what it does. An error is one line
+//! on stderr; the exit status is 2 if the command line is wrong, and 1 for any other error.
 
 mod commands;
 mod input;
@@ -22,7 +21,7 @@ use commands::Command;
 #[derive(Parser)]
 #[command(name = "nthbyte", version, disable_help_subcommand = true)]
 #[command(
-    after_help = "A size is written 512KiB, 0.5MiB or 524288. `nthbyte COMMAND --help` says more."
+    after_help = "A size is written 512KiB, 0.5MiB or 524288. See also `nthbyte COMMAND --help`."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -45,17 +44,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints help or the version if that is what was asked for, else what is wrong in one line.
+/// Prints the help or the version if the user asks for it, else one line with the error.
 fn refuse(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // A closed pipe is all that can go wrong, and then nobody reads it.
+        // Only a closed pipe makes this fail, and then nobody reads the text.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let usage = Arguments::command().render_usage().to_string();
         eprintln!(
-            "nthbyte: what is to be done? {}; see nthbyte --help",
+            "nthbyte: a command is missing: {}; see nthbyte --help",
             one_line(&usage)
         );
         return ExitCode::from(2);
@@ -73,21 +72,21 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// An error and its causes in one text: what each adds, without the system's numbers.
+/// An error and its causes in one text, without the system's error numbers.
 fn explain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
-        let mut said = cause.to_string();
-        if let Some(number) = said.find(" (os error ") {
-            said.truncate(number);
+        let mut message = cause.to_string();
+        if let Some(number) = message.find(" (os error ") {
+            message.truncate(number);
         }
-        if text.ends_with(&said) {
+        if text.ends_with(&message) {
             continue;
         }
         if !text.is_empty() {
             text.push_str(": ");
         }
-        text.push_str(&said);
+        text.push_str(&message);
     }
     text
 }
@@ -96,7 +95,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether whoever read our output has gone away, as `head` does.
+/// Whether the reader of our output has closed the pipe, as `head` does.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = |cause: &(dyn std::error::Error + 'static)| {
         let json = cause.downcast_ref::<serde_json::Error>();

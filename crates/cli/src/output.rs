@@ -1,14 +1,15 @@
-//! Where a command writes: standard output, or a file that is either whole or not there.
+//! Where a command writes: standard output, or a file that appears only when it is complete.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tempfile::NamedTempFile;
 
-/// What is to be written.
+/// The destination of what a command writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Standard output: `-` on the command line.
@@ -18,7 +19,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// What `-o` says, or without it a file named like the profile, with another suffix.
+    /// The value of `-o`; without it, a file in this folder with the profile's name and another suffix.
     pub fn beside(profile: &Path, option: Option<PathBuf>, suffix: &str) -> Self {
         match option {
             Some(path) if path.as_os_str() == "-" => Self::Standard,
@@ -29,8 +30,54 @@ impl Output {
         }
     }
 
-    /// Calls `write` with a buffered writer. A file appears under its name only when it is
-    /// complete. Then says on stderr which file it was.
+    /// Makes sure that writing destroys no profile.
+    ///
+    /// # Errors
+    /// If the output is the file that the command reads, by whatever name; and, unless `force` is given, if it is
+    /// another profile.
+    pub fn protect(&self, input: &Path, force: bool) -> Result<()> {
+        let found = match self {
+            Self::Standard => {
+                let stdout = io::stdout().as_fd().try_clone_to_owned();
+                stdout.and_then(|stdout| File::from(stdout).metadata())
+            }
+            Self::File(path) => path.metadata(),
+        };
+        // A file that is not there, or cannot be looked at, is none that could be destroyed.
+        let Ok(found) = found else { return Ok(()) };
+        if !found.is_file() {
+            return Ok(());
+        }
+        let is_input = input
+            .metadata()
+            .is_ok_and(|read| (read.dev(), read.ino()) == (found.dev(), found.ino()));
+        if is_input {
+            bail!(
+                "cannot write {}: it is the file that is read; choose another with -o",
+                self.name()
+            );
+        }
+        if let Self::File(path) = self
+            && !force
+            && is_profile(path)
+        {
+            bail!(
+                "cannot write {}: it is a profile; choose another name with -o, or overwrite it with --force",
+                path.display()
+            );
+        }
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Standard => "to standard output".to_owned(),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
+
+    /// Calls `write` with a buffered writer. A file gets its name only when it is complete; then its
+    /// name is printed on stderr.
     ///
     /// # Errors
     /// What `write` returns, or what the system says, with the file's name.
@@ -50,10 +97,10 @@ impl Output {
         };
         let file = tempfile::Builder::new()
             .prefix(".nthbyte-")
-            // As any new file: the umask takes away what it must.
+            // Like any new file: the umask removes rights from this.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(folder)
-            .map_err(without_temporary_name)
+            .map_err(|error| without_temporary_name(error, folder))
             .with_context(context)?;
         let file = fill(file, write).with_context(context)?;
         file.persist(path)
@@ -64,7 +111,7 @@ impl Output {
     }
 }
 
-/// How many columns a table may take: those of the terminal, or 100 where there is none.
+/// The width of tables in columns: that of the terminal, or 100 without one.
 pub fn terminal_width() -> usize {
     terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0))
 }
@@ -89,15 +136,24 @@ fn write_device(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -
     Ok(())
 }
 
-/// `tempfile` puts the name of the temporary file into its errors, which means nothing to the user.
-fn without_temporary_name(error: io::Error) -> io::Error {
+/// `tempfile` puts the name of the temporary file into its errors, which the user does not know.
+fn without_temporary_name(error: io::Error, folder: &Path) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
+        None if error.kind() == io::ErrorKind::NotFound && folder.is_dir() => {
+            io::Error::new(error.kind(), "it cannot be made in its folder")
+        }
         None if error.kind() == io::ErrorKind::NotFound => {
             io::Error::new(error.kind(), "its folder does not exist")
         }
         None => io::Error::from(error.kind()),
     }
+}
+
+fn is_profile(path: &Path) -> bool {
+    let mut start = [0; nthbyte_profile::MAGIC.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == nthbyte_profile::MAGIC
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How far a long command is, on stderr, where that is a terminal.
+//! Progress bars on stderr, if it is a terminal.
 
 use std::time::Duration;
 
@@ -18,20 +18,20 @@ impl Progress {
         )
     }
 
-    /// A bar that counts steps which mean nothing to the user.
+    /// A bar that shows a percentage, for steps without a unit.
     pub fn steps(what: &'static str) -> Self {
         Self::new(what, "{msg} {bar:40} {percent}% {eta}")
     }
 
     fn new(what: &'static str, template: &str) -> Self {
         let style = ProgressStyle::with_template(template).expect("the template is a constant");
-        // Hidden unless stderr is a terminal. What is done at once shall not flicker.
+        // Hidden unless stderr is a terminal. Short work shows no bar (see `at`).
         let bar = ProgressBar::new(0).with_style(style).with_message(what);
         bar.set_draw_target(indicatif::ProgressDrawTarget::stderr_with_hz(10));
         Self { bar }
     }
 
-    /// Says that `done` of `total` is dealt with.
+    /// Shows that `done` of `total` is complete.
     pub fn at(&self, done: u64, total: u64) {
         if self.bar.elapsed() < Duration::from_millis(300) {
             return;

@@ -1,4 +1,4 @@
-//! Other people's profile formats: written, and VMProf's read.
+//! Profile formats of other programs: four that are written, and VMProf's, which is read.
 //!
 //! | module | format | direction |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | [`collapsed`] | collapsed stacks, one a line, for flame graph tools | written |
 //! | [`vmprof`] | VMProf's binary profile | read, into a `.nthb` file |
 //!
-//! Every writer streams: what it holds in memory beyond the [`Profile`](nthbyte_profile::Profile)
-//! is a few bytes a sample. `docs/formats.md` says, for each, what becomes of what.
+//! Every writer streams: beyond the [`Profile`](nthbyte_profile::Profile) it keeps a few bytes for
+//! each sample in memory. `docs/formats.md` says how each format represents a profile.
 //!
 //! Vocabulary of this crate:
 //!
@@ -29,7 +29,7 @@ pub mod speedscope;
 mod timeline;
 pub mod vmprof;
 
-/// Told now and then how far a conversion is: steps done, and steps in all.
+/// Called from time to time with the progress of a conversion: steps done, and steps in total.
 ///
 /// The unit differs from format to format; the last call has both equal.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);

@@ -1,10 +1,10 @@
-//! Counts the steps of a conversion for whoever draws a progress bar.
+//! Counts the steps of a conversion, for a progress bar.
 
 use std::cell::{Cell, RefCell};
 
 use crate::Progress;
 
-/// Steps between two reports: often enough for a bar, too rarely to cost anything.
+/// Steps between two reports: often enough for a bar, and so rarely that they cost nothing measurable.
 const STRIDE: u64 = 1 << 16;
 
 /// Counts steps through a shared reference, so that iterators can hold it.

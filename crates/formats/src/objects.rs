@@ -1,4 +1,4 @@
-//! When the sampled objects came and went, for views of what is still there.
+//! When sampled objects were allocated and freed, for views of what is still alive.
 //!
 //! Like a [timeline](crate::timeline), but a row has two ends: up to a limit it is one sampled object,
 //! above it the objects of one key that were allocated in one bucket of time and freed in one

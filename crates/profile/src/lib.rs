@@ -19,7 +19,7 @@ mod varint;
 mod window;
 mod writer;
 
-pub use format::Firsts;
+pub use format::{Firsts, MAGIC};
 pub use lines::LineTable;
 pub use load::UNKNOWN;
 pub use meta::{Distances, Meta, Method, Source, SourceKind, Unit};

@@ -17,7 +17,8 @@ use crate::meta::Meta;
 pub fn create(path: &Path) -> io::Result<File> {
     let explain = |error: io::Error| {
         let what = match error.kind() {
-            io::ErrorKind::NotFound => "its folder does not exist".to_owned(),
+            io::ErrorKind::NotFound if !has_folder(path) => "its folder does not exist".to_owned(),
+            io::ErrorKind::NotFound => "it cannot be made in its folder".to_owned(),
             io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
             io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
             _ => error.to_string(),
@@ -38,6 +39,12 @@ pub fn create(path: &Path) -> io::Result<File> {
             .map_err(explain)?;
     }
     Ok(file)
+}
+
+/// Whether the folder that the file is to lie in exists.
+fn has_folder(path: &Path) -> bool {
+    path.parent()
+        .is_some_and(|folder| folder.as_os_str().is_empty() || folder.is_dir())
 }
 
 /// Encodes events and writes them in blocks.

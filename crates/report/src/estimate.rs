@@ -57,6 +57,19 @@ impl Estimate {
             high: value,
         }
     }
+
+    /// The larger distance from the estimate to an end of its interval, in percent of the estimate, as text.
+    pub(crate) fn relative_error(&self) -> String {
+        let distance = (self.high - self.estimate).max(self.estimate - self.low);
+        let percent = 100.0 * distance / self.estimate;
+        if percent > 999.0 {
+            ">999%".to_owned()
+        } else if !(0.05..9.95).contains(&percent) {
+            format!("{percent:.0}%")
+        } else {
+            format!("{percent:.1}%")
+        }
+    }
 }
 
 /// Sums over samples of one quantity (bytes, or allocations) from which an [`Estimate`] follows.

@@ -142,7 +142,7 @@ impl Clock {
                 self.figure(time.high)
             )
         } else {
-            format!("{shown} ±{}", crate::summary::error(time))
+            format!("{shown} ±{}", time.relative_error())
         }
     }
 

@@ -295,7 +295,7 @@ fn bytes(bytes: &Estimate, exact: bool) -> String {
     if exact || bytes.estimate == 0.0 {
         format!("{shown:>8}")
     } else {
-        let error = format!("±{}", crate::summary::error(bytes));
+        let error = format!("±{}", bytes.relative_error());
         format!("{shown:>8} {error:<6}")
     }
 }
@@ -307,7 +307,7 @@ fn time_taken(clock: Clock, totals: &Totals) -> String {
     let error = if totals.samples == clock.samples {
         String::new()
     } else {
-        format!("±{}", crate::summary::error(&time))
+        format!("±{}", time.relative_error())
     };
     format!("{shown:>8} {error:<6}")
 }

@@ -30,6 +30,7 @@ impl Clock {
     }
 
     /// The time since the start.
+    #[inline]
     #[must_use]
     pub fn now(self) -> Nanos {
         Nanos(monotonic_nanos().saturating_sub(self.start))

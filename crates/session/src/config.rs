@@ -6,8 +6,9 @@ use nthbyte_profile::{Distances, Meta, Method, Source};
 use nthbyte_sampling::Period;
 use serde::Deserialize;
 
-/// One session's settings.
+/// One session's settings. A field that is not known is refused: then the table of options in Python has a mistake.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Config {
     /// Where the profile goes; absolute.
     pub output: PathBuf,
@@ -154,6 +155,13 @@ mod tests {
             Path::new("/a/b.c.7.nthb")
         );
         assert_eq!(child_path(Path::new("/a/b"), 7), Path::new("/a/b.7"));
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused() {
+        let json = r#"{"output": "/x", "period": 64, "distances": "exponential", "cpu": 7}"#;
+        let refusal = Config::parse(json).err().unwrap();
+        assert!(refusal.contains("unknown field `cpu`"), "{refusal}");
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Recorder {
         let clock = Clock::start();
         let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
         let drain = Drain::open(far_end, clock, &config.output, &meta)?;
-        let writer = Writer::start(slot, Box::new(drain))?;
+        let writer = Writer::start(&slot.lost, &slot.is_abandoned, Box::new(drain))?;
         let path = config.output.clone();
         Ok(Self::new(slot, clock, meta, path, ring, writer))
     }
@@ -212,6 +212,7 @@ impl Recorder {
     }
 
     /// Counts an event as lost if there is no room for it.
+    #[inline]
     pub(crate) fn push_or_count(&mut self, record: Option<Record>, kind: LostKind) {
         if record.and_then(|record| self.push(record)).is_none() {
             self.slot.lost.add(kind, 1);
@@ -219,7 +220,7 @@ impl Recorder {
     }
 
     /// Pushes an event, and before it the definitions that it may refer to.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, record: Record) -> Option<()> {
         if !(self.interner.new_bulky.is_empty() && self.interner.new_nodes.is_empty()) {
             self.push_definitions()?;
@@ -228,6 +229,7 @@ impl Recorder {
     }
 
     /// What there is no room for stays where it is.
+    #[inline(never)]
     fn push_definitions(&mut self) -> Option<()> {
         if !self.interner.new_bulky.is_empty() {
             let definitions = std::mem::take(&mut self.interner.new_bulky);
@@ -256,8 +258,8 @@ impl Recorder {
         }
     }
 
-    /// Gives the record back if there is no room for it.
-    #[inline]
+    /// Gives the record back if there is no room for it. Inlined, so that the record is made where it is in the ring.
+    #[inline(always)]
     fn push_one(&mut self, record: Record) -> Result<(), Record> {
         match self.ring.push(record) {
             Ok(()) => {

@@ -1,9 +1,9 @@
-//! Commands that the Python launcher does, for they run inside the interpreter that is profiled.
+//! Commands that the Python launcher implements, since they run inside the interpreter that is profiled.
 
 use anyhow::{Result, bail};
 use clap::Args;
 
-/// Anything. The launcher parses it; here it is only for `--help`.
+/// Any arguments. The launcher parses them; here they only make the command appear in `--help`.
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub struct Words {
@@ -16,7 +16,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// Says how to call it, for whoever started this binary and not the command `nthbyte`.
+    /// Explains how to call it, when this binary was started instead of the launcher.
     ///
     /// # Errors
     /// Always.

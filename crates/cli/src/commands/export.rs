@@ -17,13 +17,16 @@ pub struct Arguments {
     /// The format.
     #[arg(long, value_enum)]
     to: Format,
-    /// The file to write; `-` is standard output. Without it, collapsed stacks go to standard
-    /// output, and everything else to a file named like the profile.
+    /// The file to write; `-` is standard output (default: the profile's name with the format's suffix;
+    /// standard output for collapsed stacks).
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Leave the text of the program's source files out of a Firefox Profiler file.
+    /// Overwrite the output also where it is another profile.
+    #[arg(short, long)]
+    force: bool,
+    /// Put the text of the program's Python files, as they are on this machine now, into a Firefox Profiler file.
     #[arg(long)]
-    no_sources: bool,
+    sources: bool,
 }
 
 /// The formats.
@@ -35,7 +38,7 @@ enum Format {
     Pprof,
     /// speedscope (.speedscope.json).
     Speedscope,
-    /// Collapsed stacks for flame graph tools: a stack and its estimated bytes, one a line.
+    /// Collapsed stacks for flame graph tools: one line for each stack, with its estimated bytes.
     Collapsed,
 }
 
@@ -54,17 +57,18 @@ impl Arguments {
     /// Writes it.
     ///
     /// # Errors
-    /// If the profile cannot be read or the file not be written.
+    /// If the profile cannot be read or the file cannot be written.
     pub fn run(self) -> Result<()> {
         let profile = crate::input::load(&self.profile)?;
         let output = match (self.to, self.output) {
             (Format::Collapsed, None) => Output::Standard,
             (_, option) => Output::beside(&self.profile, option, self.to.suffix()),
         };
+        output.protect(&self.profile, self.force)?;
         let compressed = matches!(&output, Output::File(path)
             if path.extension().is_some_and(|end| end == "gz"));
         let options = firefox::Options {
-            sources: !self.no_sources,
+            sources: self.sources,
             ..firefox::Options::default()
         };
         let progress = Progress::steps("writing");

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use nthbyte_formats::vmprof;
 
+use crate::output::Output;
 use crate::progress::Progress;
 
 /// What `import` takes.
@@ -13,18 +14,22 @@ use crate::progress::Progress;
 pub struct Arguments {
     /// The file: a VMProf profile, compressed or not.
     file: PathBuf,
-    /// The profile to write. Without it, one named like the file, in this folder.
+    /// The profile to write (default: the file's name with the suffix .nthb, in the current folder).
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
+    /// Overwrite the output also where it is a profile already.
+    #[arg(short, long)]
+    force: bool,
 }
 
 impl Arguments {
     /// Writes it.
     ///
     /// # Errors
-    /// If the file cannot be read or is of no kind that is known, or the profile not be written.
+    /// If the file cannot be read or has an unknown format, or if the profile cannot be written.
     pub fn run(self) -> Result<()> {
         let output = self.output.unwrap_or_else(|| beside(&self.file));
+        Output::File(output.clone()).protect(&self.file, self.force)?;
         let progress = Progress::bytes("reading");
         let found = vmprof::import(&self.file, &output, &mut |done, total| {
             progress.at(done, total)

@@ -1,4 +1,4 @@
-//! The subcommands, a file each.
+//! The subcommands, one file for each.
 
 pub mod diff;
 mod elsewhere;
@@ -15,14 +15,14 @@ use clap::Subcommand;
 
 use crate::view;
 
-/// What nthbyte can be asked to do.
+/// The commands.
 #[derive(Subcommand)]
 pub enum Command {
     /// Run a Python program and record which allocations it makes.
     Run(elsewhere::Words),
-    /// Show who allocated most, with 95 % intervals.
+    /// Show which functions allocated most, with 95 % intervals.
     Summary(summary::Arguments),
-    /// Show the callers as a tree.
+    /// Show the tree of calls that led to the allocations.
     Tree(tree::Arguments),
     /// Say what changed from one profile to another, and whether that is real.
     Diff(diff::Arguments),
@@ -32,17 +32,17 @@ pub enum Command {
     Flamegraph(flamegraph::Arguments),
     /// Write the profile in another program's format.
     Export(export::Arguments),
-    /// Turn another profiler's file into a profile.
+    /// Convert another profiler's file into a profile.
     Import(import::Arguments),
     /// Find the fastest size of PyPy's nursery for a program (PyPy only).
     Tune(elsewhere::Words),
 }
 
 impl Command {
-    /// Does it, and returns the exit status.
+    /// Runs the command, and returns the exit status.
     ///
     /// # Errors
-    /// If it cannot be done; the whole chain of causes makes one line for the user.
+    /// If the command fails; the error and its causes make one line for the user.
     pub fn run(self) -> Result<ExitCode> {
         match self {
             Self::Diff(arguments) => return arguments.run(),

@@ -1,4 +1,4 @@
-//! `nthbyte summary`: who allocated how much, or took how long, as a table or as JSON.
+//! `nthbyte summary`: how much each function allocated, or how long it ran, as a table or as JSON.
 
 use std::path::PathBuf;
 
@@ -16,14 +16,14 @@ pub struct Arguments {
     /// What a row stands for.
     #[arg(long, value_enum, default_value_t = Rows::Function)]
     by: Rows,
-    /// Show this many rows; 0 is all. A table has 20 of them without it, JSON all.
+    /// Show at most N rows; 0 for all (default: 20 in a table, all in JSON).
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// Show who took how long, from the time samples. A profile that has nothing else is shown so
-    /// without it; JSON always has both.
+    /// Show running time, from the time samples. This is the default for a profile without allocation
+    /// samples; JSON always has both.
     #[arg(long, conflicts_with = "json")]
     time: bool,
-    /// Write JSON, as docs/summary-json.md describes it.
+    /// Write JSON (docs/summary-json.md describes it).
     #[arg(long)]
     json: bool,
 }
@@ -37,7 +37,7 @@ enum Rows {
     Line,
     /// A source file.
     File,
-    /// The type of what was allocated.
+    /// The type of the allocated object.
     Type,
 }
 
@@ -56,7 +56,7 @@ impl Arguments {
     /// Prints it.
     ///
     /// # Errors
-    /// If the profile cannot be read, has not what is to be shown, or standard output cannot be
+    /// If the profile cannot be read or has no time samples to show, or if standard output cannot be
     /// written.
     pub fn run(self) -> Result<()> {
         let profile = crate::input::load_quietly(&self.profile)?;
@@ -65,7 +65,7 @@ impl Arguments {
         if time {
             crate::input::require_time(&self.profile, &profile)?;
             if summary.by == By::Type {
-                bail!("what takes time has no type: use --by function, line or file");
+                bail!("time samples have no type: use --by function, line or file");
             }
         }
         match self.top.unwrap_or(if self.json { 0 } else { 20 }) {

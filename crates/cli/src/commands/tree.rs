@@ -1,4 +1,4 @@
-//! `nthbyte tree`: who called whom, down to where memory was allocated or time was spent.
+//! `nthbyte tree`: the tree of calls, down to where memory was allocated or time was spent.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,10 @@ use crate::output::{self, Output};
 pub struct Arguments {
     /// The profile (.nthb).
     profile: PathBuf,
-    /// Show this many lines at most; 0 is all.
+    /// Show at most N lines; 0 for all.
     #[arg(long, value_name = "N", default_value_t = 60)]
     top: usize,
-    /// Show time, from the time samples. A profile that has nothing else is shown so without it.
+    /// Show running time, from the time samples. This is the default for a profile without allocation samples.
     #[arg(long)]
     time: bool,
 }
@@ -25,7 +25,7 @@ impl Arguments {
     /// Prints it.
     ///
     /// # Errors
-    /// If the profile cannot be read, has not what is to be shown, or standard output cannot be
+    /// If the profile cannot be read or has no time samples to show, or if standard output cannot be
     /// written.
     pub fn run(self) -> Result<()> {
         let profile = crate::input::load(&self.profile)?;

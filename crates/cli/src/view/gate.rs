@@ -1,15 +1,15 @@
 //! Who may read the profile.
 //!
-//! A profile tells much about a program, and any web page that the user looks at can send requests
-//! to this machine. So there are four locks, and a request must open all of them:
+//! A profile contains private details of a program, and any web page that is open in a browser can
+//! send requests to this machine. So a request must pass four checks:
 //!
 //! - the server listens on the loopback interface only;
-//! - `Host` names the loopback interface, so a foreign name that was made to point here
-//!   (DNS rebinding) is of no use;
+//! - `Host` names the loopback interface, which keeps out a foreign name that resolves
+//!   to this machine (DNS rebinding);
 //! - `Origin` is that of the Firefox Profiler, which a browser does not let a page forge;
-//! - the path holds 256 random bits, so who was not told the address does not find it.
+//! - the path holds 256 random bits, so nobody finds the address by guessing.
 //!
-//! What is refused tells nothing: neither whether the path was right nor that there is a profile.
+//! A refusal reveals nothing: neither whether the path was right nor that there is a profile.
 
 use std::net::SocketAddr;
 
@@ -28,7 +28,7 @@ pub struct Gate {
     path: String,
 }
 
-/// What a request gets.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The profile.
@@ -59,7 +59,7 @@ impl Gate {
 
     /// Decides about a request.
     pub fn judge<B>(&self, request: &Request<B>) -> Verdict {
-        // A request to a proxy names a whole address; this is no proxy.
+        // Only requests to a proxy name a whole address, and this is no proxy.
         if request.uri().authority().is_some() || !self.is_here(request.headers()) {
             return Verdict::Refused(StatusCode::FORBIDDEN);
         }

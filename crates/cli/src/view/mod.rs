@@ -1,8 +1,8 @@
 //! `nthbyte view`: the profile in the Firefox Profiler.
 //!
-//! The Firefox Profiler is a web page. It is given an address on this machine's loopback
-//! interface, from which it fetches the profile: nothing is uploaded. [`gate`] decides who may
-//! read it, [`server`] answers, [`network`] finds out whether the page can be reached at all.
+//! The Firefox Profiler is a web page. It fetches the profile from an address on this machine's
+//! loopback interface: nothing is uploaded. [`gate`] decides which requests are answered, [`server`]
+//! answers them, [`network`] tests whether the page can be reached.
 
 mod gate;
 mod network;
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use nthbyte_formats::firefox;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::progress::Progress;
@@ -30,15 +31,18 @@ pub struct Arguments {
     /// Print the address instead of opening a browser.
     #[arg(long)]
     no_browser: bool,
+    /// Also serve the text of the program's Python files, as they are on this machine now.
+    #[arg(long)]
+    sources: bool,
 }
 
 impl Arguments {
     /// Serves the profile until Ctrl-C or SIGTERM.
     ///
     /// # Errors
-    /// If the profile cannot be read, or no port be had.
+    /// If the profile cannot be read, or no port is free.
     pub fn run(self) -> Result<()> {
-        let json = convert(&self.profile)?;
+        let json = convert(&self.profile, self.sources)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -48,32 +52,39 @@ impl Arguments {
                 .await
                 .context("cannot listen on the loopback interface")?;
             let address = page_address(server.gate());
-            let enough = EndSignal::listen().context("cannot wait for signals")?;
-            let told = async {
+            let end = EndSignal::listen().context("cannot wait for signals")?;
+            let announced = async {
                 if self.no_browser {
                     println!("{address}");
                 } else {
                     show(&address, &self.profile).await;
                 }
-                eprintln!("nthbyte: serving {}; Ctrl-C ends", self.profile.display());
+                eprintln!(
+                    "nthbyte: serving {}; press Ctrl-C to stop",
+                    self.profile.display()
+                );
                 std::future::pending::<()>().await;
             };
-            // The server answers while the network is looked at: a browser may be fast.
+            // The server answers while the network is tested: a browser may be faster.
             tokio::select! {
                 served = server.run() => served,
-                () = told => Ok(()),
-                () = enough.wait() => Ok(()),
+                () = announced => Ok(()),
+                () = end.wait() => Ok(()),
             }
         })
     }
 }
 
 /// The profile as the Firefox Profiler reads it: JSON, gzipped.
-fn convert(profile: &Path) -> Result<Vec<u8>> {
+fn convert(profile: &Path, sources: bool) -> Result<Vec<u8>> {
     let profile = crate::input::load(profile)?;
     let progress = Progress::steps("converting");
     let mut json = Vec::new();
-    nthbyte_formats::firefox::write_gzip(&profile, &mut json, &mut |done, total| {
+    let options = firefox::Options {
+        sources,
+        ..firefox::Options::default()
+    };
+    firefox::write_gzip_with(&profile, options, &mut json, &mut |done, total| {
         progress.at(done, total);
     })
     .context("cannot convert the profile")?;
@@ -86,7 +97,7 @@ fn page_address(gate: &Gate) -> String {
     format!("{PROFILER}/from-url/{profile}")
 }
 
-/// Opens the browser; where that cannot work, says what can.
+/// Opens the browser; if that cannot work, prints what to do instead.
 async fn show(address: &str, profile: &Path) {
     if let Err(reason) = network::reach(PROFILER).await {
         eprintln!(
@@ -103,14 +114,14 @@ async fn show(address: &str, profile: &Path) {
     }
 }
 
-/// What the user, or the system, says when it is enough.
+/// The signals that end the server.
 struct EndSignal {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl EndSignal {
-    /// From here on these signals do not kill the process.
+    /// Receives the signals from now on: they no longer kill the process.
     fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,

@@ -5,15 +5,15 @@ use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// Long enough for a slow line, short enough to wait for.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Time limit for each step.
+const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 /// Tries to connect to an `https://` origin.
 ///
-/// Where a proxy is set, it is the browser that must reach it, and there is nothing to try from here.
+/// If a proxy is set, only the browser can tell, and this returns `Ok` without a test.
 ///
 /// # Errors
-/// Why it did not work, for a person.
+/// The reason, as text for the user.
 pub async fn reach(origin: &str) -> Result<(), String> {
     let proxied = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
     if proxied
@@ -23,18 +23,18 @@ pub async fn reach(origin: &str) -> Result<(), String> {
         return Ok(());
     }
     let host = origin.trim_start_matches("https://");
-    connect(host, 443, PATIENCE).await
+    connect(host, 443, TIME_LIMIT).await
 }
 
-async fn connect(host: &str, port: u16, patience: Duration) -> Result<(), String> {
+async fn connect(host: &str, port: u16, limit: Duration) -> Result<(), String> {
     let late = |_| "no answer".to_owned();
-    let addresses = timeout(patience, lookup_host((host, port)))
+    let addresses = timeout(limit, lookup_host((host, port)))
         .await
         .map_err(late)?
         .map_err(|_| "its name is not known here".to_owned())?;
     let mut reason = "it has no address".to_owned();
     for address in addresses.take(3) {
-        match timeout(patience, TcpStream::connect(address)).await {
+        match timeout(limit, TcpStream::connect(address)).await {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(error)) => reason = error.kind().to_string(),
             Err(elapsed) => reason = late(elapsed),
@@ -51,9 +51,9 @@ mod tests {
     async fn a_listening_port_is_reached_and_a_closed_one_is_not() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert_eq!(connect("127.0.0.1", port, PATIENCE).await, Ok(()));
+        assert_eq!(connect("127.0.0.1", port, TIME_LIMIT).await, Ok(()));
         drop(listener);
-        let refused = connect("127.0.0.1", port, PATIENCE).await;
+        let refused = connect("127.0.0.1", port, TIME_LIMIT).await;
         assert_eq!(refused, Err("connection refused".to_owned()));
     }
 

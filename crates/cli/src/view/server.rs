@@ -21,12 +21,12 @@ use tokio::net::{TcpListener, TcpStream};
 use super::PROFILER;
 use super::gate::{Gate, Verdict};
 
-/// A browser that asks, asks at once.
+/// Time for a client to send its headers. A browser sends them at once.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 
-/// What Chromium asks before a page of the internet may fetch from the loopback interface: "Private
+/// The headers by which Chromium asks for permission before a web page may fetch from the loopback interface: "Private
 /// Network Access", and its successor "Local Network Access".
 const NETWORK_QUESTIONS: [(&str, &str); 2] = [
     (
@@ -52,10 +52,10 @@ struct Document {
 }
 
 impl Server {
-    /// Takes a free port. `json`: gzipped.
+    /// Listens on a free port. `json` is gzipped.
     ///
     /// # Errors
-    /// If there is none.
+    /// If no port is free.
     pub async fn bind(json: Vec<u8>) -> Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
         let gate = Gate::new(listener.local_addr()?)?;
@@ -66,12 +66,12 @@ impl Server {
         Ok(Self { listener, document })
     }
 
-    /// Who may read the document, and where.
+    /// Decides which requests get the document.
     pub fn gate(&self) -> &Gate {
         &self.document.gate
     }
 
-    /// Answers, for ever.
+    /// Answers requests; does not end.
     ///
     /// # Errors
     /// If no connections can be accepted any more.
@@ -81,7 +81,7 @@ impl Server {
                 Ok((stream, _)) => {
                     tokio::spawn(connection(stream, Arc::clone(&self.document)));
                 }
-                // The peer has gone again, or descriptors are short for a moment.
+                // The client has closed the connection already, or no descriptor is free for a moment.
                 Err(error) => {
                     eprintln!("nthbyte: a connection was not accepted: {error}");
                     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -96,7 +96,7 @@ async fn connection(stream: TcpStream, document: Arc<Document>) {
         let document = Arc::clone(&document);
         async move { Ok::<_, Infallible>(document.answer(&request)) }
     });
-    // What goes wrong with one connection concerns only whoever made it.
+    // An error of one connection concerns its client only.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
@@ -136,7 +136,7 @@ impl Document {
     }
 }
 
-/// Answers what a preflight asks.
+/// Adds the headers that permit what a preflight asks for.
 fn permit(asked: &HeaderMap, headers: &mut HeaderMap) {
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
     for (question, answer) in NETWORK_QUESTIONS {

@@ -1,8 +1,8 @@
-//! Tables and columns that are serialised as they are made.
+//! Tables and columns that are serialised while their values are computed.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// An array whose values an iterator makes, anew each time it is serialised.
+/// An array that is serialised from an iterator, a new one each time.
 pub(super) struct Column<F>(pub F);
 
 impl<F, I> Serialize for Column<F>

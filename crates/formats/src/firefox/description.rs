@@ -10,7 +10,7 @@ use super::export::{Export, TrackKind, millis};
 use super::{FORMAT_VERSION, categories, markers};
 use crate::names;
 
-/// Tracks that are shown at first; the others wait in the page's track menu.
+/// Tracks that are visible at the start; the page's track menu has the others.
 const VISIBLE: usize = 30;
 
 pub(super) struct Meta<'e, 'a>(pub &'e Export<'a>);

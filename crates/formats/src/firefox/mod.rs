@@ -51,7 +51,10 @@ pub const FORMAT_VERSION: u32 = 70;
 pub struct Options {
     /// Whether to put the text of the program's Python files into the profile, as far as they can
     /// still be read, so that the page's source view shows them. Files of more than a mebibyte are
-    /// left out, and all that comes after 32 MiB in sum.
+    /// left out, and everything after 32 MiB in total.
+    ///
+    /// The session names the files. One that was recorded on another machine, or made by hand, may name any Python
+    /// file of this machine, so this is for a user to ask for.
     pub sources: bool,
     /// More samples than this are merged in time.
     pub max_samples: usize,
@@ -60,10 +63,10 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Ten million samples and a million objects, with sources: about the most that a page opens.
+    /// Ten million samples and a million objects, about the most that a page opens; no sources.
     fn default() -> Self {
         Self {
-            sources: true,
+            sources: false,
             max_samples: 10_000_000,
             max_objects: 1_000_000,
         }

@@ -1,8 +1,8 @@
-//! Source files: their names, and the text of those that the page may show.
+//! Source files: their names and, if the user asks for it, their text.
 //!
-//! A profile names the files it wants to see, and it may come from somewhere else. So only regular
-//! files with a Python suffix are read: opening a profile must not carry other files of this
-//! machine into an export.
+//! The profile names the files, and it may come from another machine or have been made by hand. It has no hash of
+//! a source with which the file here could be compared. So nothing is read unless
+//! [`Options::sources`](super::Options::sources) is set, and then only regular files with a Python suffix.
 
 use std::collections::HashMap;
 use std::fs;

@@ -144,7 +144,7 @@ impl Serialize for TimeSamples<'_, '_> {
 }
 
 /// Allocations with positive weights, frees with negative ones. The number of the object stands
-/// for its address: all that the page does with it is to find the two ends of a life.
+/// for its address: the page uses it only to match an allocation with its deallocation.
 struct NativeAllocations<'e, 'a> {
     export: &'e Export<'a>,
     os_id: u64,

@@ -43,7 +43,7 @@ pub enum Error {
         /// What the system says.
         error: io::Error,
     },
-    /// The file is not a VMProf profile, or so damaged that nothing can be told.
+    /// The file is not a VMProf profile, or too damaged to be read.
     #[error("{} is not a VMProf profile: {why}", path.display())]
     Foreign {
         /// The file.
@@ -75,8 +75,8 @@ pub struct Imported {
 /// `progress` is one byte.
 ///
 /// # Errors
-/// See [`Error`]. A damaged file is no error as long as its header can be read: what is lost is
-/// told in [`Imported::damage`].
+/// See [`Error`]. A damaged file is no error as long as its header can be read:
+/// [`Imported::damage`] says what is lost.
 pub fn import(path: &Path, out_path: &Path, progress: Progress<'_>) -> Result<Imported, Error> {
     let (data, broken_off) = read(path)?;
     let mut recording = Recording::parse(&data, progress).map_err(|why| Error::Foreign {

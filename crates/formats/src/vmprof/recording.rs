@@ -60,7 +60,7 @@ pub(super) struct RawSample {
     pub memory: Option<i64>,
 }
 
-/// What the collector said of the objects that were sampled since it ran last, and of itself.
+/// What the collector recorded of the objects sampled since its last run, and of itself.
 #[derive(Clone, Debug)]
 pub(super) struct Objects {
     /// Nanoseconds of the clock of samples, if the file says it.
@@ -316,7 +316,7 @@ impl Recording {
         Bytes::new(data, data.len(), from.widths)
     }
 
-    /// Passes over what is surely a record. Nothing is kept.
+    /// Skips a valid record.
     fn skim(&self, bytes: &mut Bytes<'_>) -> Result<(), Fault> {
         let unlikely = Err(Fault::Bad("unlikely"));
         match bytes.byte()? {
@@ -384,14 +384,14 @@ fn words(bytes: &mut Bytes<'_>, deepest: i64) -> Result<Vec<i64>, Fault> {
     Ok(words)
 }
 
-/// Microseconds since 1970. The name of the zone, eight bytes, is of no use.
+/// Microseconds since 1970. The eight bytes of the time zone's name are skipped.
 fn time_and_zone(bytes: &mut Bytes<'_>) -> Result<i64, Short> {
     let (seconds, micros) = (bytes.long()?, bytes.long()?);
     bytes.take(8)?;
     Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
 }
 
-/// Seconds in nanoseconds; `None` for what is no time.
+/// Seconds in nanoseconds; `None` if the number is not a time.
 pub(super) fn nanos(seconds: f64) -> Option<i64> {
     (0.0..9e9)
         .contains(&seconds)

@@ -306,7 +306,7 @@ fn names_are_unchanged_and_weights_add_up() {
 }
 
 #[test]
-fn only_python_files_are_read_into_the_profile() {
+fn only_python_files_are_read_and_only_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("app.py");
     let secret = folder.path().join("secret.key");
@@ -316,16 +316,12 @@ fn only_python_files_are_read_into_the_profile() {
     profile.functions[0].file = script.display().to_string();
     profile.functions[1].file = secret.display().to_string();
     let texts = |file: &Value| list(&file["shared"]["sources"]["content"]).to_vec();
-    let found = texts(&export(&profile));
-    assert_eq!(found.iter().filter(|text| !text.is_null()).count(), 1);
-    assert!(found.contains(&Value::from("print('source')\n")));
-    let none = Options {
-        sources: false,
+    let sources = Options {
+        sources: true,
         ..Options::default()
     };
-    assert!(
-        texts(&export_with(&profile, none))
-            .iter()
-            .all(Value::is_null)
-    );
+    let found = texts(&export_with(&profile, sources));
+    assert_eq!(found.iter().filter(|text| !text.is_null()).count(), 1);
+    assert!(found.contains(&Value::from("print('source')\n")));
+    assert!(texts(&export(&profile)).iter().all(Value::is_null));
 }

@@ -13,7 +13,7 @@ pub(crate) mod encode;
 
 /// The first bytes of a profile. The first is not ASCII and the last four catch what damages
 /// line ends or stops at a ^Z, as in PNG.
-pub(crate) const MAGIC: [u8; 8] = *b"\x89nthb\r\n\x1a";
+pub const MAGIC: [u8; 8] = *b"\x89nthb\r\n\x1a";
 
 /// The version of the format that this crate writes, and the newest that it reads. It reads all
 /// versions from 1 on.

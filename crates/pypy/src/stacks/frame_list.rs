@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustc_hash::FxHashMap;
+use nthbyte_session::KeyMap;
 
 use super::handler::Substitute;
 use super::links::{OwnList, Step, StepKind, links, read, word_at};
@@ -58,7 +58,7 @@ pub struct FrameList {
     number: u32,
     until_check: u32,
     /// The frames at places in machine code, innermost first.
-    places: FxHashMap<usize, Vec<RawFrame>>,
+    places: KeyMap<usize, Vec<RawFrame>>,
     /// Minor collections since the places were looked up.
     minors: u32,
     /// Machine code may have been freed since.
@@ -99,7 +99,7 @@ impl FrameList {
             state,
             number: FRAME_LISTS.fetch_add(1, Ordering::Relaxed) + 1,
             until_check: 0,
-            places: FxHashMap::default(),
+            places: KeyMap::default(),
             minors: 0,
             distrusted: false,
             mistaken: false,

@@ -3,7 +3,7 @@
 mod render;
 mod time;
 
-pub(crate) use render::{error, place, wrap};
+pub(crate) use render::{place, wrap};
 pub use time::{Time, TimeRow, Unit};
 
 use std::collections::HashMap;

@@ -195,7 +195,7 @@ impl Summary {
             let range = text::range(bytes.low, bytes.estimate, bytes.high);
             format!("{shown} ({range})")
         } else {
-            format!("{shown} ±{}", error(bytes))
+            format!("{shown} ±{}", bytes.relative_error())
         }
     }
 
@@ -330,19 +330,6 @@ pub(crate) fn place(file: &str, line: u32, parts: usize) -> String {
         let _ = write!(place, ":{line}");
     }
     place
-}
-
-/// The larger distance from an estimate to an end of its interval, in proportion.
-pub(crate) fn error(bytes: &Estimate) -> String {
-    let distance = (bytes.high - bytes.estimate).max(bytes.estimate - bytes.low);
-    let percent = 100.0 * distance / bytes.estimate;
-    if percent > 999.0 {
-        ">999%".to_owned()
-    } else if !(0.05..9.95).contains(&percent) {
-        format!("{percent:.0}%")
-    } else {
-        format!("{percent:.1}%")
-    }
 }
 
 fn line(text: &mut String, figures: &[String], columns: &[usize], label: &str) {

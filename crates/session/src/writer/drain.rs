@@ -240,6 +240,7 @@ fn create(path: &Path, meta: &Meta) -> Result<Writer<Output>, String> {
 }
 
 fn describe(path: &Path, error: &std::io::Error) -> String {
+    let has_folder = path.parent().is_some_and(Path::is_dir);
     let path = path.display();
     match error.kind() {
         std::io::ErrorKind::StorageFull => {
@@ -248,9 +249,11 @@ fn describe(path: &Path, error: &std::io::Error) -> String {
         std::io::ErrorKind::PermissionDenied => {
             format!("not allowed to write {path}; choose another place with -o")
         }
-        std::io::ErrorKind::NotFound => {
+        std::io::ErrorKind::NotFound if !has_folder => {
             format!("the folder of {path} does not exist; make it, or choose another with -o")
         }
+        // What `nthbyte_profile::create` says names the path.
+        _ if error.to_string().starts_with("cannot write") => error.to_string(),
         _ => format!("cannot write {path}: {error}"),
     }
 }

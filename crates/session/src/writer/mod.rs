@@ -16,14 +16,15 @@ mod thread;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::End;
 
+use crate::lost::Lost;
 use crate::outcome::Outcome;
 use crate::process::image;
-use crate::registry::Slot;
 
 pub(crate) use drain::Drain;
 #[cfg(test)]
@@ -41,7 +42,8 @@ const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
 
 /// The writer thread as the recorder sees it. Used with the session's lock.
 pub(crate) struct Writer {
-    slot: &'static Slot,
+    /// Set when the thread is left behind, in a write that does not end.
+    is_abandoned: &'static AtomicBool,
     shared: Arc<Shared>,
     place: Place,
     /// How far the thread had come when it was waited for in vain: until it has gone on, no other fork waits for it.
@@ -82,10 +84,14 @@ impl Writer {
     ///
     /// # Errors
     /// One line.
-    pub(crate) fn start(slot: &'static Slot, drain: Box<Drain>) -> Result<Self, String> {
+    pub(crate) fn start(
+        lost: &'static Lost,
+        is_abandoned: &'static AtomicBool,
+        drain: Box<Drain>,
+    ) -> Result<Self, String> {
         let mut writer = Self {
-            slot,
-            shared: Arc::new(Shared::new(&slot.lost)),
+            is_abandoned,
+            shared: Arc::new(Shared::new(lost)),
             place: Place::Resting(drain),
             stuck_at: None,
             failed: None,
@@ -100,8 +106,8 @@ impl Writer {
     /// The writer of a forked child: its thread comes when it is woken.
     pub(crate) fn of_child(&self, drain: Box<Drain>) -> Self {
         Self {
-            slot: self.slot,
-            shared: Arc::new(Shared::new(&self.slot.lost)),
+            is_abandoned: self.is_abandoned,
+            shared: Arc::new(Shared::new(self.shared.lost)),
             place: Place::Resting(drain),
             stuck_at: None,
             failed: None,
@@ -181,7 +187,7 @@ impl Writer {
             Some(Left::Outcome(outcome)) => outcome,
             Some(_) => Outcome::default(),
             None => {
-                self.slot.is_abandoned.store(true, Relaxed);
+                self.is_abandoned.store(true, Relaxed);
                 let path = unfinished.path.as_ref().map(|path| path.display());
                 let seconds = self.limits.longest_wait.as_secs();
                 unfinished.notes.extend(path.map(|path| {

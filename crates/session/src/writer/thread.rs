@@ -10,9 +10,9 @@ use std::time::Duration;
 use nthbyte_profile::event::{End, Nanos};
 
 use super::drain::Drain;
+use crate::lost::Lost;
 use crate::outcome::Outcome;
 use crate::process::image;
-use crate::registry::Lost;
 
 /// How long the thread sleeps when nobody wakes it.
 const NAP: Duration = Duration::from_millis(200);

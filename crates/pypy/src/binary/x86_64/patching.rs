@@ -9,7 +9,8 @@ use iced_x86::{
 
 use super::control_flow::Function;
 use crate::binary::code_pages::{self, page_near, seal};
-use crate::binary::{MemoryMap, Redirect};
+use crate::binary::imports::Redirect;
+use crate::binary::memory_map::MemoryMap;
 
 /// Bytes of `jmp rel32` and of `call rel32`.
 const JUMP: usize = 5;

@@ -30,10 +30,10 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use rustc_hash::FxHashMap;
+use nthbyte_session::KeyMap;
 
 use super::control_flow::Function;
-use crate::binary::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT, MAJOR_STATES, Major};
+use crate::binary::found::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT, MAJOR_STATES, Major};
 
 /// A library with fewer slow paths is refused (PyPy 7.3.x and 8.0.x have 13,000 to 16,000).
 const FEWEST_SITES: u32 = 2000;
@@ -98,7 +98,7 @@ pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector
 }
 
 /// How many slow paths there are for each pair of collector and target.
-type Votes = FxHashMap<(usize, usize), u32>;
+type Votes = KeyMap<(usize, usize), u32>;
 
 /// The pair with the most votes, their number, and that of the runner-up.
 fn ranking(votes: &Votes) -> Option<((usize, usize), u32, u32)> {
@@ -156,8 +156,8 @@ fn fields(
     gc: usize,
     sites: impl Iterator<Item = usize>,
 ) -> Result<(usize, usize), String> {
-    let mut stores = FxHashMap::<usize, u32>::default();
-    let mut compares = FxHashMap::<usize, u32>::default();
+    let mut stores = KeyMap::<usize, u32>::default();
+    let mut compares = KeyMap::<usize, u32>::default();
     let mut seen = 0;
     for site in sites.take(SLOW_PATHS_FOR_FIELDS) {
         let from = site.saturating_sub(AROUND).max(seen);
@@ -210,7 +210,7 @@ fn field_access(code: &[u8], text: usize, at: usize) -> Option<FieldAccess> {
     })
 }
 
-fn clear_winner(votes: &FxHashMap<usize, u32>) -> Option<usize> {
+fn clear_winner(votes: &KeyMap<usize, u32>) -> Option<usize> {
     let (&winner, &count) = votes.iter().max_by_key(|&(_, &count)| count)?;
     let others: u32 = votes.values().sum::<u32>() - count;
     (count > 100 && others < count / 2).then_some(winner)

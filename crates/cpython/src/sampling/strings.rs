@@ -3,8 +3,8 @@
 //! `PyUnicode_AsUTF8` allocates for text that is not ASCII, which the slow path of an allocator must
 //! not. The layout (`Include/cpython/unicodeobject.h`): a header, then characters of 1, 2 or 4 bytes.
 
-use super::layout::{Layout, fixed};
-use super::memory::field;
+use crate::layout::Layout;
+use crate::memory::field;
 
 /// Text longer than this many characters is cut: names are made by programs, too.
 const MAX_CHARS: usize = 10_000;
@@ -24,8 +24,8 @@ pub unsafe fn append(layout: &Layout, address: usize, to: &mut String) -> bool {
     // SAFETY: the header of a `str`, by the contract.
     let (length, state) = unsafe {
         (
-            field::<usize>(address, fixed::STR_LENGTH),
-            field::<u32>(address, fixed::STR_STATE),
+            field::<usize>(address, layout.str_length),
+            field::<u32>(address, layout.str_state),
         )
     };
     if state & COMPACT == 0 {

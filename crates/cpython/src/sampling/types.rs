@@ -10,11 +10,11 @@
 
 use nthbyte_profile::event::{TypeId, TypeName};
 
-use super::api::Api;
-use super::attributes;
-use super::callers::Callers;
-use super::layout::{Layout, fixed};
-use super::memory::{Probe, field};
+use crate::api::Gil;
+use crate::layout::{Layout, type_flags as flags};
+use crate::memory::{Probe, field};
+use crate::sampling::allocation_sites::Callers;
+use crate::sampling::attributes;
 use nthbyte_session::{KnownType, Recording};
 
 /// Which of CPython's allocator domains a block was asked from.
@@ -30,16 +30,6 @@ pub enum Origin {
 const DICT_KEYS: &str = "dict keys";
 const REFERENCES: &str = "references";
 const RAW: &str = "raw memory";
-
-/// `Py_TPFLAGS_…` of `Include/object.h`.
-mod flags {
-    pub const MANAGED_WEAKREF: u64 = 1 << 3;
-    pub const MANAGED_DICT: u64 = 1 << 4;
-    pub const HEAP_TYPE: u64 = 1 << 9;
-    pub const READY: u64 = 1 << 12;
-    pub const HAVE_GC: u64 = 1 << 14;
-    pub const TYPE_SUBCLASS: u64 = 1 << 31;
-}
 
 /// Sizes of what may stand before an object: nothing, the collector's header, that and two words.
 const PRE_HEADERS: [usize; 3] = [0, 16, 32];
@@ -90,21 +80,16 @@ pub struct Types {
 
 impl Types {
     /// Those of this interpreter.
-    ///
-    /// # Safety
-    /// The GIL is held.
     #[must_use]
-    pub unsafe fn new(api: &Api, callers: Callers) -> Self {
+    pub fn new(gil: &Gil, callers: Callers) -> Self {
+        let api = gil.api();
         Self {
             callers,
             probe: Probe::new(),
             type_type: api.PyType_Type as usize,
             str_type: api.PyUnicode_Type as usize,
-            // SAFETY: the GIL is held. These references are kept, so the strings stay.
-            module_key: unsafe { (api.PyUnicode_InternFromString)(c"__module__".as_ptr()) }
-                as usize,
-            // SAFETY: as above.
-            name_key: unsafe { (api.PyUnicode_InternFromString)(c"_name".as_ptr()) } as usize,
+            module_key: gil.interned(c"__module__"),
+            name_key: gil.interned(c"_name"),
         }
     }
 
@@ -156,7 +141,7 @@ impl Types {
         }
         // SAFETY: by the contract.
         let name = unsafe {
-            if is_dict_keys(block, size) {
+            if is_dict_keys(layout, block, size) {
                 DICT_KEYS
             } else if self.is_references(layout, block, size, readable, recording) {
                 REFERENCES
@@ -203,6 +188,7 @@ impl Types {
         false
     }
 
+    #[inline]
     fn type_at(
         &self,
         layout: &Layout,
@@ -226,11 +212,11 @@ impl Types {
         recording: &mut Recording<'_>,
     ) -> Option<Known> {
         let probe = self.probe?;
-        let object = self.type_object(address, probe)?;
+        let object = self.type_object(layout, address, probe)?;
         let name = self.name(layout, address, &object, probe)?;
         let pre_header = match object.flags {
             f if f & flags::HAVE_GC == 0 => 0,
-            f if f & (flags::MANAGED_DICT | managed_weakref(layout)) != 0 => 32,
+            f if f & layout.features.flags_of_pre_header != 0 => 32,
             _ => 16,
         };
         let mut known = Known {
@@ -250,16 +236,12 @@ impl Types {
     }
 
     /// Reads what may be a type; `None` if it is not one.
-    fn type_object(&self, address: usize, probe: Probe) -> Option<TypeObject> {
-        let words = probe.read::<[u64; TypeObject::WORDS]>(address)?;
-        let object = TypeObject::from(&words);
+    fn type_object(&self, layout: &Layout, address: usize, probe: Probe) -> Option<TypeObject> {
+        let object = TypeObject::read(layout, probe, address)?;
         let is_type = object.metatype == self.type_type
-            || probe
-                .read::<[u64; TypeObject::WORDS]>(object.metatype)
-                .map(|words| TypeObject::from(&words))
-                .is_some_and(|meta| {
-                    meta.metatype == self.type_type && meta.flags & flags::TYPE_SUBCLASS != 0
-                });
+            || TypeObject::read(layout, probe, object.metatype).is_some_and(|meta| {
+                meta.metatype == self.type_type && meta.flags & flags::TYPE_SUBCLASS != 0
+            });
         (is_type && object.flags & flags::READY != 0 && (object.basic_size as u64) < BASIC_SIZES)
             .then_some(object)
     }
@@ -289,9 +271,7 @@ impl Types {
     /// The value of `__module__` in the type's dictionary: raw, for the dictionary may be in the
     /// middle of a change.
     fn module(&self, layout: &Layout, address: usize, probe: Probe) -> Option<String> {
-        let dict = probe.read::<usize>(address + fixed::TYPE_DICT)?;
-        let keys = probe.read::<usize>(dict.checked_add(fixed::DICT_KEYS)?)?;
-        let (_, value) = attributes::position(probe, keys, self.module_key)?;
+        let value = class_value(layout, probe, address, self.module_key)?;
         self.text(layout, value, probe)
     }
 
@@ -314,14 +294,15 @@ impl Types {
             std::slice::from_raw_parts_mut(copy.as_mut_ptr().cast::<u8>(), HEADER_AND_TEXT)
         };
         let got = read_across_pages(probe, address, bytes);
-        let length = usize::try_from(copy[fixed::STR_LENGTH / 8]).ok()?;
+        let length = usize::try_from(copy[layout.str_length / 8]).ok()?;
         // Four bytes a character at most, behind the longer of the headers.
         if got < layout.unicode_size || length.saturating_mul(4) > got - layout.unicode_size {
             return None;
         }
         let mut text = String::new();
         // SAFETY: `copy` has the header of a `str` and room for all its characters.
-        unsafe { super::strings::append(layout, copy.as_ptr() as usize, &mut text) }.then_some(text)
+        unsafe { crate::sampling::strings::append(layout, copy.as_ptr() as usize, &mut text) }
+            .then_some(text)
     }
 }
 
@@ -334,25 +315,27 @@ struct TypeObject {
 }
 
 impl TypeObject {
-    const WORDS: usize = fixed::TYPE_FLAGS / 8 + 1;
+    /// So much of it is read at once.
+    const WORDS: usize = 22;
 
-    fn from(words: &[u64; Self::WORDS]) -> Self {
-        Self {
+    fn read(layout: &Layout, probe: Probe, address: usize) -> Option<Self> {
+        let words = probe.read::<[u64; Self::WORDS]>(address)?;
+        let word = |offset: usize| words.get(offset / 8).copied();
+        Some(Self {
             metatype: words[1] as usize,
-            name: words[fixed::TYPE_NAME / 8] as usize,
-            basic_size: words[fixed::TYPE_BASIC_SIZE / 8] as usize,
-            flags: words[fixed::TYPE_FLAGS / 8],
-        }
+            name: word(layout.type_name)? as usize,
+            basic_size: word(layout.type_basic_size)? as usize,
+            flags: word(layout.type_flags)?,
+        })
     }
 }
 
-/// Weak references before the object came with 3.12.
-const fn managed_weakref(layout: &Layout) -> u64 {
-    if layout.minor >= 12 {
-        flags::MANAGED_WEAKREF
-    } else {
-        0
-    }
+/// The value of a name in the dictionary of a class.
+pub fn class_value(layout: &Layout, probe: Probe, class: usize, key: usize) -> Option<usize> {
+    let dict = probe.read::<usize>(class.checked_add(layout.type_dict)?)?;
+    let keys = probe.read::<usize>(dict.checked_add(layout.dict_keys)?)?;
+    let (_, value) = attributes::position(layout, probe, keys, key)?;
+    Some(value)
 }
 
 /// Whether an address may be that of an object: not in the first page, and a multiple of 8.
@@ -365,16 +348,16 @@ const fn is_aligned(address: usize) -> bool {
 ///
 /// # Safety
 /// The block has `size` readable bytes.
-unsafe fn is_dict_keys(block: usize, size: usize) -> bool {
-    if size < fixed::KEYS_SIZE + 8 {
+pub unsafe fn is_dict_keys(layout: &Layout, block: usize, size: usize) -> bool {
+    if size < layout.keys_size + 8 {
         return false;
     }
     // SAFETY: within the block.
     let ([log2_size, log2_index_bytes, kind, ..], usable, entries) = unsafe {
         (
-            field::<[u8; 8]>(block, fixed::KEYS_LOG2_SIZE),
-            field::<usize>(block, fixed::KEYS_ENTRIES - 8),
-            field::<usize>(block, fixed::KEYS_ENTRIES),
+            field::<[u8; 8]>(block, layout.keys_log2_size),
+            field::<usize>(block, layout.keys_entries - 8),
+            field::<usize>(block, layout.keys_entries),
         )
     };
     if !(3..48).contains(&log2_size) || log2_index_bytes >= 48 || kind > 2 {
@@ -385,7 +368,7 @@ unsafe fn is_dict_keys(block: usize, size: usize) -> bool {
     usable
         .checked_add(entries)
         .is_some_and(|both| both <= fraction)
-        && size == fixed::KEYS_SIZE + (1 << log2_index_bytes) + fraction * entry
+        && size == layout.keys_size + (1 << log2_index_bytes) + fraction * entry
 }
 
 /// A C string of at most 255 printable ASCII characters.

@@ -9,9 +9,9 @@
 
 use nthbyte_profile::event::{FrameKind, Node, NodeId};
 
-use super::codes::Codes;
-use super::layout::{FIRST_OWNER_WITHOUT_CODE, Layout};
-use super::memory::field;
+use crate::layout::{Layout, UNUSED};
+use crate::memory::field;
+use crate::sampling::codes::Codes;
 use nthbyte_session::{Appearance, PerEpoch, Recording};
 
 /// Frames of one stack that are recorded; of a deeper one the innermost, with a note in place of the rest.
@@ -116,15 +116,18 @@ impl Walker {
         // SAFETY: the thread state is live, and so are the frames of a thread that holds the GIL.
         unsafe {
             let holder = match layout.thread_cframe {
-                Some(offset) => field::<usize>(thread, offset),
-                None => thread,
+                UNUSED => thread,
+                offset => field::<usize>(thread, offset),
             };
+            let tags = layout.features.reference_tags;
             let mut frame = field::<usize>(holder, layout.current_frame);
             while frame != 0 {
                 let owner = field::<u8>(frame, layout.frame_owner);
-                // From 3.14 on the lowest bits of the pointer are a tag (`_PyStackRef`).
-                let code = field::<usize>(frame, layout.frame_code) & !7;
-                if owner < FIRST_OWNER_WITHOUT_CODE && code != 0 && codes.is_code(code) {
+                let code = field::<usize>(frame, layout.frame_code) & !tags;
+                if owner < layout.features.first_owner_without_code
+                    && code != 0
+                    && codes.is_code(code)
+                {
                     if self.seen.len() == MAX_DEPTH {
                         self.cut = true;
                         break;
@@ -154,31 +157,9 @@ impl Walker {
         // SAFETY: the frame is live, and so is its first local, if it has one. A tag is taken off.
         Some((
             outermost.code,
-            unsafe { field::<usize>(outermost.frame, layout.frame_locals) } & !7,
+            unsafe { field::<usize>(outermost.frame, layout.frame_locals) }
+                & !layout.features.reference_tags,
         ))
-    }
-
-    /// The frames of the last walk, innermost first: code objects and byte offsets of instructions.
-    pub(super) fn last(&self, layout: &Layout) -> impl Iterator<Item = (usize, isize)> {
-        let first = layout.code_instructions;
-        self.seen.iter().map(move |seen| {
-            (
-                seen.code,
-                seen.instruction
-                    .wrapping_sub(seen.code + first)
-                    .cast_signed(),
-            )
-        })
-    }
-
-    /// Walks without recording, for a test of the layout.
-    ///
-    /// # Safety
-    /// As for [`Self::stack`].
-    pub(super) unsafe fn look(&mut self, layout: &Layout, thread: usize, codes: &Codes) {
-        self.nodes.forget();
-        // SAFETY: by the contract.
-        let _ = unsafe { self.walk(layout, thread, codes) };
     }
 }
 

@@ -1,41 +1,34 @@
-//! The heap in the place of CPython's allocator for objects.
+//! The functions of the domains `OBJ` and `MEM`: the heap in the place of CPython's allocator for objects.
 //!
-//! It goes into the domains `OBJ` and `MEM`. The functions that were there before become the
-//! fallback: for large requests, and for the blocks that they made. Once there it stays, for its
-//! blocks do.
+//! - What: all four functions of each domain. Those from before become the heap's fallback: for large requests, and for
+//!   the blocks that they made.
+//! - When: before the first session.
+//! - Undone: never, for the heap's blocks stay. The functions may be wrapped, and put back, by whoever likes to
+//!   (`tracemalloc` does): they are right at any time, see [`super::raw_calloc`].
 //!
 //! With `PYTHONMALLOC=debug` or `-X dev` the functions in place are debug hooks, which keep the
 //! allocator below them in a structure (`debug_alloc_api_t` of `Objects/obmalloc.c`: a letter for the
 //! domain, then the allocator). The heap goes below them.
 
 use std::ffi::c_void;
-use std::sync::OnceLock;
 
 use nthbyte_heap::{Domain, Fallback, Functions, Heap, HugePages, Observer, Statistics};
 use nthbyte_sampling::SamplePoints;
 
-use super::api::{AllocatorDomain, AllocatorEx, Api, Owned};
-use super::layout::Layout;
-use super::memory::Probe;
-use super::{huge_pages, interpreters};
+use super::raw_calloc;
+use crate::api::{AllocatorDomain, AllocatorEx, Gil};
+use crate::heap::huge_pages;
+use crate::layout::Layout;
+use crate::memory::Probe;
 
-/// What was put where.
+/// The heap, in place.
 pub struct Installed {
     heap: *mut Heap,
     has_debug_hooks: bool,
 }
 
-/// Where to put functions, for [`interpreters`].
-struct Places {
-    set: unsafe extern "C" fn(AllocatorDomain, *mut AllocatorEx),
-    heap: usize,
-    /// The structures under debug hooks, for the two domains; 0 where there are none.
-    below: [usize; 2],
-}
-
-static PLACES: OnceLock<Places> = OnceLock::new();
-
-const DOMAINS: [(Domain, AllocatorDomain, u8); 2] = [
+/// The domains: as the heap knows them, as CPython does, and their letters in debug hooks.
+pub const DOMAINS: [(Domain, AllocatorDomain, u8); 2] = [
     (Domain::Object, AllocatorDomain::Obj, b'o'),
     (Domain::Memory, AllocatorDomain::Mem, b'm'),
 ];
@@ -47,12 +40,14 @@ impl Installed {
     /// One line that says why not; nothing has changed then.
     ///
     /// # Safety
-    /// The GIL of the main interpreter is held.
+    /// The GIL is the main interpreter's, and the layout was verified.
     pub unsafe fn install(
-        api: &Api,
+        gil: &Gil,
         layout: &Layout,
         huge_pages: HugePages,
     ) -> Result<Self, String> {
+        let api = gil.api();
+        // The structures under debug hooks, for the two domains; 0 where there are none.
         let mut below = [0; 2];
         let mut fallbacks = [Fallback::LIBC; 2];
         for (at, (_, domain, letter)) in DOMAINS.into_iter().enumerate() {
@@ -67,18 +62,32 @@ impl Installed {
             fallbacks[at] =
                 fallback(&there).ok_or("cannot profile this interpreter: it has no allocator")?;
         }
+        let fallbacks = raw_calloc::watched(layout, fallbacks);
         let heap = Heap::create(heap_config(huge_pages), fallbacks)
             .ok_or("cannot reserve address space for the heap; raise the memory limit (ulimit -v)")?
             .as_ptr();
-        PLACES.get_or_init(|| Places {
-            set: api.PyMem_SetAllocator,
-            heap: heap as usize,
-            below,
-        });
-        put(&[Functions::of(Domain::Object), Functions::of(Domain::Memory)]);
-        if layout.minor >= 12 {
-            // SAFETY: by the contract; the heap is in place.
-            unsafe { interpreters::watch(api, layout, heap.cast(), fallbacks, put) };
+        // SAFETY: by the contract. Nobody uses the heap until its functions are put in place.
+        unsafe { raw_calloc::install(gil, layout, heap)? };
+        for (at, (heap_domain, domain, _)) in DOMAINS.into_iter().enumerate() {
+            let Functions {
+                malloc,
+                calloc,
+                realloc,
+                free,
+            } = Functions::of(heap_domain);
+            let mut allocator = AllocatorEx {
+                ctx: heap.cast(),
+                malloc: Some(malloc),
+                calloc: Some(calloc),
+                realloc: Some(realloc),
+                free: Some(free),
+            };
+            match below[at] {
+                // SAFETY: the GIL is held.
+                0 => unsafe { (api.PyMem_SetAllocator)(domain, &raw mut allocator) },
+                // SAFETY: the structure was found there, and is static.
+                inner => unsafe { (inner as *mut AllocatorEx).write(allocator) },
+            }
         }
         Ok(Self {
             heap,
@@ -142,47 +151,17 @@ impl Installed {
 ///
 /// # Errors
 /// One line.
-///
-/// # Safety
-/// The GIL is held, in Python code.
-pub unsafe fn refuse_other_tracers(api: &Api) -> Result<(), String> {
-    // SAFETY: by the contract.
-    let tracing = unsafe {
-        // A built-in module: `-X tracemalloc` traces without it being imported.
-        api.import(c"_tracemalloc")
-            .and_then(|module| api.attribute(module.get(), c"is_tracing"))
-            .and_then(|function| Owned::take(api, (api.PyObject_CallNoArgs)(function.get())))
-            .is_some_and(|answer| (api.PyObject_IsTrue)(answer.get()) == 1)
-    };
+pub fn refuse_other_tracers(gil: &Gil) -> Result<(), String> {
+    // A built-in module: `-X tracemalloc` traces without it being imported.
+    let tracing = gil
+        .import(c"_tracemalloc")
+        .and_then(|module| module.attribute(c"is_tracing"))
+        .and_then(|function| function.call())
+        .is_some_and(|answer| answer.is_true());
     if tracing {
         return Err("tracemalloc is tracing; start it after nthbyte, or do without it".to_owned());
     }
     Ok(())
-}
-
-fn put(functions: &[Functions; 2]) {
-    let Some(places) = PLACES.get() else { return };
-    for (at, (_, domain, _)) in DOMAINS.into_iter().enumerate() {
-        let Functions {
-            malloc,
-            calloc,
-            realloc,
-            free,
-        } = functions[at];
-        let mut allocator = AllocatorEx {
-            ctx: places.heap as *mut c_void,
-            malloc: Some(malloc),
-            calloc: Some(calloc),
-            realloc: Some(realloc),
-            free: Some(free),
-        };
-        match places.below[at] {
-            // SAFETY: the GIL is held by whoever installs the heap or makes an interpreter.
-            0 => unsafe { (places.set)(domain, &raw mut allocator) },
-            // SAFETY: the structure was found there when the heap was made, and is static.
-            inner => unsafe { (inner as *mut AllocatorEx).write(allocator) },
-        }
-    }
 }
 
 /// The address of the allocator below debug hooks, if these are what is in place.

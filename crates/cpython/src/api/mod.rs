@@ -1,9 +1,17 @@
 //! CPython's own functions, found by name in the running process.
 //!
+//! Those that may run Python code, or that allocate or free objects, are private to this module: they are called through
+//! the token [`Gil`], which cannot be had while the agent is borrowed.
+//!
 //! The library is linked with no Python: it loads into every version, into PyPy, and into a test
 //! without either, and finds out here where it is.
 
+mod gil;
+
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::sync::OnceLock;
+
+pub use gil::{Gil, Kept, Object, Owned};
 
 /// A Python object. Only ever behind a pointer.
 #[repr(C)]
@@ -87,22 +95,20 @@ pub const METH_O: c_int = 8;
 macro_rules! api {
     (
         functions { $($name:ident $(| $other:ident)?: fn($($arg:ty),*) $(-> $ret:ty)?;)* }
+        python { $($private:ident: fn($($parg:ty),*) $(-> $pret:ty)?;)* }
         data { $($datum:ident;)* }
     ) => {
         /// The functions and objects that the agent uses.
         #[allow(non_snake_case, missing_docs)]
-        #[derive(Clone, Copy)]
         pub struct Api {
             $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
+            $($private: unsafe extern "C" fn($($parg),*) $(-> $pret)?,)*
             $(pub $datum: *mut PyObject,)*
         }
 
         impl Api {
-            /// Looks everything up.
-            ///
-            /// # Errors
-            /// The name of what is not there.
-            pub fn find() -> Result<Self, &'static str> {
+            /// Looks everything up; the error is the name of what is not there.
+            fn look_up() -> Result<Self, &'static str> {
                 Ok(Self {
                     $($name: {
                         let found = find(concat!(stringify!($name), "\0"))
@@ -114,6 +120,13 @@ macro_rules! api {
                             std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) $(-> $ret)?>(found)
                         }
                     },)*
+                    $($private: {
+                        let found = find(concat!(stringify!($private), "\0")).ok_or(stringify!($private))?;
+                        // SAFETY: as above.
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($parg),*) $(-> $pret)?>(found)
+                        }
+                    },)*
                     $($datum: find(concat!(stringify!($datum), "\0")).ok_or(stringify!($datum))?.cast(),)*
                 })
             }
@@ -122,9 +135,19 @@ macro_rules! api {
 }
 
 api! {
+    // Neither run Python code nor allocate: callable while the agent is borrowed.
     functions {
         PyMem_GetAllocator: fn(AllocatorDomain, *mut AllocatorEx);
         PyMem_SetAllocator: fn(AllocatorDomain, *mut AllocatorEx);
+        PyThreadState_GetUnchecked | _PyThreadState_UncheckedGet: fn() -> *mut c_void;
+        PyThreadState_GetInterpreter: fn(*mut c_void) -> *mut c_void;
+        PyInterpreterState_Main: fn() -> *mut c_void;
+        PyInterpreterState_Head: fn() -> *mut c_void;
+        PyInterpreterState_Next: fn(*mut c_void) -> *mut c_void;
+        PyType_GetSlot: fn(*mut PyObject, c_int) -> *mut c_void;
+        Py_GetVersion: fn() -> *const c_char;
+    }
+    python {
         PyMem_Malloc: fn(usize) -> *mut c_void;
         PyMem_Calloc: fn(usize, usize) -> *mut c_void;
         PyMem_Realloc: fn(*mut c_void, usize) -> *mut c_void;
@@ -132,12 +155,7 @@ api! {
         PyObject_Calloc: fn(usize, usize) -> *mut c_void;
         PyObject_Realloc: fn(*mut c_void, usize) -> *mut c_void;
         Py_CompileStringObject: fn(*const c_char, *mut PyObject, c_int, *mut CompilerFlags, c_int) -> *mut PyObject;
-        PyThreadState_GetUnchecked | _PyThreadState_UncheckedGet: fn() -> *mut c_void;
         PyThreadState_GetFrame: fn(*mut c_void) -> *mut PyObject;
-        PyThreadState_GetInterpreter: fn(*mut c_void) -> *mut c_void;
-        PyInterpreterState_Main: fn() -> *mut c_void;
-        PyInterpreterState_Head: fn() -> *mut c_void;
-        PyInterpreterState_Next: fn(*mut c_void) -> *mut c_void;
         PyFrame_GetBack: fn(*mut PyObject) -> *mut PyObject;
         PyFrame_GetCode: fn(*mut PyObject) -> *mut PyObject;
         PyFrame_GetLasti: fn(*mut PyObject) -> c_int;
@@ -145,26 +163,34 @@ api! {
         Py_DecRef: fn(*mut PyObject);
         PyObject_GetAttrString: fn(*mut PyObject, *const c_char) -> *mut PyObject;
         PyObject_CallNoArgs: fn(*mut PyObject) -> *mut PyObject;
+        PyObject_CallOneArg: fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
         PyObject_IsTrue: fn(*mut PyObject) -> c_int;
+        PyObject_Size: fn(*mut PyObject) -> isize;
         PyModuleDef_Init: fn(*mut c_void) -> *mut PyObject;
         PyUnicode_FromString: fn(*const c_char) -> *mut PyObject;
         PyUnicode_InternFromString: fn(*const c_char) -> *mut PyObject;
-        PyBytes_AsString: fn(*mut PyObject) -> *mut c_char;
         PyUnicode_AsUTF8AndSize: fn(*mut PyObject, *mut isize) -> *const c_char;
+        PyUnicode_GetLength: fn(*mut PyObject) -> isize;
+        PyBytes_AsString: fn(*mut PyObject) -> *mut c_char;
         PyLong_AsLong: fn(*mut PyObject) -> c_long;
         PyLong_FromSsize_t: fn(isize) -> *mut PyObject;
+        PyFloat_AsDouble: fn(*mut PyObject) -> f64;
+        PyDict_New: fn() -> *mut PyObject;
+        PyDict_SetItem: fn(*mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
         PyDict_GetItemString: fn(*mut PyObject, *const c_char) -> *mut PyObject;
         PyTuple_Size: fn(*mut PyObject) -> isize;
         PyTuple_GetItem: fn(*mut PyObject, isize) -> *mut PyObject;
         PyList_Append: fn(*mut PyObject, *mut PyObject) -> c_int;
-        PySequence_Index: fn(*mut PyObject, *mut PyObject) -> isize;
+        PyList_Size: fn(*mut PyObject) -> isize;
+        PyList_GetItem: fn(*mut PyObject, isize) -> *mut PyObject;
         PySequence_DelItem: fn(*mut PyObject, isize) -> c_int;
         PyImport_ImportModule: fn(*const c_char) -> *mut PyObject;
         PyCFunction_GetFunction: fn(*mut PyObject) -> Option<Function>;
+        PyCFunction_GetFlags: fn(*mut PyObject) -> c_int;
         PyCFunction_NewEx: fn(*mut MethodDef, *mut PyObject, *mut PyObject) -> *mut PyObject;
+        PyType_GetFlags: fn(*mut PyObject) -> std::ffi::c_ulong;
         PyErr_Clear: fn();
         PyErr_Occurred: fn() -> *mut PyObject;
-        Py_GetVersion: fn() -> *const c_char;
     }
     data {
         Py_Version;
@@ -176,6 +202,11 @@ api! {
     }
 }
 
+// SAFETY: addresses of functions and of objects that live for ever; nothing in it changes.
+unsafe impl Send for Api {}
+// SAFETY: as above.
+unsafe impl Sync for Api {}
+
 fn find(name: &'static str) -> Option<*mut c_void> {
     let name = CStr::from_bytes_with_nul(name.as_bytes()).ok()?;
     // SAFETY: `name` ends with a zero; `dlsym` takes any name.
@@ -184,6 +215,17 @@ fn find(name: &'static str) -> Option<*mut c_void> {
 }
 
 impl Api {
+    /// That of this process, looked up once.
+    ///
+    /// # Errors
+    /// The name of what is not there: this is no CPython, or one that is not served.
+    pub fn get() -> Result<&'static Self, &'static str> {
+        static API: OnceLock<Result<Api, &'static str>> = OnceLock::new();
+        API.get_or_init(Self::look_up)
+            .as_ref()
+            .map_err(|&name| name)
+    }
+
     /// `PY_VERSION_HEX` of the running interpreter.
     #[must_use]
     pub fn version(&self) -> u32 {
@@ -203,97 +245,16 @@ impl Api {
             .to_owned()
     }
 
-    /// The text of a `str`, or `None` if `object` is null or not a `str`. Clears Python's error.
-    ///
-    /// # Safety
-    /// The GIL is held; `object` is null or a live object.
+    /// Where the public functions begin that allocate through the domains `MEM` and `OBJ`.
     #[must_use]
-    pub unsafe fn text(&self, object: *mut PyObject) -> Option<String> {
-        if object.is_null() {
-            return None;
-        }
-        let mut length = 0isize;
-        // SAFETY: as the caller says.
-        let bytes = unsafe { (self.PyUnicode_AsUTF8AndSize)(object, &raw mut length) };
-        if bytes.is_null() {
-            // SAFETY: the GIL is held.
-            unsafe { (self.PyErr_Clear)() };
-            return None;
-        }
-        // SAFETY: the function returned `length` bytes that live as long as the object.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(bytes.cast::<u8>(), usize::try_from(length).ok()?)
-        };
-        Some(String::from_utf8_lossy(bytes).into_owned())
-    }
-
-    /// A new reference to an attribute, or `None`. Clears Python's error.
-    ///
-    /// # Safety
-    /// The GIL is held; `object` is null or a live object. May run Python code.
-    #[must_use]
-    pub unsafe fn attribute(&self, object: *mut PyObject, name: &CStr) -> Option<Owned<'_>> {
-        if object.is_null() {
-            return None;
-        }
-        // SAFETY: as the caller says.
-        let found = unsafe { (self.PyObject_GetAttrString)(object, name.as_ptr()) };
-        if found.is_null() {
-            // SAFETY: the GIL is held.
-            unsafe { (self.PyErr_Clear)() };
-            return None;
-        }
-        Some(Owned {
-            api: self,
-            object: found,
-        })
-    }
-
-    /// A new reference to an imported module.
-    ///
-    /// # Safety
-    /// The GIL is held. Runs Python code.
-    #[must_use]
-    pub unsafe fn import(&self, name: &CStr) -> Option<Owned<'_>> {
-        // SAFETY: as the caller says.
-        let module = unsafe { (self.PyImport_ImportModule)(name.as_ptr()) };
-        if module.is_null() {
-            // SAFETY: the GIL is held.
-            unsafe { (self.PyErr_Clear)() };
-            return None;
-        }
-        Some(Owned {
-            api: self,
-            object: module,
-        })
-    }
-}
-
-/// A strong reference.
-pub struct Owned<'a> {
-    api: &'a Api,
-    object: *mut PyObject,
-}
-
-impl<'a> Owned<'a> {
-    /// Takes over a new reference; `None` if it is null.
-    ///
-    /// # Safety
-    /// The GIL is held, and stays held until this is dropped; the reference is the caller's to give.
-    pub unsafe fn take(api: &'a Api, object: *mut PyObject) -> Option<Self> {
-        (!object.is_null()).then_some(Self { api, object })
-    }
-
-    /// The object, borrowed.
-    #[must_use]
-    pub fn get(&self) -> *mut PyObject {
-        self.object
-    }
-}
-
-impl Drop for Owned<'_> {
-    fn drop(&mut self) {
-        // SAFETY: the reference is ours and the GIL is held, by the contract of the constructors.
-        unsafe { (self.api.Py_DecRef)(self.object) };
+    pub fn allocation_functions(&self) -> [usize; 6] {
+        [
+            self.PyMem_Malloc as usize,
+            self.PyMem_Calloc as usize,
+            self.PyMem_Realloc as usize,
+            self.PyObject_Malloc as usize,
+            self.PyObject_Calloc as usize,
+            self.PyObject_Realloc as usize,
+        ]
     }
 }

@@ -1,14 +1,14 @@
 //! Code objects: what the profile says of them.
 //!
 //! A code object is known by its address for as long as it lives: the session's interner has its number, and forgets it
-//! when the code object is freed (`deaths.rs`). No reference is held, so it is freed when it would be.
+//! when the code object is freed (`patches/dealloc.rs`). No reference is held, so it is freed when it would be.
 
 use nthbyte_profile::event::{Code, Lines};
 
-use super::api::Api;
-use super::layout::{Layout, fixed};
-use super::memory::field;
-use super::strings;
+use crate::api::Api;
+use crate::layout::Layout;
+use crate::memory::field;
+use crate::sampling::strings;
 use nthbyte_session::{Appearance, Recording};
 
 /// Position tables longer than this are left out, and their frames show no line.
@@ -155,8 +155,8 @@ unsafe fn table<'a>(layout: &Layout, code: usize) -> Option<&'a [u8]> {
     // SAFETY: `co_linetable` is a `bytes`, whose characters are as many as its size says.
     unsafe {
         let bytes = field::<usize>(code, layout.code_linetable);
-        let length = field::<usize>(bytes, fixed::VAR_SIZE);
+        let length = field::<usize>(bytes, layout.var_size);
         (length <= MAX_TABLE)
-            .then(|| std::slice::from_raw_parts((bytes + fixed::BYTES_VALUE) as *const u8, length))
+            .then(|| std::slice::from_raw_parts((bytes + layout.bytes_value) as *const u8, length))
     }
 }

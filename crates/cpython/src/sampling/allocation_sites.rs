@@ -11,10 +11,10 @@ use std::ffi::{CStr, c_void};
 use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
 use nthbyte_sampling::{Distances, Period, SamplePoints};
 
-use super::api::{Api, Owned};
-use super::attributes;
-use super::layout::Layout;
-use super::memory::field;
+use crate::api::Gil;
+use crate::layout::Layout;
+use crate::memory::field;
+use crate::sampling::attributes;
 
 /// Has the function `operations`. As a module it is compiled once, and not in each process.
 const MODULE: &CStr = c"nthbyte._operations";
@@ -73,23 +73,18 @@ impl Callers {
     /// Learns; what cannot be learnt is left out.
     ///
     /// # Safety
-    /// The GIL is held, in Python code; the heap is in place, and sampling is off.
+    /// The heap is in place, and sampling is off.
     #[must_use]
-    pub unsafe fn learn(api: &Api, layout: &Layout, heap: *mut Heap) -> Self {
+    pub unsafe fn learn(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Self {
         // SAFETY: by the contract.
-        unsafe {
-            Self::try_to_learn(api, layout, heap).unwrap_or_else(|| {
-                (api.PyErr_Clear)();
-                Self::default()
-            })
-        }
+        unsafe { Self::try_to_learn(gil, layout, heap) }.unwrap_or_default()
     }
 
-    /// `None`, and Python's error perhaps set, if the operations fail.
+    /// `None` if the operations fail.
     ///
     /// # Safety
     /// As for [`Self::learn`].
-    unsafe fn try_to_learn(api: &Api, layout: &Layout, heap: *mut Heap) -> Option<Self> {
+    unsafe fn try_to_learn(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Option<Self> {
         let mut seen: Vec<Seen> = Vec::new();
         seen.try_reserve_exact(MOST).ok()?;
         let points = SamplePoints::new(Period::EVERY, Distances::Fixed, 0);
@@ -99,46 +94,35 @@ impl Callers {
             freed: ignore,
         };
         let mut callers = Self::default();
-        // SAFETY: by the contract, and all objects are live while `names` is. The observer's context lives until
-        // sampling is switched off.
-        unsafe {
-            let module = api.import(MODULE)?;
-            let operations = api.attribute(module.get(), c"operations")?;
+        let operations = gil.import(MODULE)?.attribute(c"operations")?;
+        // SAFETY: by the contract. The observer's context lives until sampling is switched off.
+        let names = unsafe {
             Heap::start(heap, points, observer);
-            let names = (api.PyObject_CallNoArgs)(operations.get());
+            let names = operations.call();
             Heap::stop(heap);
-            let names = Owned::take(api, names)?;
-            for (variable, place, domain, kind) in &KINDS {
-                let objects = (api.PyDict_GetItemString)(names.get(), variable.as_ptr());
-                if objects.is_null() {
-                    return None;
-                }
-                for at in 0..(api.PyTuple_Size)(objects) {
-                    let object = (api.PyTuple_GetItem)(objects, at) as usize;
-                    let found = match place {
-                        Place::Field(offset) => {
-                            let memory = field::<usize>(object, *offset);
-                            seen.iter().rfind(|seen| seen.block == memory)
-                        }
-                        Place::Values => attributes::separate_values(layout, object)
-                            .and_then(|values| seen.iter().rfind(|seen| seen.holds(values))),
-                    };
-                    if let Some(seen) = found
-                        && seen.domain == *domain
-                    {
-                        callers.add(seen.caller, kind);
+            names?
+        };
+        for (variable, place, domain, kind) in &KINDS {
+            let objects = names.value(variable)?;
+            for at in 0..objects.tuple_length()? {
+                let object = objects.element(at)?;
+                let found = match place {
+                    Place::Field(offset) => {
+                        // SAFETY: the object is live, and of a type that has a word there.
+                        let memory = unsafe { field::<usize>(object.address(), *offset) };
+                        seen.iter().rfind(|seen| seen.block == memory)
                     }
+                    Place::Values => attributes::separate_values(layout, object.address())
+                        .and_then(|values| seen.iter().rfind(|seen| seen.holds(values))),
+                };
+                if let Some(seen) = found
+                    && seen.domain == *domain
+                {
+                    callers.add(seen.caller, kind);
                 }
             }
         }
-        let forwarders = [
-            api.PyMem_Malloc as usize,
-            api.PyMem_Calloc as usize,
-            api.PyMem_Realloc as usize,
-            api.PyObject_Malloc as usize,
-            api.PyObject_Calloc as usize,
-            api.PyObject_Realloc as usize,
-        ];
+        let forwarders = gil.api().allocation_functions();
         callers.known.retain(|(caller, _)| {
             forwarders
                 .iter()

@@ -6,23 +6,23 @@
 
 use std::ffi::c_void;
 
-use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
+use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Sample};
 use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, LabelSetId, LostKind, Nanos, NodeId, SourceId,
     Survival, ThreadId, TypeId,
 };
 use nthbyte_sampling::{Distances, Period, Weight};
 
-use super::api::Api;
-use super::callers::Callers;
-use super::codes::Codes;
-use super::frames::Walker;
-use super::huge_pages::CollapseTimer;
-use super::layout::Layout;
-use super::memory::field;
-use super::tokens::Tokens;
-use super::totals::Totals;
-use super::types::{Origin, Types};
+use crate::api::{Api, Gil};
+use crate::heap::huge_pages::CollapseTimer;
+use crate::heap::totals::Totals;
+use crate::layout::Layout;
+use crate::memory::field;
+use crate::sampling::allocation_sites::Callers;
+use crate::sampling::codes::Codes;
+use crate::sampling::tokens::Tokens;
+use crate::sampling::types::{Origin, Types};
+use crate::sampling::walker::Walker;
 use nthbyte_session::{PerEpoch, Recording, Session};
 
 /// What the debug hooks of `PYTHONMALLOC=debug` put before a block and around it
@@ -44,7 +44,7 @@ pub struct Tracker {
 
 /// What is known of the program.
 struct Program {
-    api: Api,
+    api: &'static Api,
     layout: Layout,
     /// The heap's context.
     heap: *mut c_void,
@@ -84,27 +84,24 @@ struct Pending {
 }
 
 impl Tracker {
-    /// A tracker without a session.
-    ///
-    /// # Safety
-    /// The GIL is held, and `layout` was verified.
+    /// A tracker without a session. `layout` was verified.
     #[must_use]
-    pub unsafe fn new(
-        api: Api,
+    pub fn new(
+        gil: &Gil,
         layout: Layout,
         heap: *mut c_void,
         debug_hooks: bool,
         callers: Callers,
     ) -> Self {
+        let api = gil.api();
         let program = Program {
             api,
             layout,
             heap,
             debug_hooks,
             walker: Walker::default(),
-            codes: Codes::new(&api),
-            // SAFETY: the GIL is held.
-            types: unsafe { Types::new(&api, callers) },
+            codes: Codes::new(api),
+            types: Types::new(gil, callers),
             period: Period::EVERY,
             profile: PerEpoch::new(Profile::of(heap)),
         };
@@ -233,7 +230,7 @@ impl Tracker {
     }
 
     /// Takes a sample; returns the token by which the heap reports the end of its block.
-    fn sampled(&mut self, sample: &Sample) -> u32 {
+    pub fn sampled(&mut self, sample: &Sample) -> u32 {
         self.record(LostKind::Allocations, |program, recording| {
             program.sampled(recording, sample)
         })
@@ -241,21 +238,12 @@ impl Tracker {
     }
 
     /// A sampled block is freed; what was in it is at `contents`.
-    fn freed(&mut self, contents: usize, token: u32) {
+    pub fn freed(&mut self, contents: usize, token: u32) {
         let recorded = self.record(LostKind::Other, |program, recording| {
             program.freed(recording, Some(contents), token);
         });
         if recorded.is_none() && self.session.is_some() && self.unrecorded.try_reserve(1).is_ok() {
             self.unrecorded.push(token);
-        }
-    }
-
-    /// The functions that the heap calls; `self` must stay where it is.
-    pub fn observer(&mut self) -> Observer {
-        Observer {
-            context: (&raw mut *self).cast(),
-            sampled,
-            freed,
         }
     }
 }
@@ -291,12 +279,12 @@ impl Program {
 
     fn sampled(&mut self, recording: &mut Recording<'_>, sample: &Sample) -> u32 {
         let time = recording.now();
-        self.settle(recording, None);
-        if self.profile(recording).totals.are_due(time) {
-            self.record_memory(recording);
-        }
         let heap = self.heap;
+        self.settle(recording, None);
         let profile = self.profile(recording);
+        if profile.totals.are_due(time) {
+            recording.memory(profile.memory(time));
+        }
         // SAFETY: the GIL is held, and an observer may call the heap.
         unsafe { profile.huge_pages.collapse_if_due(time, heap) };
         let token = profile.tokens.issue();
@@ -352,6 +340,7 @@ impl Program {
         Some((recording.thread_named_by(os_id, &mut name)?, stack))
     }
 
+    #[inline]
     fn freed(&mut self, recording: &mut Recording<'_>, contents: Option<usize>, token: u32) {
         let profile = self.profile(recording);
         if let Some(pending) = &mut profile.pending
@@ -487,15 +476,4 @@ fn allocation(time: Nanos, thread: ThreadId, stack: NodeId, sample: &Sample) -> 
         source: SourceId::ALLOCATIONS,
         survival: Survival::Unsaid,
     }
-}
-
-unsafe extern "C" fn sampled(context: *mut c_void, sample: &Sample) -> u32 {
-    // SAFETY: the context is the tracker, which is used by nobody else while the GIL is held: it
-    // calls nothing that allocates from the heap.
-    unsafe { &mut *context.cast::<Tracker>() }.sampled(sample)
-}
-
-unsafe extern "C" fn freed(context: *mut c_void, contents: *const c_void, token: u32) {
-    // SAFETY: as above.
-    unsafe { &mut *context.cast::<Tracker>() }.freed(contents as usize, token);
 }

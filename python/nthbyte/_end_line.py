@@ -1,0 +1,68 @@
+"""The one line that ``nthbyte run`` prints, when the program has ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from nthbyte._agent import Error
+from nthbyte._session import finish
+from nthbyte._size import format_size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nthbyte._agent import Result
+
+
+class EndLine:
+    """Ends the session and prints one line: what was recorded, and how to see it."""
+
+    def __init__(self, path: str):
+        self._path = path
+        self._pid = os.getpid()
+        self._started = time.time()
+
+    def __call__(self) -> None:
+        try:
+            result = finish()
+        except Error:
+            # The program has stopped the session, or none was started.
+            return
+        if os.getpid() != self._pid or sys.__stderr__ is None:
+            return
+        try:
+            sys.__stderr__.write(f"nthbyte: {self._line(result)}\n")
+            sys.__stderr__.flush()
+        except (OSError, ValueError):
+            # The program has closed stderr.
+            pass
+
+    def _line(self, result: Result) -> str:
+        path = os.path.relpath(result.path)
+        path = path if len(path) < len(result.path) else result.path
+        parts = [f"{result.samples:,} samples"]
+        if result.bytes_allocated is not None:
+            parts[0] += f" of {format_size(result.bytes_allocated)} allocated"
+        children = self._children()
+        if children:
+            parts.append("1 child process" if children == 1 else f"{children} child processes")
+        if result.lost:
+            parts.append(f"{result.lost:,} events lost")
+        parts.extend(note.rstrip(".") for note in result.notes)
+        return f"{', '.join(parts)}; see it with: nthbyte summary {path}"
+
+    def _children(self) -> int:
+        """Counts the children's profiles: ``app.1234.nthb`` beside ``app.nthb``, written since the start."""
+        stem, suffix = os.path.splitext(self._path)
+        folder, start = os.path.split(stem + ".")
+        try:
+            return sum(
+                entry.name.startswith(start)
+                and entry.name.endswith(suffix)
+                and entry.name[len(start) : len(entry.name) - len(suffix)].isdecimal()
+                and entry.stat().st_mtime >= self._started
+                for entry in os.scandir(folder)
+            )
+        except OSError:
+            return 0

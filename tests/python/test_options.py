@@ -1,0 +1,116 @@
+"""What repeats the table of options agrees with it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+
+import pytest
+
+import nthbyte
+from harness import REPOSITORY, Interpreter, report
+from nthbyte import _options, _session
+from nthbyte._command_line import split
+from nthbyte._config import Config
+from nthbyte._options import DESCRIPTION, OPTIONS
+
+ARGUMENTS = [option for option in OPTIONS if option.is_argument]
+
+
+@pytest.mark.parametrize("function", [nthbyte.start, nthbyte.Profiler])
+def test_signatures(function: typing.Callable[..., object]) -> None:
+    parameters = list(inspect.signature(function).parameters.values())
+    assert parameters[0].name == "output"
+    keywords = [(one.name, one.default) for one in parameters[1:]]
+    assert keywords == [(option.name, option.default) for option in ARGUMENTS]
+    assert all(one.kind is one.KEYWORD_ONLY for one in parameters[1:])
+
+
+def test_documentation_of_start() -> None:
+    text = inspect.getdoc(nthbyte.start) or ""
+    for option in ARGUMENTS:
+        [line] = re.findall(rf"^{option.name}: .*(?:\n    .*)*", text, re.M)
+        only = re.search(r"(\w+) only\.$", line)
+        assert (only[1] if only else None) == (option.where() if len(option.interpreters) == 1 else None), (
+            line
+        )
+        assert ("not available yet" in line) == (not option.interpreters), line
+
+
+def test_help(interpreter: Interpreter, tmp_path: typing.Any) -> None:
+    text = interpreter.nthbyte("run", "--help", folder=tmp_path).ok().out
+    name = "pypy" if interpreter.is_pypy else "cpython"
+    for option in OPTIONS:
+        offered = re.search(rf"(?<![\w-]){option.flag}(?![\w-])", text)
+        assert bool(offered) == (name in option.interpreters), option.flag
+    plain = " ".join(text.split())
+    assert f"{DESCRIPTION}." in plain
+    for option in OPTIONS:
+        if name in option.interpreters:
+            # The lines are broken anywhere, also after a hyphen.
+            assert option.help.replace(" ", "") in plain.replace(" ", ""), option.flag
+
+
+def test_help_of_the_other_command(tmp_path: typing.Any) -> None:
+    [line] = [line for line in report("--help", folder=tmp_path).ok().out.splitlines() if " run " in line]
+    assert line.split(maxsplit=1)[1] == DESCRIPTION
+
+
+def test_the_page_of_options() -> None:
+    text = (REPOSITORY / "docs" / "run.md").read_text()
+    rows = re.findall(r"^\| (`-.*)\|$", text, re.M)
+    expected = []
+    for option in OPTIONS:
+        if option.interpreters:
+            value = f" {option.placeholder}" if option.placeholder else ""
+            flags = ", ".join(f"`{flag}{value}`" for flag in reversed(option.flags))
+            expected.append(f"{flags} | {option.help} | {option.where()} ")
+    assert rows == expected
+
+
+@pytest.mark.parametrize(
+    "path", ["README.md", *sorted(f"docs/{p.name}" for p in (REPOSITORY / "docs").glob("*.md"))]
+)
+def test_no_other_option_is_documented(path: str) -> None:
+    text = (REPOSITORY / path).read_text()
+    there = {flag for option in OPTIONS if option.interpreters for flag in option.flags}
+    for call in re.findall(r"nthbyte run ([^\n`]*)", text):
+        words, _ = split(call.split())
+        assert {word for word in words if word.startswith("-")} <= {*there, "--help"}, call
+    for option in OPTIONS:
+        if not option.interpreters:
+            assert option.flag not in text
+
+
+def test_the_agent_knows_each_field_of_a_session() -> None:
+    """It refuses a field that it does not know (``deny_unknown_fields``); here is that it knows these."""
+    text = (REPOSITORY / "crates" / "session" / "src" / "config.rs").read_text()
+    assert "deny_unknown_fields" in text
+    body = re.search(r"^pub struct Config \{\n(.*?)^\}", text, re.M | re.S)
+    assert body
+    fields = set(re.findall(r"^    pub (\w+):", body[1], re.M))
+    # What only the PyPy agent adds to it.
+    assert fields - {"pypy"} == set(Config.__annotations__)
+    given = {option.name: option.default for option in ARGUMENTS}
+    assert set(_session.configure("x.nthb", given)) == set(Config.__annotations__)
+
+
+def test_what_this_interpreter_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
+    other = {"fixed": True, "cpu": 100, "native": True, "huge_pages": "off"}
+    for name in ("cpython", "pypy"):
+        monkeypatch.setattr(_options.sys.implementation, "name", name)
+        for option in ARGUMENTS:
+            if name not in option.interpreters:
+                with pytest.raises(ValueError, match=f"^{option.flag} is not available [^\n]*$"):
+                    _options.check({**given, option.name: other[option.name]})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"seed": -1}, {"seed": 1.5}, {"seed": True}, {"seed": "7"}, {"every": None}]
+)
+def test_wrong_values(wrong: dict[str, object]) -> None:
+    given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
+    with pytest.raises(ValueError, match=r"^[^\n]*$"):
+        _options.check({**given, **wrong})
