@@ -1,16 +1,17 @@
 //! `nthbyte diff`: what changed from one profile to another, and whether that is real.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use nthbyte_profile::Profile;
 use nthbyte_report::By;
-use nthbyte_report::diff::{Diff, Limit, Measure, Options};
+use nthbyte_report::diff::{Diff, Limit, Measure, Options, write_page};
 
 use crate::output::{self, Output};
+use crate::progress::Progress;
 
 /// What `diff` takes.
 #[derive(Args)]
@@ -44,6 +45,9 @@ pub struct Arguments {
     /// be given several times.
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     fail_on: Vec<Limit>,
+    /// Write a page like that of `nthbyte flamegraph`, where red grew and blue shrank; `-` is standard output, and then nothing else is.
+    #[arg(long, value_name = "OUT", conflicts_with = "json")]
+    flamegraph: Option<PathBuf>,
     /// Write JSON, as docs/diff.md describes it.
     #[arg(long)]
     json: bool,
@@ -125,7 +129,8 @@ impl Arguments {
             inclusive: self.total,
             prefixes: self.strip_prefix.clone(),
         };
-        let mut diff = Diff::of(&load(old)?, &load(new)?, &options);
+        let (old, new) = (load(old)?, load(new)?);
+        let mut diff = Diff::of(&old, &new, &options);
         if let Some(what) = self.what.map(Measure::from) {
             if !diff.measures.contains(&what) {
                 bail!(
@@ -149,15 +154,33 @@ impl Arguments {
             0 => {}
             rows => diff.truncate(rows),
         }
-        Output::Standard.write(|out| {
-            if self.json {
-                serde_json::to_writer_pretty(&mut *out, &diff)?;
-                writeln!(out)?;
-            } else {
-                out.write_all(diff.render(output::terminal_width()).as_bytes())?;
-            }
-            Ok(())
-        })?;
+        let page = self
+            .flamegraph
+            .map(|path| Output::beside(Path::new(""), Some(path), "html"));
+        if let Some(page) = &page {
+            let progress = Progress::steps("writing");
+            page.write(|out| {
+                let mut progress = |done, total| progress.at(done, total);
+                Ok(write_page(
+                    &old,
+                    &new,
+                    &options.prefixes,
+                    out,
+                    &mut progress,
+                )?)
+            })?;
+        }
+        if page != Some(Output::Standard) {
+            Output::Standard.write(|out| {
+                if self.json {
+                    serde_json::to_writer_pretty(&mut *out, &diff)?;
+                    writeln!(out)?;
+                } else {
+                    out.write_all(diff.render(output::terminal_width()).as_bytes())?;
+                }
+                Ok(())
+            })?;
+        }
         for outcome in &outcomes {
             eprintln!("nthbyte: {}", outcome.text);
         }

@@ -7,6 +7,7 @@
 
 mod limit;
 mod matching;
+mod page;
 mod peak;
 mod render;
 mod runs;
@@ -20,6 +21,7 @@ use serde::Serialize;
 
 pub use limit::{Limit, LimitError, Outcome};
 pub use matching::Folder;
+pub use page::write_page;
 pub use runs::Measure;
 pub use sides::SideFacts;
 
