@@ -13,7 +13,7 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-ruff check-mypy check-structure \
-        test-structure test-cpython test-formats test-pypy test-page system interpreters lock bench count exactness clean
+        test-structure test-cpython test-formats test-pypy test-page system interpreters lock bench count exactness leaks clean
 
 all: $(VENVS)
 
@@ -117,7 +117,7 @@ build/formats/ready: tests/formats/package-lock.json tests/formats/requirements.
 	mkdir -p $(@D) && touch $@
 
 test-cpython: all build/site/installed
-	$(BIN)/python -m pytest tests/cli tests/diff tests/cpython tests/python
+	$(BIN)/python -m pytest tests/cli tests/cpython tests/diff tests/leaks tests/python
 
 test-formats: all build/site/installed build/formats/ready
 	$(BIN)/python -m pytest tests/formats
@@ -169,6 +169,10 @@ count: build/bench/installed
 # Estimates against the truth, into docs/exactness.md.
 exactness: build/bench/installed
 	build/bench/bin/python bench/exactness/measure.py
+
+# Planted leaks, and programs without, twenty times each, into docs/leaks.md.
+leaks: all build/site/installed
+	$(BIN)/python tests/leaks/planted.py --write docs/leaks.md
 
 clean:
 	rm -rf build .venv .venv-pypy $(TARGET)

@@ -255,6 +255,17 @@ def test_the_table_fits(by: str, runs: list[Path], grown: list[Path]) -> None:
     assert f" {by}" in text
 
 
+def test_the_page(runs: list[Path], grown: list[Path], tmp_path: Path) -> None:
+    words = [*runs[:2], "--", *grown, "--flamegraph"]
+    plain = report("diff", *words[:-1], folder=tmp_path).ok().out
+    done = report("diff", *words, "out.html", folder=tmp_path).ok()
+    assert (done.out, done.err) == (plain, "nthbyte: wrote out.html\n")
+    page = (tmp_path / "out.html").read_text()
+    assert page.startswith("<!doctype html>")
+    # By itself on standard output.
+    assert report("diff", *words, "-", folder=tmp_path).ok().out == page
+
+
 WRONG: dict[str, tuple[list[str], int, str]] = {
     "one profile": (["{old}"], 1, "nthbyte diff OLD NEW"),
     "three profiles": (["{old}", "{old}", "{new}"], 1, "which of these 3"),

@@ -158,6 +158,9 @@ impl Arguments {
             .flamegraph
             .map(|path| Output::beside(Path::new(""), Some(path), "html"));
         if let Some(page) = &page {
+            for input in self.profiles.iter().chain(&self.new) {
+                page.protect(input, false)?;
+            }
             let progress = Progress::steps("writing");
             page.write(|out| {
                 let mut progress = |done, total| progress.at(done, total);

@@ -5,6 +5,7 @@ mod elsewhere;
 mod export;
 mod flamegraph;
 mod import;
+mod leaks;
 mod summary;
 mod tree;
 
@@ -26,6 +27,8 @@ pub enum Command {
     Tree(tree::Arguments),
     /// Say what changed from one profile to another, and whether that is real.
     Diff(diff::Arguments),
+    /// Say what accumulates, with the evidence; with --fail, for continuous integration.
+    Leaks(leaks::Arguments),
     /// Show the profile in the Firefox Profiler, served from this machine.
     View(view::Arguments),
     /// Write one self-contained HTML page with flame graph, table and timeline.
@@ -46,6 +49,7 @@ impl Command {
     pub fn run(self) -> Result<ExitCode> {
         match self {
             Self::Diff(arguments) => return arguments.run(),
+            Self::Leaks(arguments) => return arguments.run(),
             Self::Run(words) => words.refuse("run"),
             Self::Tune(words) => words.refuse("tune"),
             Self::Summary(arguments) => arguments.run(),

@@ -261,8 +261,10 @@ impl Diff {
             let ((one_passes, one_size), (other_passes, other_size)) = (of(one), of(other));
             let largest_first = other_size.total_cmp(&one_size);
             let first = other_passes.cmp(&one_passes).then(largest_first);
-            let label = |row: &Row| (row.name.clone(), row.file.clone(), row.line);
-            first.then_with(|| label(one).cmp(&label(other)))
+            first.then_with(|| {
+                let label = (&one.name, &one.file, one.line);
+                label.cmp(&(&other.name, &other.file, other.line))
+            })
         });
         self.significant_rows = self.rows.iter().filter(|row| of(row).0).count();
     }

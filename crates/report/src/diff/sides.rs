@@ -156,8 +156,8 @@ impl Sides {
             }
         }
         pairs.sort_by(|one, other| {
-            let keys = |pair: &Pair| (pair.new_key.clone(), pair.old_key.clone());
-            keys(one).cmp(&keys(other))
+            let new = one.new_key.cmp(&other.new_key);
+            new.then_with(|| one.old_key.cmp(&other.old_key))
         });
         pairs
     }
