@@ -117,7 +117,7 @@ build/formats/ready: tests/formats/package-lock.json tests/formats/requirements.
 	mkdir -p $(@D) && touch $@
 
 test-cpython: all build/site/installed
-	$(BIN)/python -m pytest tests/cli tests/cpython tests/leaks tests/python
+	$(BIN)/python -m pytest tests/cli tests/cpython tests/diff tests/leaks tests/python
 
 test-formats: all build/site/installed build/formats/ready
 	$(BIN)/python -m pytest tests/formats

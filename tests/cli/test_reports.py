@@ -31,6 +31,8 @@ COMMANDS = {
     "summary": ["summary", "{profile}"],
     "summary as JSON": ["summary", "{profile}", "--json"],
     "tree": ["tree", "{profile}"],
+    "diff": ["diff", "{profile}", "{profile}"],
+    "diff as JSON": ["diff", "{profile}", "{profile}", "--json"],
     "flamegraph": ["flamegraph", "{profile}", "-o", "{out}"],
     "firefox": ["export", "{profile}", "--to", "firefox", "-o", "{out}"],
     "pprof": ["export", "{profile}", "--to", "pprof", "-o", "{out}"],

@@ -2,9 +2,10 @@
 
 import { type Data, FATES, Kind } from "./data.ts";
 import { modules } from "./module.ts";
+import { type MomentColumns } from "./moments.ts";
 import { type Totals, type Tree, What } from "./tree.ts";
 
-export type ColourBy = "module" | "type" | "fate";
+export type ColourBy = "change" | "module" | "type" | "fate";
 export type Theme = "light" | "dark";
 
 /** A colour and what it stands for. */
@@ -58,11 +59,49 @@ function kindColour(theme: Theme, kind: number): string | null {
 
 /** Works out a colouring for what is shown. */
 export function colouring(by: ColourBy, data: Data, tree: Tree, totals: Totals, theme: Theme): Colouring {
+  if (by === "change" && totals.change) return byChange(tree, totals, totals.change, theme);
   // Time samples allocate nothing, so they have neither types nor fates.
   const allocates = totals.byFate.subarray(0, FATES).some((part) => part > 0);
   if (by === "fate" && allocates) return byFate(data, totals, theme);
   if (by === "type" && allocates) return byType(data, tree, totals, theme);
   return byModule(data, tree, totals, theme);
+}
+
+/** What a change is, from the largest growth to the largest shrinking. */
+const CHANGES = ["doubled, or new", "grew", "may be chance", "shrank", "halved, or gone"];
+const CHANCE = 2;
+
+/** Red grew, blue shrank. */
+function changeColours(theme: Theme): string[] {
+  return theme === "light"
+    ? ["oklch(0.68 0.19 27)", "oklch(0.85 0.09 27)", grey(theme), "oklch(0.85 0.07 250)", "oklch(0.68 0.15 250)"]
+    : ["oklch(0.52 0.19 27)", "oklch(0.44 0.1 27)", grey(theme), "oklch(0.44 0.08 250)", "oklch(0.52 0.16 250)"];
+}
+
+/** The place in CHANGES of what became of a node. */
+export function changeOf(change: { old: MomentColumns; new: MomentColumns }, node: number): number {
+  const old = change.old.estimate[node]!;
+  const now = change.new.estimate[node]!;
+  // Three standard deviations, for there are many boxes. Enough for a colour; `nthbyte diff` has the exact test.
+  const deviation = Math.sqrt(change.old.variance[node]! + change.new.variance[node]!);
+  if (old === now || Math.abs(now - old) < 3 * deviation) return CHANCE;
+  if (now > old) return now >= 2 * old ? 0 : 1;
+  return now <= old / 2 ? 4 : 3;
+}
+
+function byChange(tree: Tree, totals: Totals, change: { old: MomentColumns; new: MomentColumns }, theme: Theme): Colouring {
+  const colours = changeColours(theme);
+  const shares = new Float64Array(CHANGES.length);
+  for (let node = 1; node < tree.length; node++) {
+    shares[changeOf(change, node)]! += totals.self.estimate[node]! / totals.total.estimate[0]!;
+  }
+  const none = new Float64Array(0);
+  return {
+    legend: CHANGES.map((label, at) => ({ label, colour: colours[at]!, share: shares[at]! })),
+    colours,
+    parts: () => none,
+    solid: (node) => colours[changeOf(change, node)]!,
+  };
 }
 
 function byFate(data: Data, totals: Totals, theme: Theme): Colouring {

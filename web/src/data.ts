@@ -36,6 +36,16 @@ export interface Timeline {
   rss: (number | null)[];
 }
 
+/** What the profile is compared with. */
+export interface Base {
+  command: string[];
+  interpreter: string;
+  duration: number;
+  samples: number;
+  runs: number;
+  cpu_hz?: number;
+}
+
 export interface Header {
   version: number;
   meta: Meta;
@@ -53,6 +63,9 @@ export interface Header {
   functions: { name: string[]; file: number[]; line: number[] };
   types: string[];
   timeline: Timeline;
+  /** On a page of a difference: the number of runs that the figures are the mean of. */
+  runs?: number;
+  base?: Base;
   columns: ColumnPlace[];
 }
 
@@ -83,7 +96,16 @@ export interface Shapes {
   allocations: MomentColumns;
 }
 
-export interface Data {
+/** The records of one profile, or of one side of a difference. */
+export interface Side {
+  shapes: Shapes;
+  allocations: AllocationRecords;
+  cpu: Records;
+  /** The seconds that a time sample stands for: a period of the clock; less where figures are means over runs. */
+  tick: number;
+}
+
+export interface Data extends Side {
   header: Header;
   /** By stack from 1; entry 0 is the root. Parents come before their children. */
   stackParent: Numbers;
@@ -91,9 +113,8 @@ export interface Data {
   frameFunction: Numbers;
   frameLine: Numbers;
   frameKind: Numbers;
-  shapes: Shapes;
-  allocations: AllocationRecords;
-  cpu: Records;
+  /** The old side of a difference. */
+  base: Side | null;
 }
 
 /** Reads the data from the base64 that the page carries. */
@@ -137,18 +158,39 @@ function parse(bytes: Uint8Array): Data {
     // A typed array must start at a multiple of 8, so the bytes are copied.
     return new Float64Array(bytes.slice(at, at + column.bytes).buffer);
   };
-  const moments = (quantity: string) => {
-    const estimate = real(`shape.${quantity}.estimate`);
+  const moments = (prefix: string, quantity: string) => {
+    const estimate = real(`${prefix}shape.${quantity}.estimate`);
     const columns = new MomentColumns(estimate.length);
     columns.estimate.set(estimate);
-    columns.seen.set(real(`shape.${quantity}.seen`));
-    columns.variance.set(real(`shape.${quantity}.variance`));
-    columns.third.set(real(`shape.${quantity}.third`));
+    columns.seen.set(real(`${prefix}shape.${quantity}.seen`));
+    columns.variance.set(real(`${prefix}shape.${quantity}.variance`));
+    columns.third.set(real(`${prefix}shape.${quantity}.third`));
     columns.samples.fill(1);
     return columns;
   };
-  const cpuStack = whole("cpu.stack");
-  const allocationStack = whole("allocation.stack");
+  const side = (prefix: string, hz = 1, runs = 1): Side => {
+    const cpuStack = whole(`${prefix}cpu.stack`);
+    const allocationStack = whole(`${prefix}allocation.stack`);
+    return {
+      tick: 1 / hz / runs,
+      shapes: { bytes: moments(prefix, "bytes"), allocations: moments(prefix, "allocations") },
+      allocations: {
+        length: allocationStack.length,
+        stack: allocationStack,
+        type: whole(`${prefix}allocation.type`),
+        fate: whole(`${prefix}allocation.fate`),
+        shape: whole(`${prefix}allocation.shape`),
+        bucket: whole(`${prefix}allocation.bucket`),
+        count: whole(`${prefix}allocation.count`),
+      },
+      cpu: {
+        length: cpuStack.length,
+        stack: cpuStack,
+        bucket: whole(`${prefix}cpu.bucket`),
+        count: whole(`${prefix}cpu.count`),
+      },
+    };
+  };
   return {
     header,
     stackParent: whole("stack.parent", [0]),
@@ -156,22 +198,8 @@ function parse(bytes: Uint8Array): Data {
     frameFunction: whole("frame.function"),
     frameLine: whole("frame.line"),
     frameKind: whole("frame.kind"),
-    shapes: { bytes: moments("bytes"), allocations: moments("allocations") },
-    allocations: {
-      length: allocationStack.length,
-      stack: allocationStack,
-      type: whole("allocation.type"),
-      fate: whole("allocation.fate"),
-      shape: whole("allocation.shape"),
-      bucket: whole("allocation.bucket"),
-      count: whole("allocation.count"),
-    },
-    cpu: {
-      length: cpuStack.length,
-      stack: cpuStack,
-      bucket: whole("cpu.bucket"),
-      count: whole("cpu.count"),
-    },
+    ...side("", header.meta.cpu_hz, header.runs),
+    base: header.base ? side("base.", header.base.cpu_hz, header.base.runs) : null,
   };
 }
 

@@ -12,7 +12,7 @@ import { TableView } from "./tableview.ts";
 import { Texts } from "./texts.ts";
 import { Timeline } from "./timeline.ts";
 import * as tip from "./tip.ts";
-import { type Totals, type Tree, merge, totals } from "./tree.ts";
+import { type Shown, type Totals, type Tree, merge, totals } from "./tree.ts";
 import { currentTheme, toggleTheme } from "./theme.ts";
 
 function byId<T extends HTMLElement>(id: string): T {
@@ -30,6 +30,7 @@ class Page {
   readonly #frames: Choice<"function" | "line">;
   readonly #colour: Choice<ColourBy>;
   readonly #tableOf: Choice<TableOf>;
+  readonly #side: Choice<Shown>;
   readonly #search = byId<HTMLInputElement>("search");
   readonly #tip = byId("tip");
   readonly #trees = new Map<boolean, Tree>();
@@ -73,10 +74,22 @@ class Page {
     );
     this.#colour = new Choice<ColourBy>(
       byId("colour"),
-      [{ value: "module", label: "Module" }, { value: "type", label: "Type" }, { value: "fate", label: "Fate" }],
-      "module",
+      [
+        ...(data.base ? [{ value: "change" as const, label: "Change" }] : []),
+        { value: "module", label: "Module" },
+        { value: "type", label: "Type" },
+        { value: "fate", label: "Fate" },
+      ],
+      data.base ? "change" : "module",
       () => this.#show(),
     );
+    this.#side = new Choice<Shown>(
+      byId("side"),
+      data.base ? [{ value: "new", label: "New" }, { value: "old", label: "Old" }] : [],
+      "new",
+      () => this.#recount(),
+    );
+    byId("side").hidden = data.base === null;
     this.#tableOf = new Choice<TableOf>(
       byId("table-of"),
       [{ value: "functions", label: "Functions" }, { value: "types", label: "Types" }, { value: "files", label: "Files" }],
@@ -85,7 +98,7 @@ class Page {
     );
     this.#texts = new Texts(data, measure);
     this.#tree = this.#treeOf();
-    this.#totals = totals(data, this.#tree, this.#selection());
+    this.#totals = totals(data, this.#tree, this.#selection(), this.#side.value);
     this.#graph = new Graph(byId("graph"), byId("graph-space"), byId<HTMLCanvasElement>("graph-canvas"), {
       hover: (node, x, y) => this.#hover(node, x, y),
       current: (node, box) => this.#current(node, box),
@@ -213,7 +226,7 @@ class Page {
   /** Adds up what is chosen, and shows it. */
   #recount(focus = this.#graph.focus): void {
     const selection = this.#selection();
-    this.#totals = totals(this.data, this.#tree, selection);
+    this.#totals = totals(this.data, this.#tree, selection, this.#side.value);
     if (this.#totals.total.samples[focus] === 0) focus = 0;
     this.#timeline.show(byTime(this.data, selection), (value) => this.#texts.amount(value));
     this.#find();
@@ -373,6 +386,12 @@ class Page {
       seconds(header.duration),
       startOf(meta.started_unix_nanos),
     ];
+    if (header.base) {
+      const { command, duration, samples, runs } = header.base;
+      const several = runs > 1 ? `, mean of ${runs} runs` : "";
+      facts.push(`against ${clipped(command.map(visible).join(" "), 80)} (${count(samples)} samples, ${seconds(duration)}${several})`);
+      if ((header.runs ?? 1) > 1) facts.push(`mean of ${header.runs} runs`);
+    }
     byId("facts").textContent = facts.filter(Boolean).join("  ·  ");
     byId("timeline").setAttribute("aria-valuemax", String(header.buckets));
     byId("help-estimate").textContent =

@@ -1,6 +1,6 @@
 // Which records count, and as what.
 
-import { type Data, Fate } from "./data.ts";
+import { type Data, Fate, type Side } from "./data.ts";
 import { type Interval, type Moments, interval } from "./interval.ts";
 import { MomentColumns } from "./moments.ts";
 
@@ -29,22 +29,22 @@ export class Selection {
   ) {}
 
   /** Visits every record that counts. */
-  each(data: Data, visit: Visit): void {
-    if (this.measure === "time") this.#eachTime(data, visit);
-    else this.#eachAllocation(data, visit);
+  each(side: Side, visit: Visit): void {
+    if (this.measure === "time") this.#eachTime(side, visit);
+    else this.#eachAllocation(side, visit);
   }
 
-  #eachTime(data: Data, visit: Visit): void {
-    const each = timeSample(secondsEach(data));
-    const { bucket, count, length } = data.cpu;
+  #eachTime(side: Side, visit: Visit): void {
+    const each = timeSample(side.tick);
+    const { bucket, count, length } = side.cpu;
     for (let i = 0; i < length; i++) {
       if (bucket[i]! >= this.from && bucket[i]! < this.to) visit(i, each, 0, count[i]!, -1);
     }
   }
 
-  #eachAllocation(data: Data, visit: Visit): void {
-    const moments = this.measure === "bytes" ? data.shapes.bytes : data.shapes.allocations;
-    const { bucket, count, fate, shape, length } = data.allocations;
+  #eachAllocation(side: Side, visit: Visit): void {
+    const moments = this.measure === "bytes" ? side.shapes.bytes : side.shapes.allocations;
+    const { bucket, count, fate, shape, length } = side.allocations;
     const counted = [0, 1, 2, 3].map(COUNTED[this.objects]);
     for (let i = 0; i < length; i++) {
       if (bucket[i]! < this.from || bucket[i]! >= this.to || !counted[fate[i]!]) continue;
@@ -64,11 +64,6 @@ export function byTime(data: Data, selection: Selection): Float64Array {
   return values;
 }
 
-/** The seconds that a time sample stands for: a period of the clock. */
-function secondsEach(data: Data): number {
-  return 1 / (data.header.meta.cpu_hz ?? 1);
-}
-
 /** The number of time samples varies like a Poisson count, so each adds the moments of one. */
 function timeSample(each: number): MomentColumns {
   const columns = new MomentColumns(1);
@@ -82,7 +77,7 @@ function timeSample(each: number): MomentColumns {
 /** Makes the intervals of a measure; null where figures are exact. */
 export function intervals(data: Data, measure: Measure): (moments: Moments) => Interval | null {
   const { meta, samples } = data.header;
-  if (measure === "time") return (moments) => interval(moments, secondsEach(data));
+  if (measure === "time") return (moments) => interval(moments, data.tick);
   if (meta.distances === "every") return () => null;
   const typical = measure === "bytes" ? Math.max(meta.period, 1) : typicalAllocations(data, samples);
   return (moments) => interval(moments, typical);

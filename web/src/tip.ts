@@ -30,6 +30,15 @@ export function describe(box: HTMLElement, scene: TipScene, node: number): void 
   const { estimate } = totals.total;
   const total = estimate[node]!;
   lines.push(figure("", texts.estimate(totals.total.get(node))));
+  if (totals.change) {
+    const [old, now] = [totals.change.old, totals.change.new].map((of) => of.get(node));
+    const difference = now!.estimate - old!.estimate;
+    const sign = difference > 0 ? "+" : difference < 0 ? "−" : "";
+    const relative = old!.estimate > 0 ? ` (${sign}${percent(Math.abs(difference), old!.estimate)})` : "";
+    lines.push(row("old", `${texts.estimate(old!).value}  ${texts.estimate(old!).interval}`, ""));
+    lines.push(row("new", `${texts.estimate(now!).value}  ${texts.estimate(now!).interval}`, ""));
+    lines.push(row("difference", `${sign}${texts.value(Math.abs(difference))}${relative}`, ""));
+  }
   const shares = [`${percent(total, estimate[0]!)} of all`];
   if (scene.focus !== 0 && tree.depth[node]! > tree.depth[scene.focus]!) {
     shares.push(`${percent(total, estimate[scene.focus]!)} of the zoomed`);

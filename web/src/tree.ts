@@ -1,6 +1,6 @@
 // The tree that is drawn: stacks merged by function or by line, with types on top; and its totals.
 
-import { type Data, FATES, Kind, type Numbers } from "./data.ts";
+import { type Data, FATES, Kind, type Numbers, type Side } from "./data.ts";
 import { MomentColumns } from "./moments.ts";
 import type { Selection } from "./selection.ts";
 
@@ -19,11 +19,18 @@ export interface Tree {
   line: Numbers;
   kind: Uint8Array;
   /** The node that a record belongs to. */
-  allocationNode: Numbers;
-  cpuNode: Numbers;
+  nodes: RecordNodes;
+  /** The same for the old side of a difference. */
+  baseNodes: RecordNodes | null;
   /** The node's children are `child[firstChild[n]]` up to `child[firstChild[n + 1]]`. */
   firstChild: Numbers;
   child: Numbers;
+}
+
+/** The nodes that the records of a side belong to. */
+export interface RecordNodes {
+  allocation: Numbers;
+  cpu: Numbers;
 }
 
 /** The depth that is drawn of a deeper stack: depths are 16 bits wide. */
@@ -31,7 +38,7 @@ const DEEPEST = 0xffff;
 
 /** Merges the stacks; with `byLine`, frames of one function at different lines are different nodes. */
 export function merge(data: Data, byLine: boolean): Tree {
-  const most = data.stackParent.length + data.allocations.length;
+  const most = data.stackParent.length + data.allocations.length + (data.base?.allocations.length ?? 0);
   const parent = new Uint32Array(most);
   const depth = new Uint16Array(most);
   const what = new Uint8Array(most);
@@ -69,18 +76,22 @@ export function merge(data: Data, byLine: boolean): Tree {
     stackNode[stack] = node;
   }
 
-  const { stack: stacks, type: types } = data.allocations;
-  const allocationNode = new Uint32Array(stacks.length);
-  for (let i = 0; i < stacks.length; i++) {
-    const before = length;
-    const top = child(stackNode[stacks[i]!]!, 2 * types[i]! + 1);
-    if (length > before) {
-      what[top] = What.Type;
-      id[top] = types[i]!;
+  const nodesOf = (side: Side): RecordNodes => {
+    const { stack: stacks, type: types } = side.allocations;
+    const allocation = new Uint32Array(stacks.length);
+    for (let i = 0; i < stacks.length; i++) {
+      const before = length;
+      const top = child(stackNode[stacks[i]!]!, 2 * types[i]! + 1);
+      if (length > before) {
+        what[top] = What.Type;
+        id[top] = types[i]!;
+      }
+      allocation[i] = top;
     }
-    allocationNode[i] = top;
-  }
-  const cpuNode = data.cpu.stack.map((stack) => stackNode[stack]!);
+    return { allocation, cpu: side.cpu.stack.map((stack) => stackNode[stack]!) };
+  };
+  const nodes = nodesOf(data);
+  const baseNodes = data.base && nodesOf(data.base);
 
   const { firstChild, child: children } = childrenOf(parent, length);
   return {
@@ -91,8 +102,8 @@ export function merge(data: Data, byLine: boolean): Tree {
     id: id.subarray(0, length),
     line: line.subarray(0, length),
     kind: kind.subarray(0, length),
-    allocationNode,
-    cpuNode,
+    nodes,
+    baseNodes,
     firstChild,
     child: children,
   };
@@ -116,14 +127,26 @@ export interface Totals {
   self: MomentColumns;
   /** The total's estimate by fate: entry `FATES * node + fate`. All 0 for time samples. */
   byFate: Float64Array;
+  /** On a page of a difference: the total of each side. What is above is that of the side that is shown. */
+  change: { old: MomentColumns; new: MomentColumns } | null;
 }
 
+/** A side of a difference; a page of one profile has the new one only. */
+export type Shown = "new" | "old";
+
 /** Adds up the selected records. */
-export function totals(data: Data, tree: Tree, selection: Selection): Totals {
+export function totals(data: Data, tree: Tree, selection: Selection, shown: Shown = "new"): Totals {
+  const ofNew = sums(data, tree, tree.nodes, selection);
+  if (!data.base || !tree.baseNodes) return { ...ofNew, change: null };
+  const ofOld = sums(data.base, tree, tree.baseNodes, selection);
+  return { ...(shown === "old" ? ofOld : ofNew), change: { old: ofOld.total, new: ofNew.total } };
+}
+
+function sums(side: Side, tree: Tree, nodes: RecordNodes, selection: Selection): Omit<Totals, "change"> {
   const self = new MomentColumns(tree.length);
   const byFate = new Float64Array(FATES * tree.length);
-  selection.each(data, (record, from, at, count, fate) => {
-    const node = fate < 0 ? tree.cpuNode[record]! : tree.allocationNode[record]!;
+  selection.each(side, (record, from, at, count, fate) => {
+    const node = fate < 0 ? nodes.cpu[record]! : nodes.allocation[record]!;
     self.add(node, from, at, count);
     if (fate >= 0) byFate[FATES * node + fate]! += count * from.estimate[at]!;
   });

@@ -12,6 +12,7 @@ use nthbyte_profile::model::{
 };
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Profile};
+use nthbyte_report::diff::write_page;
 use nthbyte_report::estimate::Moments;
 use nthbyte_report::{Estimator, Totals, flamegraph};
 use serde_json::json;
@@ -28,6 +29,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     fs::write(folder.join("session.nthb"), session.bytes())?;
     page(&folder, "session", &read(&session)?)?;
+    let before = Synthetic {
+        samples: 40_000,
+        ..session
+    };
+    difference(&folder, &read(&before)?, &read(&session)?)?;
     let exact = Synthetic {
         samples: 2_000,
         distances: Distances::Every,
@@ -58,6 +64,19 @@ fn page(folder: &Path, name: &str, profile: &Profile) -> Result<(), Box<dyn Erro
     out.flush()?;
     let expected = serde_json::to_vec(&expected(profile))?;
     Ok(fs::write(folder.join(format!("{name}.json")), expected)?)
+}
+
+/// A page of a difference, whose new side has two equal runs: their mean is one of them.
+fn difference(folder: &Path, old: &Profile, new: &Profile) -> Result<(), Box<dyn Error>> {
+    let mut out = BufWriter::new(File::create(folder.join("difference.html"))?);
+    let (old_side, new_side) = ([old.clone()], [new.clone(), new.clone()]);
+    write_page(&old_side, &new_side, &[], &mut out, &mut |_, _| {})?;
+    out.flush()?;
+    let both = json!({"old": expected(old), "new": expected(new)});
+    Ok(fs::write(
+        folder.join("difference.json"),
+        serde_json::to_vec(&both)?,
+    )?)
 }
 
 /// What the page must come to, added up sample by sample.

@@ -97,7 +97,7 @@ impl Moments {
         }
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.estimate += other.estimate;
         self.seen += other.seen;
         self.variance += other.variance;

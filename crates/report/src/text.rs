@@ -38,6 +38,38 @@ pub fn range(low: f64, estimate: f64, high: f64) -> String {
     )
 }
 
+/// Bytes with a sign: `+1.23 KiB`, `−45.6 MiB`, `0 B`.
+#[must_use]
+pub fn signed_bytes(value: f64) -> String {
+    format!("{}{}", sign(value), bytes(value.abs()))
+}
+
+/// From `low` to `high`, with signs, in the unit that the larger of them has: `−0.20 … +1.26 MiB`.
+#[must_use]
+pub fn signed_range(low: f64, high: f64) -> String {
+    let (_, unit) = scale(low.abs().max(high.abs()));
+    let power = UNITS.iter().position(|&known| known == unit).unwrap_or(0);
+    let divisor = 1024_f64.powi(power as i32);
+    let end = |value: f64| {
+        format!(
+            "{}{}",
+            sign(value),
+            digits(value.abs() / divisor, unit == "B")
+        )
+    };
+    format!("{} … {} {unit}", end(low), end(high))
+}
+
+/// The sign that is written before an amount.
+#[must_use]
+pub fn sign(value: f64) -> &'static str {
+    match value {
+        value if value > 0.0 => "+",
+        value if value < 0.0 => "−",
+        _ => "",
+    }
+}
+
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 fn scale(mut value: f64) -> (f64, &'static str) {
@@ -236,6 +268,8 @@ mod tests {
             assert_eq!(bytes(value), text);
         }
         assert_eq!(range(1500.0, 1536.0, 2048.0), "1.46–2.00");
+        assert_eq!(signed_bytes(-1536.0), "−1.50 KiB");
+        assert_eq!(signed_range(-1536.0, 2_097_152.0), "−0.00 … +2.00 MiB");
         assert_eq!(count(999.6), "1.00k");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(grouped(12), "12");

@@ -71,7 +71,7 @@ fn profile(sites: &[Vec<Life>], seed: u64) -> Profile {
             },
             type_id: TypeId(1),
             labels: LabelSetId::default(),
-            fate: if death.is_some() {
+            lifetime: if death.is_some() {
                 Lifetime::Freed
             } else {
                 Lifetime::StillLive

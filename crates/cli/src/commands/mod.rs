@@ -1,5 +1,6 @@
 //! The subcommands, one file for each.
 
+pub mod diff;
 mod elsewhere;
 mod export;
 mod flamegraph;
@@ -24,6 +25,8 @@ pub enum Command {
     Summary(summary::Arguments),
     /// Show the tree of calls that led to the allocations.
     Tree(tree::Arguments),
+    /// Say what changed from one profile to another, and whether that is real.
+    Diff(diff::Arguments),
     /// Say what accumulates, with the evidence; with --fail, for continuous integration.
     Leaks(leaks::Arguments),
     /// Show the profile in the Firefox Profiler, served from this machine.
@@ -45,6 +48,7 @@ impl Command {
     /// If the command fails; the error and its causes make one line for the user.
     pub fn run(self) -> Result<ExitCode> {
         match self {
+            Self::Diff(arguments) => return arguments.run(),
             Self::Leaks(arguments) => return arguments.run(),
             Self::Run(words) => words.refuse("run"),
             Self::Tune(words) => words.refuse("tune"),

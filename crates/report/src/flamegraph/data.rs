@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::estimate::{Moments, Totals};
 
+use super::Base;
 use super::pack::{Column, Columns};
 use super::records::{Record, Records};
 use super::timeline::Timeline;
@@ -18,6 +19,9 @@ const VERSION: u32 = 1;
 
 /// Bytes that are compressed from one report of progress to the next.
 const PART: usize = 1 << 18;
+
+/// What the names of the old side's columns begin with.
+const BASE: &str = "base.";
 
 type Quantity = ([&'static str; 4], fn(&Totals) -> &Moments);
 
@@ -69,7 +73,28 @@ struct Header<'a> {
     functions: Functions<'a>,
     types: Vec<&'a str>,
     timeline: Timeline,
+    /// On a page of a difference: the number of runs that the figures are the mean of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs: Option<u32>,
+    /// What the profile is compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base: Option<DescribedBase<'a>>,
     columns: &'a [Column],
+}
+
+/// The old side of a difference.
+#[derive(Serialize)]
+struct DescribedBase<'a> {
+    command: &'a [String],
+    interpreter: &'a str,
+    /// Seconds.
+    duration: f64,
+    /// Allocation samples of all runs.
+    samples: usize,
+    runs: u32,
+    /// Time samples a second, on average.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_hz: Option<f64>,
 }
 
 /// The session, with what the page shows of its sources.
@@ -103,6 +128,19 @@ impl<'a> Described<'a> {
     }
 }
 
+impl<'a> DescribedBase<'a> {
+    fn of(base: &Base<'a>) -> Self {
+        Self {
+            command: &base.old.meta.command,
+            interpreter: &base.old.meta.interpreter,
+            duration: base.old.end.0 as f64 / 1e9,
+            samples: base.old.samples.len(),
+            runs: base.old_runs,
+            cpu_hz: base.old.time_hz(),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Lost {
     what: &'static str,
@@ -126,14 +164,30 @@ struct Functions<'a> {
 /// Whatever `out` reports.
 pub fn write(
     profile: &Profile,
+    base: Option<&Base<'_>>,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
     let records = Records::of(profile, &mut |done, total| progress(done, 2 * total));
-    let mut used = Used::of(profile, &records);
+    let old = base.map(|base| Records::of(base.old, &mut |_, _| {}));
+    let mut used = Used::of(
+        profile,
+        [Some(&records), old.as_ref()].into_iter().flatten(),
+    );
     let mut columns = Columns::default();
-    let functions = used.tables(profile, &records, &mut columns);
-    used.records(&records, &mut columns);
+    let functions = used.tables(profile, &mut columns);
+    shapes(
+        &records,
+        "",
+        base.map_or(1, |base| base.new_runs),
+        &mut columns,
+    );
+    used.records(&records, "", &mut columns);
+    if let (Some(base), Some(mut old)) = (base, old) {
+        old.divide(records.buckets);
+        shapes(&old, BASE, base.old_runs, &mut columns);
+        used.records(&old, BASE, &mut columns);
+    }
 
     let header = Header {
         version: VERSION,
@@ -151,6 +205,8 @@ pub fn write(
         functions,
         types: profile.types.iter().map(|t| t.name.as_str()).collect(),
         timeline: Timeline::of(profile),
+        runs: base.map(|base| base.new_runs),
+        base: base.map(DescribedBase::of),
         columns: &columns.index,
     };
     let header = serde_json::to_vec(&header)?;
@@ -235,14 +291,11 @@ impl<'a> Files<'a> {
 }
 
 impl<'a> Used<'a> {
-    fn of(profile: &Profile, records: &Records) -> Self {
+    fn of<'r>(profile: &Profile, records: impl Iterator<Item = &'r Records>) -> Self {
         let mut stacks = vec![false; profile.stacks.len()];
         let mut frames = vec![false; profile.frames.len()];
         let mut functions = vec![false; profile.functions.len()];
-        for record in &records.allocations {
-            stacks[record.stack as usize] = true;
-        }
-        for record in &records.cpu {
+        for record in records.flat_map(|of| of.allocations.iter().chain(&of.cpu)) {
             stacks[record.stack as usize] = true;
         }
         // Parents come before their children, so one pass from the end finds all callers.
@@ -270,13 +323,8 @@ impl<'a> Used<'a> {
         }
     }
 
-    /// The tables of stacks, frames and shapes as columns; of functions, as a part of the header.
-    fn tables(
-        &mut self,
-        profile: &'a Profile,
-        records: &Records,
-        columns: &mut Columns,
-    ) -> Functions<'a> {
+    /// The tables of stacks and frames as columns; of functions, as a part of the header.
+    fn tables(&mut self, profile: &'a Profile, columns: &mut Columns) -> Functions<'a> {
         // The root is left out: stack 0 has no frame, and is its own parent.
         let stacks = || {
             self.stacks.old[1..]
@@ -299,18 +347,6 @@ impl<'a> Used<'a> {
         columns.delta("frame.line", frames().map(|f| f.line));
         columns.plain("frame.kind", frames().map(|f| f.kind as u32));
 
-        let classes = &records.classes.totals;
-        for (quantity, moments) in QUANTITIES {
-            let column = |field: fn(&Moments) -> f64| {
-                let each = move |class: &Totals| field(moments(class)) / class.samples as f64;
-                classes.iter().map(each)
-            };
-            columns.real(quantity[0], column(|m| m.estimate));
-            columns.real(quantity[1], column(|m| m.seen));
-            columns.real(quantity[2], column(|m| m.variance));
-            columns.real(quantity[3], column(|m| m.third));
-        }
-
         let mut functions = Functions::default();
         for &at in &self.functions.old {
             let function = &profile.functions[at as usize];
@@ -321,21 +357,40 @@ impl<'a> Used<'a> {
         functions
     }
 
-    fn records(&self, records: &Records, columns: &mut Columns) {
+    fn records(&self, records: &Records, prefix: &str, columns: &mut Columns) {
         let all = &records.allocations;
-        columns.delta("allocation.stack", all.iter().map(|r| self.stack(r)));
-        columns.plain("allocation.type", all.iter().map(|r| r.type_id));
-        columns.plain("allocation.fate", all.iter().map(|r| r.lifetime));
-        columns.plain("allocation.shape", all.iter().map(|r| r.class));
-        columns.delta("allocation.bucket", all.iter().map(|r| r.bucket));
-        columns.plain("allocation.count", all.iter().map(|r| r.count));
-        columns.delta("cpu.stack", records.cpu.iter().map(|r| self.stack(r)));
-        columns.delta("cpu.bucket", records.cpu.iter().map(|r| r.bucket));
-        columns.plain("cpu.count", records.cpu.iter().map(|r| r.count));
+        let name = |name: &str| format!("{prefix}{name}");
+        columns.delta(&name("allocation.stack"), all.iter().map(|r| self.stack(r)));
+        columns.plain(&name("allocation.type"), all.iter().map(|r| r.type_id));
+        columns.plain(&name("allocation.fate"), all.iter().map(|r| r.lifetime));
+        columns.plain(&name("allocation.shape"), all.iter().map(|r| r.class));
+        columns.delta(&name("allocation.bucket"), all.iter().map(|r| r.bucket));
+        columns.plain(&name("allocation.count"), all.iter().map(|r| r.count));
+        let cpu = &records.cpu;
+        columns.delta(&name("cpu.stack"), cpu.iter().map(|r| self.stack(r)));
+        columns.delta(&name("cpu.bucket"), cpu.iter().map(|r| r.bucket));
+        columns.plain(&name("cpu.count"), cpu.iter().map(|r| r.count));
     }
 
     fn stack(&self, record: &Record) -> u32 {
         self.stacks.new[record.stack as usize]
+    }
+}
+
+/// What one sample of each class of shapes adds to the mean of so many runs.
+fn shapes(records: &Records, prefix: &str, runs: u32, columns: &mut Columns) {
+    let classes = &records.classes.totals;
+    let runs = f64::from(runs.max(1));
+    for (quantity, moments) in QUANTITIES {
+        let mut column = |name: &str, power: i32, field: fn(&Moments) -> f64| {
+            let each =
+                |class: &Totals| field(moments(class)) / class.samples as f64 / runs.powi(power);
+            columns.real(&format!("{prefix}{name}"), classes.iter().map(each));
+        };
+        column(quantity[0], 1, |m| m.estimate);
+        column(quantity[1], 1, |m| m.seen);
+        column(quantity[2], 2, |m| m.variance);
+        column(quantity[3], 3, |m| m.third);
     }
 }
 
@@ -432,7 +487,7 @@ pub mod tests {
     fn what_nothing_refers_to_is_left_out() {
         let mut bytes = Vec::new();
         let mut steps = Vec::new();
-        write(&small(), &mut bytes, &mut |done, total| {
+        write(&small(), None, &mut bytes, &mut |done, total| {
             steps.push((done, total));
         })
         .unwrap();

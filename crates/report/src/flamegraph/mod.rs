@@ -43,6 +43,39 @@ pub fn write_with(
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
+    write_data(profile, None, out, progress)
+}
+
+/// What a profile is compared with on a page of a difference.
+#[derive(Clone, Copy, Debug)]
+pub struct Base<'a> {
+    /// The old side. Its tables of functions, frames, stacks and types are those of the new one.
+    pub old: &'a Profile,
+    /// The number of runs in it, of which the mean is shown.
+    pub old_runs: u32,
+    /// The number of runs in the new side.
+    pub new_runs: u32,
+}
+
+/// The page of a profile, coloured by what changed against another one.
+///
+/// # Errors
+/// Whatever `out` reports.
+pub fn write_difference(
+    new: &Profile,
+    base: &Base<'_>,
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(u64, u64),
+) -> io::Result<()> {
+    write_data(new, Some(base), out, progress)
+}
+
+fn write_data(
+    profile: &Profile,
+    base: Option<&Base<'_>>,
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(u64, u64),
+) -> io::Result<()> {
     let (before, after) = TEMPLATE
         .split_once(PLACE)
         .expect("the build of the template checks that it has a place for the data");
@@ -50,7 +83,7 @@ pub fn write_with(
     let base64 =
         base64::write::EncoderWriter::new(&mut *out, &base64::engine::general_purpose::STANDARD);
     let mut deflate = flate2::write::DeflateEncoder::new(base64, flate2::Compression::default());
-    data::write(profile, &mut deflate, progress)?;
+    data::write(profile, base, &mut deflate, progress)?;
     deflate.finish()?.finish()?;
     out.write_all(after.as_bytes())
 }

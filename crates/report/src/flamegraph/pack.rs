@@ -18,7 +18,7 @@ pub enum Encoding {
 /// A column's place among the bytes of all columns.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Column {
-    name: &'static str,
+    name: String,
     encoding: Encoding,
     /// How many numbers.
     count: usize,
@@ -37,14 +37,14 @@ pub struct Columns {
 
 impl Columns {
     /// Adds a column of whole numbers.
-    pub fn plain(&mut self, name: &'static str, numbers: impl Iterator<Item = u32>) {
+    pub fn plain(&mut self, name: &str, numbers: impl Iterator<Item = u32>) {
         self.column(name, Encoding::Plain, numbers, |bytes, number| {
             leb128(bytes, u64::from(number));
         });
     }
 
     /// Adds a column of whole numbers that change little from one to the next.
-    pub fn delta(&mut self, name: &'static str, numbers: impl Iterator<Item = u32>) {
+    pub fn delta(&mut self, name: &str, numbers: impl Iterator<Item = u32>) {
         let mut last = 0;
         self.column(name, Encoding::Delta, numbers, |bytes, number| {
             let difference = i64::from(number) - last;
@@ -54,7 +54,7 @@ impl Columns {
     }
 
     /// Adds a column of real numbers.
-    pub fn real(&mut self, name: &'static str, numbers: impl Iterator<Item = f64>) {
+    pub fn real(&mut self, name: &str, numbers: impl Iterator<Item = f64>) {
         self.column(name, Encoding::Real, numbers, |bytes, number| {
             bytes.extend_from_slice(&number.to_le_bytes());
         });
@@ -62,7 +62,7 @@ impl Columns {
 
     fn column<T>(
         &mut self,
-        name: &'static str,
+        name: &str,
         encoding: Encoding,
         numbers: impl Iterator<Item = T>,
         mut write: impl FnMut(&mut Vec<u8>, T),
@@ -71,7 +71,7 @@ impl Columns {
         let count = numbers.map(|number| write(&mut self.bytes, number)).count();
         let bytes = self.bytes.len() - start;
         self.index.push(Column {
-            name,
+            name: name.to_owned(),
             encoding,
             count,
             bytes,

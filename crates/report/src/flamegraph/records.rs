@@ -60,6 +60,15 @@ impl Records {
         Self::with_limit(profile, MOST_RECORDS, progress)
     }
 
+    /// The same with another number of parts of time.
+    pub fn divide(&mut self, buckets: u32) {
+        for record in self.allocations.iter_mut().chain(&mut self.cpu) {
+            record.bucket =
+                (u64::from(record.bucket) * u64::from(buckets) / u64::from(self.buckets)) as u32;
+        }
+        self.buckets = buckets;
+    }
+
     fn with_limit(profile: &Profile, limit: usize, progress: &mut dyn FnMut(u64, u64)) -> Self {
         let mut cpu: Vec<u128> = profile
             .cpu
