@@ -13,7 +13,7 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-ruff check-mypy check-structure \
-        test-structure test-cpython test-formats test-pypy test-page system interpreters lock bench count exactness leaks clean
+        test-structure test-cpython test-formats test-processes test-pypy test-page system interpreters lock bench count exactness leaks clean
 
 all: $(VENVS)
 
@@ -116,11 +116,20 @@ build/formats/ready: tests/formats/package-lock.json tests/formats/requirements.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/formats/requirements.txt
 	mkdir -p $(@D) && touch $@
 
+# Servers whose workers are profiled, in a venv of their own.
+build/processes/ready: tests/processes/requirements.txt
+	$(PYTHON) -m venv build/processes
+	build/processes/bin/python -m pip install --quiet --disable-pip-version-check -r tests/processes/requirements.txt
+	touch $@
+
 test-cpython: all build/site/installed
 	$(BIN)/python -m pytest tests/cli tests/cpython tests/diff tests/leaks tests/python
 
 test-formats: all build/site/installed build/formats/ready
 	$(BIN)/python -m pytest tests/formats
+
+test-processes: all build/site/installed build/processes/ready
+	$(BIN)/python -m pytest tests/processes
 
 test-pypy: all build/site/installed
 	$(BIN)/python -m pytest --numprocesses=0 tests/pypy

@@ -38,6 +38,7 @@ SUITES = (
     Suite("structure", "test-structure"),
     Suite("pytest CPython", "test-cpython", needs="build"),
     Suite("pytest formats", "test-formats", needs="build"),
+    Suite("pytest processes", "test-processes", needs="build"),
     Suite("pytest PyPy", "test-pypy", needs="build"),
     Suite("page", "test-page"),
 )

@@ -2,7 +2,7 @@
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{ThreadId, TypeId};
-use nthbyte_profile::model::{Frame, Function, Lifetime};
+use nthbyte_profile::model::{Frame, Function, Lifetime, ProcessId};
 
 /// The frame that stands for an empty stack.
 pub(crate) const NO_FRAME: &str = "(no Python frame)";
@@ -59,6 +59,29 @@ pub(crate) fn thread(profile: &Profile, thread: ThreadId) -> String {
         Some(names) if !names.name.is_empty() => names.name.clone(),
         Some(names) => format!("Thread {}", names.os_id),
         None => format!("Thread #{}", thread.0),
+    }
+}
+
+/// The name of a process: the program's, and its number if there are several.
+pub(crate) fn process(profile: &Profile, process: ProcessId) -> String {
+    let program = program(profile);
+    match profile.processes.get(process.index()) {
+        Some(process) if profile.processes.len() > 1 => {
+            format!("{program} {}", process.meta.pid)
+        }
+        _ => program.to_owned(),
+    }
+}
+
+/// The name of a thread, with its process's number if there are several.
+pub(crate) fn thread_of_process(profile: &Profile, thread: ThreadId) -> String {
+    let name = self::thread(profile, thread);
+    match &profile.processes[..] {
+        [] | [_] => name,
+        several => {
+            let process = &several[profile.process_of(thread).index()];
+            format!("{} {name}", process.meta.pid)
+        }
     }
 }
 

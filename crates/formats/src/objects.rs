@@ -100,21 +100,23 @@ impl Objects {
 }
 
 /// Each sample as an object. One that died young without a known time went with the collection
-/// that found it dead, or with the session.
+/// of its process that found it dead, or with the session.
 fn each<'a>(profile: &'a Profile, keys: &'a [u32]) -> impl Iterator<Item = Object> + 'a {
-    let mut ends: Vec<Nanos> = profile
-        .collections
-        .iter()
-        .filter(|collection| collection.kind.ends_youth())
-        .map(|collection| Nanos(collection.start.0.saturating_add(collection.duration.0)))
-        .collect();
-    ends.sort_unstable();
+    let mut ends: Vec<Vec<Nanos>> = vec![Vec::new(); profile.processes.len()];
+    for collection in &profile.collections {
+        if collection.kind.ends_youth() {
+            let end = Nanos(collection.start.0.saturating_add(collection.duration.0));
+            ends[profile.process_of(collection.thread).index()].push(end);
+        }
+    }
+    ends.iter_mut().for_each(|ends| ends.sort_unstable());
     let weights = profile.shape_weights();
     let samples = &profile.samples;
     samples.ids().map(move |id: SampleId| {
         let allocated = samples.time(id);
         let freed = samples.freed(id).or_else(|| {
             (samples.lifetime(id) == Lifetime::DiedYoung).then(|| {
+                let ends = &ends[profile.process_of(samples.thread(id)).index()];
                 let next = ends.partition_point(|&end| end < allocated);
                 ends.get(next).copied().unwrap_or(profile.end)
             })

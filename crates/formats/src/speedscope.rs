@@ -134,7 +134,7 @@ impl Serialize for Profiles<'_> {
         let mut seq = serializer.serialize_seq(None)?;
         let mut written = 0;
         for thread in (0..self.profile.threads.len() as u32).map(ThreadId) {
-            let name = names::thread(self.profile, thread);
+            let name = names::thread_of_process(self.profile, thread);
             let allocated = self.allocations(thread, format!("{name}: allocated"), |_| true);
             let kept = self.allocations(thread, format!("{name}: not freed"), retained);
             let time = self.time(thread, format!("{name}: time"));

@@ -241,6 +241,11 @@ impl Samples {
         Some(SampleId(id))
     }
 
+    /// Puts a sample under another stack.
+    pub(crate) fn set_stack(&mut self, id: SampleId, stack: NodeId) {
+        self.stack[id.index()] = stack;
+    }
+
     /// Records what became of a sample.
     pub(crate) fn set_lifetime(&mut self, id: SampleId, lifetime: Lifetime, freed: Option<Nanos>) {
         self.lifetime[id.index()] = lifetime;

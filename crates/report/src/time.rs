@@ -10,6 +10,7 @@
 //! the same share of it.
 
 use nthbyte_profile::Profile;
+use nthbyte_profile::model::TimeSample;
 
 use crate::estimate::{Estimate, Z};
 use crate::inclusive::Sum;
@@ -34,15 +35,26 @@ impl Sum for TimeTotals {
 
 /// The time samples of each stack. Indexes are [`NodeId`](nthbyte_profile::event::NodeId)s.
 pub(crate) fn stacks(profile: &Profile) -> Vec<TimeTotals> {
-    let mut stacks = vec![TimeTotals::default(); profile.stacks.len()];
+    sums(profile, profile.stacks.len(), |sample| sample.stack.index())
+}
+
+/// The time samples of each process. Indexes are [`ProcessId`](nthbyte_profile::model::ProcessId)s.
+pub(crate) fn processes(profile: &Profile) -> Vec<TimeTotals> {
+    sums(profile, profile.processes.len(), |sample| {
+        profile.process_of(sample.thread).index()
+    })
+}
+
+fn sums(profile: &Profile, len: usize, key: impl Fn(&TimeSample) -> usize) -> Vec<TimeTotals> {
+    let mut sums = vec![TimeTotals::default(); len];
     let each = each(profile);
     for sample in &profile.cpu {
-        stacks[sample.stack.index()].add(&TimeTotals {
+        sums[key(sample)].add(&TimeTotals {
             samples: 1,
             time: each[sample.sampling.index()],
         });
     }
-    stacks
+    sums
 }
 
 /// The time that a sample stands for: in nanoseconds, or 1 if periods are not known. Indexes are

@@ -1,6 +1,7 @@
 //! The profile's `meta`: what it is, how to show it, and what is known about the session.
 
 use nthbyte_profile::event::LostKind;
+use nthbyte_profile::model::Process;
 use nthbyte_profile::{Distances, Method};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Value, json};
@@ -100,7 +101,13 @@ fn extra(export: &Export<'_>) -> Value {
     session.text("Interpreter", &meta.interpreter);
     session.text("Executable", &meta.executable);
     session.text("Profiler", &format!("nthbyte {}", meta.nthbyte));
-    session.text("Process", &meta.pid.to_string());
+    match &profile.processes[..] {
+        [] | [_] => session.text("Process", &meta.pid.to_string()),
+        several => {
+            let labels: Vec<String> = several.iter().map(Process::label).collect();
+            session.text("Processes", &labels.join("; "));
+        }
+    }
     if let Some(parent) = meta.parent_pid {
         session.text("Parent process", &parent.to_string());
     }

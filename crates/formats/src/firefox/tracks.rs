@@ -35,20 +35,27 @@ impl Serialize for OneTrack<'_, '_> {
         let Self { export, track } = *self;
         let profile = export.profile;
         let thread = track.thread;
+        let number = profile.process_of(thread);
+        let process = &profile.processes[number.index()];
+        let ended = if profile.processes.len() > 1 {
+            process.end
+        } else {
+            profile.end
+        };
         let os_id = profile.threads.get(thread.index()).map_or(0, |of| of.os_id);
         object(serializer, |map| {
             map.serialize_entry("processType", "default")?;
-            map.serialize_entry("processName", names::program(profile))?;
-            map.serialize_entry("processStartupTime", &0)?;
-            map.serialize_entry("processShutdownTime", &millis(profile.end))?;
-            map.serialize_entry("registerTime", &0)?;
+            map.serialize_entry("processName", &names::process(profile, number))?;
+            map.serialize_entry("processStartupTime", &millis(process.start))?;
+            map.serialize_entry("processShutdownTime", &millis(ended))?;
+            map.serialize_entry("registerTime", &millis(process.start))?;
             map.serialize_entry("unregisterTime", &None::<f64>)?;
             map.serialize_entry("pausedRanges", &[(); 0])?;
             map.serialize_entry("showMarkersInTimeline", &true)?;
             map.serialize_entry("name", &track.name)?;
             // The page shows a main thread under the process's name instead of its own.
             map.serialize_entry("isMainThread", &false)?;
-            map.serialize_entry("pid", &profile.meta.pid.to_string())?;
+            map.serialize_entry("pid", &process.meta.pid.to_string())?;
             match track.kind {
                 TrackKind::Allocations => {
                     map.serialize_entry("tid", &os_id)?;

@@ -4,8 +4,8 @@
 //! `alloc_objects`, `alloc_space` (the default), `inuse_objects` and `inuse_space`. *In use* is
 //! what was not seen to be freed: still live, and survived where nothing later was recorded (PyPy).
 //! All four are estimates, in whole numbers. The type of the object is the label `type`, so
-//! that a function's own bytes stay its own; `-tagfocus type=dict` asks for one. Where time was
-//! sampled, too, `samples` is a fifth type.
+//! that a function's own bytes stay its own; `-tagfocus type=dict` asks for one. If there are several
+//! processes, the label `process` has the number of each. Where time was sampled, too, `samples` is a fifth type.
 
 mod message;
 
@@ -16,7 +16,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{NodeId, TypeId};
-use nthbyte_profile::model::Lifetime;
+use nthbyte_profile::model::{Lifetime, ProcessId};
 use prost::Message as _;
 
 use crate::meter::Meter;
@@ -90,9 +90,11 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
     }
     let period_type = value_type("space", "bytes");
     let type_key = strings.index("type");
+    let has_several = profile.processes.len() > 1;
+    let process_key = strings.index(if has_several { "process" } else { "" });
     let sums = sum(profile, meter);
     let mut samples = Vec::with_capacity(sums.len());
-    for ((stack, type_id), sums) in sums {
+    for ((stack, type_id, process), sums) in sums {
         let estimates = [sums.allocations, sums.bytes, sums.in_use, sums.in_use_bytes];
         let mut value = estimates.map(|value| value.round() as i64).to_vec();
         if with_time {
@@ -102,10 +104,17 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
             key: type_key,
             str: strings.index(names::type_name(profile, type_id)),
         });
+        let process = has_several.then(|| {
+            let pid = profile.processes[process.index()].meta.pid;
+            Label {
+                key: process_key,
+                str: strings.index(&pid.to_string()),
+            }
+        });
         samples.push(Sample {
             location_id: locations_of(profile, stack),
             value,
-            label: label.into_iter().collect(),
+            label: label.into_iter().chain(process).collect(),
         });
     }
     let function = functions(profile, &mut strings);
@@ -133,8 +142,8 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
     }
 }
 
-/// A stack and the type of what it allocated; time samples have none.
-type Key = (NodeId, Option<TypeId>);
+/// A stack, the type of what it allocated (time samples have none), and the process.
+type Key = (NodeId, Option<TypeId>, ProcessId);
 
 /// In the order of stacks and types, so that equal profiles give equal files.
 fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
@@ -143,7 +152,8 @@ fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
     let mut sums: HashMap<Key, Sums> = HashMap::new();
     for id in samples.ids() {
         let weight = weights[samples.shape_id(id).0 as usize];
-        let key = (samples.stack(id), Some(samples.type_id(id)));
+        let process = profile.process_of(samples.thread(id));
+        let key = (samples.stack(id), Some(samples.type_id(id)), process);
         let sums = sums.entry(key).or_default();
         sums.allocations += weight.allocations;
         sums.bytes += weight.bytes;
@@ -157,7 +167,9 @@ fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
         meter.step();
     }
     for sample in &profile.cpu {
-        sums.entry((sample.stack, None)).or_default().time_samples += 1;
+        let process = profile.process_of(sample.thread);
+        let sums = sums.entry((sample.stack, None, process)).or_default();
+        sums.time_samples += 1;
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_unstable_by_key(|(key, _)| *key);

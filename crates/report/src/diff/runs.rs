@@ -112,7 +112,7 @@ impl Key {
                     &function.file
                 })
             },
-            By::Function | By::Type | By::Line => Self {
+            By::Function | By::Type | By::Line | By::Process => Self {
                 name: function.name.clone(),
                 file,
                 first_line: function.first_line,

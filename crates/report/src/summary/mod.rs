@@ -1,8 +1,10 @@
 //! Who allocated how much, and who took how long: a table by function, line, file or type.
 
+mod processes;
 mod render;
 mod time;
 
+pub use processes::ProcessSummary;
 pub(crate) use render::{place, wrap};
 pub use time::{Time, TimeRow, Unit};
 
@@ -32,6 +34,8 @@ pub enum By {
     File,
     /// The type of what was allocated.
     Type,
+    /// A process.
+    Process,
 }
 
 /// The name of the row for allocations that no Python frame can be blamed for.
@@ -52,8 +56,10 @@ pub struct Summary {
     pub command: Vec<String>,
     /// Interpreter and version.
     pub interpreter: String,
-    /// Process number.
+    /// Number of the process; of the first, if there are several.
     pub pid: u32,
+    /// The processes, in the order in which they started.
+    pub processes: Vec<ProcessSummary>,
     /// When the session began: nanoseconds since 1970 UTC.
     pub started_unix_nanos: u64,
     /// How long it took, in nanoseconds.
@@ -167,6 +173,7 @@ impl Summary {
     pub fn of(profile: &Profile, by: By) -> Self {
         let aggregate = Aggregate::of(profile);
         let estimator = &aggregate.estimator;
+        let by_process = processes::totals(profile, &aggregate);
         let lifetime =
             |lifetime: Lifetime| estimator.bytes(&aggregate.lifetimes[lifetime as usize]);
         let all = Everything {
@@ -189,6 +196,7 @@ impl Summary {
             command: meta.command.clone(),
             interpreter: meta.interpreter.clone(),
             pid: meta.pid,
+            processes: processes::of(profile, &by_process, estimator),
             started_unix_nanos: meta.started_unix_nanos,
             duration_nanos: profile.end.0,
             period: profile.periods()[0],
@@ -206,7 +214,7 @@ impl Summary {
             notes: meta.notes.clone(),
             damage: damage(profile),
             unlisted: estimator.bytes(&Totals::default()),
-            rows: rows(profile, &aggregate, by),
+            rows: rows(profile, &aggregate, &by_process, by),
             rows_left_out: 0,
             time: Time::of(profile, by),
         }
@@ -280,9 +288,10 @@ impl<K: Hash + Eq> Labels<K> {
     }
 }
 
-fn rows(profile: &Profile, aggregate: &Aggregate, by: By) -> Vec<Row> {
+fn rows(profile: &Profile, aggregate: &Aggregate, by_process: &[Split], by: By) -> Vec<Row> {
     let (labels, totals) = match by {
         By::Type => by_type(profile, aggregate),
+        By::Process => processes::labelled(profile, by_process),
         By::Function | By::Line | By::File => by_frame(profile, &aggregate.stacks, by),
     };
     let whole = aggregate.all.bytes.estimate;
@@ -366,7 +375,7 @@ fn by_frame<T: Sum>(profile: &Profile, stacks: &[T], by: By) -> (Vec<Label>, Vec
                 };
                 labels.number((number, 0), || (name.to_owned(), file(), 0))
             }
-            By::Function | By::Type => labels.number((frame.function, 0), || {
+            By::Function | By::Type | By::Process => labels.number((frame.function, 0), || {
                 (function.name.clone(), file(), function.first_line)
             }),
         });

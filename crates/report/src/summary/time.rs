@@ -4,7 +4,7 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::LostKind;
 use serde::Serialize;
 
-use super::{By, Label, by_frame};
+use super::{By, Label, by_frame, processes};
 use crate::estimate::Estimate;
 use crate::inclusive::KeyTotals;
 use crate::time::{self, Clock, TimeTotals};
@@ -96,7 +96,10 @@ impl Time {
 }
 
 fn rows(profile: &Profile, clock: &Clock, by: By) -> Vec<TimeRow> {
-    let (labels, totals) = by_frame(profile, &time::stacks(profile), by);
+    let (labels, totals) = match by {
+        By::Process => processes::labelled(profile, &time::processes(profile)),
+        _ => by_frame(profile, &time::stacks(profile), by),
+    };
     let row = |((name, file, line), totals): (Label, KeyTotals<TimeTotals>)| TimeRow {
         name,
         file,

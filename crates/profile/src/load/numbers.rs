@@ -1,4 +1,4 @@
-//! Numbers of what a file defines, and numbers of what is in tables.
+//! From numbers in a file to numbers in the tables.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,13 +7,13 @@ use foldhash::fast::RandomState;
 
 /// Numbers of one kind of definition, from those in the file to those of the tables. There is
 /// one run for each stretch without a gap.
-pub(crate) struct Numbers {
+pub(super) struct Numbers {
     runs: Vec<(u32, Vec<u32>)>,
     next: u32,
 }
 
 impl Numbers {
-    pub(crate) fn starting_at(first: u32) -> Self {
+    pub(super) fn starting_at(first: u32) -> Self {
         Self {
             runs: Vec::new(),
             next: first,
@@ -21,14 +21,14 @@ impl Numbers {
     }
 
     /// The next definition has this number in the file.
-    pub(crate) fn skip_to(&mut self, next: u32) {
+    pub(super) fn skip_to(&mut self, next: u32) {
         if self.next != next {
             self.next = next;
             self.runs.push((next, Vec::new()));
         }
     }
 
-    pub(crate) fn define(&mut self, number: u32) {
+    pub(super) fn define(&mut self, number: u32) {
         if self.runs.is_empty() {
             self.runs.push((self.next, Vec::new()));
         }
@@ -39,7 +39,7 @@ impl Numbers {
     }
 
     #[inline]
-    pub(crate) fn get(&self, number: u32) -> Option<u32> {
+    pub(super) fn get(&self, number: u32) -> Option<u32> {
         let (first, numbers) = self.runs.last()?;
         if number >= *first {
             return numbers.get((number - first) as usize).copied();
@@ -51,18 +51,18 @@ impl Numbers {
 }
 
 /// Distinct values, numbered in the order in which they first came.
-pub(crate) struct Interner<T> {
+pub(super) struct Interner<T> {
     numbers: HashMap<T, u32, RandomState>,
 }
 
 impl<T: Hash + Eq + Clone> Interner<T> {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             numbers: HashMap::default(),
         }
     }
 
-    pub(crate) fn intern(&mut self, table: &mut Vec<T>, value: T) -> u32 {
+    pub(super) fn intern(&mut self, table: &mut Vec<T>, value: T) -> u32 {
         *self.numbers.entry(value).or_insert_with_key(|value| {
             table.push(value.clone());
             table.len() as u32 - 1
