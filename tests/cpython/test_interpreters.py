@@ -86,9 +86,7 @@ def _both(program: str, cpython: Interpreter, folder: Path) -> None:
 
 @pytest.mark.parametrize("own", [True, False], ids=["own GIL", "main GIL"])
 @pytest.mark.parametrize("steps", STEPS)
-def test_interpreters_and_tracemalloc(
-    steps: str, own: bool, cpython: Interpreter, tmp_path: Path
-) -> None:
+def test_interpreters_and_tracemalloc(steps: str, own: bool, cpython: Interpreter, tmp_path: Path) -> None:
     if cpython.python_version < (3, 12):
         pytest.skip("has one GIL")
     program = PROGRAM.replace("{own}", str(own)).replace("{steps}", STEPS[steps])

@@ -1,8 +1,8 @@
-//! What a sample's stack ends in when the object counts as its top: stack, type and fate.
+//! Leaves: the triples of stack, type and fate that samples have.
 //!
-//! The Firefox Profiler colours a stack by its top frame, so the type that was allocated becomes
-//! that frame, one for each fate. Distinct triples are few (as a rule, no more than stacks), so they
-//! are numbered once and each sample keeps a 4-byte number.
+//! The Firefox Profiler colours a stack by its top frame, so the object's type becomes
+//! the top frame, one for each fate. There are few distinct triples (usually not more than stacks).
+//! Each has a number, and a sample keeps only these 4 bytes.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub(crate) struct Leaf {
 
 /// All distinct triples of a profile.
 pub(crate) struct Leaves {
-    /// In the order of their first samples; a key is an index into this.
+    /// Ordered by their first samples; a key is an index into this.
     pub list: Vec<Leaf>,
     /// The key of every sample.
     pub of_sample: Vec<u32>,
@@ -34,8 +34,8 @@ impl Leaves {
         let mut numbers: HashMap<Leaf, u32, RandomState> = HashMap::default();
         let mut list: Vec<Leaf> = Vec::new();
         let mut of_sample = Vec::with_capacity(samples.len());
-        // A place that allocates tends to allocate the same again: the last leaf of each stack is
-        // looked at first, which saves most of the hashing.
+        // A stack usually allocates the same type again. So the last leaf of the stack is
+        // compared first, which saves most of the hashing.
         let mut last = vec![u32::MAX; profile.stacks.len()];
         for id in samples.ids() {
             let leaf = Leaf {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::export::{Export, millis};
 
-/// A total: its name, what it means, its colour, and where it is.
+/// A total: its name, meaning, colour, and the field that has it.
 struct Kind {
     name: &'static str,
     description: &'static str,
@@ -34,7 +34,7 @@ const TOTALS: [Kind; 3] = [
     },
 ];
 
-/// The counters that the session has values for.
+/// The counters for which the session has values.
 pub(super) fn of(export: &Export<'_>) -> Vec<Value> {
     let memory = &export.profile.memory;
     let mut counters = Vec::new();
@@ -71,7 +71,7 @@ pub(super) fn of(export: &Export<'_>) -> Vec<Value> {
     counters
 }
 
-/// The known values in the order of time.
+/// The known values, ordered by time.
 fn series(memory: &[Memory], value: fn(&Memory) -> Option<u64>) -> Vec<(Nanos, u64)> {
     let known = memory.iter().filter_map(|at| Some((at.time, value(at)?)));
     let mut series: Vec<(Nanos, u64)> = known.collect();
@@ -95,7 +95,7 @@ fn display(kind: &Kind, weight: usize, graph: &str, rows: &Value) -> Value {
     })
 }
 
-/// The format wants differences: each value less the one before, the first less zero.
+/// The format requires differences: each value minus the one before. The first value is unchanged.
 fn counter(export: &Export<'_>, kind: &Kind, values: &[(Nanos, u64)], display: &Value) -> Value {
     let mut before = 0;
     let changes: Vec<i64> = values

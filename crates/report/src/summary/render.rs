@@ -8,13 +8,13 @@ use super::{By, Row, Summary, TimeRow};
 use crate::estimate::Estimate;
 use crate::text::{self, Cut};
 
-/// From this width on there is room for both ends of an interval; below, for the larger distance.
+/// From this width on, both ends of an interval are shown; below it, the larger distance (`±5%`).
 const WIDE: usize = 120;
 
-/// No table is narrower: figures that are cut would be wrong.
+/// The least width of a table. A narrower one would cut digits, and show wrong figures.
 const NARROWEST: usize = 60;
 
-/// Columns between two columns of the table.
+/// The space between two columns of the table.
 const GAP: usize = 2;
 
 impl Summary {
@@ -40,8 +40,9 @@ impl Summary {
         }
         if self.distances != Distances::Every {
             let unlisted = text::bytes(self.unlisted.high);
-            let line =
-                format!("Intervals are 95 %. What is not listed may have allocated {unlisted}.");
+            let line = format!(
+                "Intervals are 95 %. Anything without a sample may have allocated up to {unlisted}."
+            );
             wrap(&mut text, &line, width);
         }
         text
@@ -74,7 +75,7 @@ impl Summary {
         text
     }
 
-    /// What ran where, and how long.
+    /// The command, the interpreter, and the duration.
     fn session(&self) -> String {
         let command = text::fit(&self.command.join(" "), 200, Cut::End);
         let interpreter = text::clean(&self.interpreter);
@@ -135,7 +136,7 @@ impl Summary {
         for (fate, what) in [
             (&all.died_young, "died young"),
             (&all.freed, "died later"),
-            (&all.survived, "survived their youth"),
+            (&all.survived, "survived the first collection"),
             (&all.still_live, "alive at the end"),
         ] {
             if fate.estimate > 0.0 {
@@ -161,19 +162,20 @@ impl Summary {
         if lost_other > 0 {
             let lost = text::grouped(lost_other);
             lines.push(format!(
-                "! {lost} other events were lost: what became of objects is uncertain"
+                "! {lost} other events were lost: lifetimes of objects may be wrong"
             ));
         }
         lines.extend(self.remarks());
         lines
     }
 
-    /// What concerns all figures.
+    /// Warnings and notes on the whole profile.
     fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.complete {
             lines.push(
-                "! the profile breaks off: the program was killed, or is still running".to_owned(),
+                "! the profile is incomplete: the program was killed, or is still running"
+                    .to_owned(),
             );
         }
         for damage in &self.damage {
@@ -186,7 +188,7 @@ impl Summary {
         lines
     }
 
-    /// An estimate of bytes: with both ends of its interval, or the larger distance from it.
+    /// An estimate of bytes, with both ends of its interval or with the larger distance to an end.
     fn show(&self, bytes: &Estimate, wide: bool) -> String {
         let shown = text::bytes(bytes.estimate);
         if self.distances == Distances::Every || (bytes.estimate == 0.0 && !wide) {
@@ -239,8 +241,8 @@ impl Summary {
         });
     }
 
-    /// Writes a table: figures to the right of their columns, and then what `label` gives for the
-    /// number of a row and the columns that are left for it.
+    /// Writes a table: right-aligned figures, then the label. `label` gets the number of the row and
+    /// the width that is left.
     fn lines(
         &self,
         text: &mut String,
@@ -290,7 +292,7 @@ impl Summary {
         figures
     }
 
-    /// What the row stands for: a name, and where there is room, where that is.
+    /// The label of a row: its name, and its place in the source if there is room.
     fn label(&self, name: &str, file: &str, line: u32, columns: usize) -> String {
         match self.by {
             By::Type => return text::fit(name, columns, Cut::End),
@@ -314,7 +316,7 @@ impl Summary {
     }
 }
 
-/// `file:line`, as far as they are known, with the last so many parts of the file's path.
+/// `file:line`, as far as they are known, with the last parts of the file's path.
 fn place(file: &str, line: u32, parts: usize) -> String {
     let start = file
         .rmatch_indices('/')
@@ -343,7 +345,7 @@ fn line(text: &mut String, figures: &[String], columns: &[usize], label: &str) {
     text.push('\n');
 }
 
-/// Adds a line, broken between words where it is too wide; what follows is indented.
+/// Adds a line. If it is too wide, it is wrapped between words and continues indented.
 fn wrap(text: &mut String, line: &str, width: usize) {
     let mut column = 0;
     for word in line.split(' ') {
