@@ -24,7 +24,8 @@ RATES = [100, 1000, 2000]
 NURSERY = "4M"
 COLOURS = ("#c0392b", "#2471a3", "#1e8449", "#7d3c98")
 # The largest number of bytes that live beside a run. Each setting of a round has another number, because a few KiB
-# change the times of major collections, which makes gcbench up to 4 % faster or slower. Both runs of a pair have the same.
+# change the times of major collections, which makes gcbench up to 4 % faster or slower. Both runs of a pair have the
+# same number.
 BALLAST = 8 << 20
 # The period for measuring time samples: there are almost no allocation samples.
 RARELY = 1 << 40

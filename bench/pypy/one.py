@@ -1,8 +1,8 @@
 """Measures one program in one PyPy process, after a warm-up: one run for each line of standard input.
 
 A line is a JSON object: ``setting`` has the arguments of ``nthbyte.start``, or is null for a plain run, and
-``ballast`` is the number of bytes that live beside the run. Prints a JSON object for each: seconds of the program's thread,
-seconds of CPU of the whole process (the writer thread included), samples, bytes allocated, bytes of the profile.
+``ballast`` is the number of bytes that live beside the run. Prints a JSON object for each: seconds of the program's
+thread, seconds of CPU of the whole process (the writer thread included), samples, bytes allocated, bytes of the profile.
 """
 
 from __future__ import annotations

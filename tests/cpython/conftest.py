@@ -14,7 +14,7 @@ from harness import REPOSITORY, SITE
 
 @pytest.fixture(scope="session")
 def seams() -> Path:
-    """The agent with ways in for tests."""
+    """The agent built with extra functions for tests."""
     words = [
         "cargo",
         "build",

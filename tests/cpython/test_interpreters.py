@@ -1,4 +1,4 @@
-"""Other interpreters of the process, with the main GIL and with GILs of their own, with tracemalloc around."""
+"""Subinterpreters, with the main GIL and with their own GILs, while tracemalloc runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from harness import Interpreter, summary
 
-# Each interpreter allocates in two threads, while the main one does the same. Says what was not right.
+# Each interpreter allocates in two threads, and so does the main one. Prints errors.
 PROGRAM = """
 import sys, threading, tracemalloc
 try:
@@ -68,7 +68,7 @@ STEPS = {
 
 
 def _both(program: str, cpython: Interpreter, folder: Path) -> None:
-    """Runs a program without nthbyte, and with it if it succeeds without."""
+    """Runs a program without nthbyte. If it succeeds, runs it with nthbyte."""
     script = folder / "app.py"
     script.write_text(program)
     try:
@@ -139,7 +139,7 @@ execute(make(), CODE)
 
 
 def test_no_session_begins_in_another_interpreter(cpython: Interpreter, tmp_path: Path) -> None:
-    """Neither before the agent is there nor after."""
+    """Neither before nor after the agent is loaded."""
     (tmp_path / "app.py").write_text(INSIDE)
     done = cpython.python("app.py", folder=tmp_path).ok()
     refusals = done.out.splitlines()
