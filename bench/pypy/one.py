@@ -2,7 +2,7 @@
 
 A line is a JSON object: ``setting`` has the arguments of ``nthbyte.start``, or is null for a plain run, and
 ``ballast`` is the number of bytes that live beside the run. Prints a JSON object for each: seconds of the program's
-thread, seconds of CPU of the whole process (the writer thread included), samples, bytes allocated, bytes of the profile.
+thread, seconds of CPU of the whole process (with the writer thread), samples, bytes allocated, bytes of the profile.
 """
 
 from __future__ import annotations
