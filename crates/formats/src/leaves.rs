@@ -21,7 +21,7 @@ pub(crate) struct Leaf {
 
 /// All distinct triples of a profile.
 pub(crate) struct Leaves {
-    /// In the order of their first samples; a key is an index into this.
+    /// Ordered by their first samples; a key is an index into this.
     pub list: Vec<Leaf>,
     /// The key of every sample.
     pub of_sample: Vec<u32>,
@@ -34,8 +34,8 @@ impl Leaves {
         let mut numbers: HashMap<Leaf, u32, RandomState> = HashMap::default();
         let mut list: Vec<Leaf> = Vec::new();
         let mut of_sample = Vec::with_capacity(samples.len());
-        // A place that allocates tends to allocate the same again: the last leaf of each stack is
-        // looked at first, which saves most of the hashing.
+        // A stack usually allocates the same type again. So the last leaf of the stack is
+        // compared first, which saves most of the hashing.
         let mut last = vec![u32::MAX; profile.stacks.len()];
         for id in samples.ids() {
             let leaf = Leaf {

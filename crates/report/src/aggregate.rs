@@ -1,8 +1,8 @@
-//! All samples of a profile, added up by who allocated and by what.
+//! Totals of all samples of a profile, by stack and by type.
 //!
-//! A profile has millions of samples but only thousands of stacks and types. Whatever asks for
-//! totals starts from these tables, and they are made in one pass without a search: a stack and a
-//! type are indexes.
+//! A profile has millions of samples but only thousands of stacks and types. Every report that
+//! needs totals uses these tables. They take one pass and no search, since stacks and types are
+//! indexes.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::model::Lifetime;
@@ -10,7 +10,7 @@ use nthbyte_profile::model::Lifetime;
 use crate::estimate::{Estimator, Totals};
 use crate::inclusive::Sum;
 
-/// Samples of which some died young.
+/// Samples, divided into those that died young and all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Split {
     /// Those that died young.
@@ -49,10 +49,10 @@ impl Sum for Split {
     }
 }
 
-/// All allocation samples of a profile, added up.
+/// The totals of all allocation samples of a profile.
 #[derive(Clone, Debug)]
 pub struct Aggregate {
-    /// By stack: what was allocated with just this stack. Indexes are
+    /// By stack: the samples with exactly this stack. Indexes are
     /// [`NodeId`](nthbyte_profile::event::NodeId)s.
     pub stacks: Vec<Split>,
     /// By type and lifetime. Indexes are [`TypeId`](nthbyte_profile::event::TypeId)s, then

@@ -60,7 +60,7 @@ fn close(one: f64, other: f64) -> bool {
 }
 
 #[test]
-fn figures_are_right() {
+fn figures_are_correct() {
     for distances in [Distances::Exponential, Distances::Fixed, Distances::Every] {
         let profile = profile(Synthetic {
             samples: 4000,
@@ -136,7 +136,7 @@ fn a_profile_without_samples_has_a_summary() {
 }
 
 #[test]
-fn what_went_wrong_is_said() {
+fn losses_damage_and_notes_are_shown() {
     let setup = Synthetic::default();
     let bytes = setup.bytes();
     let mut cut = bytes[..bytes.len() * 2 / 3].to_vec();
@@ -144,7 +144,7 @@ fn what_went_wrong_is_said() {
     cut[middle] ^= 1;
     let profile = Profile::read(&cut[..]).expect("a profile");
     let text = Summary::of(&profile, By::Type).render(100);
-    assert!(text.contains("breaks off"), "{text}");
+    assert!(text.contains("incomplete"), "{text}");
     assert!(text.contains("damage at byte"), "{text}");
     assert!(text.contains("made up: no program ran"), "{text}");
 

@@ -1,4 +1,4 @@
-//! Categories: what a frame is, as a colour.
+//! Categories: the kind of a frame, shown by a colour.
 //!
 //! Kinds of code have the colours of footnote 14 of "Low Overhead Allocation Sampling in a Garbage
 //! Collected Virtual Machine" (interpreted yellow, JIT orange, native blue), and lifetimes those of
@@ -13,14 +13,14 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Category(pub u32);
 
-/// The collector's own category, which markers have too.
+/// The category of the garbage collector, for frames and markers.
 pub(super) const GC: Category = Category(4);
 
 #[derive(Serialize)]
 pub(super) struct Description {
     name: &'static str,
     color: &'static str,
-    /// The format wants one that is called "Other".
+    /// The format requires a category called "Other".
     subcategories: [&'static str; 1],
 }
 
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_places_in_the_list() {
+    fn a_categorys_number_is_its_index_in_the_list() {
         let name = |category: Category| ALL[category.0 as usize].name;
         assert_eq!(name(of_kind(FrameKind::Interpreted)), "Interpreted");
         assert_eq!(name(of_kind(FrameKind::Jit)), "JIT");

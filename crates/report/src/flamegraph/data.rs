@@ -1,4 +1,4 @@
-//! What the page knows of a profile: a JSON header, then columns.
+//! The profile's data in the page: a JSON header, then columns.
 
 use std::io::{self, Write};
 
@@ -14,10 +14,10 @@ use super::pack::{Column, Columns};
 use super::records::{Record, Records};
 use super::timeline::Timeline;
 
-/// The version of the data's layout: what the page's `data.ts` expects.
+/// The version of the data's layout. `web/src/data.ts` expects the same.
 const VERSION: u32 = 1;
 
-/// Bytes that are compressed from one report of progress to the next.
+/// Bytes that are compressed between two reports of progress.
 const PART: usize = 1 << 18;
 
 /// What the names of the old side's columns begin with.
@@ -25,7 +25,7 @@ const BASE: &str = "base.";
 
 type Quantity = ([&'static str; 4], fn(&Totals) -> &Moments);
 
-/// What is estimated, and the columns that its estimates need.
+/// A quantity that is estimated, and the columns that its estimates need.
 const QUANTITIES: [Quantity; 2] = [
     (
         [
@@ -55,17 +55,17 @@ struct Header<'a> {
     /// Seconds.
     duration: f64,
     complete: bool,
-    /// Bytes allocated in all, where the agent counted them.
+    /// Bytes allocated in total, if the agent counted them.
     allocated: Option<u64>,
-    /// Allocation samples in all.
+    /// Number of allocation samples.
     samples: usize,
     /// Events that the agent dropped.
     lost: Vec<Lost>,
-    /// What could not be read of the file.
+    /// The parts of the file that could not be read.
     damage: Vec<&'a str>,
-    /// Equal parts of time.
+    /// Number of equal parts of time.
     buckets: u32,
-    /// Whether sizes of more than a kibibyte are taken together within 2 %.
+    /// Whether sizes above 1 KiB that differ by less than 2 % are merged.
     coarse: bool,
     /// Names of lifetimes (`fates` for the page), in the order of their numbers.
     fates: [&'static str; 4],
@@ -102,7 +102,7 @@ struct DescribedBase<'a> {
 struct Described<'a> {
     #[serde(flatten)]
     meta: &'a Meta,
-    /// Mean distance between allocation samples, in bytes: that which makes intervals widest.
+    /// Mean distance between allocation samples, in bytes. With several, the one with the widest intervals.
     period: u64,
     distances: &'static str,
     /// Time samples a second, on average.
@@ -158,7 +158,7 @@ struct Functions<'a> {
 
 /// Writes the data: the header's length as four bytes, little-endian; the header; the columns.
 ///
-/// To count the samples takes about as long as to write the columns, so each is half of the steps.
+/// Counting the samples takes about as long as writing the columns, so each is half of the steps.
 ///
 /// # Errors
 /// Whatever `out` reports.
@@ -211,7 +211,9 @@ pub fn write(
     };
     let header = serde_json::to_vec(&header)?;
     let length = u32::try_from(header.len()).map_err(|_| {
-        io::Error::other("the names in the profile take more than 4 GiB; no page can hold them")
+        io::Error::other(
+            "the names in the profile take more than 4 GiB, which is too much for a page",
+        )
     })?;
     out.write_all(&length.to_le_bytes())?;
     out.write_all(&header)?;
@@ -247,7 +249,7 @@ fn lost(profile: &Profile) -> Vec<Lost> {
     .collect()
 }
 
-/// Old numbers to new ones: only what occurs is written, numbered in the order of the old numbers.
+/// Maps old numbers to new ones. Only entries that are used are written, in the order of the old numbers.
 struct Renumbering {
     new: Vec<u32>,
     old: Vec<u32>,
@@ -484,7 +486,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_nothing_refers_to_is_left_out() {
+    fn unused_stacks_and_names_are_left_out() {
         let mut bytes = Vec::new();
         let mut steps = Vec::new();
         write(&small(), None, &mut bytes, &mut |done, total| {

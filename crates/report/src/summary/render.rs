@@ -8,13 +8,13 @@ use super::{By, Row, Summary, TimeRow};
 use crate::estimate::Estimate;
 use crate::text::{self, Cut};
 
-/// From this width on there is room for both ends of an interval; below, for the larger distance.
+/// From this width on, both ends of an interval are shown; below it, the larger distance (`±5%`).
 const WIDE: usize = 120;
 
-/// No table is narrower: figures that are cut would be wrong.
+/// The least width of a table. A narrower one would cut digits, and show wrong figures.
 const NARROWEST: usize = 60;
 
-/// Columns between two columns of the table.
+/// The space between two columns of the table.
 const GAP: usize = 2;
 
 impl Summary {
@@ -77,7 +77,7 @@ impl Summary {
         text
     }
 
-    /// What ran where, and how long.
+    /// The command, the interpreter, and the duration.
     fn session(&self) -> String {
         let command = text::fit(&self.command.join(" "), 200, Cut::End);
         let mut interpreters: Vec<&str> = Vec::new();
@@ -148,7 +148,7 @@ impl Summary {
         for (lifetime, what) in [
             (&all.died_young, "died young"),
             (&all.freed, "died later"),
-            (&all.survived, "survived their youth"),
+            (&all.survived, "survived the first collection"),
             (&all.still_live, "alive at the end"),
         ] {
             if lifetime.estimate > 0.0 {
@@ -174,14 +174,14 @@ impl Summary {
         if lost_other > 0 {
             let lost = text::grouped(lost_other);
             lines.push(format!(
-                "! {lost} other events were lost: what became of objects is uncertain"
+                "! {lost} other events were lost: lifetimes of objects may be wrong"
             ));
         }
         lines.extend(self.remarks());
         lines
     }
 
-    /// What concerns all figures.
+    /// Warnings and notes on the whole profile.
     fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.complete {
@@ -275,8 +275,8 @@ impl Summary {
         });
     }
 
-    /// Writes a table: figures to the right of their columns, and then what `label` gives for the
-    /// number of a row and the columns that are left for it.
+    /// Writes a table: right-aligned figures, then the label. `label` gets the number of the row and
+    /// the width that is left.
     fn lines(
         &self,
         text: &mut String,
