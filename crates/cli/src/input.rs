@@ -87,8 +87,11 @@ impl Inputs {
     /// # Errors
     /// As there.
     pub fn protect(&self, output: &Output, force: bool) -> Result<()> {
-        let mut inputs = self.paths.iter();
-        inputs.try_for_each(|input| output.protect(input, force))
+        for input in &self.paths {
+            // None of them may be overwritten, whatever is forced.
+            output.protect(input, true)?;
+        }
+        output.protect(&self.paths[0], force)
     }
 }
 

@@ -32,7 +32,7 @@ use nthbyte_profile::event::{
 use crate::config::Config;
 use crate::guard;
 use crate::interner::{Appearance, Epoch, KnownType};
-use crate::outcome::Outcome;
+use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::record::{Bulky, Record, text};
 use crate::recorder::Recorder;
 use crate::registry::{self, Slot, Status};
@@ -162,7 +162,7 @@ impl Session {
         self.slot.set_status(Status::Finished);
         let mut outcome = recorder.finish(allocated);
         if failed && outcome.path.is_some() {
-            outcome.notes.push(guard::NOTE.to_owned());
+            outcome.notes.push(INTERNAL_ERROR.to_owned());
         }
         outcome
     }

@@ -58,7 +58,7 @@ fn a_session_whose_writer_thread_has_panicked_ends_at_once_and_says_so() {
     record(&session, 10);
     let outcome = session.finish(None);
     assert_eq!(outcome.path.as_deref(), Some(path.as_path()));
-    assert_eq!(outcome.notes, [crate::guard::NOTE]);
+    assert_eq!(outcome.notes, [crate::outcome::INTERNAL_ERROR]);
     drop(session);
     let slots = crate::registry::slots().count();
     let next = start(&path, "exponential", 64);

@@ -23,9 +23,8 @@ use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::End;
 
-use crate::guard;
 use crate::lost::Lost;
-use crate::outcome::Outcome;
+use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::process::image;
 
 pub(crate) use drain::Drain;
@@ -196,9 +195,9 @@ impl Writer {
         match left {
             Some(Left::Outcome(outcome)) => outcome,
             // The thread has panicked: nobody has the drain, nor what it has counted.
-            Some(_) => with_note(unfinished, guard::NOTE.to_owned()),
+            Some(_) => with_note(unfinished, INTERNAL_ERROR.to_owned()),
             None if matches!(self.place, Place::Gone) => {
-                with_note(unfinished, guard::NOTE.to_owned())
+                with_note(unfinished, INTERNAL_ERROR.to_owned())
             }
             None => {
                 self.is_abandoned.store(true, Relaxed);
