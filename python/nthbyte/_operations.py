@@ -1,4 +1,4 @@
-"""Operations by which the agent learns the allocation sites of CPython (``crates/cpython``)."""
+"""What the agent runs to learn about the interpreter before it begins."""
 
 # Each comprehension and each call allocates in a different way.
 # ruff: noqa: C400
@@ -10,8 +10,35 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+class _Subject:
+    """A class whose name is not its qualified name, with some attributes."""
+
+    __qualname__ = "subjects.Subject"
+
+    def __init__(self) -> None:
+        self.first = "one"
+        self.second = "two"
+
+
+def subjects(callback: "Any") -> "Any":
+    """Calls back from a generator, and returns an instance.
+
+    The agent compares what it reads of them with what the interpreter says (``verify/``). The first variable of this
+    function, and that of the generator, is the callback.
+    """
+
+    def calling(callback: "Any") -> "Any":
+        yield callback()
+
+    for _ in calling(callback):
+        pass
+    return _Subject()
+
+
 def operations() -> "dict[str, Any]":
     """Makes lists, sets and arrays in all ways that allocate, each small and grown.
+
+    The agent watches it to learn which places in CPython allocate which memory (``sampling/allocation_sites.rs``).
 
     Sets are large enough to have a table of their own; the instances are of a class that every interpreter
     has. (No class is made here: that would leave cyclic garbage behind.)

@@ -469,3 +469,28 @@ test("the committed page is what its sources build", () => {
   const npm = ["--silent", "--prefix", join(root, "web"), "run", "check"];
   execFileSync("npm", npm, { stdio: ["ignore", "inherit", "inherit"] });
 });
+
+describe("a difference", () => {
+  test("shows the means of both sides, and colours what changed", async () => {
+    const expected = await show("difference");
+    for (const side of ["new", "old"]) {
+      await choose("side", side);
+      await choose("measure", "bytes");
+      assert.equal(await text("#summary strong"), `${format.bytes(sum(expected[side].bytes))} allocated`);
+      await choose("measure", "allocations");
+      assert.equal(await text("#summary strong"), `${format.count(sum(expected[side].allocations))} allocations`);
+    }
+    const legend = await page.$$eval("#legend .swatched bdi", (names) => names.map((name) => name.textContent));
+    assert.deepEqual(legend, ["doubled, or new", "grew", "may be chance", "shrank", "halved, or gone"]);
+    assert.match(await text("#facts"), /against app\.py --fast .* mean of 2 runs/);
+    await focusGraph();
+    await page.keyboard.press("ArrowUp");
+    assert.match(await text("#tip"), /old.*new.*difference/);
+  });
+
+  test("a page of one profile has no sides", async () => {
+    await show("session");
+    assert.equal(await page.isVisible("#side"), false);
+    assert.equal(await page.$("#colour [data-value='change']"), null);
+  });
+});

@@ -1,11 +1,11 @@
-// The profile's data, as docs/flamegraph.md describes them and crates/report/src/flamegraph writes them.
+// Reads the profile's data. docs/flamegraph.md describes them, and crates/report/src/flamegraph writes them.
 
 import { MomentColumns } from "./moments.ts";
 
-/** The layout that this page reads. */
+/** The version of the data that this page reads. */
 const VERSION = 1;
 
-/** A whole-number column, as wide as its largest number needs. */
+/** A column of integers, of the narrowest type that holds the largest one. */
 export type Numbers = Uint32Array;
 
 interface ColumnPlace {
@@ -36,6 +36,16 @@ export interface Timeline {
   rss: (number | null)[];
 }
 
+/** What the profile is compared with. */
+export interface Base {
+  command: string[];
+  interpreter: string;
+  duration: number;
+  samples: number;
+  runs: number;
+  cpu_hz?: number;
+}
+
 export interface Header {
   version: number;
   meta: Meta;
@@ -46,24 +56,27 @@ export interface Header {
   lost: { what: string; events: number }[];
   damage: string[];
   buckets: number;
-  /** Whether sizes above a kibibyte are taken together within 2 %. */
+  /** Whether sizes above 1 KiB that differ by less than 2 % are merged. */
   coarse: boolean;
   fates: string[];
   files: string[];
   functions: { name: string[]; file: number[]; line: number[] };
   types: string[];
   timeline: Timeline;
+  /** On a page of a difference: the number of runs that the figures are the mean of. */
+  runs?: number;
+  base?: Base;
   columns: ColumnPlace[];
 }
 
-/** The numbers of fates, as the header lists their names. */
+/** The numbers of fates. The header has their names in this order. */
 export const Fate = { DiedYoung: 0, Freed: 1, Survived: 2, StillLive: 3 } as const;
 export const FATES = 4;
 
 /** What runs in a frame: crates/profile's `FrameKind`. */
 export const Kind = { Interpreted: 0, Jit: 1, Native: 2, Gc: 3, Note: 4 } as const;
 
-/** Records: samples that agree in all columns, counted. */
+/** Records: each counts the samples that are equal in all columns. */
 export interface Records {
   length: number;
   stack: Numbers;
@@ -77,13 +90,22 @@ export interface AllocationRecords extends Records {
   shape: Numbers;
 }
 
-/** What a sample of one shape adds, by shape. */
+/** By shape: the moments that one sample adds. */
 export interface Shapes {
   bytes: MomentColumns;
   allocations: MomentColumns;
 }
 
-export interface Data {
+/** The records of one profile, or of one side of a difference. */
+export interface Side {
+  shapes: Shapes;
+  allocations: AllocationRecords;
+  cpu: Records;
+  /** The seconds that a time sample stands for: a period of the clock; less where figures are means over runs. */
+  tick: number;
+}
+
+export interface Data extends Side {
   header: Header;
   /** By stack from 1; entry 0 is the root. Parents come before their children. */
   stackParent: Numbers;
@@ -91,12 +113,11 @@ export interface Data {
   frameFunction: Numbers;
   frameLine: Numbers;
   frameKind: Numbers;
-  shapes: Shapes;
-  allocations: AllocationRecords;
-  cpu: Records;
+  /** The old side of a difference. */
+  base: Side | null;
 }
 
-/** Reads the data from the base64 that the page carries. */
+/** Reads the data from the base64 in the page. */
 export async function read(base64: string): Promise<Data> {
   const packed = bytesOf(base64);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
@@ -115,7 +136,7 @@ function parse(bytes: Uint8Array): Data {
   const headerEnd = 4 + view.getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, headerEnd))) as Header;
   if (header.version !== VERSION) {
-    throw new Error(`This page reads data of version ${VERSION}, and these are of version ${header.version}.`);
+    throw new Error(`This page reads version ${VERSION} of the data, but the data have version ${header.version}.`);
   }
   const places = new Map<string, { at: number; column: ColumnPlace }>();
   let at = headerEnd;
@@ -137,18 +158,39 @@ function parse(bytes: Uint8Array): Data {
     // A typed array must start at a multiple of 8, so the bytes are copied.
     return new Float64Array(bytes.slice(at, at + column.bytes).buffer);
   };
-  const moments = (quantity: string) => {
-    const estimate = real(`shape.${quantity}.estimate`);
+  const moments = (prefix: string, quantity: string) => {
+    const estimate = real(`${prefix}shape.${quantity}.estimate`);
     const columns = new MomentColumns(estimate.length);
     columns.estimate.set(estimate);
-    columns.seen.set(real(`shape.${quantity}.seen`));
-    columns.variance.set(real(`shape.${quantity}.variance`));
-    columns.third.set(real(`shape.${quantity}.third`));
+    columns.seen.set(real(`${prefix}shape.${quantity}.seen`));
+    columns.variance.set(real(`${prefix}shape.${quantity}.variance`));
+    columns.third.set(real(`${prefix}shape.${quantity}.third`));
     columns.samples.fill(1);
     return columns;
   };
-  const cpuStack = whole("cpu.stack");
-  const allocationStack = whole("allocation.stack");
+  const side = (prefix: string, hz = 1, runs = 1): Side => {
+    const cpuStack = whole(`${prefix}cpu.stack`);
+    const allocationStack = whole(`${prefix}allocation.stack`);
+    return {
+      tick: 1 / hz / runs,
+      shapes: { bytes: moments(prefix, "bytes"), allocations: moments(prefix, "allocations") },
+      allocations: {
+        length: allocationStack.length,
+        stack: allocationStack,
+        type: whole(`${prefix}allocation.type`),
+        fate: whole(`${prefix}allocation.fate`),
+        shape: whole(`${prefix}allocation.shape`),
+        bucket: whole(`${prefix}allocation.bucket`),
+        count: whole(`${prefix}allocation.count`),
+      },
+      cpu: {
+        length: cpuStack.length,
+        stack: cpuStack,
+        bucket: whole(`${prefix}cpu.bucket`),
+        count: whole(`${prefix}cpu.count`),
+      },
+    };
+  };
   return {
     header,
     stackParent: whole("stack.parent", [0]),
@@ -156,26 +198,12 @@ function parse(bytes: Uint8Array): Data {
     frameFunction: whole("frame.function"),
     frameLine: whole("frame.line"),
     frameKind: whole("frame.kind"),
-    shapes: { bytes: moments("bytes"), allocations: moments("allocations") },
-    allocations: {
-      length: allocationStack.length,
-      stack: allocationStack,
-      type: whole("allocation.type"),
-      fate: whole("allocation.fate"),
-      shape: whole("allocation.shape"),
-      bucket: whole("allocation.bucket"),
-      count: whole("allocation.count"),
-    },
-    cpu: {
-      length: cpuStack.length,
-      stack: cpuStack,
-      bucket: whole("cpu.bucket"),
-      count: whole("cpu.count"),
-    },
+    ...side("", header.meta.cpu_hz, header.runs),
+    base: header.base ? side("base.", header.base.cpu_hz, header.base.runs) : null,
   };
 }
 
-/** Decodes LEB128, and undoes differences. `before` are numbers to put in front. */
+/** Decodes LEB128, and adds up differences. `before` has numbers that the result begins with. */
 function wholeNumbers(bytes: Uint8Array, start: number, column: ColumnPlace, before: number[]): Numbers {
   const numbers = new Uint32Array(before.length + column.count);
   numbers.set(before);
@@ -185,7 +213,7 @@ function wholeNumbers(bytes: Uint8Array, start: number, column: ColumnPlace, bef
   for (let i = before.length; i < numbers.length; i++) {
     let byte = bytes[at++]!;
     let number = byte & 0x7f;
-    // A difference may take 33 bits, so it is multiplied, not shifted.
+    // A difference may have 33 bits; JavaScript's shifts have 32.
     for (let scale = 128; byte >= 0x80; scale *= 128) {
       byte = bytes[at++]!;
       number += (byte & 0x7f) * scale;

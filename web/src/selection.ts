@@ -1,13 +1,13 @@
-// Which records count, and as what.
+// Chooses the records that count, and their values.
 
-import { type Data, Fate } from "./data.ts";
+import { type Data, Fate, type Side } from "./data.ts";
 import { type Interval, type Moments, interval } from "./interval.ts";
 import { MomentColumns } from "./moments.ts";
 
 export type Measure = "bytes" | "allocations" | "time";
 export type Objects = "all" | "died-young" | "survived" | "still-alive";
 
-/** Which fates count under each choice of objects, by the fate's number. */
+/** For each choice of objects, whether a fate counts, by the fate's number. */
 const COUNTED: Record<Objects, (fate: number) => boolean> = {
   all: () => true,
   "died-young": (fate) => fate === Fate.DiedYoung,
@@ -15,36 +15,36 @@ const COUNTED: Record<Objects, (fate: number) => boolean> = {
   "still-alive": (fate) => fate === Fate.StillLive,
 };
 
-/** Called with a record's number, what it adds `count` times over, and its fate, -1 for a time sample. */
+/** Called with a record's number, the shape that it adds `count` times, and its fate (-1 for a time sample). */
 type Visit = (record: number, from: MomentColumns, at: number, count: number, fate: number) => void;
 
-/** A choice of records. */
+/** A selection of records. */
 export class Selection {
   constructor(
     readonly measure: Measure,
     readonly objects: Objects,
-    /** The first part of time, and the one after the last. */
+    /** The first part of time, and the end: the part after the last. */
     readonly from: number,
     readonly to: number,
   ) {}
 
   /** Visits every record that counts. */
-  each(data: Data, visit: Visit): void {
-    if (this.measure === "time") this.#eachTime(data, visit);
-    else this.#eachAllocation(data, visit);
+  each(side: Side, visit: Visit): void {
+    if (this.measure === "time") this.#eachTime(side, visit);
+    else this.#eachAllocation(side, visit);
   }
 
-  #eachTime(data: Data, visit: Visit): void {
-    const each = timeSample(secondsEach(data));
-    const { bucket, count, length } = data.cpu;
+  #eachTime(side: Side, visit: Visit): void {
+    const each = timeSample(side.tick);
+    const { bucket, count, length } = side.cpu;
     for (let i = 0; i < length; i++) {
       if (bucket[i]! >= this.from && bucket[i]! < this.to) visit(i, each, 0, count[i]!, -1);
     }
   }
 
-  #eachAllocation(data: Data, visit: Visit): void {
-    const moments = this.measure === "bytes" ? data.shapes.bytes : data.shapes.allocations;
-    const { bucket, count, fate, shape, length } = data.allocations;
+  #eachAllocation(side: Side, visit: Visit): void {
+    const moments = this.measure === "bytes" ? side.shapes.bytes : side.shapes.allocations;
+    const { bucket, count, fate, shape, length } = side.allocations;
     const counted = [0, 1, 2, 3].map(COUNTED[this.objects]);
     for (let i = 0; i < length; i++) {
       if (bucket[i]! < this.from || bucket[i]! >= this.to || !counted[fate[i]!]) continue;
@@ -53,7 +53,7 @@ export class Selection {
   }
 }
 
-/** The value in each part of time: what the timeline draws as bars. */
+/** The value in each part of time. The timeline draws them as bars. */
 export function byTime(data: Data, selection: Selection): Float64Array {
   const values = new Float64Array(data.header.buckets);
   const everywhere = new Selection(selection.measure, selection.objects, 0, data.header.buckets);
@@ -62,11 +62,6 @@ export function byTime(data: Data, selection: Selection): Float64Array {
     values[bucket[record]!]! += count * from.estimate[at]!;
   });
   return values;
-}
-
-/** The seconds that a time sample stands for: a period of the clock. */
-function secondsEach(data: Data): number {
-  return 1 / (data.header.meta.cpu_hz ?? 1);
 }
 
 /** The number of time samples varies like a Poisson count, so each adds the moments of one. */
@@ -79,10 +74,10 @@ function timeSample(each: number): MomentColumns {
   return columns;
 }
 
-/** Makes the intervals of a measure; null where figures are exact. */
+/** Computes the intervals of a measure; null if figures are exact. */
 export function intervals(data: Data, measure: Measure): (moments: Moments) => Interval | null {
   const { meta, samples } = data.header;
-  if (measure === "time") return (moments) => interval(moments, secondsEach(data));
+  if (measure === "time") return (moments) => interval(moments, data.tick);
   if (meta.distances === "every") return () => null;
   const typical = measure === "bytes" ? Math.max(meta.period, 1) : typicalAllocations(data, samples);
   return (moments) => interval(moments, typical);

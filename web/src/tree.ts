@@ -1,13 +1,13 @@
-// The tree that is drawn: stacks merged by function or by line, with types on top; and its totals.
+// The call tree: stacks merged by function or by line, with types as leaves; and its totals.
 
-import { type Data, FATES, Kind, type Numbers } from "./data.ts";
+import { type Data, FATES, Kind, type Numbers, type Side } from "./data.ts";
 import { MomentColumns } from "./moments.ts";
 import type { Selection } from "./selection.ts";
 
-/** What a node stands for. */
+/** The kind of a node. */
 export const What = { Root: 0, Frame: 1, Type: 2 } as const;
 
-/** Nodes by column. Node 0 is the root; parents come before their children. */
+/** The nodes, as columns. Node 0 is the root; parents come before their children. */
 export interface Tree {
   length: number;
   parent: Numbers;
@@ -15,15 +15,22 @@ export interface Tree {
   what: Uint8Array;
   /** A function; for a type's node, the type. */
   id: Numbers;
-  /** The line that runs, if nodes are told apart by it; else 0. */
+  /** The line that runs, if nodes are merged by line; else 0. */
   line: Numbers;
   kind: Uint8Array;
   /** The node that a record belongs to. */
-  allocationNode: Numbers;
-  cpuNode: Numbers;
+  nodes: RecordNodes;
+  /** The same for the old side of a difference. */
+  baseNodes: RecordNodes | null;
   /** The node's children are `child[firstChild[n]]` up to `child[firstChild[n + 1]]`. */
   firstChild: Numbers;
   child: Numbers;
+}
+
+/** The nodes that the records of a side belong to. */
+export interface RecordNodes {
+  allocation: Numbers;
+  cpu: Numbers;
 }
 
 /** The depth that is drawn of a deeper stack: depths are 16 bits wide. */
@@ -31,7 +38,7 @@ const DEEPEST = 0xffff;
 
 /** Merges the stacks; with `byLine`, frames of one function at different lines are different nodes. */
 export function merge(data: Data, byLine: boolean): Tree {
-  const most = data.stackParent.length + data.allocations.length;
+  const most = data.stackParent.length + data.allocations.length + (data.base?.allocations.length ?? 0);
   const parent = new Uint32Array(most);
   const depth = new Uint16Array(most);
   const what = new Uint8Array(most);
@@ -63,24 +70,28 @@ export function merge(data: Data, byLine: boolean): Tree {
       line[node] = byLine ? data.frameLine[frame]! : 0;
       kind[node] = data.frameKind[frame]!;
     } else if (kind[node] !== data.frameKind[frame]!) {
-      // The same function, interpreted here and compiled there: one node, and no special colour.
+      // A function that runs both interpreted and compiled is one node without a special colour.
       kind[node] = Kind.Interpreted;
     }
     stackNode[stack] = node;
   }
 
-  const { stack: stacks, type: types } = data.allocations;
-  const allocationNode = new Uint32Array(stacks.length);
-  for (let i = 0; i < stacks.length; i++) {
-    const before = length;
-    const top = child(stackNode[stacks[i]!]!, 2 * types[i]! + 1);
-    if (length > before) {
-      what[top] = What.Type;
-      id[top] = types[i]!;
+  const nodesOf = (side: Side): RecordNodes => {
+    const { stack: stacks, type: types } = side.allocations;
+    const allocation = new Uint32Array(stacks.length);
+    for (let i = 0; i < stacks.length; i++) {
+      const before = length;
+      const top = child(stackNode[stacks[i]!]!, 2 * types[i]! + 1);
+      if (length > before) {
+        what[top] = What.Type;
+        id[top] = types[i]!;
+      }
+      allocation[i] = top;
     }
-    allocationNode[i] = top;
-  }
-  const cpuNode = data.cpu.stack.map((stack) => stackNode[stack]!);
+    return { allocation, cpu: side.cpu.stack.map((stack) => stackNode[stack]!) };
+  };
+  const nodes = nodesOf(data);
+  const baseNodes = data.base && nodesOf(data.base);
 
   const { firstChild, child: children } = childrenOf(parent, length);
   return {
@@ -91,8 +102,8 @@ export function merge(data: Data, byLine: boolean): Tree {
     id: id.subarray(0, length),
     line: line.subarray(0, length),
     kind: kind.subarray(0, length),
-    allocationNode,
-    cpuNode,
+    nodes,
+    baseNodes,
     firstChild,
     child: children,
   };
@@ -108,22 +119,34 @@ function childrenOf(parent: Numbers, length: number) {
   return { firstChild, child };
 }
 
-/** Sums by node, for one selection of records. */
+/** The totals of each node, for one selection of records. */
 export interface Totals {
-  /** With everything it called. */
+  /** Including everything that it called. */
   total: MomentColumns;
-  /** Without. */
+  /** The node alone. */
   self: MomentColumns;
   /** The total's estimate by fate: entry `FATES * node + fate`. All 0 for time samples. */
   byFate: Float64Array;
+  /** On a page of a difference: the total of each side. What is above is that of the side that is shown. */
+  change: { old: MomentColumns; new: MomentColumns } | null;
 }
 
+/** A side of a difference; a page of one profile has the new one only. */
+export type Shown = "new" | "old";
+
 /** Adds up the selected records. */
-export function totals(data: Data, tree: Tree, selection: Selection): Totals {
+export function totals(data: Data, tree: Tree, selection: Selection, shown: Shown = "new"): Totals {
+  const ofNew = sums(data, tree, tree.nodes, selection);
+  if (!data.base || !tree.baseNodes) return { ...ofNew, change: null };
+  const ofOld = sums(data.base, tree, tree.baseNodes, selection);
+  return { ...(shown === "old" ? ofOld : ofNew), change: { old: ofOld.total, new: ofNew.total } };
+}
+
+function sums(side: Side, tree: Tree, nodes: RecordNodes, selection: Selection): Omit<Totals, "change"> {
   const self = new MomentColumns(tree.length);
   const byFate = new Float64Array(FATES * tree.length);
-  selection.each(data, (record, from, at, count, fate) => {
-    const node = fate < 0 ? tree.cpuNode[record]! : tree.allocationNode[record]!;
+  selection.each(side, (record, from, at, count, fate) => {
+    const node = fate < 0 ? nodes.cpu[record]! : nodes.allocation[record]!;
     self.add(node, from, at, count);
     if (fate >= 0) byFate[FATES * node + fate]! += count * from.estimate[at]!;
   });
@@ -138,7 +161,7 @@ export function totals(data: Data, tree: Tree, selection: Selection): Totals {
   return { total, self, byFate };
 }
 
-/** The nodes that hold what a node itself allocated: the node, and the types on top of it. */
+/** The nodes that a node's own allocations belong to: the node, and its types. */
 export function ownNodes(tree: Tree, node: number): number[] {
   const own = [node];
   for (let at = tree.firstChild[node]!; at < tree.firstChild[node + 1]!; at++) {

@@ -29,12 +29,13 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(error) => return refuse(&error),
-    };
+    let arguments =
+        match Arguments::try_parse_from(commands::diff::with_new_named(std::env::args_os())) {
+            Ok(arguments) => arguments,
+            Err(error) => return refuse(&error),
+        };
     match arguments.command.run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nthbyte: {}", one_line(&explain(&error)));

@@ -3,13 +3,13 @@
 //! `ctypes` would serve, but takes half a megabyte and 4 ms of every program that is profiled. The
 //! module has `start(config)`, `stop()`, `prepare()` and `compile()`. What it needs of CPython is found by name, as everywhere.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
-use super::Agent;
-use super::api::{
-    Api, CompilerFlags, FILE_INPUT, IGNORE_COOKIE, METH_NOARGS, METH_O, METH_VARARGS, MethodDef,
-    PyObject,
+use crate::agent;
+use crate::api::{
+    CompilerFlags, Gil, IGNORE_COOKIE, METH_NOARGS, METH_O, METH_VARARGS, MethodDef, PyObject,
 };
 use nthbyte_session::Config;
 use nthbyte_session::process::image;
@@ -31,7 +31,7 @@ struct ModuleDef {
 /// What `import` calls. Null, without an exception, if this is not a CPython that is served.
 #[unsafe(no_mangle)]
 extern "C" fn PyInit__native() -> *mut PyObject {
-    let Ok(api) = Api::find() else {
+    let Some(gil) = gil() else {
         return null_mut();
     };
     let method = |name: &'static std::ffi::CStr, function, flags| MethodDef {
@@ -63,105 +63,81 @@ extern "C" fn PyInit__native() -> *mut PyObject {
     }));
     // SAFETY: the definition has the layout of the stable ABI and lives for ever; CPython calls this with
     // the GIL held.
-    unsafe { (api.PyModuleDef_Init)((&raw mut *definition).cast::<c_void>()) }
+    unsafe { gil.module((&raw mut *definition).cast::<c_void>()) }
 }
 
 /// `prepare()`: puts the heap in place already, if that can be.
 unsafe extern "C" fn prepare(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    let Some(api) = api() else {
-        return null_mut();
-    };
-    // SAFETY: CPython calls this with the GIL held.
-    unsafe {
+    answer(None, |gil| {
         // What is wrong will be said at the start of a session.
-        let _ = super::prepare();
-        answer(&api, None)
-    }
+        let _ = agent::prepare(gil);
+        None
+    })
 }
 
 /// `compile(source: bytes, name: str, is_file: bool) -> CodeType`, for sources without a zero byte: as the interpreter
 /// compiles a script (where a comment may name the encoding) or the code after `-c` (which is UTF-8). The built-in
 /// `compile` makes the hundred types of `ast` first: half a megabyte, and more time than everything else at the start.
 unsafe extern "C" fn compile(_module: *mut PyObject, arguments: *mut PyObject) -> *mut PyObject {
-    let Some(api) = api() else {
+    let Some(gil) = gil() else {
         return null_mut();
     };
-    // SAFETY: CPython calls this with the GIL held and a live tuple, and what fails returns null and sets Python's
-    // error. The source ends with a zero, as `bytes` do.
-    unsafe {
-        let argument = |at| (api.PyTuple_GetItem)(arguments, at);
-        let [source, name, is_file] = [argument(0), argument(1), argument(2)];
-        if source.is_null() || name.is_null() || is_file.is_null() {
-            return null_mut();
-        }
-        let source = (api.PyBytes_AsString)(source);
-        if source.is_null() {
-            return null_mut();
-        }
-        let mut flags = CompilerFlags {
-            flags: if (api.PyObject_IsTrue)(is_file) == 1 {
-                0
-            } else {
-                IGNORE_COOKIE
-            },
-            feature_version: 0,
-        };
-        (api.Py_CompileStringObject)(source, name, FILE_INPUT, &raw mut flags, -1)
-    }
+    // SAFETY: CPython calls this with a live tuple.
+    let arguments = unsafe { gil.object(arguments) };
+    let argument = |at| arguments.and_then(|arguments| arguments.element(at));
+    let (Some(source), Some(name), Some(is_file)) = (argument(0), argument(1), argument(2)) else {
+        return null_mut();
+    };
+    let Some(text) = source.bytes() else {
+        return null_mut();
+    };
+    let mut flags = CompilerFlags {
+        flags: if is_file.is_true() { 0 } else { IGNORE_COOKIE },
+        feature_version: 0,
+    };
+    // SAFETY: `bytes` end with a zero and live as long as `source`; the name is live.
+    unsafe { gil.compile(CStr::from_ptr(text), name.as_ptr(), &mut flags) }
 }
 
 /// `start(config: str) -> str | None`: what is wrong, in one line.
 unsafe extern "C" fn start(_module: *mut PyObject, config: *mut PyObject) -> *mut PyObject {
-    let Some(api) = api() else {
-        return null_mut();
-    };
-    // SAFETY: CPython calls this with the GIL held and a live object.
-    unsafe {
-        let started = api
-            .text(config)
+    answer(Some("nthbyte failed; please report it"), |gil| {
+        // SAFETY: CPython calls this with a live object.
+        let text = unsafe { gil.object(config) }.and_then(|config| config.text());
+        let started = text
             .ok_or_else(|| "bad configuration: not a str".to_owned())
             .and_then(|text| Config::parse(&text))
-            .and_then(|config| super::start(&config));
+            .and_then(|config| agent::start(gil, &config));
         // What starting took is not needed again.
         image::release();
-        answer(&api, started.err())
-    }
+        started.err()
+    })
 }
 
 /// `stop() -> str | None`: the [`Outcome`](nthbyte_session::Outcome) as JSON, if a session was running.
 unsafe extern "C" fn stop(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    let Some(api) = api() else {
+    answer(None, |gil| {
+        agent::stop(gil).map(|outcome| outcome.to_json())
+    })
+}
+
+/// The token of a function that CPython calls.
+fn gil() -> Option<Gil> {
+    // SAFETY: CPython calls the functions of a module with the GIL held, and in Python code.
+    unsafe { Gil::of_caller() }
+}
+
+/// What `work` returns, or `failed` if it panics, as a `str` or `None`.
+fn answer(failed: Option<&str>, work: impl FnOnce(&mut Gil) -> Option<String>) -> *mut PyObject {
+    let Some(mut gil) = gil() else {
         return null_mut();
     };
-    // SAFETY: CPython calls this with the GIL held.
-    unsafe {
-        let outcome = super::stop();
-        answer(&api, outcome.map(|outcome| outcome.to_json()))
-    }
-}
-
-/// That of the agent, if there is one: to look it up again would bring back what [`image::release`] let go.
-fn api() -> Option<Api> {
-    match Agent::current() {
-        // SAFETY: the agent lives for ever, and this of it does not change.
-        Some(agent) => Some(unsafe { (*agent).api }),
-        None => Api::find().ok(),
-    }
-}
-
-/// A text as a `str`, or `None`.
-///
-/// # Safety
-/// The GIL is held.
-unsafe fn answer(api: &Api, text: Option<String>) -> *mut PyObject {
-    // SAFETY: by the contract; the text ends with a zero.
-    unsafe {
-        match text.map(CString::new) {
-            Some(text) => (api.PyUnicode_FromString)(text.unwrap_or_default().as_ptr()),
-            None => {
-                (api.Py_IncRef)(api._Py_NoneStruct);
-                api._Py_NoneStruct
-            }
-        }
+    let text = catch_unwind(AssertUnwindSafe(|| work(&mut gil)))
+        .unwrap_or_else(|_| failed.map(str::to_owned));
+    match text.map(CString::new) {
+        Some(text) => gil
+            .text(&text.unwrap_or_default())
+            .map_or(null_mut(), |text| text.give()),
+        None => gil.none().give(),
     }
 }

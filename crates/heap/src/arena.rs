@@ -19,10 +19,12 @@ use self::header::{Arena, Backing};
 use self::queues::Queues;
 use crate::config::HugePages;
 use crate::geometry::{
-    ADDRESS_BITS, ARENA_SIZE, FIRST_PAGE_HEADER, PAGE_HEADER, PAGE_SIZE, PAGES_PER_ARENA,
+    ADDRESS_BITS, ARENA_BITS, ARENA_SIZE, FIRST_PAGE_HEADER, PAGE_HEADER, PAGE_SIZE,
+    PAGES_PER_ARENA,
 };
 use crate::os;
 use crate::page::Page;
+use core::ops::Range;
 use core::ptr::null_mut;
 
 /// This many dirty pages may always be retained: 8 MiB, from measurements (docs/fast-path.md).
@@ -60,6 +62,8 @@ pub struct Arenas {
     pub pool_was_empty: bool,
     /// For this many requests the system is not asked for an arena.
     back_off: u32,
+    /// All arenas lie, or lay, in here; as numbers of [`ARENA_BITS`].
+    span: Range<usize>,
     /// Where the next arena should lie: right below the last one, where the kernel would put it too.
     hint: *mut u8,
     /// Arenas mapped now.
@@ -83,6 +87,7 @@ impl Arenas {
             huge_from,
             pool_was_empty: false,
             back_off: 0,
+            span: 0..0,
             hint: null_mut(),
             count: 0,
             peak_count: 0,
@@ -149,6 +154,46 @@ impl Arenas {
         self.dirty += 1;
         if self.dirty > self.max_dirty() {
             self.purge(table);
+        }
+    }
+
+    /// Forgets all arenas in a table.
+    ///
+    /// # Safety
+    /// `table` was the table of these arenas.
+    pub unsafe fn clear_table(&self, table: ArenaTable) {
+        for number in self.span.clone() {
+            let base = core::ptr::with_exposed_provenance_mut(number << ARENA_BITS);
+            // SAFETY: an arena lay there.
+            unsafe { table.set(base, false) };
+        }
+    }
+
+    /// Copies the table to another place, which has zeroes. `visit` gets each page in use.
+    ///
+    /// # Safety
+    /// `from` is the table of these arenas.
+    pub unsafe fn copy_table(
+        &self,
+        from: ArenaTable,
+        to: ArenaTable,
+        mut visit: impl FnMut(*mut Page),
+    ) {
+        for number in self.span.clone() {
+            let base: *mut u8 = core::ptr::with_exposed_provenance_mut(number << ARENA_BITS);
+            if !from.holds(base) {
+                continue;
+            }
+            // SAFETY: what the table holds is mapped.
+            let mut used = unsafe {
+                to.set(base, true);
+                !(*Arena::of(base)).free
+            };
+            while used != 0 {
+                let index = used.trailing_zeros() as usize;
+                used &= used - 1;
+                visit(base.wrapping_add(index * PAGE_SIZE).cast());
+            }
         }
     }
 
@@ -297,6 +342,12 @@ impl Arenas {
             self.link(arena);
             table.set(base, true);
         }
+        let number = base.addr() >> ARENA_BITS;
+        self.span = if self.span.is_empty() {
+            number..number + 1
+        } else {
+            self.span.start.min(number)..self.span.end.max(number + 1)
+        };
         Some(())
     }
 

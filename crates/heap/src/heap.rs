@@ -10,6 +10,7 @@ use crate::geometry::{
 use crate::observer::{Domain, Fallback, Observer};
 use crate::os;
 use crate::page::{Block, Page, Slot};
+use crate::shared::Shared;
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::AtomicPtr;
@@ -41,6 +42,8 @@ pub struct Heap {
     pub sampled: [Sampled; GROUPS],
     /// Where pages come from.
     pub arenas: Arenas,
+    /// Where the state is if the heap was shared; see `shared.rs`.
+    pub shared: Option<Shared>,
     /// The largest request that the heap serves itself, in bytes.
     pub limit: usize,
     /// The allocation site of the last call that took a slow path; 0 if it is not known.
@@ -89,7 +92,7 @@ impl Heap {
         }
     }
 
-    fn new(config: Config, fallbacks: [Fallback; 2]) -> Self {
+    pub(crate) fn new(config: Config, fallbacks: [Fallback; 2]) -> Self {
         Self {
             slots: core::array::from_fn(|_| Slot {
                 head: null_mut(),
@@ -101,6 +104,7 @@ impl Heap {
                 fresh: null_mut(),
             }; GROUPS],
             arenas: Arenas::new(config.huge_pages, config.huge_pages_from / ARENA_SIZE),
+            shared: None,
             limit: config.limit.clamp(SMALL_LIMIT, MEDIUM_LIMIT),
             site: 0,
             points: None,
@@ -132,7 +136,9 @@ impl Heap {
     /// `heap` is a heap that nobody else is using now.
     pub unsafe fn collapse(heap: *mut Self) -> bool {
         // SAFETY: by the caller.
-        unsafe { &mut *heap }.arenas.collapse_full_arena()
+        unsafe { &mut *Self::state(heap) }
+            .arenas
+            .collapse_full_arena()
     }
 
     /// Whether a block was allocated by this heap itself, and not by a fallback. Any thread may ask it
@@ -142,7 +148,9 @@ impl Heap {
     /// `context` is the address of a heap.
     #[must_use]
     pub unsafe fn owns(context: *mut c_void, block: *const c_void) -> bool {
-        Self::table(context).holds(block.cast_mut().cast())
+        // SAFETY: by the caller.
+        let heap = unsafe { Self::state(context.cast()) };
+        Self::table(heap.cast()).holds(block.cast_mut().cast())
     }
 
     /// How many bytes of a block the program may use. Any thread may ask it of a block that is in use.

@@ -25,6 +25,9 @@ const READ_LIMIT: usize = 1 << 20;
 pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_void {
     // SAFETY: `heap` is a heap; the embedder guarantees that its fallbacks work.
     unsafe {
+        if let Some(shared) = (*heap).shared {
+            return shared.malloc(size, domain);
+        }
         let fallback = (*heap).fallback(domain);
         let block = (fallback.malloc)(fallback.context, size);
         if wants_huge_pages(heap, block, size) {
@@ -48,6 +51,9 @@ pub unsafe fn calloc(
 ) -> *mut c_void {
     // SAFETY: as in `malloc`.
     unsafe {
+        if let Some(shared) = (*heap).shared {
+            return shared.calloc(count, size, domain);
+        }
         let fallback = (*heap).fallback(domain);
         let block = (fallback.calloc)(fallback.context, count, size);
         account(heap, block, bytes, domain)
@@ -66,6 +72,9 @@ pub unsafe fn realloc(
 ) -> *mut c_void {
     // SAFETY: as in `malloc`; the block is one of the fallback's.
     unsafe {
+        if let Some(shared) = (*heap).shared {
+            return shared.realloc(block, size, domain);
+        }
         let fallback = (*heap).fallback(domain);
         let new = (fallback.realloc)(fallback.context, block, size);
         if new.is_null() {
@@ -94,14 +103,17 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
     let heap: *mut Heap = context.cast();
     // SAFETY: `context` is a heap; the block is one of the fallback's.
     unsafe {
-        if let Some(tag) = (*heap).large_sampled.remove(block.addr()) {
-            Heap::report_freed(heap, block, tag);
-        }
         let domain = if OBJECT {
             Domain::Object
         } else {
             Domain::Memory
         };
+        if let Some(shared) = (*heap).shared {
+            return shared.free(block, domain);
+        }
+        if let Some(tag) = (*heap).large_sampled.remove(block.addr()) {
+            Heap::report_freed(heap, block, tag);
+        }
         let fallback = (*heap).fallback(domain);
         (fallback.free)(fallback.context, block);
     }

@@ -12,7 +12,7 @@
 //! # What the caller must do
 //!
 //! The heap takes no lock. Whoever calls it holds one lock, in CPython the GIL, that
-//! all other callers hold too. The only exceptions are [`Heap::remote_free`], [`Heap::owns`] and [`Heap::usable_size`].
+//! all other callers hold too. The only exceptions are [`Heap::remote_free`], [`Heap::owns`] and [`Heap::usable_size`], and a heap that was [shared](Heap::share).
 //!
 //! # What it is not for
 //!
@@ -56,6 +56,7 @@
 //! | `refill` | how long a list may be |
 //! | `session` | sampling on and off; the calls of the observer |
 //! | `statistics` | totals |
+//! | `shared` | a heap that is called by those who do not hold its lock |
 //! | `large` | what the fallbacks serve |
 //! | `fast` | the fast paths |
 //! | `slow` | the slow paths |
@@ -78,6 +79,7 @@ mod os;
 mod page;
 mod refill;
 mod session;
+mod shared;
 mod slow;
 mod statistics;
 mod supply;
@@ -88,4 +90,5 @@ pub use functions::Functions;
 pub use geometry::MEDIUM_LIMIT;
 pub use heap::Heap;
 pub use observer::{Domain, Fallback, NOT_INTERESTED, Observer, Sample};
+pub use shared::{HoldsLock, Shared};
 pub use statistics::Statistics;

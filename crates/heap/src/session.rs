@@ -18,7 +18,7 @@ impl Heap {
     /// sampling is switched off or a new session begins.
     pub unsafe fn start(heap: *mut Self, mut points: SamplePoints, observer: Observer) {
         // SAFETY: by the caller.
-        let this = unsafe { &mut *heap };
+        let this = unsafe { &mut *Self::state(heap) };
         this.settle_all();
         for class in &mut this.classes {
             class.allocations = 0;
@@ -39,7 +39,7 @@ impl Heap {
     /// `heap` is a heap that nobody else is using now.
     pub unsafe fn stop(heap: *mut Self) {
         // SAFETY: by the caller.
-        let this = unsafe { &mut *heap };
+        let this = unsafe { &mut *Self::state(heap) };
         this.settle_all();
         for class in &mut this.classes {
             class.countdown = Countdown::NEVER;

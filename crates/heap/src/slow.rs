@@ -91,6 +91,9 @@ unsafe fn allocate(heap: *mut Heap, class: usize, requested: usize, domain: Doma
     let table = Heap::table(heap.cast());
     // SAFETY: `heap` is a heap, and nobody else is in it. The reference ends before the observer runs.
     unsafe {
+        if let Some(shared) = (*heap).shared {
+            return shared.malloc(requested, domain);
+        }
         if !(*heap).remote.load(Ordering::Relaxed).is_null() {
             free_remote_blocks(heap);
         }
@@ -255,7 +258,7 @@ impl Heap {
         let block: *mut Block = block.cast();
         // SAFETY: `context` is a heap, `remote` is atomic, and the block is the caller's.
         unsafe {
-            let remote = &(*context.cast::<Self>()).remote;
+            let remote = &(*Self::state(context.cast())).remote;
             let mut head = remote.load(Ordering::Relaxed);
             loop {
                 (*block).next = head;

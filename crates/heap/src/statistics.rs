@@ -33,7 +33,7 @@ impl Heap {
     #[must_use]
     pub unsafe fn statistics(heap: *const Self) -> Statistics {
         // SAFETY: by the caller.
-        unsafe { &*heap }.totals(|_| None)
+        unsafe { &*Self::state(heap) }.totals(|_| None)
     }
 
     /// The exact totals. Counts the lists, which takes a few microseconds.
@@ -43,7 +43,7 @@ impl Heap {
     #[must_use]
     pub unsafe fn statistics_exact(heap: *const Self) -> Statistics {
         // SAFETY: by the caller.
-        let heap = unsafe { &*heap };
+        let heap = unsafe { &*Self::state(heap) };
         heap.totals(|class| Some(heap.count(class)))
     }
 
@@ -54,7 +54,7 @@ impl Heap {
     #[must_use]
     pub unsafe fn blocks_in_use(heap: *const Self) -> usize {
         // SAFETY: by the caller.
-        let heap = unsafe { &*heap };
+        let heap = unsafe { &*Self::state(heap) };
         (0..CLASSES)
             .map(|class| heap.classes[class].used - heap.count(class))
             .sum()

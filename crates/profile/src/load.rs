@@ -21,7 +21,7 @@ use crate::event::{
 use crate::lines::LineTable;
 use crate::meta::Unit;
 use crate::model::{
-    Damage, Fate, Frame, Function, LabelSet, Profile, Sample, Shape, StackNode, ThreadNames,
+    Damage, Frame, Function, LabelSet, Lifetime, Profile, Sample, Shape, StackNode, ThreadNames,
     TimeSample, TypeNames,
 };
 use crate::processes::ProcessId;
@@ -399,10 +399,10 @@ impl Loader {
             },
             labels: self.labels(allocation.labels),
             type_id: TypeId(self.type_numbers.get(allocation.type_id.0).unwrap_or(0)),
-            fate: match allocation.survival {
-                Survival::Unsaid => Fate::StillLive,
-                Survival::DiedYoung => Fate::DiedYoung,
-                Survival::Survived => Fate::Survived,
+            lifetime: match allocation.survival {
+                Survival::Unsaid => Lifetime::StillLive,
+                Survival::DiedYoung => Lifetime::DiedYoung,
+                Survival::Survived => Lifetime::Survived,
             },
             freed: None,
         };
@@ -419,12 +419,14 @@ impl Loader {
         let Some(sample) = self.sample(sample) else {
             return;
         };
-        let fate = match self.profile.samples.fate(sample) {
-            Fate::StillLive if sample.0 >= self.youth => Fate::DiedYoung,
-            Fate::DiedYoung => Fate::DiedYoung,
-            Fate::StillLive | Fate::Survived | Fate::Freed => Fate::Freed,
+        let lifetime = match self.profile.samples.lifetime(sample) {
+            Lifetime::StillLive if sample.0 >= self.youth => Lifetime::DiedYoung,
+            Lifetime::DiedYoung => Lifetime::DiedYoung,
+            Lifetime::StillLive | Lifetime::Survived | Lifetime::Freed => Lifetime::Freed,
         };
-        self.profile.samples.set_fate(sample, fate, Some(time));
+        self.profile
+            .samples
+            .set_lifetime(sample, lifetime, Some(time));
     }
 
     /// Where a sample is in the tables; `None` if it was lost.

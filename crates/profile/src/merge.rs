@@ -11,7 +11,7 @@ use crate::event::{
     Survival, Thread, ThreadId, TypeName,
 };
 use crate::format::MAX_EXTENSION;
-use crate::model::{Fate, Profile, SamplingId};
+use crate::model::{Lifetime, Profile, SamplingId};
 use crate::processes::{self, MAX_BYTES, extension};
 use crate::writer::Writer;
 
@@ -147,10 +147,10 @@ impl<W: Write> File<'_, W> {
                 type_id: sample.type_id,
                 labels: sample.labels,
                 source: self.profile.sampling(sample.shape.sampling).source,
-                survival: match sample.fate {
-                    Fate::DiedYoung => Survival::DiedYoung,
-                    Fate::Freed | Fate::Survived => Survival::Survived,
-                    Fate::StillLive => Survival::Unsaid,
+                survival: match sample.lifetime {
+                    Lifetime::DiedYoung => Survival::DiedYoung,
+                    Lifetime::Freed | Lifetime::Survived => Survival::Survived,
+                    Lifetime::StillLive => Survival::Unsaid,
                 },
             }))?;
             if let Some(time) = sample.freed {

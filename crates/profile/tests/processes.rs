@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use nthbyte_profile::event::{End, Event, Memory, Nanos, NodeId, SampleId, ThreadId};
 use nthbyte_profile::family::{self, FamilyError};
-use nthbyte_profile::model::{Fate, ProcessId};
+use nthbyte_profile::model::{Lifetime, ProcessId};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Meta, Profile, ReadError, Writer};
 
@@ -120,7 +120,7 @@ fn described(profile: &Profile, id: SampleId) -> String {
         sample.shape.points,
         profile.weight(id),
         profile.types[sample.type_id.index()],
-        sample.fate,
+        sample.lifetime,
         sample.freed,
         stack,
     )
@@ -394,11 +394,12 @@ fn fates_do_not_depend_on_another_processs_collections() {
     let paths = [folder.make("a.nthb", FIRST), folder.make("b.nthb", CHILD)];
     let count = |profile: &Profile, fate| {
         let ids = profile.samples.ids();
-        ids.filter(|&id| profile.samples.fate(id) == fate).count()
+        ids.filter(|&id| profile.samples.lifetime(id) == fate)
+            .count()
     };
     let joined = load_all(&paths);
     let parts = [load_all(&paths[..1]), load_all(&paths[1..])];
-    for fate in Fate::ALL {
+    for fate in Lifetime::ALL {
         let sum: usize = parts.iter().map(|part| count(part, fate)).sum();
         assert_eq!(count(&joined, fate), sum, "{fate:?}");
     }

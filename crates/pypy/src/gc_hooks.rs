@@ -15,14 +15,13 @@ use nthbyte_profile::event::{
     Memory, Nanos, Node, NodeId, SourceId, Survival, TypeId,
 };
 use nthbyte_profile::{Distances, Method, Source};
-use rustc_hash::FxHashMap;
 
-use nthbyte_session::{Config, Outcome, PerEpoch, Recording, Session, guarded};
+use nthbyte_session::{Config, KeyMap, Outcome, PerEpoch, Recording, Session, guarded};
 
 struct Sampling {
     session: Session,
     /// By first line, name and file.
-    codes: PerEpoch<FxHashMap<String, CodeId>>,
+    codes: PerEpoch<KeyMap<String, CodeId>>,
     nursery: u64,
     every: u64,
     /// Minor collections so far.
@@ -159,7 +158,7 @@ impl Sampling {
 
 fn node_of(
     recording: &mut Recording<'_>,
-    codes: &mut PerEpoch<FxHashMap<String, CodeId>>,
+    codes: &mut PerEpoch<KeyMap<String, CodeId>>,
     stack: &str,
 ) -> Option<NodeId> {
     let codes = codes.of(recording.epoch());

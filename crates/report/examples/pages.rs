@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId};
 use nthbyte_profile::model::{
-    Fate, Frame, Function, Sample, SamplingId, Shape, StackNode, TypeNames,
+    Frame, Function, Lifetime, Sample, SamplingId, Shape, StackNode, TypeNames,
 };
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Profile};
+use nthbyte_report::diff::write_page;
 use nthbyte_report::estimate::Moments;
 use nthbyte_report::{Estimator, Totals, flamegraph};
 use serde_json::json;
@@ -28,6 +29,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     fs::write(folder.join("session.nthb"), session.bytes())?;
     page(&folder, "session", &read(&session)?)?;
+    let before = Synthetic {
+        samples: 40_000,
+        ..session
+    };
+    difference(&folder, &read(&before)?, &read(&session)?)?;
     let exact = Synthetic {
         samples: 2_000,
         distances: Distances::Every,
@@ -60,6 +66,19 @@ fn page(folder: &Path, name: &str, profile: &Profile) -> Result<(), Box<dyn Erro
     Ok(fs::write(folder.join(format!("{name}.json")), expected)?)
 }
 
+/// A page of a difference, whose new side has two equal runs: their mean is one of them.
+fn difference(folder: &Path, old: &Profile, new: &Profile) -> Result<(), Box<dyn Error>> {
+    let mut out = BufWriter::new(File::create(folder.join("difference.html"))?);
+    let (old_side, new_side) = ([old.clone()], [new.clone(), new.clone()]);
+    write_page(&old_side, &new_side, &[], &mut out, &mut |_, _| {})?;
+    out.flush()?;
+    let both = json!({"old": expected(old), "new": expected(new)});
+    Ok(fs::write(
+        folder.join("difference.json"),
+        serde_json::to_vec(&both)?,
+    )?)
+}
+
 /// What the page must come to, added up sample by sample.
 fn expected(profile: &Profile) -> serde_json::Value {
     let mut bytes = [0.0; 4];
@@ -67,9 +86,9 @@ fn expected(profile: &Profile) -> serde_json::Value {
     let mut functions: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
     for id in profile.samples.ids() {
         let weight = profile.weight(id);
-        let fate = profile.samples.fate(id) as usize;
-        bytes[fate] += weight.bytes;
-        allocations[fate] += weight.allocations;
+        let lifetime = profile.samples.lifetime(id) as usize;
+        bytes[lifetime] += weight.bytes;
+        allocations[lifetime] += weight.allocations;
         let mut seen = BTreeSet::new();
         for (depth, frame) in profile.stack(profile.samples.stack(id)).enumerate() {
             let function = &profile.functions[frame.function as usize];
@@ -202,7 +221,7 @@ fn large(mut profile: Profile) -> Profile {
             },
             labels: LabelSetId::NONE,
             type_id: TypeId(1 + below(5) as u32),
-            fate: Fate::ALL[below(4) as usize],
+            lifetime: Lifetime::ALL[below(4) as usize],
             freed: None,
         });
     }

@@ -52,7 +52,8 @@
 //! ```text
 //! session     Session and Recording: what hosts use; why there is one lock
 //! registry    where sessions are                        lock      what a signal handler may ask for
-//! recorder    the near end of the ring                  record    what travels through it
+//! lost        counts of events that could not be recorded
+//! recorder    the producer of the ring                  record    what travels through it
 //! interner    threads, functions, types, stack nodes by the host's keys; epochs
 //! fork        what a fork leaves to do: one state
 //! writer      the writer thread, the drain, pending samples
@@ -72,6 +73,7 @@ mod fork;
 mod guard;
 mod interner;
 mod lock;
+mod lost;
 mod outcome;
 mod output;
 mod record;
@@ -85,6 +87,6 @@ mod writer;
 pub use clock::{Clock, monotonic_nanos};
 pub use config::Config;
 pub use guard::guarded;
-pub use interner::{Appearance, Epoch, KnownType, PerEpoch};
+pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
 pub use outcome::{Outcome, copy_text};
 pub use session::{Recording, Session};

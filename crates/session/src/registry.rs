@@ -5,11 +5,10 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64};
 
-use nthbyte_profile::event::LostKind;
-
 use crate::clock::Clock;
 use crate::fork::ForkState;
 use crate::lock::{Holder, Lock};
+use crate::lost::Lost;
 use crate::recorder::Recorder;
 
 /// What a slot is used for.
@@ -178,32 +177,9 @@ impl Slot {
     }
 
     pub(crate) fn after_fork_in_child(&self) {
-        // That of the parent counts what the parent lost.
+        // These events are the parent's, which counts them itself.
         self.lost.take();
         let holder: Holder = self.lock.release_in_child();
         self.fork.become_child(holder);
-    }
-}
-
-/// Counts of lost events, by [`LostKind`].
-#[derive(Debug, Default)]
-pub(crate) struct Lost([AtomicU64; 3]);
-
-impl Lost {
-    pub(crate) fn add(&self, kind: LostKind, events: u64) {
-        if events > 0 {
-            self.0[kind as usize].fetch_add(events, Relaxed);
-        }
-    }
-
-    /// What was counted since the last call.
-    pub(crate) fn take(&self) -> [(LostKind, u64); 3] {
-        [LostKind::Allocations, LostKind::CpuSamples, LostKind::Other]
-            .map(|kind| (kind, self.0[kind as usize].swap(0, Acquire)))
-    }
-
-    /// Whether nothing was counted since [`Lost::take`].
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.iter().all(|count| count.load(Relaxed) == 0)
     }
 }

@@ -1,12 +1,16 @@
 //! The subcommands, one file for each.
 
+pub mod diff;
 mod elsewhere;
 mod export;
 mod flamegraph;
 mod import;
+mod leaks;
 mod merge;
 mod summary;
 mod tree;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -22,6 +26,10 @@ pub enum Command {
     Summary(summary::Arguments),
     /// Show the tree of calls that led to the allocations.
     Tree(tree::Arguments),
+    /// Say what changed from one profile to another, and whether that is real.
+    Diff(diff::Arguments),
+    /// Say what accumulates, with the evidence; with --fail, for continuous integration.
+    Leaks(leaks::Arguments),
     /// Show the profile in the Firefox Profiler, served from this machine.
     View(view::Arguments),
     /// Write one self-contained HTML page with flame graph, table and timeline.
@@ -37,12 +45,14 @@ pub enum Command {
 }
 
 impl Command {
-    /// Runs the command.
+    /// Runs the command, and returns the exit status.
     ///
     /// # Errors
     /// If the command fails; the error and its causes make one line for the user.
-    pub fn run(self) -> Result<()> {
+    pub fn run(self) -> Result<ExitCode> {
         match self {
+            Self::Diff(arguments) => return arguments.run(),
+            Self::Leaks(arguments) => return arguments.run(),
             Self::Run(words) => words.refuse("run"),
             Self::Tune(words) => words.refuse("tune"),
             Self::Summary(arguments) => arguments.run(),
@@ -52,6 +62,7 @@ impl Command {
             Self::Export(arguments) => arguments.run(),
             Self::Merge(arguments) => arguments.run(),
             Self::Import(arguments) => arguments.run(),
-        }
+        }?;
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::export::{Export, millis};
 
-/// A total: its name, what it means, its colour, and where it is.
+/// A total: its name, meaning, colour, and the field that has it.
 struct Kind {
     name: &'static str,
     description: &'static str,
@@ -91,7 +91,7 @@ fn of_process(export: &Export<'_>, place: Place, counters: &mut Vec<Value>) {
     }
 }
 
-/// The known values in the order of time.
+/// The known values, ordered by time.
 fn series(memory: &[Memory], value: fn(&Memory) -> Option<u64>) -> Vec<(Nanos, u64)> {
     let known = memory.iter().filter_map(|at| Some((at.time, value(at)?)));
     let mut series: Vec<(Nanos, u64)> = known.collect();

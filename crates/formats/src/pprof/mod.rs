@@ -1,4 +1,4 @@
-//! pprof: gzip-compressed `profile.proto`, what `go tool pprof` and most continuous profilers read.
+//! pprof: gzip-compressed `profile.proto`, which `go tool pprof` and most continuous profilers read.
 //!
 //! Sample types are those of Go's heap profiles, so that its users find their way:
 //! `alloc_objects`, `alloc_space` (the default), `inuse_objects` and `inuse_space`. *In use* is
@@ -16,7 +16,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{NodeId, TypeId};
-use nthbyte_profile::model::{Fate, ProcessId};
+use nthbyte_profile::model::{Lifetime, ProcessId};
 use prost::Message as _;
 
 use crate::meter::Meter;
@@ -145,7 +145,7 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
 /// A stack, the type of what it allocated (time samples have none), and the process.
 type Key = (NodeId, Option<TypeId>, ProcessId);
 
-/// In the order of stacks and types, so that equal profiles give equal files.
+/// Ordered by stack and type, so that equal profiles give equal files.
 fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
     let samples = &profile.samples;
     let weights = profile.shape_weights();
@@ -157,7 +157,10 @@ fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
         let sums = sums.entry(key).or_default();
         sums.allocations += weight.allocations;
         sums.bytes += weight.bytes;
-        if matches!(samples.fate(id), Fate::StillLive | Fate::Survived) {
+        if matches!(
+            samples.lifetime(id),
+            Lifetime::StillLive | Lifetime::Survived
+        ) {
             sums.in_use += weight.allocations;
             sums.in_use_bytes += weight.bytes;
         }
@@ -173,8 +176,8 @@ fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
     sums
 }
 
-/// Innermost first. The number of a frame, from 1 up, is that of its location; the empty stack has one of
-/// its own after them, for pprof drops samples that have none.
+/// Innermost first. A location has the number of its frame plus 1. The empty stack has a location of its
+/// own after them, because pprof drops samples without locations.
 fn locations_of(profile: &Profile, stack: NodeId) -> Vec<u64> {
     let mut locations = Vec::new();
     let mut at = stack;
@@ -215,8 +218,8 @@ fn functions(profile: &Profile, strings: &mut Strings) -> Vec<Function> {
             Function {
                 id,
                 name: strings.index(names::function(function)),
-                // A system name equal to the name would be taken for one of C++, to be demangled:
-                // `<lambda>` and `<locals>` would go as template arguments.
+                // If the system name is equal to the name, pprof demangles it as a C++ name, and
+                // removes `<lambda>` and `<locals>` as template arguments.
                 system_name: 0,
                 filename: strings.index(&function.file),
                 start_line: i64::from(function.first_line),

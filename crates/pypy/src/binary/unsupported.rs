@@ -11,7 +11,7 @@ pub mod search {
 
     use std::ops::Range;
 
-    use crate::binary::Collector;
+    use crate::binary::incminimark::Collector;
 
     /// There is no search for this processor.
     ///
@@ -25,7 +25,8 @@ pub mod search {
 pub mod patching {
     //! No code is changed.
 
-    use crate::binary::{MemoryMap, Redirect};
+    use crate::binary::imports::Redirect;
+    use crate::binary::memory_map::MemoryMap;
 
     /// There is none.
     #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,10 @@
 //! To which node of the stack tree a step leads from another node: a small table of the last ones, so that a stack that
 //! has changed in a few places costs few cache lines.
 
-use std::hash::Hasher;
+use std::hash::{BuildHasher, Hasher};
 
+use foldhash::fast::FixedState;
 use nthbyte_profile::event::NodeId;
-use rustc_hash::FxHasher;
 
 use super::links::Step;
 use crate::binary::prefetch;
@@ -21,7 +21,7 @@ impl Slot {
     /// The slot of a step so many steps from the outermost.
     #[must_use]
     pub fn of(step: Step, outside: Option<Step>, depth: usize) -> Self {
-        let mut hasher = FxHasher::default();
+        let mut hasher = FixedState::default().build_hasher();
         hasher.write_u64(outside.map_or(0, Step::number));
         hasher.write_u64(step.number());
         hasher.write_usize(depth);

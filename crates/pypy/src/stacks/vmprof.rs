@@ -18,7 +18,7 @@ use std::ffi::c_void;
 use std::sync::Once;
 use std::sync::atomic::Ordering;
 
-use rustc_hash::FxHashMap;
+use nthbyte_session::KeyMap;
 
 use super::frame_list::FrameList;
 use super::handler::{
@@ -36,7 +36,7 @@ use nthbyte_session::ticks::TICKS;
 pub struct Vmprof {
     read: i64,
     rest: Vec<u8>,
-    names: FxHashMap<u64, CodeName>,
+    names: KeyMap<u64, CodeName>,
     broken: bool,
     signal: Box<Signal>,
     frame_list: FrameList,
@@ -95,7 +95,7 @@ impl Vmprof {
         let vmprof = Self {
             read: 0,
             rest: Vec::new(),
-            names: FxHashMap::default(),
+            names: KeyMap::default(),
             broken: false,
             signal: Box::default(),
             frame_list,

@@ -12,7 +12,7 @@
 //! following all short paths from instances whose classes are known: `id()` of an object is its address
 //! when it is old. Where no path is found, the type is called `instance`.
 
-use rustc_hash::FxHashMap;
+use nthbyte_session::KeyMap;
 
 /// Words of an object that are searched for a field, and of a class, which has about ninety.
 const WORDS: usize = 24;
@@ -38,12 +38,12 @@ pub struct Known<'a> {
 #[derive(Debug)]
 pub struct Classes {
     /// Offset of `map`, by the type of the instance.
-    maps: FxHashMap<u32, usize>,
+    maps: KeyMap<u32, usize>,
     terminator: usize,
     class: usize,
     name: usize,
     /// Index into `names`, by the address of the class.
-    indices: FxHashMap<usize, u32>,
+    indices: KeyMap<usize, u32>,
     names: Vec<Box<[u8]>>,
 }
 
@@ -84,7 +84,7 @@ impl Classes {
             .iter()
             .filter_map(|one| Some((header(one)?, map_of(one, terminator, class)?)))
             .collect();
-        let (indices, names) = (FxHashMap::default(), Vec::new());
+        let (indices, names) = (KeyMap::default(), Vec::new());
         Some(Self {
             maps,
             terminator,

@@ -4,7 +4,7 @@
 //! `gc.get_typeids_list()` the numbers that stand in objects' headers, in the same order.
 
 use nthbyte_profile::event::{TypeId, TypeName};
-use rustc_hash::FxHashMap;
+use nthbyte_session::KeyMap;
 
 use super::classes::{Classes, Known, Recent};
 use super::python_names::python_name;
@@ -17,7 +17,7 @@ pub struct Types {
     text: Vec<u8>,
     numbers: Vec<u32>,
     /// Where a type's line is in the text, by number; filled when the first name is asked for.
-    lines: FxHashMap<u32, (u32, u32)>,
+    lines: KeyMap<u32, (u32, u32)>,
     classes: Option<Classes>,
     /// Young instances of known classes, until the first minor collection.
     probe_instances: Vec<ProbeInstance>,

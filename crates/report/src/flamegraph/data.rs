@@ -1,27 +1,31 @@
-//! What the page knows of a profile: a JSON header, then columns.
+//! The profile's data in the page: a JSON header, then columns.
 
 use std::io::{self, Write};
 
 use nthbyte_profile::event::LostKind;
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 use nthbyte_profile::{Distances, Meta, Profile};
 use serde::Serialize;
 
 use crate::estimate::{Moments, Totals};
 
+use super::Base;
 use super::pack::{Column, Columns};
 use super::records::{Record, Records};
 use super::timeline::Timeline;
 
-/// The version of the data's layout: what the page's `data.ts` expects.
+/// The version of the data's layout. `web/src/data.ts` expects the same.
 const VERSION: u32 = 1;
 
-/// Bytes that are compressed from one report of progress to the next.
+/// Bytes that are compressed between two reports of progress.
 const PART: usize = 1 << 18;
+
+/// What the names of the old side's columns begin with.
+const BASE: &str = "base.";
 
 type Quantity = ([&'static str; 4], fn(&Totals) -> &Moments);
 
-/// What is estimated, and the columns that its estimates need.
+/// A quantity that is estimated, and the columns that its estimates need.
 const QUANTITIES: [Quantity; 2] = [
     (
         [
@@ -51,25 +55,46 @@ struct Header<'a> {
     /// Seconds.
     duration: f64,
     complete: bool,
-    /// Bytes allocated in all, where the agent counted them.
+    /// Bytes allocated in total, if the agent counted them.
     allocated: Option<u64>,
-    /// Allocation samples in all.
+    /// Number of allocation samples.
     samples: usize,
     /// Events that the agent dropped.
     lost: Vec<Lost>,
-    /// What could not be read of the file.
+    /// The parts of the file that could not be read.
     damage: Vec<&'a str>,
-    /// Equal parts of time.
+    /// Number of equal parts of time.
     buckets: u32,
-    /// Whether sizes of more than a kibibyte are taken together within 2 %.
+    /// Whether sizes above 1 KiB that differ by less than 2 % are merged.
     coarse: bool,
-    /// Names of fates, in the order of their numbers.
+    /// Names of lifetimes (`fates` for the page), in the order of their numbers.
     fates: [&'static str; 4],
     files: Vec<&'a str>,
     functions: Functions<'a>,
     types: Vec<&'a str>,
     timeline: Timeline,
+    /// On a page of a difference: the number of runs that the figures are the mean of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs: Option<u32>,
+    /// What the profile is compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base: Option<DescribedBase<'a>>,
     columns: &'a [Column],
+}
+
+/// The old side of a difference.
+#[derive(Serialize)]
+struct DescribedBase<'a> {
+    command: &'a [String],
+    interpreter: &'a str,
+    /// Seconds.
+    duration: f64,
+    /// Allocation samples of all runs.
+    samples: usize,
+    runs: u32,
+    /// Time samples a second, on average.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_hz: Option<f64>,
 }
 
 /// The session, with what the page shows of its sources.
@@ -77,7 +102,7 @@ struct Header<'a> {
 struct Described<'a> {
     #[serde(flatten)]
     meta: &'a Meta,
-    /// Mean distance between allocation samples, in bytes: that which makes intervals widest.
+    /// Mean distance between allocation samples, in bytes. With several, the one with the widest intervals.
     period: u64,
     distances: &'static str,
     /// Time samples a second, on average.
@@ -103,6 +128,19 @@ impl<'a> Described<'a> {
     }
 }
 
+impl<'a> DescribedBase<'a> {
+    fn of(base: &Base<'a>) -> Self {
+        Self {
+            command: &base.old.meta.command,
+            interpreter: &base.old.meta.interpreter,
+            duration: base.old.end.0 as f64 / 1e9,
+            samples: base.old.samples.len(),
+            runs: base.old_runs,
+            cpu_hz: base.old.time_hz(),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Lost {
     what: &'static str,
@@ -120,20 +158,36 @@ struct Functions<'a> {
 
 /// Writes the data: the header's length as four bytes, little-endian; the header; the columns.
 ///
-/// To count the samples takes about as long as to write the columns, so each is half of the steps.
+/// Counting the samples takes about as long as writing the columns, so each is half of the steps.
 ///
 /// # Errors
 /// Whatever `out` reports.
 pub fn write(
     profile: &Profile,
+    base: Option<&Base<'_>>,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
     let records = Records::of(profile, &mut |done, total| progress(done, 2 * total));
-    let mut used = Used::of(profile, &records);
+    let old = base.map(|base| Records::of(base.old, &mut |_, _| {}));
+    let mut used = Used::of(
+        profile,
+        [Some(&records), old.as_ref()].into_iter().flatten(),
+    );
     let mut columns = Columns::default();
-    let functions = used.tables(profile, &records, &mut columns);
-    used.records(&records, &mut columns);
+    let functions = used.tables(profile, &mut columns);
+    shapes(
+        &records,
+        "",
+        base.map_or(1, |base| base.new_runs),
+        &mut columns,
+    );
+    used.records(&records, "", &mut columns);
+    if let (Some(base), Some(mut old)) = (base, old) {
+        old.divide(records.buckets);
+        shapes(&old, BASE, base.old_runs, &mut columns);
+        used.records(&old, BASE, &mut columns);
+    }
 
     let header = Header {
         version: VERSION,
@@ -146,16 +200,20 @@ pub fn write(
         damage: profile.damage.iter().map(|d| d.what.as_str()).collect(),
         buckets: records.buckets,
         coarse: records.classes.coarse,
-        fates: Fate::ALL.map(fate_name),
+        fates: Lifetime::ALL.map(lifetime_name),
         files: std::mem::take(&mut used.files.names),
         functions,
         types: profile.types.iter().map(|t| t.name.as_str()).collect(),
         timeline: Timeline::of(profile),
+        runs: base.map(|base| base.new_runs),
+        base: base.map(DescribedBase::of),
         columns: &columns.index,
     };
     let header = serde_json::to_vec(&header)?;
     let length = u32::try_from(header.len()).map_err(|_| {
-        io::Error::other("the names in the profile take more than 4 GiB; no page can hold them")
+        io::Error::other(
+            "the names in the profile take more than 4 GiB, which is too much for a page",
+        )
     })?;
     out.write_all(&length.to_le_bytes())?;
     out.write_all(&header)?;
@@ -169,12 +227,12 @@ pub fn write(
     Ok(())
 }
 
-const fn fate_name(fate: Fate) -> &'static str {
-    match fate {
-        Fate::DiedYoung => "died young",
-        Fate::Freed => "freed later",
-        Fate::Survived => "survived",
-        Fate::StillLive => "still alive",
+const fn lifetime_name(lifetime: Lifetime) -> &'static str {
+    match lifetime {
+        Lifetime::DiedYoung => "died young",
+        Lifetime::Freed => "freed later",
+        Lifetime::Survived => "survived",
+        Lifetime::StillLive => "still alive",
     }
 }
 
@@ -191,7 +249,7 @@ fn lost(profile: &Profile) -> Vec<Lost> {
     .collect()
 }
 
-/// Old numbers to new ones: only what occurs is written, numbered in the order of the old numbers.
+/// Maps old numbers to new ones. Only entries that are used are written, in the order of the old numbers.
 struct Renumbering {
     new: Vec<u32>,
     old: Vec<u32>,
@@ -235,14 +293,11 @@ impl<'a> Files<'a> {
 }
 
 impl<'a> Used<'a> {
-    fn of(profile: &Profile, records: &Records) -> Self {
+    fn of<'r>(profile: &Profile, records: impl Iterator<Item = &'r Records>) -> Self {
         let mut stacks = vec![false; profile.stacks.len()];
         let mut frames = vec![false; profile.frames.len()];
         let mut functions = vec![false; profile.functions.len()];
-        for record in &records.allocations {
-            stacks[record.stack as usize] = true;
-        }
-        for record in &records.cpu {
+        for record in records.flat_map(|of| of.allocations.iter().chain(&of.cpu)) {
             stacks[record.stack as usize] = true;
         }
         // Parents come before their children, so one pass from the end finds all callers.
@@ -270,13 +325,8 @@ impl<'a> Used<'a> {
         }
     }
 
-    /// The tables of stacks, frames and shapes as columns; of functions, as a part of the header.
-    fn tables(
-        &mut self,
-        profile: &'a Profile,
-        records: &Records,
-        columns: &mut Columns,
-    ) -> Functions<'a> {
+    /// The tables of stacks and frames as columns; of functions, as a part of the header.
+    fn tables(&mut self, profile: &'a Profile, columns: &mut Columns) -> Functions<'a> {
         // The root is left out: stack 0 has no frame, and is its own parent.
         let stacks = || {
             self.stacks.old[1..]
@@ -299,18 +349,6 @@ impl<'a> Used<'a> {
         columns.delta("frame.line", frames().map(|f| f.line));
         columns.plain("frame.kind", frames().map(|f| f.kind as u32));
 
-        let classes = &records.classes.totals;
-        for (quantity, moments) in QUANTITIES {
-            let column = |field: fn(&Moments) -> f64| {
-                let each = move |class: &Totals| field(moments(class)) / class.samples as f64;
-                classes.iter().map(each)
-            };
-            columns.real(quantity[0], column(|m| m.estimate));
-            columns.real(quantity[1], column(|m| m.seen));
-            columns.real(quantity[2], column(|m| m.variance));
-            columns.real(quantity[3], column(|m| m.third));
-        }
-
         let mut functions = Functions::default();
         for &at in &self.functions.old {
             let function = &profile.functions[at as usize];
@@ -321,17 +359,19 @@ impl<'a> Used<'a> {
         functions
     }
 
-    fn records(&self, records: &Records, columns: &mut Columns) {
+    fn records(&self, records: &Records, prefix: &str, columns: &mut Columns) {
         let all = &records.allocations;
-        columns.delta("allocation.stack", all.iter().map(|r| self.stack(r)));
-        columns.plain("allocation.type", all.iter().map(|r| r.type_id));
-        columns.plain("allocation.fate", all.iter().map(|r| r.fate));
-        columns.plain("allocation.shape", all.iter().map(|r| r.class));
-        columns.delta("allocation.bucket", all.iter().map(|r| r.bucket));
-        columns.plain("allocation.count", all.iter().map(|r| r.count));
-        columns.delta("cpu.stack", records.cpu.iter().map(|r| self.stack(r)));
-        columns.delta("cpu.bucket", records.cpu.iter().map(|r| r.bucket));
-        columns.plain("cpu.count", records.cpu.iter().map(|r| r.count));
+        let name = |name: &str| format!("{prefix}{name}");
+        columns.delta(&name("allocation.stack"), all.iter().map(|r| self.stack(r)));
+        columns.plain(&name("allocation.type"), all.iter().map(|r| r.type_id));
+        columns.plain(&name("allocation.fate"), all.iter().map(|r| r.lifetime));
+        columns.plain(&name("allocation.shape"), all.iter().map(|r| r.class));
+        columns.delta(&name("allocation.bucket"), all.iter().map(|r| r.bucket));
+        columns.plain(&name("allocation.count"), all.iter().map(|r| r.count));
+        let cpu = &records.cpu;
+        columns.delta(&name("cpu.stack"), cpu.iter().map(|r| self.stack(r)));
+        columns.delta(&name("cpu.bucket"), cpu.iter().map(|r| r.bucket));
+        columns.plain(&name("cpu.count"), cpu.iter().map(|r| r.count));
     }
 
     fn stack(&self, record: &Record) -> u32 {
@@ -339,119 +379,22 @@ impl<'a> Used<'a> {
     }
 }
 
-#[cfg(test)]
-pub mod tests {
-    use super::*;
-    use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId};
-    use nthbyte_profile::model::{
-        Frame, Function, Sample, Samples, SamplingId, Shape, StackNode, TimeSample, TypeNames,
-    };
-    use nthbyte_profile::{Method, Source};
-
-    /// A session of 1000 ns: 400 samples on the stacks `main` and `main → work`, a stack that
-    /// nothing refers to, and 10 time samples.
-    pub fn small() -> Profile {
-        let mut samples = Samples::default();
-        for i in 0..400_u64 {
-            let sample = Sample {
-                time: Nanos(i * 5 / 2),
-                thread: ThreadId(0),
-                stack: NodeId(1 + (i % 2) as u32),
-                shape: Shape {
-                    size: 40 + 8 * (i % 3),
-                    block: 64,
-                    points: 1,
-                    sampling: SamplingId(0),
-                },
-                labels: LabelSetId::NONE,
-                type_id: TypeId((i % 3) as u32),
-                fate: Fate::ALL[i as usize % 4],
-                freed: None,
-            };
-            samples.push(sample).expect("there is room");
-        }
-        let function = |name: &str| Function {
-            name: name.into(),
-            file: "/app/a.py".into(),
-            first_line: 1,
+/// What one sample of each class of shapes adds to the mean of so many runs.
+fn shapes(records: &Records, prefix: &str, runs: u32, columns: &mut Columns) {
+    let classes = &records.classes.totals;
+    let runs = f64::from(runs.max(1));
+    for (quantity, moments) in QUANTITIES {
+        let mut column = |name: &str, power: i32, field: fn(&Moments) -> f64| {
+            let each =
+                |class: &Totals| field(moments(class)) / class.samples as f64 / runs.powi(power);
+            columns.real(&format!("{prefix}{name}"), classes.iter().map(each));
         };
-        let node = |parent, frame| StackNode {
-            parent: NodeId(parent),
-            frame,
-        };
-        let meta = Meta {
-            nthbyte: "0".into(),
-            interpreter: "CPython 3.13.0".into(),
-            executable: "python".into(),
-            command: vec!["app.py".into()],
-            pid: 1,
-            parent_pid: None,
-            started_unix_nanos: 0,
-            sources: Source::of_session(
-                Method::CutFreeLists,
-                Distances::Exponential,
-                4096,
-                Some(100),
-            ),
-            seed: 0,
-            notes: Vec::new(),
-        };
-        Profile {
-            functions: ["unused", "main", "work"].map(function).into(),
-            frames: (0..3)
-                .map(|function| Frame {
-                    function,
-                    line: 10 + function,
-                    kind: FrameKind::Interpreted,
-                })
-                .collect(),
-            stacks: vec![node(0, 0), node(0, 1), node(1, 2), node(2, 0)],
-            types: ["", "dict", "list"]
-                .map(|name| TypeNames {
-                    name: name.into(),
-                    native: String::new(),
-                })
-                .into(),
-            samples,
-            cpu: (0..10)
-                .map(|i| TimeSample {
-                    time: Nanos(i * 100),
-                    thread: ThreadId(0),
-                    stack: NodeId(2),
-                    labels: LabelSetId::NONE,
-                    sampling: SamplingId(1),
-                })
-                .collect(),
-            end: Nanos(1000),
-            complete: true,
-            ..Profile::empty(meta)
-        }
-    }
-
-    #[test]
-    fn what_nothing_refers_to_is_left_out() {
-        let mut bytes = Vec::new();
-        let mut steps = Vec::new();
-        write(&small(), &mut bytes, &mut |done, total| {
-            steps.push((done, total));
-        })
-        .unwrap();
-        let (done, total) = *steps.last().unwrap();
-        assert_eq!(done, total);
-        let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
-        let header: serde_json::Value = serde_json::from_slice(&bytes[4..4 + length]).unwrap();
-        assert_eq!(
-            header["functions"]["name"],
-            serde_json::json!(["main", "work"])
-        );
-        assert_eq!(header["files"], serde_json::json!(["/app/a.py"]));
-        let columns = header["columns"].as_array().unwrap();
-        let stacks = columns
-            .iter()
-            .find(|c| c["name"] == "stack.parent")
-            .unwrap();
-        assert_eq!(stacks["count"], 2);
-        let bytes_of_columns: u64 = columns.iter().map(|c| c["bytes"].as_u64().unwrap()).sum();
-        assert_eq!(bytes_of_columns as usize, bytes.len() - 4 - length);
+        column(quantity[0], 1, |m| m.estimate);
+        column(quantity[1], 1, |m| m.seen);
+        column(quantity[2], 2, |m| m.variance);
+        column(quantity[3], 3, |m| m.third);
     }
 }
+
+#[cfg(test)]
+pub mod tests;

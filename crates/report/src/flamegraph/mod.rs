@@ -1,12 +1,11 @@
-//! The page: a profile as one HTML file that needs nothing else.
+//! The page: a profile as one self-contained HTML file.
 //!
 //! The file is a fixed template (built from `web/` at the root of the project, and committed so
-//! that building nthbyte needs no JavaScript tools) with the profile's data in the middle. All
-//! that comes from the profile is inside one block of base64, so no name in a profile can become
-//! markup; the template's scripts put names on the page as text only. `docs/flamegraph.md`
-//! describes the data.
+//! that building nthbyte needs no JavaScript tools) with the profile's data in the middle. The
+//! data are one block of base64, so no name in a profile can become markup; the template's
+//! scripts put names on the page as text only. `docs/flamegraph.md` describes the data.
 //!
-//! The data are aggregates, not samples: how often each (stack, type, fate, shape) occurs in each
+//! The data are aggregates, not samples: how often each (stack, type, lifetime, shape) occurs in each
 //! of up to [`records::BUCKETS`] equal parts of the session's time, so that the page can answer
 //! for any range of time. What was given up: a range is as fine as the parts are.
 
@@ -23,7 +22,7 @@ use nthbyte_profile::Profile;
 /// The page as `web/` builds it.
 const TEMPLATE: &str = include_str!("../../assets/flamegraph.html");
 
-/// Where the data go in [`TEMPLATE`].
+/// The marker in [`TEMPLATE`] that the data replace.
 const PLACE: &str = "@NTHBYTE_DATA@";
 
 /// Writes the page of a profile.
@@ -34,12 +33,45 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     write_with(profile, out, &mut |_, _| {})
 }
 
-/// As [`write`]; `progress` is told how many steps of how many are done.
+/// Like [`write`]. `progress` gets the number of steps done and the number of all steps.
 ///
 /// # Errors
 /// Whatever `out` reports.
 pub fn write_with(
     profile: &Profile,
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(u64, u64),
+) -> io::Result<()> {
+    write_data(profile, None, out, progress)
+}
+
+/// What a profile is compared with on a page of a difference.
+#[derive(Clone, Copy, Debug)]
+pub struct Base<'a> {
+    /// The old side. Its tables of functions, frames, stacks and types are those of the new one.
+    pub old: &'a Profile,
+    /// The number of runs in it, of which the mean is shown.
+    pub old_runs: u32,
+    /// The number of runs in the new side.
+    pub new_runs: u32,
+}
+
+/// The page of a profile, coloured by what changed against another one.
+///
+/// # Errors
+/// Whatever `out` reports.
+pub fn write_difference(
+    new: &Profile,
+    base: &Base<'_>,
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(u64, u64),
+) -> io::Result<()> {
+    write_data(new, Some(base), out, progress)
+}
+
+fn write_data(
+    profile: &Profile,
+    base: Option<&Base<'_>>,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
@@ -50,7 +82,7 @@ pub fn write_with(
     let base64 =
         base64::write::EncoderWriter::new(&mut *out, &base64::engine::general_purpose::STANDARD);
     let mut deflate = flate2::write::DeflateEncoder::new(base64, flate2::Compression::default());
-    data::write(profile, &mut deflate, progress)?;
+    data::write(profile, base, &mut deflate, progress)?;
     deflate.finish()?.finish()?;
     out.write_all(after.as_bytes())
 }

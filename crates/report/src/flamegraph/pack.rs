@@ -1,9 +1,9 @@
 //! Columns of numbers as bytes.
 //!
-//! Whole numbers are LEB128, as zigzagged differences where neighbours are close; real numbers are
-//! IEEE 754 doubles, little-endian. Deflate, which comes after, does the rest.
+//! Integers are LEB128; if neighbours are close, their zigzagged differences are. Real numbers are
+//! little-endian IEEE 754 doubles. Deflate compresses the result.
 
-/// How a column is written.
+/// The encoding of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Encoding {
@@ -15,36 +15,36 @@ pub enum Encoding {
     Real,
 }
 
-/// A column's place among the bytes of all columns.
+/// The description of a column in the header.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Column {
-    name: &'static str,
+    name: String,
     encoding: Encoding,
-    /// How many numbers.
+    /// Number of entries.
     count: usize,
-    /// How many bytes.
+    /// Number of bytes.
     bytes: usize,
 }
 
 /// Columns, one after the other.
 #[derive(Debug, Default)]
 pub struct Columns {
-    /// What and where they are.
+    /// Their descriptions, in the order of their bytes.
     pub index: Vec<Column>,
-    /// Their bytes.
+    /// The bytes of all columns.
     pub bytes: Vec<u8>,
 }
 
 impl Columns {
     /// Adds a column of whole numbers.
-    pub fn plain(&mut self, name: &'static str, numbers: impl Iterator<Item = u32>) {
+    pub fn plain(&mut self, name: &str, numbers: impl Iterator<Item = u32>) {
         self.column(name, Encoding::Plain, numbers, |bytes, number| {
             leb128(bytes, u64::from(number));
         });
     }
 
     /// Adds a column of whole numbers that change little from one to the next.
-    pub fn delta(&mut self, name: &'static str, numbers: impl Iterator<Item = u32>) {
+    pub fn delta(&mut self, name: &str, numbers: impl Iterator<Item = u32>) {
         let mut last = 0;
         self.column(name, Encoding::Delta, numbers, |bytes, number| {
             let difference = i64::from(number) - last;
@@ -54,7 +54,7 @@ impl Columns {
     }
 
     /// Adds a column of real numbers.
-    pub fn real(&mut self, name: &'static str, numbers: impl Iterator<Item = f64>) {
+    pub fn real(&mut self, name: &str, numbers: impl Iterator<Item = f64>) {
         self.column(name, Encoding::Real, numbers, |bytes, number| {
             bytes.extend_from_slice(&number.to_le_bytes());
         });
@@ -62,7 +62,7 @@ impl Columns {
 
     fn column<T>(
         &mut self,
-        name: &'static str,
+        name: &str,
         encoding: Encoding,
         numbers: impl Iterator<Item = T>,
         mut write: impl FnMut(&mut Vec<u8>, T),
@@ -71,7 +71,7 @@ impl Columns {
         let count = numbers.map(|number| write(&mut self.bytes, number)).count();
         let bytes = self.bytes.len() - start;
         self.index.push(Column {
-            name,
+            name: name.to_owned(),
             encoding,
             count,
             bytes,
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_are_those_of_the_format() {
+    fn numbers_are_encoded_as_documented() {
         let mut columns = Columns::default();
         columns.plain("a", [0, 127, 128, 300, u32::MAX].into_iter());
         assert_eq!(

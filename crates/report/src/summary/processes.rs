@@ -56,11 +56,11 @@ impl ProcessSummary {
 pub(super) fn totals(profile: &Profile, aggregate: &Aggregate) -> Vec<Split> {
     if let [_] = profile.processes[..] {
         let mut all = Split::default();
-        for (&fate, totals) in nthbyte_profile::model::Fate::ALL
+        for (&fate, totals) in nthbyte_profile::model::Lifetime::ALL
             .iter()
-            .zip(&aggregate.fates)
+            .zip(&aggregate.lifetimes)
         {
-            all.of_fate(fate).add(totals);
+            all.of_lifetime(fate).add(totals);
         }
         return vec![all];
     }
@@ -76,7 +76,7 @@ pub(super) fn totals(profile: &Profile, aggregate: &Aggregate) -> Vec<Split> {
         let process = processes.get(samples.thread(id).index());
         let process = process.copied().unwrap_or(ProcessId::FIRST);
         sums[process.index()]
-            .of_fate(samples.fate(id))
+            .of_lifetime(samples.lifetime(id))
             .add(&shapes[samples.shape_id(id).0 as usize]);
     }
     sums

@@ -8,13 +8,13 @@ use super::{By, Row, Summary, TimeRow};
 use crate::estimate::Estimate;
 use crate::text::{self, Cut};
 
-/// From this width on there is room for both ends of an interval; below, for the larger distance.
+/// From this width on, both ends of an interval are shown; below it, the larger distance (`±5%`).
 const WIDE: usize = 120;
 
-/// No table is narrower: figures that are cut would be wrong.
+/// The least width of a table. A narrower one would cut digits, and show wrong figures.
 const NARROWEST: usize = 60;
 
-/// Columns between two columns of the table.
+/// The space between two columns of the table.
 const GAP: usize = 2;
 
 impl Summary {
@@ -77,7 +77,7 @@ impl Summary {
         text
     }
 
-    /// What ran where, and how long.
+    /// The command, the interpreter, and the duration.
     fn session(&self) -> String {
         let command = text::fit(&self.command.join(" "), 200, Cut::End);
         let mut interpreters: Vec<&str> = Vec::new();
@@ -131,7 +131,7 @@ impl Summary {
         };
         [
             format!("{allocated} allocated · {samples} {what}, {way}"),
-            self.fates(),
+            self.lifetimes(),
         ]
     }
 
@@ -141,19 +141,19 @@ impl Summary {
         (self.collections.count > 0).then(|| format!("{number} collections took {took}"))
     }
 
-    fn fates(&self) -> String {
+    fn lifetimes(&self) -> String {
         let all = &self.all;
         let whole = all.bytes.estimate;
         let mut parts = Vec::new();
-        for (fate, what) in [
+        for (lifetime, what) in [
             (&all.died_young, "died young"),
             (&all.freed, "died later"),
-            (&all.survived, "survived their youth"),
+            (&all.survived, "survived the first collection"),
             (&all.still_live, "alive at the end"),
         ] {
-            if fate.estimate > 0.0 {
-                let share = text::percent(fate.estimate / whole);
-                parts.push(format!("{share} {what}: {}", self.show(fate, true)));
+            if lifetime.estimate > 0.0 {
+                let share = text::percent(lifetime.estimate / whole);
+                parts.push(format!("{share} {what}: {}", self.show(lifetime, true)));
             }
         }
         if parts.is_empty() {
@@ -174,14 +174,14 @@ impl Summary {
         if lost_other > 0 {
             let lost = text::grouped(lost_other);
             lines.push(format!(
-                "! {lost} other events were lost: what became of objects is uncertain"
+                "! {lost} other events were lost: lifetimes of objects may be wrong"
             ));
         }
         lines.extend(self.remarks());
         lines
     }
 
-    /// What concerns all figures.
+    /// Warnings and notes on the whole profile.
     fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.complete {
@@ -228,7 +228,7 @@ impl Summary {
             let range = text::range(bytes.low, bytes.estimate, bytes.high);
             format!("{shown} ({range})")
         } else {
-            format!("{shown} ±{}", error(bytes))
+            format!("{shown} ±{}", bytes.relative_error())
         }
     }
 
@@ -275,8 +275,8 @@ impl Summary {
         });
     }
 
-    /// Writes a table: figures to the right of their columns, and then what `label` gives for the
-    /// number of a row and the columns that are left for it.
+    /// Writes a table: right-aligned figures, then the label. `label` gets the number of the row and
+    /// the width that is left.
     fn lines(
         &self,
         text: &mut String,
@@ -370,7 +370,7 @@ impl Summary {
 }
 
 /// `file:line`, as far as they are known, with the last so many parts of the file's path.
-fn place(file: &str, line: u32, parts: usize) -> String {
+pub(crate) fn place(file: &str, line: u32, parts: usize) -> String {
     let start = file
         .rmatch_indices('/')
         .nth(parts - 1)
@@ -387,19 +387,6 @@ fn place(file: &str, line: u32, parts: usize) -> String {
     place
 }
 
-/// The larger distance from an estimate to an end of its interval, in proportion.
-pub(crate) fn error(bytes: &Estimate) -> String {
-    let distance = (bytes.high - bytes.estimate).max(bytes.estimate - bytes.low);
-    let percent = 100.0 * distance / bytes.estimate;
-    if percent > 999.0 {
-        ">999%".to_owned()
-    } else if !(0.05..9.95).contains(&percent) {
-        format!("{percent:.0}%")
-    } else {
-        format!("{percent:.1}%")
-    }
-}
-
 fn line(text: &mut String, figures: &[String], columns: &[usize], label: &str) {
     for (figure, &column) in figures.iter().zip(columns) {
         let missing = column.saturating_sub(text::width(figure));
@@ -412,7 +399,7 @@ fn line(text: &mut String, figures: &[String], columns: &[usize], label: &str) {
 }
 
 /// Adds a line, broken between words where it is too wide; what follows is indented.
-fn wrap(text: &mut String, line: &str, width: usize) {
+pub(crate) fn wrap(text: &mut String, line: &str, width: usize) {
     let mut column = 0;
     for word in line.split(' ') {
         let word = text::fit(word, width - GAP, Cut::End);

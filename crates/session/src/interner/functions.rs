@@ -1,7 +1,7 @@
 //! Functions (code objects) by the host's key.
 
+use super::KeyMap;
 use nthbyte_profile::event::CodeId;
-use rustc_hash::FxHashMap;
 
 use super::nodes::MAX_CODES;
 
@@ -19,8 +19,8 @@ pub enum Appearance {
 /// The functions of one epoch.
 #[derive(Default)]
 pub(crate) struct Functions {
-    by_key: FxHashMap<u64, Appearance>,
-    by_name: FxHashMap<&'static str, CodeId>,
+    by_key: KeyMap<u64, Appearance>,
+    by_name: KeyMap<&'static str, CodeId>,
     defined: u32,
 }
 

@@ -20,6 +20,9 @@ pub use functions::Appearance;
 pub(crate) use threads::Known as KnownThread;
 pub use types::KnownType;
 
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
 use nthbyte_profile::event::{Node, NodeId};
 
 use crate::record::Bulky;
@@ -27,6 +30,9 @@ use functions::Functions;
 use nodes::Nodes;
 use threads::Threads;
 use types::Types;
+
+/// A map whose keys are addresses and numbers of this process: nobody makes them collide, so no random seed is needed.
+pub type KeyMap<K, V> = HashMap<K, V, FixedState>;
 
 /// No more new nodes than these wait for the ring, of 16 bytes each.
 const MOST_NEW_NODES: usize = 1 << 16;

@@ -1,12 +1,12 @@
 //! Threads by the operating system's number.
 
+use super::KeyMap;
 use nthbyte_profile::event::ThreadId;
-use rustc_hash::FxHashMap;
 
 /// The threads of one epoch.
 #[derive(Default)]
 pub(crate) struct Threads {
-    known: FxHashMap<u64, Known>,
+    known: KeyMap<u64, Known>,
     /// The last one asked for: most samples are of the same thread as the one before.
     last: Option<(u64, Known)>,
 }

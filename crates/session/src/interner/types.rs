@@ -1,7 +1,7 @@
 //! Types by the host's key.
 
+use super::KeyMap;
 use nthbyte_profile::event::TypeId;
-use rustc_hash::FxHashMap;
 
 /// A type that was defined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,16 +14,16 @@ pub struct KnownType {
 
 /// The types of one epoch.
 pub(crate) struct Types {
-    by_key: FxHashMap<u64, KnownType>,
-    by_name: FxHashMap<&'static str, TypeId>,
+    by_key: KeyMap<u64, KnownType>,
+    by_name: KeyMap<&'static str, TypeId>,
     next: u32,
 }
 
 impl Default for Types {
     fn default() -> Self {
         Self {
-            by_key: FxHashMap::default(),
-            by_name: FxHashMap::default(),
+            by_key: KeyMap::default(),
+            by_name: KeyMap::default(),
             next: TypeId::UNKNOWN.0 + 1,
         }
     }

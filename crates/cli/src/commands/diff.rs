@@ -1,0 +1,247 @@
+//! `nthbyte diff`: what changed from one profile to another, and whether that is real.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use nthbyte_profile::Profile;
+use nthbyte_report::By;
+use nthbyte_report::diff::{Diff, Limit, Measure, Options, write_page};
+
+use crate::output::{self, Output};
+use crate::progress::Progress;
+
+/// What `diff` takes.
+#[derive(Args)]
+#[command(
+    override_usage = "nthbyte diff [OPTIONS] OLD NEW\n       nthbyte diff [OPTIONS] OLD… -- NEW…"
+)]
+pub struct Arguments {
+    /// The old profile and the new one; or before `--` several runs of the old program, and after it of
+    /// the new one.
+    #[arg(required = true, value_name = "PROFILE")]
+    profiles: Vec<PathBuf>,
+    /// Several runs of the new program: the same as `--` before them.
+    #[arg(long, num_args = 1.., value_name = "NEW")]
+    new: Vec<PathBuf>,
+    /// What a row stands for.
+    #[arg(long, value_enum, default_value_t = Rows::Function)]
+    by: Rows,
+    /// What is compared: the order of the rows, and what --fail-on is about. Without it bytes, or what there is.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    what: Option<What>,
+    /// Count what a function called as its own.
+    #[arg(long)]
+    total: bool,
+    /// Show this many rows; 0 is all. A table has 20 of them without it, JSON all.
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// Take files under a folder of the old profiles for those under one of the new ones. May be given several times.
+    #[arg(long, value_name = "OLD=NEW", value_parser = prefix)]
+    strip_prefix: Vec<(String, String)>,
+    /// Exit with status 1 if the growth is above this, beyond doubt: +5%, +10MiB, or of one row, NAME:+5%. May
+    /// be given several times.
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    fail_on: Vec<Limit>,
+    /// Write a page like that of `nthbyte flamegraph`, where red grew and blue shrank; `-` is standard output, and then nothing else is.
+    #[arg(long, value_name = "OUT", conflicts_with = "json")]
+    flamegraph: Option<PathBuf>,
+    /// Write JSON, as docs/diff.md describes it.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a row can stand for.
+#[derive(Clone, Copy, ValueEnum)]
+enum Rows {
+    /// A function.
+    Function,
+    /// A line of a function.
+    Line,
+    /// A source file.
+    File,
+    /// The type of what was allocated.
+    Type,
+}
+
+impl From<Rows> for By {
+    fn from(rows: Rows) -> Self {
+        match rows {
+            Rows::Function => Self::Function,
+            Rows::Line => Self::Line,
+            Rows::File => Self::File,
+            Rows::Type => Self::Type,
+        }
+    }
+}
+
+/// What can be compared.
+#[derive(Clone, Copy, ValueEnum)]
+enum What {
+    /// Bytes allocated.
+    Bytes,
+    /// Number of allocations.
+    #[value(alias = "allocs")]
+    Allocations,
+    /// Bytes alive at the end.
+    Alive,
+    /// Bytes alive when most were.
+    Peak,
+    /// Bytes that died young.
+    Young,
+    /// CPU time.
+    Cpu,
+}
+
+impl From<What> for Measure {
+    fn from(what: What) -> Self {
+        match what {
+            What::Bytes => Self::Bytes,
+            What::Allocations => Self::Allocations,
+            What::Alive => Self::Alive,
+            What::Peak => Self::Peak,
+            What::Young => Self::Young,
+            What::Cpu => Self::Cpu,
+        }
+    }
+}
+
+fn prefix(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((old, new)) if !old.is_empty() && !new.is_empty() => {
+            Ok((old.to_owned(), new.to_owned()))
+        }
+        _ => Err("write it OLD=NEW".to_owned()),
+    }
+}
+
+impl Arguments {
+    /// Prints the comparison, and returns 1 if a limit is passed.
+    ///
+    /// # Errors
+    /// If a profile cannot be read, has not what is to be compared, or standard output cannot be written.
+    pub fn run(self) -> Result<ExitCode> {
+        let (old, new) = self.sides()?;
+        let options = Options {
+            by: self.by.into(),
+            inclusive: self.total,
+            prefixes: self.strip_prefix.clone(),
+        };
+        let (old, new) = (load(old)?, load(new)?);
+        let mut diff = Diff::of(&old, &new, &options);
+        if let Some(what) = self.what.map(Measure::from) {
+            if !diff.measures.contains(&what) {
+                bail!(
+                    "{} cannot be compared: not both sides have recorded it",
+                    what.name()
+                );
+            }
+            diff.sort(what);
+        }
+        if diff.measures.is_empty() {
+            bail!("nothing can be compared: one side has allocation samples, the other has not");
+        }
+        if diff.what == Measure::Cpu && options.by == By::Type {
+            bail!("what takes time has no type: use --by function, line or file");
+        }
+        let outcomes = self.fail_on.iter().map(|limit| limit.check(&diff));
+        let outcomes = outcomes
+            .collect::<Result<Vec<_>, _>>()
+            .context("--fail-on")?;
+        match self.top.unwrap_or(if self.json { 0 } else { 20 }) {
+            0 => {}
+            rows => diff.truncate(rows),
+        }
+        let page = self
+            .flamegraph
+            .map(|path| Output::beside(Path::new(""), Some(path), "html"));
+        if let Some(page) = &page {
+            for input in self.profiles.iter().chain(&self.new) {
+                page.protect(input, false)?;
+            }
+            let progress = Progress::steps("writing");
+            page.write(|out| {
+                let mut progress = |done, total| progress.at(done, total);
+                Ok(write_page(
+                    &old,
+                    &new,
+                    &options.prefixes,
+                    out,
+                    &mut progress,
+                )?)
+            })?;
+        }
+        if page != Some(Output::Standard) {
+            Output::Standard.write(|out| {
+                if self.json {
+                    serde_json::to_writer_pretty(&mut *out, &diff)?;
+                    writeln!(out)?;
+                } else {
+                    out.write_all(diff.render(output::terminal_width()).as_bytes())?;
+                }
+                Ok(())
+            })?;
+        }
+        for outcome in &outcomes {
+            eprintln!("nthbyte: {}", outcome.text);
+        }
+        let fails = outcomes.iter().any(|outcome| outcome.exceeded);
+        Ok(ExitCode::from(u8::from(fails)))
+    }
+
+    /// The profiles of either side.
+    fn sides(&self) -> Result<(&[PathBuf], &[PathBuf])> {
+        match (&self.profiles[..], &self.new[..]) {
+            ([old, new], []) => Ok((std::slice::from_ref(old), std::slice::from_ref(new))),
+            ([_], []) => bail!("with what is it to be compared? nthbyte diff OLD NEW"),
+            (several, []) => bail!(
+                "which of these {} profiles are the old ones? nthbyte diff OLD… -- NEW…",
+                several.len()
+            ),
+            (old, new) => Ok((old, new)),
+        }
+    }
+}
+
+fn load(paths: &[PathBuf]) -> Result<Vec<Profile>> {
+    paths
+        .iter()
+        .map(|path| crate::input::load_quietly(path))
+        .collect()
+}
+
+/// The command line with `--new` for the `--` of `nthbyte diff OLD… -- NEW…`, so that options may follow the profiles.
+pub fn with_new_named(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    if arguments.get(1).is_some_and(|command| command == "diff")
+        && let Some(separator) = arguments.iter_mut().find(|word| *word == OsStr::new("--"))
+    {
+        *separator = "--new".into();
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_the_separator_is_new() {
+        let of = |words: &str| {
+            let words = words.split(' ').map(OsString::from);
+            let words = with_new_named(words).into_iter();
+            let words: Vec<String> = words
+                .map(|word| word.into_string().expect("text"))
+                .collect();
+            words.join(" ")
+        };
+        assert_eq!(
+            of("nthbyte diff a b -- c --json"),
+            "nthbyte diff a b --new c --json"
+        );
+        assert_eq!(of("nthbyte diff a b"), "nthbyte diff a b");
+        assert_eq!(of("nthbyte summary -- --odd"), "nthbyte summary -- --odd");
+    }
+}

@@ -1,0 +1,338 @@
+//! The agent of a process: sessions begin and end here, and all that happens in between comes by here.
+//!
+//! There is one [`Agent`] a process. It lives for ever, and belongs to whoever holds the main interpreter's GIL. It
+//! is reached by [`Gil::agent`] only, which borrows the token: so no Python runs meanwhile.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use nthbyte_heap::{Heap, HugePages, NOT_INTERESTED, Observer, Sample};
+use nthbyte_profile::event::{LostKind, Nanos};
+use nthbyte_profile::{Distances, Method};
+use nthbyte_sampling::{Period, SamplePoints};
+use nthbyte_session::{Config, Outcome, Session};
+
+use crate::api::Gil;
+use crate::heap::huge_pages;
+use crate::layout::Layout;
+use crate::patches::allocators::{self, Installed};
+use crate::patches::gc_callbacks::{self, Entry};
+use crate::patches::{allocated_blocks, dealloc, raw_calloc};
+use crate::sampling::allocation_sites::AllocationSites;
+use crate::sampling::tracker::Tracker;
+use crate::verify;
+
+static AGENT: AtomicPtr<AgentCell> = AtomicPtr::new(std::ptr::null_mut());
+
+const BUSY: &str = "nthbyte is busy; start it outside of its own callbacks";
+
+/// What is in place in this process, and what the session knows.
+pub struct Agent {
+    installed: Installed,
+    tracker: Tracker,
+    /// The session's entry in `gc.callbacks`.
+    gc_entry: Option<Entry>,
+    /// The collection that runs: when it started, and what was in use then.
+    collection: Option<(Nanos, u64)>,
+}
+
+/// The agent, and whether it is borrowed. Used under the main interpreter's GIL only.
+struct AgentCell {
+    is_borrowed: Cell<bool>,
+    /// Samples that came while it was.
+    missed: Cell<u64>,
+    agent: UnsafeCell<Agent>,
+}
+
+/// The agent, borrowed together with the token of the GIL.
+pub struct AgentRef<'gil> {
+    cell: &'static AgentCell,
+    _gil: PhantomData<&'gil mut Gil>,
+}
+
+impl Deref for AgentRef<'_> {
+    type Target = Agent;
+
+    fn deref(&self) -> &Agent {
+        // SAFETY: there is one `AgentRef` at a time, by `is_borrowed`.
+        unsafe { &*self.cell.agent.get() }
+    }
+}
+
+impl DerefMut for AgentRef<'_> {
+    fn deref_mut(&mut self) -> &mut Agent {
+        // SAFETY: as above.
+        unsafe { &mut *self.cell.agent.get() }
+    }
+}
+
+impl Drop for AgentRef<'_> {
+    fn drop(&mut self) {
+        self.cell.is_borrowed.set(false);
+    }
+}
+
+/// The cell, if an agent was ever made and this thread holds the GIL that it belongs to.
+fn cell() -> Option<&'static AgentCell> {
+    let cell = AGENT.load(Acquire);
+    // SAFETY: the agent is never freed, and the holder of the main GIL alone uses it.
+    (!cell.is_null() && raw_calloc::under_main_gil()).then(|| unsafe { &*cell })
+}
+
+impl Gil {
+    /// The agent, if one was ever made, this is the main interpreter's GIL, and the agent is not borrowed: an allocation may have
+    /// led here from a function that holds it. Costs a read and a write of one byte, under one GIL.
+    pub fn agent(&mut self) -> Option<AgentRef<'_>> {
+        let cell = cell()?;
+        (!cell.is_borrowed.replace(true)).then_some(AgentRef {
+            cell,
+            _gil: PhantomData,
+        })
+    }
+}
+
+/// Puts the heap in place, if it is not, with huge pages as they are by default: what is allocated before
+/// lies in arenas of CPython's own, which have room for more that nobody will use.
+///
+/// # Errors
+/// One line that says why not.
+pub fn prepare(gil: &mut Gil) -> Result<(), String> {
+    create(gil, HugePages::default())
+}
+
+/// Starts a session.
+///
+/// # Errors
+/// One line that says why not.
+pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
+    refuse_what_is_not_offered(config)?;
+    create(gil, huge_pages::from_config(config)?)?;
+    if gil.agent().ok_or(BUSY)?.tracker.is_on() {
+        return Err("a session is running already; stop it first".to_owned());
+    }
+    allocators::refuse_other_tracers(gil)?;
+    let entry = Entry::install(gil, GC_HANDLERS)
+        .map_err(|why| format!("cannot watch the garbage collector: {why}"))?;
+    let begun = gil
+        .agent()
+        .ok_or_else(|| BUSY.to_owned())
+        .and_then(|mut agent| agent.begin(config));
+    if begun.is_err() {
+        entry.remove(gil);
+        return begun;
+    }
+    if let Some(mut agent) = gil.agent() {
+        agent.gc_entry = Some(entry);
+    }
+    Ok(())
+}
+
+/// Ends the session; `None` if there is none.
+pub fn stop(gil: &mut Gil) -> Option<Outcome> {
+    refuse_sub_interpreters(gil).ok()?;
+    let mut agent = gil.agent()?;
+    if !agent.tracker.is_on() {
+        return None;
+    }
+    // SAFETY: the main GIL is held, and the heap is not further up the stack: this is a function of the module.
+    let totals = unsafe { agent.installed.stop_sampling() };
+    // From here on the heap does not tell when a sampled block is freed.
+    agent.tracker.before_collection();
+    agent.collection = None;
+    let entry = agent.gc_entry.take();
+    drop(agent);
+    if let Some(entry) = entry {
+        entry.remove(gil);
+    }
+    let mut agent = gil.agent()?;
+    agent.tracker.record_memory();
+    let (session, requested) = agent.tracker.end(totals.allocated)?;
+    session.lost(
+        LostKind::Allocations,
+        totals.lost + agent.cell.missed.take(),
+    );
+    drop(agent);
+    Some(session.finish(requested))
+}
+
+/// What the command line offers and this agent does not.
+fn refuse_what_is_not_offered(config: &Config) -> Result<(), String> {
+    if config.distances == Distances::Fixed {
+        return Err("--fixed works on PyPy only; leave it out".to_owned());
+    }
+    if config.cpu_hz.is_some() {
+        return Err("--cpu works on PyPy only, so far; leave it out".to_owned());
+    }
+    if config.native {
+        return Err("--native is not available yet; leave it out".to_owned());
+    }
+    Ok(())
+}
+
+fn refuse_sub_interpreters(gil: &Gil) -> Result<(), String> {
+    let api = gil.api();
+    // SAFETY: the GIL is held, so that there is a thread state.
+    let is_main = unsafe {
+        (api.PyThreadState_GetInterpreter)((api.PyThreadState_GetUnchecked)())
+            == (api.PyInterpreterState_Main)()
+    };
+    if is_main {
+        Ok(())
+    } else {
+        Err("cannot start in a sub-interpreter; start in the main one".to_owned())
+    }
+}
+
+/// Checks the interpreter, then puts everything in place that stays for ever, if it is not yet.
+fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
+    refuse_sub_interpreters(gil)?;
+    if cell().is_some() {
+        return Ok(());
+    }
+    let api = gil.api();
+    let layout = Layout::of(api)?;
+    verify::verify(gil, &layout).map_err(|what| {
+        format!(
+            "cannot profile CPython {}: {what} are not laid out as in the release; is it a modified or a debug build?",
+            api.version_text()
+        )
+    })?;
+    allocators::refuse_other_tracers(gil)?;
+    // SAFETY: this is the main interpreter, and the layout was verified.
+    let installed = unsafe { Installed::install(gil, &layout, huge_pages)? };
+    let hooks = installed.has_debug_hooks();
+    // Under debug hooks all that allocates calls them.
+    let sites = if hooks {
+        AllocationSites::default()
+    } else {
+        // SAFETY: the heap is in place, and no session has begun.
+        unsafe { AllocationSites::learn(gil, &layout, installed.heap().cast()) }
+    };
+    let tracker = Tracker::new(gil, layout, installed.heap(), hooks, sites);
+    let cell = Box::into_raw(Box::new(AgentCell {
+        is_borrowed: Cell::new(false),
+        missed: Cell::new(0),
+        agent: UnsafeCell::new(Agent {
+            installed,
+            tracker,
+            gc_entry: None,
+            collection: None,
+        }),
+    }));
+    AGENT.store(cell, Release);
+    // SAFETY: the layout was verified.
+    unsafe {
+        dealloc::install(gil, &layout, code_freed, type_freed);
+        allocated_blocks::install(gil, &layout, blocks_in_use);
+    }
+    Ok(())
+}
+
+impl Agent {
+    /// Opens the profile and switches sampling on.
+    fn begin(&mut self, config: &Config) -> Result<(), String> {
+        let seed = config.seed();
+        let period = Period::new(config.period).unwrap_or(Period::EVERY);
+        let points = SamplePoints::new(period, config.distances, seed);
+        let mut notes = Vec::new();
+        notes.extend(self.installed.huge_page_note());
+        if !self.tracker.can_tell_types() {
+            notes.push(
+                "types are not known: this system forbids a process to read itself".to_owned(),
+            );
+        }
+        let session = Session::start(config, config.meta(Method::CutFreeLists, seed, notes))?;
+        self.tracker.begin(session, points.period());
+        self.collection = None;
+        self.tracker.record_memory();
+        let observer = Observer {
+            context: std::ptr::null_mut(),
+            sampled,
+            freed,
+        };
+        // SAFETY: the agent is borrowed, so the GIL is held; the observer needs no context.
+        unsafe { self.installed.start_sampling(points, observer) };
+        Ok(())
+    }
+}
+
+/// Runs with the agent, or returns `otherwise`: if it is not to be had, or if this panics, which ends the session
+/// ([`nthbyte_session::guarded`]).
+fn guarded<T>(gil: &mut Gil, otherwise: T, work: impl FnOnce(&mut Agent) -> T) -> T {
+    nthbyte_session::guarded(|| {
+        let mut agent = gil.agent()?;
+        #[cfg(feature = "test-seams")]
+        crate::seams::enter();
+        Some(work(&mut agent))
+    })
+    .flatten()
+    .unwrap_or(otherwise)
+}
+
+/// The token of the observer.
+fn gil() -> Option<Gil> {
+    // SAFETY: the heap calls its observer with the main GIL held. The token is used for the agent alone.
+    unsafe { Gil::of_caller() }
+}
+
+unsafe extern "C" fn sampled(_: *mut c_void, sample: &Sample) -> u32 {
+    let Some(mut gil) = gil() else {
+        return NOT_INTERESTED;
+    };
+    let token = guarded(&mut gil, None, |agent| Some(agent.tracker.sampled(sample)));
+    token.unwrap_or_else(|| {
+        if let Some(cell) = cell() {
+            cell.missed.set(cell.missed.get() + 1);
+        }
+        NOT_INTERESTED
+    })
+}
+
+unsafe extern "C" fn freed(_: *mut c_void, contents: *const c_void, token: u32) {
+    if let Some(mut gil) = gil() {
+        guarded(&mut gil, (), |agent| {
+            agent.tracker.freed(contents as usize, token);
+        });
+    }
+}
+
+fn code_freed(gil: &mut Gil, code: usize) {
+    guarded(gil, (), |agent| agent.tracker.forget_code(code));
+}
+
+fn type_freed(gil: &mut Gil, class: usize) {
+    guarded(gil, (), |agent| agent.tracker.forget_type(class));
+}
+
+fn blocks_in_use(gil: &mut Gil) -> Option<usize> {
+    // Not `guarded`: the blocks are there after a panic, too.
+    let agent = gil.agent()?;
+    // SAFETY: the agent is borrowed, so the main GIL is held.
+    Some(unsafe { Heap::blocks_in_use(agent.installed.heap().cast()) })
+}
+
+const GC_HANDLERS: gc_callbacks::Handlers = gc_callbacks::Handlers {
+    start: |gil| {
+        guarded(gil, (), |agent| {
+            let used = agent.tracker.heap_used();
+            agent.collection = agent.tracker.before_collection().map(|time| (time, used));
+        });
+    },
+    stop: |gil, generation, freed_objects| {
+        guarded(gil, (), |agent| {
+            let Some(now) = agent.tracker.before_collection() else {
+                return;
+            };
+            let Some((start, used_before)) = agent.collection.take() else {
+                return;
+            };
+            agent
+                .tracker
+                .after_collection(start, now, generation, freed_objects, used_before);
+        });
+    },
+};

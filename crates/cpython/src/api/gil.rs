@@ -1,0 +1,206 @@
+//! The token of the GIL, and the functions that need it.
+//!
+//! Python allocates, and allocation leads back to the agent. So whatever may run Python code borrows the token, as do all
+//! objects that it yields ([`Owned`] runs code when it is dropped, too); and the agent is only to be had by borrowing
+//! the token mutably ([`Gil::agent`]). The compiler refuses a call of Python while the agent is borrowed.
+//!
+//! ```compile_fail
+//! fn wrong(gil: &mut nthbyte_cpython::Gil) {
+//!     let agent = gil.agent();
+//!     let module = gil.import(c"gc"); // the agent is still borrowed
+//!     drop(agent);
+//! }
+//! ```
+//!
+//! ```
+//! fn right(gil: &mut nthbyte_cpython::Gil) {
+//!     let module = gil.import(c"gc");
+//!     drop(module);
+//!     let agent = gil.agent();
+//! }
+//! ```
+
+use std::ffi::{CStr, c_void};
+use std::marker::PhantomData;
+
+use super::object::{Object, Owned};
+use super::{Api, CompilerFlags, MethodDef, PyObject};
+
+/// A GIL is held by this thread, and in Python code may run: neither inside of an allocation nor with the agent borrowed.
+/// (The heap's observer, which runs inside of an allocation, makes a token for the agent alone.)
+pub struct Gil {
+    api: &'static Api,
+    /// It stays with its thread.
+    _thread: PhantomData<*mut ()>,
+}
+
+impl Gil {
+    /// A token for the time of one call into this library. `None` if this is no CPython that is served.
+    ///
+    /// # Safety
+    /// As for [`Gil::assume`].
+    #[must_use]
+    pub unsafe fn of_caller() -> Option<Self> {
+        // SAFETY: by the caller.
+        Some(unsafe { Self::assume(Api::get().ok()?) })
+    }
+
+    /// A token for the time of one call into this library.
+    ///
+    /// # Safety
+    /// The thread holds a GIL while the token lives. Inside of an allocation or deallocation, where Python code may not
+    /// be run, only [`Gil::agent`] is used.
+    #[must_use]
+    pub(crate) const unsafe fn assume(api: &'static Api) -> Self {
+        Self {
+            api,
+            _thread: PhantomData,
+        }
+    }
+
+    /// CPython's functions that may be called at any time.
+    #[must_use]
+    pub(crate) const fn api(&self) -> &'static Api {
+        self.api
+    }
+
+    /// A module, imported if it is not yet.
+    #[must_use]
+    pub fn import(&self, name: &CStr) -> Option<Owned<'_>> {
+        // SAFETY: the GIL is held.
+        unsafe { self.owned((self.api.PyImport_ImportModule)(name.as_ptr())) }
+    }
+
+    /// A `str`.
+    #[must_use]
+    pub fn text(&self, text: &CStr) -> Option<Owned<'_>> {
+        // SAFETY: the GIL is held.
+        unsafe { self.owned((self.api.PyUnicode_FromString)(text.as_ptr())) }
+    }
+
+    /// An `int`.
+    #[must_use]
+    pub fn integer(&self, value: isize) -> Option<Owned<'_>> {
+        // SAFETY: the GIL is held.
+        unsafe { self.owned((self.api.PyLong_FromSsize_t)(value)) }
+    }
+
+    /// The address of the interned `str`, which stays for ever; 0 if there is no memory.
+    #[must_use]
+    pub fn interned(&self, text: &CStr) -> usize {
+        // SAFETY: the GIL is held; the reference is kept.
+        unsafe {
+            let text = (self.api.PyUnicode_InternFromString)(text.as_ptr());
+            if text.is_null() {
+                (self.api.PyErr_Clear)();
+            }
+            text as usize
+        }
+    }
+
+    /// An empty `dict`.
+    #[must_use]
+    pub fn dict(&self) -> Option<Owned<'_>> {
+        // SAFETY: the GIL is held.
+        unsafe { self.owned((self.api.PyDict_New)()) }
+    }
+
+    /// `None`.
+    #[must_use]
+    pub fn none(&self) -> Owned<'_> {
+        // SAFETY: the object lives for ever.
+        unsafe { self.object(self.api._Py_NoneStruct) }
+            .expect("an address")
+            .to_owned()
+    }
+
+    /// A function, whose first argument is `bound`.
+    ///
+    /// # Safety
+    /// The definition fits its function, and lives as long as the result.
+    #[must_use]
+    pub unsafe fn function(
+        &self,
+        method: *mut MethodDef,
+        bound: Option<Object<'_>>,
+    ) -> Option<Owned<'_>> {
+        let bound = bound.map_or(std::ptr::null_mut(), Object::as_ptr);
+        // SAFETY: the GIL is held; by the caller.
+        unsafe {
+            self.owned((self.api.PyCFunction_NewEx)(
+                method,
+                bound,
+                std::ptr::null_mut(),
+            ))
+        }
+    }
+
+    /// The frame that the running thread is in.
+    #[must_use]
+    pub fn frame(&self) -> Option<Owned<'_>> {
+        // SAFETY: the GIL is held, so that there is a thread state.
+        unsafe {
+            let thread = (self.api.PyThreadState_GetUnchecked)();
+            self.owned((self.api.PyThreadState_GetFrame)(thread))
+        }
+    }
+
+    /// Compiles a source. Null, and Python's error set, if that fails.
+    ///
+    /// # Safety
+    /// `name` is a live object.
+    pub unsafe fn compile(
+        &self,
+        source: &CStr,
+        name: *mut PyObject,
+        flags: &mut CompilerFlags,
+    ) -> *mut PyObject {
+        // SAFETY: the GIL is held; by the caller.
+        unsafe {
+            (self.api.Py_CompileStringObject)(source.as_ptr(), name, super::FILE_INPUT, flags, -1)
+        }
+    }
+
+    /// The module object of a definition, which lives for ever.
+    ///
+    /// # Safety
+    /// `definition` is a `PyModuleDef`.
+    pub unsafe fn module(&self, definition: *mut c_void) -> *mut PyObject {
+        // SAFETY: the GIL is held; by the caller.
+        unsafe { (self.api.PyModuleDef_Init)(definition) }
+    }
+
+    /// An object that somebody else has a reference to.
+    ///
+    /// # Safety
+    /// `object` is null, or an object that lives as long as the result.
+    #[must_use]
+    pub unsafe fn object(&self, object: *mut PyObject) -> Option<Object<'_>> {
+        // SAFETY: by the caller.
+        unsafe { Object::new(self, object) }
+    }
+
+    /// Takes over a reference; if it is null, clears Python's error.
+    ///
+    /// # Safety
+    /// The reference is the caller's to give.
+    #[must_use]
+    pub unsafe fn owned(&self, object: *mut PyObject) -> Option<Owned<'_>> {
+        // SAFETY: by the caller.
+        let object = unsafe { self.object(object) };
+        if object.is_none() {
+            self.clear_error();
+        }
+        object.map(Owned::of)
+    }
+
+    /// Clears Python's error, if one is set.
+    pub fn clear_error(&self) {
+        // SAFETY: the GIL is held.
+        unsafe {
+            if !(self.api.PyErr_Occurred)().is_null() {
+                (self.api.PyErr_Clear)();
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! CPython's own functions, found by name in the running process.
+//!
+//! Those that may run Python code, or that allocate or free objects, are private to this module: they are called through
+//! the token [`Gil`], which cannot be had while the agent is borrowed.
+//!
+//! The library is linked with no Python: it loads into every version, into PyPy, and into a test
+//! without either, and finds out here where it is.
+
+mod gil;
+mod object;
+
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::sync::OnceLock;
+
+pub use gil::Gil;
+pub use object::{Kept, Object, Owned};
+
+/// A Python object. Only ever behind a pointer.
+#[repr(C)]
+pub struct PyObject {
+    refcount: usize,
+    /// The object's type.
+    pub ob_type: *mut PyObject,
+}
+
+/// `PyMemAllocatorEx` of `Include/cpython/pymem.h`, with functions that may be null.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct AllocatorEx {
+    /// Passed to each function.
+    pub ctx: *mut c_void,
+    /// `malloc`.
+    pub malloc: Option<unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void>,
+    /// `calloc`.
+    pub calloc: Option<unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void>,
+    /// `realloc`.
+    pub realloc: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, usize) -> *mut c_void>,
+    /// `free`.
+    pub free: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
+}
+
+impl AllocatorEx {
+    /// No functions.
+    pub const NONE: Self = Self {
+        ctx: std::ptr::null_mut(),
+        malloc: None,
+        calloc: None,
+        realloc: None,
+        free: None,
+    };
+}
+
+/// `PyMemAllocatorDomain`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum AllocatorDomain {
+    /// `PYMEM_DOMAIN_RAW`: callable without the GIL.
+    Raw = 0,
+    /// `PYMEM_DOMAIN_MEM`.
+    Mem = 1,
+    /// `PYMEM_DOMAIN_OBJ`.
+    Obj = 2,
+}
+
+/// `PyCFunction`.
+pub type Function = unsafe extern "C" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+
+/// `PyMethodDef`.
+#[repr(C)]
+pub struct MethodDef {
+    pub name: *const c_char,
+    pub function: Option<Function>,
+    pub flags: c_int,
+    pub doc: *const c_char,
+}
+
+/// `PyCompilerFlags` of `Include/cpython/compile.h`.
+#[repr(C)]
+pub struct CompilerFlags {
+    pub flags: c_int,
+    /// Of the grammar; read for syntax trees only.
+    pub feature_version: c_int,
+}
+
+/// `PyCF_IGNORE_COOKIE`: the source is UTF-8, whatever its first lines say.
+pub const IGNORE_COOKIE: c_int = 0x0800;
+/// `Py_file_input`.
+pub const FILE_INPUT: c_int = 257;
+
+/// `METH_VARARGS`.
+pub const METH_VARARGS: c_int = 1;
+/// `METH_NOARGS`.
+pub const METH_NOARGS: c_int = 4;
+/// `METH_O`.
+pub const METH_O: c_int = 8;
+
+macro_rules! api {
+    (
+        functions { $($name:ident $(| $other:ident)?: fn($($arg:ty),*) $(-> $ret:ty)?;)* }
+        python { $($private:ident: fn($($parg:ty),*) $(-> $pret:ty)?;)* }
+        data { $($datum:ident;)* }
+    ) => {
+        /// The functions and objects that the agent uses.
+        #[allow(non_snake_case, missing_docs)]
+        pub struct Api {
+            $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
+            $($private: unsafe extern "C" fn($($parg),*) $(-> $pret)?,)*
+            $(pub $datum: *mut PyObject,)*
+        }
+
+        impl Api {
+            /// Looks everything up; the error is the name of what is not there.
+            fn look_up() -> Result<Self, &'static str> {
+                Ok(Self {
+                    $($name: {
+                        let found = find(concat!(stringify!($name), "\0"))
+                            $(.or_else(|| find(concat!(stringify!($other), "\0"))))?
+                            .ok_or(stringify!($name))?;
+                        // SAFETY: the symbol is CPython's public function of this name, whose
+                        // signature has been the same in all versions from 3.11 on.
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) $(-> $ret)?>(found)
+                        }
+                    },)*
+                    $($private: {
+                        let found = find(concat!(stringify!($private), "\0")).ok_or(stringify!($private))?;
+                        // SAFETY: as above.
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($parg),*) $(-> $pret)?>(found)
+                        }
+                    },)*
+                    $($datum: find(concat!(stringify!($datum), "\0")).ok_or(stringify!($datum))?.cast(),)*
+                })
+            }
+        }
+    };
+}
+
+api! {
+    // Neither run Python code nor allocate: callable while the agent is borrowed.
+    functions {
+        PyMem_GetAllocator: fn(AllocatorDomain, *mut AllocatorEx);
+        PyMem_SetAllocator: fn(AllocatorDomain, *mut AllocatorEx);
+        PyThreadState_GetUnchecked | _PyThreadState_UncheckedGet: fn() -> *mut c_void;
+        PyThreadState_GetInterpreter: fn(*mut c_void) -> *mut c_void;
+        PyInterpreterState_Main: fn() -> *mut c_void;
+        PyInterpreterState_Head: fn() -> *mut c_void;
+        PyInterpreterState_Next: fn(*mut c_void) -> *mut c_void;
+        PyType_GetSlot: fn(*mut PyObject, c_int) -> *mut c_void;
+        Py_GetVersion: fn() -> *const c_char;
+    }
+    python {
+        PyMem_Malloc: fn(usize) -> *mut c_void;
+        PyMem_Calloc: fn(usize, usize) -> *mut c_void;
+        PyMem_Realloc: fn(*mut c_void, usize) -> *mut c_void;
+        PyObject_Malloc: fn(usize) -> *mut c_void;
+        PyObject_Calloc: fn(usize, usize) -> *mut c_void;
+        PyObject_Realloc: fn(*mut c_void, usize) -> *mut c_void;
+        Py_CompileStringObject: fn(*const c_char, *mut PyObject, c_int, *mut CompilerFlags, c_int) -> *mut PyObject;
+        PyThreadState_GetFrame: fn(*mut c_void) -> *mut PyObject;
+        PyFrame_GetBack: fn(*mut PyObject) -> *mut PyObject;
+        PyFrame_GetCode: fn(*mut PyObject) -> *mut PyObject;
+        PyFrame_GetLasti: fn(*mut PyObject) -> c_int;
+        Py_IncRef: fn(*mut PyObject);
+        Py_DecRef: fn(*mut PyObject);
+        PyObject_GetAttrString: fn(*mut PyObject, *const c_char) -> *mut PyObject;
+        PyObject_CallNoArgs: fn(*mut PyObject) -> *mut PyObject;
+        PyObject_CallOneArg: fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+        PyObject_IsTrue: fn(*mut PyObject) -> c_int;
+        PyObject_Size: fn(*mut PyObject) -> isize;
+        PyModuleDef_Init: fn(*mut c_void) -> *mut PyObject;
+        PyUnicode_FromString: fn(*const c_char) -> *mut PyObject;
+        PyUnicode_InternFromString: fn(*const c_char) -> *mut PyObject;
+        PyUnicode_AsUTF8AndSize: fn(*mut PyObject, *mut isize) -> *const c_char;
+        PyUnicode_GetLength: fn(*mut PyObject) -> isize;
+        PyBytes_AsString: fn(*mut PyObject) -> *mut c_char;
+        PyLong_AsLong: fn(*mut PyObject) -> c_long;
+        PyLong_FromSsize_t: fn(isize) -> *mut PyObject;
+        PyFloat_AsDouble: fn(*mut PyObject) -> f64;
+        PyDict_New: fn() -> *mut PyObject;
+        PyDict_SetItem: fn(*mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
+        PyDict_GetItemString: fn(*mut PyObject, *const c_char) -> *mut PyObject;
+        PyTuple_Size: fn(*mut PyObject) -> isize;
+        PyTuple_GetItem: fn(*mut PyObject, isize) -> *mut PyObject;
+        PyList_Append: fn(*mut PyObject, *mut PyObject) -> c_int;
+        PyList_Size: fn(*mut PyObject) -> isize;
+        PyList_GetItem: fn(*mut PyObject, isize) -> *mut PyObject;
+        PySequence_DelItem: fn(*mut PyObject, isize) -> c_int;
+        PyImport_ImportModule: fn(*const c_char) -> *mut PyObject;
+        PyCFunction_GetFunction: fn(*mut PyObject) -> Option<Function>;
+        PyCFunction_GetFlags: fn(*mut PyObject) -> c_int;
+        PyCFunction_NewEx: fn(*mut MethodDef, *mut PyObject, *mut PyObject) -> *mut PyObject;
+        PyType_GetFlags: fn(*mut PyObject) -> std::ffi::c_ulong;
+        PyErr_Clear: fn();
+        PyErr_Occurred: fn() -> *mut PyObject;
+    }
+    data {
+        Py_Version;
+        _PyRuntime;
+        PyType_Type;
+        PyCode_Type;
+        PyUnicode_Type;
+        _Py_NoneStruct;
+    }
+}
+
+// SAFETY: addresses of functions and of objects that live for ever; nothing in it changes.
+unsafe impl Send for Api {}
+// SAFETY: as above.
+unsafe impl Sync for Api {}
+
+fn find(name: &'static str) -> Option<*mut c_void> {
+    let name = CStr::from_bytes_with_nul(name.as_bytes()).ok()?;
+    // SAFETY: `name` ends with a zero; `dlsym` takes any name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+impl Api {
+    /// The functions of this process, looked up once.
+    ///
+    /// # Errors
+    /// The name of what is not there: this is no CPython, or one that is not served.
+    pub fn get() -> Result<&'static Self, &'static str> {
+        static API: OnceLock<Result<Api, &'static str>> = OnceLock::new();
+        API.get_or_init(Self::look_up)
+            .as_ref()
+            .map_err(|&name| name)
+    }
+
+    /// `PY_VERSION_HEX` of the running interpreter.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        // SAFETY: `Py_Version` is a constant `unsigned long` of the interpreter.
+        unsafe { self.Py_Version.cast::<std::ffi::c_ulong>().read() as u32 }
+    }
+
+    /// Python's own description of itself: `3.13.0 (main, …) [GCC …]`.
+    #[must_use]
+    pub fn version_text(&self) -> String {
+        // SAFETY: the function returns a static text.
+        let text = unsafe { CStr::from_ptr((self.Py_GetVersion)()) };
+        text.to_string_lossy()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    /// Where the public functions begin that allocate through the domains `MEM` and `OBJ`.
+    #[must_use]
+    pub fn allocation_functions(&self) -> [usize; 6] {
+        [
+            self.PyMem_Malloc as usize,
+            self.PyMem_Calloc as usize,
+            self.PyMem_Realloc as usize,
+            self.PyObject_Malloc as usize,
+            self.PyObject_Calloc as usize,
+            self.PyObject_Realloc as usize,
+        ]
+    }
+}

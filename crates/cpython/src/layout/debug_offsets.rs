@@ -1,0 +1,72 @@
+//! Offsets that the interpreter says itself (`_Py_DebugOffsets`, 3.13 and later).
+
+use super::Layout;
+use crate::api::Api;
+
+/// Positions, counted in 64-bit words, of what is needed within `_Py_DebugOffsets`.
+pub struct Positions {
+    /// `interpreter_state.size`.
+    pub interpreter: usize,
+    /// `interpreter_state.ceval_gil` (3.13: `gil` within `ceval`).
+    pub gil: usize,
+    /// `thread_state.current_frame`.
+    pub current_frame: usize,
+    /// `thread_state.native_thread_id`.
+    pub native_thread_id: usize,
+    /// `interpreter_frame`.
+    pub frame: usize,
+    /// `code_object`.
+    pub code: usize,
+    /// `unicode_object`.
+    pub unicode: usize,
+}
+
+/// The first word of `_Py_DebugOffsets`.
+const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
+/// No offset is larger, but for those in `PyInterpreterState`.
+const LARGEST_OFFSET: usize = 4096;
+
+impl Positions {
+    /// Reads the offsets into a layout.
+    pub fn read(&self, api: &Api, minor: u8, layout: &mut Layout) -> Result<(), &'static str> {
+        let words = api._PyRuntime.cast::<u64>();
+        // SAFETY: `_PyRuntime` begins with `_Py_DebugOffsets` from 3.13 on, which has more words than
+        // are read here or below.
+        let word = |index: usize| unsafe { words.add(index).read() };
+        if word(0) != COOKIE || (word(1) >> 16) as u16 != 0x0300 + u16::from(minor) {
+            return Err("its _Py_DebugOffsets are not where they should be");
+        }
+        if word(2) != 0 {
+            return Err("free-threaded builds are not served; use a build with the GIL");
+        }
+        let offset = |index: usize| word(index) as usize;
+        layout.current_frame = offset(self.current_frame);
+        layout.native_thread_id = offset(self.native_thread_id);
+        layout.frame_previous = offset(self.frame + 1);
+        layout.frame_code = offset(self.frame + 2);
+        layout.frame_instruction = offset(self.frame + 3);
+        layout.frame_locals = offset(self.frame + 4);
+        layout.frame_owner = offset(self.frame + 5);
+        layout.code_filename = offset(self.code + 1);
+        layout.code_qualname = offset(self.code + 3);
+        layout.code_linetable = offset(self.code + 4);
+        layout.code_first_line = offset(self.code + 5);
+        layout.code_instructions = offset(self.code + 9);
+        layout.ascii_size = offset(self.unicode + 3);
+        layout.unicode_size = layout.ascii_size.saturating_add(16);
+        if layout
+            .fields_mut()
+            .any(|field| *field != super::UNUSED && *field > LARGEST_OFFSET)
+        {
+            return Err("its _Py_DebugOffsets make no sense");
+        }
+        layout.interpreter_size = offset(self.interpreter);
+        layout.interpreter_gil = offset(self.gil);
+        if !(1 << 16..1 << 24).contains(&layout.interpreter_size)
+            || layout.interpreter_gil >= layout.interpreter_size
+        {
+            return Err("its _Py_DebugOffsets make no sense");
+        }
+        Ok(())
+    }
+}

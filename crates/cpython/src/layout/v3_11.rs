@@ -1,0 +1,35 @@
+//! CPython 3.11. By `offsetof` in its headers.
+
+use super::{Features, Layout, Values, Version, type_flags};
+
+pub const VERSION: Version = Version {
+    minor: 11,
+    debug_offsets: None,
+    layout: Layout {
+        thread_cframe: 56,
+        current_frame: 8,
+        native_thread_id: 160,
+        frame_previous: 48,
+        frame_code: 32,
+        frame_instruction: 56,
+        frame_owner: 69,
+        frame_locals: 72,
+        code_filename: 112,
+        code_qualname: 128,
+        code_linetable: 136,
+        code_first_line: 72,
+        code_instructions: 184,
+        ascii_size: 48,
+        unicode_size: 72,
+        type_qualname: 864,
+        type_cached_keys: 872,
+        features: Features {
+            values: Values::BesideDictionary,
+            flags_of_pre_header: type_flags::MANAGED_DICT,
+            entry_frames: false,
+            own_gils: false,
+            ..Layout::COMMON.features
+        },
+        ..Layout::COMMON
+    },
+};

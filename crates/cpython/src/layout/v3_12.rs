@@ -1,0 +1,35 @@
+//! CPython 3.12. By `offsetof` in its headers.
+
+use super::{Features, Layout, Values, Version};
+
+pub const VERSION: Version = Version {
+    minor: 12,
+    debug_offsets: None,
+    layout: Layout {
+        thread_cframe: 56,
+        current_frame: 0,
+        native_thread_id: 144,
+        frame_previous: 8,
+        frame_code: 0,
+        frame_instruction: 56,
+        frame_owner: 70,
+        frame_locals: 72,
+        code_filename: 112,
+        code_qualname: 128,
+        code_linetable: 136,
+        code_first_line: 68,
+        code_instructions: 192,
+        ascii_size: 40,
+        unicode_size: 56,
+        type_qualname: 872,
+        type_cached_keys: 880,
+        // 383,568 on AArch64, where a mutex is larger: within what `patches/raw_calloc.rs` allows.
+        interpreter_size: 383_552,
+        interpreter_gil: 384,
+        features: Features {
+            values: Values::Tagged,
+            ..Layout::COMMON.features
+        },
+        ..Layout::COMMON
+    },
+};

@@ -1,0 +1,23 @@
+//! CPython 3.13. Most offsets by its `_Py_DebugOffsets`, the others by `offsetof` in its headers.
+
+use super::debug_offsets::Positions;
+use super::{Layout, Version};
+
+pub const VERSION: Version = Version {
+    minor: 13,
+    debug_offsets: Some(Positions {
+        interpreter: 6,
+        gil: 14,
+        current_frame: 23,
+        native_thread_id: 25,
+        frame: 28,
+        code: 34,
+        unicode: 67,
+    }),
+    layout: Layout {
+        type_qualname: 872,
+        type_cached_keys: 880,
+        values_header: 8,
+        ..Layout::COMMON
+    },
+};

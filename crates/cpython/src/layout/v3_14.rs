@@ -1,0 +1,27 @@
+//! CPython 3.14. Most offsets by its `_Py_DebugOffsets`, the others by `offsetof` in its headers.
+
+use super::debug_offsets::Positions;
+use super::{Features, Layout, Version};
+
+pub const VERSION: Version = Version {
+    minor: 14,
+    debug_offsets: Some(Positions {
+        interpreter: 6,
+        gil: 15,
+        current_frame: 26,
+        native_thread_id: 28,
+        frame: 31,
+        code: 39,
+        unicode: 77,
+    }),
+    layout: Layout {
+        type_qualname: 872,
+        type_cached_keys: 880,
+        values_header: 8,
+        features: Features {
+            reference_tags: 7,
+            ..Layout::COMMON.features
+        },
+        ..Layout::COMMON
+    },
+};

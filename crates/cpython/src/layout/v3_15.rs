@@ -1,0 +1,27 @@
+//! CPython 3.15. Most offsets by its `_Py_DebugOffsets`, the others by `offsetof` in its headers.
+
+use super::debug_offsets::Positions;
+use super::{Features, Layout, Version};
+
+pub const VERSION: Version = Version {
+    minor: 15,
+    debug_offsets: Some(Positions {
+        interpreter: 6,
+        gil: 15,
+        current_frame: 26,
+        native_thread_id: 31,
+        frame: 39,
+        code: 47,
+        unicode: 89,
+    }),
+    layout: Layout {
+        type_qualname: 880,
+        type_cached_keys: 888,
+        values_header: 8,
+        features: Features {
+            reference_tags: 7,
+            ..Layout::COMMON.features
+        },
+        ..Layout::COMMON
+    },
+};

@@ -1,0 +1,80 @@
+//! `sys.getallocatedblocks()`, which counts the blocks of the allocator that the heap replaced.
+//!
+//! - What: the C function behind the built-in, which stays the object that it was. Ours adds the heap's blocks to what
+//!   CPython counts, which includes those of the fallbacks: programs compare two answers to find leaks.
+//! - When: with the heap, before the first session.
+//! - Undone: never, as the heap stays.
+
+use std::sync::OnceLock;
+
+use crate::api::{Api, Function, Gil, METH_NOARGS, MethodDef, PyObject};
+use crate::layout::Layout;
+
+/// Counts the heap's blocks in use, if this interpreter uses the heap. Must not panic.
+pub type Counter = fn(&mut Gil) -> Option<usize>;
+
+struct Before {
+    api: &'static Api,
+    function: Function,
+    counter: Counter,
+}
+
+static BEFORE: OnceLock<Before> = OnceLock::new();
+
+/// From now on, the built-in counts the heap's blocks too. Does nothing if it is not as CPython made it.
+///
+/// # Safety
+/// The layout was verified.
+pub unsafe fn install(gil: &Gil, layout: &Layout, counter: Counter) {
+    let Some(built_in) = gil
+        .import(c"sys")
+        .and_then(|sys| sys.attribute(c"getallocatedblocks"))
+    else {
+        return;
+    };
+    let Some((function, flags)) = built_in.c_function() else {
+        return;
+    };
+    // SAFETY: by the contract. What CPython says is a built-in function has a definition at this offset,
+    // which is a static variable, and writable; that it is the right one shows in the function.
+    unsafe {
+        let definition = built_in
+            .as_ptr()
+            .byte_add(layout.function_definition)
+            .cast::<*mut MethodDef>()
+            .read();
+        let defined = (*definition).function.map(|function| function as usize);
+        if defined == Some(function as usize) && flags == METH_NOARGS {
+            BEFORE.get_or_init(|| Before {
+                api: gil.api(),
+                function,
+                counter,
+            });
+            (&raw mut (*definition).function).write_volatile(Some(count_all));
+        }
+    }
+}
+
+unsafe extern "C" fn count_all(module: *mut PyObject, none: *mut PyObject) -> *mut PyObject {
+    let Some(before) = BEFORE.get() else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: CPython calls this with a GIL held; the built-in's own function is called as CPython would.
+    unsafe {
+        let counted = (before.function)(module, none);
+        let mut gil = Gil::assume(before.api);
+        let Some(others) = gil.object(counted).and_then(|counted| counted.integer()) else {
+            return counted;
+        };
+        if others <= 0 {
+            // PYTHONMALLOC=malloc: nothing is counted.
+            return counted;
+        }
+        let Some(ours) = (before.counter)(&mut gil) else {
+            return counted;
+        };
+        drop(gil.owned(counted));
+        gil.integer(others as isize + ours.cast_signed())
+            .map_or(std::ptr::null_mut(), |sum| sum.give())
+    }
+}

@@ -1,0 +1,119 @@
+//! An entry in `gc.callbacks`, by which the cycle collector's runs are seen.
+//!
+//! - What: a function in C at the end of the list. It asks Python for what is in the dictionary that it is given before
+//!   it calls the agent: the asking may allocate, and so lead back to the agent.
+//! - When: at a session's start.
+//! - Undone: at its end. The program may have cleared the list, or put other things into it: the entry is found by its
+//!   identity, and the function and the list are kept alive until then.
+
+use std::ffi::CStr;
+use std::sync::OnceLock;
+
+use crate::api::{Gil, Kept, METH_VARARGS, MethodDef, Object, PyObject};
+
+/// The name that the callback has in `gc.callbacks`.
+const NAME: &CStr = c"nthbyte";
+
+/// What is called when a collection starts, and when it ends: with its generation, and the number of objects freed. Must
+/// not panic.
+#[derive(Clone, Copy)]
+pub struct Handlers {
+    /// A collection starts.
+    pub start: fn(&mut Gil),
+    /// A collection has ended.
+    pub stop: fn(&mut Gil, u8, Option<u64>),
+}
+
+static HANDLERS: OnceLock<Handlers> = OnceLock::new();
+
+/// The entry, while it is there.
+pub struct Entry {
+    list: Kept,
+    function: Kept,
+}
+
+/// A definition that CPython reads and never writes.
+struct Method(MethodDef);
+// SAFETY: it holds addresses of constants.
+unsafe impl Sync for Method {}
+
+static METHOD: Method = Method(MethodDef {
+    name: NAME.as_ptr(),
+    function: Some(on_collection),
+    flags: METH_VARARGS,
+    doc: std::ptr::null(),
+});
+
+impl Entry {
+    /// Adds the entry.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn install(gil: &Gil, handlers: Handlers) -> Result<Self, &'static str> {
+        HANDLERS.get_or_init(|| handlers);
+        let list = gil
+            .import(c"gc")
+            .and_then(|gc| gc.attribute(c"callbacks"))
+            .ok_or("gc has no callbacks")?;
+        // SAFETY: the definition fits the function and is static; it is not written to.
+        let function = unsafe { gil.function((&raw const METHOD.0).cast_mut(), None) }
+            .ok_or("cannot make a function")?;
+        if !list.append(*function) {
+            return Err("cannot add to gc.callbacks");
+        }
+        Ok(Self {
+            list: list.keep(),
+            function: function.keep(),
+        })
+    }
+
+    /// Takes the entry out again, if it is there.
+    pub fn remove(self, gil: &Gil) {
+        let function = self.function.take(gil);
+        self.list.take(gil).remove_identical(*function);
+    }
+}
+
+/// `callback(phase, info)`.
+unsafe extern "C" fn on_collection(_module: *mut PyObject, args: *mut PyObject) -> *mut PyObject {
+    let (Ok(api), Some(handlers)) = (crate::api::Api::get(), HANDLERS.get()) else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: CPython calls this with the GIL held, and a live tuple.
+    let (mut gil, collection) = unsafe {
+        let gil = Gil::assume(api);
+        let collection = gil.object(args).and_then(Collection::read);
+        (gil, collection)
+    };
+    match collection {
+        Some(Collection::Starts) => (handlers.start)(&mut gil),
+        Some(Collection::Ended(generation, freed)) => (handlers.stop)(&mut gil, generation, freed),
+        None => {}
+    }
+    gil.none().give()
+}
+
+/// What the arguments of a callback say.
+enum Collection {
+    Starts,
+    Ended(u8, Option<u64>),
+}
+
+impl Collection {
+    fn read(arguments: Object<'_>) -> Option<Self> {
+        match arguments.element(0)?.text()?.as_str() {
+            "start" => Some(Self::Starts),
+            "stop" => {
+                let info = arguments.element(1)?;
+                let number = |name: &CStr| info.value(name)?.integer();
+                Some(Self::Ended(
+                    number(c"generation")
+                        .and_then(|n| u8::try_from(n).ok())
+                        .unwrap_or(0),
+                    number(c"collected").and_then(|n| u64::try_from(n).ok()),
+                ))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! `calloc` of the domain `RAW`, by which new interpreters are noticed (CPython 3.12 and later).
+//!
+//! - What: `PyMem_RawCalloc`, which programs call rarely. An interpreter's state (`PyInterpreterState`, 190 KiB and more) is
+//!   allocated with it.
+//! - When: with the heap, before the first session. If there are other interpreters already, at once what is said below.
+//! - Undone: never. Whatever puts back the function from before, as `tracemalloc.stop()` does with the one that it found,
+//!   puts back this one.
+//!
+//! An interpreter may have a GIL of its own, and the heap has one lock: the main interpreter's GIL. So before the first
+//! other interpreter comes into being, the heap is [shared](Heap::share): whoever calls it is asked for the GIL that it
+//! runs under. The heap serves the main one, and the allocator from before serves the others, which are not sampled.
+//! The functions in place are not changed for it. So it does not matter who has stored them, and puts them
+//! back when: `tracemalloc`, for example, which finds some when it starts and restores them when it stops.
+//!
+//! To share the heap takes the main GIL. From 3.13 on an interpreter is made without any, and to wait for it could be for ever:
+//! a lock of the runtime is held. Then functions that ask for the GIL ([`super::guarded`]) are put where the
+//! heap's are, and the first of their calls under the main GIL shares the heap.
+
+use std::ffi::c_void;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
+
+use nthbyte_heap::{Fallback, Heap};
+
+use super::guarded;
+use crate::api::{AllocatorDomain, AllocatorEx, Api, Gil};
+use crate::layout::Layout;
+use crate::memory::field;
+
+/// More than `sizeof(PyInterpreterState)` is asked for, by up to an alignment.
+pub const LARGEST_ALIGNMENT: usize = 256;
+
+type Calloc = unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void;
+
+/// What is asked under any GIL, so it never changes.
+struct Watch {
+    api: &'static Api,
+    main: usize,
+    main_gil: usize,
+    gil_offset: usize,
+    interpreter_size: usize,
+    raw_calloc: Calloc,
+}
+
+static WATCH: OnceLock<Watch> = OnceLock::new();
+static HEAP: AtomicPtr<Heap> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether there are, or will be in a moment, other interpreters.
+static OTHERS: AtomicBool = AtomicBool::new(false);
+/// Whether the heap is shared.
+static SHARED: AtomicBool = AtomicBool::new(false);
+/// Whether the heap has called its fallback, while it is not shared. Written under the main GIL only.
+static IN_FALLBACK: AtomicBool = AtomicBool::new(false);
+/// Whether there was no address space to share the heap.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Starts to watch for new interpreters. Does nothing where there is one GIL.
+///
+/// # Errors
+/// One line: there are other interpreters, and no memory.
+///
+/// # Safety
+/// The GIL is the main interpreter's, and the layout was verified. The heap is not in use yet, and its fallbacks
+/// were [wrapped](watched).
+pub unsafe fn install(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Result<(), String> {
+    if !layout.features.own_gils {
+        return Ok(());
+    }
+    let api = gil.api();
+    // SAFETY: by the contract.
+    unsafe {
+        let main = (api.PyInterpreterState_Main)() as usize;
+        let mut raw = AllocatorEx::NONE;
+        (api.PyMem_GetAllocator)(AllocatorDomain::Raw, &raw mut raw);
+        let raw_calloc = raw
+            .calloc
+            .ok_or("cannot profile this interpreter: it has no allocator")?;
+        WATCH.get_or_init(|| Watch {
+            api,
+            main,
+            main_gil: field(main, layout.interpreter_gil),
+            gil_offset: layout.interpreter_gil,
+            interpreter_size: layout.interpreter_size,
+            raw_calloc,
+        });
+        HEAP.store(heap, Release);
+        let first = (api.PyInterpreterState_Head)();
+        let others = first as usize != main || !(api.PyInterpreterState_Next)(first).is_null();
+        OTHERS.store(others, Release);
+        if others && !share() {
+            return Err(
+                "cannot reserve address space for the heap; raise the memory limit (ulimit -v)"
+                    .to_owned(),
+            );
+        }
+        // Only `calloc` changes, and the context stays: other threads may be reading the four functions
+        // at this moment, and any mixture of old and new is right.
+        raw.calloc = Some(calloc);
+        (api.PyMem_SetAllocator)(AllocatorDomain::Raw, &raw mut raw);
+    }
+    Ok(())
+}
+
+/// Whether the caller runs under the main interpreter's GIL, or there is no other.
+#[must_use]
+pub fn under_main_gil() -> bool {
+    // SAFETY: callable at any time.
+    !OTHERS.load(Acquire) || unsafe { holds_main_gil() }
+}
+
+/// Whether the calling thread holds the main interpreter's GIL.
+///
+/// # Safety
+/// None: it may be called at any time.
+pub unsafe extern "C" fn holds_main_gil() -> bool {
+    let Some(watch) = WATCH.get() else {
+        return false;
+    };
+    // SAFETY: callable at any time; a thread state that it returns is live and attached, and so is its interpreter.
+    unsafe {
+        let state = (watch.api.PyThreadState_GetUnchecked)();
+        if state.is_null() {
+            return false;
+        }
+        let interpreter = (watch.api.PyThreadState_GetInterpreter)(state) as usize;
+        interpreter == watch.main || field::<usize>(interpreter, watch.gil_offset) == watch.main_gil
+    }
+}
+
+/// Shares the heap; whether it is.
+///
+/// # Safety
+/// The main GIL is held, and the heap is not further up the stack.
+unsafe fn share() -> bool {
+    // SAFETY: by the contract; the fallbacks are CPython's own, which serve each interpreter.
+    let shared = unsafe { Heap::share(HEAP.load(Acquire), holds_main_gil) };
+    if shared {
+        SHARED.store(true, Release);
+    } else {
+        REFUSED.store(true, Relaxed);
+    }
+    shared
+}
+
+/// Shares the heap now, if that was not possible before and is.
+pub fn share_when_possible() {
+    if !SHARED.load(Acquire) && !REFUSED.load(Relaxed) {
+        // SAFETY: callable at any time. The guarding functions are not called from within the heap.
+        unsafe {
+            if holds_main_gil() {
+                share();
+            }
+        }
+    }
+}
+
+/// Memory of the size of an interpreter's state is wanted.
+#[cold]
+fn notice(watch: &Watch) {
+    // SAFETY: with the main GIL held, the caller is CPython making an interpreter, or the heap's fallback, whose
+    // request is for something else.
+    unsafe {
+        if holds_main_gil() {
+            if IN_FALLBACK.load(Relaxed) {
+                return;
+            }
+            OTHERS.store(true, Release);
+            if share() {
+                return;
+            }
+        }
+        OTHERS.store(true, Release);
+        guarded::install(watch.api, HEAP.load(Acquire));
+    }
+}
+
+unsafe extern "C" fn calloc(context: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    let Some(watch) = WATCH.get() else {
+        return std::ptr::null_mut();
+    };
+    let asked = count.saturating_mul(size);
+    if (watch.interpreter_size..watch.interpreter_size + LARGEST_ALIGNMENT).contains(&asked)
+        && !SHARED.load(Acquire)
+    {
+        notice(watch);
+    }
+    // SAFETY: the wrapped function, with the arguments of its caller.
+    unsafe { (watch.raw_calloc)(context, count, size) }
+}
+
+/// The `calloc` of the fallbacks: the allocator from before may pass a request on to the domain `RAW`, where its size must
+/// not be taken for an interpreter's.
+static FALLBACKS: OnceLock<[Calloc; 2]> = OnceLock::new();
+
+/// The fallbacks, as the heap is to call them.
+#[must_use]
+pub fn watched(layout: &Layout, fallbacks: [Fallback; 2]) -> [Fallback; 2] {
+    if !layout.features.own_gils {
+        return fallbacks;
+    }
+    FALLBACKS.get_or_init(|| fallbacks.map(|one| one.calloc));
+    let [object, memory] = fallbacks;
+    [
+        Fallback {
+            calloc: fallback_calloc::<0>,
+            ..object
+        },
+        Fallback {
+            calloc: fallback_calloc::<1>,
+            ..memory
+        },
+    ]
+}
+
+unsafe extern "C" fn fallback_calloc<const DOMAIN: usize>(
+    context: *mut c_void,
+    count: usize,
+    size: usize,
+) -> *mut c_void {
+    let Some(calloc) = FALLBACKS.get().map(|both| both[DOMAIN]) else {
+        return std::ptr::null_mut();
+    };
+    let alone = !SHARED.load(Acquire);
+    if alone {
+        IN_FALLBACK.store(true, Relaxed);
+    }
+    // SAFETY: the wrapped function, with the arguments of its caller.
+    let block = unsafe { calloc(context, count, size) };
+    if alone {
+        IN_FALLBACK.store(false, Relaxed);
+    }
+    block
+}

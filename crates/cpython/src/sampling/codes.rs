@@ -1,0 +1,167 @@
+//! Code objects: what the profile says of them.
+//!
+//! A code object is known by its address for as long as it lives: the session's interner has its number, and forgets it
+//! when the code object is freed (`patches/dealloc.rs`). No reference is held, so it is freed when it would be.
+
+use nthbyte_profile::event::{Code, Lines};
+
+use crate::api::Api;
+use crate::layout::Layout;
+use crate::memory::field;
+use crate::sampling::strings;
+use nthbyte_session::{Appearance, Recording};
+
+/// Position tables longer than this are left out, and their frames show no line.
+const MAX_TABLE: usize = 4 << 20;
+
+/// Reads code objects.
+pub struct Codes {
+    /// The folder of nthbyte's own modules.
+    own_folder: String,
+    /// `Thread._bootstrap`.
+    thread_bootstrap: usize,
+    code_type: usize,
+    name: String,
+    file: String,
+}
+
+impl Codes {
+    /// A reader of this interpreter's code objects.
+    #[must_use]
+    pub fn new(api: &Api) -> Self {
+        Self {
+            own_folder: own_folder().unwrap_or_default(),
+            thread_bootstrap: 0,
+            code_type: api.PyCode_Type as usize,
+            name: String::new(),
+            file: String::new(),
+        }
+    }
+
+    /// A session begins. What was freed since the last one may not have been reported.
+    pub const fn begin(&mut self) {
+        self.thread_bootstrap = 0;
+    }
+
+    /// A code object is about to be freed.
+    pub const fn freed(&mut self, code: usize) {
+        if code == self.thread_bootstrap {
+            self.thread_bootstrap = 0;
+        }
+    }
+
+    /// Whether a code object is that of `threading.Thread._bootstrap`.
+    #[must_use]
+    pub const fn is_thread_bootstrap(&self, code: usize) -> bool {
+        code != 0 && code == self.thread_bootstrap
+    }
+
+    /// Whether the object at an address is a code object.
+    ///
+    /// # Safety
+    /// `object` is a live object.
+    #[inline]
+    #[must_use]
+    pub unsafe fn is_code(&self, object: usize) -> bool {
+        // SAFETY: every object has a type.
+        unsafe { field::<usize>(object, 8) == self.code_type }
+    }
+
+    /// How frames of a code object appear; it is defined if it is new. `None` if there is no room.
+    ///
+    /// # Safety
+    /// `code` is a live code object with this layout, and the GIL is held.
+    #[inline]
+    pub unsafe fn appearance(
+        &mut self,
+        layout: &Layout,
+        code: usize,
+        recording: &mut Recording<'_>,
+    ) -> Option<Appearance> {
+        if let Some(appearance) = recording.function(code as u64) {
+            return Some(appearance);
+        }
+        // SAFETY: by the contract.
+        unsafe { self.define(layout, code, recording) }
+    }
+
+    /// # Safety
+    /// As for [`Self::appearance`].
+    #[cold]
+    unsafe fn define(
+        &mut self,
+        layout: &Layout,
+        code: usize,
+        recording: &mut Recording<'_>,
+    ) -> Option<Appearance> {
+        self.name.clear();
+        self.file.clear();
+        // SAFETY: these fields of a code object hold two `str`, an `int` and a `bytes`, always.
+        let (first_line, table) = unsafe {
+            strings::append(layout, field(code, layout.code_qualname), &mut self.name);
+            strings::append(layout, field(code, layout.code_filename), &mut self.file);
+            (
+                field::<u32>(code, layout.code_first_line),
+                table(layout, code),
+            )
+        };
+        if self.name == "Thread._bootstrap" && self.file.ends_with("/threading.py") {
+            self.thread_bootstrap = code;
+        }
+        if self.is_invisible() {
+            return recording.hide_function(code as u64);
+        }
+        let is_runpy = self.file == "<frozen runpy>" || self.file.ends_with("/runpy.py");
+        let appearance = if is_runpy {
+            // By which programs are run.
+            Appearance::FrameWithin
+        } else {
+            Appearance::Frame
+        };
+        let definition = Code {
+            name: &self.name,
+            file: &self.file,
+            first_line,
+            lines: Lines::LocationTable(table.unwrap_or_default()),
+        };
+        recording.define_function(code as u64, &definition, appearance)
+    }
+
+    /// Whether the code object of `name` and `file` is nthbyte's, or the one that CPython 3.13 and
+    /// later run between a class and its `__init__` (`_Py_InitCleanup`, which has no file).
+    fn is_invisible(&self) -> bool {
+        let is_own = !self.own_folder.is_empty()
+            && self
+                .file
+                .strip_prefix(&self.own_folder)
+                .is_some_and(|rest| rest.starts_with('/'));
+        is_own || (self.file == "__init__" && self.name == "__init__")
+    }
+}
+
+/// The folder that this library was loaded from.
+fn own_folder() -> Option<String> {
+    // SAFETY: a zeroed `Dl_info` is a valid place for the answer; the name in it stays.
+    let path = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(own_folder as *const libc::c_void, &raw mut info) == 0 {
+            return None;
+        }
+        std::ffi::CStr::from_ptr(info.dli_fname)
+    };
+    Some(path.to_str().ok()?.rsplit_once('/')?.0.to_owned())
+}
+
+/// The position table of a code object.
+///
+/// # Safety
+/// `code` is a live code object with this layout, and stays so while the table is used.
+unsafe fn table<'a>(layout: &Layout, code: usize) -> Option<&'a [u8]> {
+    // SAFETY: `co_linetable` is a `bytes`, whose characters are as many as its size says.
+    unsafe {
+        let bytes = field::<usize>(code, layout.code_linetable);
+        let length = field::<usize>(bytes, layout.var_size);
+        (length <= MAX_TABLE)
+            .then(|| std::slice::from_raw_parts((bytes + layout.bytes_value) as *const u8, length))
+    }
+}

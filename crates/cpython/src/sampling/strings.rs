@@ -1,0 +1,58 @@
+//! Reading a `str` without asking Python.
+//!
+//! `PyUnicode_AsUTF8` allocates for text that is not ASCII, which the slow path of an allocator must
+//! not. The layout (`Include/cpython/unicodeobject.h`): a header, then characters of 1, 2 or 4 bytes.
+
+use crate::layout::Layout;
+use crate::memory::field;
+
+/// Text longer than this many characters is cut: names are made by programs, too.
+const MAX_CHARS: usize = 10_000;
+
+/// Bits of `PyASCIIObject.state`: the size of a character, whether the characters follow the
+/// header, and whether all of them are ASCII (and the header is the shorter one).
+const KIND_SHIFT: u32 = 2;
+const COMPACT: u32 = 1 << 5;
+const ASCII: u32 = 1 << 6;
+
+/// Appends the text of the `str` at `address`; characters that are none (lone surrogates) become
+/// U+FFFD. Returns whether there was memory for it and the string was of a form that is known.
+///
+/// # Safety
+/// `address` is a live `str` with the given layout.
+pub unsafe fn append(layout: &Layout, address: usize, to: &mut String) -> bool {
+    // SAFETY: the header of a `str`, by the contract.
+    let (length, state) = unsafe {
+        (
+            field::<usize>(address, layout.str_length),
+            field::<u32>(address, layout.str_state),
+        )
+    };
+    if state & COMPACT == 0 {
+        return false;
+    }
+    let length = length.min(MAX_CHARS);
+    let data = address
+        + if state & ASCII != 0 {
+            layout.ascii_size
+        } else {
+            layout.unicode_size
+        };
+    let kind = (state >> KIND_SHIFT & 7) as usize;
+    if to.try_reserve(length * kind).is_err() {
+        return false;
+    }
+    for at in 0..length {
+        // SAFETY: `at` is within the characters of the string, whose size is `kind`.
+        let character = unsafe {
+            match kind {
+                1 => u32::from(field::<u8>(data, at)),
+                2 => u32::from((data as *const u16).add(at).read()),
+                4 => (data as *const u32).add(at).read(),
+                _ => return false,
+            }
+        };
+        to.push(char::from_u32(character).unwrap_or(char::REPLACEMENT_CHARACTER));
+    }
+    true
+}

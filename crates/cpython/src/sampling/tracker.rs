@@ -1,0 +1,488 @@
+//! From a sampled block to events.
+//!
+//! The type of an object is stored after its allocation. So a sample is pending, in one slot, until the next sample, the
+//! next collection, the end, or until its block is freed. Then it is recorded with its type, and its block's token
+//! stands for the sample's number, by which the end of the block is recorded.
+
+use std::ffi::c_void;
+
+use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Sample};
+use nthbyte_profile::event::{
+    Allocation, Collection, CollectionKind, LabelSetId, LostKind, Nanos, NodeId, SourceId,
+    Survival, ThreadId, TypeId,
+};
+use nthbyte_sampling::{Distances, Period, Weight};
+
+use crate::api::{Api, Gil};
+use crate::heap::huge_pages::CollapseTimer;
+use crate::heap::totals::Totals;
+use crate::layout::Layout;
+use crate::memory::field;
+use crate::sampling::allocation_sites::AllocationSites;
+use crate::sampling::codes::Codes;
+use crate::sampling::tokens::Tokens;
+use crate::sampling::types::{Origin, Types};
+use crate::sampling::walker::Walker;
+use nthbyte_session::{PerEpoch, Recording, Session};
+
+/// What the debug hooks of `PYTHONMALLOC=debug` put before a block and around it
+/// (`Objects/obmalloc.c`, `_PyMem_DebugRawAlloc`).
+const DEBUG_HEAD: usize = 16;
+const DEBUG_AROUND: usize = 24;
+
+/// From this size on, and from that of a period, a pending sample would be missed if the process were killed: it is
+/// published provisionally.
+const LARGE: u64 = 64 << 10;
+
+/// Takes samples. Used by whoever holds the GIL.
+pub struct Tracker {
+    session: Option<Session>,
+    program: Program,
+    profile: PerEpoch<Profile>,
+    /// Blocks that were freed when nothing could be recorded. The next recording says so.
+    unrecorded: Vec<u32>,
+}
+
+/// What is known of the program.
+struct Program {
+    api: &'static Api,
+    layout: Layout,
+    /// The heap's context.
+    heap: *mut c_void,
+    debug_hooks: bool,
+    walker: Walker,
+    codes: Codes,
+    types: Types,
+    period: Period,
+}
+
+/// What belongs to one profile.
+struct Profile {
+    totals: Totals,
+    huge_pages: CollapseTimer,
+    tokens: Tokens,
+    pending: Option<Pending>,
+    rounding: Rounding,
+}
+
+/// How much larger blocks are than what was asked for, by the samples so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rounding {
+    requested: f64,
+    set_aside: f64,
+}
+
+/// A sample whose type is not known yet.
+#[derive(Clone, Copy)]
+struct Pending {
+    token: u32,
+    /// Where the block is; `None` if it was freed and what was in it is not known.
+    block: Option<usize>,
+    origin: Origin,
+    /// The allocation site.
+    site: usize,
+    sample: Allocation,
+}
+
+impl Tracker {
+    /// A tracker without a session. `layout` was verified.
+    #[must_use]
+    pub fn new(
+        gil: &Gil,
+        layout: Layout,
+        heap: *mut c_void,
+        debug_hooks: bool,
+        sites: AllocationSites,
+    ) -> Self {
+        let api = gil.api();
+        let program = Program {
+            api,
+            layout,
+            heap,
+            debug_hooks,
+            walker: Walker::default(),
+            codes: Codes::new(api),
+            types: Types::new(gil, sites),
+            period: Period::EVERY,
+        };
+        Self {
+            session: None,
+            program,
+            profile: PerEpoch::new(Profile::of(heap)),
+            unrecorded: Vec::new(),
+        }
+    }
+
+    /// Begins a session.
+    pub fn begin(&mut self, session: Session, period: Period) {
+        let program = &mut self.program;
+        program.period = period;
+        program.types.begin();
+        program.codes.begin();
+        // The heap does not report the end of blocks that an earlier session sampled.
+        self.unrecorded.clear();
+        self.profile = PerEpoch::new(Profile::of(program.heap));
+        if let Some(recording) = session.record(LostKind::Other) {
+            self.profile.of_or_begin(recording.epoch(), |_| ());
+        }
+        self.session = Some(session);
+    }
+
+    /// Ends the session, in which the heap has counted so many bytes in blocks; `None` if there is none. And what
+    /// this process asked for of them, if that is known.
+    pub fn end(&mut self, bytes_in_blocks: u64) -> Option<(Session, Option<u64>)> {
+        let requested = self.record(LostKind::Other, |program, profile, recording| {
+            program.settle(profile, recording, None);
+            profile.requested(bytes_in_blocks)
+        });
+        Some((self.session.take()?, requested))
+    }
+
+    /// Whether there is a session.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Whether types can be read in this process.
+    #[must_use]
+    pub const fn can_tell_types(&self) -> bool {
+        self.program.types.can_tell()
+    }
+
+    /// Heap memory in blocks in use, in bytes.
+    #[must_use]
+    pub fn heap_used(&self) -> u64 {
+        Totals::of(self.program.heap).heap_used()
+    }
+
+    /// Records memory totals.
+    pub fn record_memory(&mut self) {
+        self.record(LostKind::Other, |_, profile, recording| {
+            recording.memory(profile.memory(recording.now()));
+        });
+    }
+
+    /// A code object is about to be freed.
+    pub fn forget_code(&mut self, code: usize) {
+        self.program.codes.freed(code);
+        if let Some(session) = &self.session
+            && session.forget_function(code as u64)
+        {
+            self.program.walker.forget();
+        }
+    }
+
+    /// A type is about to be freed.
+    pub fn forget_type(&mut self, type_object: usize) {
+        if let Some(session) = &self.session {
+            session.forget_type(type_object as u64);
+        }
+    }
+
+    /// A collection begins, or has ended: what was sampled before is recorded before it. The time.
+    pub fn before_collection(&mut self) -> Option<Nanos> {
+        self.record(LostKind::Other, |program, profile, recording| {
+            program.settle(profile, recording, None);
+            recording.now()
+        })
+    }
+
+    /// Records a collection that has just ended.
+    pub fn after_collection(
+        &mut self,
+        start: Nanos,
+        end: Nanos,
+        generation: u8,
+        freed_objects: Option<u64>,
+        bytes_before: u64,
+    ) {
+        self.record(LostKind::Other, |program, profile, recording| {
+            let memory = profile.memory(end);
+            let os_id = program.current_thread().1;
+            let Some(thread) = recording.thread(os_id) else {
+                return;
+            };
+            recording.collection(Collection {
+                start,
+                duration: Nanos(end.0.saturating_sub(start.0)),
+                thread,
+                kind: CollectionKind::Generation(generation),
+                freed_objects,
+                bytes_before: Some(bytes_before),
+                bytes_after: memory.heap_used,
+            });
+            recording.memory(memory);
+        });
+    }
+
+    /// Records what `record` does; `None` if there is no session, or nothing can be recorded now.
+    #[inline]
+    fn record<T>(
+        &mut self,
+        wanted_for: LostKind,
+        record: impl FnOnce(&mut Program, &mut Profile, &mut Recording<'_>) -> T,
+    ) -> Option<T> {
+        let mut recording = self.session.as_ref()?.record(wanted_for)?;
+        let program = &mut self.program;
+        // Of another epoch: this is the child of a fork.
+        let profile = self.profile.of_or_begin(recording.epoch(), |profile| {
+            profile.begin_in_child();
+            program.types.begin();
+        });
+        if !self.unrecorded.is_empty() {
+            program.freed_unrecorded(profile, &mut recording, &mut self.unrecorded);
+        }
+        Some(record(program, profile, &mut recording))
+    }
+
+    /// Takes a sample; returns the token by which the heap reports the end of its block.
+    pub fn sampled(&mut self, sample: &Sample) -> u32 {
+        self.record(LostKind::Allocations, |program, profile, recording| {
+            program.sampled(profile, recording, sample)
+        })
+        .unwrap_or(NOT_INTERESTED)
+    }
+
+    /// A sampled block is freed; what was in it is at `contents`.
+    pub fn freed(&mut self, contents: usize, token: u32) {
+        let recorded = self.record(LostKind::Other, |program, profile, recording| {
+            program.freed(profile, recording, Some(contents), token);
+        });
+        if recorded.is_none() && self.session.is_some() && self.unrecorded.try_reserve(1).is_ok() {
+            self.unrecorded.push(token);
+        }
+    }
+}
+
+impl Program {
+    /// The thread state (null between interpreters) and the system's number of the running thread.
+    fn current_thread(&self) -> (usize, u64) {
+        // SAFETY: callable at any time, in 3.11 to 3.15; a thread state that it returns is live.
+        unsafe {
+            let thread = (self.api.PyThreadState_GetUnchecked)() as usize;
+            if thread == 0 {
+                (0, libc::gettid().cast_unsigned().into())
+            } else {
+                (thread, field::<u64>(thread, self.layout.native_thread_id))
+            }
+        }
+    }
+
+    fn sampled(
+        &mut self,
+        profile: &mut Profile,
+        recording: &mut Recording<'_>,
+        sample: &Sample,
+    ) -> u32 {
+        let time = recording.now();
+        self.settle(profile, recording, None);
+        if profile.totals.are_due(time) {
+            recording.memory(profile.memory(time));
+        }
+        // SAFETY: the GIL is held, and an observer may call the heap.
+        unsafe { profile.huge_pages.collapse_if_due(time, self.heap) };
+        let token = profile.tokens.issue();
+        let place = self.place(recording);
+        let (Some(token), Some((thread, stack))) = (token, place) else {
+            recording.lost(LostKind::Allocations, 1);
+            if let Some(token) = token {
+                profile.tokens.release(token);
+            }
+            return NOT_INTERESTED;
+        };
+        let taken = allocation(time, thread, stack, sample);
+        profile.pending = Some(Pending {
+            token,
+            block: Some(sample.block as usize),
+            origin: match sample.domain {
+                Domain::Object => Origin::Object,
+                Domain::Memory => Origin::Memory,
+            },
+            site: sample.site,
+            sample: taken,
+        });
+        if taken.block >= LARGE.max(self.period.bytes()) {
+            recording.publish_provisionally(taken);
+        }
+        token
+    }
+
+    /// The running thread and its stack; `None` if there is no room for them.
+    #[inline]
+    fn place(&mut self, recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
+        let (state, os_id) = self.current_thread();
+        let Self {
+            layout,
+            walker,
+            codes,
+            types,
+            ..
+        } = self;
+        let stack = match state {
+            0 => NodeId::ROOT,
+            // SAFETY: the heap is only called with the GIL held, and this is the holder's state.
+            _ => unsafe { walker.stack(layout, state, codes, recording)? },
+        };
+        let mut name = || {
+            // SAFETY: the stack of this thread has just been walked.
+            let (code, local) = unsafe { walker.outermost(layout)? };
+            codes
+                .is_thread_bootstrap(code)
+                .then(|| types.thread_name(layout, local))?
+        };
+        Some((recording.thread_named_by(os_id, &mut name)?, stack))
+    }
+
+    #[inline(always)]
+    fn freed(
+        &self,
+        profile: &mut Profile,
+        recording: &mut Recording<'_>,
+        contents: Option<usize>,
+        token: u32,
+    ) {
+        if let Some(pending) = &mut profile.pending
+            && pending.token == token
+        {
+            pending.block = contents;
+            self.settle(profile, recording, contents);
+        }
+        if let Some(sample) = profile.tokens.release(token) {
+            recording.freed(sample, recording.now());
+        }
+    }
+
+    /// Blocks were freed when nothing could be recorded, and what was in them is not known any more.
+    #[cold]
+    #[inline(never)]
+    fn freed_unrecorded(
+        &self,
+        profile: &mut Profile,
+        recording: &mut Recording<'_>,
+        tokens: &mut Vec<u32>,
+    ) {
+        for token in tokens.drain(..) {
+            self.freed(profile, recording, None, token);
+        }
+    }
+
+    /// Records the pending sample, with its type.
+    fn settle(
+        &self,
+        profile: &mut Profile,
+        recording: &mut Recording<'_>,
+        contents: Option<usize>,
+    ) {
+        let Some(pending) = &mut profile.pending else {
+            return;
+        };
+        pending.sample.type_id = match self.types.of_site(pending.site, recording) {
+            Some(known) => known,
+            None => self.type_of(pending, contents, recording),
+        };
+        profile.rounding.add(&pending.sample, self.period);
+        if let Some(id) = recording.allocation(pending.sample) {
+            profile.tokens.set(pending.token, id);
+        }
+        profile.pending = None;
+    }
+
+    /// The type of what is in the block of a sample, or was and is at `contents`.
+    fn type_of(
+        &self,
+        pending: &Pending,
+        contents: Option<usize>,
+        recording: &mut Recording<'_>,
+    ) -> TypeId {
+        let Some(mut block) = contents.or(pending.block) else {
+            return TypeId::UNKNOWN;
+        };
+        let mut size = usize::try_from(pending.sample.size).unwrap_or(0);
+        if self.debug_hooks {
+            (block, size) = (block + DEBUG_HEAD, size.saturating_sub(DEBUG_AROUND));
+        }
+        let heap = self.heap;
+        // SAFETY: the context is the heap's.
+        let readable = |address: usize| unsafe { Heap::owns(heap, address as *const c_void) };
+        // SAFETY: the block is still in use, or has just been freed and not been written to yet;
+        // memory of the heap can be read.
+        unsafe {
+            self.types.of_block(
+                &self.layout,
+                block,
+                size,
+                pending.origin,
+                &readable,
+                recording,
+            )
+        }
+    }
+}
+
+impl Profile {
+    /// One of a session that begins.
+    fn of(heap: *mut c_void) -> Self {
+        Self {
+            totals: Totals::of(heap),
+            huge_pages: CollapseTimer::default(),
+            tokens: Tokens::default(),
+            pending: None,
+            rounding: Rounding::default(),
+        }
+    }
+
+    /// Begins anew in the child of a fork. Blocks that the parent sampled have their tokens still.
+    #[cold]
+    fn begin_in_child(&mut self) {
+        self.totals.begin_in_child();
+        self.huge_pages.reset();
+        self.tokens.make_stale();
+        self.pending = None;
+        self.rounding = Rounding::default();
+    }
+
+    /// What this process asked for, of so many bytes in blocks: the heap counts blocks, for its fast path
+    /// does not know more, and the samples say how much of them was asked for.
+    fn requested(&self, bytes_in_blocks: u64) -> u64 {
+        self.rounding.requested(self.totals.own(bytes_in_blocks))
+    }
+
+    fn memory(&mut self, now: Nanos) -> nthbyte_profile::event::Memory {
+        let rounding = self.rounding;
+        self.totals.take(now, |bytes| rounding.requested(bytes))
+    }
+}
+
+impl Rounding {
+    /// Each sample counts for the blocks that it stands for.
+    fn add(&mut self, sample: &Allocation, period: Period) {
+        let (period, block) = (period.bytes(), sample.block);
+        let blocks = Weight::of(Distances::Exponential, period, block, block, 1).bytes;
+        self.set_aside += blocks;
+        self.requested += blocks * (sample.size as f64 / sample.block.max(1) as f64);
+    }
+
+    fn requested(&self, bytes_in_blocks: u64) -> u64 {
+        if self.set_aside > 0.0 {
+            (bytes_in_blocks as f64 * (self.requested / self.set_aside)).round() as u64
+        } else {
+            bytes_in_blocks
+        }
+    }
+}
+
+fn allocation(time: Nanos, thread: ThreadId, stack: NodeId, sample: &Sample) -> Allocation {
+    Allocation {
+        time,
+        thread,
+        stack,
+        size: sample.requested as u64,
+        block: sample.block_size as u64,
+        points: sample.points,
+        type_id: TypeId::UNKNOWN,
+        labels: LabelSetId::NONE,
+        source: SourceId::ALLOCATIONS,
+        survival: Survival::Unsaid,
+    }
+}

@@ -1,0 +1,175 @@
+//! The stack of the running thread, as a node of the stack tree.
+//!
+//! A walk goes from the innermost frame out, reading four words a frame, and notes what it saw.
+//! The frames that the previous sample saw in the same places, counted from the outermost one,
+//! keep their nodes; only what is new is looked up. So a deep stack of which only the tip changed
+//! costs a comparison a frame, and no look-up.
+//!
+//! Nothing here creates an object, runs Python code, or allocates from the heap it is called from.
+
+use nthbyte_profile::event::{FrameKind, Node, NodeId};
+
+use crate::layout::{Layout, UNUSED};
+use crate::memory::field;
+use crate::sampling::codes::Codes;
+use nthbyte_session::{Appearance, PerEpoch, Recording};
+
+/// Frames of one stack that are recorded; of a deeper one the innermost, with a note in place of the rest.
+pub const MAX_DEPTH: usize = 4096;
+/// What the note says.
+pub const CUT_NOTE: &str = "(deeper than 4096 frames: outer frames cut)";
+
+/// A frame as a walk saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    frame: usize,
+    code: usize,
+    instruction: usize,
+}
+
+/// Walks stacks, and remembers the last one.
+#[derive(Default)]
+pub struct Walker {
+    /// The last walk, outermost frame last.
+    seen: Vec<Seen>,
+    /// The nodes of the last walk, outermost frame first.
+    nodes: PerEpoch<Vec<NodeId>>,
+    /// The walk before it, to compare with.
+    before: Vec<Seen>,
+    /// Whether the last walk was cut, and the one before it.
+    cut: bool,
+    cut_before: bool,
+}
+
+impl Walker {
+    /// Forgets the nodes of the last stack: a code object of it may have been freed.
+    pub const fn forget(&mut self) {
+        self.nodes.forget();
+    }
+
+    /// The stack of a thread; `None` if there is no room to record it.
+    ///
+    /// # Safety
+    /// The GIL is held by the caller, and `thread` is its live `PyThreadState` with this layout.
+    pub unsafe fn stack(
+        &mut self,
+        layout: &Layout,
+        thread: usize,
+        codes: &mut Codes,
+        recording: &mut Recording<'_>,
+    ) -> Option<NodeId> {
+        // SAFETY: by the contract.
+        unsafe { self.walk(layout, thread, codes)? };
+        // The buffer stays, whatever was in it.
+        let nodes = self.nodes.of_or_begin(recording.epoch(), Vec::clear);
+        let mut known = 0;
+        let (now, before) = (self.seen.iter().rev(), self.before.iter().rev());
+        if !self.cut && !self.cut_before {
+            known = now
+                .zip(before)
+                .take_while(|(a, b)| a == b)
+                .count()
+                .min(nodes.len());
+        }
+        nodes.truncate(known);
+        let mut parent = match nodes.last() {
+            Some(&node) => node,
+            None if self.cut => cut_node(recording)?,
+            None => NodeId::ROOT,
+        };
+        nodes.try_reserve(self.seen.len() - known).ok()?;
+        for at in (0..self.seen.len() - known).rev() {
+            let Seen {
+                code, instruction, ..
+            } = self.seen[at];
+            // SAFETY: the code object is alive: a frame of a running thread holds a reference.
+            let id = match unsafe { codes.appearance(layout, code, recording)? } {
+                Appearance::Frame(id) => Some(id),
+                Appearance::FrameWithin(id) => (parent != NodeId::ROOT).then_some(id),
+                Appearance::Hidden => None,
+            };
+            let Some(id) = id else {
+                nodes.push(parent);
+                continue;
+            };
+            let position = instruction.saturating_sub(code + layout.code_instructions);
+            let node = Node {
+                parent,
+                code: id,
+                position: u32::try_from(position).unwrap_or(0),
+                kind: FrameKind::Interpreted,
+            };
+            parent = recording.node(node)?;
+            nodes.push(parent);
+        }
+        Some(parent)
+    }
+
+    /// Fills `seen`.
+    ///
+    /// # Safety
+    /// As for [`Self::stack`].
+    unsafe fn walk(&mut self, layout: &Layout, thread: usize, codes: &Codes) -> Option<()> {
+        std::mem::swap(&mut self.seen, &mut self.before);
+        self.seen.clear();
+        self.cut_before = std::mem::take(&mut self.cut);
+        // SAFETY: the thread state is live, and so are the frames of a thread that holds the GIL.
+        unsafe {
+            let holder = match layout.thread_cframe {
+                UNUSED => thread,
+                offset => field::<usize>(thread, offset),
+            };
+            let tags = layout.features.reference_tags;
+            let mut frame = field::<usize>(holder, layout.current_frame);
+            while frame != 0 {
+                let owner = field::<u8>(frame, layout.frame_owner);
+                let code = field::<usize>(frame, layout.frame_code) & !tags;
+                if owner < layout.features.first_owner_without_code
+                    && code != 0
+                    && codes.is_code(code)
+                {
+                    if self.seen.len() == MAX_DEPTH {
+                        self.cut = true;
+                        break;
+                    }
+                    if self.seen.len() == self.seen.capacity() {
+                        self.seen.try_reserve(64).ok()?;
+                    }
+                    let instruction = field::<usize>(frame, layout.frame_instruction);
+                    self.seen.push(Seen {
+                        frame,
+                        code,
+                        instruction,
+                    });
+                }
+                frame = field::<usize>(frame, layout.frame_previous);
+            }
+        }
+        Some(())
+    }
+
+    /// The first local variable of the outermost frame of the last walk, and the code object.
+    ///
+    /// # Safety
+    /// The walk was of a thread that has not run since.
+    pub unsafe fn outermost(&self, layout: &Layout) -> Option<(usize, usize)> {
+        let outermost = self.seen.last()?;
+        // SAFETY: the frame is live, and so is its first local, if it has one. A tag is taken off.
+        Some((
+            outermost.code,
+            unsafe { field::<usize>(outermost.frame, layout.frame_locals) }
+                & !layout.features.reference_tags,
+        ))
+    }
+}
+
+#[cold]
+fn cut_node(recording: &mut Recording<'_>) -> Option<NodeId> {
+    let code = recording.named_function(CUT_NOTE)?;
+    recording.node(Node {
+        parent: NodeId::ROOT,
+        code,
+        position: 0,
+        kind: FrameKind::Note,
+    })
+}

@@ -1,0 +1,201 @@
+//! The running thread, its frames and their code objects.
+
+use std::ffi::CStr;
+use std::ptr::null_mut;
+
+use super::{MODULE, Reader, Subject, check};
+use crate::api::{Api, Gil, METH_NOARGS, MethodDef, Object, Owned, PyObject};
+use crate::layout::{Layout, UNUSED};
+
+/// So many frames are compared, the innermost ones.
+const MOST: usize = 256;
+/// `enum _frameowner`: of a function and of a generator.
+const OWNED_BY_THREAD: u8 = 0;
+const OWNED_BY_GENERATOR: u8 = 1;
+
+const THREADS: Subject = "thread states";
+const FRAMES: Subject = "frames";
+const CODE: Subject = "code objects";
+
+/// The state of the running thread.
+pub fn verify_thread(gil: &Gil, layout: &Layout, reader: Reader) -> Result<(), Subject> {
+    // SAFETY: no arguments.
+    let native = u64::from(unsafe { libc::gettid() }.cast_unsigned());
+    check(
+        reader.read::<u64>(thread(gil), layout.native_thread_id) == Some(native),
+        THREADS,
+    )
+}
+
+fn thread(gil: &Gil) -> usize {
+    // SAFETY: the GIL is held.
+    unsafe { (gil.api().PyThreadState_GetUnchecked)() as usize }
+}
+
+/// What the callback compares, and how that went.
+struct Comparison {
+    layout: Layout,
+    reader: Reader,
+    /// The callback itself, the first variable of the two innermost frames.
+    callback: usize,
+    result: Result<(), Subject>,
+}
+
+/// Compares frames: those of a generator, of the function that runs it, and of its callers. Returns what that
+/// function returns.
+pub fn verify<'gil>(
+    gil: &'gil Gil,
+    layout: &Layout,
+    reader: Reader,
+) -> Result<Owned<'gil>, Subject> {
+    let mut comparison = Comparison {
+        layout: *layout,
+        reader,
+        callback: 0,
+        result: Err(FRAMES),
+    };
+    let address = (&raw mut comparison) as isize;
+    let mut method = MethodDef {
+        name: c"nthbyte".as_ptr(),
+        function: Some(compare),
+        flags: METH_NOARGS,
+        doc: std::ptr::null(),
+    };
+    let instance = {
+        let bound = gil.integer(address).ok_or(FRAMES)?;
+        // SAFETY: the definition outlives the function, to which nobody keeps a reference: it is freed after the call that it is given to.
+        let callback = unsafe { gil.function(&raw mut method, Some(*bound)) }.ok_or(FRAMES)?;
+        comparison.callback = callback.address();
+        let subjects = gil
+            .import(MODULE)
+            .and_then(|module| module.attribute(c"subjects"))
+            .ok_or("modules")?;
+        subjects.call_with(*callback).ok_or(FRAMES)?
+    };
+    comparison.result.map(|()| instance)
+}
+
+/// What the generator calls; bound to the address of a [`Comparison`].
+unsafe extern "C" fn compare(bound: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    let Ok(api) = Api::get() else {
+        return null_mut();
+    };
+    // SAFETY: called by Python, with the GIL held; the address is that of `verify`'s variable, which waits.
+    let gil = unsafe { Gil::assume(api) };
+    // SAFETY: the object is live.
+    let address = unsafe { gil.object(bound) }.and_then(|bound| bound.integer());
+    if let Some(address) = address {
+        // SAFETY: as above; `verify` does not touch it meanwhile.
+        let comparison = unsafe { &mut *(address as *mut Comparison) };
+        comparison.result = comparison.run(&gil);
+    }
+    gil.none().give()
+}
+
+impl Comparison {
+    fn run(&self, gil: &Gil) -> Result<(), Subject> {
+        let (seen, has_entry) = self.walk(gil).ok_or(FRAMES)?;
+        // `verify` called from C, so that there is such a frame.
+        check(has_entry == self.layout.features.entry_frames, FRAMES)?;
+        let mut frame = gil.frame();
+        let mut top = None;
+        for walked in &seen {
+            let public = frame.ok_or("the chain of frames")?;
+            // SAFETY: it is a frame.
+            let (back, code, lasti) = unsafe { public.of_frame() };
+            let code = code.ok_or(FRAMES)?;
+            let offset = walked
+                .instruction
+                .wrapping_sub(walked.code.wrapping_add(self.layout.code_instructions));
+            check(
+                code.address() == walked.code && i64::from(lasti) == offset as i64,
+                FRAMES,
+            )?;
+            top.get_or_insert(code);
+            frame = back;
+        }
+        check(frame.is_none() || seen.len() == MOST, "the chain of frames")?;
+        let [generator, function, ..] = seen.as_slice() else {
+            return Err(FRAMES);
+        };
+        check(
+            generator.owner == OWNED_BY_GENERATOR
+                && function.owner == OWNED_BY_THREAD
+                && generator.local == Some(self.callback)
+                && function.local == Some(self.callback),
+            FRAMES,
+        )?;
+        self.verify_code(*top.ok_or("no frame")?)
+    }
+
+    /// The innermost frames that have code, by the layout, and whether there are others between them.
+    fn walk(&self, gil: &Gil) -> Option<(Vec<Walked>, bool)> {
+        let (layout, reader) = (&self.layout, self.reader);
+        let tags = layout.features.reference_tags;
+        let code_type = gil.api().PyCode_Type as usize;
+        let holder = match layout.thread_cframe {
+            UNUSED => thread(gil),
+            offset => reader.read::<usize>(thread(gil), offset)?,
+        };
+        let mut frame = reader.read::<usize>(holder, layout.current_frame)?;
+        let mut seen = Vec::new();
+        let mut has_entry = false;
+        // Frames without code are between those with it, one for each call from C.
+        for _ in 0..2 * MOST {
+            if frame == 0 || seen.len() == MOST {
+                break;
+            }
+            let owner = reader.read::<u8>(frame, layout.frame_owner)?;
+            has_entry |= owner >= layout.features.first_owner_without_code;
+            let code = reader.read::<usize>(frame, layout.frame_code)? & !tags;
+            if owner < layout.features.first_owner_without_code
+                && code != 0
+                && reader.read::<usize>(code, 8)? == code_type
+            {
+                seen.push(Walked {
+                    code,
+                    instruction: reader.read::<usize>(frame, layout.frame_instruction)?,
+                    owner,
+                    local: reader
+                        .read::<usize>(frame, layout.frame_locals)
+                        .map(|local| local & !tags),
+                });
+            }
+            frame = reader.read::<usize>(frame, layout.frame_previous)?;
+        }
+        Some((seen, has_entry))
+    }
+
+    fn verify_code(&self, code: Object<'_>) -> Result<(), Subject> {
+        let (layout, reader) = (&self.layout, self.reader);
+        let public = |name: &CStr| code.attribute(name).ok_or(CODE);
+        for (name, offset) in [
+            (c"co_qualname", layout.code_qualname),
+            (c"co_filename", layout.code_filename),
+            (c"co_linetable", layout.code_linetable),
+        ] {
+            check(reader.is(code, offset, public(name)?.address()), CODE)?;
+        }
+        let line = public(c"co_firstlineno")?.integer();
+        let read = reader.read::<u32>(code.address(), layout.code_first_line);
+        check(
+            line.is_some() && line == read.map(i64::from),
+            "line numbers",
+        )?;
+        let table = public(c"co_linetable")?;
+        let (length, bytes) = (table.length(), table.bytes().ok_or(CODE)?);
+        check(
+            length.is_some()
+                && reader.read::<usize>(table.address(), layout.var_size) == length
+                && table.address().wrapping_add(layout.bytes_value) == bytes as usize,
+            "bytes",
+        )
+    }
+}
+
+struct Walked {
+    code: usize,
+    instruction: usize,
+    owner: u8,
+    local: Option<usize>,
+}

@@ -1,0 +1,198 @@
+//! Limits on growth, for continuous integration.
+//!
+//! A limit is passed only if the whole interval of the growth lies above it. So a change below the limit fails
+//! in one case of 40 at most, however coarse the samples are, and a program that did not change far less often.
+
+use std::str::FromStr;
+
+use super::{Change, Diff, Measure, Row};
+use crate::text;
+
+/// The most that something may grow by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    /// The row that is meant; without one, the total.
+    pub row: Option<String>,
+    /// By how much.
+    pub growth: Growth,
+}
+
+/// An amount of growth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Growth {
+    /// As a part of the old figure.
+    Relative(f64),
+    /// In the unit of what is compared: bytes, allocations or seconds.
+    Absolute(f64),
+}
+
+/// Why a limit cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum LimitError {
+    /// Not written as it must be.
+    #[error("`{0}` is no limit: write '+5%', '+10MiB' or 'NAME:+5%'")]
+    Form(String),
+    /// There is no such row.
+    #[error("there is no row `{0}` on either side")]
+    NoRow(String),
+    /// There are several.
+    #[error("{1} rows are called `{0}`: give more of its name, or use --by function")]
+    SeveralRows(String, usize),
+    /// The measure is not known on both sides.
+    #[error("{0} cannot be compared: both sides must have recorded it")]
+    NotKnown(&'static str),
+}
+
+/// What became of a limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Whether the growth is above the limit beyond doubt.
+    pub exceeded: bool,
+    /// One line that says so, or why not.
+    pub text: String,
+}
+
+impl FromStr for Limit {
+    type Err = LimitError;
+
+    fn from_str(text: &str) -> Result<Self, LimitError> {
+        let wrong = || LimitError::Form(text.to_owned());
+        let (row, growth) = match text.rsplit_once(':') {
+            Some((row, growth)) if !row.is_empty() => (Some(row.to_owned()), growth),
+            Some(_) => return Err(wrong()),
+            None => (None, text),
+        };
+        let growth = growth.trim().strip_prefix('+').ok_or_else(wrong)?;
+        let end = growth
+            .find(|character: char| !character.is_ascii_digit() && character != '.')
+            .unwrap_or(growth.len());
+        let (number, unit) = growth.split_at(end);
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let growth = match unit.trim() {
+            "%" => Growth::Relative(number / 100.0),
+            "" | "B" | "s" => Growth::Absolute(number),
+            unit => {
+                let power = ["KiB", "MiB", "GiB", "TiB"]
+                    .iter()
+                    .position(|known| *known == unit);
+                let power =
+                    power.or_else(|| ["K", "M", "G", "T"].iter().position(|known| *known == unit));
+                Growth::Absolute(number * 1024_f64.powi(power.ok_or_else(wrong)? as i32 + 1))
+            }
+        };
+        Ok(Self { row, growth })
+    }
+}
+
+impl Limit {
+    /// Whether the growth is above the limit, in the measure that the rows are in the order of. Ask before rows are left away.
+    ///
+    /// # Errors
+    /// If there is no such row or measure.
+    pub fn check(&self, diff: &Diff) -> Result<Outcome, LimitError> {
+        let unknown = || LimitError::NotKnown(diff.what.name());
+        let change = match &self.row {
+            None => diff.totals.get(&diff.what).ok_or_else(unknown)?,
+            Some(name) => row(diff, name)?
+                .changes
+                .get(&diff.what)
+                .ok_or_else(unknown)?,
+        };
+        let beyond = match self.growth {
+            Growth::Relative(part) => change.beyond(1.0 + part),
+            Growth::Absolute(amount) => {
+                let mut difference = change.difference;
+                for end in [
+                    &mut difference.estimate,
+                    &mut difference.low,
+                    &mut difference.high,
+                ] {
+                    *end -= amount;
+                }
+                difference
+            }
+        };
+        let exceeded = beyond.low > 0.0;
+        let what = self.row.as_deref().unwrap_or("the total");
+        let what = text::fit(what, 100, text::Cut::End);
+        let grew = grew(change, diff.what);
+        let limit = self.shown(diff.what);
+        let text = if exceeded {
+            format!("{what} grew by {grew}: more than {limit}")
+        } else if beyond.estimate > 0.0 {
+            format!(
+                "{what} grew by {grew}: perhaps more than {limit}, but not beyond doubt; a smaller --every, or several runs a side, would tell"
+            )
+        } else {
+            format!("{what} did not grow by more than {limit}: {grew}")
+        };
+        Ok(Outcome { exceeded, text })
+    }
+
+    fn shown(&self, measure: Measure) -> String {
+        match self.growth {
+            Growth::Relative(part) => format!("{}%", (part * 1e6).round() / 1e4),
+            Growth::Absolute(amount) => super::render::amount(measure, amount),
+        }
+    }
+}
+
+fn row<'a>(diff: &'a Diff, name: &str) -> Result<&'a Row, LimitError> {
+    let found: Vec<&Row> = diff.rows.iter().filter(|row| row.name == name).collect();
+    // Without its class or module, if that leaves no doubt.
+    let ends = |row: &&Row| {
+        row.name
+            .strip_suffix(name)
+            .is_some_and(|rest| rest.ends_with(['.', '/']))
+    };
+    let found = match found[..] {
+        [] => diff.rows.iter().filter(ends).collect(),
+        _ => found,
+    };
+    match found[..] {
+        [row] => Ok(row),
+        [] => Err(LimitError::NoRow(name.to_owned())),
+        _ => Err(LimitError::SeveralRows(name.to_owned(), found.len())),
+    }
+}
+
+fn grew(change: &Change, measure: Measure) -> String {
+    let difference = &change.difference;
+    let amount = super::render::signed(measure, difference.estimate);
+    let relative = change.relative.map(super::render::relative);
+    let interval = match super::sides::is_certain(difference) {
+        true => String::new(),
+        false => super::render::interval(measure, difference),
+    };
+    let more: Vec<String> = relative
+        .into_iter()
+        .chain((!interval.is_empty()).then_some(interval))
+        .collect();
+    match more.is_empty() {
+        true => amount,
+        false => format!("{amount} ({})", more.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read() {
+        let of = |text: &str| text.parse::<Limit>().map(|limit| (limit.row, limit.growth));
+        assert_eq!(of("+5%"), Ok((None, Growth::Relative(0.05))));
+        assert_eq!(of("+10MiB"), Ok((None, Growth::Absolute(10_485_760.0))));
+        assert_eq!(of("+1.5K"), Ok((None, Growth::Absolute(1536.0))));
+        let named = of("C.parse:+0.5%");
+        assert_eq!(
+            named,
+            Ok((Some("C.parse".to_owned()), Growth::Relative(0.005)))
+        );
+        for wrong in [
+            "", "5%", "+", "+5x", "-5%", ":+5%", "+5%%", "+1e5", "parse:5",
+        ] {
+            assert_eq!(of(wrong), Err(LimitError::Form(wrong.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! What changed from one profile to another, and whether that is real.
+//!
+//! Each side has one run or several. A run is one process, or a family of them: profiles of one side of which one names the
+//! other as its parent. Rows of the old side are matched with those of the new one (`matching`), the sums over the
+//! samples of each are compared ([`crate::statistics::difference`]), and of the rows whose difference passes, at most
+//! a part [`RATE`] is expected to have passed by chance ([`crate::statistics::discovery`]).
+
+mod limit;
+mod matching;
+mod page;
+mod peak;
+mod render;
+mod runs;
+mod sides;
+
+use std::collections::BTreeMap;
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::model::Function;
+use serde::Serialize;
+
+pub use limit::{Limit, LimitError, Outcome};
+pub use matching::Folder;
+pub use page::write_page;
+pub use runs::Measure;
+pub use sides::SideFacts;
+
+use crate::estimate::Estimate;
+use crate::statistics::difference::{self, Side};
+use crate::statistics::discovery::{self, Test};
+use crate::statistics::spread::Spread;
+use crate::summary::By;
+use matching::Matching;
+use runs::{Key, Run};
+use sides::{Pair, Sides};
+
+/// The false discovery rate: of the rows that are said to differ, and of the totals.
+pub const RATE: f64 = 0.05;
+
+/// How two sides are compared.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// What a row stands for.
+    pub by: By,
+    /// Whether what a function called counts as its own.
+    pub inclusive: bool,
+    /// Folders of the old side that are the same as others of the new one.
+    pub prefixes: Vec<(String, String)>,
+}
+
+/// A comparison. As JSON, it is what docs/diff.md describes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Diff {
+    /// What the rows stand for.
+    pub by: By,
+    /// Whether what a function called counts as its own.
+    pub inclusive: bool,
+    /// The old side.
+    pub old: SideFacts,
+    /// The new side.
+    pub new: SideFacts,
+    /// The false discovery rate.
+    pub rate: f64,
+    /// Whether every allocation was recorded, on both sides.
+    pub exact: bool,
+    /// What can be compared: what both sides know.
+    pub measures: Vec<Measure>,
+    /// All samples together.
+    pub totals: BTreeMap<Measure, Change>,
+    /// Folders of the old side that were taken for others of the new one.
+    pub folders: Vec<Folder>,
+    /// How many rows were matched though they have another line or file.
+    pub moved: usize,
+    /// What concerns all figures.
+    pub notes: Vec<String>,
+    /// What the rows are in the order of: see [`Diff::sort`].
+    pub what: Measure,
+    /// How many rows differ significantly in that measure.
+    pub significant_rows: usize,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// How many rows were left away by [`Diff::truncate`].
+    pub rows_left_out: usize,
+}
+
+/// A row of a comparison.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Function, file or type, as the new side has it.
+    pub name: String,
+    /// Source file; empty if there is none.
+    pub file: String,
+    /// Line: the function's definition, or the line that ran; 0 if there is none.
+    pub line: u32,
+    /// Where the old side has it, if that is another place.
+    pub old_place: Option<Place>,
+    /// The side that alone has samples of it.
+    pub only: Option<Which>,
+    /// For each measure, what changed.
+    pub changes: BTreeMap<Measure, Change>,
+}
+
+/// A place in the source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// File.
+    pub file: String,
+    /// Line; 0 if there is none.
+    pub line: u32,
+}
+
+/// One of two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Which {
+    /// The old one.
+    Old,
+    /// The new one.
+    New,
+}
+
+/// What changed, in one measure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Change {
+    /// The old side: mean over its runs.
+    pub old: Estimate,
+    /// The new side: mean over its runs.
+    pub new: Estimate,
+    /// New less old.
+    pub difference: Estimate,
+    /// The difference as a part of the old estimate; `None` if that is 0.
+    pub relative: Option<f64>,
+    /// The probability of a difference as large by chance.
+    pub p: f64,
+    /// The smallest false discovery rate at which the difference passes.
+    pub q: f64,
+    /// Whether it passes at [`RATE`].
+    pub significant: bool,
+    /// What it was worked out from.
+    #[serde(skip)]
+    evidence: Evidence,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Evidence {
+    old: Side,
+    new: Side,
+    spread: Option<Spread>,
+    least: f64,
+}
+
+impl Change {
+    fn of(old: Side, new: Side, spread: Option<Spread>) -> Self {
+        let found = difference::compare(&old, &new, spread.as_ref());
+        Self {
+            old: found.old,
+            new: found.new,
+            difference: found.difference,
+            relative: (found.old.estimate > 0.0)
+                .then(|| found.difference.estimate / found.old.estimate),
+            p: found.p,
+            q: 1.0,
+            significant: false,
+            evidence: Evidence {
+                old,
+                new,
+                spread,
+                least: found.least,
+            },
+        }
+    }
+
+    /// The difference from the old side grown by this factor.
+    fn beyond(&self, factor: f64) -> Estimate {
+        let Evidence {
+            old, new, spread, ..
+        } = &self.evidence;
+        difference::compare(&old.scaled(factor), new, spread.as_ref()).difference
+    }
+}
+
+impl Diff {
+    /// Compares two sides, each of one profile or several. Rows are in the order of the first
+    /// measure that is known.
+    ///
+    /// # Panics
+    /// If a side is empty.
+    #[must_use]
+    pub fn of(old: &[Profile], new: &[Profile], options: &Options) -> Self {
+        assert!(
+            !old.is_empty() && !new.is_empty(),
+            "a side without a profile"
+        );
+        let runs = |profiles: &[Profile]| -> Vec<Run> {
+            let families = sides::families(profiles);
+            let run = |family: &Vec<&Profile>| Run::of(family, options.by, options.inclusive);
+            families.iter().map(run).collect()
+        };
+        let sides = Sides {
+            old: runs(old),
+            new: runs(new),
+        };
+        let functions = |runs: &'_ [Run]| -> Vec<Function> {
+            let all = runs.iter().flat_map(|run| &run.functions);
+            all.cloned().collect()
+        };
+        let (old_functions, new_functions) = (functions(&sides.old), functions(&sides.new));
+        let matching = Matching::of(
+            &old_functions.iter().collect::<Vec<_>>(),
+            &new_functions.iter().collect::<Vec<_>>(),
+            &options.prefixes,
+        );
+        let known = |measure: &Measure| sides.all().all(|run| run.known[*measure as usize]);
+        let measures: Vec<Measure> = Measure::ALL.into_iter().filter(known).collect();
+        let pairs = sides.pairs(&matching);
+        let mut rows: Vec<Row> = pairs.iter().map(Row::named).collect();
+        let mut totals = BTreeMap::new();
+        for &measure in &measures {
+            for (row, change) in rows.iter_mut().zip(sides.changes(&pairs, measure)) {
+                row.changes.insert(measure, change);
+            }
+            totals.insert(measure, sides.total(measure));
+            judge(
+                rows.iter_mut()
+                    .filter_map(|row| row.changes.get_mut(&measure)),
+            );
+        }
+        judge(totals.values_mut());
+        let mut diff = Self {
+            by: options.by,
+            inclusive: options.inclusive,
+            notes: sides::notes(old, new, &sides, &measures),
+            old: SideFacts::of(old, &sides.old),
+            new: SideFacts::of(new, &sides.new),
+            rate: RATE,
+            exact: sides.all().all(|run| run.exact),
+            totals,
+            folders: matching.folders,
+            moved: rows.iter().filter(|row| row.old_place.is_some()).count(),
+            what: Measure::Bytes,
+            significant_rows: 0,
+            rows,
+            rows_left_out: 0,
+            measures,
+        };
+        diff.sort(diff.measures.first().copied().unwrap_or_default());
+        diff
+    }
+
+    /// Puts the rows in the order of a measure: first those that differ significantly, each part by
+    /// the size of the difference.
+    pub fn sort(&mut self, what: Measure) {
+        self.what = what;
+        let of = |row: &Row| {
+            let change = row.changes.get(&what);
+            change.map_or((false, 0.0), |change| {
+                (change.significant, change.difference.estimate.abs())
+            })
+        };
+        self.rows.sort_by(|one, other| {
+            let ((one_passes, one_size), (other_passes, other_size)) = (of(one), of(other));
+            let largest_first = other_size.total_cmp(&one_size);
+            let first = other_passes.cmp(&one_passes).then(largest_first);
+            first.then_with(|| {
+                let label = (&one.name, &one.file, one.line);
+                label.cmp(&(&other.name, &other.file, other.line))
+            })
+        });
+        self.significant_rows = self.rows.iter().filter(|row| of(row).0).count();
+    }
+
+    /// Keeps the first rows only.
+    pub fn truncate(&mut self, rows: usize) {
+        self.rows_left_out += self.rows.len().saturating_sub(rows);
+        self.rows.truncate(rows);
+    }
+}
+
+impl Row {
+    fn named(pair: &Pair) -> Self {
+        let shown = |key: &Key| {
+            if key.line > 0 {
+                key.line
+            } else {
+                key.first_line
+            }
+        };
+        let (key, only) = match (&pair.old_key, &pair.new_key) {
+            (_, Some(key)) if pair.old_key.is_none() => (key, Some(Which::New)),
+            (_, Some(key)) => (key, None),
+            (Some(key), None) => (key, Some(Which::Old)),
+            (None, None) => unreachable!("a pair has a key"),
+        };
+        let moved = pair
+            .old_key
+            .as_ref()
+            .filter(|old| only.is_none() && *old != key);
+        Self {
+            name: key.name.clone(),
+            file: key.file.clone(),
+            line: shown(key),
+            old_place: moved.map(|old| Place {
+                file: old.file.clone(),
+                line: shown(old),
+            }),
+            only,
+            changes: BTreeMap::new(),
+        }
+    }
+}
+
+/// Says which of these differ significantly, with the false discovery rate controlled over all of them.
+fn judge<'a>(changes: impl Iterator<Item = &'a mut Change>) {
+    // What neither side has is no test.
+    let is_there = |change: &&mut Change| change.old.estimate > 0.0 || change.new.estimate > 0.0;
+    let changes: Vec<&mut Change> = changes.filter(is_there).collect();
+    let test = |change: &&mut Change| Test {
+        p: change.p,
+        least: change.evidence.least,
+    };
+    let tests: Vec<Test> = changes.iter().map(test).collect();
+    let (rates, _) = discovery::adjust(&tests, RATE);
+    for (change, q) in changes.into_iter().zip(rates) {
+        change.q = q;
+        change.significant = q <= RATE && change.difference.estimate != 0.0;
+    }
+}

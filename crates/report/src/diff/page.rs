@@ -1,0 +1,212 @@
+//! The page of a difference: both sides as profiles that share their tables, so that a box of the flame graph is the
+//! same function on both.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::io::{self, Write};
+
+use foldhash::fast::RandomState;
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{LabelSetId, Nanos, NodeId, TypeId};
+use nthbyte_profile::model::{
+    Frame, Function, Sample, SamplingId, Shape, StackNode, TimeSample, TypeNames,
+};
+
+use super::matching::Matching;
+use super::runs::Key;
+use super::sides;
+use crate::flamegraph::{self, Base};
+
+/// Writes the page of the new side, coloured by what changed. Of several runs, means are shown; their sessions are laid
+/// over one another. `progress` is told how many steps of how many are done.
+///
+/// # Errors
+/// Whatever `out` reports.
+///
+/// # Panics
+/// If a side is empty.
+pub fn write_page(
+    old: &[Profile],
+    new: &[Profile],
+    prefixes: &[(String, String)],
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(u64, u64),
+) -> io::Result<()> {
+    let functions = |side: &'_ [Profile]| -> Vec<Function> {
+        let all = side.iter().flat_map(|profile| &profile.functions);
+        all.cloned().collect()
+    };
+    let (old_functions, new_functions) = (functions(old), functions(new));
+    let matching = Matching::of(
+        &old_functions.iter().collect::<Vec<_>>(),
+        &new_functions.iter().collect::<Vec<_>>(),
+        prefixes,
+    );
+    let mut tables = Tables::new();
+    let mut new_side = tables.combine(new, &Matching::default());
+    let mut old_side = tables.combine(old, &matching);
+    for side in [&mut new_side, &mut old_side] {
+        side.functions.clone_from(&tables.functions.all);
+        side.frames.clone_from(&tables.frames.all);
+        side.stacks.clone_from(&tables.stacks.all);
+        side.types.clone_from(&tables.types);
+    }
+    let runs = |side: &[Profile]| sides::families(side).len() as u32;
+    let base = Base {
+        old: &old_side,
+        old_runs: runs(old),
+        new_runs: runs(new),
+    };
+    flamegraph::write_difference(&new_side, &base, out, progress)
+}
+
+/// Things, each numbered once.
+struct Numbered<T> {
+    all: Vec<T>,
+    numbers: HashMap<T, u32, RandomState>,
+}
+
+impl<T: Clone + Eq + Hash> Numbered<T> {
+    fn new(all: Vec<T>) -> Self {
+        Self {
+            all,
+            numbers: HashMap::default(),
+        }
+    }
+
+    fn number(&mut self, one: T) -> u32 {
+        *self.numbers.entry(one).or_insert_with_key(|one| {
+            self.all.push(one.clone());
+            self.all.len() as u32 - 1
+        })
+    }
+}
+
+/// The tables of both sides.
+struct Tables {
+    functions: Numbered<Function>,
+    frames: Numbered<Frame>,
+    stacks: Numbered<StackNode>,
+    types: Vec<TypeNames>,
+    type_numbers: HashMap<String, u32, RandomState>,
+}
+
+impl Tables {
+    fn new() -> Self {
+        let root = StackNode {
+            parent: NodeId::ROOT,
+            frame: 0,
+        };
+        Self {
+            functions: Numbered::new(Vec::new()),
+            frames: Numbered::new(Vec::new()),
+            stacks: Numbered::new(vec![root]),
+            types: vec![TypeNames::default()],
+            type_numbers: HashMap::default(),
+        }
+    }
+
+    /// All profiles of a side as one, without its tables.
+    fn combine(&mut self, profiles: &[Profile], matching: &Matching) -> Profile {
+        let mut side = Profile::empty(profiles[0].meta.clone());
+        side.samplings.clear();
+        side.end = profiles
+            .iter()
+            .map(|profile| profile.end)
+            .max()
+            .unwrap_or_default();
+        side.complete = profiles.iter().all(|profile| profile.complete);
+        side.memory.clone_from(&profiles[0].memory);
+        for profile in profiles {
+            self.add(&mut side, profile, matching);
+        }
+        side
+    }
+
+    fn add(&mut self, side: &mut Profile, profile: &Profile, matching: &Matching) {
+        let frames: Vec<u32> = profile
+            .frames
+            .iter()
+            .map(|frame| self.frame(profile, frame, matching))
+            .collect();
+        let mut stacks = vec![NodeId::ROOT; profile.stacks.len()];
+        for (at, node) in profile.stacks.iter().enumerate().skip(1) {
+            let node = StackNode {
+                parent: stacks[node.parent.index()],
+                frame: frames[node.frame as usize],
+            };
+            stacks[at] = NodeId(self.stacks.number(node));
+        }
+        let types: Vec<u32> = profile
+            .types
+            .iter()
+            .map(|names| self.type_number(names))
+            .collect();
+        let first = side.samplings.len() as u32;
+        side.samplings.extend(&profile.samplings);
+        let sampling = |of: SamplingId| SamplingId(first + of.0);
+        // Sessions of different lengths are laid over one another.
+        let (length, longest) = (profile.end.0.max(1), side.end.0);
+        let time =
+            |of: Nanos| Nanos((u128::from(of.0) * u128::from(longest) / u128::from(length)) as u64);
+        for sample in profile.samples.iter() {
+            // More samples than a profile can hold are left out.
+            let _ = side.samples.push(Sample {
+                time: time(sample.time),
+                stack: stacks[sample.stack.index()],
+                type_id: TypeId(types[sample.type_id.index()]),
+                labels: LabelSetId::NONE,
+                shape: Shape {
+                    sampling: sampling(sample.shape.sampling),
+                    ..sample.shape
+                },
+                ..sample
+            });
+        }
+        side.cpu.extend(profile.cpu.iter().map(|sample| TimeSample {
+            time: time(sample.time),
+            stack: stacks[sample.stack.index()],
+            labels: LabelSetId::NONE,
+            sampling: sampling(sample.sampling),
+            ..*sample
+        }));
+    }
+
+    fn frame(&mut self, profile: &Profile, frame: &Frame, matching: &Matching) -> u32 {
+        let function = &profile.functions[frame.function as usize];
+        let key = matching.translate(&Key {
+            name: function.name.clone(),
+            file: function.file.clone(),
+            first_line: function.first_line,
+            line: frame.line,
+        });
+        let function = self.functions.number(Function {
+            name: key.name,
+            file: key.file,
+            // Another function than any of the new side: where it is does not matter.
+            first_line: if key.first_line > u32::MAX / 2 {
+                0
+            } else {
+                key.first_line
+            },
+        });
+        self.frames.number(Frame {
+            function,
+            line: key.line,
+            kind: frame.kind,
+        })
+    }
+
+    fn type_number(&mut self, names: &TypeNames) -> u32 {
+        if names.name.is_empty() {
+            return 0;
+        }
+        *self
+            .type_numbers
+            .entry(names.name.clone())
+            .or_insert_with(|| {
+                self.types.push(names.clone());
+                self.types.len() as u32 - 1
+            })
+    }
+}

@@ -1,0 +1,340 @@
+//! A comparison for a terminal.
+
+use std::fmt::Write;
+
+use super::{Change, Diff, Measure, RATE, Row, SideFacts, Which, sides};
+use crate::estimate::Estimate;
+use crate::summary::{By, place, wrap};
+use crate::text::{self, Cut};
+
+/// No table is narrower: figures that are cut would be wrong.
+const NARROWEST: usize = 60;
+
+/// From this width on, the interval has a column of its own.
+const WITH_INTERVAL: usize = 90;
+
+/// Columns between two columns of a table.
+const GAP: usize = 2;
+
+/// So many rows that do not differ significantly are enough.
+const OTHERS: usize = 5;
+
+impl Diff {
+    /// The comparison as text with lines of at most `width` columns (but at least 60).
+    #[must_use]
+    pub fn render(&self, width: usize) -> String {
+        let width = width.max(NARROWEST);
+        let mut text = String::new();
+        for (name, side) in [("old", &self.old), ("new", &self.new)] {
+            wrap(
+                &mut text,
+                &format!("{name}: {}", described(side, self.exact)),
+                width,
+            );
+        }
+        for note in self.remarks() {
+            wrap(
+                &mut text,
+                &format!("note: {}", text::fit(&note, 500, Cut::End)),
+                width,
+            );
+        }
+        text.push('\n');
+        self.totals_table(&mut text, width);
+        text.push('\n');
+        self.tables(&mut text, width);
+        self.closing(&mut text, width);
+        text
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        for folder in self.folders.iter().take(3) {
+            let (old, new) = (text::clean(&folder.old), text::clean(&folder.new));
+            notes.push(format!(
+                "files under {old} were matched with those under {new}"
+            ));
+        }
+        if self.folders.len() > 3 {
+            let more = self.folders.len() - 3;
+            notes.push(format!("and so were those of {more} more folders"));
+        }
+        if self.moved > 0 {
+            let what = if self.moved == 1 {
+                "row was"
+            } else {
+                "rows were"
+            };
+            notes.push(format!(
+                "{} {what} matched though moved to another line or file",
+                self.moved
+            ));
+        }
+        notes
+    }
+
+    fn totals_table(&self, text: &mut String, width: usize) {
+        let rows: Vec<(Measure, &Change)> = self
+            .totals
+            .iter()
+            .map(|(&measure, change)| (measure, change))
+            .collect();
+        let label = |at: usize, columns: usize| {
+            let (measure, change) = rows[at];
+            let verdict = match change {
+                change if change.difference.estimate == 0.0 => "",
+                change if change.significant => "",
+                _ => ": may be chance",
+            };
+            text::fit(
+                &format!("{}{verdict}", described_measure(measure)),
+                columns,
+                Cut::End,
+            )
+        };
+        let figures: Vec<Vec<String>> = rows
+            .iter()
+            .map(|(measure, change)| figures(*measure, change, None, width))
+            .collect();
+        table(text, width, "all", &figures, label);
+    }
+
+    fn tables(&self, text: &mut String, width: usize) {
+        let passes = |row: &&Row| {
+            row.changes
+                .get(&self.what)
+                .is_some_and(|change| change.significant)
+        };
+        let (significant, others): (Vec<&Row>, Vec<&Row>) = self.rows.iter().partition(passes);
+        let named = described_measure(self.what);
+        let others: Vec<&Row> = others
+            .into_iter()
+            .filter(|row| {
+                row.changes
+                    .get(&self.what)
+                    .is_some_and(|change| change.difference.estimate != 0.0)
+            })
+            .collect();
+        let all = self.rows.len() + self.rows_left_out;
+        let kind = kind(self.by);
+        let head = match self.significant_rows {
+            0 if others.is_empty() => format!("No {kind} of {all} differs in {named}."),
+            0 => format!("No {kind} of {all} differs in {named} by more than chance explains."),
+            1 => format!("1 {kind} of {all} differs in {named}:"),
+            number => format!("{number} of {all} {kind}s differ in {named}:"),
+        };
+        wrap(text, &head, width);
+        if !significant.is_empty() {
+            self.rows_table(text, width, &significant);
+        }
+        let left_out = self.significant_rows - significant.len();
+        if left_out > 0 {
+            let _ = writeln!(text, "… and {left_out} more");
+        }
+        let shown = if significant.is_empty() {
+            others.len()
+        } else {
+            others.len().min(OTHERS)
+        };
+        if shown > 0 {
+            text.push_str("\nThe largest differences that may be chance:\n");
+            self.rows_table(text, width, &others[..shown]);
+        }
+    }
+
+    fn rows_table(&self, text: &mut String, width: usize, rows: &[&Row]) {
+        let figures: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| figures(self.what, &row.changes[&self.what], row.only, width))
+            .collect();
+        table(text, width, kind(self.by), &figures, |at, columns| {
+            self.label(rows[at], columns)
+        });
+    }
+
+    /// What a row stands for, where there is room where that is, and where it was.
+    fn label(&self, row: &Row, columns: usize) -> String {
+        match self.by {
+            By::Type => return text::fit(&row.name, columns, Cut::End),
+            By::File => return text::fit(&row.name, columns, Cut::Start),
+            By::Function | By::Line | By::Process => {}
+        }
+        let mut at = place(&row.file, row.line, if columns < 40 { 1 } else { 3 });
+        if let Some(old) = &row.old_place
+            && old.line != row.line
+        {
+            let _ = write!(at, " (was :{})", old.line);
+        }
+        let full = text::fit(&row.name, columns, Cut::End);
+        let beside = columns.saturating_sub(text::width(&at) + 1);
+        let name = text::fit(&row.name, beside.max(columns / 2), Cut::End);
+        let room = columns.saturating_sub(text::width(&name) + 1);
+        if at.is_empty() || room < 6 {
+            return full;
+        }
+        format!("{name} {}", text::fit(&at, room, Cut::Start))
+    }
+
+    fn closing(&self, text: &mut String, width: usize) {
+        let percent = RATE * 100.0;
+        let runs = self.old.runs + self.new.runs;
+        let line = if self.exact && runs == 2 {
+            "Every allocation was recorded: the differences of these two runs are exact.".to_owned()
+        } else {
+            let several = match runs {
+                2 => "One run a side: what differs from run to run for other reasons is not known.",
+                _ => "Figures are means over the runs.",
+            };
+            format!(
+                "Intervals are 95 %. Of those that are said to differ, {percent} % may do so by chance. {several}"
+            )
+        };
+        text.push('\n');
+        wrap(text, &line, width);
+    }
+}
+
+fn described(side: &SideFacts, exact: bool) -> String {
+    let command = text::fit(&side.command.join(" "), 200, Cut::End);
+    let interpreter = text::clean(&side.interpreter);
+    let mut parts = vec![command, interpreter];
+    if side.runs > 1 {
+        parts.push(format!(
+            "{} runs of {}",
+            side.runs,
+            text::duration(side.duration_nanos)
+        ));
+    } else {
+        parts.push(text::duration(side.duration_nanos));
+    }
+    if side.profiles > side.runs {
+        parts.push(format!("{} processes", side.profiles));
+    }
+    if side.samples > 0 {
+        let samples = text::grouped(side.samples);
+        parts.push(if exact {
+            format!("all {samples} allocations recorded")
+        } else if side.period <= 1 {
+            format!("{samples} allocations recorded")
+        } else {
+            format!(
+                "{samples} samples, one every {} on average",
+                text::bytes(side.period as f64)
+            )
+        });
+    }
+    parts.join(" · ")
+}
+
+const fn kind(by: By) -> &'static str {
+    match by {
+        // Runs have no processes in common, so a row is a function.
+        By::Function | By::Process => "function",
+        By::Line => "line",
+        By::File => "file",
+        By::Type => "type",
+    }
+}
+
+pub(super) const fn described_measure(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Bytes => "bytes allocated",
+        Measure::Allocations => "allocations",
+        Measure::Alive => "bytes alive at the end",
+        Measure::Peak => "bytes alive at the peak",
+        Measure::Young => "bytes that died young",
+        Measure::Cpu => "CPU time",
+    }
+}
+
+/// An amount without a sign.
+pub(super) fn amount(measure: Measure, value: f64) -> String {
+    match measure {
+        Measure::Allocations => text::count(value),
+        Measure::Cpu if value == 0.0 => "0 s".to_owned(),
+        Measure::Cpu => text::duration((value * 1e9) as u64),
+        _ => text::bytes(value),
+    }
+}
+
+pub(super) fn signed(measure: Measure, value: f64) -> String {
+    format!("{}{}", text::sign(value), amount(measure, value.abs()))
+}
+
+/// A part of the old figure, with a sign.
+pub(super) fn relative(part: f64) -> String {
+    if part >= 9.995 {
+        return format!("×{}", text::count(part + 1.0));
+    }
+    format!("{}{}", text::sign(part), text::percent(part.abs()))
+}
+
+pub(super) fn interval(measure: Measure, of: &Estimate) -> String {
+    match measure {
+        Measure::Allocations | Measure::Cpu => {
+            format!("{} … {}", signed(measure, of.low), signed(measure, of.high))
+        }
+        _ => text::signed_range(of.low, of.high),
+    }
+}
+
+fn figures(measure: Measure, change: &Change, only: Option<Which>, width: usize) -> Vec<String> {
+    let certain = sides::is_certain(&change.difference);
+    let relative = match only {
+        Some(Which::New) => "new".to_owned(),
+        Some(Which::Old) => "gone".to_owned(),
+        None => change.relative.map_or(String::new(), relative),
+    };
+    let mut figures = vec![
+        amount(measure, change.old.estimate),
+        amount(measure, change.new.estimate),
+        signed(measure, change.difference.estimate),
+    ];
+    if width >= WITH_INTERVAL {
+        figures.push(if certain {
+            String::new()
+        } else {
+            interval(measure, &change.difference)
+        });
+    }
+    figures.push(relative);
+    figures
+}
+
+/// Writes a table: figures to the right of their columns, and then what `label` gives for the
+/// number of a row and the columns that are left for it.
+fn table(
+    text: &mut String,
+    width: usize,
+    heading: &str,
+    figures: &[Vec<String>],
+    label: impl Fn(usize, usize) -> String,
+) {
+    let mut headings = vec!["old", "new", "difference", "95 % interval", "change"];
+    if width < WITH_INTERVAL {
+        headings.remove(3);
+    }
+    let headings: Vec<String> = headings.into_iter().map(str::to_owned).collect();
+    let columns: Vec<usize> = (0..headings.len())
+        .map(|at| {
+            let cells = std::iter::once(&headings).chain(figures);
+            cells.map(|row| text::width(&row[at])).max().unwrap_or(0)
+        })
+        .collect();
+    let taken: usize = columns.iter().map(|column| column + GAP).sum();
+    let rest = width.saturating_sub(taken).max(12);
+    let mut line = |figures: &[String], label: &str| {
+        for (figure, &column) in figures.iter().zip(&columns) {
+            let missing = column.saturating_sub(text::width(figure));
+            text.extend(std::iter::repeat_n(' ', missing));
+            text.push_str(figure);
+            text.extend(std::iter::repeat_n(' ', GAP));
+        }
+        text.push_str(label);
+        text.push('\n');
+    };
+    line(&headings, heading);
+    for (at, figures) in figures.iter().enumerate() {
+        line(figures, &label(at, rest));
+    }
+}

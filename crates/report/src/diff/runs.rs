@@ -1,0 +1,306 @@
+//! What one run says of each row: sums over samples, for each quantity that can be compared.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::SampleId;
+use nthbyte_profile::model::{Function, Lifetime};
+use serde::Serialize;
+
+use super::peak;
+use crate::estimate::{Moments, Totals};
+use crate::inclusive::{self, KeyTotals, Sum};
+use crate::summary::{By, NO_FILE, NO_STACK, NO_TYPE};
+
+/// A quantity that is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measure {
+    /// Bytes allocated.
+    #[default]
+    Bytes,
+    /// Number of allocations.
+    Allocations,
+    /// Bytes alive at the end.
+    Alive,
+    /// Bytes alive when most were.
+    Peak,
+    /// Bytes that died young.
+    Young,
+    /// CPU time, in seconds.
+    Cpu,
+}
+
+impl Measure {
+    /// All of them, in the order of their discriminants.
+    pub const ALL: [Self; 6] = [
+        Self::Bytes,
+        Self::Allocations,
+        Self::Alive,
+        Self::Peak,
+        Self::Young,
+        Self::Cpu,
+    ];
+
+    /// The name on the command line and in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Allocations => "allocations",
+            Self::Alive => "alive",
+            Self::Peak => "peak",
+            Self::Young => "young",
+            Self::Cpu => "cpu",
+        }
+    }
+}
+
+/// Sums of every measure over some samples.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cell(pub(super) [Moments; Measure::ALL.len()]);
+
+impl Cell {
+    pub(super) fn of(&self, measure: Measure) -> &Moments {
+        &self.0[measure as usize]
+    }
+
+    fn of_mut(&mut self, measure: Measure) -> &mut Moments {
+        &mut self.0[measure as usize]
+    }
+}
+
+impl Sum for Cell {
+    fn add(&mut self, other: &Self) {
+        for (mine, its) in self.0.iter_mut().zip(&other.0) {
+            mine.add(its);
+        }
+    }
+}
+
+/// What a row stands for, on one side.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Key {
+    /// Function, file or type.
+    pub(super) name: String,
+    pub(super) file: String,
+    /// Of the function; 0 where there is none.
+    pub(super) first_line: u32,
+    /// With [`By::Line`], the line that ran.
+    pub(super) line: u32,
+}
+
+impl Key {
+    fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            file: String::new(),
+            first_line: 0,
+            line: 0,
+        }
+    }
+
+    fn of(by: By, function: &Function, line: u32) -> Self {
+        let file = function.file.clone();
+        match by {
+            By::File => Self {
+                file,
+                ..Self::named(if function.file.is_empty() {
+                    NO_FILE
+                } else {
+                    &function.file
+                })
+            },
+            By::Function | By::Type | By::Line | By::Process => Self {
+                name: function.name.clone(),
+                file,
+                first_line: function.first_line,
+                line: if by == By::Line { line } else { 0 },
+            },
+        }
+    }
+}
+
+/// One run of the program: one process, or a family of them.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) rows: HashMap<Key, Cell, RandomState>,
+    pub(super) all: Cell,
+    pub(super) functions: Vec<Function>,
+    /// Which measures can be known.
+    pub(super) known: [bool; Measure::ALL.len()],
+    /// Whether every allocation was recorded.
+    pub(super) exact: bool,
+    /// Mean distance between samples, in bytes; the largest of all processes.
+    pub(super) period: f64,
+    /// Allocations that a sample stands for on average.
+    pub(super) typical_allocations: f64,
+    /// Seconds that a time sample stands for.
+    pub(super) tick: f64,
+    /// Bytes that the agent counted, if it did to the end.
+    pub(super) counted: Option<u64>,
+    pub(super) samples: u64,
+    pub(super) duration_nanos: u64,
+}
+
+impl Run {
+    /// `processes`: the profiles of a run; at least one. `inclusive`: what a function called counts as its own.
+    pub(super) fn of(processes: &[&Profile], by: By, inclusive: bool) -> Self {
+        let peak = peak::moment(processes);
+        let mut run = Self {
+            rows: HashMap::default(),
+            all: Cell::default(),
+            functions: Vec::new(),
+            known: [true; Measure::ALL.len()],
+            exact: true,
+            period: 1.0,
+            typical_allocations: 1.0,
+            tick: 0.0,
+            counted: Some(0),
+            samples: 0,
+            duration_nanos: 0,
+        };
+        for profile in processes {
+            run.add(profile, by, inclusive, peak);
+        }
+        let allocations = run.all.of(Measure::Allocations).estimate;
+        run.typical_allocations = match run.samples {
+            0 => run.period / 64.0,
+            samples => allocations / samples as f64,
+        };
+        run
+    }
+
+    fn add(&mut self, profile: &Profile, by: By, inclusive: bool, peak: Option<u64>) {
+        let tick = tick(profile);
+        let known = known(profile, tick.is_some());
+        for (mine, its) in self.known.iter_mut().zip(known) {
+            *mine &= its;
+        }
+        self.exact &= profile.is_exact();
+        self.period = self.period.max(period(profile));
+        self.tick = self.tick.max(tick.unwrap_or(0.0));
+        self.counted = self
+            .counted
+            .zip(profile.allocated)
+            .map(|(one, other)| one + other);
+        self.samples += profile.samples.len() as u64;
+        self.duration_nanos = self.duration_nanos.max(profile.end.0);
+        self.functions.extend(profile.functions.iter().cloned());
+
+        let (stacks, types) = cells(profile, tick.is_some(), peak);
+        let mut add = |key: Key, cell: &Cell| self.rows.entry(key).or_default().add(cell);
+        let (keys, frames) = keys(profile, by);
+        if by == By::Type {
+            for (names, cell) in profile.types.iter().zip(&types) {
+                let name = match names.name.as_str() {
+                    "" => NO_TYPE,
+                    name => name,
+                };
+                add(Key::named(name), cell);
+            }
+        } else {
+            let totals = inclusive::by_key(profile, &stacks, &frames, keys.len());
+            for (key, KeyTotals { own, total }) in keys.into_iter().zip(&totals) {
+                add(key, if inclusive { total } else { own });
+            }
+            add(Key::named(NO_STACK), &stacks[0]);
+        }
+        for cell in &stacks {
+            self.all.add(cell);
+        }
+    }
+}
+
+/// The keys of all frames, each once, and the number of each frame's key.
+fn keys(profile: &Profile, by: By) -> (Vec<Key>, Vec<u32>) {
+    let mut numbers: HashMap<Key, u32, RandomState> = HashMap::default();
+    let mut keys = Vec::new();
+    let number = |frame: &nthbyte_profile::model::Frame| {
+        let function = &profile.functions[frame.function as usize];
+        let key = Key::of(by, function, frame.line);
+        *numbers.entry(key).or_insert_with_key(|key| {
+            keys.push(key.clone());
+            keys.len() as u32 - 1
+        })
+    };
+    let frames = profile.frames.iter().map(number).collect();
+    (keys, frames)
+}
+
+/// The sums of each stack and of each type.
+fn cells(profile: &Profile, has_time: bool, peak: Option<u64>) -> (Vec<Cell>, Vec<Cell>) {
+    let samples = &profile.samples;
+    let shapes = samples.shapes().iter();
+    let shapes: Vec<Totals> = shapes
+        .map(|&shape| Totals::of_sample(profile, shape))
+        .collect();
+    let mut stacks = vec![Cell::default(); profile.stacks.len()];
+    let mut types = vec![Cell::default(); profile.types.len()];
+    for id in samples.ids() {
+        let totals = &shapes[samples.shape_id(id).0 as usize];
+        let at_peak = peak.is_some_and(|moment| peak::is_alive(profile, id, moment));
+        let cells = [
+            &mut stacks[samples.stack(id).index()],
+            &mut types[samples.type_id(id).index()],
+        ];
+        for cell in cells {
+            cell.of_mut(Measure::Bytes).add(&totals.bytes);
+            cell.of_mut(Measure::Allocations).add(&totals.allocations);
+            match samples.lifetime(id) {
+                Lifetime::DiedYoung => cell.of_mut(Measure::Young).add(&totals.bytes),
+                Lifetime::StillLive => cell.of_mut(Measure::Alive).add(&totals.bytes),
+                Lifetime::Freed | Lifetime::Survived => {}
+            }
+            if at_peak {
+                cell.of_mut(Measure::Peak).add(&totals.bytes);
+            }
+        }
+    }
+    if has_time {
+        for sample in &profile.cpu {
+            let tick = profile.sampling(sample.sampling).period as f64 / 1e9;
+            let cell = &mut stacks[sample.stack.index()];
+            cell.of_mut(Measure::Cpu).add(&Moments {
+                estimate: tick,
+                seen: 0.0,
+                variance: tick * tick,
+                third: 2.0 * tick.powi(3),
+            });
+        }
+    }
+    (stacks, types)
+}
+
+/// Which measures the profile can tell.
+fn known(profile: &Profile, has_time: bool) -> [bool; Measure::ALL.len()] {
+    // As in a file imported from VMProf.
+    let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
+    let ends = lifetimes_end(profile);
+    Measure::ALL.map(|measure| match measure {
+        Measure::Bytes | Measure::Allocations | Measure::Young => !only_time,
+        Measure::Alive | Measure::Peak => !only_time && ends,
+        Measure::Cpu => has_time,
+    })
+}
+
+/// Whether it is known when objects were freed that survived their first collection.
+pub(super) fn lifetimes_end(profile: &Profile) -> bool {
+    let survived = |id: SampleId| profile.samples.lifetime(id) == Lifetime::Survived;
+    !profile.meta.interpreter.starts_with("PyPy") && !profile.samples.ids().any(survived)
+}
+
+/// The longest period of the allocation samples: what goes unseen most easily is what counts.
+fn period(profile: &Profile) -> f64 {
+    profile
+        .periods()
+        .last()
+        .map_or(1.0, |&period| period.max(1) as f64)
+}
+
+/// Seconds that a time sample stands for on average; `None` without time samples, or if that is not known.
+fn tick(profile: &Profile) -> Option<f64> {
+    let hz = profile.time_hz()?;
+    (!profile.cpu.is_empty() && hz > 0.0).then(|| 1.0 / hz)
+}

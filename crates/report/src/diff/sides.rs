@@ -1,0 +1,354 @@
+//! The two sides of a comparison: their runs, what each row has in each run, and what to know of both.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::LostKind;
+use serde::Serialize;
+
+use super::Change;
+use super::matching::Matching;
+use super::runs::{Cell, Key, Measure, Run};
+use crate::estimate::{Estimate, Moments};
+use crate::inclusive::Sum;
+use crate::statistics::difference::Side;
+use crate::statistics::spread::{Prior, Scatter, Spread};
+use crate::text;
+
+/// The standard deviation between runs of the same program that is assumed of a total that was counted, where there is one
+/// run a side: docs/exactness.md measures 0.000 to 0.1 %.
+const COUNTED_DEVIATION: f64 = 1e-3;
+
+/// What there is to know of a side.
+#[derive(Clone, Debug, Serialize)]
+pub struct SideFacts {
+    /// Number of runs.
+    pub runs: usize,
+    /// Number of profiles: more than runs where a run has several processes.
+    pub profiles: usize,
+    /// The program and its arguments, of the first run.
+    pub command: Vec<String>,
+    /// Interpreter and version, of the first run.
+    pub interpreter: String,
+    /// Length of a session in nanoseconds: mean over the runs.
+    pub duration_nanos: u64,
+    /// Allocation samples of all runs together.
+    pub samples: u64,
+    /// Mean distance between samples, in bytes; the longest of all runs.
+    pub period: u64,
+    /// Bytes allocated: mean over the runs, as the agent counted them or else estimated.
+    pub bytes_allocated: u64,
+    /// Whether the agent counted them.
+    pub bytes_counted: bool,
+}
+
+impl SideFacts {
+    pub(super) fn of(profiles: &[Profile], runs: &[Run]) -> Self {
+        let number = runs.len() as u64;
+        let counted: Option<Vec<u64>> = runs.iter().map(|run| run.counted).collect();
+        let mean = |values: Vec<u64>| values.iter().map(|value| value / number).sum();
+        let estimates = || {
+            let bytes = runs.iter().map(|run| run.all.of(Measure::Bytes).estimate);
+            bytes.map(|bytes| bytes as u64).collect()
+        };
+        let longest = runs.iter().map(|run| run.period).fold(1.0, f64::max);
+        Self {
+            runs: runs.len(),
+            profiles: profiles.len(),
+            command: profiles[0].meta.command.clone(),
+            interpreter: profiles[0].meta.interpreter.clone(),
+            duration_nanos: mean(runs.iter().map(|run| run.duration_nanos).collect()),
+            samples: runs.iter().map(|run| run.samples).sum(),
+            period: longest as u64,
+            bytes_counted: counted.is_some(),
+            bytes_allocated: mean(counted.unwrap_or_else(estimates)),
+        }
+    }
+}
+
+/// The profiles of each run: those of which one is the parent of the other belong together.
+pub(super) fn families(profiles: &[Profile]) -> Vec<Vec<&Profile>> {
+    let parent = |child: usize| {
+        let of = &profiles[child].meta;
+        (0..profiles.len()).find(|&at| {
+            let (start, end) = (profiles[at].meta.started_unix_nanos, profiles[at].end.0);
+            let lived = start..=start.saturating_add(end);
+            at != child
+                && of.parent_pid == Some(profiles[at].meta.pid)
+                && lived.contains(&of.started_unix_nanos)
+        })
+    };
+    let eldest = |mut at: usize| {
+        // Bounded: a damaged file may name a circle.
+        for _ in 0..profiles.len() {
+            match parent(at) {
+                Some(parent) => at = parent,
+                None => break,
+            }
+        }
+        at
+    };
+    let mut families: Vec<(usize, Vec<&Profile>)> = Vec::new();
+    for (at, profile) in profiles.iter().enumerate() {
+        let first = eldest(at);
+        match families.iter_mut().find(|(known, _)| *known == first) {
+            Some((_, family)) => family.push(profile),
+            None => families.push((first, vec![profile])),
+        }
+    }
+    families.into_iter().map(|(_, family)| family).collect()
+}
+
+/// A row of both sides.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) old_key: Option<Key>,
+    pub(super) new_key: Option<Key>,
+    /// What each run has of it.
+    old: Vec<Cell>,
+    new: Vec<Cell>,
+}
+
+/// The runs of both sides.
+#[derive(Debug)]
+pub(super) struct Sides {
+    pub(super) old: Vec<Run>,
+    pub(super) new: Vec<Run>,
+}
+
+impl Sides {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Run> {
+        self.old.iter().chain(&self.new)
+    }
+
+    /// All rows that have samples.
+    pub(super) fn pairs(&self, matching: &Matching) -> Vec<Pair> {
+        let mut numbers: HashMap<Key, usize, RandomState> = HashMap::default();
+        let mut pairs: Vec<Pair> = Vec::new();
+        let mut pair = |pairs: &mut Vec<Pair>, key: Key| {
+            *numbers.entry(key).or_insert_with(|| {
+                pairs.push(Pair {
+                    old_key: None,
+                    new_key: None,
+                    old: vec![Cell::default(); self.old.len()],
+                    new: vec![Cell::default(); self.new.len()],
+                });
+                pairs.len() - 1
+            })
+        };
+        for (number, run) in self.old.iter().enumerate() {
+            for (key, cell) in run.rows.iter().filter(|(_, cell)| has_samples(cell)) {
+                let at = pair(&mut pairs, matching.translate(key));
+                let row = &mut pairs[at];
+                row.old[number].add(cell);
+                // Of several runs, the same one whatever the order of the table.
+                if row.old_key.as_ref().is_none_or(|known| key < known) {
+                    row.old_key = Some(key.clone());
+                }
+            }
+        }
+        for (number, run) in self.new.iter().enumerate() {
+            for (key, cell) in run.rows.iter().filter(|(_, cell)| has_samples(cell)) {
+                let at = pair(&mut pairs, key.clone());
+                pairs[at].new[number].add(cell);
+                pairs[at].new_key = Some(key.clone());
+            }
+        }
+        pairs.sort_by(|one, other| {
+            let new = one.new_key.cmp(&other.new_key);
+            new.then_with(|| one.old_key.cmp(&other.old_key))
+        });
+        pairs
+    }
+
+    /// What changed in each row.
+    pub(super) fn changes(&self, pairs: &[Pair], measure: Measure) -> Vec<Change> {
+        let degrees = self.degrees();
+        let scatters: Vec<Scatter> = match degrees {
+            Some(_) => pairs
+                .iter()
+                .map(|pair| self.scatter(pair, measure))
+                .collect(),
+            None => Vec::new(),
+        };
+        let prior = degrees.map(|degrees| Prior::of(&scatters, degrees, self.all().count() as f64));
+        let change = |(at, pair): (usize, &Pair)| {
+            let spread = prior
+                .zip(degrees)
+                .map(|(prior, degrees)| prior.spread(&scatters[at], degrees));
+            let old = side(&self.old, pair.old.iter(), measure);
+            let new = side(&self.new, pair.new.iter(), measure);
+            Change::of(old, new, spread)
+        };
+        pairs.iter().enumerate().map(change).collect()
+    }
+
+    /// What changed in all.
+    pub(super) fn total(&self, measure: Measure) -> Change {
+        let cells = |runs: &[Run]| -> Vec<Cell> { runs.iter().map(|run| run.all).collect() };
+        let mut pair = Pair {
+            old_key: None,
+            new_key: None,
+            old: cells(&self.old),
+            new: cells(&self.new),
+        };
+        let is_exact = self.all().all(|run| run.exact);
+        let counted = self.all().all(|run| run.counted.is_some());
+        if measure == Measure::Bytes && counted && !is_exact {
+            let runs = self.all().zip(pair.old.iter_mut().chain(&mut pair.new));
+            for (run, cell) in runs {
+                cell.0[Measure::Bytes as usize] = certain(run.counted.unwrap_or(0) as f64);
+            }
+            let of = |runs: &[Run], cells: &[Cell]| Side {
+                exact: true,
+                ..side(runs, cells.iter(), measure)
+            };
+            let (old, new) = (of(&self.old, &pair.old), of(&self.new, &pair.new));
+            let spread = self.spread(&pair, measure).unwrap_or(Spread {
+                between: (COUNTED_DEVIATION * f64::midpoint(old.mean.estimate, new.mean.estimate))
+                    .powi(2),
+                degrees: f64::INFINITY,
+            });
+            return Change::of(old, new, Some(spread));
+        }
+        let spread = self.spread(&pair, measure);
+        let old = side(&self.old, pair.old.iter(), measure);
+        let new = side(&self.new, pair.new.iter(), measure);
+        Change::of(old, new, spread)
+    }
+
+    /// That of a row by itself.
+    fn spread(&self, pair: &Pair, measure: Measure) -> Option<Spread> {
+        let degrees = self.degrees()?;
+        let scatter = self.scatter(pair, measure);
+        Some(Prior::of(&[], degrees, 0.0).spread(&scatter, degrees))
+    }
+
+    /// Of the variance between runs; `None` if there is one run a side.
+    fn degrees(&self) -> Option<f64> {
+        let runs = self.all().count();
+        (runs > 2).then(|| (runs - 2) as f64)
+    }
+
+    fn scatter(&self, pair: &Pair, measure: Measure) -> Scatter {
+        let squares = |cells: &[Cell]| {
+            let values = || cells.iter().map(|cell| cell.of(measure).estimate);
+            let mean = values().sum::<f64>() / cells.len() as f64;
+            values().map(|value| (value - mean).powi(2)).sum::<f64>()
+        };
+        let all = || {
+            pair.old
+                .iter()
+                .chain(&pair.new)
+                .map(|cell| cell.of(measure))
+        };
+        let number = (pair.old.len() + pair.new.len()) as f64;
+        Scatter {
+            observed: (squares(&pair.old) + squares(&pair.new)) / (number - 2.0),
+            sampling: all().map(|moments| moments.variance).sum::<f64>() / number,
+            size: all().map(|moments| moments.estimate).sum::<f64>() / number,
+        }
+    }
+}
+
+/// A figure without an error.
+fn certain(value: f64) -> Moments {
+    Moments {
+        estimate: value,
+        seen: value,
+        ..Moments::default()
+    }
+}
+
+fn has_samples(cell: &Cell) -> bool {
+    cell.0.iter().any(|moments| moments.estimate > 0.0)
+}
+
+/// The mean over the runs of a side.
+fn side<'a>(runs: &[Run], cells: impl Iterator<Item = &'a Cell>, measure: Measure) -> Side {
+    let number = runs.len() as f64;
+    let mut sum = Moments::default();
+    cells.for_each(|cell| sum.add(cell.of(measure)));
+    let mean = |of: fn(&Run) -> f64| runs.iter().map(of).sum::<f64>() / (number * number);
+    let unit = match measure {
+        Measure::Cpu => mean(|run| run.tick),
+        _ => mean(|run| run.period),
+    };
+    let typical = match measure {
+        Measure::Allocations => mean(|run| run.typical_allocations),
+        _ => unit,
+    };
+    Side {
+        mean: Moments {
+            estimate: sum.estimate / number,
+            seen: sum.seen / number,
+            variance: sum.variance / number.powi(2),
+            third: sum.third / number.powi(3),
+        },
+        runs: runs.len() as u32,
+        unit: unit.max(f64::MIN_POSITIVE),
+        typical,
+        exact: measure != Measure::Cpu && runs.iter().all(|run| run.exact),
+    }
+}
+
+/// What a reader of the figures has to know.
+pub(super) fn notes(
+    old: &[Profile],
+    new: &[Profile],
+    sides: &Sides,
+    measures: &[Measure],
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    let all = || old.iter().chain(new);
+    let lost: u64 = all()
+        .flat_map(|profile| &profile.lost)
+        .filter(|(kind, _)| *kind == LostKind::Allocations)
+        .fold(0, |sum, (_, count)| sum.saturating_add(*count));
+    if lost > 0 {
+        notes.push(format!(
+            "{} samples were lost: figures are too low",
+            text::grouped(lost)
+        ));
+    }
+    let incomplete = all().filter(|profile| !profile.complete).count();
+    if incomplete > 0 {
+        notes.push(format!(
+            "{incomplete} of the profiles break off: the program was killed, or is still running"
+        ));
+    }
+    let damaged = all().filter(|profile| !profile.damage.is_empty()).count();
+    if damaged > 0 {
+        notes.push(format!(
+            "{damaged} of the profiles are damaged: nthbyte summary says where"
+        ));
+    }
+    let same = |of: fn(&Profile) -> String| {
+        let first = of(&old[0]);
+        all().all(|profile| of(profile) == first)
+    };
+    if !same(|profile| profile.meta.interpreter.clone()) {
+        notes.push("the interpreters differ".to_owned());
+    }
+    let seconds =
+        |runs: &[Run]| runs.iter().map(|run| run.duration_nanos).sum::<u64>() / runs.len() as u64;
+    let (before, after) = (seconds(&sides.old), seconds(&sides.new));
+    notes.push(format!(
+        "nothing is scaled to the length of the runs or to their work ({} and {})",
+        text::duration(before),
+        text::duration(after)
+    ));
+    if !measures.contains(&Measure::Alive) && measures.contains(&Measure::Bytes) {
+        notes.push("what was alive at the end or at the peak cannot be compared: on PyPy it is not known when an object that survived its first collection was freed".to_owned());
+    }
+    if measures.contains(&Measure::Cpu) && sides.old.len() + sides.new.len() == 2 {
+        notes.push("CPU time differs from run to run by more than sampling tells: give several runs a side".to_owned());
+    }
+    notes
+}
+
+/// Whether nothing is unknown of a figure.
+pub(super) fn is_certain(estimate: &Estimate) -> bool {
+    estimate.low >= estimate.high
+}

@@ -1,0 +1,293 @@
+//! A profile, taken apart: its sites, those among them whose growth is tested, and the verdicts.
+
+use std::collections::BTreeMap;
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{Nanos, NodeId};
+use nthbyte_profile::meta::Method;
+use nthbyte_profile::model::{Lifetime, Weight};
+
+use super::clock::{Clock, Clocks, Moment};
+use super::discovery::{RATE, Test};
+use super::findings::{Place, Share};
+use super::growth::Growth;
+use super::sites::{self, Life, NEVER, Sites};
+use super::verdict::{Evidence, SMALLEST, Verdict};
+use crate::estimate::{Estimate, Estimator, Totals};
+
+/// Points of a curve.
+const POINTS: usize = 48;
+
+/// Callers that are named.
+const CALLERS: usize = 4;
+
+/// A site whose growth is tested.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub(super) site: usize,
+    pub(super) end: End,
+    pub(super) evidence: Evidence,
+}
+
+/// Where the run ends for a site.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) moment: Moment,
+    /// Whether that is before the session's end, because what it holds was freed then.
+    pub(super) early: bool,
+}
+
+/// A profile, taken apart.
+#[derive(Debug)]
+pub(crate) struct Analysis<'a> {
+    pub(super) profile: &'a Profile,
+    pub(super) weights: Vec<Weight>,
+    pub(super) clocks: Clocks,
+    pub(super) closing: Nanos,
+    pub(super) sites: Sites,
+    pub(super) estimator: Estimator,
+    pub(super) allocated: f64,
+    /// Whether it is recorded when an object is freed.
+    pub(crate) knows_frees: bool,
+    pub(crate) candidates: Vec<Candidate>,
+}
+
+/// The verdict on a candidate, and its adjusted probability.
+pub(super) type Judged = (Verdict, f64);
+impl<'a> Analysis<'a> {
+    pub(crate) fn of(profile: &'a Profile) -> Self {
+        let clocks = Clocks::of(profile);
+        let knows_frees = profile.meta.method() == Method::CutFreeLists.name();
+        let sites = Sites::of(profile, &clocks);
+        let mut all = Totals::default();
+        for id in profile.samples.ids() {
+            let shape = profile.samples.shape(profile.samples.shape_id(id));
+            all.add(&Totals::of_sample(profile, shape));
+        }
+        let mut analysis = Self {
+            profile,
+            weights: profile.shape_weights(),
+            closing: clocks.closing(),
+            estimator: Estimator::new(profile, &all),
+            allocated: all.bytes.estimate,
+            clocks,
+            sites,
+            knows_frees,
+            candidates: Vec::new(),
+        };
+        if knows_frees || profile.meta.method() == Method::NurseryLimit.name() {
+            let distinct = analysis.sites.distinct().into_iter();
+            analysis.candidates = distinct
+                .filter_map(|site| analysis.candidate(site))
+                .collect();
+        }
+        analysis
+    }
+
+    /// What is tested of each candidate.
+    pub(crate) fn tests(&self) -> Vec<Test> {
+        let candidates = self.candidates.iter();
+        let test = |candidate: &Candidate| Test {
+            p: candidate.evidence.p(),
+            least: candidate.evidence.work.least_p(),
+        };
+        candidates.map(test).collect()
+    }
+
+    /// The verdicts on all candidates.
+    pub(crate) fn judge(&self, rates: &[f64]) -> Vec<Judged> {
+        let judge = |(candidate, &rate): (&Candidate, &f64)| {
+            let verdict = match candidate.evidence.judge(rate <= RATE) {
+                Verdict::Leak if !self.knows_frees => Verdict::Suspect,
+                verdict => verdict,
+            };
+            (verdict, rate)
+        };
+        self.candidates.iter().zip(rates).map(judge).collect()
+    }
+
+    /// Bytes alive at the end.
+    pub(crate) fn live(&self) -> Estimate {
+        let samples = &self.profile.samples;
+        let live = samples.ids().filter(|&id| {
+            matches!(
+                samples.lifetime(id),
+                Lifetime::StillLive | Lifetime::Survived
+            )
+        });
+        let mut totals = Totals::default();
+        for id in live {
+            totals.add(&Totals::of_sample(
+                self.profile,
+                samples.shape(samples.shape_id(id)),
+            ));
+        }
+        self.estimator.bytes(&totals)
+    }
+
+    pub(super) fn weight(&self, life: &Life) -> f64 {
+        self.weights[self.profile.samples.shape_id(life.sample).0 as usize].bytes
+    }
+
+    pub(super) fn lives<'s>(
+        &'s self,
+        numbers: &'s [u32],
+    ) -> impl Iterator<Item = &'s Life> + Clone {
+        numbers
+            .iter()
+            .map(|&number| &self.sites.lives[number as usize])
+    }
+
+    pub(super) fn candidate(&self, site: usize) -> Option<Candidate> {
+        let of = &self.sites.sites[site];
+        let end = self.end(&of.lives)?;
+        let evidence = self.evidence(&of.lives, of.first, end);
+        Some(Candidate {
+            site,
+            end,
+            evidence,
+        })
+    }
+
+    /// Where the run ends for these; `None` if they hold next to nothing there.
+    pub(super) fn end(&self, numbers: &[u32]) -> Option<End> {
+        let closing = self.clocks.moment(self.closing);
+        let (mut now, mut then) = (0.0, 0.0);
+        for &number in numbers {
+            let life = &self.sites.lives[number as usize];
+            let weight = self.weight(life);
+            if life.death[0] == NEVER {
+                now += weight;
+            }
+            if life.death[0] > closing[0] && life.birth[0] <= closing[0] {
+                then += weight;
+            }
+        }
+        let early = then > 2.0 * now;
+        (f64::max(now, then) >= SMALLEST).then_some(End {
+            moment: if early { closing } else { [1.0; 2] },
+            early,
+        })
+    }
+
+    pub(super) fn evidence(&self, numbers: &[u32], first: Moment, end: End) -> Evidence {
+        let lives = || {
+            numbers
+                .iter()
+                .map(|&number| &self.sites.lives[number as usize])
+        };
+        let growth = |clock: Clock| {
+            let at = clock as usize;
+            let (first, end) = (f64::from(first[at]), f64::from(end.moment[at]));
+            Growth::of(self.profile, &self.weights, lives(), first, end, clock)
+        };
+        let mut born: Vec<(f32, f64)> = lives()
+            .filter(|life| alive_at(life, end))
+            .map(|life| (life.birth[Clock::Work as usize], self.weight(life)))
+            .collect();
+        born.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let held: f64 = born.iter().map(|(_, weight)| weight).sum();
+        let quantile = |part: f64| {
+            let mut sum = 0.0;
+            let found = born.iter().find(|(_, weight)| {
+                sum += weight;
+                sum >= part * held
+            });
+            found.map_or(0.0, |&(birth, _)| f64::from(birth))
+        };
+        Evidence {
+            work: growth(Clock::Work),
+            time: growth(Clock::Time),
+            born: (quantile(0.1), quantile(0.9)),
+            import: self.sites.is_import(self.profile, numbers),
+        }
+    }
+
+    pub(super) fn stack(&self, life: &Life) -> NodeId {
+        self.profile.samples.stack(life.sample)
+    }
+
+    pub(super) fn place(&self, frame: u32) -> Option<Place> {
+        let frame = self.profile.frames.get(frame as usize)?;
+        let function = &self.profile.functions[frame.function as usize];
+        Some(Place {
+            function: sites::folded(&function.name).to_owned(),
+            file: function.file.clone(),
+            line: if frame.line == 0 {
+                function.first_line
+            } else {
+                frame.line
+            },
+        })
+    }
+
+    pub(super) fn unknown(&self) -> Place {
+        Place {
+            function: crate::summary::NO_STACK.to_owned(),
+            file: String::new(),
+            line: 0,
+        }
+    }
+
+    /// Parts of the weight of some objects, by what `of` says of each; largest first.
+    pub(super) fn shares<T: Ord>(
+        &self,
+        lives: &[&Life],
+        of: impl Fn(&Life) -> Option<T>,
+    ) -> Vec<Share<T>> {
+        let mut sums: BTreeMap<T, f64> = BTreeMap::new();
+        for life in lives {
+            if let Some(what) = of(life) {
+                *sums.entry(what).or_default() += self.weight(life);
+            }
+        }
+        let whole: f64 = lives.iter().map(|life| self.weight(life)).sum();
+        let share = |(what, sum): (T, f64)| Share {
+            what,
+            share: sum / whole.max(f64::MIN_POSITIVE),
+        };
+        let mut shares: Vec<Share<T>> = sums.into_iter().map(share).collect();
+        shares.sort_by(|one, other| other.share.total_cmp(&one.share));
+        shares
+    }
+
+    /// The callers on the stack with most of the weight.
+    pub(super) fn callers(&self, lives: &[&Life]) -> Vec<Place> {
+        let stacks = self.shares(lives, |life| Some(self.stack(life)));
+        let mut callers = Vec::new();
+        let Some(stack) = stacks.first() else {
+            return callers;
+        };
+        let mut at = stack.what;
+        while let Some(caller) = self.sites.frames.caller(self.profile, at) {
+            if callers.len() == CALLERS {
+                break;
+            }
+            callers.extend(self.place(caller.frame));
+            at = caller.node;
+        }
+        callers
+    }
+
+    pub(super) fn curve(&self, numbers: &[u32]) -> Vec<f64> {
+        let mut changes = vec![0.0; POINTS + 1];
+        let cell = |at: f32| (f64::from(at) * POINTS as f64) as usize;
+        for life in self.lives(numbers) {
+            changes[cell(life.birth[0]).min(POINTS)] += self.weight(life);
+            if life.death[0] != NEVER {
+                changes[cell(life.death[0]).min(POINTS)] -= self.weight(life);
+            }
+        }
+        let mut level = 0.0;
+        let levels = changes.into_iter().take(POINTS).map(|change| {
+            level += change;
+            f64::max(level, 0.0)
+        });
+        levels.collect()
+    }
+}
+
+/// Whether an object is alive where the run ends for it.
+pub(super) fn alive_at(life: &Life, end: End) -> bool {
+    life.birth[0] <= end.moment[0] && (life.death[0] == NEVER || life.death[0] > end.moment[0])
+}

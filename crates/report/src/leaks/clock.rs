@@ -1,0 +1,123 @@
+//! The two clocks of a run: time, and work.
+//!
+//! Both give a moment as a position from 0, the session's start, to 1, its end. *Time* is what a
+//! person waits for. *Work* is the number of samples so far: the bytes that the program allocated,
+//! where an object counts for one period at most, so that one huge table does not use up the
+//! clock. Work stands still while the program waits or the machine is busy elsewhere, which makes
+//! it the better measure of "in proportion to what was done". What stops in either clock has
+//! stopped.
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::Nanos;
+
+/// A pause that is shorter may be the machine's: it counts as [`PAUSE`] at most. What the program does
+/// without allocating, or waits for, takes longer where it matters.
+const SHORT: u64 = 500_000_000;
+
+/// The most that a short pause counts, as a part of the run.
+const PAUSE: u64 = 50;
+
+/// Nanoseconds that the end of a program may take, if that is more than a twentieth of the run.
+const ENDING: u64 = 250_000_000;
+
+/// Positions between which the work clock interpolates.
+const MARKS: usize = 1024;
+
+/// One of the two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// Nanoseconds, but for short pauses.
+    Time = 0,
+    /// Samples.
+    Work = 1,
+}
+
+/// A moment in both clocks, by [`Clock`]. Single precision: there is one for each sample.
+pub(crate) type Moment = [f32; 2];
+
+/// Turns nanoseconds into positions.
+#[derive(Clone, Debug)]
+pub(crate) struct Clocks {
+    end: u64,
+    /// The ends of pauses that count less, and what is taken off the time from there on.
+    pauses: Vec<(u64, u64)>,
+    /// The times at which the work clock stands at 0, 1/MARKS, … 1.
+    marks: Vec<u64>,
+}
+
+impl Clocks {
+    pub(crate) fn of(profile: &Profile) -> Self {
+        let samples = &profile.samples;
+        let mut times: Vec<u64> = samples.ids().map(|id| samples.time(id).0).collect();
+        // Nearly sorted: a stable sort passes over runs that are in order.
+        times.sort();
+        let last = times.last().copied().unwrap_or(0);
+        let end = profile.end.0.max(last).max(1);
+        let mark = |number: usize| match number {
+            0 => 0,
+            MARKS => end,
+            _ => times
+                .get(number * times.len() / MARKS)
+                .copied()
+                .unwrap_or(end),
+        };
+        let most = end / PAUSE;
+        let mut off = 0;
+        let mut pauses = Vec::new();
+        for pair in times.windows(2) {
+            let pause = pair[1] - pair[0];
+            if pause > most && pause < SHORT {
+                off += pause - most;
+                pauses.push((pair[1], off));
+            }
+        }
+        Self {
+            end,
+            pauses,
+            marks: (0..=MARKS).map(mark).collect(),
+        }
+    }
+
+    /// Where both clocks stand at a moment.
+    pub(crate) fn moment(&self, at: Nanos) -> Moment {
+        [self.time(at) as f32, self.work(at) as f32]
+    }
+
+    fn time(&self, at: Nanos) -> f64 {
+        let off = |pauses: &[(u64, u64)]| pauses.last().map_or(0, |&(_, off)| off);
+        let before = self.pauses.partition_point(|&(end, _)| end <= at.0);
+        let length = self.end - off(&self.pauses);
+        let position = at.0.saturating_sub(off(&self.pauses[..before]));
+        (position as f64 / length as f64).min(1.0)
+    }
+
+    fn work(&self, at: Nanos) -> f64 {
+        let after = self.marks.partition_point(|&mark| mark <= at.0);
+        if after > MARKS {
+            return 1.0;
+        }
+        if after == 0 {
+            return 0.0;
+        }
+        let (low, high) = (self.marks[after - 1], self.marks[after]);
+        let part = (at.0 - low) as f64 / (high - low) as f64;
+        ((after - 1) as f64 + part) / MARKS as f64
+    }
+
+    /// The moment at which the program's end may have begun: after 99 % of the work, and late. A
+    /// program that leaves its main function frees what that holds, in no time and without
+    /// allocating.
+    pub(crate) fn closing(&self) -> Nanos {
+        let worked = self.marks[MARKS * 99 / 100];
+        let takes = (self.end / 20).max(ENDING).min(self.end / 2);
+        Nanos(worked.max(self.end - takes))
+    }
+
+    /// The nanosecond at a position of the work clock.
+    pub(crate) fn nanos_of_work(&self, position: f64) -> f64 {
+        let at = position.clamp(0.0, 1.0) * MARKS as f64;
+        let low = (at as usize).min(MARKS - 1);
+        let (from, to) = (self.marks[low] as f64, self.marks[low + 1] as f64);
+        from + (to - from) * (at - low as f64)
+    }
+}

@@ -1,0 +1,398 @@
+//! From judged sites to findings: one for each leak, with its figures and its evidence.
+
+use std::collections::{BTreeMap, HashMap};
+
+use nthbyte_profile::model::Lifetime;
+
+use super::analysis::{Analysis, End, Judged, alive_at};
+use super::discovery;
+use super::findings::{Finding, Holder, Part, Place};
+use super::sites::{Level, Life, NEVER};
+use super::survival::{self, Observation};
+use super::verdict::{Evidence, Verdict};
+use crate::estimate::{Estimate, Totals};
+
+/// The share of what a function keeps that must pass a line for both to be one leak.
+const TOGETHER: f64 = 0.8;
+
+/// Lifetimes of which a survival curve is made at most.
+const LIFETIMES: u64 = 1_000_000;
+
+impl Analysis<'_> {
+    /// Findings from the candidates with a verdict, largest first.
+    pub(crate) fn findings(
+        &self,
+        judged: &[Judged],
+        verdict: Verdict,
+        tests: usize,
+    ) -> Vec<Finding> {
+        let mut functions: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (number, candidate) in self.candidates.iter().enumerate() {
+            if judged[number].0 == verdict {
+                let function = self.sites.sites[candidate.site].function;
+                functions.entry(function).or_default().push(number);
+            }
+        }
+        let found = functions.into_values();
+        let found = found
+            .map(|numbers| self.finding(&self.most_specific(&numbers), judged, verdict, tests));
+        let mut findings: Vec<Finding> = found.collect();
+        findings.sort_by(|one, other| other.held.estimate.total_cmp(&one.held.estimate));
+        self.survivals(&mut findings);
+        self.join(findings)
+    }
+
+    /// Of the candidates of one function: its lines if they are most of it, else itself.
+    fn most_specific(&self, numbers: &[usize]) -> Vec<usize> {
+        let site = |number: usize| &self.sites.sites[self.candidates[number].site];
+        let held = |number: usize| self.candidates[number].evidence.work.held();
+        let mut lines: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for &number in numbers {
+            if site(number).level != Level::Function {
+                lines.entry(site(number).line).or_default().push(number);
+            }
+        }
+        let mut chosen: Vec<usize> = Vec::new();
+        for of_line in lines.values() {
+            let whole = of_line
+                .iter()
+                .copied()
+                .filter(|&number| site(number).level == Level::Line);
+            match whole.clone().next() {
+                Some(line) => chosen.push(line),
+                None => chosen.extend(of_line),
+            }
+        }
+        let whole = numbers
+            .iter()
+            .copied()
+            .find(|&number| site(number).level == Level::Function);
+        match whole {
+            Some(whole)
+                if chosen.iter().map(|&line| held(line)).sum::<f64>() < 0.5 * held(whole) =>
+            {
+                vec![whole]
+            }
+            _ => chosen,
+        }
+    }
+
+    fn finding(
+        &self,
+        chosen: &[usize],
+        judged: &[Judged],
+        verdict: Verdict,
+        tests: usize,
+    ) -> Finding {
+        let sites: Vec<_> = chosen
+            .iter()
+            .map(|&number| &self.sites.sites[self.candidates[number].site])
+            .collect();
+        let mut numbers: Vec<u32> = sites
+            .iter()
+            .flat_map(|site| site.lives.iter().copied())
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let first = sites.iter().fold([NEVER; 2], |first, site| {
+            [first[0].min(site.first[0]), first[1].min(site.first[1])]
+        });
+        let ends = chosen.iter().map(|&number| self.candidates[number].end);
+        let end = ends.min_by_key(|end| !end.early).unwrap_or(End {
+            moment: [1.0; 2],
+            early: false,
+        });
+        let evidence = self.evidence(&numbers, first, end);
+        let best = |value: &dyn Fn(usize) -> f64| {
+            chosen
+                .iter()
+                .map(|&number| value(number))
+                .fold(1.0, f64::min)
+        };
+        let start = evidence.work.start;
+        let (mut held, mut gained, mut lost) =
+            (Totals::default(), Totals::default(), Totals::default());
+        let mut kept: Vec<&Life> = Vec::new();
+        for life in self.lives(&numbers) {
+            let (birth, death) = (f64::from(life.birth[1]), f64::from(life.death[1]));
+            let samples = &self.profile.samples;
+            let totals =
+                Totals::of_sample(self.profile, samples.shape(samples.shape_id(life.sample)));
+            if alive_at(life, end) {
+                held.add(&totals);
+                if birth > start {
+                    gained.add(&totals);
+                    kept.push(life);
+                }
+            } else if birth <= start && death > start {
+                lost.add(&totals);
+            }
+        }
+        let grown = difference(&self.estimator.bytes(&gained), &self.estimator.bytes(&lost));
+        let until = if end.early {
+            self.closing
+        } else {
+            self.profile.end
+        };
+        let minutes = (until.0 as f64 - self.clocks.nanos_of_work(start)) / 60e9;
+        let minutes = minutes.max(1e-9);
+        let lines = self.shares(&kept, |life| {
+            let own = self.sites.frames.own[self.stack(life).index()];
+            self.place(own.frame)
+        });
+        let types = self.shares(&kept, |life| {
+            let name = &self.profile.types[self.profile.samples.type_id(life.sample).index()].name;
+            Some(if name.is_empty() {
+                crate::summary::NO_TYPE.to_owned()
+            } else {
+                name.clone()
+            })
+        });
+        let inner = self.shares(&kept, |life| {
+            let inner = self.profile.stacks[self.stack(life).index()].frame;
+            (inner != self.sites.frames.own[self.stack(life).index()].frame)
+                .then(|| self.place(inner))?
+        });
+        let inner = inner
+            .into_iter()
+            .next()
+            .filter(|inner| inner.share > 0.5)
+            .map(|inner| inner.what);
+        let place = lines.first().map(|line| line.what.clone());
+        let more = (verdict == Verdict::NotEnoughData).then(|| self.more_minutes(&evidence, tests));
+        Finding {
+            verdict,
+            place: place.unwrap_or_else(|| self.unknown()),
+            lines,
+            types,
+            callers: self.callers(&kept),
+            inner,
+            held: self.estimator.bytes(&held),
+            samples: held.samples,
+            per_minute: Estimate {
+                estimate: grown.estimate / minutes,
+                low: grown.low / minutes,
+                high: grown.high / minutes,
+            },
+            per_mib: grown.estimate
+                / (self.allocated * (f64::from(end.moment[1]) - start) / 1_048_576.0).max(1e-9),
+            kept: 1.0,
+            freed_at_end: end.early,
+            mean_position: evidence.work.mean_position(),
+            p: best(&|number| self.candidates[number].evidence.p()),
+            adjusted_p: best(&|number| judged[number].1),
+            more_minutes: more,
+            curve: self.curve(&numbers),
+            survival: Vec::new(),
+            parts: Vec::new(),
+            lives: numbers,
+        }
+    }
+
+    /// How long the run should go on for the growth that there seems to be to pass.
+    fn more_minutes(&self, evidence: &Evidence, tests: usize) -> f64 {
+        let growth = &evidence.work;
+        let have = (growth.later.0 - growth.later.1).max(1.0);
+        let by_count = discovery::needed(tests.max(1)) / have;
+        // The site's first half of a window must lie in the first half of the run.
+        let by_age = 2.0 * growth.start;
+        let factor = by_count.max(by_age).max(1.5);
+        (factor - 1.0) * self.profile.end.0 as f64 / 60e9
+    }
+
+    /// The survival curves of all findings, in one pass over the samples.
+    fn survivals(&self, findings: &mut [Finding]) {
+        let samples = &self.profile.samples;
+        let mut of_line: HashMap<(String, String, u32), usize> = HashMap::new();
+        for (number, finding) in findings.iter().enumerate() {
+            for line in &finding.lines {
+                let Place {
+                    function,
+                    file,
+                    line,
+                } = line.what.clone();
+                of_line.insert((function, file, line), number);
+            }
+        }
+        let of_frame: Vec<Option<usize>> = (0..self.profile.frames.len() as u32)
+            .map(|frame| {
+                let Place {
+                    function,
+                    file,
+                    line,
+                } = self.place(frame)?;
+                of_line.get(&(function, file, line)).copied()
+            })
+            .collect();
+        let own = self.sites.frames.own.iter();
+        let of_node: Vec<Option<usize>> = own
+            .map(|own| of_frame.get(own.frame as usize).copied().flatten())
+            .collect();
+        let mut counts = vec![0_u64; findings.len()];
+        for id in samples.ids() {
+            if let Some(finding) = of_node[samples.stack(id).index()] {
+                counts[finding] += 1;
+            }
+        }
+        let mut lifetimes = vec![Vec::new(); findings.len()];
+        let mut seen = vec![0_u64; findings.len()];
+        for id in samples.ids() {
+            let Some(finding) = of_node[samples.stack(id).index()] else {
+                continue;
+            };
+            seen[finding] += 1;
+            if !seen[finding].is_multiple_of(counts[finding].div_ceil(LIFETIMES).max(1)) {
+                continue;
+            }
+            let end = if findings[finding].freed_at_end {
+                self.closing
+            } else {
+                self.profile.end
+            };
+            let born = samples.time(id).0;
+            let freed = samples.freed(id).filter(|&freed| freed < end);
+            let young = samples.lifetime(id) == Lifetime::DiedYoung;
+            lifetimes[finding].push(Observation {
+                age: match (freed, young) {
+                    (Some(freed), _) => freed.0.saturating_sub(born),
+                    (None, true) => 0,
+                    (None, false) => end.0.saturating_sub(born),
+                },
+                ended: freed.is_some() || young && samples.freed(id).is_none(),
+                weight: self.weights[samples.shape_id(id).0 as usize].bytes,
+            });
+        }
+        for (finding, lifetimes) in findings.iter_mut().zip(lifetimes) {
+            finding.survival = survival::curve(lifetimes);
+            // Few are at risk at the greatest ages.
+            let middle = finding.survival.get(finding.survival.len() / 2);
+            finding.kept = middle.map_or(1.0, |point| point.share);
+        }
+    }
+
+    /// Makes one of findings of which one calls the other at the lines that leak.
+    fn join(&self, findings: Vec<Finding>) -> Vec<Finding> {
+        let mut head: Vec<usize> = (0..findings.len()).collect();
+        for (callee, finding) in findings.iter().enumerate() {
+            let kept: Vec<&Life> = self.lives_of(finding);
+            let callers = self.shares(&kept, |life| {
+                let caller = self.sites.frames.caller(self.profile, self.stack(life))?;
+                self.place(caller.frame)
+            });
+            let Some(caller) = callers.first().filter(|caller| caller.share >= TOGETHER) else {
+                continue;
+            };
+            let is_caller =
+                |other: &Finding| other.lines.iter().any(|line| line.what == caller.what);
+            if let Some(other) = findings
+                .iter()
+                .position(is_caller)
+                .filter(|&other| other != callee)
+            {
+                let (one, other) = (root(&head, callee), root(&head, other));
+                // The largest come first.
+                head[one.max(other)] = one.min(other);
+            }
+        }
+        let roots: Vec<usize> = (0..findings.len())
+            .map(|number| root(&head, number))
+            .collect();
+        let mut joined: BTreeMap<usize, Finding> = BTreeMap::new();
+        for (root, finding) in roots.into_iter().zip(findings) {
+            match joined.get_mut(&root) {
+                None => {
+                    joined.insert(root, finding);
+                }
+                Some(whole) => whole.parts.push(Part {
+                    place: finding.place,
+                    held: finding.held,
+                    per_minute: finding.per_minute,
+                }),
+            }
+        }
+        joined.into_values().collect()
+    }
+
+    fn lives_of(&self, finding: &Finding) -> Vec<&Life> {
+        let lives = finding
+            .lives
+            .iter()
+            .map(|&number| &self.sites.lives[number as usize]);
+        lives
+            .filter(|life| life.death[0] == NEVER || finding.freed_at_end)
+            .collect()
+    }
+
+    /// Functions that hold memory and are in no finding, largest first.
+    pub(crate) fn others(
+        &self,
+        judged: &[Judged],
+        findings: &[Finding],
+        undecided: &[Finding],
+    ) -> Vec<Holder> {
+        let mut others = Vec::new();
+        for (candidate, &(verdict, _)) in self.candidates.iter().zip(judged) {
+            let site = &self.sites.sites[candidate.site];
+            if site.level != Level::Function {
+                continue;
+            }
+            let mut totals = Totals::default();
+            let mut live: Vec<&Life> = Vec::new();
+            for life in self
+                .lives(&site.lives)
+                .filter(|life| alive_at(life, candidate.end))
+            {
+                let samples = &self.profile.samples;
+                let shape = samples.shape(samples.shape_id(life.sample));
+                totals.add(&Totals::of_sample(self.profile, shape));
+                live.push(life);
+            }
+            let lines = self.shares(&live, |life| {
+                let own = self.sites.frames.own[self.stack(life).index()];
+                self.place(own.frame)
+            });
+            let place = lines
+                .into_iter()
+                .next()
+                .map_or_else(|| self.unknown(), |line| line.what);
+            let elsewhere = findings
+                .iter()
+                .chain(undecided)
+                .any(|finding| finding.names(&place));
+            if elsewhere
+                || matches!(
+                    verdict,
+                    Verdict::Leak | Verdict::Suspect | Verdict::NotEnoughData
+                )
+            {
+                continue;
+            }
+            others.push(Holder {
+                place,
+                verdict,
+                held: self.estimator.bytes(&totals),
+                curve: self.curve(&site.lives),
+            });
+        }
+        others.sort_by(|one, other| other.held.estimate.total_cmp(&one.held.estimate));
+        others
+    }
+}
+
+fn root(head: &[usize], mut number: usize) -> usize {
+    while head[number] != number {
+        number = head[number];
+    }
+    number
+}
+
+/// The interval of a difference of two independent estimates: "MOVER", Zou and Donner, Statistics in
+/// Medicine 27 (2008).
+fn difference(one: &Estimate, other: &Estimate) -> Estimate {
+    let estimate = one.estimate - other.estimate;
+    Estimate {
+        estimate,
+        low: estimate - (one.estimate - one.low).hypot(other.high - other.estimate),
+        high: estimate + (one.high - one.estimate).hypot(other.estimate - other.low),
+    }
+}

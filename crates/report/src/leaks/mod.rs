@@ -1,0 +1,252 @@
+//! What accumulates: a verdict for each allocation site, with its evidence.
+//!
+//! [`Leaks::of`] does this, a file a step:
+//!
+//! 1. [`clock`]: every moment gets a position in time and in work.
+//! 2. [`sites`]: samples are grouped by line, function, type and caller.
+//! 3. [`growth`]: the live bytes of each site over the run, and tests on them.
+//! 4. [`discovery`]: the tests are adjusted for their number.
+//! 5. [`verdict`]: a leak is told from a cache that fills, start-up, a burst.
+//! 6. [`figures`]: sites that are one leak become one of the [`findings`], with figures; [`survival`] gives the
+//!    share that lives on.
+//!
+//! [`heap`] is what can be said on PyPy. docs/leaks.md explains all of it in words.
+
+mod analysis;
+mod clock;
+mod discovery;
+mod figures;
+mod findings;
+mod growth;
+mod heap;
+mod render;
+mod sites;
+mod survival;
+mod verdict;
+
+pub use findings::{Finding, Holder, Place, Share};
+pub use heap::Heap;
+pub use survival::Survival;
+pub use verdict::{SMALLEST, Verdict};
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::meta::Method;
+use serde::Serialize;
+
+use crate::estimate::Estimate;
+use analysis::Analysis;
+use discovery::Test;
+
+/// What accumulates in one or several processes. As JSON, it is what docs/leaks.md describes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Leaks {
+    /// Whether anything leaks: there is a finding, or a heap that grows.
+    pub leaks: bool,
+    /// The part of the findings that is expected to be wrong by chance.
+    pub false_discovery_rate: f64,
+    /// How many tests the adjustment counts.
+    pub tests: usize,
+    /// What was found, by profile.
+    pub profiles: Vec<Report>,
+}
+
+/// What accumulates in one process.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The file.
+    pub profile: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Interpreter and version.
+    pub interpreter: String,
+    /// Process number.
+    pub pid: u32,
+    /// How long the session took, in nanoseconds.
+    pub duration_nanos: u64,
+    /// Mean distance between samples, in bytes; the longest if there were several.
+    pub period: u64,
+    /// Whether every allocation was recorded, so that figures are exact.
+    pub exact: bool,
+    /// Number of allocation samples.
+    pub samples: u64,
+    /// Bytes alive at the end, estimated; on PyPy, of what was old once.
+    pub live: Estimate,
+    /// What leaks, largest first.
+    pub findings: Vec<Finding>,
+    /// What may leak, and needs more data.
+    pub undecided: Vec<Finding>,
+    /// What else holds memory, and why that is no leak; largest first.
+    pub others: Vec<Holder>,
+    /// How many more there are of `others`.
+    pub others_left_out: usize,
+    /// The largest leak that may have gone unnoticed, in bytes a minute; 0 if none may.
+    pub unnoticed_per_minute: f64,
+    /// The heap as a whole, where lifetimes are not recorded (PyPy); else `null`.
+    pub heap: Option<Heap>,
+    /// What cannot be known from this profile, a sentence each.
+    pub limits: Vec<String>,
+}
+
+/// How many sites of `others` are kept.
+const OTHERS: usize = 8;
+
+impl Leaks {
+    /// Judges all sites of some profiles, each with its file's name. False discoveries are controlled
+    /// over all of them together.
+    #[must_use]
+    pub fn of(profiles: &[(String, Profile)]) -> Self {
+        let analyses: Vec<Analysis<'_>> = profiles
+            .iter()
+            .map(|(_, profile)| Analysis::of(profile))
+            .collect();
+        let tests: Vec<Test> = analyses.iter().flat_map(Analysis::tests).collect();
+        let (adjusted, counted) = discovery::adjust(&tests, discovery::RATE);
+        let mut adjusted = adjusted.into_iter();
+        let reports: Vec<Report> = profiles
+            .iter()
+            .zip(analyses)
+            .map(|((name, profile), analysis)| {
+                let rates = adjusted.by_ref().take(analysis.candidates.len()).collect();
+                Report::of(name, profile, &analysis, rates, counted)
+            })
+            .collect();
+        Self {
+            leaks: reports.iter().any(Report::leaks),
+            false_discovery_rate: discovery::RATE,
+            tests: counted,
+            profiles: reports,
+        }
+    }
+}
+
+impl Report {
+    /// Whether anything leaks.
+    #[must_use]
+    pub fn leaks(&self) -> bool {
+        !self.findings.is_empty()
+            || self
+                .heap
+                .as_ref()
+                .is_some_and(|heap| heap.grows == Some(true))
+    }
+
+    fn of(
+        name: &str,
+        profile: &Profile,
+        analysis: &Analysis<'_>,
+        rates: Vec<f64>,
+        tests: usize,
+    ) -> Self {
+        let meta = &profile.meta;
+        let judged = analysis.judge(&rates);
+        let findings = analysis.findings(&judged, Verdict::Leak, tests);
+        let all = findings.clone();
+        let (reused, findings): (Vec<_>, Vec<_>) = findings
+            .into_iter()
+            .partition(|finding| finding.may_be_reused(&all));
+        let unknown = if analysis.knows_frees {
+            Verdict::NotEnoughData
+        } else {
+            Verdict::Suspect
+        };
+        let mut undecided = analysis.findings(&judged, unknown, tests);
+        let heap = (!analysis.knows_frees).then(|| Heap::of(profile));
+        if heap.as_ref().is_some_and(|heap| heap.grows == Some(false)) {
+            undecided.clear();
+        }
+        let undecided = undecided
+            .into_iter()
+            .filter(|one| !findings.iter().any(|finding| finding.names(&one.place)));
+        let mut undecided: Vec<Finding> = undecided.collect();
+        // As many frees may be among the events that were lost.
+        let (certain, unsure): (Vec<_>, Vec<_>) = findings
+            .into_iter()
+            .partition(|finding| finding.samples > lost(profile));
+        let findings = certain;
+        undecided.extend(unsure.into_iter().map(|mut finding| {
+            finding.verdict = Verdict::NotEnoughData;
+            finding
+        }));
+        undecided.extend(reused.into_iter().map(|mut finding| {
+            finding.verdict = Verdict::Reused;
+            finding
+        }));
+        let mut others = analysis.others(&judged, &findings, &undecided);
+        let others_left_out = others.len().saturating_sub(OTHERS);
+        others.truncate(OTHERS);
+        let minutes = profile.end.0 as f64 / 60e9;
+        // Two thirds of what is kept after start-up count.
+        let needed = 1.7 * discovery::needed(tests.max(20));
+        let period = profile.periods().last().copied().unwrap_or(1);
+        let sampled = if profile.is_exact() {
+            0.0
+        } else {
+            period as f64
+        };
+        let knows_frees = analysis.knows_frees;
+        Self {
+            profile: name.to_owned(),
+            command: meta.command.clone(),
+            interpreter: meta.interpreter.clone(),
+            pid: meta.pid,
+            duration_nanos: profile.end.0,
+            period,
+            exact: profile.is_exact(),
+            samples: profile.samples.len() as u64,
+            live: analysis.live(),
+            findings,
+            undecided,
+            others,
+            others_left_out,
+            unnoticed_per_minute: if minutes > 0.0 {
+                (needed * sampled).max(SMALLEST) / minutes
+            } else {
+                0.0
+            },
+            heap,
+            limits: limits(profile, knows_frees),
+        }
+    }
+}
+
+/// Fewer samples do not make a clock.
+const FEWEST_SAMPLES: usize = 100;
+
+/// Events that the agent had to drop, frees perhaps among them.
+fn lost(profile: &Profile) -> u64 {
+    let counts = profile.lost.iter().map(|(_, count)| *count);
+    counts.fold(0, u64::saturating_add)
+}
+
+fn limits(profile: &Profile, knows_frees: bool) -> Vec<String> {
+    let mut limits = Vec::new();
+    match profile.meta.method() {
+        method if method == Method::GcHooks.name() => limits.push("this profile has no lifetimes: nothing can be said of a site".to_owned()),
+        method if method == Method::Imported.name() => limits.push("an imported profile has no lifetimes: nothing can be said of a site".to_owned()),
+        _ if !knows_frees => limits.push(
+            "on PyPy it is not recorded when an old object is freed: no single site can be accused, and those \
+             below make what becomes old, not all of which is kept"
+                .to_owned(),
+        ),
+        _ => {}
+    }
+    if profile.samples.len() < FEWEST_SAMPLES {
+        limits.push(format!(
+            "there are only {} samples: run for longer, or with a smaller --every",
+            profile.samples.len()
+        ));
+    }
+    let lost = lost(profile);
+    if lost > 0 {
+        limits.push(format!(
+            "{lost} events were lost: objects may seem to live that were freed"
+        ));
+    }
+    if !profile.damage.is_empty() {
+        limits.push(
+            "part of the file could not be read: objects may seem to live that were freed"
+                .to_owned(),
+        );
+    }
+    limits
+}

@@ -1,0 +1,373 @@
+//! The verdicts for a terminal.
+
+use std::fmt::Write;
+
+use super::{Finding, Heap, Holder, Leaks, Place, Report, Share, Verdict};
+use crate::estimate::Estimate;
+use crate::summary::{place, wrap};
+use crate::text::{self, Cut};
+
+/// No line is narrower.
+const NARROWEST: usize = 60;
+
+/// From this width on the table has curves.
+const ROOMY: usize = 90;
+
+/// What may leak, and is shown of each profile.
+const UNDECIDED: usize = 3;
+
+/// Columns of the curve of a finding, and of the ones in the table.
+const WIDE: usize = 48;
+const NARROW: usize = 16;
+
+impl Leaks {
+    /// The verdicts as text with lines of at most `width` columns (but at least 60).
+    #[must_use]
+    pub fn render(&self, width: usize) -> String {
+        let width = width.max(NARROWEST);
+        let mut text = String::new();
+        for (number, report) in self.profiles.iter().enumerate() {
+            if number > 0 {
+                text.push('\n');
+            }
+            report.render(&mut text, width, self.profiles.len() > 1);
+        }
+        let percent = 100.0 * self.false_discovery_rate;
+        let tests = text::grouped(self.tests as u64);
+        let last = if self.profiles.iter().any(|report| report.heap.is_none()) {
+            format!(
+                "Intervals are 95 %. Of what is called a leak, {percent} % may be so by chance ({tests} tests)."
+            )
+        } else {
+            "Intervals are 95 %.".to_owned()
+        };
+        text.push('\n');
+        wrap(&mut text, &last, width);
+        text
+    }
+}
+
+impl Report {
+    fn render(&self, text: &mut String, width: usize, several: bool) {
+        let command = text::fit(&self.command.join(" "), 200, Cut::End);
+        let interpreter = text::clean(&self.interpreter);
+        let took = text::duration(self.duration_nanos);
+        let samples = text::grouped(self.samples);
+        let mut head = format!("{command} · {interpreter} · {took} · {samples} samples");
+        if several {
+            let _ = write!(head, " · process {}", self.pid);
+        }
+        wrap(text, &head, width);
+        for limit in &self.limits {
+            wrap(
+                text,
+                &format!("! {}", text::fit(limit, 300, Cut::End)),
+                width,
+            );
+        }
+        text.push('\n');
+        wrap(text, &self.headline(), width);
+        for finding in &self.findings {
+            text.push('\n');
+            self.finding(text, width, finding);
+        }
+        if let Some(heap) = &self.heap {
+            wrap(text, &heap.sentence(), width);
+        }
+        if !self.undecided.is_empty() {
+            text.push('\n');
+            let heading = match self.heap {
+                None => "May leak:",
+                Some(_) => "Makes what becomes old, steadily to the end:",
+            };
+            text.push_str(heading);
+            text.push('\n');
+            for finding in self.undecided.iter().take(UNDECIDED) {
+                self.undecided(text, width, finding);
+            }
+            if let Some(more) = self
+                .undecided
+                .len()
+                .checked_sub(UNDECIDED)
+                .filter(|&more| more > 0)
+            {
+                let _ = writeln!(text, "  … and {more} more");
+            }
+        }
+        if !self.others.is_empty() {
+            text.push('\n');
+            text.push_str("No leak, though it holds memory:\n");
+            for other in &self.others {
+                holder(text, width, other);
+            }
+            if self.others_left_out > 0 {
+                let _ = writeln!(text, "  … and {} more", self.others_left_out);
+            }
+        }
+    }
+
+    fn headline(&self) -> String {
+        let live = text::bytes(self.live.estimate);
+        let unnoticed = format!("{} a minute", text::bytes(self.unnoticed_per_minute));
+        match self.findings.len() {
+            0 if self.heap.is_some() => format!("{live} became old or was allocated large."),
+            0 => format!(
+                "Nothing is known to leak. {live} are live at the end; a leak of less than {unnoticed} may have gone unnoticed."
+            ),
+            number => {
+                let held: f64 = self.findings.iter().map(held_in_all).sum();
+                let held = text::bytes(held);
+                let leaks = if number == 1 {
+                    "1 leak".to_owned()
+                } else {
+                    format!("{number} leaks")
+                };
+                let of_live = match self.findings.iter().any(|finding| finding.freed_at_end) {
+                    true => String::new(),
+                    false => format!(" of the {live} that are live at the end"),
+                };
+                format!("{leaks}: {held}{of_live}.")
+            }
+        }
+    }
+
+    fn show(&self, bytes: &Estimate) -> String {
+        if self.exact {
+            text::bytes(bytes.estimate)
+        } else {
+            let range = text::range(bytes.low.max(0.0), bytes.estimate, bytes.high);
+            format!("{} ({range})", text::bytes(bytes.estimate))
+        }
+    }
+
+    fn finding(&self, text: &mut String, width: usize, finding: &Finding) {
+        let line = format!(
+            "{} keeps {} of every MiB that the program allocates: +{} a minute, no sign of levelling off; {} {}",
+            name(&finding.place),
+            text::bytes(finding.per_mib),
+            self.show(&finding.per_minute),
+            if finding.freed_at_end {
+                "held, until the program's end,"
+            } else {
+                "holds"
+            },
+            text::bytes(finding.held.estimate),
+        );
+        wrap(text, &line, width);
+        let _ = writeln!(
+            text,
+            "  {} live bytes over the run",
+            sparkline(&finding.curve, WIDE.min(width - 27))
+        );
+        self.evidence(text, width, finding);
+    }
+
+    fn evidence(&self, text: &mut String, width: usize, finding: &Finding) {
+        let mut say = |line: String| indented(text, &line, width);
+        let types = finding.types.iter().take(3);
+        let types: Vec<String> = types
+            .map(|share| with_share(share, |name| text::fit(name, 40, Cut::End)))
+            .collect();
+        let kept = if finding.kept > 0.0 && finding.kept < 0.0005 {
+            "less than 0.1 %".to_owned()
+        } else {
+            text::percent(finding.kept)
+        };
+        let samples = text::grouped(finding.samples);
+        let chance = match self.heap {
+            None => format!(
+                " · by chance: p = {:.1e}, adjusted {:.1e}",
+                finding.p, finding.adjusted_p
+            ),
+            Some(_) => String::new(),
+        };
+        say(format!(
+            "{} · {kept} of what is allocated here outlives half of the run · {samples} live samples{chance}",
+            types.join(", ")
+        ));
+        if finding.lines.len() > 1 {
+            let lines = finding.lines.iter().take(6);
+            let lines: Vec<String> = lines
+                .map(|line| with_share(line, |place| place.line.to_string()))
+                .collect();
+            say(format!("lines {}", lines.join(", ")));
+        }
+        if let Some(inner) = &finding.inner {
+            say(format!("allocated in {}", name(inner)));
+        }
+        for part in &finding.parts {
+            let growth = text::bytes(part.per_minute.estimate.max(0.0));
+            say(format!(
+                "with {}: +{growth} a minute, holds {}",
+                name(&part.place),
+                text::bytes(part.held.estimate)
+            ));
+        }
+        if !finding.callers.is_empty() {
+            let callers: Vec<String> = finding.callers.iter().map(name).collect();
+            say(format!("called by {}", callers.join(" ← ")));
+        }
+    }
+
+    fn undecided(&self, text: &mut String, width: usize, finding: &Finding) {
+        let reused = ": CPython keeps blocks of these types for reuse, and they may be a stock, or now belong to another line";
+        let otherwise = match finding.verdict {
+            Verdict::Reused => reused.to_owned(),
+            _ => String::new(),
+        };
+        let more = finding.more_minutes.map_or(otherwise, |minutes| {
+            let longer = text::duration((minutes * 60e9) as u64);
+            let period = (self.period / 4).max(1);
+            if self.exact || self.period < 4096 {
+                format!(": run for about {longer} more")
+            } else {
+                format!(
+                    ": run for about {longer} more, or with --every {}",
+                    period_text(period)
+                )
+            }
+        });
+        let does = match self.heap {
+            None => "holds",
+            Some(_) => "made",
+        };
+        let line = format!(
+            "{} {}, {does} {}{more}",
+            sparkline(&finding.curve, NARROW),
+            name(&finding.place),
+            text::bytes(finding.held.estimate)
+        );
+        indented(text, &line, width);
+    }
+}
+
+impl Heap {
+    fn sentence(&self) -> String {
+        let number = self.after_collections.len();
+        let ends = self
+            .after_collections
+            .first()
+            .zip(self.after_collections.last());
+        match (self.grows, ends) {
+            (Some(grows), Some((first, last))) => {
+                let range = format!(
+                    "from {} to {} after {number} major collections",
+                    text::bytes(first.1 as f64),
+                    text::bytes(last.1 as f64)
+                );
+                if grows {
+                    let growth = text::bytes(self.bytes_per_minute);
+                    format!(
+                        "The heap grows, {range}: +{growth} a minute (p = {:.1e}). Something leaks.",
+                        self.p
+                    )
+                } else {
+                    format!("The heap does not grow without end: {range}.")
+                }
+            }
+            _ => format!(
+                "There is not enough data on the heap: it had {number} major collections after its start-up, and 5 are \
+                 needed. Run for longer."
+            ),
+        }
+    }
+}
+
+/// Adds a line that belongs to the one before.
+fn indented(text: &mut String, line: &str, width: usize) {
+    let mut wrapped = String::new();
+    wrap(&mut wrapped, line, width - 2);
+    for line in wrapped.lines() {
+        text.push_str("  ");
+        text.push_str(line);
+        text.push('\n');
+    }
+}
+
+fn holder(text: &mut String, width: usize, holder: &Holder) {
+    let why = match holder.verdict {
+        Verdict::StartUp => "allocated at start-up",
+        Verdict::Imported => "imported modules",
+        Verdict::Burst => "allocated in a burst",
+        Verdict::Replaced => "full: what is freed is replaced",
+        Verdict::Slowing => "grows less and less",
+        Verdict::Shrank => "has shrunk",
+        Verdict::LevelledOff
+        | Verdict::Leak
+        | Verdict::NotEnoughData
+        | Verdict::Suspect
+        | Verdict::Reused => "has levelled off",
+    };
+    let mut start = format!("  {:>8}  ", text::bytes(holder.held.estimate));
+    if width >= ROOMY {
+        let _ = write!(start, "{}  ", sparkline(&holder.curve, NARROW));
+    }
+    let _ = write!(start, "{why:<31}  ");
+    let left = width.saturating_sub(text::width(&start)).max(12);
+    text.push_str(&start);
+    text.push_str(&text::fit(&name(&holder.place), left, Cut::Start));
+    text.push('\n');
+}
+
+fn held_in_all(finding: &Finding) -> f64 {
+    finding.held.estimate
+        + finding
+            .parts
+            .iter()
+            .map(|part| part.held.estimate)
+            .sum::<f64>()
+}
+
+fn with_share<T>(share: &Share<T>, show: impl Fn(&T) -> String) -> String {
+    let what = show(&share.what);
+    if share.share > 0.995 {
+        what
+    } else {
+        format!("{what} {}", text::percent(share.share))
+    }
+}
+
+fn name(at: &Place) -> String {
+    let name = text::fit(&at.function, 60, Cut::End);
+    let place = place(&at.file, at.line, 2);
+    format!("{name} {}", text::fit(&place, 60, Cut::Start))
+        .trim_end()
+        .to_owned()
+}
+
+fn period_text(period: u64) -> String {
+    match period {
+        0..1024 => format!("{period}"),
+        1024..1_048_576 => format!("{}KiB", period / 1024),
+        _ => format!("{}MiB", period / 1_048_576),
+    }
+}
+
+/// A curve from 0 to its largest value, one character a point.
+fn sparkline(curve: &[f64], columns: usize) -> String {
+    const HEIGHTS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let largest = curve.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    let columns = columns.min(curve.len()).max(1);
+    let column = |number: usize| {
+        let from = number * curve.len() / columns;
+        let to = ((number + 1) * curve.len() / columns)
+            .max(from + 1)
+            .min(curve.len());
+        let points = curve.get(from..to).unwrap_or_default();
+        let mean = points.iter().sum::<f64>() / points.len().max(1) as f64;
+        HEIGHTS[((mean / largest * 8.0).ceil() as usize).min(8)]
+    };
+    (0..columns).map(column).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves() {
+        assert_eq!(sparkline(&[0.0, 1.0, 4.0, 8.0], 4), " ▁▄█");
+        assert_eq!(sparkline(&[0.0, 8.0, 8.0, 8.0], 2), "▄█");
+        assert_eq!(sparkline(&[], 4), " ");
+    }
+}

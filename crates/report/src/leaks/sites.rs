@@ -1,0 +1,357 @@
+//! Allocation sites, and the objects of each that lived long enough to matter.
+//!
+//! A site is a set of samples with something in common, at one of five [`Level`]s. All begin with
+//! the innermost frame of the user's *own code*: who calls `json.loads` and keeps what it returns
+//! can change his line, not the library's. Where a stack has no frame of own code, its innermost
+//! frame stands for it.
+
+use std::collections::{HashMap, HashSet};
+
+use foldhash::fast::RandomState;
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{FrameKind, NodeId, SampleId};
+use nthbyte_profile::model::Lifetime;
+
+use super::clock::{Clocks, Moment};
+
+/// What the samples of a site have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// The function of own code.
+    Function,
+    /// … and its line.
+    Line,
+    /// … and what was allocated.
+    Type,
+    /// … (the line) and the line of own code that called.
+    Caller,
+    /// … (the line) and the innermost frame, where that is in a library.
+    Inner,
+}
+
+const LEVELS: [Level; 5] = [
+    Level::Function,
+    Level::Line,
+    Level::Type,
+    Level::Caller,
+    Level::Inner,
+];
+
+/// Never freed, as a position.
+pub(crate) const NEVER: f32 = f32::INFINITY;
+
+/// A sampled object that lived for a [`SHORTEST`] part of the run or to its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub(crate) sample: SampleId,
+    pub(crate) birth: Moment,
+    /// [`NEVER`] if it was alive when the session ended.
+    pub(crate) death: Moment,
+}
+
+/// What is shorter does not change live bytes at the resolution of the curves.
+const SHORTEST: f32 = 1.0 / 512.0;
+
+/// A site, and all that is needed to judge it.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) level: Level,
+    /// A group of functions: see [`Frames::group`].
+    pub(crate) function: u32,
+    /// The line of own code; 0 at [`Level::Function`].
+    pub(crate) line: u32,
+    /// Indexes into [`Sites::lives`].
+    pub(crate) lives: Vec<u32>,
+    /// The first birth of any object, however short its life.
+    pub(crate) first: Moment,
+    /// How many samples there are, however short their lives.
+    pub(crate) births: u64,
+}
+
+/// Whether a module is being imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Import {
+    No,
+    /// It is searched and loaded.
+    Loading,
+    /// Its code runs: a function, by its number.
+    Running(u32),
+}
+
+/// For every node of the stack tree, the frames that matter. Frames are indexes into
+/// `Profile::frames`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    /// The innermost frame of own code, or else the innermost frame.
+    pub(crate) frame: u32,
+    /// The node of that frame.
+    pub(crate) node: NodeId,
+    has_own: bool,
+    importing: Import,
+}
+
+/// What is known of frames.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    /// By node.
+    pub(crate) own: Vec<Own>,
+    /// By function: functions that a person takes for one have one group. A comprehension belongs
+    /// to the function that it stands in.
+    pub(crate) group: Vec<u32>,
+}
+
+/// All sites of a profile.
+#[derive(Debug)]
+pub(crate) struct Sites {
+    pub(crate) frames: Frames,
+    pub(crate) lives: Vec<Life>,
+    pub(crate) sites: Vec<Site>,
+    /// The sites of a stack and a type, one of each level.
+    of: HashMap<(NodeId, u32), [u32; LEVELS.len()], RandomState>,
+    /// A module as part of whose import most of the program runs: that says nothing.
+    main_module: Option<u32>,
+}
+
+/// Marks of files that are not the user's own code.
+const LIBRARIES: [&str; 10] = [
+    "/site-packages/",
+    "/dist-packages/",
+    "/lib/python3",
+    "/lib64/python3",
+    "/lib/pypy3",
+    "/lib-python/3",
+    "/lib_pypy/",
+    "/pypy3.",
+    "/nthbyte/_",
+    "/bin/nthbyte",
+];
+
+fn is_own(file: &str) -> bool {
+    !file.is_empty()
+        && !file.starts_with("<frozen")
+        && !LIBRARIES.iter().any(|part| file.contains(part))
+}
+
+/// The name without comprehensions at its end.
+pub(crate) fn folded(mut name: &str) -> &str {
+    loop {
+        let inner = [
+            ".<locals>.<listcomp>",
+            ".<locals>.<dictcomp>",
+            ".<locals>.<setcomp>",
+            ".<locals>.<genexpr>",
+        ];
+        match inner.iter().find_map(|end| name.strip_suffix(end)) {
+            Some(outer) => name = outer,
+            None => return name,
+        }
+    }
+}
+
+impl Frames {
+    fn of(profile: &Profile) -> Self {
+        let mut groups: HashMap<(&str, &str), u32, RandomState> = HashMap::default();
+        let mut group = Vec::with_capacity(profile.functions.len());
+        for function in &profile.functions {
+            let next = groups.len() as u32;
+            group.push(
+                *groups
+                    .entry((folded(&function.name), &function.file))
+                    .or_insert(next),
+            );
+        }
+        let functions = profile.functions.iter();
+        let is_own: Vec<bool> = functions
+            .clone()
+            .map(|function| is_own(&function.file))
+            .collect();
+        let is_inner: Vec<bool> = functions
+            .clone()
+            .map(|function| folded(&function.name) != function.name)
+            .collect();
+        let imports: Vec<bool> = functions
+            .map(|function| function.file.starts_with("<frozen importlib._bootstrap"))
+            .collect();
+        let mut own = vec![
+            Own {
+                frame: u32::MAX,
+                node: NodeId::ROOT,
+                has_own: false,
+                importing: Import::No,
+            };
+            profile.stacks.len()
+        ];
+        // Parents come before their children.
+        for (number, node) in profile.stacks.iter().enumerate().skip(1) {
+            let frame = &profile.frames[node.frame as usize];
+            let parent = own[node.parent.index()];
+            let function = frame.function as usize;
+            let is_own = is_own[function] && frame.kind != FrameKind::Note;
+            let mut here = parent;
+            // A comprehension is a part of its function, and has the callers of that.
+            let is_part = is_inner[function]
+                && parent.has_own
+                && group[profile.frames[parent.frame as usize].function as usize]
+                    == group[function];
+            if is_own && is_part {
+                here.frame = node.frame;
+            } else if is_own || !parent.has_own {
+                here.frame = node.frame;
+                here.node = NodeId(number as u32);
+                here.has_own = is_own;
+            }
+            here.importing = match parent.importing {
+                Import::No if imports[function] => Import::Loading,
+                // The outermost of those that import each other.
+                Import::Loading if profile.functions[function].name == "<module>" => {
+                    Import::Running(frame.function)
+                }
+                importing => importing,
+            };
+            own[number] = here;
+        }
+        Self { own, group }
+    }
+
+    /// The next frame of own code that called a frame of it.
+    pub(crate) fn caller(&self, profile: &Profile, stack: NodeId) -> Option<Own> {
+        let of = self.own[stack.index()];
+        if of.node == NodeId::ROOT {
+            return None;
+        }
+        let parent = profile.stacks[of.node.index()].parent;
+        let caller = self.own[parent.index()];
+        caller.has_own.then_some(caller)
+    }
+}
+
+impl Sites {
+    pub(crate) fn of(profile: &Profile, clocks: &Clocks) -> Self {
+        let samples = &profile.samples;
+        let mut sites = Self {
+            frames: Frames::of(profile),
+            lives: Vec::new(),
+            sites: Vec::new(),
+            of: HashMap::default(),
+            main_module: None,
+        };
+        let mut keys: HashMap<(Level, u32, u32, u32), u32, RandomState> = HashMap::default();
+        let mut running = vec![0_usize; profile.functions.len()];
+        for id in samples.ids() {
+            let (stack, type_id) = (samples.stack(id), samples.type_id(id).0);
+            let numbers = match sites.of.get(&(stack, type_id)) {
+                Some(&numbers) => numbers,
+                None => sites.enter(profile, &mut keys, stack, type_id),
+            };
+            if let Import::Running(module) = sites.frames.own[stack.index()].importing {
+                running[module as usize] += 1;
+            }
+            let born = samples.time(id);
+            let birth = clocks.moment(born);
+            let life = match samples.freed(id) {
+                Some(freed) => clocks.moment(freed.max(born)),
+                None if samples.lifetime(id) == Lifetime::DiedYoung => birth,
+                // On PyPy, where this is not known for what became old, the longest that it can be.
+                None => [NEVER; 2],
+            };
+            let lasts = life
+                .iter()
+                .zip(birth)
+                .any(|(death, birth)| death - birth >= SHORTEST);
+            let number = sites.lives.len() as u32;
+            if lasts {
+                sites.lives.push(Life {
+                    sample: id,
+                    birth,
+                    death: life,
+                });
+            }
+            for site in numbers {
+                let site = &mut sites.sites[site as usize];
+                site.births += 1;
+                for (first, birth) in site.first.iter_mut().zip(birth) {
+                    *first = first.min(birth);
+                }
+                if lasts {
+                    site.lives.push(number);
+                }
+            }
+        }
+        let main = running.iter().position(|&count| count * 2 > samples.len());
+        sites.main_module = main.map(|module| module as u32);
+        sites
+    }
+
+    fn enter(
+        &mut self,
+        profile: &Profile,
+        keys: &mut HashMap<(Level, u32, u32, u32), u32, RandomState>,
+        stack: NodeId,
+        type_id: u32,
+    ) -> [u32; LEVELS.len()] {
+        let place = |frame: u32| match profile.frames.get(frame as usize) {
+            Some(frame) => (self.frames.group[frame.function as usize], frame.line),
+            None => (u32::MAX, 0),
+        };
+        let (function, line) = place(self.frames.own[stack.index()].frame);
+        let caller = self.frames.caller(profile, stack);
+        let numbers = LEVELS.map(|level| {
+            let line = if level == Level::Function { 0 } else { line };
+            let third = match level {
+                Level::Function | Level::Line => 0,
+                Level::Type => type_id,
+                Level::Caller => caller.map_or(u32::MAX, |caller| caller.frame),
+                Level::Inner => profile.stacks[stack.index()].frame,
+            };
+            *keys
+                .entry((level, function, line, third))
+                .or_insert_with(|| {
+                    self.sites.push(Site {
+                        level,
+                        function,
+                        line,
+                        lives: Vec::new(),
+                        first: [NEVER; 2],
+                        births: 0,
+                    });
+                    self.sites.len() as u32 - 1
+                })
+        });
+        self.of.insert((stack, type_id), numbers);
+        numbers
+    }
+
+    /// The numbers of the sites to look at: each set of samples once, at its most general level.
+    pub(crate) fn distinct(&self) -> Vec<usize> {
+        let mut seen = HashSet::with_hasher(RandomState::default());
+        let mut order: Vec<usize> = (0..self.sites.len()).collect();
+        order.sort_by_key(|&number| self.sites[number].level);
+        order.retain(|&number| {
+            let site = &self.sites[number];
+            let (first, last) = (site.lives.first(), site.lives.last());
+            let key = (
+                site.function,
+                site.births,
+                site.lives.len(),
+                first.copied(),
+                last.copied(),
+            );
+            seen.insert(key)
+        });
+        order
+    }
+
+    /// Whether a module is being imported when this site allocates. Each is imported once, so
+    /// what that keeps has an end, however late.
+    pub(crate) fn is_import(&self, profile: &Profile, lives: &[u32]) -> bool {
+        let importing = lives.iter().filter(|&&life| {
+            let stack = profile.samples.stack(self.lives[life as usize].sample);
+            match self.frames.own[stack.index()].importing {
+                Import::No => false,
+                Import::Loading => true,
+                Import::Running(module) => self.main_module != Some(module),
+            }
+        });
+        importing.count() * 2 > lives.len()
+    }
+}

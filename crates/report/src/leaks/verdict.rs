@@ -1,0 +1,176 @@
+//! What the growth of a site means.
+//!
+//! A site leaks if its live bytes still grow at the end of the run as they did before: in time, and in
+//! proportion to the work done. That they grew at all is tested, and the tests are
+//! [adjusted](super::discovery) for their number. How they grew is judged by the limits below: a cache
+//! also grows until it is full, and no test on the samples knows what the program means to do.
+
+use serde::Serialize;
+
+use super::growth::{CELLS, Growth};
+
+/// What is smaller is not worth a verdict, in bytes.
+pub const SMALLEST: f64 = 16.0 * 1024.0;
+
+/// A site that first allocates after this part of the run is too new to judge.
+const TOO_NEW: f64 = 0.75;
+
+/// The second half must have grown at this level in both clocks, besides the test over all sites: 4
+/// samples against none.
+const LEVEL: f64 = 0.07;
+
+/// Mean position of the growth below which it is levelling off, in the clock that says so less and in
+/// the one that says so more. A fill that approaches its limit exponentially, and reaches 86 % of it in
+/// the window, has 0.34 in both. A leak has 0.5 in the clock that it follows; if each of its steps takes
+/// longer than the one before (all listeners are called), it has 0.33 in time.
+const LEVELLING: (f64, f64) = (0.38, 0.28);
+
+/// The number of standard deviations at which levelling off is certain rather than possible; and the
+/// mean position below which it then counts.
+const CERTAIN: (f64, f64) = (2.5, 0.42);
+
+/// Growth in the first half of the window, against growth in the second.
+const EARLY: f64 = 0.25;
+
+/// What was born in the first half of the window and kept, against the growth over all.
+const KEPT: f64 = 0.2;
+
+/// The largest fall on the way against the growth over all.
+const FALL: f64 = 0.5;
+
+/// The same for a container that grows, and how many objects such a site has at most.
+const CONTAINER: (f64, f64) = (0.15, 4.0);
+
+/// What a site's live bytes do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// They grow, and nothing says that this ends.
+    Leak,
+    /// They may: there are too few samples, or the site is too new.
+    NotEnoughData,
+    /// They grow, but CPython keeps blocks of such objects for reuse: they may be a stock, or another
+    /// line's by now.
+    Reused,
+    /// What becomes old here grows steadily; whether it is freed later is not recorded (PyPy).
+    Suspect,
+    /// They grow, but less and less.
+    Slowing,
+    /// They grew, and have stopped.
+    LevelledOff,
+    /// They stay, while the objects are replaced by new ones: a cache that is full, a buffer, a pool.
+    Replaced,
+    /// They were allocated as the program started, and stay.
+    StartUp,
+    /// They are what modules keep, each of which is imported once.
+    Imported,
+    /// They were allocated within a short time, and stay.
+    Burst,
+    /// They were more, and have been freed.
+    Shrank,
+}
+
+/// A site's growth in both clocks, and beside it what is known otherwise.
+#[derive(Clone, Debug)]
+pub(crate) struct Evidence {
+    pub(crate) work: Growth,
+    pub(crate) time: Growth,
+    /// The positions, by work, at which the first and the last tenth of what is held were born.
+    pub(crate) born: (f64, f64),
+    /// Whether the objects belong to modules that were imported.
+    pub(crate) import: bool,
+}
+
+impl Evidence {
+    /// The probability of the growth by chance: the test that enters the adjustment.
+    pub(crate) fn p(&self) -> f64 {
+        self.work.later_p().max(self.work.cells_p())
+    }
+
+    /// `passes`: whether the test passes, adjusted for the number of tests.
+    pub(crate) fn judge(&self, passes: bool) -> Verdict {
+        let (work, time) = (&self.work, &self.time);
+        if work.held() < 0.25 * work.peak() {
+            return Verdict::Shrank;
+        }
+        if self.import {
+            return Verdict::Imported;
+        }
+        let grows = work.net_late() > SMALLEST / 3.0
+            && work.late_p() <= LEVEL
+            && time.late_p() <= LEVEL
+            && work.net() >= SMALLEST;
+        if !grows {
+            return self.without_growth();
+        }
+        if work.start > TOO_NEW {
+            return Verdict::NotEnoughData;
+        }
+        if self.stops() {
+            return Verdict::LevelledOff;
+        }
+        let positions = (work.mean_position(), time.mean_position());
+        let (less, more) = (positions.0.max(positions.1), positions.0.min(positions.1));
+        let certain = work.slowing() > CERTAIN.0 && time.slowing() > CERTAIN.0 && less < CERTAIN.1;
+        if certain || less < LEVELLING.0 || more < LEVELLING.1 {
+            return if certain {
+                Verdict::Slowing
+            } else {
+                Verdict::NotEnoughData
+            };
+        }
+        if !self.grew_early() {
+            return Verdict::NotEnoughData;
+        }
+        if passes {
+            Verdict::Leak
+        } else {
+            Verdict::NotEnoughData
+        }
+    }
+
+    /// Whether it grew and then no more. A machine that is busy elsewhere stops time, but not for long.
+    fn stops(&self) -> bool {
+        self.work.stops(&[CELLS / 2, CELLS * 3 / 4, CELLS * 7 / 8])
+            || self.time.stops(&[CELLS / 2, CELLS * 5 / 8])
+    }
+
+    /// Whether it grew in the first half too, and kept that. Live bytes rise between two collections of
+    /// cyclic garbage, or while a queue fills, and all that was born before the last fall is gone.
+    fn grew_early(&self) -> bool {
+        let growth = &self.work;
+        let late = growth.net_late();
+        let early = growth.net() - late;
+        let fall = growth.drawdown() / growth.net().max(1.0);
+        let kept = growth.kept_early >= KEPT * growth.net() && fall <= FALL;
+        // A container that grows is copied into a larger block: nothing old is kept, but nothing falls.
+        let container = fall <= CONTAINER.0 && growth.objects <= CONTAINER.1;
+        early >= EARLY * late && (kept || container)
+    }
+
+    fn without_growth(&self) -> Verdict {
+        let growth = &self.work;
+        let few = growth.late.0 + growth.late.1 < 6.0;
+        // Some growth, too little of it to say.
+        let may_grow =
+            growth.net_late() > 0.0 && growth.late_p() <= 0.25 && self.time.late_p() <= 0.25;
+        if few && may_grow && growth.net() >= SMALLEST && !self.stops() && self.grew_early() {
+            return Verdict::NotEnoughData;
+        }
+        if growth.freed_late > 0.25 * growth.held() {
+            return Verdict::Replaced;
+        }
+        self.stays()
+    }
+
+    fn stays(&self) -> Verdict {
+        let (first, last) = self.born;
+        if last <= 0.2 {
+            Verdict::StartUp
+        } else if last - first <= 0.1 {
+            Verdict::Burst
+        } else {
+            Verdict::LevelledOff
+        }
+    }
+}

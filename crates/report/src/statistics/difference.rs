@@ -1,0 +1,290 @@
+//! What a difference of two estimates is worth.
+//!
+//! Each side is a sum over samples ([`Moments`]), or the mean of such sums over several runs. What a
+//! side leaves unknown is that of a Poisson count: *an effective count* `k` of samples, each of an effective
+//! weight `w`, beside bytes that are certain (see [`crate::estimate`]). Both sides are given the weight that
+//! their samples have together, in proportion to their periods: a kind of object that one side saw may
+//! have gone unseen on the other.
+//!
+//! A count of which `k` were seen has a mean that is distributed, as far as the count tells, between
+//! Gamma(k) and Gamma(k + 1): these give Garwood's exact limits ("Fiducial limits for the Poisson distribution",
+//! Biometrika 28, 1936). The difference of the two sides is then a difference of two gamma variables, each scaled
+//! and shifted, whose distribution is [`GammaDifference`].
+//!
+//! - *The test* takes Gamma(k) for the larger side and Gamma(k + 1) for the smaller one. If both have the same period and
+//!   nothing is certain, this is the conditional binomial test of two Poisson means (Przyborowski and Wilenski,
+//!   "Homogeneity of results in testing samples from Poisson series", Biometrika 31, 1940) with its exact
+//!   probability: by chance, what it gives is below `p` in at most a part `p` of all cases, however few samples there
+//!   are. This is what the control of the false discovery rate needs.
+//! - *The interval* takes Gamma(k + 1/2) for both (Krishnamoorthy and Lee, "Inference for functions of parameters in discrete
+//!   distributions based on fiducial approach", Journal of Statistical Planning and Inference 140, 2010). It
+//!   holds in 95 of 100 cases on average, where one from the exact test would hold too often. So it may exclude 0 where
+//!   the test has not passed, by a little.
+//!
+//! With several runs on a side, their [`Spread`] is added to the variance, and the factor by which
+//! the deviation grows widens the interval; the probability is the larger of that of the counts and that
+//! of Student's t.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::function::erf::erfc;
+
+use super::spread::Spread;
+use super::tail::GammaDifference;
+use crate::estimate::{Estimate, Moments, Z};
+
+/// Of what one sample stands for; see [`crate::estimate`]: so little that it matters only where there are no samples.
+const FAINT: f64 = 1e-6;
+
+/// The share of the probability outside the interval, on each side.
+const TAIL: f64 = 0.025;
+
+/// One side of a comparison: the mean over its runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Side {
+    /// Sums over samples, averaged over the runs.
+    pub mean: Moments,
+    /// How many runs.
+    pub runs: u32,
+    /// What the weight of a sample is in proportion to: the period, divided by the number of runs.
+    pub unit: f64,
+    /// What a sample stands for where there are none.
+    pub typical: f64,
+    /// Whether everything was recorded.
+    pub exact: bool,
+}
+
+impl Side {
+    /// The same if everything were `factor` times as large.
+    #[must_use]
+    pub fn scaled(&self, factor: f64) -> Self {
+        let Moments {
+            estimate,
+            seen,
+            variance,
+            third,
+        } = self.mean;
+        Self {
+            mean: Moments {
+                estimate: estimate * factor,
+                seen: seen * factor,
+                variance: variance * factor.powi(2),
+                third: third * factor.powi(3),
+            },
+            unit: self.unit * factor,
+            typical: self.typical * factor,
+            ..*self
+        }
+    }
+
+    /// Variance and half the third moment, with what keeps them from being 0.
+    fn unknown(&self) -> (f64, f64) {
+        if self.exact {
+            return (0.0, 0.0);
+        }
+        let typical = self.typical;
+        let variance = self.mean.variance + FAINT * typical.powi(2);
+        (variance, self.mean.third / 2.0 + FAINT * typical.powi(3))
+    }
+}
+
+/// What two sides say together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    /// The old side.
+    pub old: Estimate,
+    /// The new side.
+    pub new: Estimate,
+    /// New less old.
+    pub difference: Estimate,
+    /// The probability of a difference as large, either way, if the two sides were the same.
+    pub p: f64,
+    /// The least that `p` could have been with as many samples.
+    pub least: f64,
+}
+
+/// Compares two sides. `spread`: how much the runs of a side differ, if there are several.
+#[must_use]
+pub fn compare(old: &Side, new: &Side, spread: Option<&Spread>) -> Difference {
+    let (old_weight, new_weight) = weights(old, new);
+    let (old_part, new_part) = (Part::of(old, old_weight), Part::of(new, new_weight));
+    let distance = new.mean.estimate - old.mean.estimate;
+    let runs = |side: &Side| 1.0 / f64::from(side.runs.max(1));
+    let between = |shares: f64| spread.map_or(0.0, |spread| spread.between * shares);
+    let widen = |variance: f64, shares: f64| Widening::of(variance, between(shares), spread);
+
+    let nothing = Part::default();
+    let interval = |up: &Part, down: &Part, estimate: f64, shares: f64| {
+        let of = up.minus(down, 0.5, 0.5);
+        let variance = up.variance() + down.variance();
+        widen(variance, shares).apply(Estimate {
+            estimate,
+            low: of.quantile(TAIL).min(estimate),
+            high: of.quantile(1.0 - TAIL).max(estimate),
+        })
+    };
+    let alone = |side: &Side, part: &Part| {
+        let known = side.runs <= 1;
+        if known && side.exact {
+            return Estimate::exact(side.mean.estimate);
+        }
+        let mut found = interval(part, &nothing, side.mean.estimate, runs(side));
+        // What was seen of several runs is no bound for their mean.
+        let least = if known { side.mean.seen } else { 0.0 };
+        found.low = found.low.max(least).min(found.estimate);
+        found
+    };
+    let shares = runs(old) + runs(new);
+    let (p, least) = probability(&old_part, &new_part, distance);
+    let by_spread = widen(old_part.variance() + new_part.variance(), shares).probability(distance);
+    Difference {
+        old: alone(old, &old_part),
+        new: alone(new, &new_part),
+        difference: interval(&new_part, &old_part, distance, shares),
+        p: p.max(by_spread),
+        least,
+    }
+}
+
+/// The weights of a sample of either side.
+fn weights(old: &Side, new: &Side) -> (f64, f64) {
+    let ratio = new.unit / old.unit;
+    let ((old_variance, old_third), (new_variance, new_third)) = (old.unknown(), new.unknown());
+    let variance = old_variance + new_variance;
+    if variance <= 0.0 {
+        return (0.0, 0.0);
+    }
+    // A small weight, as where third moments vanish, means a normal distribution; then so small is small enough.
+    let least = 1e-3 * variance.sqrt();
+    let weight = ((old_third + new_third / ratio) / variance).max(least);
+    (weight, weight * ratio)
+}
+
+/// A side as a count: certain bytes, and an effective count of an effective weight.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    certain: f64,
+    count: f64,
+    weight: f64,
+}
+
+impl Part {
+    fn of(side: &Side, weight: f64) -> Self {
+        let (variance, _) = side.unknown();
+        if variance <= 0.0 {
+            return Self {
+                certain: side.mean.estimate,
+                ..Self::default()
+            };
+        }
+        let count = variance / (weight * weight);
+        Self {
+            certain: side.mean.estimate - count * weight,
+            count,
+            weight,
+        }
+    }
+
+    fn variance(&self) -> f64 {
+        self.count * self.weight * self.weight
+    }
+
+    /// The distribution of this side less another one, with so much added to the counts.
+    fn minus(&self, other: &Self, mine: f64, its: f64) -> GammaDifference {
+        GammaDifference {
+            shift: self.certain - other.certain,
+            up_shape: self.count + mine,
+            up_scale: self.weight,
+            down_shape: other.count + its,
+            down_scale: other.weight,
+        }
+    }
+}
+
+/// The probability of a difference as large by chance, and the least that it could have been.
+fn probability(old: &Part, new: &Part, distance: f64) -> (f64, f64) {
+    if distance == 0.0 {
+        return (1.0, 0.0);
+    }
+    let (larger, smaller) = if distance > 0.0 {
+        (new, old)
+    } else {
+        (old, new)
+    };
+    let p = (2.0 * larger.minus(smaller, 0.0, 1.0).below(0.0)).min(1.0);
+    let mostly_certain = |part: &Part| part.certain > part.weight;
+    let one_exact = old.weight == 0.0 || new.weight == 0.0;
+    let least = if one_exact || mostly_certain(old) || mostly_certain(new) {
+        0.0
+    } else {
+        // All samples on the side where this is least likely.
+        let share = old.weight.min(new.weight) / (old.weight + new.weight);
+        2.0 * share.powf(old.count + new.count)
+    };
+    (p, least.min(1.0))
+}
+
+/// By how much the spread between runs widens an interval.
+struct Widening {
+    /// By sampling alone.
+    sampling: f64,
+    /// By sampling, and by what differs from run to run.
+    total: f64,
+    /// Of Student's t; `None` if there is one run only.
+    degrees: Option<f64>,
+}
+
+impl Widening {
+    fn of(variance: f64, between: f64, spread: Option<&Spread>) -> Self {
+        Self {
+            sampling: variance.sqrt(),
+            total: (variance + between).sqrt(),
+            degrees: spread.map(|spread| spread.degrees),
+        }
+    }
+
+    fn apply(&self, found: Estimate) -> Estimate {
+        let Some(degrees) = self.degrees else {
+            return found;
+        };
+        let (below, above) = (found.estimate - found.low, found.high - found.estimate);
+        let half = student_quantile(degrees) * self.total;
+        let (below, above) = if self.sampling > 0.0 {
+            let factor = (half / (Z * self.sampling)).max(1.0);
+            (below * factor, above * factor)
+        } else {
+            (half, half)
+        };
+        Estimate {
+            estimate: found.estimate,
+            low: found.estimate - below,
+            high: found.estimate + above,
+        }
+    }
+
+    /// That of a difference as large if there is none; 0 if there is one run only.
+    fn probability(&self, distance: f64) -> f64 {
+        match self.degrees {
+            Some(degrees) if self.total > 0.0 => student_tail(degrees, distance.abs() / self.total),
+            _ => 0.0,
+        }
+    }
+}
+
+/// Above so many degrees of freedom Student's t is the normal distribution.
+const MANY: f64 = 1e6;
+
+/// The 97.5 % point.
+fn student_quantile(degrees: f64) -> f64 {
+    match StudentsT::new(0.0, 1.0, degrees) {
+        Ok(student) if degrees < MANY => student.inverse_cdf(1.0 - TAIL),
+        _ => Z,
+    }
+}
+
+/// The probability of a value further from 0.
+fn student_tail(degrees: f64, value: f64) -> f64 {
+    match StudentsT::new(0.0, 1.0, degrees) {
+        Ok(student) if degrees < MANY => 2.0 * student.cdf(-value),
+        _ => erfc(value / std::f64::consts::SQRT_2),
+    }
+}

@@ -1,0 +1,341 @@
+"""``nthbyte diff`` on real interpreters: pairs of which one differs in a known way, and pairs that do not differ.
+
+All runs have fixed seeds and fixed work, so that no outcome depends on the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import Interpreter, cpythons, report, run, summary
+
+# Fifty functions that do the same work, but for one that does CHANGE per cent more.
+FIFTY = """
+import sys
+{functions}
+for step in range(5):
+    for number, function in enumerate((
+        {names}
+    )):
+        function(60 * (100 + int(sys.argv[1])) // 100 if number == 17 else 60)
+"""
+FUNCTION = """
+def function_{}(count):
+    buffers = []
+    for i in range(count):
+        buffers.append(bytes(4000 + i % 7))
+    return buffers
+"""
+
+POINTS = """
+class Point:
+    {slots}
+    def __init__(self, x, y):
+        self.x, self.y, self.z = x, y, None
+
+def build():
+    return [Point(n, n) for n in range(20000)]
+
+def other():
+    return [(n, n) for n in range(20000)]
+
+kept = build(), other()
+"""
+
+JOIN = """
+def report(count):
+    {body}
+
+def other(count):
+    return [str(n) * 20 for n in range(count)]
+
+for _ in range(5):
+    report(600)
+    other(600)
+"""
+QUADRATIC = "lines = []\n    for n in range(count):\n        lines = lines + [n]\n    return lines"
+LINEAR = "lines = []\n    for n in range(count):\n        lines.append(n)\n    return lines"
+
+
+def fifty() -> str:
+    functions = "".join(FUNCTION.format(number) for number in range(50))
+    names = ", ".join(f"function_{number}" for number in range(50))
+    return FIFTY.format(functions=functions, names=names)
+
+
+def record(
+    interpreter: Interpreter, folder: Path, program: str, *words: str, every: str, seed: int = 1
+) -> Path:
+    """Runs a program, and returns its profile."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "app.py").write_text(program)
+    profile = folder / f"{seed}.nthb"
+    options = [
+        "run",
+        "-q",
+        "--every",
+        every,
+        "--seed",
+        str(seed),
+        "-o",
+        profile.name,
+        folder / "app.py",
+        *words,
+    ]
+    interpreter.nthbyte(*options, folder=folder, environment={"PYTHONHASHSEED": "0"}).ok()
+    assert summary(profile)["lost"] == 0
+    return profile
+
+
+def diff(*arguments: str | Path, status: int = 0) -> Any:
+    """Returns ``nthbyte diff --json``."""
+    done = report("diff", *arguments, "--json", folder=Path("/"))
+    assert done.status == status, done.err
+    return json.loads(done.out)
+
+
+def significant(found: Any, measure: str = "bytes") -> list[Any]:
+    return [row for row in found["rows"] if row["changes"][measure]["significant"]]
+
+
+def test_eight_per_cent_in_one_function_of_fifty(interpreter: Interpreter, tmp_path: Path) -> None:
+    old = record(interpreter, tmp_path / "old", fifty(), "0", every="1K", seed=1)
+    new = record(interpreter, tmp_path / "old", fifty(), "8", every="1K", seed=2)
+    found = diff(old, new)
+    rows = significant(found)
+    assert rows[0]["name"] == "function_17"
+    # One that differs by chance is within what is stated.
+    assert len(rows) <= 2
+    change = rows[0]["changes"]["bytes"]
+    truth = 5 * 60 * 0.08 * 4033
+    # Four standard deviations: 1.96 of them are half of the interval.
+    half = (change["difference"]["high"] - change["difference"]["low"]) / 2
+    assert abs(change["difference"]["estimate"] - truth) < 2 * half
+
+
+def test_recorded_in_full_the_difference_is_exact(cpython: Interpreter, tmp_path: Path) -> None:
+    old = record(cpython, tmp_path, fifty(), "0", every="1", seed=1)
+    new = record(cpython, tmp_path, fifty(), "8", every="1", seed=2)
+    found = diff(old, new, "--total")
+    assert found["exact"]
+    rows = {row["name"]: row["changes"] for row in found["rows"] if row["name"].startswith("function_")}
+    change = rows["function_17"]["bytes"]
+    assert change["difference"]["low"] == change["difference"]["high"]
+    assert change["difference"]["estimate"] >= 5 * 4 * 4033
+    assert change["significant"]
+    changed = [name for name, changes in rows.items() if changes["bytes"]["difference"]["estimate"]]
+    assert changed == ["function_17"]
+
+
+def test_slots_make_objects_smaller(cpython: Interpreter, tmp_path: Path) -> None:
+    old = record(cpython, tmp_path, POINTS.format(slots=""), every="512", seed=1)
+    new = record(cpython, tmp_path, POINTS.format(slots="__slots__ = 'x', 'y', 'z'"), every="512", seed=2)
+    by_type = diff(old, new, "--by", "type", "--what", "alive")
+    assert {
+        row["changes"]["alive"]["difference"]["estimate"] < 0 for row in significant(by_type, "alive")[:1]
+    } == {True}
+    tuples = [row for row in by_type["rows"] if row["name"] == "tuple"]
+    assert not tuples[0]["changes"]["alive"]["significant"]
+    total = by_type["totals"]["alive"]
+    assert total["significant"]
+    assert total["difference"]["high"] < 0
+    by_file = diff(old, new, "--by", "file", "--what", "alive")
+    assert significant(by_file, "alive")[0]["name"].endswith("app.py")
+    by_function = diff(old, new, "--what", "alive")
+    first = significant(by_function, "alive")[0]
+    # Comprehensions are functions of their own before Python 3.12.
+    assert first["name"] in ("build", "build.<locals>.<listcomp>", "Point.__init__")
+
+
+def test_another_algorithm(interpreter: Interpreter, tmp_path: Path) -> None:
+    old = record(interpreter, tmp_path, JOIN.format(body=QUADRATIC), every="4K", seed=1)
+    new = record(interpreter, tmp_path, JOIN.format(body=LINEAR), every="4K", seed=2)
+    for options in ([], ["--by", "line"], ["--what", "young"]):
+        found = diff(old, new, *options)
+        first = found["rows"][0]
+        assert first["name"] == "report"
+        change = first["changes"][found["what"]]
+        assert change["significant"]
+        assert change["relative"] < -0.8
+    assert not [row for row in significant(diff(old, new)) if row["name"].startswith("other")]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Runs of the same program with different seeds."""
+    folder = tmp_path_factory.mktemp("runs")
+    return [
+        record(cpythons()[0], folder, JOIN.format(body=LINEAR), every="512", seed=seed)
+        for seed in range(1, 13)
+    ]
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Runs of another program, in another folder, with a line before all others."""
+    folder = tmp_path_factory.mktemp("grown")
+    program = "import sys\n" + JOIN.format(body=LINEAR).replace("str(n) * 20", "str(n) * 60")
+    return [record(cpythons()[0], folder, program, every="512", seed=seed) for seed in range(21, 24)]
+
+
+def test_no_change_is_no_difference(runs: list[Path]) -> None:
+    measures = ("bytes", "allocations", "alive", "peak", "young")
+    alarms = 0
+    for one, other in zip(runs[::2], runs[1::2], strict=True):
+        found = diff(one, other)
+        alarms += sum(bool(significant(found, measure)) for measure in measures)
+        report(
+            "diff", one, other, "--fail-on", "+5%", "--fail-on", "other:+20%", "--total", folder=Path("/")
+        ).ok()
+    # 30 comparisons at 5 in 100.
+    assert alarms <= 4
+
+
+def test_several_runs(runs: list[Path], grown: list[Path]) -> None:
+    found = diff(*runs[:3], "--", *grown, "--total")
+    assert (found["old"]["runs"], found["new"]["runs"]) == (3, 3)
+    [row] = [row for row in found["rows"] if row["name"] == "other"]
+    change = row["changes"]["bytes"]
+    assert change["significant"]
+    assert 0.3 < change["relative"] < 1.0
+    # Narrower than that of one run a side.
+    [single] = [row for row in diff(runs[0], grown[0], "--total")["rows"] if row["name"] == "other"]
+    width = [c["difference"]["high"] - c["difference"]["low"] for c in (change, single["changes"]["bytes"])]
+    assert width[0] < width[1]
+    same = diff(*runs[:4], "--new", *runs[4:9])
+    assert len(significant(same)) <= 1
+
+
+def test_what_moved_is_matched(runs: list[Path], grown: list[Path]) -> None:
+    found = diff(runs[0], grown[0])
+    [folder] = found["folders"]
+    assert folder["old"] == str(runs[0].parent)
+    assert folder["new"] == str(grown[0].parent)
+    [row] = [row for row in found["rows"] if row["name"] == "report"]
+    assert row["old_place"] == {"file": str(runs[0].parent / "app.py"), "line": row["line"] - 1}
+    assert row["only"] is None
+    assert not row["changes"]["bytes"]["significant"]
+    shown = report("diff", runs[0], grown[0], folder=Path("/")).ok().out
+    assert f"(was :{row['line'] - 1})" in shown
+    prefix = f"{runs[0].parent}={grown[0].parent}"
+    assert diff(runs[0], grown[0], "--strip-prefix", prefix)["rows"] == found["rows"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "status"),
+    [
+        (["+5%"], 1),
+        (["+150%"], 0),
+        (["+10KiB"], 1),
+        (["+100MiB"], 0),
+        (["other:+10%"], 1),
+        (["report:+10%"], 0),
+        (["report:+10%", "other:+10%"], 1),
+    ],
+)
+def test_limits(limits: list[str], status: int, runs: list[Path], grown: list[Path]) -> None:
+    words = [word for limit in limits for word in ("--fail-on", limit)]
+    done = report("diff", runs[0], grown[0], "--total", *words, folder=Path("/"))
+    assert done.status == status, done.err
+    assert len(done.err.splitlines()) == len(limits)
+    # The other way round it shrinks.
+    report("diff", grown[0], runs[0], "--total", *words, folder=Path("/")).ok()
+
+
+@pytest.mark.parametrize("by", ["function", "line", "type", "file"])
+def test_the_table_fits(by: str, runs: list[Path], grown: list[Path]) -> None:
+    text = report("diff", runs[0], grown[0], "--by", by, folder=Path("/")).ok().out
+    assert max(map(len, text.splitlines())) <= 100
+    assert "bytes allocated" in text
+    assert f" {by}" in text
+
+
+def test_the_page(runs: list[Path], grown: list[Path], tmp_path: Path) -> None:
+    words = [*runs[:2], "--", *grown, "--flamegraph"]
+    plain = report("diff", *words[:-1], folder=tmp_path).ok().out
+    done = report("diff", *words, "out.html", folder=tmp_path).ok()
+    assert (done.out, done.err) == (plain, "nthbyte: wrote out.html\n")
+    page = (tmp_path / "out.html").read_text()
+    assert page.startswith("<!doctype html>")
+    # By itself on standard output.
+    assert report("diff", *words, "-", folder=tmp_path).ok().out == page
+
+
+WRONG: dict[str, tuple[list[str], int, str]] = {
+    "one profile": (["{old}"], 1, "nthbyte diff OLD NEW"),
+    "three profiles": (["{old}", "{old}", "{new}"], 1, "which of these 3"),
+    "nothing after the separator": (["{old}", "--"], 2, "--new"),
+    "no limit": (["{old}", "{new}", "--fail-on", "5"], 2, "is no limit"),
+    "no such row": (["{old}", "{new}", "--fail-on", "nobody:+5%"], 1, "there is no row `nobody`"),
+    "no such measure": (["{old}", "{new}", "--what", "weight"], 2, "weight"),
+    "no time": (["{old}", "{new}", "--what", "cpu"], 1, "cpu cannot be compared"),
+    "half a prefix": (["{old}", "{new}", "--strip-prefix", "/a"], 2, "OLD=NEW"),
+    "no such file": (["{old}", "{old}.not"], 1, "No such file"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_use(wrong: str, runs: list[Path], grown: list[Path]) -> None:
+    words, status, said = WRONG[wrong]
+    done = report("diff", *(word.format(old=runs[0], new=grown[0]) for word in words), folder=Path("/"))
+    [line] = done.err.splitlines()
+    assert said in line
+    assert (done.status, done.out) == (status, "")
+
+
+def test_time_is_compared_where_it_was_sampled(pypy: Interpreter, tmp_path: Path) -> None:
+    program = (
+        "import time\n"
+        "def churn(n):\n    return sum(len([i] * 9) for i in range(n))\n\n"
+        "end = time.process_time() + 1\n"
+        "while time.process_time() < end:\n    churn(100000)\n"
+    )
+    (tmp_path / "app.py").write_text(program)
+    for name in ("old", "new"):
+        pypy.nthbyte("run", "-q", "--cpu", "200", "-o", f"{name}.nthb", "app.py", folder=tmp_path).ok()
+    found = diff(tmp_path / "old.nthb", tmp_path / "new.nthb", "--what", "cpu", "--total")
+    old = summary(tmp_path / "old.nthb")["time"]
+    assert found["totals"]["cpu"]["old"]["estimate"] == pytest.approx(old["whole"])
+    [churn] = [row for row in found["rows"] if row["name"] == "churn"]
+    [its] = [row for row in old["rows"] if row["name"] == "churn"]
+    assert churn["changes"]["cpu"]["old"]["estimate"] == pytest.approx(its["total_time"]["estimate"])
+    # When objects that survived were freed is not known there.
+    assert "alive" not in found["measures"]
+    assert any("on PyPy" in note for note in found["notes"])
+
+
+def test_a_family_of_processes_is_one_run(tmp_path: Path) -> None:
+    program = "import multiprocessing as m\ndef f(n):\n    return len([bytes(5000) for _ in range(n)])\n"
+    program += "if __name__ == '__main__':\n    with m.get_context('fork').Pool(1) as pool:\n"
+    program += "        pool.map(f, [100] * 4)\n        pool.close()\n        pool.join()\n"
+    sides = []
+    for name in ("old", "new"):
+        record(cpythons()[0], tmp_path / name, program, every="4K")
+        sides.append(sorted((tmp_path / name).glob("*.nthb")))
+    assert [len(side) for side in sides] == [2, 2]
+    found = diff(*sides[0], "--", *sides[1], "--total")
+    assert [(found[side]["runs"], found[side]["profiles"]) for side in ("old", "new")] == [(1, 2), (1, 2)]
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="pprof comes with Go")
+def test_pprof_shows_the_same_difference(runs: list[Path], grown: list[Path], tmp_path: Path) -> None:
+    for name, profile in (("old", runs[0]), ("new", grown[0])):
+        report("export", profile, "--to", "pprof", "-o", f"{name}.pb.gz", folder=tmp_path).ok()
+    words = [
+        "go",
+        "tool",
+        "pprof",
+        "-top",
+        "-sample_index=alloc_space",
+        "-diff_base",
+        "old.pb.gz",
+        "new.pb.gz",
+    ]
+    shown = run(words, tmp_path).ok().out
+    rows = [line.split() for line in shown.splitlines()]
+    assert any(row and row[-1].startswith("other") and not row[0].startswith("-") for row in rows), shown

@@ -1,0 +1,93 @@
+"""``nthbyte leaks`` on programs with planted leaks, and on programs that only look like it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import harness
+from leaks import planted
+
+SEED = 7
+
+
+@pytest.mark.parametrize("name", [name for name in planted.names() if name.startswith("leak_")])
+def test_a_leak_is_found_at_its_line(name: str, tmp_path: Path) -> None:
+    outcome = planted.judge(name, tmp_path, SEED)
+    assert outcome.right, outcome.report
+
+
+@pytest.mark.parametrize("name", [name for name in planted.names() if name.startswith("clean_")])
+def test_what_is_no_leak_is_not_accused(name: str, tmp_path: Path) -> None:
+    outcome = planted.judge(name, tmp_path, SEED)
+    assert not outcome.accused, outcome.report
+
+
+def test_every_allocation_recorded_gives_the_same_verdicts(tmp_path: Path) -> None:
+    assert planted.judge("leak_closure", tmp_path, SEED, period="1").right
+    assert not planted.judge("clean_lru", tmp_path, SEED, period="1").accused
+
+
+def test_the_verdict_is_a_sentence_with_figures(tmp_path: Path) -> None:
+    program = planted.PROGRAMS / "leak_traceback.py"
+    words = ["run", "-q", "--every", "16KiB", "--seed", "3", "-o", "app.nthb", program]
+    harness.cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
+    done = harness.report("leaks", "app.nthb", folder=tmp_path).ok()
+    assert "no sign of levelling off" in done.out
+    assert "parse …/programs/leak_traceback.py:7 keeps" in done.out
+    assert max(map(len, done.out.splitlines())) <= 100
+    failed = harness.report("leaks", "--fail", "app.nthb", folder=tmp_path)
+    assert (failed.status, failed.out) == (1, done.out)
+
+
+def test_one_leaking_worker_is_told_from_the_others(tmp_path: Path) -> None:
+    report = planted.judge("leak_in_one_worker", tmp_path, SEED).report
+    leaking = [profile for profile in report["profiles"] if profile["findings"]]
+    assert (len(report["profiles"]), len(leaking)) == (5, 1)
+
+
+def test_too_little_is_said_to_be_too_little(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("kept = [str(number) for number in range(3000)]\n")
+    words = ["run", "-q", "--every", "512KiB", "-o", "app.nthb", "app.py"]
+    harness.cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
+    done = harness.report("leaks", "--fail", "app.nthb", folder=tmp_path).ok()
+    assert "run for longer" in done.out
+    assert "may have gone unnoticed" in " ".join(done.out.split())
+
+
+LEAK_ON_PYPY = """
+kept = []
+def handle(number):
+    kept.append([number, str(number) * 30])
+    return [str(k) for k in range(30)]
+for number in range(600000):
+    handle(number)
+"""
+
+NONE_ON_PYPY = """
+recent = [None] * 20000
+def handle(number):
+    recent[number % 20000] = [number, str(number) * 30]
+    return [str(k) for k in range(30)]
+for number in range(600000):
+    handle(number)
+"""
+
+
+def test_pypy_says_what_it_cannot_know(pypy: harness.Interpreter, tmp_path: Path) -> None:
+    for name, program in {"leak": LEAK_ON_PYPY, "none": NONE_ON_PYPY}.items():
+        (tmp_path / f"{name}.py").write_text(program)
+        # A small nursery and heap: major collections do not depend on the machine's cache.
+        words = ["run", "-q", "--every", "64KiB", "-o", f"{name}.nthb", f"{name}.py"]
+        settings = {"PYPY_GC_NURSERY": "512K", "PYPY_GC_MIN": "4M", "PYPY_GC_MAJOR_COLLECT": "1.15"}
+        pypy.nthbyte(*words, folder=tmp_path, environment=settings).ok()
+        done = harness.report("leaks", "--json", "--fail", f"{name}.nthb", folder=tmp_path)
+        report = json.loads(done.out)
+        (profile,) = report["profiles"]
+        assert any("not recorded when an old object is freed" in limit for limit in profile["limits"])
+        assert profile["findings"] == []
+        assert profile["heap"]["grows"] is (name == "leak"), profile["heap"]
+        assert done.status == int(name == "leak")
+        assert bool(profile["undecided"]) is (name == "leak")
