@@ -1,4 +1,4 @@
-# The two commands: `make demo` and `make test`. Both set up all that they need.
+# The two main commands are `make demo` and `make test`. Both install everything that they need.
 
 PYTHON ?= python3
 PYPY ?= $(shell command -v pypy3)
@@ -6,14 +6,14 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 BIN := .venv/bin
 WHEELS := build/wheels
 
-# Where there is a pypy3, nthbyte is installed for it too.
+# If there is a pypy3, nthbyte is installed for it too.
 VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 
 SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-ruff check-mypy check-structure \
-        test-structure test-cpython test-formats test-pypy test-page system interpreters lock bench count exactness leaks clean
+        test-structure test-cpython test-formats test-processes test-pypy test-page system interpreters lock bench count exactness leaks clean
 
 all: $(VENVS)
 
@@ -42,21 +42,21 @@ $(WHEELS)/built: $(SOURCES) .venv/ready
 	.venv-pypy/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall $(WHEELS)/*.whl
 	touch $@
 
-# The wheel unpacked, for the interpreters that the tests find.
+# The unpacked wheel, for the interpreters that the tests find.
 build/site/installed: $(WHEELS)/built
 	rm -rf build/site
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --target build/site $(WHEELS)/*.whl
 	touch $@
 
-# Debian's packages that the demo and the checks use, where they are missing and may be installed.
+# Installs missing Debian packages that the demo and the checks use, if that is allowed.
 system:
 	@sh tests/system-packages.sh
 
-# More interpreters to test with: CPython 3.13 to 3.15 and two more PyPys, from Debian (root).
+# More interpreters for the tests: CPython 3.13 to 3.15 and two more PyPys, from Debian. Needs root.
 interpreters:
 	sh tests/interpreters.sh
 
-# Pins what the checks and the benchmarks install.
+# Pins the packages that the checks and the benchmarks install.
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet pip-tools
@@ -73,8 +73,8 @@ demo: system
 
 ## The checks
 
-# Runs every suite, whatever becomes of the others; tests/suites.py lists them and sums them up.
-# SUITES="check-ruff test-pypy" runs these alone.
+# Runs every suite, even if others fail, and prints a table of the results; see tests/suites.py.
+# SUITES="check-ruff test-pypy" runs only these.
 test: system
 	@$(PYTHON) tests/suites.py $(SUITES)
 
@@ -87,7 +87,7 @@ check-clippy:
 test-rust:
 	cargo test --workspace --locked --no-fail-fast
 
-# Not part of `make test`: does it compile for AArch64? Needs a Rust target and a cross compiler.
+# Checks that the code compiles for AArch64. Not part of `make test`: needs a Rust target and a cross compiler.
 AARCH64 := aarch64-unknown-linux-gnu
 
 check-aarch64:
@@ -103,7 +103,7 @@ check-ruff: .venv/ready
 check-mypy: .venv/ready
 	$(BIN)/mypy
 
-# Directions of imports, lengths and names of files, words: on the project, and on made-up trees.
+# Checks the directions of imports, the lengths and names of files, and the words.
 check-structure: .venv/ready
 	cd tests && ../$(BIN)/python -m structure
 
@@ -116,11 +116,20 @@ build/formats/ready: tests/formats/package-lock.json tests/formats/requirements.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/formats/requirements.txt
 	mkdir -p $(@D) && touch $@
 
+# Servers whose workers are profiled, in a venv of their own.
+build/processes/ready: tests/processes/requirements.txt
+	$(PYTHON) -m venv build/processes
+	build/processes/bin/python -m pip install --quiet --disable-pip-version-check -r tests/processes/requirements.txt
+	touch $@
+
 test-cpython: all build/site/installed
 	$(BIN)/python -m pytest tests/cli tests/cpython tests/diff tests/leaks tests/python
 
 test-formats: all build/site/installed build/formats/ready
 	$(BIN)/python -m pytest tests/formats
+
+test-processes: all build/site/installed build/processes/ready
+	$(BIN)/python -m pytest tests/processes
 
 test-pypy: all build/site/installed
 	$(BIN)/python -m pytest --numprocesses=0 tests/pypy
@@ -157,16 +166,16 @@ build/bench/installed: build/bench/ready $(WHEELS)/built
 	build/bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall $(WHEELS)/*.whl
 	touch $@
 
-# What profiling costs, into docs/performance.md. PYTHON names another interpreter.
+# Measures the cost of profiling, and writes it into docs/performance.md. PYTHON selects another interpreter.
 bench: build/bench/installed
 	build/bench/bin/python bench/overhead/measure.py
 	build/bench/bin/python bench/overhead/sample.py
 
-# The same in instructions and cache misses, by valgrind, into the same page: hours, but the same in every run.
+# The same in instructions and cache misses, with valgrind. It takes hours, but every run gives the same counts.
 count: build/bench/installed
 	build/bench/bin/python bench/overhead/count.py
 
-# Estimates against the truth, into docs/exactness.md.
+# Compares estimates with exact values, and writes the result into docs/exactness.md.
 exactness: build/bench/installed
 	build/bench/bin/python bench/exactness/measure.py
 

@@ -16,7 +16,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_report_header() -> list[str]:
-    """Names the interpreters, so that a log says which were missing."""
+    """Prints the interpreters, so that a log shows which ones were missing."""
     return [f"interpreters: {', '.join(map(str, harness.interpreters()))}"]
 
 

@@ -1,10 +1,10 @@
-"""The interpreters that the tests run nthbyte on, and how a program is run on one.
+"""The interpreters of the tests, and how a program runs on one.
 
-Interpreters come from four places: pyenv, the system, and the folders of ``build/interpreters``
-(``make interpreters``; another folder is named by NTHBYTE_INTERPRETERS). Each of those is a small
-Debian, entered with chroot in a mount namespace of its own, so that nothing is left mounted.
+The interpreters are those of pyenv, of the system, and of the folders in ``build/interpreters``
+(``make interpreters``; NTHBYTE_INTERPRETERS names another folder). Each of these folders is a small
+Debian. It is entered with chroot in its own mount namespace, so that nothing stays mounted.
 
-All run the same nthbyte: the wheel, unpacked in ``build/site``.
+All use the same nthbyte: the wheel, unpacked in ``build/site``.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SITE = REPOSITORY / "build" / "site"
 COMMAND = SITE / "nthbyte" / "bin" / "nthbyte"
 SCRIPT = SITE / "bin" / "nthbyte"
 
-# How each block of a profile begins.
+# The first bytes of each block of a profile.
 BLOCK = b"\xf5nbk"
 
-# Folders that a program in a chroot sees under their own names.
+# Folders that have the same paths inside a chroot.
 _SHARED = ("/proc", "/dev", tempfile.gettempdir(), str(REPOSITORY))
 
 _ENTER = """
@@ -57,7 +57,7 @@ class Interpreter:
 
     path: str
     tree: str | None = None
-    """The Debian that it lives in; None if it is one of this system."""
+    """The folder of its Debian; None for an interpreter of this system."""
 
     def __str__(self) -> str:
         name, version, _, _ = self.about
@@ -121,10 +121,10 @@ def run(
     timeout: float = 1200,
     environment: dict[str, str] | None = None,
 ) -> Done:
-    """Runs a command in a folder. PYTHONPATH leads to the nthbyte that is tested.
+    """Runs a command in a folder. PYTHONPATH has the nthbyte to test.
 
-    Its standard input ends when ``until`` holds: a program that waits for that waits as long as the test needs. The
-    time limit only ends what hangs.
+    Its standard input ends when ``until`` returns true, so a program can wait for the test. The time limit is only for
+    programs that hang.
     """
     variables = {**os.environ, "PYTHONPATH": str(SITE), "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
     variables.pop("PYTHONHOME", None)
@@ -137,7 +137,7 @@ def run(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # Somebody up the line may ignore it, and then Python would not see Ctrl-C.
+        # A parent process may ignore SIGINT. Then Python would not receive Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
     )
     end = time.monotonic() + timeout
@@ -186,9 +186,9 @@ def lasting_differences(
     profiled: dict[str, str],
     again: Callable[[list[str]], tuple[dict[str, str], dict[str, str]]],
 ) -> dict[str, tuple[str | None, str | None]]:
-    """Returns the tests, with both outcomes, that end otherwise under nthbyte, and do so each time.
+    """Returns the tests that have another result under nthbyte each time, with both results.
 
-    Some depend on what else the machine does: ``again`` runs those that differ once more, without nthbyte and with it.
+    Some tests depend on the load of the machine. So ``again`` repeats those that differ, without and with nthbyte.
     """
 
     def differences() -> dict[str, tuple[str | None, str | None]]:
@@ -204,7 +204,7 @@ def lasting_differences(
 
 @functools.cache
 def interpreters() -> list[Interpreter]:
-    """Returns all interpreters that are there and that nthbyte supports."""
+    """Returns all installed interpreters that nthbyte supports."""
     found = [*_of_pyenv(), *_of_the_system(), *_of_the_trees()]
     return [one for one in found if one.about and _is_supported(one)]
 

@@ -2,7 +2,7 @@
 # Fetches interpreters that this system does not have, each in a small Debian of its own:
 #   sid     CPython 3.13, 3.14 and 3.15, and the newest PyPy
 #   trixie  PyPy 7.3.19
-# Needs root and debootstrap. TREES names those that are wanted; what is there is left alone.
+# Needs root and debootstrap. TREES selects some of them. Existing ones are kept.
 set -eu
 
 cd "$(dirname "$0")/.."

@@ -1,7 +1,7 @@
-"""Runs every suite of `make test`, whatever becomes of the others, and sums them up at the end.
+"""Runs every suite of `make test`, even if others fail, and prints a table of the results.
 
-A suite is a target of the Makefile. Its output passes through as it comes. The table at the end has a line a suite:
-its outcome, its time, and what its own runner counted.
+A suite is a target of the Makefile. Its output is shown at once. The table at the end has a line for each suite:
+its result, its time, and the counts of its runner.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ PASSED, FAILED, SKIPPED, NOT_RUN = "passed", "FAILED", "skipped", "NOT RUN"
 
 @dataclass(frozen=True)
 class Suite:
-    """A target of the Makefile, and what it is called in the table."""
+    """A target of the Makefile, and its name in the table."""
 
     name: str
     target: str
     needs: str | None = None
-    """The name of a suite without which this one cannot run."""
+    """The name of a suite that this one needs."""
 
 
 SUITES = (
@@ -38,6 +38,7 @@ SUITES = (
     Suite("structure", "test-structure"),
     Suite("pytest CPython", "test-cpython", needs="build"),
     Suite("pytest formats", "test-formats", needs="build"),
+    Suite("pytest processes", "test-processes", needs="build"),
     Suite("pytest PyPy", "test-pypy", needs="build"),
     Suite("page", "test-page"),
 )
@@ -45,7 +46,7 @@ SUITES = (
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a suite."""
+    """The result of a suite."""
 
     suite: Suite
     outcome: str
@@ -73,7 +74,7 @@ def run_all(suites: Sequence[Suite], make: Sequence[str]) -> list[Result]:
 
 def _run(suite: Suite, make: Sequence[str]) -> Result:
     start = time.monotonic()
-    # Through a pipe the runners do without colours unless they are told otherwise.
+    # Runners write no colours into a pipe, unless an option asks for them.
     colours = (
         {"CARGO_TERM_COLOR": "always", "PY_COLORS": "1", "FORCE_COLOR": "1"} if sys.stdout.isatty() else {}
     )
@@ -98,7 +99,7 @@ def _run(suite: Suite, make: Sequence[str]) -> Result:
 
 
 def counts(lines: Sequence[str]) -> str:
-    """Returns what the closing lines of cargo's test runner, of pytest or of Node's say, summed up."""
+    """Returns the sums of the last lines of the test runners of cargo, pytest or Node."""
     found: Counter[str] = Counter()
     for line in lines:
         if line.startswith("test result: ") or re.fullmatch(
@@ -112,7 +113,7 @@ def counts(lines: Sequence[str]) -> str:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Returns the results as text, a line each."""
+    """Returns the results as text, a line for each suite."""
     width = max(len(result.suite.name) for result in results)
     return "\n".join(
         f"{result.suite.name:{width}}  {result.outcome:7}  {result.seconds:6.0f} s  {result.counts}".rstrip()

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that the demo and the checks use and that are missing.
-# Where that is not allowed, says what is left out, and goes on: everything else still works.
+# If that is not allowed, prints what is left out and continues: everything else still works.
 set -eu
 
 WANTED="pypy3 pypy3-venv pypy3-lib-testsuite libunwind-dev chromium"

@@ -1,7 +1,7 @@
-// Builds the page: one HTML file with a place for a profile's data.
+// Builds the page: one HTML file with a marker that the profile's data replace.
 //
 //   node build.mjs           writes crates/report/assets/flamegraph.html
-//   node build.mjs --check   fails if that file is not what the sources give
+//   node build.mjs --check   fails if that file differs from what the sources build
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -26,12 +26,12 @@ async function bundle(entry) {
     legalComments: "none",
     outdir: "out",
   });
-  // Neither end tags nor comments may end the element that holds the bundle.
+  // The bundle is inside an element: no end tag and no comment in it may end that element.
   const text = built.outputFiles[0].text.trim().replaceAll("</", "<\\/").replaceAll("<!--", "<\\!--");
   return { text, inputs: Object.keys(built.metafile.inputs) };
 }
 
-/** The licence texts of all packages in the bundle, each text once. */
+/** The licence texts of all packages in the bundle. Equal texts occur once. */
 function licences(inputs) {
   const packages = new Set(inputs.map((input) => /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input)?.[1]).filter(Boolean));
   const texts = new Map();
@@ -65,7 +65,7 @@ async function page() {
   if (notices.includes("--")) throw new Error("a licence text would end the comment that holds it");
   const filled = { "@POLICY@": policy(style.text, script.text), "@STYLE@": style.text, "@SCRIPT@": script.text };
   let html = readFileSync(join(here, "src/page.html"), "utf8").replace("</html>", `<!--\n${notices}\n-->\n</html>`);
-  // Functions, since a replacement text would give `$` a meaning.
+  // A replacement string would interpret `$`; the result of a function is used unchanged.
   for (const [name, text] of Object.entries(filled)) html = html.replace(name, () => text);
   if (html.split(DATA).length !== 2) throw new Error(`the page must hold ${DATA} exactly once`);
   return html;
@@ -75,6 +75,6 @@ const html = await page();
 if (!process.argv.includes("--check")) {
   writeFileSync(target, html);
 } else if (!existsSync(target) || readFileSync(target, "utf8") !== html) {
-  console.error("crates/report/assets/flamegraph.html is not what web/ builds: run `npm --prefix web run build`.");
+  console.error("crates/report/assets/flamegraph.html differs from what web/ builds: run `npm --prefix web run build`.");
   process.exit(1);
 }

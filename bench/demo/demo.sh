@@ -1,6 +1,6 @@
 #!/bin/sh
-# The demo: docutils turns its longest documents into HTML, on CPython and on PyPy where there is one.
-# Prints who allocated, and leaves the Firefox profile and the HTML page in build/demo.
+# The demo: docutils turns its longest documents into HTML, on CPython, and on PyPy if there is one.
+# Prints the summary, and writes the Firefox profile and the HTML page into build/demo.
 set -eu
 
 cd "$(dirname "$0")/../.."
@@ -10,7 +10,7 @@ mkdir -p "$demo"
 
 if [ ! -e "$packages/complete" ]; then
     rm -rf "$packages"
-    # Both are pure Python, so both interpreters use the same copy. pyperformance brings the documents.
+    # Both are pure Python, so both interpreters use the same copy. The documents are part of pyperformance.
     grep -E '^(docutils|pyperformance)==' bench/requirements.txt >"$demo/requirements.txt"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
         --target "$packages" -r "$demo/requirements.txt"
@@ -20,7 +20,7 @@ fi
 for place in .venv .venv-pypy; do
     nthbyte=$place/bin/nthbyte
     [ -x "$nthbyte" ] || continue
-    # Else the profile would show the compiler at work, the first time.
+    # Otherwise the first profile would contain the compilation of the modules.
     "$place/bin/python" -m compileall -q "$packages"
     name=docutils-$("$place/bin/python" -c 'import sys; print(sys.implementation.name)')
     echo

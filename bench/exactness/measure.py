@@ -1,13 +1,13 @@
-"""Checks the estimates against the truth.
+"""Compares estimates with exact values.
 
-`--every 1` records each allocation and is exact. Each program is run so once, and then with many
-seeds at a period that gives some thousands of samples. For every function with 1 % of the bytes or
-more, counted is how often the exact value lies within the estimate's own 95 % interval, and how far
-the mean of the estimates is from it. An interval that is right holds in about 95 of 100 cases; one
-that always holds is too wide.
+`--every 1` records each allocation and is exact. Each program runs once with it, and then with many
+seeds and a period that gives some thousands of samples. For every function with at least 1 % of the
+bytes, the check counts how often the exact value lies within the estimate's 95 % interval, and
+computes the distance between the exact value and the mean of the estimates. A correct interval
+contains the exact value in about 95 of 100 cases; an interval that always contains it is too wide.
 
-The program must allocate the same each time: string hashes are fixed, and the programs are chosen
-so. What varies all the same is seen by running the exact profile twice; it is part of the table.
+The program must allocate the same each time. So string hashes are fixed, and the programs are
+deterministic. The exact profile is run twice to measure the remaining differences; the table has them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ INTRODUCTION = """\
 
 Written by `make exactness` (`bench/exactness/measure.py`). Each program is profiled once with
 `--every 1`, which records every allocation, and then sampled with many seeds. A *case* is one
-function with 1 % of all bytes or more, in one seed.
+function with at least 1 % of all bytes, with one seed.
 
-- **own, total**: in how many of 100 cases the exact value lies within the 95 % interval, for the
+- **own, total**: the number of cases in 100 in which the exact value lies within the 95 % interval, for the
   bytes that the function allocated itself and for those with all that it called.
-- **bias**: mean of the estimates over the seeds, against the exact value: of the program as a
-  whole, and of the function that is furthest off.
+- **bias**: the relative difference between the mean of the estimates over the seeds and the exact value: of the
+  program as a whole, and of the function with the largest difference.
 """
 
 
@@ -59,8 +59,8 @@ def rows(found: Any) -> dict[tuple[str, str, int], Any]:
 
 
 def check(python: str, program: str, period: str, seeds: int, folder: Path) -> dict[str, Any]:
-    """Returns what the table says of one program."""
-    profile(python, program, folder, "--every", "1")  # compiles modules, fills caches on disk
+    """Measures one program, and returns its figures for the table."""
+    profile(python, program, folder, "--every", "1")  # the first run compiles modules and fills disk caches
     exact = profile(python, program, folder, "--every", "1")
     again = profile(python, program, folder, "--every", "1")
     sampled = [
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--every", default="64KiB")
     parser.add_argument("--programs", nargs="*", default=CHOSEN)
-    parser.add_argument("--dry", action="store_true", help="print the table, and leave docs/exactness.md")
+    parser.add_argument("--dry", action="store_true", help="print the table; do not write docs/exactness.md")
     options = parser.parse_args()
     lines = [
         f"Python {platform.python_version()}, period {options.every}, {options.seeds} seeds.",

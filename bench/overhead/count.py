@@ -1,9 +1,9 @@
-"""Counts what real programs do plainly and under nthbyte, on a simulated processor, and tabulates what differs.
+"""Counts instructions and cache misses of real programs with and without nthbyte, on a simulated processor.
 
-Seconds scatter by more than they are to show where others use the machine; counts do not. Cachegrind
-counts instructions, and simulates a first-level cache of 32 KiB and a last-level one of 1 MiB. A second
-run, whose "lines" are the 4 KiB pages of memory, simulates a TLB of 64 entries and one of 1536. It knows no
-huge pages, and nothing of what the kernel does.
+On a shared machine, times vary by more than the difference to measure; counts do not vary. Cachegrind
+counts instructions, and simulates a first-level cache of 32 KiB and a last-level cache of 1 MiB. A second
+run, whose cache lines are 4 KiB pages of memory, simulates a TLB of 64 entries and one of 1536. The simulation
+has no huge pages, and does not include the kernel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COUNTED = re.compile(r"==\d+== (I +refs|D1 +misses|LLd +misses): +([\d,]+)")
 
 @dataclass(frozen=True)
 class Counts:
-    """What one run of a program did."""
+    """The counts of one run of a program."""
 
     instructions: int
     first_level_misses: int
@@ -63,14 +63,16 @@ def count(command: list[str]) -> Counts:
 
 
 def main() -> None:
-    """Counts what the command line asks for."""
+    """Counts the programs that the command line selects."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--python", default=sys.executable, help="an interpreter with nthbyte and the programs' packages"
     )
     parser.add_argument("--every", default="512KiB", help="the period (default: %(default)s)")
     parser.add_argument("--only", nargs="*", help="programs, without .py")
-    parser.add_argument("--dry", action="store_true", help="print the table, and leave docs/performance.md")
+    parser.add_argument(
+        "--dry", action="store_true", help="print the table; do not write docs/performance.md"
+    )
     options = parser.parse_args()
     programs = scripts(options.only)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:

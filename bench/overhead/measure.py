@@ -1,9 +1,9 @@
-"""Runs real programs plainly and under nthbyte, side by side, and tabulates what differs.
+"""Runs real programs with and without nthbyte, side by side, and writes the ratios into a table.
 
-CPU time is user and system time of the process, by wait4. On a machine that others use, two equal runs one after
-the other differ by a fifth and more. So a plain and a profiled run are started at the same time on
-one core: they take turns every few milliseconds, and whatever disturbs the core disturbs both. A program's figure is
-the geometric mean of the ratios of such pairs. The same with two plain runs says how far that can be trusted.
+CPU time is user and system time of the process, by wait4. On a shared machine, two equal runs one after
+the other differ by 20 % and more. So a plain and a profiled run start at the same time on
+one core. They take turns every few milliseconds, so disturbances affect both equally. A program's figure is
+the geometric mean of the ratios of such pairs. Pairs of two plain runs are the control: they show the error.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from statistics import geometric_mean, median
 from page import PROGRAMS, profiled, put, scripts, version
 
 PERIODS = ("512KiB", "32KiB")
-# What a plain run is paired with; the plain one is the control.
+# The variants that are paired with a plain run. The plain variant is the control.
 VARIANTS = (*PERIODS, "plain")
 
 
 @dataclass
 class Usage:
-    """What a process took."""
+    """The resources that a process used."""
 
     cpu: float
     """Seconds, user and system."""
@@ -43,12 +43,12 @@ class Runs:
     pairs: dict[str, list[tuple[Usage, Usage]]] = field(
         default_factory=lambda: {variant: [] for variant in VARIANTS}
     )
-    """By variant: a plain run, and what ran beside it."""
+    """By variant: pairs of a plain run and the run beside it."""
     bytes_a_sample: dict[str, float] = field(default_factory=dict)
     samples: dict[str, int] = field(default_factory=dict)
 
     def cpu(self, variant: str) -> float:
-        """CPU time over that of a plain run beside it."""
+        """CPU time, divided by that of the plain run beside it."""
         return geometric_mean([other.cpu / plain.cpu for plain, other in self.pairs[variant]])
 
     def rss(self, variant: str) -> float:
@@ -63,7 +63,7 @@ class Runs:
 
 
 def run_together(commands: list[list[str]]) -> list[Usage]:
-    """Runs commands to their ends, at the same time on one core. Exits if one fails."""
+    """Runs commands at the same time on one core, and waits for their ends. Exits if one fails."""
     core = {max(os.sched_getaffinity(0))}
     processes = [
         subprocess.Popen(
@@ -92,11 +92,11 @@ def measure(python: str, script: Path | None, rounds: int, folder: Path) -> Runs
     commands = {
         period: profiled(python, period, profile, program) for period, profile in profiles.items()
     } | {"plain": plain}
-    # Warms the disk's cache and the compiled modules.
+    # The first run compiles modules and fills disk caches.
     run_together([plain, commands[PERIODS[0]]])
     for turn in range(rounds):
         for variant, command in commands.items():
-            # Which is started first changes by turns.
+            # Each of the two is started first in half of the rounds.
             order = 1 if turn % 2 else -1
             one, other = run_together([plain, command][::order])[::order]
             runs.pairs[variant].append((one, other))
@@ -139,7 +139,7 @@ def table(results: dict[str, Runs]) -> list[str]:
 
 
 def write(python: str, lines: list[str], start: Runs, rounds: int) -> None:
-    """Puts the measurement into docs/performance.md, beside those of other interpreters."""
+    """Writes the measurement into docs/performance.md, and keeps those of other interpreters."""
     name = version(python)
     more = median(other.cpu - plain.cpu for plain, other in start.pairs["512KiB"])
     put(
@@ -157,14 +157,16 @@ def write(python: str, lines: list[str], start: Runs, rounds: int) -> None:
 
 
 def main() -> None:
-    """Measures what the command line asks for."""
+    """Measures the programs that the command line selects."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--python", default=sys.executable, help="an interpreter with nthbyte and the programs' packages"
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="programs, without .py")
-    parser.add_argument("--dry", action="store_true", help="print the table, and leave docs/performance.md")
+    parser.add_argument(
+        "--dry", action="store_true", help="print the table; do not write docs/performance.md"
+    )
     options = parser.parse_args()
     results = {}
     with tempfile.TemporaryDirectory() as folder:

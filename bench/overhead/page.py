@@ -1,4 +1,4 @@
-"""docs/performance.md, and the programs that it is about."""
+"""Writes docs/performance.md, and finds the programs to measure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = ROOT / "docs" / "performance.md"
 
 
 def scripts(only: list[str] | None) -> list[Path]:
-    """The programs of these names, or all of them."""
+    """The programs with these names, or all programs."""
     found = [path for path in sorted(PROGRAMS.glob("*.py")) if path.stem != "corpus"]
     return [path for path in found if path.stem in only] if only else found
 
@@ -23,14 +23,13 @@ def version(python: str) -> str:
 
 
 def profiled(python: str, period: str, profile: Path, program: list[str]) -> list[str]:
-    """The command that runs a program under the nthbyte that is installed beside an interpreter, in the same way
-    each time."""
+    """The command that runs a program under the nthbyte installed beside an interpreter, always with the same seed."""
     nthbyte = str(Path(python).parent / "nthbyte")
     return [python, nthbyte, "run", "-q", "--seed", "1", "--every", period, "-o", str(profile), *program]
 
 
 def put(name: str, lines: list[str]) -> None:
-    """Puts a measurement between its marks, in the place of the former one, or at the end of the page."""
+    """Writes a measurement between its marks, replacing the former one, or at the end of the page."""
     begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
     page = PAGE.read_text()
     if begin in page:

@@ -1,9 +1,9 @@
-"""Measures what a sample costs on a stack 20 frames deep, all in all: until the sample point is reached, the walk, the
-record, and what the end of the object costs.
+"""Measures the total cost of a sample on a stack 20 frames deep: the slow path, the walk, the record, and the
+deallocation of the object.
 
-Ways of allocating are run in sessions with different periods, by turns, in this process; the least CPU time of the
-thread counts. The base is a session whose period is so long that nothing is sampled. The writer thread is not
-counted. Small periods, for else the cost of the samples is less than what two equal runs differ by.
+Each pattern of allocations runs in sessions with different periods, in turns, in this process. The least CPU time of
+the thread counts; the writer thread is not included. The base is a session whose period is so long that nothing is
+sampled. Periods are small: with large ones, the cost of the samples would be less than the variation between runs.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ def mixture() -> None:
 
 
 def nested(depth: int, function: Callable[[], int]) -> int:
-    """Calls a function so many frames deeper."""
+    """Calls a function with this many more frames on the stack."""
     return nested(depth - 1, function) if depth else function()
 
 
 def thread_nanos(program: Callable[[], None]) -> int:
-    """CPU time of the thread that a program takes, in nanoseconds."""
+    """The thread's CPU time for a program, in nanoseconds."""
     start = time.thread_time_ns()
     program()
     return time.thread_time_ns() - start
 
 
 def measure(program: Callable[[], None], folder: str) -> list[float]:
-    """Nanoseconds a sample at each of the periods."""
+    """Nanoseconds per sample with each of the periods."""
     least: dict[str, int] = {}
     samples: dict[str, int] = {}
     for _ in range(TURNS):
@@ -82,7 +82,7 @@ def measure(program: Callable[[], None], folder: str) -> list[float]:
 
 
 def main() -> None:
-    """Measures, prints the table and puts it into docs/performance.md."""
+    """Measures, prints the table and writes it into docs/performance.md."""
     lines = ["| allocations | " + " | ".join(PERIODS) + " |", "|---" * (len(PERIODS) + 1) + "|"]
     with tempfile.TemporaryDirectory() as folder:
         for program in (churn, bursts, growth, mixture):

@@ -1,4 +1,4 @@
-"""Reads modules of the standard library into astroid's trees and infers what names stand for."""
+"""Parses modules of the standard library with astroid and infers the values of names."""
 
 import contextlib
 

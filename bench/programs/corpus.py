@@ -1,4 +1,4 @@
-"""Real input that is there anyway: pyperformance's documents and the standard library's sources."""
+"""Real input from installed packages: pyperformance's documents and the sources of the standard library."""
 
 from __future__ import annotations
 

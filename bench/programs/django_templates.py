@@ -1,4 +1,4 @@
-"""Fills a table by Django's templates from rows that its ORM keeps in SQLite."""
+"""Renders a table with Django's templates, from rows that its ORM stores in SQLite."""
 
 import django
 from django.conf import settings

@@ -1,4 +1,4 @@
-"""Parses the specification of HTML 5 with html5lib, and writes it out again."""
+"""Parses the specification of HTML 5 with html5lib, and serialises it."""
 
 import html5lib
 from corpus import pyperformance_data

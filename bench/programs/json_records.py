@@ -1,4 +1,4 @@
-"""Makes, writes, reads and regroups JSON records: the standard library alone."""
+"""Makes, writes, reads and groups JSON records, with the standard library only."""
 
 import collections
 import json

@@ -1,4 +1,4 @@
-"""Parses a long C program with pycparser, and writes it out again."""
+"""Parses a long C program with pycparser, and generates C code from it."""
 
 from pycparser import c_generator, c_parser
 

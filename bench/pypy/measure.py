@@ -1,8 +1,8 @@
 """The paper's Figures 8 to 11, with our numbers: ``measure.py PYPY [--rounds N]``.
 
 Writes results.md and two SVG plots beside this file. A profiled and a plain run happen at the same time, in two
-processes that share one core: so what else the machine does disturbs both alike. A figure is the geometric mean of
-the ratios of such pairs.
+processes on one core, so that disturbances affect both equally. A figure is the geometric mean of the ratios of such
+pairs.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ PERIODS = [32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20]
 RATES = [100, 1000, 2000]
 NURSERY = "4M"
 COLOURS = ("#c0392b", "#2471a3", "#1e8449", "#7d3c98")
-# Bytes that live beside a run, at most. Each setting of a round has another amount: with a few KiB more, major
-# collections begin at other moments, which makes gcbench up to 4 % faster or slower. Both runs of a pair have the same.
+# The largest number of bytes that live beside a run. Each setting of a round has another number, because a few KiB
+# change the times of major collections, which makes gcbench up to 4 % faster or slower. Both runs of a pair have the
+# same number.
 BALLAST = 8 << 20
-# Time samples are measured with hardly any allocation samples beside them.
+# The period for measuring time samples: there are almost no allocation samples.
 RARELY = 1 << 40
 
 
@@ -61,8 +62,8 @@ def _measure(pypy: str, program: str, rounds: int, settings: list[Any], *flags: 
     """Returns a dictionary for each pair of runs: ``setting``, ``run`` and ``plain``."""
     pairs = []
     for _ in range(rounds):
-        # Two equal processes differ by up to 2 %, by where their memory lies and what was compiled when: so each
-        # is the plain one as often as the other, and there are others for each round.
+        # Two equal processes differ by up to 2 %, because of memory addresses and the order of JIT compilation. So
+        # each is the plain one in half of the pairs, and each round has new processes.
         processes = _two(pypy, program, *flags)
         for setting in settings:
             ballast = random.randrange(BALLAST)
@@ -94,7 +95,7 @@ def _two(pypy: str, program: str, *flags: str) -> list[Any]:
 
 
 def _speed(pypy: str, jit: bool, rounds: int) -> tuple[float, float]:
-    """Returns GB/s of the allocating loop: plain, and at 512 KiB as it was beside that."""
+    """Returns GB/s of the allocating loop: plain, and with a period of 512 KiB beside it."""
     flags = () if jit else ("--jit", "off")
     pairs = _measure(pypy, "loop", rounds if jit else 1, [{"every": 512 << 10}], *flags)
     plain = 200_000_000 * 16 / 1e9 / _plain(pairs)

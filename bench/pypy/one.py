@@ -1,8 +1,8 @@
-"""Measures one program inside one PyPy process, after warming up: a run for each line of standard input.
+"""Measures one program in one PyPy process, after a warm-up: one run for each line of standard input.
 
 A line is a JSON object: ``setting`` has the arguments of ``nthbyte.start``, or is null for a plain run, and
-``ballast`` is how many bytes live beside the run. Prints a JSON object for each: seconds of the program's thread,
-seconds of CPU of the whole process (the writer thread included), samples, bytes allocated, bytes of the profile.
+``ballast`` is the number of bytes that live beside the run. Prints a JSON object for each: seconds of the program's
+thread, seconds of CPU of the whole process (with the writer thread), samples, bytes allocated, bytes of the profile.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import nthbyte
 
 
 def measure(program, folder, setting=None, ballast=0):
-    """Runs the program once under a setting, with so many bytes beside it."""
+    """Runs the program once with a setting, while this many other bytes are live."""
     path = os.path.join(folder, "out.nthb")
     if setting is not None:
         nthbyte.start(path, **setting)
     beside = bytearray(ballast)
-    # What earlier runs left is not collected in this one.
+    # Garbage of earlier runs is collected here, not during this run.
     gc.collect()
     thread, process = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID), time.process_time()
     program()

@@ -1,4 +1,4 @@
-"""What is measured: two benchmarks that allocate as fast as they can, and two pieces of real work."""
+"""The programs to measure: two benchmarks that allocate as fast as possible, and two real tasks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Node:
 
 
 def bottom_up(depth):
-    """Returns a tree, its leaves first."""
+    """Returns a tree, built from its leaves up."""
     if depth <= 0:
         return Node()
     return Node(bottom_up(depth - 1), bottom_up(depth - 1))
 
 
 def top_down(depth, node):
-    """Gives a node a tree, the root first."""
+    """Builds a tree below a node, from the root down."""
     if depth > 0:
         node.left = Node()
         node.right = Node()
@@ -33,7 +33,7 @@ def top_down(depth, node):
 
 
 def gcbench():
-    """Trees of many depths beside a long-lived tree and a long array, after Boehm's GCBench."""
+    """Trees of many depths, beside a long-lived tree and a long array, like Boehm's GCBench."""
     bottom_up(18)
     long_lived = Node()
     top_down(16, long_lived)
@@ -47,7 +47,7 @@ def gcbench():
 
 
 def loop():
-    """Two integers alive at any time, the rest garbage: nothing but allocation."""
+    """Only allocates: two integers are live at any time, all others are garbage."""
     last = before = None
     for number in range(200_000_000):
         before = last
@@ -78,7 +78,7 @@ def documents():
     for _ in range(120):
         text = json.dumps(records, indent=1)
         if json.loads(text) != records:
-            raise AssertionError("JSON does not come back as it went")
+            raise AssertionError("JSON changed when it was written and read")
     return len(text)
 
 

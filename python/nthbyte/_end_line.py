@@ -50,7 +50,8 @@ class EndLine:
         if result.lost:
             parts.append(f"{result.lost:,} events lost")
         parts.extend(note.rstrip(".") for note in result.notes)
-        return f"{', '.join(parts)}; see it with: nthbyte summary {path}"
+        family = " --all" if children else ""
+        return f"{', '.join(parts)}; see it with: nthbyte summary {path}{family}"
 
     def _children(self) -> int:
         """Counts the children's profiles: ``app.1234.nthb`` beside ``app.nthb``, written since the start."""

@@ -1,4 +1,4 @@
-"""A program under ``nthbyte run`` must not notice: everything is as with plain Python."""
+"""A program behaves under ``nthbyte run`` as under plain Python."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def outer():
 outer()
 """
 
-# What is run, and with what on stdin.
+# The command lines, each with its standard input.
 PROGRAMS: dict[str, tuple[list[str], str]] = {
     "script": (["show.py", "-o", "x", "--every", "1"], ""),
     "script in a folder": (["package/../package/show.py"], ""),
@@ -113,7 +113,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_as_with_plain_python(program: str, interpreter: Interpreter, programs: Path, tmp_path: Path) -> None:
+def test_programs_behave_as_under_plain_python(
+    program: str, interpreter: Interpreter, programs: Path, tmp_path: Path
+) -> None:
     words, stdin = PROGRAMS[program]
     plain = interpreter.python(*words, folder=programs, stdin=stdin)
     profile = tmp_path / "out.nthb"
@@ -124,19 +126,21 @@ def test_as_with_plain_python(program: str, interpreter: Interpreter, programs: 
     assert profile.exists()
 
 
-def test_code_is_utf_8_whatever_it_says(cpython: Interpreter, tmp_path: Path) -> None:
+def test_code_of_dash_c_is_utf_8_despite_a_coding_comment(cpython: Interpreter, tmp_path: Path) -> None:
     words = ("-c", "# coding: latin-1\nprint(ascii('\xe4'))")
     assert cpython.nthbyte("run", "-q", *words, folder=tmp_path) == cpython.python(*words, folder=tmp_path)
 
 
-def test_the_script_is_like_the_module(interpreter: Interpreter, programs: Path, tmp_path: Path) -> None:
+def test_the_nthbyte_script_behaves_like_the_module(
+    interpreter: Interpreter, programs: Path, tmp_path: Path
+) -> None:
     for words in (["show.py", "-o", "x"], ["-m", "package.show"], ["-c", SHOW, "x"], ["fail.py"]):
         plain = interpreter.python(*words, folder=programs)
         options = ["-q", "-o", tmp_path / "out.nthb"]
         assert interpreter.python(SCRIPT, "run", *options, *words, folder=programs) == plain
 
 
-def test_one_line_at_the_end(interpreter: Interpreter, programs: Path, tmp_path: Path) -> None:
+def test_run_prints_one_line_at_the_end(interpreter: Interpreter, programs: Path, tmp_path: Path) -> None:
     script = programs / "show.py"
     plain = interpreter.python(script, folder=tmp_path)
     done = interpreter.nthbyte("run", script, folder=tmp_path)
@@ -161,7 +165,7 @@ print(depth(1))
 """
 
 
-def test_recursion_reaches_almost_as_deep(cpython: Interpreter, tmp_path: Path) -> None:
+def test_recursion_is_at_most_a_few_frames_less_deep(cpython: Interpreter, tmp_path: Path) -> None:
     """The frames below the program's: two of runpy (as for a plain ``-m``), ``__main__`` and the one that runs it."""
     (tmp_path / "app.py").write_text(RECURSE)
     plain = int(cpython.python("app.py", folder=tmp_path).ok().out)

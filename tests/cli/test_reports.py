@@ -1,4 +1,4 @@
-"""The commands that read profiles, on a real one and on what is none."""
+"""The commands that read profiles, with a real profile and with files that are not profiles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ kept = build()
 text = "".join(str(n) for n in range(100000))
 """
 
-# Each command, with what it writes.
+# The arguments of each command.
 COMMANDS = {
     "summary": ["summary", "{profile}"],
     "summary as JSON": ["summary", "{profile}", "--json"],
@@ -46,7 +46,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("profile")
     (folder / "app.py").write_text(PROGRAM)
     interpreter: Interpreter = cpythons()[0]
-    # So few samples that there is room for all, should the writer thread not get to run at all.
+    # So few samples that the ring has room for all of them, even if the writer thread never runs.
     words = ["run", "-q", "--every", "4K", "--seed", "7", "-o", "app.nthb", "app.py"]
     interpreter.nthbyte(*words, folder=folder).ok()
     return folder / "app.nthb"
@@ -63,14 +63,14 @@ def test_summary_adds_up(by: str, profile: Path) -> None:
     assert found["samples"] > 500
     own = sum(row["self_bytes"]["estimate"] for row in found["rows"])
     assert own == pytest.approx(found["all"]["bytes"]["estimate"], rel=1e-6)
-    # What the samples say, against what the agent counted: six standard deviations.
+    # The estimate differs from the agent's count by at most six standard deviations.
     assert own == pytest.approx(found["bytes_allocated"], rel=6 / found["samples"] ** 0.5)
     for row in found["rows"]:
         for figure in ("self_bytes", "total_bytes", "allocations", "died_young"):
             assert 0 <= row[figure]["low"] <= row[figure]["estimate"] <= row[figure]["high"]
 
 
-def test_summary_fits_and_names_the_culprit(profile: Path) -> None:
+def test_summary_fits_the_width_and_names_the_function(profile: Path) -> None:
     text = report("summary", profile, folder=profile.parent).ok().out
     assert max(map(len, text.splitlines())) <= 100
     assert "Node.__init__" in text
@@ -87,7 +87,9 @@ def test_collapsed_agrees_with_the_summary(profile: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [name for name, words in COMMANDS.items() if "{out}" in words])
-def test_files_are_whole_and_named(command: str, profile: Path, tmp_path: Path) -> None:
+def test_exported_files_are_complete_and_have_default_names(
+    command: str, profile: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "written"
     done = report(*_words(command, profile, out), folder=tmp_path).ok()
     assert done.out == ""
@@ -99,7 +101,7 @@ def test_files_are_whole_and_named(command: str, profile: Path, tmp_path: Path) 
     if command in ("firefox", "speedscope"):
         json.loads(data)
     assert b"build" in data or command == "flamegraph"
-    # Named like the profile if nothing else is said, and `-` is standard output.
+    # By default the name is that of the profile; `-` is standard output.
     named = [word for word in _words(command, profile, out) if word not in ("-o", str(out))]
     if command != "collapsed":
         report(*named, folder=tmp_path).ok()
@@ -118,7 +120,9 @@ def test_files_are_whole_and_named(command: str, profile: Path, tmp_path: Path) 
         ("newer", "newer"),
     ],
 )
-def test_what_is_no_profile(command: str, kind: str, said: str, profile: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_profile_is_refused(
+    command: str, kind: str, said: str, profile: Path, tmp_path: Path
+) -> None:
     data = profile.read_bytes()
     wrong = tmp_path / "wrong.nthb"
     if kind == "folder":
@@ -141,7 +145,7 @@ def test_what_is_no_profile(command: str, kind: str, said: str, profile: Path, t
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_damaged_profile_is_read_around_the_damage(command: str, profile: Path, tmp_path: Path) -> None:
+def test_the_undamaged_parts_of_a_profile_are_read(command: str, profile: Path, tmp_path: Path) -> None:
     data = profile.read_bytes()
     damaged = tmp_path / "damaged.nthb"
     damaged.write_bytes(data[: len(data) // 2] + bytes(64) + data[len(data) // 2 + 64 :])
@@ -150,7 +154,7 @@ def test_a_damaged_profile_is_read_around_the_damage(command: str, profile: Path
 
 
 @pytest.mark.parametrize("command", [name for name, words in COMMANDS.items() if "{out}" in words])
-def test_no_room_and_no_right(command: str, profile: Path, tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_gives_one_line(command: str, profile: Path, tmp_path: Path) -> None:
     for path, said in (
         ("/dev/full", "No space left"),
         ("/proc/out", "folder"),
@@ -163,20 +167,20 @@ def test_no_room_and_no_right(command: str, profile: Path, tmp_path: Path) -> No
         assert len(done.err.splitlines()) == 1
 
 
-def test_a_reader_that_goes_away_is_no_error(profile: Path, tmp_path: Path) -> None:
+def test_a_closed_output_pipe_is_not_an_error(profile: Path, tmp_path: Path) -> None:
     words = [str(COMMAND), "summary", "--json", str(profile)]
     done = run(["sh", "-c", '"$@" | head -c 10; exit 0', "sh", *words], tmp_path)
     assert done.err == ""
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_rights(profile: Path, tmp_path: Path) -> None:
+def test_a_folder_without_write_permission_is_refused(profile: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     done = report("export", profile, "--to", "pprof", "-o", tmp_path / "out", folder=Path("/"))
     assert "ermission denied" in done.err
 
 
-# Allocates until the file has three blocks more than it had after the first list, however long that takes.
+# Allocates until the file has three more blocks than after the first list, without a time limit.
 BLOCKS = """
 import sys
 def blocks():
@@ -191,12 +195,12 @@ while blocks() < begun + 3:
 """
 
 
-def test_a_profile_that_breaks_off_has_an_estimate(tmp_path: Path) -> None:
+def test_a_truncated_profile_has_an_estimate(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(BLOCKS)
     words = ["run", "-q", "--every", "1K", "-o", "app.nthb", "app.py", tmp_path / "app.nthb", BLOCK.hex()]
     cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
     data = (tmp_path / "app.nthb").read_bytes()
-    # Within the last block: by then what was allocated first has been written.
+    # Cut inside the last block: the first allocations are in the blocks before it.
     last = data.rindex(BLOCK)
     assert data.index(BLOCK) < last
     cut = tmp_path / "cut.nthb"
@@ -207,7 +211,7 @@ def test_a_profile_that_breaks_off_has_an_estimate(tmp_path: Path) -> None:
     assert found["bytes_allocated"] == int(found["all"]["bytes"]["estimate"]) > 0
 
 
-def test_time_is_shown_where_it_was_sampled(pypy: Interpreter, tmp_path: Path) -> None:
+def test_time_samples_are_shown(pypy: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(
         "import time\n"
         "def churn(n):\n    return sum(len([i] * 9) for i in range(n))\n\n"
@@ -227,7 +231,7 @@ def test_time_is_shown_where_it_was_sampled(pypy: Interpreter, tmp_path: Path) -
         assert " B " not in shown
 
 
-def test_time_that_was_not_sampled_is_an_error(profile: Path) -> None:
+def test_time_without_time_samples_is_an_error(profile: Path) -> None:
     for command in ("summary", "tree"):
         done = report(command, "--time", profile, folder=profile.parent)
         [line] = done.err.splitlines()
@@ -288,19 +292,19 @@ def test_a_profile_is_never_destroyed(command: str, profile: Path, tmp_path: Pat
     assert (done.status, other.read_bytes(), ours.read_bytes()) == (1, data, data)
     report(*_words(command, ours, other), "-f", folder=tmp_path).ok()
     assert other.read_bytes() != data
-    # What is no profile is replaced without more ado.
+    # A file that is not a profile is replaced without --force.
     report(*_words(command, ours, other), folder=tmp_path).ok()
 
 
 def _append(words: list[str], path: Path, folder: Path) -> str:
-    """Runs a command whose standard output is added to a file; returns what it prints on stderr."""
+    """Runs a command, appends its standard output to a file, and returns its standard error."""
     before = path.read_bytes()
     done = run(["sh", "-c", '"$@" >> "$0"', str(path), str(COMMAND), *words], folder)
     assert (done.status, path.read_bytes()) == (1, before)
     return done.err
 
 
-def test_import_destroys_nothing(profile: Path, tmp_path: Path) -> None:
+def test_import_does_not_overwrite_its_input_or_a_profile(profile: Path, tmp_path: Path) -> None:
     recorded = tmp_path / "recorded.nthb"
     recorded.write_bytes(profile.read_bytes())
     foreign = tmp_path / "foreign.prof"

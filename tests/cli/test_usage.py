@@ -1,4 +1,4 @@
-"""Wrong use gets one line on stderr and an exit status, never a traceback."""
+"""Wrong usage gives one line on stderr and an exit status, never a traceback."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from harness import COMMAND, Interpreter, report, run
 
-# What is wrong with `run`, and a part of the line that says so.
+# Wrong arguments of `run`, and a part of the message.
 WRONG_RUNS: dict[str, tuple[list[str], str]] = {
     "nothing to run": ([], "nothing to run"),
     "only options": (["-q", "--every", "1MiB"], "nothing to run"),
@@ -29,7 +29,7 @@ WRONG_RUNS: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_RUNS)
-def test_wrong_run(wrong: str, interpreter: Interpreter, tmp_path: Path) -> None:
+def test_wrong_arguments_of_run_give_one_line(wrong: str, interpreter: Interpreter, tmp_path: Path) -> None:
     words, said = WRONG_RUNS[wrong]
     done = interpreter.nthbyte("run", *words, folder=tmp_path)
     lines = [line for line in done.err.splitlines() if "; see it with: " not in line]
@@ -39,7 +39,7 @@ def test_wrong_run(wrong: str, interpreter: Interpreter, tmp_path: Path) -> None
     assert done.status == (1 if wrong == "a folder without main" else 2)
 
 
-def test_what_an_interpreter_does_not_have_is_refused(interpreter: Interpreter, tmp_path: Path) -> None:
+def test_options_of_other_interpreters_are_refused(interpreter: Interpreter, tmp_path: Path) -> None:
     only_pypy = (["--fixed"], ["--cpu", "100"])
     for option in (["--native"], *((["--huge-pages", "off"],) if interpreter.is_pypy else only_pypy)):
         done = interpreter.nthbyte("run", *option, "-c", "pass", folder=tmp_path)
@@ -48,7 +48,7 @@ def test_what_an_interpreter_does_not_have_is_refused(interpreter: Interpreter, 
         assert done.status == 2
 
 
-def test_a_file_that_is_no_profile_is_kept(interpreter: Interpreter, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_profile_is_kept(interpreter: Interpreter, tmp_path: Path) -> None:
     thesis = tmp_path / "thesis.txt"
     thesis.write_text("the only copy")
     done = interpreter.nthbyte("run", "-o", thesis, "-c", "print(1)", folder=tmp_path)
@@ -100,7 +100,7 @@ def test_help(interpreter: Interpreter, tmp_path: Path) -> None:
         (["summary", "x.nthb", "--top", "few"], "few"),
     ],
 )
-def test_wrong_command(words: list[str], said: str, tmp_path: Path) -> None:
+def test_wrong_commands_give_one_line(words: list[str], said: str, tmp_path: Path) -> None:
     done = report(*words, folder=tmp_path)
     [line] = done.err.splitlines()
     assert line.startswith("nthbyte: ")

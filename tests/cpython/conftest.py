@@ -14,8 +14,18 @@ from harness import REPOSITORY, SITE
 
 @pytest.fixture(scope="session")
 def seams() -> Path:
-    """The agent with ways in for tests."""
-    words = ["cargo", "build", "--locked", "-p", "nthbyte-cpython", "--example", "seams", "--features", "test-seams"]
+    """The agent built with extra functions for tests."""
+    words = [
+        "cargo",
+        "build",
+        "--locked",
+        "-p",
+        "nthbyte-cpython",
+        "--example",
+        "seams",
+        "--features",
+        "test-seams",
+    ]
     subprocess.run(words, cwd=REPOSITORY, check=True, capture_output=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target")
     # In the repository, where each interpreter sees it.

@@ -1,4 +1,4 @@
-"""The programming interface, used from a program."""
+"""The Python API, called by a program."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SIGNALS = """
 import signal, nthbyte
 
 def interrupt(*_):
-    # A service that is told to profile, and not to, by signals.
+    # A service that starts and stops profiling on signals.
     for call in (lambda: nthbyte.start("other.nthb"), nthbyte.stop):
         try:
             call()
@@ -192,11 +192,11 @@ def test_errors(interpreter: Interpreter, tmp_path: Path) -> None:
     _run(interpreter, tmp_path, ERRORS)
 
 
-def test_signal_handlers_may_ask(interpreter: Interpreter, tmp_path: Path) -> None:
+def test_signal_handlers_may_start_and_stop(interpreter: Interpreter, tmp_path: Path) -> None:
     _run(interpreter, tmp_path, SIGNALS)
 
 
-def test_tracemalloc_must_come_second(cpython: Interpreter, tmp_path: Path) -> None:
+def test_tracemalloc_must_be_started_after_nthbyte(cpython: Interpreter, tmp_path: Path) -> None:
     _run(cpython, tmp_path, TRACEMALLOC)
 
 
@@ -205,12 +205,12 @@ def test_start_and_stop_in_different_threads(interpreter: Interpreter, tmp_path:
     assert "work" in {row["name"] for row in summary(tmp_path / "out.nthb")["rows"]}
 
 
-def test_stop_is_not_needed(interpreter: Interpreter, tmp_path: Path) -> None:
+def test_the_profile_is_complete_without_stop(interpreter: Interpreter, tmp_path: Path) -> None:
     _run(interpreter, tmp_path, FORGOTTEN)
     assert summary(tmp_path / "out.nthb")["complete"]
 
 
-def test_any_number_of_sessions(cpython: Interpreter, tmp_path: Path) -> None:
+def test_many_sessions_in_one_process(cpython: Interpreter, tmp_path: Path) -> None:
     _run(cpython, tmp_path, OFTEN)
 
 

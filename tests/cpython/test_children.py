@@ -72,7 +72,7 @@ def test_fork(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
     one, other = summary(tmp_path / "out.nthb"), summary(tmp_path / f"out.{pid}.nthb")
     assert one["complete"]
     assert other["complete"]
-    # What was allocated before the fork belongs to the parent alone.
+    # Allocations before the fork are in the parent's profile only.
     if not interpreter.is_pypy:
         assert 3_000_000 < one["all"]["bytes"]["estimate"] < 5_000_000
         assert 6_000_000 < other["all"]["bytes"]["estimate"] < 8_000_000
@@ -80,8 +80,8 @@ def test_fork(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
     assert "1 child process;" in line
 
 
-# CPython 3.12 and later count the process's threads after these. The writer thread is away for a quarter of a second:
-# where a fork takes longer than half of that, what is warned of does not count.
+# After these, CPython 3.12 and later count the process's threads. The writer thread is stopped for 250 ms.
+# If a fork takes longer than half of that, its warning does not count.
 BUSY_FORK = """
 import os, time, warnings
 os.register_at_fork(before=lambda: before.append(time.monotonic()))
@@ -99,7 +99,7 @@ for _ in range(10):
 """
 
 
-def test_a_fork_finds_no_thread_of_ours(cpython: Interpreter, tmp_path: Path) -> None:
+def test_the_writer_thread_is_stopped_during_a_fork(cpython: Interpreter, tmp_path: Path) -> None:
     done = cpython.nthbyte(
         "run", "-q", "--every", "1", "-o", "out.nthb", "-c", BUSY_FORK, folder=tmp_path
     ).ok()
@@ -118,7 +118,7 @@ def test_fork_counts_from_zero(cpython: Interpreter, tmp_path: Path) -> None:
     assert child["bytes_allocated"] < 8_000_000
 
 
-def test_other_programs_are_left_alone(interpreter: Interpreter, tmp_path: Path) -> None:
+def test_child_programs_without_nthbyte_are_unchanged(interpreter: Interpreter, tmp_path: Path) -> None:
     script = tmp_path / "app.py"
     script.write_text(SUBPROCESS)
     done = interpreter.nthbyte("run", "-q", "-o", "out.nthb", script, folder=tmp_path).ok()

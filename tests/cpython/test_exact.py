@@ -1,7 +1,7 @@
-"""What is known to be allocated, against what a profile says: Hypothesis through the interpreter.
+"""Profiles of programs with known allocations, which Hypothesis generates.
 
 A *plan* is a list of blocks: a size, how many of them, and whether they are kept. The program makes
-each plan in a function of its own, so that the profile's rows say what each allocated.
+each plan in a function of its own, so that each plan is a row of the profile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import itertools, json, sys
 plans = json.load(open("plans.json"))
 kept = []
 for number, (size, count, keep) in enumerate(plans):
-    # One code object for each plan, so that each is a row of its own.
+    # One code object for each plan, so that each plan is a row.
     names = {}
     exec(f"def plan_{number}(make, times, keep):\\n for _ in times: keep(make())", names)
     room = [None] * count
@@ -66,7 +66,7 @@ def test_every_allocation_is_recorded(
     for number, (size, count, keep) in enumerate(plans):
         row = by_name[f"plan_{number}"]
         exact = count * (size + 1 + header)
-        # Besides the blocks there are the numbers that `places` counts above 256.
+        # Besides the blocks, `places` allocates integers above 256.
         beside = 32 * max(0, count - 256) + 500
         assert exact <= row["total_bytes"]["estimate"] <= exact + beside, (number, size, count, keep)
         for name in ("total_bytes", "total_allocations"):
@@ -75,19 +75,19 @@ def test_every_allocation_is_recorded(
 
 @SETTINGS
 @given(plans=PLANS, seed=st.integers(0, 2**64 - 1), period=st.integers(64, 1 << 14))
-def test_sampling_is_repeatable_and_counts_all(
+def test_sampling_is_repeatable_and_the_total_is_correct(
     plans: list[tuple[int, int, bool]], seed: int, period: int, cpython: Interpreter, tmp_path: Path
 ) -> None:
     found, _ = _run(cpython, tmp_path, plans, "--every", str(period), "--seed", str(seed))
     exact, _ = _run(cpython, tmp_path, plans, "--every", "1")
-    # The program asks for the same memory whether it is sampled or not. The count goes by lists of
-    # blocks, of which some are half used when it is taken.
+    # The program allocates the same with and without sampling. The count is a sum over free lists,
+    # and some lists are partly used at that time.
     difference = abs(found["bytes_allocated"] - exact["bytes_allocated"])
     assert difference <= 0.02 * exact["bytes_allocated"] + 150_000
     whole, truth = found["all"]["bytes"], exact["all"]["bytes"]["estimate"]
-    # Three times the half of a 95 % interval: six standard deviations.
+    # Three times half the width of a 95 % interval: six standard deviations.
     assert whole["estimate"] - truth <= 3 * (whole["estimate"] - whole["low"]) + 1
-    # A writer thread that does not get to run loses samples, and then the others are not an estimate of all.
+    # If the writer thread cannot run, samples are lost, and the estimate is too low.
     if not found["lost"]:
         assert truth - whole["estimate"] <= 3 * (whole["high"] - whole["estimate"]) + 1
 
@@ -163,5 +163,5 @@ def _check_blocks(
     words = ("run", "-q", "--every", "1K", "-o", "out.nthb", "-c", BLOCKS)
     interpreter.nthbyte(*words, folder=folder, flags=flags, environment=environment).ok()
     rows = {row["name"]: row for row in summary(folder / "out.nthb")["rows"]}
-    # The debug allocators add some bytes to each block.
+    # The debug hooks add some bytes to each block.
     assert 0.7 * 5000 * 233 < rows["blocks"]["total_bytes"]["estimate"] < 1.6 * 5000 * 270

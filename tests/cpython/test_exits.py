@@ -1,4 +1,4 @@
-"""However a program ends, what was written before can be read, and no more is needed than a little time."""
+"""After every kind of exit, the profile up to that moment can be read, and the exit takes little time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import os, signal, sys, threading, time
 def allocate():
     keep = []
     while len(keep) < {kept}:
-        # Not the same each time: PyPy's compiler would make it once.
+        # A different object each time: PyPy's compiler would allocate equal ones only once.
         keep.append(bytes(1000 + len(keep) % 8))
     return keep
 
@@ -44,7 +44,7 @@ VIOLENT = {
 
 
 @pytest.mark.parametrize("end", ORDERLY)
-def test_an_orderly_end(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
+def test_a_normal_exit_completes_the_profile(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
     script = tmp_path / "app.py"
     script.write_text(PROGRAM.format(kept=5000, wait=False, end=ORDERLY[end]))
     plain = interpreter.python(script, folder=tmp_path)
@@ -70,7 +70,9 @@ def test_exit_can_be_sent_to_another_process(interpreter: Interpreter, tmp_path:
 
 
 @pytest.mark.parametrize("end", VIOLENT)
-def test_a_violent_end(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
+def test_a_killed_program_leaves_a_readable_profile(
+    end: str, interpreter: Interpreter, tmp_path: Path
+) -> None:
     script = tmp_path / "app.py"
     script.write_text(PROGRAM.format(kept=5000, wait=True, end=VIOLENT[end]))
     profile = tmp_path / "out.nthb"
@@ -86,7 +88,7 @@ def test_a_violent_end(end: str, interpreter: Interpreter, tmp_path: Path) -> No
 
 
 def _highest(rows: dict[str, Any]) -> float:
-    """Returns the most that the function which allocates may have allocated, as far as is known."""
+    """Returns the upper limit of the bytes of the function that allocates."""
     return float(rows["allocate"]["total_bytes"]["high"]) if "allocate" in rows else 0
 
 
@@ -121,6 +123,6 @@ def test_the_last_object_is_not_lost_if_it_is_large(
 def _holds_what_was_kept(found: dict[str, Any], kept: int) -> None:
     rows = {row["name"]: row for row in found["rows"]}
     low, high = (rows["allocate"]["total_bytes"][end] for end in ("low", "high"))
-    # Besides the blocks there are numbers and, until PyPy has compiled the loop, other small objects.
+    # Besides the blocks there are integers and, until PyPy has compiled the loop, other small objects.
     assert low <= 1.6 * kept * 1033
     assert high >= 0.9 * kept * 1033

@@ -1,4 +1,4 @@
-"""What a profiled program has that a plain one has not, however little it does."""
+"""The memory and modules that nthbyte adds to a program."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from harness import Interpreter
 
-# The size of the library's code and the least that is resident of it at any moment, in KiB. The library lets go of it
-# after each block, and whoever looks may come just before that.
+# The size of the library's code, and the smallest resident part of it at any moment, in KiB. The library releases its
+# pages after each block, so a single measurement may come just before that.
 RESIDENT = """
 import re, time
 
@@ -35,10 +35,10 @@ def test_few_modules(cpython: Interpreter, tmp_path: Path) -> None:
 
 
 def test_no_types_of_ast(cpython: Interpreter, tmp_path: Path) -> None:
-    """The built-in ``compile`` makes them: half a megabyte, which plain Python does without."""
+    """The built-in ``compile`` makes these types, which take half a megabyte. Plain Python does not make them."""
     source = "print([kind for kind in object.__subclasses__() if kind.__name__ == 'AST'])"
     (tmp_path / "app.py").write_text(source)
-    # What is imported has to be compiled already, which the first run does: that, too, makes them.
+    # The first run compiles the imported modules. Compiling makes these types too.
     compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path / "cache")}
     for _ in range(2):
         done = cpython.nthbyte("run", "-q", "app.py", folder=tmp_path, flags=("-S",), environment=compiled)
@@ -49,5 +49,5 @@ def test_little_of_the_library_stays_resident(cpython: Interpreter, tmp_path: Pa
     (tmp_path / "app.py").write_text(RESIDENT)
     done = cpython.nthbyte("run", "-q", "--every", "32KiB", "app.py", folder=tmp_path).ok()
     size, resident = map(int, done.out.split())
-    # The kernel maps all pages of a piece at a time.
+    # The kernel maps several pages at a time.
     assert 0 < resident < size / 3

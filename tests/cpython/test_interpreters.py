@@ -1,4 +1,4 @@
-"""Other interpreters of the process, with the main GIL and with GILs of their own, with tracemalloc around."""
+"""Subinterpreters, with the main GIL and with their own GILs, while tracemalloc runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from harness import Interpreter, summary
 
-# Each interpreter allocates in two threads, while the main one does the same. Says what was not right.
+# Each interpreter allocates in two threads, and so does the main one. Prints errors.
 PROGRAM = """
 import sys, threading, tracemalloc
 try:
@@ -68,7 +68,7 @@ STEPS = {
 
 
 def _both(program: str, cpython: Interpreter, folder: Path) -> None:
-    """Runs a program without nthbyte, and with it if it succeeds without."""
+    """Runs a program without nthbyte. If it succeeds, runs it with nthbyte."""
     script = folder / "app.py"
     script.write_text(program)
     try:
@@ -86,9 +86,7 @@ def _both(program: str, cpython: Interpreter, folder: Path) -> None:
 
 @pytest.mark.parametrize("own", [True, False], ids=["own GIL", "main GIL"])
 @pytest.mark.parametrize("steps", STEPS)
-def test_interpreters_and_tracemalloc(
-    steps: str, own: bool, cpython: Interpreter, tmp_path: Path
-) -> None:
+def test_interpreters_and_tracemalloc(steps: str, own: bool, cpython: Interpreter, tmp_path: Path) -> None:
     if cpython.python_version < (3, 12):
         pytest.skip("has one GIL")
     program = PROGRAM.replace("{own}", str(own)).replace("{steps}", STEPS[steps])
@@ -141,7 +139,7 @@ execute(make(), CODE)
 
 
 def test_no_session_begins_in_another_interpreter(cpython: Interpreter, tmp_path: Path) -> None:
-    """Neither before the agent is there nor after."""
+    """Neither before nor after the agent is loaded."""
     (tmp_path / "app.py").write_text(INSIDE)
     done = cpython.python("app.py", folder=tmp_path).ok()
     refusals = done.out.splitlines()

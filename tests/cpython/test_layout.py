@@ -1,4 +1,4 @@
-"""What the agent knows of an interpreter is compared with what the interpreter says, field by field."""
+"""The agent checks each field of its layout against the interpreter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness import Interpreter
 
-# Prints what does not agree if one field is changed: by field, then by change.
+# Prints the check's error after a change of one field: by field, then by change.
 PROGRAM = """
 import ctypes, itertools, json, sys
 library = ctypes.PyDLL(sys.argv[1])

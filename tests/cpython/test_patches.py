@@ -1,4 +1,4 @@
-"""What is replaced in the interpreter is undone as it was done, whatever the program does meanwhile."""
+"""Patches of the interpreter are undone correctly, even if the program changes the same data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness import Interpreter, summary
 
-# The program clears the list, reuses the memory, and watches who is compared with its own entries.
+# The program clears the list, reuses the memory, and records the comparisons with its own entries.
 CLEARED = """
 import gc, nthbyte
 

@@ -1,4 +1,4 @@
-"""CPython's own tests pass under nthbyte as they pass without it."""
+"""CPython's own tests have the same results with and without nthbyte."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _compare(module: str, interpreter: Interpreter, folder: Path) -> None:
 
 
 def _outcomes(done: Done, folder: Path) -> tuple[Done, dict[str, str]]:
-    """Returns what became of each test."""
+    """Returns the result of each test."""
     results = folder / "results.xml"
     outcomes: dict[str, str] = {}
     if not results.exists():

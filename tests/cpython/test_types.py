@@ -1,4 +1,4 @@
-"""What memory is called that does not say what it is."""
+"""The names of memory that is not an object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from harness import Interpreter, summary
 
-# Each thing allocates at least so many bytes of the named kind, a thousand times over.
+# Each line allocates at least this many bytes of the named kind, a thousand times.
 PROGRAM = """
 kept = []
 for _ in range(1000):
@@ -40,12 +40,12 @@ def test_memory_has_a_name(cpython: Interpreter, tmp_path: Path) -> None:
     assert found["list items"] >= 14_400_000
     assert found["set table"] >= 5_120_000
     assert found["dict keys"] >= 512_000
-    # Less than any one of the ways leaves when it is not known.
+    # Fewer bytes than any one of these kinds would leave if its name were unknown.
     assert found.get("references", 0) < 400_000, found
 
 
 def test_memory_under_debug_hooks_has_no_wrong_name(cpython: Interpreter, tmp_path: Path) -> None:
-    """The hooks allocate for all, so that for whom they do it is not known."""
+    """The hooks allocate for all callers, so the allocation site is unknown."""
     if not _may_read_memory():
         pytest.skip("what memory holds is found out by reads that are forbidden here")
     (tmp_path / "app.py").write_text(PROGRAM)

@@ -1,4 +1,4 @@
-"""No wait with the GIL held is without an end: after a while samples are lost, and the program goes on."""
+"""Every wait with the GIL held has a time limit: then samples are lost, and the program continues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness import Interpreter, summary
 
-# More samples than the ring and a pipe hold together; then forks, whose children record too.
+# More samples than the ring and a pipe hold together; then forks, with children that record too.
 FORKS = """
 import os
 keep = [str(n) for n in range(200_000)]
@@ -51,7 +51,7 @@ def test_a_pipe_that_nobody_reads(cpython: Interpreter, tmp_path: Path) -> None:
     assert all(summary(child)["samples"] > 1_000 for child in children)
 
 
-def test_a_child_that_can_make_no_thread(cpython: Interpreter) -> None:
+def test_a_child_that_cannot_start_a_thread(cpython: Interpreter) -> None:
     # Not in pytest's folder, which other users cannot enter.
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

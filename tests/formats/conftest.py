@@ -1,6 +1,6 @@
 """Fixtures: the programs that read exports, and profiles of real runs.
 
-What is not installed is skipped, unless NTHBYTE_REQUIRE_ALL=1, which makes it a failure.
+Tests of programs that are not installed are skipped; with NTHBYTE_REQUIRE_ALL=1 they fail.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import harness
 from formats.engine import Engine
 from formats.installed import missing, node_modules, vmprof_python
 
-# Allocates on two threads, some of it for good. Each function has its own share,
-# and a name that no other has.
+# Allocates on two threads, and keeps some objects. Each function has its own share,
+# and a unique name.
 PROGRAM = """
 import gc, sys, threading
 
@@ -107,7 +107,7 @@ def recorded(interpreter: harness.Interpreter, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="session")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A profile with names that are meant to break what reads them."""
+    """A profile with names that are designed to break readers."""
     path = tmp_path_factory.mktemp("hostile") / "hostile.nthb"
     words = ["cargo", "run", "--quiet", "--locked", "-p", "nthbyte-profile", "--features", "synthetic"]
     words += ["--example", "synthesize", "--", "--samples", "5000", "--hostile", str(path)]

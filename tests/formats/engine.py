@@ -11,9 +11,9 @@ from typing import Any
 
 SESSION = "nthbyte-test"
 
-# The engine gives its daemon half a second to start, which a busy machine may not. So the daemon is
-# started here, as the engine starts it, and waited for this many seconds; then another one is tried,
-# for a client that asks too early takes a session for dead and removes its files.
+# The engine waits half a second for its daemon to start, which is too short on a busy machine. So the daemon is
+# started here in the same way, with this time limit in seconds. After that, another one is started:
+# a client that connects too early treats the session as dead and removes its files.
 START_TIMEOUT = 120
 ATTEMPTS = 6
 
@@ -23,7 +23,7 @@ class Engine:
 
     def __init__(self, node: str, script: Path, folder: Path) -> None:
         self._words = [node, str(script)]
-        # Sessions are files in a folder: a test has its own.
+        # Sessions are files in a folder; each test has its own folder.
         self._sessions = folder / "sessions"
         self._environment = {**os.environ, "PROFILER_CLI_SESSION_DIR": str(self._sessions)}
         self._folder = folder
@@ -63,7 +63,7 @@ class Engine:
         return {one["name"]: one["threadHandle"] for one in threads}
 
     def functions(self, thread: str, *options: str) -> list[dict[str, Any]]:
-        """Returns what the engine says of each function of a thread."""
+        """Returns the engine's data on each function of a thread."""
         self.ask("thread", "select", thread)
         answer = self.ask("thread", "functions", "--include-idle", "--limit", "0", *options)
         return list(answer["functions"])

@@ -1,4 +1,4 @@
-"""What the tests need from elsewhere, and what happens if it is not there."""
+"""Finds the programs and packages that the tests need; skips or fails if they are missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import harness
 
 HERE = Path(__file__).resolve().parent
 
-# The newest Python that each version of VMProf was made for, of those that pyenv may have.
+# For each version of VMProf, the newest Python of pyenv that it supports.
 _PYTHON_OF_VMPROF = {"0.6.0": "3.11", "0.5.0": "3.9", "0.4.18.1": "3.8"}
 
 
@@ -44,7 +44,7 @@ def module(name: str) -> Any:
 
 
 def vmprof_python(version: str) -> str:
-    """Returns a Python that has this version of VMProf, from a venv that is made once."""
+    """Returns a Python with this version of VMProf, from a venv that is created once."""
     folder = harness.REPOSITORY / "build" / "vmprof" / version
     python = folder / "bin" / "python"
     folder.parent.mkdir(parents=True, exist_ok=True)

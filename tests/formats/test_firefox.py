@@ -1,4 +1,4 @@
-"""The Firefox Profiler's own engine reads exports of real runs, and finds what was put in."""
+"""The Firefox Profiler's own engine reads exports of real runs, and finds the same figures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_functions_have_the_bytes_of_the_summary(loaded: Engine, recorded: Path)
             name = function["name"]
             found[name] = found.get(name, 0) + function["totalSamples"]
     for name in ("run_all", "keep_all", "churn_on", "on_thread", "make_cycles"):
-        # None of these calls itself.
+        # None of these functions is recursive.
         assert found[name] == pytest.approx(expected[name], rel=1e-4, abs=2000), name
     assert found["keep_all"] > 1e6
     assert found["churn_on"] > 1e6
@@ -51,7 +51,7 @@ def test_types_have_the_bytes_of_the_summary(loaded: Engine, recorded: Path) -> 
     expected: dict[str, float] = {}
     for row in rows(recorded, "type"):
         expected[row["name"]] = expected.get(row["name"], 0) + row["self_bytes"]["estimate"]
-    # What a type is called that is not known is the summary's own affair.
+    # Unknown types have another name in the summary.
     known = expected.keys() & found.keys()
     assert len(known) > 4
     for name in known:
@@ -61,7 +61,7 @@ def test_types_have_the_bytes_of_the_summary(loaded: Engine, recorded: Path) -> 
     )
 
 
-def test_what_is_retained_is_what_was_not_freed(loaded: Engine, recorded: Path) -> None:
+def test_retained_memory_is_what_was_not_freed(loaded: Engine, recorded: Path) -> None:
     everything = harness.summary(recorded)["all"]
     expected = everything["still_live"]["estimate"] + everything["survived"]["estimate"]
     retained = 0.0
@@ -90,7 +90,7 @@ def test_threads_markers_counters_and_description(
     for thread in loaded.threads().values():
         loaded.ask("thread", "select", thread)
         kinds = loaded.ask("thread", "markers")["byType"]
-        # The summary counts the steps of a major collection, which is a marker of its own.
+        # The summary counts the steps of a major collection. The whole major collection has its own marker.
         markers += sum(kind["count"] for kind in kinds if kind["markerName"] != "Major collection")
     assert markers == harness.summary(recorded)["collections"]["count"]
     meta = loaded.ask("profile", "meta")
@@ -113,7 +113,7 @@ def test_the_source_view_has_the_program(loaded: Engine) -> None:
     assert "store.append([bytearray(3000)" in answer
 
 
-def test_hostile_names_are_shown_as_they_are(engine: Engine, hostile: Path, tmp_path: Path) -> None:
+def test_hostile_names_are_unchanged(engine: Engine, hostile: Path, tmp_path: Path) -> None:
     out = tmp_path / "hostile.json"
     harness.report("export", hostile, "--to", "firefox", "-o", out, folder=tmp_path).ok()
     strings = set(json.loads(out.read_text())["shared"]["stringArray"])
@@ -125,7 +125,7 @@ def test_hostile_names_are_shown_as_they_are(engine: Engine, hostile: Path, tmp_
     assert names <= strings
 
 
-def test_a_name_that_ends_in_gz_is_compressed(hostile: Path, tmp_path: Path) -> None:
+def test_a_file_name_that_ends_in_gz_is_compressed(hostile: Path, tmp_path: Path) -> None:
     plain, packed = tmp_path / "a.json", tmp_path / "a.json.gz"
     for out in (plain, packed):
         harness.report("export", hostile, "--to", "firefox", "-o", out, folder=tmp_path).ok()

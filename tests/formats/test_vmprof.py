@@ -1,4 +1,4 @@
-"""Profiles that VMProf and PyPy write, imported, against what VMProf's own reader finds."""
+"""Imported profiles of VMProf and PyPy have the same figures as in VMProf's own reader."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ with open(sys.argv[1], "w+b") as out:
     disable()
 """
 
-# What VMProf's own reader says: samples, and for each function, by name and file, those in which
-# it is somewhere on the stack.
+# Prints the figures of VMProf's own reader: the number of samples, and for each function (by name and file) the
+# number of samples that have it on the stack.
 READ = """
 import collections, json, sys, vmprof
 from vmprof.reader import AssemblerCode
@@ -147,7 +147,7 @@ OPTIONS = [(), ("lines",), ("memory",), ("native",), ("lines", "memory", "native
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda words: "+".join(words) or "plain")
-def test_what_vmprof_writes_on_cpython(vmprof_of: str, options: tuple[str, ...], tmp_path: Path) -> None:
+def test_profiles_of_vmprof_on_cpython(vmprof_of: str, options: tuple[str, ...], tmp_path: Path) -> None:
     file = record(vmprof_of, tmp_path, *options)
     agree(file, tmp_path)
     content = imported(file, tmp_path)
@@ -158,7 +158,7 @@ def test_what_vmprof_writes_on_cpython(vmprof_of: str, options: tuple[str, ...],
 @pytest.mark.parametrize(
     "options", [(), ("memory",), ("native",)], ids=lambda words: "+".join(words) or "plain"
 )
-def test_what_pypy_writes(options: tuple[str, ...], tmp_path: Path) -> None:
+def test_profiles_of_pypy(options: tuple[str, ...], tmp_path: Path) -> None:
     pypy = shutil.which("pypy3") or missing("pypy3 is not installed")
     agree(record(pypy, tmp_path, *options), tmp_path)
 
@@ -172,5 +172,5 @@ def test_compressed_and_damaged_files(vmprof_of: str, tmp_path: Path) -> None:
     cut = tmp_path / "cut.prof"
     cut.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     done = harness.report("import", cut, "-o", tmp_path / "cut.nthb", folder=tmp_path).ok()
-    assert "breaks off" in done.err, done.err
+    assert "truncated" in done.err, done.err
     assert "Traceback" not in done.err

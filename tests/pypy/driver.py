@@ -1,6 +1,6 @@
-"""Runs on PyPy: does what it is told, a JSON list of actions a line, and answers with a JSON line.
+"""Runs on PyPy: reads a JSON list of actions per line, executes it, and answers with a line of JSON.
 
-A session's answer has what it counted, and whether the interpreter's code is as it was before.
+A session's answer has its counts, and whether the interpreter's code is the same as before.
 """
 
 import gc
@@ -28,14 +28,14 @@ def code_digest():
 
 
 class Plain:
-    """A user's class."""
+    """A class defined in Python."""
 
     def __init__(self, value):
         self.value = value
 
 
 def make(kind, size, count):
-    """Makes objects; returns them. They differ: of equal ones the JIT makes one."""
+    """Returns new objects. They differ, because the JIT allocates equal ones only once."""
     made = []
     for number in range(count):
         letter = chr(97 + number % 26)
@@ -55,7 +55,7 @@ def make(kind, size, count):
 
 
 def act(actions, folder):
-    """Does what it is told; returns what each session counted."""
+    """Executes actions; returns the counts of each session."""
     kept, sessions, session = [], [], None
     for action in actions:
         what = action[0]
@@ -73,7 +73,7 @@ def act(actions, folder):
         elif what == "collect":
             gc.collect()
         elif what == "pin":
-            # Writing pins a young bytes object while the system call lasts.
+            # Writing pins a young bytes object during the system call.
             with open(os.devnull, "wb", 0) as sink:
                 for number in range(20):
                     sink.write(b"%d" % number * 100)

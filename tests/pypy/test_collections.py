@@ -1,4 +1,4 @@
-"""What a profile of a PyPy program says of the collector."""
+"""The collector's events in a profile of a PyPy program."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ print(json.dumps({"steps": within[0], "collections": within[1], "left": told.lef
 """
 
 
-def test_major_collections_are_what_pypy_itself_tells(pypy: Interpreter, tmp_path: Path) -> None:
+def test_major_collections_agree_with_pypys_own_hooks(pypy: Interpreter, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(MAJORS)
     environment = {"PYPY_GC_NURSERY": "512K", "PYPY_GC_MIN": "4M"}
@@ -57,7 +57,7 @@ def test_major_collections_are_what_pypy_itself_tells(pypy: Interpreter, tmp_pat
             if data["type"] in markers:
                 markers[data["type"]].append((start, end, data))
     majors, steps = markers["GcMajor"], markers["GcMajorStep"]
-    # The start of the session itself may begin one, before the hooks are in, and take steps that are told later.
+    # The start of the session may begin a major collection before the hooks are placed; its later steps are reported.
     assert told["collections"] - 1 <= len(majors) <= told["collections"]
     assert told["steps"] <= len(steps) <= told["steps"] + 10
     assert set(told["left"][1:]) <= {data["after"] for _, _, data in majors}
@@ -81,7 +81,7 @@ def collect():
 def fill():
     return [[number] for number in range(1_500_000)]
 def spend(function):
-    # CPU time is what is sampled: the faster the machine, the more rounds.
+    # Samples are taken by CPU time, so a faster machine does more rounds.
     end = time.process_time() + 0.8
     while time.process_time() < end:
         function()
@@ -95,9 +95,9 @@ nthbyte.stop()
 """
 
 
-def test_time_in_the_collector_is_told_apart(pypy: Interpreter, tmp_path: Path) -> None:
+def test_time_in_the_collector_has_its_own_frame(pypy: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(COLLECTING)
-    # A nursery that is never full of objects that die: each minor collection has much to move.
+    # Most objects of the nursery survive, so each minor collection moves many objects.
     environment = {"PYPY_GC_NURSERY": "4M"}
     pypy.python("program.py", folder=tmp_path, environment=environment).ok()
     for kind, caller in (("major", "collect"), ("minor", "fill")):

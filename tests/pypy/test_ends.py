@@ -1,4 +1,4 @@
-"""What the ends of sessions leave: nothing in the process, and a profile though it is killed."""
+"""The end of a session leaves nothing in the process, and a killed process leaves a profile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_many_sessions_take_no_more_than_one(pypy: Interpreter, tmp_path: Path) 
     (tmp_path / "often.py").write_text(OFTEN)
     done = pypy.python("often.py", folder=tmp_path).ok()
     before, after = map(int, done.out.split())
-    # Arenas, and what the JIT compiler needs.
+    # Arenas, and the memory of the JIT compiler.
     assert after - before < 30
     # A list is 24 bytes and more.
     assert harness.samples(tmp_path / "out.nthb") >= 3
@@ -48,7 +48,7 @@ def steady():
 def is_enough(seconds=None):
     return select.select([0], [], [], seconds)[0]
 def allocate(function):
-    # What comes while the writer thread is late, or is not there yet, is left out.
+    # Samples before the writer thread runs are not counted.
     while not is_enough(0.05):
         function()
     die()
@@ -56,7 +56,7 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 fill()
 if sys.argv[1] == "pause":
-    # Once is enough: nothing has to come after it.
+    # One sample is enough: it is written without another one after it.
     last()
     is_enough()
     die()
@@ -70,13 +70,13 @@ os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize("how", ["pause", "steady", "fork"])
-def test_a_killed_process_leaves_what_no_collection_has_seen(
+def test_a_killed_process_leaves_samples_without_a_collection(
     pypy: Interpreter, how: str, tmp_path: Path
 ) -> None:
     (tmp_path / "killed.py").write_text(KILLED)
-    # A list is 24 bytes and more: whoever calls `fill` takes three samples.
+    # A list has at least 24 bytes, so each caller of `fill` gets three samples.
     words = ["run", "-q", "--every", "4KiB", "--fixed", "-o", "out.nthb", "killed.py", how]
-    # Of what is sampled in one go, the first is there, and all but the last fifteen.
+    # Of samples in quick succession, the file has the first one, and all except the last fifteen.
     function = "steady" if how == "steady" else "last"
     enough = {"pause": 1, "steady": 50, "fork": 3}[how]
 

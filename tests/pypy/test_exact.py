@@ -1,4 +1,4 @@
-"""Programs whose allocation is known: the number of samples is the number of bytes divided by the period."""
+"""Programs with known allocations: the number of samples is the number of bytes divided by the period."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import harness
 from harness import Interpreter
 
-# A loop that keeps the last two integers alive: sixteen bytes each, as rpython-gc-allocation-speed has it.
+# A loop that keeps the last two integers alive, of 16 bytes each, like rpython-gc-allocation-speed.
 LOOP = """
 import json, sys, nthbyte
 def run(loops):
@@ -41,7 +41,7 @@ def test_a_known_number_of_bytes(pypy: Interpreter, period: int, jit: str, tmp_p
     flags = ["--jit", "off"] if jit == "off" else []
     answers = _run(pypy, LOOP, tmp_path, period, loops, flags=flags)
     (_, _, nothing), (samples, lost, counted) = answers
-    # The loop allocates 16 bytes a round; what is above that is the interpreter's, its compiler's above all.
+    # The loop allocates 16 bytes per iteration. All other bytes are the interpreter's, most of them its compiler's.
     assert abs(counted - nothing - 16 * loops) < 1_000_000 + loops // 50
     points = round(harness.summary(tmp_path / f"{loops}.nthb")["all"]["bytes"]["estimate"] / period)
     assert points + lost >= counted // period

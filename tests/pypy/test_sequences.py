@@ -1,9 +1,9 @@
 """The paper's section 3.7 on real PyPys: random sequences of allocating, dropping, collecting, pinning,
 switching sampling on and off.
 
-That each single allocation is sampled as it must be is shown by the tests of the Rust crate, where all
-allocations are known. An interpreter allocates for itself too; but its collector's count of the bytes
-is exact, and in fixed mode there must be a sample point in it for each whole period, no more, no less.
+The tests of the Rust crate know all allocations, and check each sample. Here the interpreter allocates
+for itself too. But its collector's count of bytes is exact, and in fixed mode there must be exactly one
+sample point for each whole period of it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ACTIONS = st.lists(
 
 
 class Driver:
-    """A PyPy that does what it is told."""
+    """A PyPy that executes actions."""
 
     def __init__(self, interpreter: Interpreter, folder: Path, *flags: str):
         script = Path(__file__).with_name("driver.py")
@@ -54,7 +54,7 @@ class Driver:
         )
 
     def act(self, actions: list[Any], folder: str) -> Any:
-        """Has it act and returns its answer."""
+        """Sends actions, and returns the answer."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(json.dumps({"actions": actions, "folder": folder}) + "\n")
         self._process.stdin.flush()

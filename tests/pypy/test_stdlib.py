@@ -1,4 +1,4 @@
-"""PyPy's own tests pass under nthbyte as they pass without."""
+"""PyPy's own tests have the same results with and without nthbyte."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_slow_modules(module: str, pypy: Interpreter, tmp_path: Path) -> None:
 
 
 def _compare(module: str, pypy: Interpreter, folder: Path) -> None:
-    # Debian's package lacks the C sources of this one; what needs it is left out then.
+    # Debian's package has no C sources of this module. Then the tests that need it are skipped.
     (folder / "_testcapi.py").write_text("raise ImportError")
     if pypy.python("-c", f"import test.{module}", folder=folder).status:
         pytest.skip("this interpreter comes without its tests")
@@ -53,7 +53,7 @@ def _compare(module: str, pypy: Interpreter, folder: Path) -> None:
 
 
 def _outcomes(done: Done) -> dict[str, str]:
-    """Returns what became of each test: a line ``name (class) ... ok``."""
+    """Returns the result of each test, from lines like ``name (class) ... ok``."""
     found = re.findall(
         r"^(test\w+ \([\w.]+\)).*?\.\.\. (ok|FAIL|ERROR|skipped|expected failure)", done.err, re.M
     )

@@ -1,4 +1,4 @@
-"""What repeats the table of options agrees with it."""
+"""Signatures, help texts and documents agree with the table of options."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_help(interpreter: Interpreter, tmp_path: typing.Any) -> None:
     assert f"{DESCRIPTION}." in plain
     for option in OPTIONS:
         if name in option.interpreters:
-            # The lines are broken anywhere, also after a hyphen.
+            # Lines may be wrapped anywhere, also after a hyphen.
             assert option.help.replace(" ", "") in plain.replace(" ", ""), option.flag
 
 
@@ -84,19 +84,19 @@ def test_no_other_option_is_documented(path: str) -> None:
 
 
 def test_the_agent_knows_each_field_of_a_session() -> None:
-    """It refuses a field that it does not know (``deny_unknown_fields``); here is that it knows these."""
+    """The agent refuses unknown fields (``deny_unknown_fields``), so this shows that it knows these."""
     text = (REPOSITORY / "crates" / "session" / "src" / "config.rs").read_text()
     assert "deny_unknown_fields" in text
     body = re.search(r"^pub struct Config \{\n(.*?)^\}", text, re.M | re.S)
     assert body
     fields = set(re.findall(r"^    pub (\w+):", body[1], re.M))
-    # What only the PyPy agent adds to it.
+    # Fields that only the PyPy agent has.
     assert fields - {"pypy"} == set(Config.__annotations__)
     given = {option.name: option.default for option in ARGUMENTS}
     assert set(_session.configure("x.nthb", given)) == set(Config.__annotations__)
 
 
-def test_what_this_interpreter_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_other_interpreters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
     other = {"fixed": True, "cpu": 100, "native": True, "huge_pages": "off"}
     for name in ("cpython", "pypy"):

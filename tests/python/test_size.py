@@ -43,7 +43,7 @@ def test_fractions_are_exact(size: int) -> None:
 @example("-5")
 @example("512KiBs")
 @example("0.3K")
-def test_anything_else_is_one_line(text: str) -> None:
+def test_other_text_gives_an_error_of_one_line(text: str) -> None:
     try:
         size = parse_size(text)
     except ValueError as refusal:
@@ -65,7 +65,7 @@ def test_periods_within_bounds(text: str, period: int) -> None:
 
 
 @given(st.integers(0, 1 << 49))
-def test_printing_loses_no_more_than_its_last_digit(size: int) -> None:
+def test_a_printed_size_is_exact_up_to_its_last_digit(size: int) -> None:
     text = format_size(size)
     number, unit = text.split()
     factor = UNITS.get(unit, 1 << 40)

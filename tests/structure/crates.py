@@ -1,6 +1,6 @@
 """Crates depend on each other as stated, and the folders of a crate have no cycle.
 
-In each folder, its files and its subfolders refer to each other without a cycle, but for those among its files alone.
+In each folder, its files and subfolders refer to each other without a cycle. Only cycles of files alone are allowed.
 A module with children (`a.rs` beside `a/`, or `a/mod.rs`) belongs to its folder.
 """
 
@@ -43,7 +43,7 @@ def check(root: Path, rules: dict[str, Any]) -> Iterator[str]:
 
 
 def _dependencies(manifest: dict[str, Any]) -> set[str]:
-    """Returns the crates of this workspace that a manifest names, for whatever target and purpose."""
+    """Returns the crates of this workspace that a manifest names, for any target and purpose."""
     kinds = ("dependencies", "dev-dependencies", "build-dependencies")
     tables = [manifest, *manifest.get("target", {}).values()]
     named = [name for table in tables for kind in kinds for name in table.get(kind, {})]
@@ -75,7 +75,7 @@ def _check_source(root: Path, crate_root: Path, name: str, allowed: set[str]) ->
 
 def folder_cycles(root: Path, source: Path, found: list[Reference], facades: set[Path]) -> Iterator[str]:
     """Yields the cycles between the files and subfolders of each folder. ``facades`` are files that have a folder."""
-    # For each folder, which of what is directly in it refers to which, and where.
+    # For each folder: the references between its files and subfolders, and their places.
     graphs: dict[Path, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     places: dict[tuple[Path, str, str], Reference] = {}
     for reference in found:

@@ -1,4 +1,4 @@
-"""Files are short, and are named after what is in them."""
+"""Files are short, and their names say what they contain."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Made by tools, or fetched.
+# Generated or downloaded files.
 _NOT_OURS = {"target", "build", "node_modules", "__pycache__", "corpus", "artifacts"}
 
 

@@ -30,7 +30,7 @@ def shortest_path(graph: Graph, start: str, end: str) -> list[str] | None:
 
 
 def cycles(graph: Graph) -> list[list[str]]:
-    """Returns a shortest cycle through each edge that is on one, each cycle once: `[a, b, a]`."""
+    """Returns a shortest cycle through each edge that has one, without duplicates: `[a, b, a]`."""
     found: dict[frozenset[str], list[str]] = {}
     for node in sorted(graph):
         for after in sorted(graph[node]):
@@ -41,7 +41,7 @@ def cycles(graph: Graph) -> list[list[str]]:
 
 
 def reachable(graph: Graph, start: str) -> set[str]:
-    """Returns all that a path of at least one edge leads to."""
+    """Returns all nodes that a path of at least one edge leads to."""
     found: set[str] = set()
     waiting = [start]
     while waiting:

@@ -39,7 +39,7 @@ def check(root: Path, rules: dict[str, Any]) -> Iterator[str]:
 def imports(source: str, modules: set[str]) -> list[tuple[str, int, bool]]:
     """Returns the modules of the package that a file imports, with the line, and whether in a function.
 
-    What only a type checker sees is left out.
+    Imports for type checkers only are left out.
     """
     found: list[tuple[str, int, bool]] = []
 

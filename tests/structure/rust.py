@@ -1,8 +1,7 @@
 """The modules of a Rust crate, and which refers to which.
 
-What is read is the text, as far as a path can be told from it: `use` declarations, and paths of two names or more
-wherever they stand, macros included. A path leads to the module that *defines* what it names: re-exports are followed.
-What is compiled for tests only is left out.
+Only the text is read: `use` declarations, and paths of two names or more anywhere, also in macros. A path leads to the
+module that *defines* the named item: re-exports are followed. Code that is compiled for tests only is left out.
 
 Not seen: names that a macro makes, methods, and single names that a `use …::*` brings in (the `use` itself is seen).
 """
@@ -43,7 +42,7 @@ class Module:
     items: set[str] = field(default_factory=set)
     paths: list[tuple[list[str], int]] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
-    """How often each name stands outside of `use` declarations."""
+    """The number of uses of each name outside of `use` declarations."""
 
     @property
     def root(self) -> Module:
@@ -56,7 +55,7 @@ class Module:
         return f"{self.parent.path}::{self.name}" if self.parent else "crate"
 
     def all(self) -> Iterator[Module]:
-        """Yields it and all that is in it."""
+        """Yields it and all modules in it."""
         yield self
         for child in self.children.values():
             yield from child.all()
@@ -99,7 +98,7 @@ def references(root: Module) -> list[Reference]:
 def _paths_that_count(module: Module) -> Iterator[tuple[list[str], int]]:
     is_facade = module.file.name in ("lib.rs", "main.rs", "mod.rs") or bool(module.children)
     for name, use in module.uses.items():
-        # A module that only hands a name on does not depend on what it is.
+        # A module that only re-exports a name does not depend on its definition.
         is_used_here = module.names.get(name, 0) > 0
         if is_used_here or not (use.is_public and is_facade):
             yield use.path, use.line
@@ -232,7 +231,7 @@ def _read_items(module: Module, tokens: list[Token]) -> None:
 
 
 def _read_path(module: Module, tokens: list[Token], at: int) -> int:
-    """Notes the path that begins here, if one does. Returns where to go on."""
+    """Records the path that begins here, if there is one. Returns where to continue."""
     token = tokens[at]
     path: list[str] = []
     if token.text == "::" and not (at and (tokens[at - 1].is_name or tokens[at - 1].text == ">")):
@@ -332,7 +331,7 @@ def _is_for_tests(attribute: list[Token]) -> bool:
 
 
 def _end_of_item(tokens: list[Token], at: int, inside: bool) -> int:
-    """Returns where the item that begins here has ended. Inside of another one, it may be a field or a variant."""
+    """Returns the end of the item that begins here. Inside of another item, it may be a field or a variant."""
     while at < len(tokens):
         text = tokens[at].text
         if text == ";" or (inside and text == ","):

@@ -1,4 +1,4 @@
-"""The lint of import directions, on small made-up trees: each is refused for its own reason, and no other."""
+"""The lint of import directions, on small generated trees: each is refused for the expected reason only."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_reference_is_found_at_what_it_names(text: str, tmp_path: Path) -> Non
         "fn f(x: X) { x.b::<u8>() }",
     ],
 )
-def test_what_is_no_reference(text: str, tmp_path: Path) -> None:
+def test_text_that_is_not_a_reference(text: str, tmp_path: Path) -> None:
     assert not {edge for edge in edges(tmp_path, {"a.rs": text, **DEFINES_THING}) if "-> b/" in edge}
 
 
@@ -105,7 +105,7 @@ def test_modules_are_found_where_they_are(tmp_path: Path) -> None:
         edges(tmp_path, {"lib.rs": "mod gone;"})
 
 
-def test_a_module_that_only_hands_on_refers_to_nothing(tmp_path: Path) -> None:
+def test_a_module_that_only_re_exports_refers_to_nothing(tmp_path: Path) -> None:
     handed_on = {"b/mod.rs": "mod inner; pub use inner::Thing;", **DEFINES_THING}
     assert edges(tmp_path, handed_on) == set()
     used = {"b/mod.rs": "mod inner; pub use inner::Thing; fn f(_: Thing) {}", **DEFINES_THING}
@@ -127,7 +127,7 @@ def wrong_crates(folder: Path, changed: dict[str, str], direction: Any = None) -
     return list(crates.check(folder, {"crates": stated}))
 
 
-def test_a_project_as_it_must_be(tmp_path: Path) -> None:
+def test_a_correct_project(tmp_path: Path) -> None:
     assert wrong_crates(tmp_path, {}) == []
 
 
@@ -240,7 +240,7 @@ def wrong_python(folder: Path, changed: dict[str, str], late: Any = ()) -> list[
     return list(python.check(folder, {"python": {**LAYERS, "late": dict(late)}}))
 
 
-def test_a_package_as_it_must_be(tmp_path: Path) -> None:
+def test_a_correct_package(tmp_path: Path) -> None:
     assert wrong_python(tmp_path, {"low.py": "if TYPE_CHECKING:\n    import nthbyte.top\n"}) == []
 
 
@@ -298,5 +298,5 @@ def test_long_files_need_a_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["src/utils.rs", "src/utils/mod.rs"])
-def test_names_that_say_nothing(name: str, tmp_path: Path) -> None:
+def test_names_without_meaning_are_refused(name: str, tmp_path: Path) -> None:
     assert wrong_files(tmp_path, name, 1) == [f"{name}: `utils` says nothing of what is in it"]

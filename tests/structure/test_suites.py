@@ -1,4 +1,4 @@
-"""The runner of all suites: none keeps another from running, and the end says what became of each."""
+"""The runner of all suites: a failure does not stop the others, and the table has each result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _run(folder: Path, *names: Suite) -> list[suites.Result]:
     return suites.run_all(names, ["make", "--no-print-directory", "-C", str(folder)])
 
 
-def test_a_failure_keeps_no_other_suite_from_running(tmp_path: Path) -> None:
+def test_other_suites_run_after_a_failure(tmp_path: Path) -> None:
     targets = ["bad", "killed", "missing", "good", "left-out", "last"]
     results = _run(tmp_path, *(Suite(target, target) for target in targets))
     outcomes = {result.suite.name: result.outcome for result in results}
@@ -47,7 +47,7 @@ def test_a_failure_keeps_no_other_suite_from_running(tmp_path: Path) -> None:
     assert (tmp_path / "last").exists()
 
 
-def test_what_a_suite_needs_is_said_and_fails(tmp_path: Path) -> None:
+def test_a_suite_without_the_suite_that_it_needs_fails(tmp_path: Path) -> None:
     *_, result = _run(tmp_path, Suite("build", "bad"), Suite("last", "last", needs="build"))
     assert (result.outcome, result.counts) == ("NOT RUN", "it needs: build")
     assert not result.is_good
@@ -56,7 +56,7 @@ def test_what_a_suite_needs_is_said_and_fails(tmp_path: Path) -> None:
     assert result.outcome == "passed"
 
 
-def test_a_line_a_suite(tmp_path: Path) -> None:
+def test_the_table_has_a_line_for_each_suite(tmp_path: Path) -> None:
     results = _run(tmp_path, Suite("one", "good"), Suite("the other", "bad"))
     first, second = suites.table(results).splitlines()
     assert first.split() == ["one", "passed", "0", "s", "3", "passed,", "1", "skipped"]
@@ -76,7 +76,7 @@ def test_counts_of_each_runner() -> None:
     assert suites.counts(["warning: 2 passed by\n"]) == ""
 
 
-def test_the_status_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_status_shows_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make = tmp_path / "make"
     for body, status in (("exit 0", 0), ('case "$*" in *test-page) exit 1; esac', 1)):
         make.write_text(f"#!/bin/sh\n{body}\n")

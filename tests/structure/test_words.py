@@ -1,4 +1,4 @@
-"""The check of words: each is found where it is meant, and honest English is left alone."""
+"""The check of words: forbidden words are found, and normal English is accepted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def found(folder: Path, name: str, text: str) -> list[str]:
         ("README.md", "By and by.", "`By and by`: say"),
     ],
 )
-def test_a_word_comes_back(name: str, text: str, said: str, tmp_path: Path) -> None:
+def test_a_forbidden_word_is_found(name: str, text: str, said: str, tmp_path: Path) -> None:
     [line] = found(tmp_path, name, text)
     assert said in line
 
@@ -54,5 +54,5 @@ def test_a_word_comes_back(name: str, text: str, said: str, tmp_path: Path) -> N
         ("target/a.rs", "fn deal() {}"),
     ],
 )
-def test_honest_english(name: str, text: str, tmp_path: Path) -> None:
+def test_normal_english_is_accepted(name: str, text: str, tmp_path: Path) -> None:
     assert found(tmp_path, name, text) == []

@@ -1,4 +1,4 @@
-"""Words that the project no longer uses do not come back."""
+"""Finds words that the project no longer uses."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Text:
 
 
 def check(root: Path, words: dict[str, Any]) -> Iterator[str]:
-    """Yields a line for each word that is used again."""
+    """Yields a line for each forbidden word."""
     phrases = {re.compile(phrase, re.IGNORECASE): better for phrase, better in words["phrases"].items()}
     for path in _paths(root, words["files"]):
         seen: set[str] = set()
         for text in _texts(path):
             found = _in_identifier(text, words) if text.is_identifier else _in_prose(text, phrases)
             for word, better, line in found:
-                # An identifier stands in many lines: the first is enough.
+                # An identifier may be in many lines; only the first is reported.
                 if not text.is_identifier or word not in seen:
                     yield f"{path.relative_to(root)}:{line}: `{word}`: say {better}"
                 seen.add(word)

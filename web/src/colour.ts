@@ -1,4 +1,4 @@
-// What colour a node has, and why.
+// The colours of the nodes, and the legend.
 
 import { type Data, FATES, Kind } from "./data.ts";
 import { modules } from "./module.ts";
@@ -8,31 +8,31 @@ import { type Totals, type Tree, What } from "./tree.ts";
 export type ColourBy = "change" | "module" | "type" | "fate";
 export type Theme = "light" | "dark";
 
-/** A colour and what it stands for. */
+/** A colour and its meaning. */
 export interface Swatch {
   label: string;
   colour: string;
   share: number;
 }
 
-/** A way to colour nodes: each node is filled with one colour, or with several by their shares. */
+/** A way to colour nodes: a node has one colour, or it is divided between several by their shares. */
 export interface Colouring {
   /** The legend, the largest share first. */
   legend: Swatch[];
-  /** The colour of a node that has only one. */
+  /** The colour of a node that has one colour only. */
   solid(node: number): string | null;
-  /** A node's parts, to be divided by their sum; meaningful where there is no solid colour. */
+  /** The sizes of a node's parts; divided by their sum, they are shares. Used if the node has no solid colour. */
   parts(node: number): Float64Array;
   /** The colours of the parts. */
   colours: string[];
 }
 
-// Hues that lie far apart from one another, in the order in which they are handed out.
+// Hues that are easy to distinguish, in the order in which they are used.
 const HUES = [55, 250, 145, 320, 85, 200, 20, 285, 115];
-/** What is not among the largest shares is grey. */
+/** Everything else is grey. */
 const DISTINCT = HUES.length;
 
-/** How much lighter or darker functions of one module are, so that neighbours can be told apart. */
+/** How much lighter or darker the functions of one module are, so that neighbours are distinguishable. */
 const SHADES = [0, 0.03, -0.03, 0.015, -0.015];
 
 function hue(theme: Theme, degrees: number, lighter = 0): string {
@@ -50,14 +50,14 @@ export function fateColours(theme: Theme): string[] {
     : ["oklch(0.5 0.12 150)", "oklch(0.56 0.11 80)", "oklch(0.5 0.15 27)", "oklch(0.49 0.14 300)"];
 }
 
-/** The colour of frames that are not the program's own bytecode, whatever else is coloured. */
+/** The colour of frames that are not Python code. It is the same for every way of colouring. */
 function kindColour(theme: Theme, kind: number): string | null {
   if (kind === Kind.Gc) return theme === "light" ? "oklch(0.82 0.09 60)" : "oklch(0.45 0.08 60)";
   if (kind === Kind.Native || kind === Kind.Note) return grey(theme);
   return null;
 }
 
-/** Works out a colouring for what is shown. */
+/** Computes the colouring of the tree that is shown. */
 export function colouring(by: ColourBy, data: Data, tree: Tree, totals: Totals, theme: Theme): Colouring {
   if (by === "change" && totals.change) return byChange(tree, totals, totals.change, theme);
   // Time samples allocate nothing, so they have neither types nor fates.
@@ -120,7 +120,7 @@ function byFate(data: Data, totals: Totals, theme: Theme): Colouring {
   };
 }
 
-/** The keys with the largest sums get a colour each, the rest share grey: rank by key, colours by rank. */
+/** Gives a colour to each of the keys with the largest sums, and grey to all others: rank by key, colours by rank. */
 function ranked(sums: Map<number, number>, label: (key: number) => string, whole: number, theme: Theme) {
   const order = [...sums].filter(([, sum]) => sum > 0).sort((a, b) => b[1] - a[1]);
   const rank = new Map(order.slice(0, DISTINCT).map(([key], at) => [key, at]));
@@ -137,7 +137,7 @@ function ranked(sums: Map<number, number>, label: (key: number) => string, whole
 
 function byModule(data: Data, tree: Tree, totals: Totals, theme: Theme): Colouring {
   const { ofFunction, names } = modules(data);
-  // What a type's node holds was allocated by the module of the frame below it.
+  // A type's node has the module of its caller, which allocated the objects.
   const owner = (node: number) => (tree.what[node] === What.Type ? tree.parent[node]! : node);
   const sums = new Map<number, number>();
   for (let node = 1; node < tree.length; node++) {
@@ -169,7 +169,7 @@ function byType(data: Data, tree: Tree, totals: Totals, theme: Theme): Colouring
     if (tree.what[node] !== What.Type) continue;
     sums.set(tree.id[node]!, (sums.get(tree.id[node]!) ?? 0) + totals.self.estimate[node]!);
   }
-  const name = (type: number) => data.header.types[type] || "type not known";
+  const name = (type: number) => data.header.types[type] || "unknown type";
   const { rank, colours, legend } = ranked(sums, name, totals.total.estimate[0]!, theme);
   const width = colours.length;
   const parts = new Float64Array(width * tree.length);

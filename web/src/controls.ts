@@ -1,9 +1,9 @@
-// Groups of buttons of which one is chosen, with the behaviour of radio buttons.
+// Groups of buttons that behave like radio buttons: one is chosen.
 
 export interface Option<T extends string> {
   value: T;
   label: string;
-  /** Why it cannot be chosen, if it cannot. */
+  /** The reason if the option is disabled. */
   unavailable?: string | undefined;
 }
 
@@ -31,7 +31,7 @@ export class Choice<T extends string> {
     return this.#value;
   }
 
-  /** Chooses, as a click does. */
+  /** Chooses an option, like a click. */
   choose(value: T): void {
     if (value === this.#value || this.#buttons.get(value)?.disabled) return;
     this.#value = value;
@@ -39,7 +39,7 @@ export class Choice<T extends string> {
     this.chosen(value);
   }
 
-  /** Says anew what can be chosen. */
+  /** Enables and disables options. */
   allow(options: Option<T>[]): void {
     for (const option of options) {
       const button = this.#buttons.get(option.value)!;

@@ -1,11 +1,11 @@
-// The profile's data, as docs/flamegraph.md describes them and crates/report/src/flamegraph writes them.
+// Reads the profile's data. docs/flamegraph.md describes them, and crates/report/src/flamegraph writes them.
 
 import { MomentColumns } from "./moments.ts";
 
-/** The layout that this page reads. */
+/** The version of the data that this page reads. */
 const VERSION = 1;
 
-/** A whole-number column, as wide as its largest number needs. */
+/** A column of integers, of the narrowest type that holds the largest one. */
 export type Numbers = Uint32Array;
 
 interface ColumnPlace {
@@ -56,7 +56,7 @@ export interface Header {
   lost: { what: string; events: number }[];
   damage: string[];
   buckets: number;
-  /** Whether sizes above a kibibyte are taken together within 2 %. */
+  /** Whether sizes above 1 KiB that differ by less than 2 % are merged. */
   coarse: boolean;
   fates: string[];
   files: string[];
@@ -69,14 +69,14 @@ export interface Header {
   columns: ColumnPlace[];
 }
 
-/** The numbers of fates, as the header lists their names. */
+/** The numbers of fates. The header has their names in this order. */
 export const Fate = { DiedYoung: 0, Freed: 1, Survived: 2, StillLive: 3 } as const;
 export const FATES = 4;
 
 /** What runs in a frame: crates/profile's `FrameKind`. */
 export const Kind = { Interpreted: 0, Jit: 1, Native: 2, Gc: 3, Note: 4 } as const;
 
-/** Records: samples that agree in all columns, counted. */
+/** Records: each counts the samples that are equal in all columns. */
 export interface Records {
   length: number;
   stack: Numbers;
@@ -90,7 +90,7 @@ export interface AllocationRecords extends Records {
   shape: Numbers;
 }
 
-/** What a sample of one shape adds, by shape. */
+/** By shape: the moments that one sample adds. */
 export interface Shapes {
   bytes: MomentColumns;
   allocations: MomentColumns;
@@ -117,7 +117,7 @@ export interface Data extends Side {
   base: Side | null;
 }
 
-/** Reads the data from the base64 that the page carries. */
+/** Reads the data from the base64 in the page. */
 export async function read(base64: string): Promise<Data> {
   const packed = bytesOf(base64);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
@@ -136,7 +136,7 @@ function parse(bytes: Uint8Array): Data {
   const headerEnd = 4 + view.getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, headerEnd))) as Header;
   if (header.version !== VERSION) {
-    throw new Error(`This page reads data of version ${VERSION}, and these are of version ${header.version}.`);
+    throw new Error(`This page reads version ${VERSION} of the data, but the data have version ${header.version}.`);
   }
   const places = new Map<string, { at: number; column: ColumnPlace }>();
   let at = headerEnd;
@@ -203,7 +203,7 @@ function parse(bytes: Uint8Array): Data {
   };
 }
 
-/** Decodes LEB128, and undoes differences. `before` are numbers to put in front. */
+/** Decodes LEB128, and adds up differences. `before` has numbers that the result begins with. */
 function wholeNumbers(bytes: Uint8Array, start: number, column: ColumnPlace, before: number[]): Numbers {
   const numbers = new Uint32Array(before.length + column.count);
   numbers.set(before);
@@ -213,7 +213,7 @@ function wholeNumbers(bytes: Uint8Array, start: number, column: ColumnPlace, bef
   for (let i = before.length; i < numbers.length; i++) {
     let byte = bytes[at++]!;
     let number = byte & 0x7f;
-    // A difference may take 33 bits, so it is multiplied, not shifted.
+    // A difference may have 33 bits; JavaScript's shifts have 32.
     for (let scale = 128; byte >= 0x80; scale *= 128) {
       byte = bytes[at++]!;
       number += (byte & 0x7f) * scale;

@@ -1,8 +1,8 @@
-// Numbers and names as people read them.
+// Formats numbers and names for display.
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-/** Three significant digits, and no more decimals than that. */
+/** Three significant digits. */
 function short(number: number): string {
   const size = Math.abs(number);
   if (size >= 100 || Number.isInteger(number)) return Math.round(number).toString();
@@ -12,7 +12,7 @@ function short(number: number): string {
 /** A size in binary units: `1.50 MiB`. */
 export function bytes(size: number): string {
   let unit = 0;
-  // 1023.5 would be shown as 1024, so that is where the next unit begins.
+  // 1023.5 would be rounded to 1024, so the next unit begins there.
   while (Math.abs(size) >= 1023.5 && unit < UNITS.length - 1) {
     size /= 1024;
     unit++;
@@ -20,7 +20,7 @@ export function bytes(size: number): string {
   return `${unit === 0 ? Math.round(size) : short(size)} ${UNITS[unit]}`;
 }
 
-/** A number of things: `12,345` or `123 M`. */
+/** A count: `12,345` or `123 M`. */
 export function count(number: number): string {
   if (number < 9_999_999.5) return Math.round(number).toLocaleString("en-US");
   if (number < 999.5e6) return `${short(number / 1e6)} M`;
@@ -45,12 +45,12 @@ export function percent(part: number, whole: number): string {
   return `${share >= 99.95 ? "100" : share.toFixed(share >= 9.995 ? 1 : 2)} %`;
 }
 
-// Control characters, separators of lines, and marks that change the direction of the text after
-// them or show nothing: in a name they would make it look like another name.
+// Control characters, line separators, and characters that are invisible or change the text's
+// direction. With them, a name could look like another name.
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 const ESCAPES: Record<string, string> = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
-/** A name from the profile as it is shown: characters that cannot be seen are written as escapes. */
+/** A name from the profile for display: invisible characters are written as escapes. */
 export function visible(name: string): string {
   return name.replace(
     UNSEEN,
@@ -58,10 +58,10 @@ export function visible(name: string): string {
   );
 }
 
-/** At most `most` characters of a name, its end replaced by an ellipsis. */
+/** At most `most` characters of a name. A longer name ends with an ellipsis. */
 export function clipped(name: string, most: number): string {
   if (name.length <= most) return name;
   const end = name.charCodeAt(most - 2);
-  // Never half of a surrogate pair.
+  // Do not split a surrogate pair.
   return `${name.slice(0, end >= 0xd800 && end < 0xdc00 ? most - 2 : most - 1)}…`;
 }

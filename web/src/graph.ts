@@ -1,4 +1,4 @@
-// The flame graph: a canvas as large as what can be seen of it, in a box that scrolls.
+// The flame graph: a canvas of the size of the visible part, in a box that scrolls.
 
 import type { Colouring } from "./colour.ts";
 import { clipped } from "./format.ts";
@@ -9,7 +9,7 @@ const ROW = 21;
 const PADDING = 6;
 /** Narrower nodes than this get no label. */
 const LABELLED = 22;
-/** The characters of a label that is cut, at least, its ellipsis included: fewer say nothing. */
+/** The least characters of a shortened label, with its ellipsis. With fewer, no label is drawn. */
 const SHORTEST = 4;
 const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 const ZOOM_MILLISECONDS = 220;
@@ -22,16 +22,16 @@ export interface Scene {
   totals: Totals;
   colouring: Colouring;
   orientation: Orientation;
-  /** By node, whether the search found it; null without a search. */
+  /** By node: whether it matches the search; null without a search. */
   found: Uint8Array | null;
-  /** The name on a node, and what is said after it in a fainter colour. */
+  /** The name on a node, and the text after it in a fainter colour. */
   label(node: number): { name: string; place: string };
 }
 
 export interface GraphEvents {
-  /** The pointer is over a node, or over none; where it is on the page. */
+  /** The pointer moved to a node, or away from all; and its position on the page. */
   hover(node: number | null, x: number, y: number): void;
-  /** The keyboard is at a node. */
+  /** The keyboard's focus moved to a node. */
   current(node: number, box: DOMRect): void;
   /** A node was chosen to fill the width. */
   zoom(node: number): void;
@@ -52,7 +52,7 @@ export class Graph {
   #scene: Scene | null = null;
   #rows: Rows = [];
   #focus = 0;
-  /** The part of the width that is drawn: [0, 1] but during an animation. */
+  /** The part of the width that is drawn: [0, 1], except during an animation. */
   #window: [number, number] = [0, 1];
   #animation = 0;
   #current = 0;
@@ -60,7 +60,7 @@ export class Graph {
   #pending = false;
 
   constructor(
-    /** The box that scrolls, holding a spacer that holds the canvas. It has the keyboard. */
+    /** The box that scrolls, and that gets the keyboard's focus. It contains a spacer with the canvas. */
     private readonly box: HTMLElement,
     private readonly spacer: HTMLElement,
     canvas: HTMLCanvasElement,
@@ -94,7 +94,7 @@ export class Graph {
     return this.#focus;
   }
 
-  /** Shows something else, with a node filling the width. */
+  /** Shows another scene, zoomed to a node. */
   show(scene: Scene, focus: number): void {
     const turned = scene.orientation !== this.#scene?.orientation;
     if (scene.tree !== this.#scene?.tree) this.#current = focus;
@@ -106,7 +106,7 @@ export class Graph {
     if (turned) this.#scrollToRoot();
   }
 
-  /** Lets a node fill the width. */
+  /** Zooms to a node. */
   zoom(node: number): void {
     if (!this.#scene || node === this.#focus) return;
     const before = this.#extent(node);
@@ -114,7 +114,7 @@ export class Graph {
     this.#focus = node;
     this.#place();
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-    // Inwards, start from where the node was; outwards, from where the node that filled the width is now.
+    // Zooming in starts at the node's former place; zooming out at the new place of the former focus.
     let start: [number, number] = [0, 1];
     if (before && before.to > before.from && !(before.from === 0 && before.to === 1)) {
       const width = 1 / (before.to - before.from);
@@ -154,7 +154,7 @@ export class Graph {
   #place(): void {
     if (!this.#scene) return;
     const width = this.box.clientWidth;
-    // A flame graph grows upwards: what is seen stays at its distance from the root.
+    // A flame graph grows upwards: the visible part keeps its distance from the root.
     const fromRoot = this.box.scrollHeight - this.box.scrollTop;
     this.#rows = layout(this.#scene.tree, this.#scene.totals, this.#focus, width);
     this.spacer.style.height = `${this.#height()}px`;
@@ -242,7 +242,7 @@ export class Graph {
     const above = place.row < scene.tree.depth[this.#focus]!;
     const missed = scene.found !== null && scene.found[node] === 0;
     pen.globalAlpha = missed ? 0.36 : above ? 0.55 : 1;
-    // A pixel of ground between neighbours, as long as there is room for it.
+    // One pixel of background between neighbours, if there is room.
     const gap = x1 - x0 > 3 ? 1 : 0;
     this.#fill(pen, scene.colouring, node, left, top, right - left - gap);
     if (scene.found?.[node] === 1) {
@@ -284,10 +284,10 @@ export class Graph {
 
   #write(pen: CanvasRenderingContext2D, scene: Scene, ink: Ink, node: number, x: number, y: number, room: number): void {
     const { name, place } = scene.label(node);
-    // What was allocated is set apart from who allocated it.
+    // Types are in italics, functions are not.
     pen.font = scene.tree.what[node] === What.Type ? `italic ${FONT}` : FONT;
     const fits = (text: string, space: number): string => {
-      // No character is narrower than 2 pixels, so longer names need not be measured.
+      // No character is narrower than 2 pixels, so a longer name cannot fit.
       let most = Math.min(text.length, Math.floor(space / 2));
       let shown = clipped(text, Math.max(most, SHORTEST));
       for (let wide = pen.measureText(shown).width; wide > space; wide = pen.measureText(shown).width) {
@@ -373,7 +373,7 @@ export class Graph {
     this.moveTo(to);
   }
 
-  /** Scrolls so that the keyboard's node can be seen. */
+  /** Scrolls until the node with the keyboard's focus is visible. */
   #reveal(): void {
     const place = this.#extent(this.#current);
     if (!place) return;

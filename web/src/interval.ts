@@ -1,12 +1,12 @@
-// 95 % intervals: the same formulas as crates/report's `estimate`, where they are explained.
+// 95 % intervals. The formulas are those of crates/report/src/estimate.rs, which explains them.
 
 import jStat from "jstat";
 
-/** Sums over samples of one quantity, from which its interval follows. */
+/** Sums over samples of one quantity. The interval is computed from them. */
 export interface Moments {
   /** The estimate. */
   estimate: number;
-  /** What was seen itself, without what it stands for. */
+  /** The sampled objects alone, without weights. */
   seen: number;
   variance: number;
   /** The third central moment. */
@@ -18,16 +18,16 @@ export interface Interval {
   high: number;
 }
 
-/** The share of the probability outside the interval, on each side. */
+/** The probability outside the interval, on each side. */
 const TAIL = 0.025;
 /** The 97.5 % point of the normal distribution. */
 const Z = 1.959963984540054;
-/** Above this count an approximation is good enough. */
+/** Above this count an approximation is used. */
 const MANY = 200;
-/** So little that it matters only where there is nothing else. */
+/** Added to the moments: so small that it matters only if they are zero. */
 const FAINT = 1e-6;
 
-/** The interval of an estimate. `typical`: what one sample stands for, where these samples do not tell. */
+/** The interval of an estimate. `typical` is the weight of one sample, used if these samples do not determine it. */
 export function interval(moments: Moments, typical: number): Interval {
   const variance = moments.variance + FAINT * typical ** 2;
   const third = moments.third + 2 * FAINT * typical ** 3;
@@ -41,14 +41,14 @@ export function interval(moments: Moments, typical: number): Interval {
   };
 }
 
-/** The mid-P interval of the mean of a Poisson distribution of which `count` was seen. */
+/** The mid-P interval of the mean of a Poisson distribution, given the observed `count`. */
 function poissonInterval(count: number): [number, number] {
   if (count > MANY) {
     const shape = count + 0.5;
     const root = (z: number) => shape * (1 - 1 / (9 * shape) + z / (3 * Math.sqrt(shape))) ** 3;
     return [root(-Z), root(Z)];
   }
-  // P(shape, mean), where a distribution of shape 0 has all at 0.
+  // P(shape, mean); a distribution of shape 0 is always 0.
   const lower = (shape: number, mean: number) => (shape > 1e-9 ? jStat.lowRegGamma(shape, mean) : 1);
   const below = (mean: number) => (lower(count, mean) + lower(count + 1, mean)) / 2;
   const most = count + 10 + 6 * Math.sqrt(count);
@@ -58,7 +58,7 @@ function poissonInterval(count: number): [number, number] {
   ];
 }
 
-/** Where `holds` changes from true to false; `low` if it is false throughout. */
+/** The point at which `holds` changes from true to false; `low` if it is never true. */
 function bisect(low: number, high: number, holds: (middle: number) => boolean): number {
   for (let step = 0; step < 48; step++) {
     const middle = (low + high) / 2;

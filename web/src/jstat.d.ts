@@ -1,4 +1,4 @@
-/** The one function that is used here. */
+/** The only function that the page uses. */
 declare module "jstat" {
   const jStat: {
     /** The regularized lower incomplete gamma function P(shape, x). */

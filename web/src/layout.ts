@@ -1,11 +1,11 @@
-// Where nodes are drawn. Only those wide enough to be seen are laid out, by d3-hierarchy's
-// partition, so the cost follows the width of the screen and not the size of the profile.
+// The places of the nodes. d3-hierarchy's partition lays out only nodes that are wide enough to be
+// visible, so the cost depends on the width of the screen, not on the size of the profile.
 
 import { hierarchy, partition } from "d3-hierarchy";
 
 import type { Totals, Tree } from "./tree.ts";
 
-/** Narrower nodes than this, in pixels, are not drawn; nor is anything above them. */
+/** Nodes narrower than this, in pixels, are not drawn, and neither are their children. */
 const NARROWEST = 0.5;
 
 /** A node's place: its row counted from the root, and its horizontal extent as a share of the whole width. */
@@ -19,7 +19,7 @@ export interface Place {
 /** All places, by row; within a row, from left to right. */
 export type Rows = Place[][];
 
-/** Lays out what is seen of the tree when one node fills the width: its callers, itself, what it called. */
+/** Lays out the tree zoomed to a node: its callers, the node, and what it called. */
 export function layout(tree: Tree, totals: Totals, focus: number, width: number): Rows {
   const whole = totals.total.estimate[focus]!;
   const rows: Rows = [];
@@ -42,7 +42,7 @@ export function layout(tree: Tree, totals: Totals, focus: number, width: number)
     return children;
   };
   const root = hierarchy(focus, seen);
-  // Not `sum`: a node's total also holds its own allocations and the children that are too narrow.
+  // Not `sum`: a node's total also includes its own allocations and the children that are too narrow.
   root.each((place) => {
     (place as { value?: number }).value = totals.total.estimate[place.data]!;
   });

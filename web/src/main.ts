@@ -1,4 +1,4 @@
-// The page: reads the data, keeps what is chosen, and tells each part what to show.
+// The page: reads the data, keeps the user's choices, and updates each part of the page.
 
 import { colouring, type ColourBy, fateColours, type Theme } from "./colour.ts";
 import { Choice } from "./controls.ts";
@@ -19,7 +19,7 @@ function byId<T extends HTMLElement>(id: string): T {
   return document.getElementById(id) as T;
 }
 
-/** Everything that is chosen and worked out. */
+/** The state of the page: the user's choices and what is computed from them. */
 class Page {
   readonly #graph: Graph;
   readonly #timeline: Timeline;
@@ -46,7 +46,7 @@ class Page {
     const { header } = data;
     this.#range = [0, header.buckets];
     const measure: Measure = header.samples > 0 || header.meta.cpu_hz === undefined ? "bytes" : "time";
-    const none = "No such samples in this profile";
+    const none = "This profile has no allocation samples";
     const noTime = data.cpu.length === 0 ? "No time samples: run with --cpu HZ to record them" : undefined;
     const noBytes = header.samples === 0 ? none : undefined;
     this.#measure = new Choice<Measure>(
@@ -121,8 +121,8 @@ class Page {
   #objectOptions(measure: Measure) {
     const fates = new Set(this.data.allocations.fate);
     const time = measure === "time" ? "Time samples have no fate" : undefined;
-    // PyPy tells who survived a minor collection, and not who lived to the end.
-    const notKnown = fates.has(Fate.Survived) && !fates.has(Fate.StillLive) ? "Not recorded: only survival of a minor collection is" : undefined;
+    // On PyPy only survival of a minor collection is known, not what is alive at the end.
+    const notKnown = fates.has(Fate.Survived) && !fates.has(Fate.StillLive) ? "Not recorded on PyPy, which records only survival of the first minor collection" : undefined;
     return [
       { value: "all" as const, label: "All allocated" },
       { value: "died-young" as const, label: "Died young", unavailable: time },
@@ -223,7 +223,7 @@ class Page {
     this.#pending = requestAnimationFrame(() => this.#recount());
   }
 
-  /** Adds up what is chosen, and shows it. */
+  /** Sums the chosen records, and shows the result. */
   #recount(focus = this.#graph.focus): void {
     const selection = this.#selection();
     this.#totals = totals(this.data, this.#tree, selection, this.#side.value);
@@ -292,7 +292,7 @@ class Page {
   }
 
   #zoom(node: number): void {
-    // A second click on what fills the width goes back out.
+    // A second click on the zoomed node zooms out.
     this.#graph.zoom(node === this.#graph.focus ? 0 : node);
     this.#summarise();
   }
@@ -397,7 +397,7 @@ class Page {
     byId("help-estimate").textContent =
       meta.distances === "every"
         ? "Every allocation was recorded, so the figures are exact."
-        : `The figures are estimates from samples, on average one in ${bytes(meta.period)} of allocated memory. In 95 of 100 runs the true figure lies within the 95 % interval.`;
+        : `The figures are estimates from samples, on average one in ${bytes(meta.period)} of allocated memory. In 95 of 100 runs the true value lies within the 95 % interval.`;
     this.#notes();
   }
 
@@ -405,15 +405,15 @@ class Page {
     const { header } = this.data;
     const notes = (header.meta.notes ?? []).map(visible);
     for (const { what, events } of header.lost) {
-      notes.push(`${count(events)} ${what} were lost: the program made them faster than they could be written.`);
+      notes.push(`${count(events)} ${what} were lost: the program produced them faster than they could be written.`);
     }
-    if (!header.complete) notes.push("The profile breaks off: the session did not end in an orderly way.");
+    if (!header.complete) notes.push("The profile is incomplete: the session did not end normally.");
     for (const what of header.damage.slice(0, 5)) notes.push(`Part of the file could not be read: ${visible(what)}`);
     if (header.buckets < 256) {
-      notes.push(`There are many different samples, so ranges of time are in steps of ${seconds(header.duration / header.buckets)}.`);
+      notes.push(`There are many different samples, so a range of time has steps of ${seconds(header.duration / header.buckets)}.`);
     }
     if (header.coarse) {
-      notes.push("There are many different samples, so objects of more than 1 KiB count as the mean of those within 2 % of their size.");
+      notes.push("There are many different samples, so sizes above 1 KiB that differ by less than 2 % are merged, and count as their mean.");
     }
     byId("notes").replaceChildren(
       ...notes.map((note) => {
@@ -425,7 +425,7 @@ class Page {
   }
 }
 
-/** When the session began, for a person; empty if the profile does not say. */
+/** The start of the session, formatted; empty if it is unknown. */
 function startOf(nanos: number): string {
   if (!(nanos > 0)) return "";
   return new Date(nanos / 1e6).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });

@@ -1,4 +1,4 @@
-// Which module a source file belongs to, as far as its path tells.
+// The module of a source file, derived from its path.
 
 import type { Data } from "./data.ts";
 
@@ -10,7 +10,7 @@ export interface Modules {
 
 const LIBRARY = /[\\/](?:site-packages|dist-packages|lib-python[\\/]\d+(?:\.\d+)?|lib_pypy|lib[\\/](?:python|pypy)\d[\w.]*)[\\/](?!site-packages|dist-packages)([^\\/]+)/g;
 
-/** The module of a file in a library, of frozen or generated code, or of a shared library; else null. */
+/** The module of a file in a library, of frozen or generated code, or of a shared library; null for other files. */
 export function libraryModule(file: string): string | null {
   if (file === "") return "built-in";
   const frozen = /^<frozen ([\w]+)/.exec(file);
@@ -22,13 +22,13 @@ export function libraryModule(file: string): string | null {
   return shared ? shared[1]! : null;
 }
 
-/** A file's path without the folders before the library that it belongs to. */
+/** A file's path, without the folders that contain its library. */
 export function shortPath(file: string): string {
   const inside = [...file.matchAll(LIBRARY)].at(-1);
   return inside ? file.slice(inside.index + inside[0].length - inside[1]!.length) : file;
 }
 
-/** Names the module of each function. The program's own files are named by what follows the path they share. */
+/** The module of each function. The program's own files are named by their paths without the common leading folders. */
 export function modules(data: Data): Modules {
   const { files, functions } = data.header;
   const library = files.map(libraryModule);
@@ -48,7 +48,7 @@ export function modules(data: Data): Modules {
   return { names, ofFunction: Uint32Array.from(functions.file, (file) => ofFile[file]!) };
 }
 
-/** How many leading folders all paths share; each keeps at least its last part. */
+/** The number of leading folders that all paths have in common; at least the last part of each path remains. */
 function sharedLength(paths: string[][]): number {
   if (paths.length === 0) return 0;
   let length = 0;

@@ -1,4 +1,4 @@
-// Moments of many things, a column each.
+// Moments of many entries, stored as columns.
 
 import type { Moments } from "./interval.ts";
 
@@ -7,7 +7,7 @@ export class MomentColumns {
   readonly seen: Float64Array;
   readonly variance: Float64Array;
   readonly third: Float64Array;
-  /** How many samples. */
+  /** The number of samples. */
   readonly samples: Float64Array;
 
   constructor(readonly length: number) {
@@ -27,7 +27,7 @@ export class MomentColumns {
     return copy;
   }
 
-  /** Adds an entry of other columns, `times` over, to an entry of these. */
+  /** Adds an entry of other columns to an entry of these, multiplied by `times`. */
   add(to: number, from: MomentColumns, at: number, times = 1): void {
     this.estimate[to]! += times * from.estimate[at]!;
     this.seen[to]! += times * from.seen[at]!;

@@ -1,14 +1,14 @@
-// What a search finds.
+// The search for functions, files and types.
 
 import type { Data } from "./data.ts";
 import { MomentColumns } from "./moments.ts";
 import type { Texts } from "./texts.ts";
 import { type Totals, type Tree, What } from "./tree.ts";
 
-/** Tells whether a name is what was searched for. */
+/** Whether a name matches the search. */
 export type Matcher = (text: string) => boolean;
 
-/** `text` finds names that hold it, in any case; `/text/` is a regular expression. Null if it is not a valid one. */
+/** `text` matches names that contain it, ignoring case; `/text/` is a regular expression. Null if it is not valid. */
 export function matcher(query: string): Matcher | null {
   const expression = /^\/(.+)\/$/.exec(query);
   if (!expression) {
@@ -23,7 +23,7 @@ export function matcher(query: string): Matcher | null {
   }
 }
 
-/** By node, 1 if its function, its file or its type matches, as they are shown. */
+/** By node: 1 if the displayed name of its function, its file or its type matches. */
 export function find(texts: Texts, data: Data, tree: Tree, matches: Matcher): Uint8Array {
   const fileMatches = texts.files.map(matches);
   const { file } = data.header.functions;
@@ -37,7 +37,7 @@ export function find(texts: Texts, data: Data, tree: Tree, matches: Matcher): Ui
   return found;
 }
 
-/** What the found nodes hold together below one node; what is in several of them counts once. */
+/** The total of the matching nodes below one node. A match inside another match counts once. */
 export function foundTotal(tree: Tree, totals: Totals, found: Uint8Array, below: number): MomentColumns {
   const whole = new MomentColumns(1);
   const todo = [below];

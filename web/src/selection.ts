@@ -1,4 +1,4 @@
-// Which records count, and as what.
+// Chooses the records that count, and their values.
 
 import { type Data, Fate, type Side } from "./data.ts";
 import { type Interval, type Moments, interval } from "./interval.ts";
@@ -7,7 +7,7 @@ import { MomentColumns } from "./moments.ts";
 export type Measure = "bytes" | "allocations" | "time";
 export type Objects = "all" | "died-young" | "survived" | "still-alive";
 
-/** Which fates count under each choice of objects, by the fate's number. */
+/** For each choice of objects, whether a fate counts, by the fate's number. */
 const COUNTED: Record<Objects, (fate: number) => boolean> = {
   all: () => true,
   "died-young": (fate) => fate === Fate.DiedYoung,
@@ -15,15 +15,15 @@ const COUNTED: Record<Objects, (fate: number) => boolean> = {
   "still-alive": (fate) => fate === Fate.StillLive,
 };
 
-/** Called with a record's number, what it adds `count` times over, and its fate, -1 for a time sample. */
+/** Called with a record's number, the shape that it adds `count` times, and its fate (-1 for a time sample). */
 type Visit = (record: number, from: MomentColumns, at: number, count: number, fate: number) => void;
 
-/** A choice of records. */
+/** A selection of records. */
 export class Selection {
   constructor(
     readonly measure: Measure,
     readonly objects: Objects,
-    /** The first part of time, and the one after the last. */
+    /** The first part of time, and the end: the part after the last. */
     readonly from: number,
     readonly to: number,
   ) {}
@@ -53,7 +53,7 @@ export class Selection {
   }
 }
 
-/** The value in each part of time: what the timeline draws as bars. */
+/** The value in each part of time. The timeline draws them as bars. */
 export function byTime(data: Data, selection: Selection): Float64Array {
   const values = new Float64Array(data.header.buckets);
   const everywhere = new Selection(selection.measure, selection.objects, 0, data.header.buckets);
@@ -74,7 +74,7 @@ function timeSample(each: number): MomentColumns {
   return columns;
 }
 
-/** Makes the intervals of a measure; null where figures are exact. */
+/** Computes the intervals of a measure; null if figures are exact. */
 export function intervals(data: Data, measure: Measure): (moments: Moments) => Interval | null {
   const { meta, samples } = data.header;
   if (measure === "time") return (moments) => interval(moments, data.tick);

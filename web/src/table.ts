@@ -1,4 +1,4 @@
-// The table below the graph: functions, types or files, with what each allocated.
+// The rows of the table below the graph: what each function, type or file allocated.
 
 import type { Data } from "./data.ts";
 import { visible } from "./format.ts";
@@ -9,7 +9,7 @@ import { type Totals, type Tree, What, ownNodes } from "./tree.ts";
 
 export type TableOf = "functions" | "types" | "files";
 
-/** One row: a thing and its estimates. */
+/** One row of the table. */
 export interface Row {
   /** A function, a type or a file, by number. */
   id: number;
@@ -17,11 +17,11 @@ export interface Row {
   place: string;
   self: Moments;
   total: Moments;
-  /** Samples of the total. */
+  /** The number of samples in the total. */
   samples: number;
 }
 
-/** Adds up nodes by function, by type, or by file. A call within a call of the same thing counts once. */
+/** Sums the nodes by function, by type, or by file. A recursive call counts once. */
 export function rowsOf(of: TableOf, data: Data, tree: Tree, totals: Totals): Row[] {
   const { functions, files, types } = data.header;
   const fileOf = functions.file;
@@ -55,14 +55,14 @@ export function rowsOf(of: TableOf, data: Data, tree: Tree, totals: Totals): Row
 
 function named(of: TableOf, data: Data, id: number): { name: string; place: string } {
   const { functions, files, types } = data.header;
-  if (of === "types") return { name: visible(types[id]! || "type not known"), place: "" };
+  if (of === "types") return { name: visible(types[id]! || "unknown type"), place: "" };
   if (of === "files") return { name: visible(files[id]! || "no file"), place: "" };
   const file = shortPath(files[functions.file[id]!]!);
   const line = functions.line[id]!;
   return { name: visible(functions.name[id]!), place: visible(line > 0 ? `${file}:${line}` : file) };
 }
 
-/** Visits every node before and after what is above it. */
+/** Visits every node twice: before and after its children. */
 function eachInAndOut(tree: Tree, visit: (node: number, entering: boolean) => void): void {
   const next = tree.firstChild.slice(0, tree.length);
   let node = 0;
@@ -81,7 +81,7 @@ function eachInAndOut(tree: Tree, visit: (node: number, entering: boolean) => vo
 
 export type SortKey = "name" | "self" | "total" | "samples";
 
-/** Sorts rows; names from A to Z or back, numbers from the highest or back. */
+/** Sorts rows by a column, ascending or descending. */
 export function sorted(rows: Row[], key: SortKey, ascending: boolean): Row[] {
   const names = new Intl.Collator("en", { numeric: true });
   const compare: Record<SortKey, (a: Row, b: Row) => number> = {

@@ -4,7 +4,7 @@ import { clipped, percent } from "./format.ts";
 import { type Row, type SortKey, sorted } from "./table.ts";
 import type { Texts } from "./texts.ts";
 
-/** How many rows are shown at first, and more at each wish. */
+/** The number of rows at first, and the number that each click on "Show more" adds. */
 const PAGE = 50;
 
 export interface TableEvents {
@@ -45,7 +45,7 @@ export class TableView {
   }
 
   #sort(key: SortKey): void {
-    // Names begin at A, numbers at the highest.
+    // The first click sorts names from A, and numbers from the highest.
     this.#ascending = key === this.#key ? !this.#ascending : key === "name";
     this.#key = key;
     this.#draw();
@@ -92,7 +92,7 @@ export class TableView {
     return line;
   }
 
-  /** A value with its share of the whole, as a number and as a bar behind it. */
+  /** A value, with a bar behind it for its share of the whole. */
   #share(value: number): HTMLElement {
     const made = cell("td", "share", "");
     const figure = document.createElement("span");

@@ -1,4 +1,4 @@
-// Names and estimates in words, for the graph, the box and the table.
+// Names and estimates as text, for the graph, the tooltip and the table.
 
 import { type Data, Kind } from "./data.ts";
 import { bytes, count, seconds, visible } from "./format.ts";
@@ -10,7 +10,7 @@ const KINDS: Record<number, string> = {
   [Kind.Jit]: "compiled by the JIT",
   [Kind.Native]: "native code",
   [Kind.Gc]: "garbage collector",
-  [Kind.Note]: "note of the profiler",
+  [Kind.Note]: "added by the profiler",
 };
 
 export class Texts {
@@ -28,15 +28,15 @@ export class Texts {
     const { functions, files, types } = data.header;
     this.names = functions.name.map(visible);
     this.files = files.map(visible);
-    this.types = types.map((name) => visible(name || "type not known"));
+    this.types = types.map((name) => visible(name || "unknown type"));
   }
 
-  /** With another measure. */
+  /** The same names with another measure. */
   with(measure: Measure): Texts {
     return measure === this.measure ? this : new Texts(this.data, measure);
   }
 
-  /** The name of a node, and the place in the source. */
+  /** The name of a node, and its place in the source. */
   label(tree: Tree, node: number): { name: string; place: string } {
     const id = tree.id[node]!;
     if (tree.what[node] === What.Root) return { name: "all", place: "" };
@@ -48,10 +48,10 @@ export class Texts {
     return { name: this.names[id] || "(no name)", place: line > 0 ? `${short}:${line}` : short };
   }
 
-  /** What else is worth saying of a node: the whole path with the line, and what runs. */
+  /** Details for the tooltip: the whole path with the line, and the kind of code. */
   more(tree: Tree, node: number): string {
     if (tree.what[node] === What.Root) return "";
-    if (tree.what[node] === What.Type) return "type of what was allocated";
+    if (tree.what[node] === What.Type) return "type of the allocated objects";
     const { functions } = this.data.header;
     const file = this.files[functions.file[tree.id[node]!]!]!;
     const line = tree.line[node]! || functions.line[tree.id[node]!]!;
@@ -68,7 +68,7 @@ export class Texts {
     return { value: this.amount(moments.estimate), interval: this.interval(moments) };
   }
 
-  /** A value of the measure, and what it counts. */
+  /** A value of the measure, with its unit or the word "allocations". */
   amount(value: number): string {
     if (this.measure !== "allocations") return this.value(value);
     return `${count(value)} allocation${Math.round(value) === 1 ? "" : "s"}`;

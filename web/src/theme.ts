@@ -1,4 +1,4 @@
-// Dark or light: as the system says, until the reader chooses.
+// Dark or light: the system's theme, until the reader chooses one.
 
 import type { Theme } from "./colour.ts";
 
@@ -9,7 +9,7 @@ export function currentTheme(): Theme {
   return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
-/** Shows the other theme. */
+/** Switches between dark and light. */
 export function toggleTheme(): void {
   document.documentElement.dataset["theme"] = currentTheme() === "dark" ? "light" : "dark";
 }

@@ -1,4 +1,4 @@
-// Memory over time, and what was allocated in each part of it; a brush chooses a range.
+// Memory over time, and the amount allocated in each part of time. A brush selects a range.
 
 import { max } from "d3-array";
 import { axisBottom, axisLeft } from "d3-axis";
@@ -20,7 +20,7 @@ const SERIES = [
   { key: "heap_used", label: "heap used" },
 ] as const;
 
-/** Called with the first part of time that is chosen, and the one after the last. */
+/** Called with the first selected part of time, and the end: the part after the last. */
 type Chosen = (from: number, to: number) => void;
 
 export class Timeline {
@@ -30,7 +30,7 @@ export class Timeline {
   #bars: Float64Array = new Float64Array(0);
   #unit: (value: number) => string = String;
   #range: [number, number];
-  /** Whether the brush is being moved by this class and not by the user. */
+  /** Whether this class moves the brush at this moment, not the user. */
   #quiet = false;
 
   constructor(
@@ -54,14 +54,14 @@ export class Timeline {
     this.#say(null);
   }
 
-  /** Draws other bars: a number for each part of time, and how it is said. */
+  /** Draws new bars: a number for each part of time, and a function that formats it. */
   show(bars: Float64Array, unit: (value: number) => string): void {
     this.#bars = bars;
     this.#unit = unit;
     this.#draw();
   }
 
-  /** Chooses a range of parts of time; the whole session if it is empty. */
+  /** Selects a range of parts of time. An empty range selects the whole session. */
   choose(from: number, to: number): void {
     const { buckets } = this.data.header;
     this.#range = to > from ? [from, to] : [0, buckets];
@@ -150,7 +150,7 @@ export class Timeline {
     const to = range ? Math.min(buckets, Math.max(from + 1, Math.round(part(range[1])))) : buckets;
     const changed = from !== this.#range[0] || to !== this.#range[1];
     this.#range = [Math.min(from, buckets - 1), to];
-    // The brush follows the pointer while it moves, and snaps to the parts of time when let go.
+    // The brush follows the pointer, and snaps to whole parts of time when the button is released.
     if (event.type === "end" && range) this.#moveBrush();
     this.#say(null);
     if (changed) this.chosen(...this.#range);
@@ -196,7 +196,7 @@ export class Timeline {
     this.#say(this.#x.invert(inside));
   }
 
-  /** What the bars say: the highest, or the one at a moment. */
+  /** The legend of the bars: the highest value, or the value at a moment. */
   #barText(moment: number | null): string {
     const { duration, buckets } = this.data.header;
     const part = Math.min(buckets - 1, Math.floor(((moment ?? 0) / (duration || 1)) * buckets));
@@ -204,7 +204,7 @@ export class Timeline {
     return `${this.#unit(value)} in ${seconds(duration / buckets)}${moment === null ? " at most" : ""}`;
   }
 
-  /** Writes the legend: the figures at a moment, or else their highest; and the range. */
+  /** Writes the legend: the values at a moment, or the highest ones; and the range. */
   #say(moment: number | null): void {
     const { timeline } = this.data.header;
     const index = moment === null ? -1 : nearest(timeline.time, moment);

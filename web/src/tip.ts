@@ -1,4 +1,4 @@
-// The box that says what a node holds.
+// The tooltip of a node.
 
 import type { Data } from "./data.ts";
 import { FATES } from "./data.ts";
@@ -6,7 +6,7 @@ import type { Texts } from "./texts.ts";
 import { clipped, percent } from "./format.ts";
 import { type Totals, type Tree, What, ownNodes } from "./tree.ts";
 
-/** The most types that are listed. */
+/** The largest number of types that the tooltip lists. */
 const TYPES = 4;
 const LONGEST = 160;
 
@@ -19,7 +19,7 @@ export interface TipScene {
   fateColours: string[];
 }
 
-/** Fills the box. */
+/** Fills the tooltip. */
 export function describe(box: HTMLElement, scene: TipScene, node: number): void {
   const { tree, totals, texts, data } = scene;
   const { name } = texts.label(tree, node);
@@ -41,7 +41,7 @@ export function describe(box: HTMLElement, scene: TipScene, node: number): void 
   }
   const shares = [`${percent(total, estimate[0]!)} of all`];
   if (scene.focus !== 0 && tree.depth[node]! > tree.depth[scene.focus]!) {
-    shares.push(`${percent(total, estimate[scene.focus]!)} of the zoomed`);
+    shares.push(`${percent(total, estimate[scene.focus]!)} of the zoomed box`);
   }
   const samples = totals.total.samples[node]!;
   shares.push(`${samples.toLocaleString("en-US")} sample${samples === 1 ? "" : "s"}`);
@@ -61,7 +61,7 @@ export function describe(box: HTMLElement, scene: TipScene, node: number): void 
   box.replaceChildren(...lines);
 }
 
-/** Puts the box next to a point or a rectangle, inside the window. */
+/** Places the tooltip next to a point or a rectangle, inside the window. */
 export function place(box: HTMLElement, x: number, y: number, below: number): void {
   box.hidden = false;
   const size = box.getBoundingClientRect();
@@ -72,7 +72,7 @@ export function place(box: HTMLElement, x: number, y: number, below: number): vo
   box.style.top = `${Math.max(8, top)}px`;
 }
 
-/** The types of most of what a node holds. */
+/** The types with the largest shares of a node. */
 function topTypes(tree: Tree, totals: Totals, below: number): [number, number][] {
   const sums = new Map<number, number>();
   const todo = [below];

@@ -1,13 +1,13 @@
-// The tree that is drawn: stacks merged by function or by line, with types on top; and its totals.
+// The call tree: stacks merged by function or by line, with types as leaves; and its totals.
 
 import { type Data, FATES, Kind, type Numbers, type Side } from "./data.ts";
 import { MomentColumns } from "./moments.ts";
 import type { Selection } from "./selection.ts";
 
-/** What a node stands for. */
+/** The kind of a node. */
 export const What = { Root: 0, Frame: 1, Type: 2 } as const;
 
-/** Nodes by column. Node 0 is the root; parents come before their children. */
+/** The nodes, as columns. Node 0 is the root; parents come before their children. */
 export interface Tree {
   length: number;
   parent: Numbers;
@@ -15,7 +15,7 @@ export interface Tree {
   what: Uint8Array;
   /** A function; for a type's node, the type. */
   id: Numbers;
-  /** The line that runs, if nodes are told apart by it; else 0. */
+  /** The line that runs, if nodes are merged by line; else 0. */
   line: Numbers;
   kind: Uint8Array;
   /** The node that a record belongs to. */
@@ -70,7 +70,7 @@ export function merge(data: Data, byLine: boolean): Tree {
       line[node] = byLine ? data.frameLine[frame]! : 0;
       kind[node] = data.frameKind[frame]!;
     } else if (kind[node] !== data.frameKind[frame]!) {
-      // The same function, interpreted here and compiled there: one node, and no special colour.
+      // A function that runs both interpreted and compiled is one node without a special colour.
       kind[node] = Kind.Interpreted;
     }
     stackNode[stack] = node;
@@ -119,11 +119,11 @@ function childrenOf(parent: Numbers, length: number) {
   return { firstChild, child };
 }
 
-/** Sums by node, for one selection of records. */
+/** The totals of each node, for one selection of records. */
 export interface Totals {
-  /** With everything it called. */
+  /** Including everything that it called. */
   total: MomentColumns;
-  /** Without. */
+  /** The node alone. */
   self: MomentColumns;
   /** The total's estimate by fate: entry `FATES * node + fate`. All 0 for time samples. */
   byFate: Float64Array;
@@ -161,7 +161,7 @@ function sums(side: Side, tree: Tree, nodes: RecordNodes, selection: Selection):
   return { total, self, byFate };
 }
 
-/** The nodes that hold what a node itself allocated: the node, and the types on top of it. */
+/** The nodes that a node's own allocations belong to: the node, and its types. */
 export function ownNodes(tree: Tree, node: number): number[] {
   const own = [node];
   for (let at = tree.firstChild[node]!; at < tree.firstChild[node + 1]!; at++) {

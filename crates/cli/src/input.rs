@@ -1,11 +1,154 @@
-//! Opens the profile that a command reads.
+//! Opens the profiles that a command reads.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use nthbyte_profile::Profile;
+use clap::{Args, ValueEnum};
+use nthbyte_profile::{Profile, family};
 
+use crate::output::Output;
 use crate::progress::Progress;
+
+/// One profile, or several that are shown as one.
+#[derive(Args)]
+pub struct Profiles {
+    /// The profile (.nthb); several are shown as one.
+    #[arg(required = true, value_name = "PROFILE")]
+    paths: Vec<PathBuf>,
+    /// Also the profiles of the processes that this program started: app.1235.nthb beside app.nthb.
+    #[arg(long)]
+    all: bool,
+}
+
+/// How a tree tells processes apart.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Apart {
+    /// Each process at the top, with its own calls below.
+    Process,
+}
+
+impl Profiles {
+    /// The first one named, after which outputs are named.
+    pub fn first(&self) -> &Path {
+        &self.paths[0]
+    }
+
+    /// Finds all of them. Prints one line on stderr if some are left out.
+    ///
+    /// # Errors
+    /// If one is named twice; with `--all`, if one is not a profile, or if no others are found.
+    pub fn find(&self) -> Result<Inputs> {
+        family::require_distinct(&self.paths)?;
+        let paths = if self.all {
+            with_families(&self.paths)?
+        } else {
+            self.paths.clone()
+        };
+        Ok(Inputs { paths })
+    }
+}
+
+/// The files that a command reads as one profile.
+pub struct Inputs {
+    paths: Vec<PathBuf>,
+}
+
+impl Inputs {
+    /// Reads them. If a part of them is damaged, prints one line about it on stderr.
+    ///
+    /// # Errors
+    /// If one cannot be read, or is not a profile.
+    pub fn load(&self) -> Result<Profile> {
+        if let [path] = &self.paths[..] {
+            return load(path);
+        }
+        let profile = self.load_quietly()?;
+        warn(&self.paths[0], &profile);
+        Ok(profile)
+    }
+
+    /// Reads them, for a command that reports damage in its own output.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_quietly(&self) -> Result<Profile> {
+        if let [path] = &self.paths[..] {
+            return load_quietly(path);
+        }
+        let progress = Progress::bytes("reading");
+        Ok(Profile::load_all(&self.paths, |done, total| {
+            progress.at(done, total)
+        })?)
+    }
+
+    /// Makes sure that writing destroys no profile: see [`Output::protect`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn protect(&self, output: &Output, force: bool) -> Result<()> {
+        for input in &self.paths {
+            // None of them may be overwritten, whatever is forced.
+            output.protect(input, true)?;
+        }
+        output.protect(&self.paths[0], force)
+    }
+}
+
+/// The profiles and those of their families, each once.
+fn with_families(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut all = paths.to_vec();
+    let mut found = 0;
+    let mut first = None;
+    for path in paths {
+        let family = family::find(path)?;
+        leave_out(path, &family);
+        first = first.or(family.first);
+        found += family.members.len();
+        for member in family.members {
+            all.push(member);
+            if family::require_distinct(&all).is_err() {
+                // Named on the command line too.
+                all.pop();
+            }
+        }
+    }
+    if found == 0 {
+        let path = paths[0].display();
+        match first {
+            Some(first) => bail!(
+                "{path} is the profile of a child: --all needs that of the first process, {}",
+                first.display()
+            ),
+            None => {
+                bail!("beside {path} is no profile of a process that it started: leave --all out")
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Says on stderr which files have names like the family's and are not shown, a line in all.
+fn leave_out(path: &Path, family: &family::Family) {
+    let name = |path: &Path| {
+        let name = path.file_name().unwrap_or_default();
+        OsStr::to_string_lossy(name).into_owned()
+    };
+    let strangers = family.strangers.iter();
+    let strangers = strangers.map(|path| format!("{} (of another run)", name(path)));
+    let unreadable = family.unreadable.iter();
+    let unreadable = unreadable.map(|(path, error)| format!("{} ({error})", name(path)));
+    let all: Vec<String> = strangers.chain(unreadable).collect();
+    let more = match all.len() {
+        0 => return,
+        len @ 1..=3 => all[..len].join(", "),
+        len => format!("{}, and {} more", all[..3].join(", "), len - 3),
+    };
+    eprintln!(
+        "nthbyte: left out of the family of {}: {more}",
+        path.display()
+    );
+}
 
 /// Reads a whole profile. If a part of it is damaged, prints one line about it on stderr.
 ///

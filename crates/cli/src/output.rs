@@ -16,6 +16,8 @@ pub enum Output {
     Standard,
     /// A file, which is replaced if it exists.
     File(PathBuf),
+    /// A profile: a file that only its owner can read.
+    Profile(PathBuf),
 }
 
 impl Output {
@@ -41,7 +43,7 @@ impl Output {
                 let stdout = io::stdout().as_fd().try_clone_to_owned();
                 stdout.and_then(|stdout| File::from(stdout).metadata())
             }
-            Self::File(path) => path.metadata(),
+            Self::File(path) | Self::Profile(path) => path.metadata(),
         };
         // A file that is not there, or cannot be looked at, is none that could be destroyed.
         let Ok(found) = found else { return Ok(()) };
@@ -57,7 +59,7 @@ impl Output {
                 self.name()
             );
         }
-        if let Self::File(path) = self
+        if let Self::File(path) | Self::Profile(path) = self
             && !force
             && is_profile(path)
         {
@@ -72,7 +74,7 @@ impl Output {
     fn name(&self) -> String {
         match self {
             Self::Standard => "to standard output".to_owned(),
-            Self::File(path) => path.display().to_string(),
+            Self::File(path) | Self::Profile(path) => path.display().to_string(),
         }
     }
 
@@ -82,10 +84,15 @@ impl Output {
     /// # Errors
     /// What `write` returns, or what the system says, with the file's name.
     pub fn write(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-        let Self::File(path) = self else {
-            let mut out = BufWriter::new(io::stdout().lock());
-            write(&mut out)?;
-            return out.flush().context("cannot write to standard output");
+        let (path, mode) = match self {
+            Self::Standard => {
+                let mut out = BufWriter::new(io::stdout().lock());
+                write(&mut out)?;
+                return out.flush().context("cannot write to standard output");
+            }
+            // Like any new file: the umask removes rights from this.
+            Self::File(path) => (path, 0o666),
+            Self::Profile(path) => (path, 0o600),
         };
         let context = || format!("cannot write {}", path.display());
         if path.metadata().is_ok_and(|found| !found.is_file()) {
@@ -97,8 +104,7 @@ impl Output {
         };
         let file = tempfile::Builder::new()
             .prefix(".nthbyte-")
-            // Like any new file: the umask removes rights from this.
-            .permissions(Permissions::from_mode(0o666))
+            .permissions(Permissions::from_mode(mode))
             .tempfile_in(folder)
             .map_err(|error| without_temporary_name(error, folder))
             .with_context(context)?;

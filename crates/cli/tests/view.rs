@@ -1,4 +1,4 @@
-//! `nthbyte view`, asked over the loopback interface by raw requests.
+//! `nthbyte view`, tested with raw requests over the loopback interface.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ const PROFILER: &str = "https://profiler.firefox.com";
 /// A running `nthbyte view --no-browser`.
 struct View {
     child: Child,
-    /// All that it printed.
+    /// Its output so far.
     page: String,
     address: SocketAddr,
     path: String,
@@ -53,7 +53,7 @@ impl View {
         }
     }
 
-    /// What a request with these lines gets: status, headers in lower case, body.
+    /// The answer to a request with these lines: status, headers in lower case, body.
     fn ask(&self, lines: &[&str]) -> (u16, String, Vec<u8>) {
         let mut stream = TcpStream::connect(self.address).expect("it listens");
         stream
@@ -72,7 +72,7 @@ impl View {
         (status, head.to_lowercase(), answer[end + 4..].to_vec())
     }
 
-    /// A request as the Firefox Profiler makes it, with one line replaced or left out.
+    /// A request like that of the Firefox Profiler, with one line replaced or left out.
     fn ask_but(&self, method: &str, path: &str, host: Option<&str>, origin: Option<&str>) -> u16 {
         let line = format!("{method} {path} HTTP/1.1");
         let host = host.map(|host| format!("Host: {host}"));
@@ -83,7 +83,7 @@ impl View {
             .collect();
         let (status, head, body) = self.ask(&lines);
         if status != 200 {
-            assert!(body.is_empty(), "a refusal says nothing: {head}");
+            assert!(body.is_empty(), "a refusal has no body: {head}");
             assert!(
                 !head.contains("access-control"),
                 "a refusal permits nothing: {head}"
@@ -107,7 +107,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        // It has ended already where a test ended it.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -122,7 +122,7 @@ fn write_profile(path: &Path) {
 }
 
 #[test]
-fn the_profiler_gets_the_profile_and_nobody_else_does() {
+fn only_the_firefox_profiler_gets_the_profile() {
     let view = View::start();
     let (host, path) = (view.host(), view.path.clone());
     let (status, head, body) = view.ask(&[
@@ -184,7 +184,7 @@ fn the_profiler_gets_the_profile_and_nobody_else_does() {
 }
 
 #[test]
-fn a_preflight_of_the_profiler_is_permitted_as_far_as_it_asks() {
+fn the_answer_to_a_preflight_permits_only_what_was_asked() {
     let view = View::start();
     let request = |more: &'static [&'static str]| {
         let line = format!("OPTIONS {} HTTP/1.1", view.path);
@@ -214,14 +214,14 @@ fn a_preflight_of_the_profiler_is_permitted_as_far_as_it_asks() {
 }
 
 #[test]
-fn it_ends_when_told_to() {
+fn sigint_and_sigterm_end_it() {
     for signal in ["-INT", "-TERM"] {
         assert_eq!(View::start().end(signal), Some(0), "{signal}");
     }
 }
 
 #[test]
-fn every_start_has_another_secret() {
+fn every_start_has_a_new_secret() {
     let (one, other) = (View::start(), View::start());
     assert_ne!(one.path, other.path);
     assert!(one.path.len() > 64 && one.page.contains(&one.path[1..65]));

@@ -22,7 +22,7 @@ use crate::layout::Layout;
 use crate::patches::allocators::{self, Installed};
 use crate::patches::gc_callbacks::{self, Entry};
 use crate::patches::{allocated_blocks, dealloc, raw_calloc};
-use crate::sampling::allocation_sites::Callers;
+use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::tracker::Tracker;
 use crate::verify;
 
@@ -206,13 +206,13 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     let installed = unsafe { Installed::install(gil, &layout, huge_pages)? };
     let hooks = installed.has_debug_hooks();
     // Under debug hooks all that allocates calls them.
-    let callers = if hooks {
-        Callers::default()
+    let sites = if hooks {
+        AllocationSites::default()
     } else {
         // SAFETY: the heap is in place, and no session has begun.
-        unsafe { Callers::learn(gil, &layout, installed.heap().cast()) }
+        unsafe { AllocationSites::learn(gil, &layout, installed.heap().cast()) }
     };
-    let tracker = Tracker::new(gil, layout, installed.heap(), hooks, callers);
+    let tracker = Tracker::new(gil, layout, installed.heap(), hooks, sites);
     let cell = Box::into_raw(Box::new(AgentCell {
         is_borrowed: Cell::new(false),
         missed: Cell::new(0),
@@ -226,7 +226,7 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     AGENT.store(cell, Release);
     // SAFETY: the layout was verified.
     unsafe {
-        dealloc::install(gil, &layout, code_goes, type_goes);
+        dealloc::install(gil, &layout, code_freed, type_freed);
         allocated_blocks::install(gil, &layout, blocks_in_use);
     }
     Ok(())
@@ -300,19 +300,19 @@ unsafe extern "C" fn freed(_: *mut c_void, contents: *const c_void, token: u32) 
     }
 }
 
-fn code_goes(gil: &mut Gil, code: usize) {
-    guarded(gil, (), |agent| agent.tracker.code_died(code));
+fn code_freed(gil: &mut Gil, code: usize) {
+    guarded(gil, (), |agent| agent.tracker.forget_code(code));
 }
 
-fn type_goes(gil: &mut Gil, class: usize) {
-    guarded(gil, (), |agent| agent.tracker.type_died(class));
+fn type_freed(gil: &mut Gil, class: usize) {
+    guarded(gil, (), |agent| agent.tracker.forget_type(class));
 }
 
 fn blocks_in_use(gil: &mut Gil) -> Option<usize> {
-    guarded(gil, None, |agent| {
-        // SAFETY: the agent is borrowed, so the main GIL is held.
-        Some(unsafe { Heap::blocks_in_use(agent.installed.heap().cast()) })
-    })
+    // Not `guarded`: the blocks are there after a panic, too.
+    let agent = gil.agent()?;
+    // SAFETY: the agent is borrowed, so the main GIL is held.
+    Some(unsafe { Heap::blocks_in_use(agent.installed.heap().cast()) })
 }
 
 const GC_HANDLERS: gc_callbacks::Handlers = gc_callbacks::Handlers {

@@ -20,7 +20,7 @@
 //!
 //! - The agent is not borrowed while Python runs. The token keeps it ([`Gil`]).
 //! - What runs inside of an allocation does not wait, does not allocate from the heap, creates no object and runs no Python code.
-//!   It holds no reference either, so that everything goes when it would without us.
+//!   It holds no reference either, so every object is freed when it would be without the agent.
 //! - A panic ends the session, not the program: each way in catches it.
 //!
 //! # The rooms

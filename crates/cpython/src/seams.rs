@@ -36,7 +36,7 @@ pub fn verify_with(
 
 static UNTIL_PANIC: AtomicU32 = AtomicU32::new(0);
 
-/// Has the so-manieth call of the agent panic, counted from now.
+/// Makes a call of the agent panic: the first from now on if `calls` is 1.
 pub fn panic_after(calls: u32) {
     UNTIL_PANIC.store(calls, Relaxed);
 }

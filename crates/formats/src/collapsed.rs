@@ -1,10 +1,10 @@
-//! Collapsed stacks: what `flamegraph.pl`, inferno and many others read.
+//! Collapsed stacks, the format that `flamegraph.pl`, inferno and many others read.
 //!
 //! A line for each distinct stack: frames, outermost first, separated by `;`, then a space and the
 //! estimated bytes allocated there, a whole number. A frame is `function (file:line)`. In a profile
 //! without allocation samples (one of VMProf's, say) the number is that of time samples.
 //!
-//! The format has no escapes, so what would break it is replaced in names: `;` by `:`, and line
+//! The format has no escapes, so some characters in names are replaced: `;` by `:`, and line
 //! ends, tabs and other control characters by a space each. Samples without a stack are under
 //! `(no Python frame)`.
 
@@ -41,7 +41,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> 
         .iter()
         .map(|frame| clean(&names::frame(profile, frame)))
         .collect();
-    // Stacks that differ in nothing that is shown (a JIT frame for an interpreted one) are one line.
+    // Stacks with the same text (one has a JIT frame, the other an interpreted one) are one line.
     let mut lines: BTreeMap<String, f64> = BTreeMap::new();
     for (stack, number) in numbers {
         *lines.entry(line(profile, &frames, stack)).or_default() += number;

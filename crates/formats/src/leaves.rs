@@ -1,7 +1,7 @@
-//! What a sample's stack ends in when the object counts as its top: stack, type and fate.
+//! What a sample's stack ends in when the object counts as its top: stack, type and lifetime.
 //!
 //! The Firefox Profiler colours a stack by its top frame, so the type that was allocated becomes
-//! that frame, one for each fate. Distinct triples are few (as a rule, no more than stacks), so they
+//! that frame, one for each lifetime. Distinct triples are few (as a rule, no more than stacks), so they
 //! are numbered once and each sample keeps a 4-byte number.
 
 use std::collections::HashMap;
@@ -9,19 +9,19 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{NodeId, TypeId};
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 
 /// A distinct triple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Leaf {
     pub stack: NodeId,
     pub type_id: TypeId,
-    pub fate: Fate,
+    pub lifetime: Lifetime,
 }
 
 /// All distinct triples of a profile.
 pub(crate) struct Leaves {
-    /// In the order of their first samples; a key is an index into this.
+    /// Ordered by their first samples; a key is an index into this.
     pub list: Vec<Leaf>,
     /// The key of every sample.
     pub of_sample: Vec<u32>,
@@ -34,14 +34,14 @@ impl Leaves {
         let mut numbers: HashMap<Leaf, u32, RandomState> = HashMap::default();
         let mut list: Vec<Leaf> = Vec::new();
         let mut of_sample = Vec::with_capacity(samples.len());
-        // A place that allocates tends to allocate the same again: the last leaf of each stack is
-        // looked at first, which saves most of the hashing.
+        // A stack usually allocates the same type again. So the last leaf of the stack is
+        // compared first, which saves most of the hashing.
         let mut last = vec![u32::MAX; profile.stacks.len()];
         for id in samples.ids() {
             let leaf = Leaf {
                 stack: samples.stack(id),
                 type_id: samples.type_id(id),
-                fate: samples.fate(id),
+                lifetime: samples.lifetime(id),
             };
             let last = &mut last[leaf.stack.index()];
             if list.get(*last as usize) != Some(&leaf) {

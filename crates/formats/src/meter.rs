@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use crate::Progress;
 
-/// Steps between two reports: often enough for a bar, and so rarely that they cost nothing measurable.
+/// Steps between two reports: often enough for a progress bar, at no measurable cost.
 const STRIDE: u64 = 1 << 16;
 
 /// Counts steps through a shared reference, so that iterators can hold it.
@@ -15,7 +15,7 @@ pub(crate) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// `total` is how many [`step`](Self::step)s there will be.
+    /// `total` is the expected number of [`step`](Self::step)s.
     pub fn new(total: u64, report: Progress<'a>) -> Self {
         report(0, total);
         Self {
@@ -25,17 +25,17 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// One step is done. Costs a nanosecond.
+    /// Counts one step. Takes about 1 ns.
     pub fn step(&self) {
         let done = self.done.get() + 1;
         self.done.set(done);
         if done.is_multiple_of(STRIDE) {
-            // The total is worked out beforehand; should it be too low, the bar waits at its end.
+            // The total is computed in advance. If it is too low, the bar stops at its end.
             (self.report.borrow_mut())(done.min(self.total), self.total);
         }
     }
 
-    /// Everything is done.
+    /// Reports that all steps are done.
     pub fn finish(&self) {
         (self.report.borrow_mut())(self.total, self.total);
     }

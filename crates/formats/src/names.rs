@@ -1,8 +1,8 @@
-//! How functions, types and threads are called in other people's formats.
+//! The names of functions, types and threads in the exports.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{ThreadId, TypeId};
-use nthbyte_profile::model::{Fate, Frame, Function};
+use nthbyte_profile::model::{Frame, Function, Lifetime, ProcessId};
 
 /// The frame that stands for an empty stack.
 pub(crate) const NO_FRAME: &str = "(no Python frame)";
@@ -16,7 +16,7 @@ pub(crate) fn function(function: &Function) -> &str {
     }
 }
 
-/// A frame as `function (file:line)`; without the line, or the file, where they are not known.
+/// A frame as `function (file:line)`, without the line or the file if they are unknown.
 pub(crate) fn frame(profile: &Profile, frame: &Frame) -> String {
     let of = &profile.functions[frame.function as usize];
     let name = function(of);
@@ -32,7 +32,7 @@ pub(crate) fn frame(profile: &Profile, frame: &Frame) -> String {
     }
 }
 
-/// The name of a type, never empty: the programmer's, else the interpreter's.
+/// The name of a type, never empty: the Python name, else the interpreter's internal name.
 pub(crate) fn type_name(profile: &Profile, type_id: TypeId) -> &str {
     let names = profile.types.get(type_id.index());
     let candidates = names.map(|names| [names.name.as_str(), names.native.as_str()]);
@@ -43,13 +43,13 @@ pub(crate) fn type_name(profile: &Profile, type_id: TypeId) -> &str {
         .unwrap_or("(unknown type)")
 }
 
-/// A fate in words.
-pub(crate) const fn fate(fate: Fate) -> &'static str {
-    match fate {
-        Fate::DiedYoung => "died young",
-        Fate::Freed => "freed later",
-        Fate::Survived => "survived",
-        Fate::StillLive => "still live",
+/// A lifetime in words.
+pub(crate) const fn lifetime(lifetime: Lifetime) -> &'static str {
+    match lifetime {
+        Lifetime::DiedYoung => "died young",
+        Lifetime::Freed => "freed later",
+        Lifetime::Survived => "survived",
+        Lifetime::StillLive => "still live",
     }
 }
 
@@ -59,6 +59,29 @@ pub(crate) fn thread(profile: &Profile, thread: ThreadId) -> String {
         Some(names) if !names.name.is_empty() => names.name.clone(),
         Some(names) => format!("Thread {}", names.os_id),
         None => format!("Thread #{}", thread.0),
+    }
+}
+
+/// The name of a process: the program's, and its number if there are several.
+pub(crate) fn process(profile: &Profile, process: ProcessId) -> String {
+    let program = program(profile);
+    match profile.processes.get(process.index()) {
+        Some(process) if profile.processes.len() > 1 => {
+            format!("{program} {}", process.meta.pid)
+        }
+        _ => program.to_owned(),
+    }
+}
+
+/// The name of a thread, with its process's number if there are several.
+pub(crate) fn thread_of_process(profile: &Profile, thread: ThreadId) -> String {
+    let name = self::thread(profile, thread);
+    match &profile.processes[..] {
+        [] | [_] => name,
+        several => {
+            let process = &several[profile.process_of(thread).index()];
+            format!("{} {name}", process.meta.pid)
+        }
     }
 }
 
@@ -73,7 +96,7 @@ pub(crate) fn program(profile: &Profile) -> &str {
     }
 }
 
-/// A size in binary units, exact: `512 KiB`, `1000 B`.
+/// A size in binary units, without rounding: `512 KiB`, `1000 B`.
 pub(crate) fn size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes;

@@ -1,8 +1,8 @@
-//! When sampled objects were allocated and freed, for views of what is still alive.
+//! The times at which sampled objects were allocated and freed, for views of retained memory.
 //!
-//! Like a [timeline](crate::timeline), but a row has two ends: up to a limit it is one sampled object,
-//! above it the objects of one key that were allocated in one bucket of time and freed in one
-//! bucket of time are one row.
+//! Like a [timeline](crate::timeline), but a row has two ends. Up to a limit a row is one sampled
+//! object. Above the limit, objects of one key are one row if they were allocated in the same bucket
+//! of time and freed in the same bucket.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,7 +10,7 @@ use std::collections::hash_map::Entry;
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 
 use crate::rounding::Rounding;
 
@@ -23,27 +23,27 @@ pub(crate) struct Object {
     pub key: u32,
     /// The first allocation.
     pub allocated: Nanos,
-    /// The first free; `None` if it lived to the end, or may have.
+    /// The first deallocation; `None` if there was none, or if it was not recorded.
     pub freed: Option<Nanos>,
     /// Estimated bytes.
     pub bytes: f64,
 }
 
-/// One end of an object's life.
+/// An allocation or a deallocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub time: Nanos,
     pub key: u32,
-    /// Positive for an allocation, negative for a free.
+    /// Positive for an allocation, negative for a deallocation.
     pub bytes: i64,
-    /// The same number for both ends.
+    /// The object's number, the same for both.
     pub object: u32,
 }
 
 /// All objects of a profile.
 pub(crate) struct Objects {
     list: Vec<Object>,
-    /// The width of the buckets, if objects were merged.
+    /// The width of the buckets; `None` if objects were not merged.
     pub bucket: Option<Nanos>,
 }
 
@@ -57,7 +57,7 @@ impl Objects {
         let mut buckets = FINEST_BUCKETS;
         loop {
             let width = Nanos((profile.end.0 / buckets).max(1));
-            // Fewer rows than with one bucket there cannot be.
+            // One bucket gives the smallest possible number of rows.
             let limit = if buckets == 1 { usize::MAX } else { limit };
             if let Some(list) = merge(profile, keys, width, limit) {
                 let bucket = Some(width);
@@ -67,7 +67,7 @@ impl Objects {
         }
     }
 
-    /// The allocations and frees of each thread's objects in the order of time.
+    /// The allocations and deallocations of each thread's objects, ordered by time.
     pub fn changes(&self, threads: usize, keys: usize) -> Vec<Vec<Change>> {
         let mut rounding = Rounding::new(keys);
         let mut changes = vec![Vec::new(); threads];
@@ -92,7 +92,7 @@ impl Objects {
             }
         }
         for of_thread in &mut changes {
-            // Stable: an object that came and went in one instant came first.
+            // A stable sort: of two events at one time, an object's allocation stays first.
             of_thread.sort_by_key(|change| change.time);
         }
         changes
@@ -100,21 +100,23 @@ impl Objects {
 }
 
 /// Each sample as an object. One that died young without a known time went with the collection
-/// that found it dead, or with the session.
+/// of its process that found it dead, or with the session.
 fn each<'a>(profile: &'a Profile, keys: &'a [u32]) -> impl Iterator<Item = Object> + 'a {
-    let mut ends: Vec<Nanos> = profile
-        .collections
-        .iter()
-        .filter(|collection| collection.kind.ends_youth())
-        .map(|collection| Nanos(collection.start.0.saturating_add(collection.duration.0)))
-        .collect();
-    ends.sort_unstable();
+    let mut ends: Vec<Vec<Nanos>> = vec![Vec::new(); profile.processes.len()];
+    for collection in &profile.collections {
+        if collection.kind.ends_youth() {
+            let end = Nanos(collection.start.0.saturating_add(collection.duration.0));
+            ends[profile.process_of(collection.thread).index()].push(end);
+        }
+    }
+    ends.iter_mut().for_each(|ends| ends.sort_unstable());
     let weights = profile.shape_weights();
     let samples = &profile.samples;
     samples.ids().map(move |id: SampleId| {
         let allocated = samples.time(id);
         let freed = samples.freed(id).or_else(|| {
-            (samples.fate(id) == Fate::DiedYoung).then(|| {
+            (samples.lifetime(id) == Lifetime::DiedYoung).then(|| {
+                let ends = &ends[profile.process_of(samples.thread(id)).index()];
                 let next = ends.partition_point(|&end| end < allocated);
                 ends.get(next).copied().unwrap_or(profile.end)
             })

@@ -1,9 +1,9 @@
-//! Whole bytes out of estimated ones, so that sums stay right.
+//! Rounds estimated bytes to whole ones, so that sums stay correct.
 //!
-//! The weight of a sample is an estimate with a fraction. Rounding each sample by itself would bias
-//! the sums where weights are small (64-byte period: a third of a byte in a hundred). Instead,
-//! every key carries what rounding took or gave on to its next row: the sum over the rows of a
-//! key is never more than half a byte from the exact one.
+//! The weight of a sample is an estimate with a fraction. Rounding each sample alone would bias
+//! the sums if weights are small (with a period of 64 bytes, by a third of a byte in a hundred).
+//! Instead, the rounding error of a row is added to the next row of the same key. So the sum over
+//! the rows of a key differs from the exact sum by at most half a byte.
 
 /// Rounds weights by key. See the module.
 pub(crate) struct Rounding {
@@ -18,7 +18,7 @@ impl Rounding {
         }
     }
 
-    /// The next row of a key, in whole units.
+    /// Rounds the next row of a key to whole units.
     pub fn whole(&mut self, key: u32, weight: f64) -> u64 {
         let carry = &mut self.carry[key as usize];
         let exact = weight + *carry;
@@ -40,7 +40,7 @@ mod tests {
         let (mut exact, mut whole) = (0.0, 0);
         for step in 0..10_000 {
             let weight = weights[step % weights.len()];
-            rounding.whole(0, 0.49); // another key does not disturb
+            rounding.whole(0, 0.49); // another key has no effect
             exact += weight;
             whole += rounding.whole(1, weight);
             assert!((exact - whole as f64).abs() <= 0.501, "step {step}");

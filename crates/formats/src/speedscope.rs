@@ -1,15 +1,15 @@
 //! speedscope's own JSON (<https://www.speedscope.app/file-format-schema.json>).
 //!
-//! For each thread up to three profiles of the "sampled" type: allocated bytes, bytes that were not
-//! seen to be freed, and time samples, where there are any. In "Time Order" the x axis of the first
-//! two is bytes. The format repeats the whole stack for every row, so samples are merged in
-//! time above [`MAX_ROWS`]; sums stay the same.
+//! Each thread has up to three profiles of the "sampled" type: allocated bytes, allocated bytes whose
+//! deallocation was not recorded, and time samples. In "Time Order" the x axis of the first
+//! two is bytes. The format repeats the whole stack for every row, so above [`MAX_ROWS`] samples are
+//! merged in time; sums do not change.
 
 use std::io::{self, BufWriter, Write};
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{FrameKind, NodeId, ThreadId};
-use nthbyte_profile::model::{Fate, Samples};
+use nthbyte_profile::model::{Lifetime, Samples};
 use serde::ser::{Serialize, SerializeSeq as _, Serializer};
 
 use crate::meter::Meter;
@@ -80,8 +80,8 @@ struct FrameNames<'a> {
     line: Option<u32>,
 }
 
-/// A function at its definition: speedscope takes frames with equal names, files and lines as one
-/// function, and its table would otherwise have a row for each line that runs.
+/// A frame has the line of its function's definition: for speedscope, frames with equal names, files and
+/// lines are one function. With the lines that run, its table would have a row for each of them.
 fn describe<'a>(profile: &'a Profile, frame: &nthbyte_profile::model::Frame) -> FrameNames<'a> {
     let function = &profile.functions[frame.function as usize];
     FrameNames {
@@ -101,11 +101,14 @@ const fn no_frame() -> FrameNames<'static> {
     }
 }
 
-/// A key says the stack and whether the object may still be there.
+/// A key has the stack, and whether the object may still be live.
 fn keys(profile: &Profile) -> Vec<u32> {
     let samples: &Samples = &profile.samples;
     let key = |id| {
-        let retained = matches!(samples.fate(id), Fate::StillLive | Fate::Survived);
+        let retained = matches!(
+            samples.lifetime(id),
+            Lifetime::StillLive | Lifetime::Survived
+        );
         // A stack tree of 2^31 nodes would not fit into memory.
         (samples.stack(id).0 << 1) | u32::from(retained)
     };
@@ -131,7 +134,7 @@ impl Serialize for Profiles<'_> {
         let mut seq = serializer.serialize_seq(None)?;
         let mut written = 0;
         for thread in (0..self.profile.threads.len() as u32).map(ThreadId) {
-            let name = names::thread(self.profile, thread);
+            let name = names::thread_of_process(self.profile, thread);
             let allocated = self.allocations(thread, format!("{name}: allocated"), |_| true);
             let kept = self.allocations(thread, format!("{name}: not freed"), retained);
             let time = self.time(thread, format!("{name}: time"));
@@ -196,7 +199,7 @@ impl Profiles<'_> {
         sampled
     }
 
-    /// Each sample counts as much time as its source's period, if that is known.
+    /// Each sample counts for the period of its source, if that is known.
     fn time(&self, thread: ThreadId, name: String) -> Sampled {
         let is_known = self.profile.time_hz().is_some();
         let unit = if is_known { "microseconds" } else { "none" };

@@ -1,25 +1,24 @@
-//! The samples of each thread in the order of time, merged where there are too many.
+//! The samples of each thread, ordered by time; merged if there are too many.
 //!
-//! A *timeline* has a track for each thread. Up to a limit a row is a sample and nothing is
-//! stored for it but its number. Above the limit, time is cut into buckets and the samples of one
-//! key in one bucket become one row, at the time of the first of them; the bucket is the
-//! narrowest of a few widths with which the rows fit the limit. Weights are added, so no view
-//! that ignores time changes at all.
+//! A *timeline* has a track for each thread. Up to a limit, a row is a sample, and only its number
+//! is stored. Above the limit, time is divided into buckets, and the samples of one key in one
+//! bucket become one row, at the time of the first of them. Of a few widths, the narrowest one is
+//! used with which the rows fit the limit. Weights are added, so views without time do not change.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
 
-/// Buckets in the whole session at the first try; each further try has an eighth of them.
+/// Buckets in the session at the first try. Each further try has an eighth of them.
 const FINEST_BUCKETS: u64 = 1 << 16;
 
 /// A sample, or several merged ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Row {
-    /// When; the first one of several.
+    /// The time of the first sample.
     pub time: Nanos,
-    /// What they have in common.
+    /// The key of all of them.
     pub key: u32,
-    /// Estimated bytes, of all of them together.
+    /// The sum of their estimated bytes.
     pub bytes: f64,
 }
 
@@ -35,7 +34,7 @@ pub(crate) struct Timeline<'a> {
     /// Bytes that a sample stands for, by shape.
     bytes: Vec<f64>,
     tracks: Vec<Track>,
-    /// The width of the buckets, if samples were merged.
+    /// The width of the buckets; `None` if samples were not merged.
     pub bucket: Option<Nanos>,
 }
 
@@ -76,7 +75,7 @@ impl<'a> Timeline<'a> {
         threads.map(|thread| self.len(thread)).sum()
     }
 
-    /// The rows of a thread in the order of time.
+    /// The rows of a thread, ordered by time.
     pub fn rows(&self, thread: ThreadId) -> Box<dyn Iterator<Item = Row> + '_> {
         match self.tracks.get(thread.index()) {
             Some(Track::Samples(ids)) => Box::new(ids.iter().map(|&id| self.row(id))),
@@ -98,7 +97,7 @@ impl<'a> Timeline<'a> {
         let mut buckets = FINEST_BUCKETS;
         loop {
             let width = Nanos((self.profile.end.0 / buckets).max(1));
-            // With one bucket the rows are the distinct keys: fewer there cannot be.
+            // One bucket gives one row for each key, the smallest possible number.
             let limit = if buckets == 1 { usize::MAX } else { limit };
             if let Some(tracks) = self.merge_within(threads, width, limit) {
                 return (width, tracks);
@@ -119,7 +118,7 @@ impl<'a> Timeline<'a> {
         let mut left = limit;
         for ids in threads {
             let mut rows: Vec<Row> = Vec::new();
-            // The last row of each key; it counts only if it is in the bucket at hand.
+            // The last row of each key; it is used only if it is in the current bucket.
             let mut places = vec![u32::MAX; keys];
             let mut bucket = u64::MAX;
             let mut first_of_bucket = 0;
@@ -136,7 +135,7 @@ impl<'a> Timeline<'a> {
                     }
                     _ => {
                         left = left.checked_sub(1)?;
-                        // There are fewer rows than samples, and those are numbered with 32 bits.
+                        // There are fewer rows than samples, and samples have 32-bit numbers.
                         *place = rows.len() as u32;
                         rows.push(row);
                     }
@@ -148,8 +147,8 @@ impl<'a> Timeline<'a> {
     }
 }
 
-/// The samples of each thread in the order of time. An allocation may have been written a little
-/// after younger ones, so the order of the file is not quite it.
+/// The samples of each thread, ordered by time. The order in the file is only nearly the same: an
+/// allocation may be written a little after later ones.
 fn by_thread(profile: &Profile) -> Vec<Vec<SampleId>> {
     let samples = &profile.samples;
     let mut counts = vec![0; profile.threads.len()];

@@ -7,7 +7,7 @@ use std::path::Path;
 use nthbyte_formats::vmprof::{self, Error, Imported};
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{CollectionKind, FrameKind};
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 
 /// Builds a file record by record, with 8-byte words.
 struct Recorder(Vec<u8>);
@@ -145,8 +145,8 @@ fn allocation_samples_of_the_papers_fork() {
         .map(|sample| profile.types[sample.type_id.index()].name.as_str())
         .collect();
     assert_eq!(types, ["pypy.W_Int", "pypy.W_List", ""]);
-    assert_eq!(samples[0].fate, Fate::DiedYoung);
-    assert_eq!(samples[1].fate, Fate::Survived);
+    assert_eq!(samples[0].lifetime, Lifetime::DiedYoung);
+    assert_eq!(samples[1].lifetime, Lifetime::Survived);
     assert_eq!(samples[0].time.0, 250_000_000);
     let weights = profile.samples.ids().map(|id| profile.weight(id).bytes);
     assert_eq!(weights.sum::<f64>(), 3.0 * 32_768.0);
@@ -186,7 +186,7 @@ fn every_old_version_is_read() {
 }
 
 #[test]
-fn a_file_cut_anywhere_gives_what_comes_before() {
+fn a_file_truncated_anywhere_is_read_up_to_its_end() {
     let mut file = ordinary();
     file.trailer();
     let header = 5 * 8 + 3 + 1 + 1 + "cpython".len();
@@ -213,7 +213,7 @@ fn a_file_cut_anywhere_gives_what_comes_before() {
 }
 
 #[test]
-fn damage_in_the_middle_loses_only_what_is_there() {
+fn damage_in_the_middle_loses_only_the_damaged_records() {
     let mut file = ordinary();
     file.trailer();
     for at in (100..2_500).step_by(31) {
@@ -239,7 +239,7 @@ fn damage_in_the_middle_loses_only_what_is_there() {
 }
 
 #[test]
-fn compressed_files_are_read_and_cut_ones_as_far_as_they_go() {
+fn compressed_files_are_read_even_if_truncated() {
     let mut file = ordinary();
     file.trailer();
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
@@ -258,7 +258,7 @@ fn compressed_files_are_read_and_cut_ones_as_far_as_they_go() {
 }
 
 #[test]
-fn what_is_no_vmprof_file_is_told_so() {
+fn a_file_of_another_format_is_refused() {
     for data in [
         &b""[..],
         b"#!/bin/sh\necho hello, this is a script\n",
@@ -267,7 +267,7 @@ fn what_is_no_vmprof_file_is_told_so() {
     ] {
         let error = import(data).unwrap_err().to_string();
         assert!(
-            error.contains("is not a VMProf profile: it does not begin as one"),
+            error.contains("is not a VMProf profile: it does not begin like one"),
             "{error}"
         );
         assert!(!error.contains('\n'));

@@ -5,11 +5,15 @@
 
 mod checksums;
 pub mod event;
+pub mod family;
 mod format;
+mod join;
 mod lines;
 mod load;
+mod merge;
 pub mod meta;
 pub mod model;
+mod processes;
 mod reader;
 mod samples;
 mod sources;

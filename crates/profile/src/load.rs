@@ -4,26 +4,31 @@
 //! functions, and stack nodes that differ only in the instruction but not in the line become one.
 //! What a lost block defined has no entry in the map and reads as [`UNKNOWN`].
 
+mod files;
+mod numbers;
+
 use std::collections::HashMap;
 use std::fs::File;
-use std::hash::Hash;
 use std::io::Read;
 use std::path::Path;
 
 use foldhash::fast::RandomState;
 
 use crate::event::{
-    Allocation, Code, Collection, CpuSample, Event, FrameKind, Label, LabelSetId, Lines, LostKind,
-    Memory, Nanos, Node, NodeId, SampleId, Survival, ThreadId, TypeId,
+    Allocation, Code, Collection, CpuSample, End, Event, FrameKind, Label, LabelSetId, Lines,
+    LostKind, Memory, Nanos, Node, NodeId, SampleId, Survival, ThreadId, TypeId,
 };
 use crate::lines::LineTable;
 use crate::meta::Unit;
 use crate::model::{
-    Damage, Fate, Frame, Function, LabelSet, Profile, Sample, Shape, StackNode, ThreadNames,
+    Damage, Frame, Function, LabelSet, Lifetime, Profile, Sample, Shape, StackNode, ThreadNames,
     TimeSample, TypeNames,
 };
+use crate::processes::ProcessId;
 use crate::reader::{Block, ReadError, Reader};
 use crate::sources::Sources;
+use files::Session;
+use numbers::{Interner, Numbers};
 
 /// The name of a function whose definition was lost.
 pub const UNKNOWN: &str = "[unknown]";
@@ -57,79 +62,11 @@ impl Profile {
         Self::read_with(input, |_| ())
     }
 
-    fn read_with(input: impl Read, mut progress: impl FnMut(u64)) -> Result<Self, ReadError> {
-        let mut reader = Reader::from_reader(input)?;
-        let mut loader = Loader::new(Self::empty(reader.meta().clone()));
-        while let Some(block) = reader.next_block()? {
-            loader.block(block);
-            progress(reader.position());
-        }
-        Ok(loader.finish(reader.damage()))
-    }
-}
-
-/// Numbers of one kind of definition, from those in the file to those of the tables. There is
-/// one run for each stretch without a gap.
-struct Numbers {
-    runs: Vec<(u32, Vec<u32>)>,
-    next: u32,
-}
-
-impl Numbers {
-    fn starting_at(first: u32) -> Self {
-        Self {
-            runs: Vec::new(),
-            next: first,
-        }
-    }
-
-    /// The next definition has this number in the file.
-    fn skip_to(&mut self, next: u32) {
-        if self.next != next {
-            self.next = next;
-            self.runs.push((next, Vec::new()));
-        }
-    }
-
-    fn define(&mut self, number: u32) {
-        if self.runs.is_empty() {
-            self.runs.push((self.next, Vec::new()));
-        }
-        if let Some((_, numbers)) = self.runs.last_mut() {
-            numbers.push(number);
-        }
-        self.next = self.next.saturating_add(1);
-    }
-
-    #[inline]
-    fn get(&self, number: u32) -> Option<u32> {
-        let (first, numbers) = self.runs.last()?;
-        if number >= *first {
-            return numbers.get((number - first) as usize).copied();
-        }
-        let at = self.runs.partition_point(|(first, _)| *first <= number);
-        let (first, numbers) = self.runs.get(at.checked_sub(1)?)?;
-        numbers.get((number - first) as usize).copied()
-    }
-}
-
-/// Distinct values, numbered in the order in which they first came.
-struct Interner<T> {
-    numbers: HashMap<T, u32, RandomState>,
-}
-
-impl<T: Hash + Eq + Clone> Interner<T> {
-    fn new() -> Self {
-        Self {
-            numbers: HashMap::default(),
-        }
-    }
-
-    fn intern(&mut self, table: &mut Vec<T>, value: T) -> u32 {
-        *self.numbers.entry(value).or_insert_with_key(|value| {
-            table.push(value.clone());
-            table.len() as u32 - 1
-        })
+    fn read_with(input: impl Read, progress: impl FnMut(u64)) -> Result<Self, ReadError> {
+        let reader = Reader::from_reader(input)?;
+        let mut loader = Loader::default();
+        loader.file(reader, Nanos(0), progress)?;
+        Ok(loader.finish())
     }
 }
 
@@ -145,8 +82,15 @@ struct LoadedCode {
     lines: CodeLines,
 }
 
-struct Loader {
+/// Reads files one after the other into one profile, so that no more than that is in memory.
+/// Numbers of a file end with it; functions, frames, stacks, types and sources are shared.
+pub(crate) struct Loader {
     profile: Profile,
+    /// When the file's session began, in the profile's time.
+    start: Nanos,
+    /// The file's first process, and the one whose threads are being defined.
+    first_process: usize,
+    process: ProcessId,
     codes: Vec<LoadedCode>,
     code_numbers: Numbers,
     node_numbers: Numbers,
@@ -156,6 +100,7 @@ struct Loader {
     sources: Sources,
     functions: Interner<Function>,
     frames: Interner<Frame>,
+    types: Interner<TypeNames>,
     nodes: HashMap<StackNode, u32, RandomState>,
     unknown_thread: Option<ThreadId>,
     /// For each stretch without a gap, the number in the file of its first sample and that in the
@@ -166,14 +111,21 @@ struct Loader {
     /// Samples from this one on are young.
     youth: u32,
     last_time: Nanos,
+    /// Of the file at hand.
+    session: Session,
     damage: Vec<Damage>,
+    /// Of all files, with their first processes.
+    all_damage: Vec<(ProcessId, Damage)>,
+    files: u32,
 }
 
-impl Loader {
-    fn new(profile: Profile) -> Self {
+impl Default for Loader {
+    fn default() -> Self {
         Self {
-            sources: Sources::of(&profile),
-            profile,
+            sources: Sources::default(),
+            start: Nanos(0),
+            first_process: 0,
+            process: ProcessId::FIRST,
             codes: Vec::new(),
             code_numbers: Numbers::starting_at(0),
             node_numbers: Numbers::starting_at(1),
@@ -182,14 +134,37 @@ impl Loader {
             label_set_numbers: Numbers::starting_at(1),
             functions: Interner::new(),
             frames: Interner::new(),
+            types: Interner::new(),
             nodes: HashMap::default(),
             unknown_thread: None,
             sample_runs: vec![(0, 0)],
             next_sample: 0,
             youth: 0,
             last_time: Nanos(0),
+            session: Session::default(),
             damage: Vec::new(),
+            all_damage: Vec::new(),
+            files: 0,
+            profile: Profile::empty_of(Vec::new()),
         }
+    }
+}
+
+impl Loader {
+    /// Reads a file to its end. `start`: when its session began, in the profile's time.
+    pub(crate) fn file(
+        &mut self,
+        mut reader: Reader<impl Read>,
+        start: Nanos,
+        mut progress: impl FnMut(u64),
+    ) -> Result<(), ReadError> {
+        self.begin(reader.meta(), start);
+        while let Some(block) = reader.next_block()? {
+            self.block(block);
+            progress(reader.position());
+        }
+        self.end(reader.damage());
+        Ok(())
     }
 
     fn block(&mut self, mut block: Block<'_>) {
@@ -225,19 +200,20 @@ impl Loader {
             Event::Node(node) => self.node(&node),
             Event::Code(code) => self.code(&code),
             Event::Type(names) => {
-                self.type_numbers.define(self.profile.types.len() as u32);
-                self.profile.types.push(TypeNames {
+                let names = TypeNames {
                     name: names.name.to_owned(),
                     native: names.native.to_owned(),
-                });
+                };
+                let number = self.types.intern(&mut self.profile.types, names);
+                self.type_numbers.define(number);
             }
             Event::Thread(thread) => {
-                self.thread_numbers
-                    .define(self.profile.threads.len() as u32);
-                self.profile.threads.push(ThreadNames {
+                let names = ThreadNames {
                     os_id: thread.os_id,
                     name: thread.name.to_owned(),
-                });
+                };
+                let number = self.profile.push_thread(self.process, names);
+                self.thread_numbers.define(number.0);
             }
             Event::ThreadName(thread, name) => {
                 if let Some(thread) = self.thread_numbers.get(thread.0) {
@@ -247,21 +223,32 @@ impl Loader {
             Event::Label(label) => self.label(&label),
             Event::Source(id, definition) => self.sources.define(&mut self.profile, id, definition),
             Event::Period(id, period) => self.sources.set_period(&mut self.profile, id, period),
-            Event::Extension(extension) => self.sources.skip_event(extension.kind),
+            Event::Extension(extension) => self.extension(&extension),
             Event::Cpu(sample) => self.cpu(&sample),
             Event::Collection(collection) => self.collection(collection),
             Event::Memory(memory) => self.memory(memory),
             Event::Lost(kind, count) => self.lost(kind, count),
             Event::End(end) => {
-                self.profile.complete = true;
-                self.profile.end = end.time;
-                self.profile.allocated = end.allocated;
+                self.session.end = Some(End {
+                    time: self.at(end.time),
+                    ..end
+                });
             }
         }
     }
 
-    fn saw(&mut self, time: Nanos) {
+    /// A time of the file in the profile's time.
+    #[inline]
+    fn at(&self, time: Nanos) -> Nanos {
+        Nanos(time.0.saturating_add(self.start.0))
+    }
+
+    /// The same, of something that happened.
+    #[inline]
+    fn saw(&mut self, time: Nanos) -> Nanos {
+        let time = self.at(time);
         self.last_time = self.last_time.max(time);
+        time
     }
 
     fn code(&mut self, code: &Code<'_>) {
@@ -339,13 +326,13 @@ impl Loader {
         if let Some(thread) = self.thread_numbers.get(thread.0) {
             return ThreadId(thread);
         }
-        let threads = &mut self.profile.threads;
+        let (profile, process) = (&mut self.profile, self.process);
         *self.unknown_thread.get_or_insert_with(|| {
-            threads.push(ThreadNames {
+            let names = ThreadNames {
                 os_id: 0,
                 name: UNKNOWN.to_owned(),
-            });
-            ThreadId(threads.len() as u32 - 1)
+            };
+            profile.push_thread(process, names)
         })
     }
 
@@ -370,12 +357,12 @@ impl Loader {
     }
 
     fn cpu(&mut self, sample: &CpuSample) {
-        self.saw(sample.time);
+        let time = self.saw(sample.time);
         let Some(sampling) = self.sources.sampling(sample.source, Unit::Nanoseconds) else {
             return;
         };
         let sample = TimeSample {
-            time: sample.time,
+            time,
             thread: self.thread(sample.thread),
             stack: self.stack(sample.stack),
             labels: self.labels(sample.labels),
@@ -395,13 +382,13 @@ impl Loader {
 
     #[inline]
     fn allocation(&mut self, allocation: &Allocation) {
-        self.saw(allocation.time);
+        let time = self.saw(allocation.time);
         self.next_sample = self.next_sample.saturating_add(1);
         let Some(sampling) = self.sources.sampling(allocation.source, Unit::Bytes) else {
             return self.leave_out();
         };
         let sample = Sample {
-            time: allocation.time,
+            time,
             thread: self.thread(allocation.thread),
             stack: self.stack(allocation.stack),
             shape: Shape {
@@ -412,29 +399,34 @@ impl Loader {
             },
             labels: self.labels(allocation.labels),
             type_id: TypeId(self.type_numbers.get(allocation.type_id.0).unwrap_or(0)),
-            fate: match allocation.survival {
-                Survival::Unsaid => Fate::StillLive,
-                Survival::DiedYoung => Fate::DiedYoung,
-                Survival::Survived => Fate::Survived,
+            lifetime: match allocation.survival {
+                Survival::Unsaid => Lifetime::StillLive,
+                Survival::DiedYoung => Lifetime::DiedYoung,
+                Survival::Survived => Lifetime::Survived,
             },
             freed: None,
         };
-        // A file numbers its samples in 32 bits, so there is room.
-        self.profile.samples.push(sample);
+        // A file numbers its samples in 32 bits, so there is room for those of one.
+        if self.profile.samples.push(sample).is_none() {
+            self.leave_out();
+            self.lost(LostKind::Allocations, 1);
+        }
     }
 
     #[inline]
     fn freed(&mut self, sample: SampleId, time: Nanos) {
-        self.saw(time);
+        let time = self.saw(time);
         let Some(sample) = self.sample(sample) else {
             return;
         };
-        let fate = match self.profile.samples.fate(sample) {
-            Fate::StillLive if sample.0 >= self.youth => Fate::DiedYoung,
-            Fate::DiedYoung => Fate::DiedYoung,
-            Fate::StillLive | Fate::Survived | Fate::Freed => Fate::Freed,
+        let lifetime = match self.profile.samples.lifetime(sample) {
+            Lifetime::StillLive if sample.0 >= self.youth => Lifetime::DiedYoung,
+            Lifetime::DiedYoung => Lifetime::DiedYoung,
+            Lifetime::StillLive | Lifetime::Survived | Lifetime::Freed => Lifetime::Freed,
         };
-        self.profile.samples.set_fate(sample, fate, Some(time));
+        self.profile
+            .samples
+            .set_lifetime(sample, lifetime, Some(time));
     }
 
     /// Where a sample is in the tables; `None` if it was lost.
@@ -460,14 +452,15 @@ impl Loader {
         }
         let thread = self.thread(collection.thread);
         self.profile.collections.push(Collection {
+            start: self.at(collection.start),
             thread,
             ..collection
         });
     }
 
     fn memory(&mut self, memory: Memory) {
-        self.saw(memory.time);
-        self.profile.memory.push(memory);
+        let time = self.saw(memory.time);
+        self.session.memory.push(Memory { time, ..memory });
     }
 
     fn lost(&mut self, kind: LostKind, count: u64) {
@@ -477,17 +470,6 @@ impl Loader {
             None if count > 0 => lost.push((kind, count)),
             None => (),
         }
-    }
-
-    fn finish(mut self, damage: Vec<Damage>) -> Profile {
-        if !self.profile.complete {
-            self.profile.end = self.last_time;
-        }
-        self.profile.damage = damage;
-        self.profile.damage.append(&mut self.damage);
-        self.profile.damage.sort_by_key(|damage| damage.offset);
-        self.profile.meta.notes.extend(self.sources.notes());
-        self.profile
     }
 }
 

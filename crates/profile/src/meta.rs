@@ -221,7 +221,7 @@ impl From<SourceDefinition<'_>> for Source {
 const NANOS_A_SECOND: u64 = 1_000_000_000;
 
 /// The session's description: the first thing in a profile, written as JSON so that fields can be added.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
     /// Version of nthbyte that wrote the profile.
     pub nthbyte: String,

@@ -5,7 +5,8 @@ use crate::event::{
     ThreadId,
 };
 use crate::meta::{Distances, Meta, Source, Unit};
-pub use crate::samples::{Fate, Sample, Samples, Shape, ShapeId};
+pub use crate::processes::{Process, ProcessId, process_label};
+pub use crate::samples::{Lifetime, Sample, Samples, Shape, ShapeId};
 pub use nthbyte_sampling::Weight;
 
 /// A function: a name in a file. Code objects with the same name, file and first line are one function.
@@ -40,7 +41,7 @@ pub struct StackNode {
 }
 
 /// A type's names; see [`crate::event::TypeName`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TypeNames {
     /// As a Python programmer says it.
     pub name: String,
@@ -166,6 +167,10 @@ pub struct Profile {
     pub types: Vec<TypeNames>,
     /// Threads.
     pub threads: Vec<ThreadNames>,
+    /// The processes that the profile is of, in the order of their starts; at least one.
+    pub processes: Vec<Process>,
+    /// The process of each thread; threads that it does not reach belong to the first. See [`Profile::process_of`].
+    pub thread_processes: Vec<ProcessId>,
     /// Allocation samples.
     pub samples: Samples,
     /// Time samples.
@@ -190,14 +195,22 @@ impl Profile {
     /// A profile in which nothing has happened yet.
     #[must_use]
     pub fn empty(meta: Meta) -> Self {
-        let sources = meta.sources.clone();
+        let mut profile = Self::empty_of(meta.sources.clone());
         let samplings = (0..)
-            .zip(&sources)
+            .zip(&profile.sources)
             .filter_map(|(number, source)| Sampling::of(SourceId(number), source, source.period));
+        profile.samplings = samplings.collect();
+        profile.meta = meta.clone();
+        profile.processes = vec![Process::new(meta, Nanos(0))];
+        profile
+    }
+
+    /// A profile with tables for files that are still to be read.
+    pub(crate) fn empty_of(sources: Vec<Source>) -> Self {
         Self {
-            meta,
-            samplings: samplings.collect(),
+            meta: Meta::default(),
             sources,
+            samplings: Vec::new(),
             label_sets: vec![LabelSet::default()],
             functions: Vec::new(),
             frames: Vec::new(),
@@ -207,6 +220,8 @@ impl Profile {
             }],
             types: vec![TypeNames::default()],
             threads: Vec::new(),
+            processes: Vec::new(),
+            thread_processes: Vec::new(),
             samples: Samples::default(),
             cpu: Vec::new(),
             collections: Vec::new(),

@@ -16,7 +16,7 @@ use crate::model::SamplingId;
 /// What became of a sampled object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Fate {
+pub enum Lifetime {
     /// Freed before, or by, the first collection of the youngest generation after its allocation.
     DiedYoung,
     /// Survived that collection and was freed later, at a known time.
@@ -27,8 +27,8 @@ pub enum Fate {
     StillLive,
 }
 
-impl Fate {
-    /// All fates, in the order of their discriminants.
+impl Lifetime {
+    /// All lifetimes, in the order of their discriminants.
     pub const ALL: [Self; 4] = [
         Self::DiedYoung,
         Self::Freed,
@@ -72,7 +72,7 @@ pub struct Sample {
     /// [`Profile::label_sets`](crate::Profile::label_sets).
     pub labels: LabelSetId,
     /// What became of it.
-    pub fate: Fate,
+    pub lifetime: Lifetime,
     /// When it was freed; `None` if it was not, or if that is not known.
     pub freed: Option<Nanos>,
 }
@@ -90,7 +90,7 @@ pub struct Samples {
     type_id: Vec<TypeId>,
     /// Shorter than the others where the last samples have no labels.
     labels: Vec<LabelSetId>,
-    fate: Vec<Fate>,
+    lifetime: Vec<Lifetime>,
     freed: Vec<Nanos>,
     shapes: Vec<Shape>,
     shape_ids: HashMap<Shape, ShapeId, RandomState>,
@@ -133,7 +133,7 @@ impl Samples {
             shape: self.shape(self.shape_id(id)),
             type_id: self.type_id(id),
             labels: self.labels(id),
-            fate: self.fate(id),
+            lifetime: self.lifetime(id),
             freed: self.freed(id),
         }
     }
@@ -208,8 +208,8 @@ impl Samples {
 
     /// What became of it.
     #[must_use]
-    pub fn fate(&self, id: SampleId) -> Fate {
-        self.fate[id.index()]
+    pub fn lifetime(&self, id: SampleId) -> Lifetime {
+        self.lifetime[id.index()]
     }
 
     /// When it was freed; `None` if it was not, or if that is not known.
@@ -236,14 +236,19 @@ impl Samples {
         self.stack.push(sample.stack);
         self.shape.push(shape);
         self.type_id.push(sample.type_id);
-        self.fate.push(sample.fate);
+        self.lifetime.push(sample.lifetime);
         self.freed.push(sample.freed.unwrap_or(NEVER));
         Some(SampleId(id))
     }
 
+    /// Puts a sample under another stack.
+    pub(crate) fn set_stack(&mut self, id: SampleId, stack: NodeId) {
+        self.stack[id.index()] = stack;
+    }
+
     /// Records what became of a sample.
-    pub(crate) fn set_fate(&mut self, id: SampleId, fate: Fate, freed: Option<Nanos>) {
-        self.fate[id.index()] = fate;
+    pub(crate) fn set_lifetime(&mut self, id: SampleId, lifetime: Lifetime, freed: Option<Nanos>) {
+        self.lifetime[id.index()] = lifetime;
         self.freed[id.index()] = freed.unwrap_or(NEVER);
     }
 }

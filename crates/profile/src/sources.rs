@@ -38,6 +38,7 @@ enum Reason {
 }
 
 /// All sources as far as the file was read.
+#[derive(Default)]
 pub(crate) struct Sources {
     /// Indexes are the file's numbers.
     in_force: Vec<Option<InForce>>,
@@ -46,25 +47,38 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// At the start of a session.
-    pub(crate) fn of(profile: &Profile) -> Self {
-        let numbered = (0..).map(SamplingId).zip(&profile.samplings);
-        let mut sources = Self {
-            in_force: Vec::new(),
-            samplings: numbered.map(|(id, &sampling)| (sampling, id)).collect(),
-            left_out: Vec::new(),
-        };
-        for (number, source) in (0..).map(SourceId).zip(&profile.sources) {
-            let sampling = match Sampling::of(number, source, source.period) {
-                Some(sampling) => Ok((sources.samplings[&sampling], sampling.unit)),
-                None => Err(sources.reason(why_unknown(source))),
+    /// At the start of a file, whose description names these sources. What earlier files of the
+    /// profile had stays in its tables, and a source that is there already is not added again.
+    pub(crate) fn begin(&mut self, profile: &mut Profile, sources: &[Source]) {
+        self.in_force.clear();
+        self.left_out.clear();
+        let earlier = profile.sources.len();
+        for definition in sources {
+            let alike = profile.sources[..earlier].iter().position(|known| {
+                let period = known.period;
+                *known
+                    == Source {
+                        period,
+                        ..definition.clone()
+                    }
+            });
+            // There are as many as the tables can number; what comes then has no definition.
+            let source = u16::try_from(alike.unwrap_or(profile.sources.len())).map(SourceId);
+            let Ok(source) = source else {
+                self.in_force.push(None);
+                continue;
             };
-            sources.in_force.push(Some(InForce {
-                source: number,
-                sampling,
+            if alike.is_none() {
+                profile.sources.push(definition.clone());
+            }
+            self.in_force.push(Some(InForce {
+                source,
+                // Set below.
+                sampling: Err(0),
             }));
+            let number = SourceId((self.in_force.len() - 1) as u16);
+            self.set_period(profile, number, definition.period);
         }
-        sources
     }
 
     /// A source is what the definition says, from here on.

@@ -187,6 +187,60 @@ fn a_block_that_claims_too_much_is_refused() {
     assert!(bytes.len() > 100_000 / 8);
 }
 
+/// A block of version 2 with this many events and these columns, each with its length and as it is stored.
+fn block_of(events: u8, columns: &[(usize, usize, &[u8])]) -> Vec<u8> {
+    let varint = |mut value: usize| {
+        let mut bytes = Vec::new();
+        while value >= 0x80 {
+            bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+        bytes
+    };
+    let mut body = vec![events, 0, 1, 1, 0, 0, 1];
+    for column in 0..19 {
+        match columns.iter().find(|(number, ..)| *number == column) {
+            Some((_, length, stored)) => {
+                body.extend(varint(*length));
+                body.extend(varint(stored.len()));
+                body.extend_from_slice(stored);
+            }
+            None => body.push(0),
+        }
+    }
+    let mut block = b"\xf5nbk".to_vec();
+    block.extend((body.len() as u32).to_le_bytes());
+    block.extend(crc32fast::hash(&body).to_le_bytes());
+    block.extend(crc32fast::hash(&block).to_le_bytes());
+    block.extend(body);
+    block
+}
+
+#[test]
+fn a_column_that_expands_too_far_is_not_expanded() {
+    let setup = Synthetic::default();
+    let header = Writer::new(Vec::new(), &setup.meta()).expect("memory");
+    let read = |columns: &[(usize, usize, &[u8])]| {
+        let mut file = header.get_ref().clone();
+        file.extend(block_of(1, columns));
+        read_blocks(&file)
+    };
+    // One event, of kind 12: "lost", of a kind, how many. Numbers that nobody takes do no harm.
+    let numbers = [2, 5, 0, 0];
+    let (found, damage) = read(&[(0, 1, &[12]), (15, 4, &numbers)]);
+    assert!(found.len() == 1 && damage.is_empty(), "{damage:?}");
+    // Columns of numbers, texts, extensions: the bytes that are stored are no Zstandard frame, and not looked at.
+    for (column, what) in [(9, "numbers"), (15, "numbers"), (16, "text"), (18, "text")] {
+        let mut columns = vec![(0, 1, &[12][..]), (15, 4, &numbers[..])];
+        columns.retain(|&(number, ..)| number != column);
+        columns.push((column, 3 << 20, &[1, 2, 3]));
+        let (found, damage) = read(&columns);
+        let what = format!("too m{} {what}", if what == "text" { "uch" } else { "any" });
+        assert!(found.is_empty() && damage[0].contains(&what), "{damage:?}");
+    }
+}
+
 /// Headers without end, each of which claims that as much as possible after it is its body.
 fn crafted(len: usize, period: usize) -> Vec<u8> {
     let mut header = b"\xf5nbk".to_vec();

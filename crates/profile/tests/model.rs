@@ -5,7 +5,7 @@ use nthbyte_profile::event::{
     LostKind, Memory, Nanos, Node, NodeId, SampleId, SourceId, Survival, Thread, ThreadId, TypeId,
     TypeName,
 };
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Profile, Writer};
 
@@ -77,18 +77,22 @@ fn fates_follow_from_the_order_of_events() {
         freed(7, 12),
         freed(6, 13),
     ]);
-    let fates: Vec<Fate> = profile.samples.iter().map(|sample| sample.fate).collect();
+    let lifetimes: Vec<Lifetime> = profile
+        .samples
+        .iter()
+        .map(|sample| sample.lifetime)
+        .collect();
     assert_eq!(
-        fates,
+        lifetimes,
         [
-            Fate::DiedYoung,
-            Fate::DiedYoung,
-            Fate::Freed,
-            Fate::StillLive,
-            Fate::DiedYoung,
-            Fate::Survived,
-            Fate::Freed,
-            Fate::DiedYoung,
+            Lifetime::DiedYoung,
+            Lifetime::DiedYoung,
+            Lifetime::Freed,
+            Lifetime::StillLive,
+            Lifetime::DiedYoung,
+            Lifetime::Survived,
+            Lifetime::Freed,
+            Lifetime::DiedYoung,
         ]
     );
     assert_eq!(profile.samples.freed(SampleId(2)), Some(Nanos(10_000_000)));

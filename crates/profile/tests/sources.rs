@@ -6,7 +6,7 @@ use nthbyte_profile::event::{
     Allocation, CpuSample, Event, Extension, Label, LabelSetId, Nanos, NodeId, SampleId,
     SourceDefinition, SourceId, Survival, Thread, ThreadId, TypeId,
 };
-use nthbyte_profile::model::{Fate, Weight};
+use nthbyte_profile::model::{Lifetime, Weight};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Method, Profile, Source, SourceKind, Unit, Writer};
 
@@ -187,8 +187,19 @@ fn what_a_later_version_wrote_is_left_out_and_said() {
         ],
     ]);
     // What is left is numbered as if the rest had not been, and freed as it should be.
-    let fates: Vec<Fate> = profile.samples.iter().map(|sample| sample.fate).collect();
-    assert_eq!(fates, [Fate::DiedYoung, Fate::StillLive, Fate::DiedYoung]);
+    let lifetimes: Vec<Lifetime> = profile
+        .samples
+        .iter()
+        .map(|sample| sample.lifetime)
+        .collect();
+    assert_eq!(
+        lifetimes,
+        [
+            Lifetime::DiedYoung,
+            Lifetime::StillLive,
+            Lifetime::DiedYoung
+        ]
+    );
     assert_eq!(profile.cpu.len(), 1);
     assert_eq!(
         profile.meta.notes[1..],

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId};
 use nthbyte_profile::model::{
-    Fate, Frame, Function, Sample, SamplingId, Shape, StackNode, TypeNames,
+    Frame, Function, Lifetime, Sample, SamplingId, Shape, StackNode, TypeNames,
 };
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Profile};
@@ -86,9 +86,9 @@ fn expected(profile: &Profile) -> serde_json::Value {
     let mut functions: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
     for id in profile.samples.ids() {
         let weight = profile.weight(id);
-        let fate = profile.samples.fate(id) as usize;
-        bytes[fate] += weight.bytes;
-        allocations[fate] += weight.allocations;
+        let lifetime = profile.samples.lifetime(id) as usize;
+        bytes[lifetime] += weight.bytes;
+        allocations[lifetime] += weight.allocations;
         let mut seen = BTreeSet::new();
         for (depth, frame) in profile.stack(profile.samples.stack(id)).enumerate() {
             let function = &profile.functions[frame.function as usize];
@@ -221,7 +221,7 @@ fn large(mut profile: Profile) -> Profile {
             },
             labels: LabelSetId::NONE,
             type_id: TypeId(1 + below(5) as u32),
-            fate: Fate::ALL[below(4) as usize],
+            lifetime: Lifetime::ALL[below(4) as usize],
             freed: None,
         });
     }

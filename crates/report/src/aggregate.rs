@@ -1,16 +1,16 @@
-//! All samples of a profile, added up by who allocated and by what.
+//! Totals of all samples of a profile, by stack and by type.
 //!
-//! A profile has millions of samples but only thousands of stacks and types. Whatever asks for
-//! totals starts from these tables, and they are made in one pass without a search: a stack and a
-//! type are indexes.
+//! A profile has millions of samples but only thousands of stacks and types. Every report that
+//! needs totals uses these tables. They take one pass and no search, since stacks and types are
+//! indexes.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 
 use crate::estimate::{Estimator, Totals};
 use crate::inclusive::Sum;
 
-/// Samples of which some died young.
+/// Samples, divided into those that died young and all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Split {
     /// Those that died young.
@@ -34,8 +34,8 @@ impl Split {
         self.others.add(&other.others);
     }
 
-    pub(crate) fn of_fate(&mut self, fate: Fate) -> &mut Totals {
-        if fate == Fate::DiedYoung {
+    pub(crate) fn of_lifetime(&mut self, lifetime: Lifetime) -> &mut Totals {
+        if lifetime == Lifetime::DiedYoung {
             &mut self.died_young
         } else {
             &mut self.others
@@ -49,17 +49,17 @@ impl Sum for Split {
     }
 }
 
-/// All allocation samples of a profile, added up.
+/// The totals of all allocation samples of a profile.
 #[derive(Clone, Debug)]
 pub struct Aggregate {
-    /// By stack: what was allocated with just this stack. Indexes are
+    /// By stack: the samples with exactly this stack. Indexes are
     /// [`NodeId`](nthbyte_profile::event::NodeId)s.
     pub stacks: Vec<Split>,
-    /// By type and fate. Indexes are [`TypeId`](nthbyte_profile::event::TypeId)s, then
-    /// [`Fate`]s.
-    pub types: Vec<[Totals; Fate::ALL.len()]>,
-    /// By fate.
-    pub fates: [Totals; Fate::ALL.len()],
+    /// By type and lifetime. Indexes are [`TypeId`](nthbyte_profile::event::TypeId)s, then
+    /// [`Lifetime`]s.
+    pub types: Vec<[Totals; Lifetime::ALL.len()]>,
+    /// By lifetime.
+    pub lifetimes: [Totals; Lifetime::ALL.len()],
     /// The sums over all samples.
     pub all: Totals,
     /// Turns sums into estimates.
@@ -76,26 +76,28 @@ impl Aggregate {
             .map(|&shape| Totals::of_sample(profile, shape))
             .collect();
         let mut stacks = vec![Split::default(); profile.stacks.len()];
-        let mut types = vec![[Totals::default(); Fate::ALL.len()]; profile.types.len()];
+        let mut types = vec![[Totals::default(); Lifetime::ALL.len()]; profile.types.len()];
         for id in samples.ids() {
             let totals = &shapes[samples.shape_id(id).0 as usize];
-            let fate = samples.fate(id);
-            stacks[samples.stack(id).index()].of_fate(fate).add(totals);
-            types[samples.type_id(id).index()][fate as usize].add(totals);
+            let lifetime = samples.lifetime(id);
+            stacks[samples.stack(id).index()]
+                .of_lifetime(lifetime)
+                .add(totals);
+            types[samples.type_id(id).index()][lifetime as usize].add(totals);
         }
-        let mut fates = [Totals::default(); Fate::ALL.len()];
+        let mut lifetimes = [Totals::default(); Lifetime::ALL.len()];
         for of_type in &types {
-            for (sum, totals) in fates.iter_mut().zip(of_type) {
+            for (sum, totals) in lifetimes.iter_mut().zip(of_type) {
                 sum.add(totals);
             }
         }
         let mut all = Totals::default();
-        fates.iter().for_each(|totals| all.add(totals));
+        lifetimes.iter().for_each(|totals| all.add(totals));
         let estimator = Estimator::new(profile, &all);
         Self {
             stacks,
             types,
-            fates,
+            lifetimes,
             all,
             estimator,
         }

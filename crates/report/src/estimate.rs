@@ -1,10 +1,9 @@
 //! Estimates with 95 % intervals.
 //!
 //! A sampled object of size `s` whose block is sampled with probability `p` stands for `s / p`
-//! bytes; the sum over the samples is the Horvitz-Thompson estimate. What is not known is how many
-//! objects went unseen beside each one that was seen: as far as the sample tells, a geometric
-//! number with mean `(1 - p) / p`. From this, every sample adds to the first three moments of what
-//! was unseen:
+//! bytes; the sum over the samples is the Horvitz-Thompson estimate. The number of equal objects
+//! that were not sampled is unknown. Given one sampled object, it has a geometric distribution with
+//! mean `(1 - p) / p`. So every sample adds to the first three moments of the unsampled bytes:
 //!
 //! | | a sample adds |
 //! |---|---|
@@ -12,21 +11,21 @@
 //! | variance | `s² (1 - p) / p²` |
 //! | third central moment | `s³ (1 - p) (2 - p) / p³` |
 //!
-//! If all objects are small against the period, these are the moments of the gamma distribution
+//! If all objects are much smaller than the period, these are the moments of the gamma distribution
 //! that describes the mean of a Poisson count: shape `k` (the number of samples), scale `n` (the
-//! period). If objects are certain to be seen they add nothing. Between the two, the moments are
-//! matched with a gamma distribution that is shifted: *an effective count* of samples, each of an
-//! *effective weight*, beside bytes that are certain. The interval is the mid-P interval of
+//! period). Objects that are always sampled add nothing. In all other cases a shifted gamma
+//! distribution with the same moments is used: an *effective count* of samples, each of an
+//! *effective weight*, plus bytes that are certain. The interval is the mid-P interval of
 //! a Poisson count (Lancaster, "Significance tests in discrete distributions", 1961; recommended by
-//! Cohen and Yang, 1994) with that count and weight. A normal interval would not hold often enough with few
-//! samples, and Garwood's "exact" one too often.
+//! Cohen and Yang, 1994) with that count and weight. With few samples, a normal interval contains
+//! the true value too rarely, and Garwood's "exact" interval contains it too often.
 //!
-//! The interval never reaches below the bytes that were seen.
+//! The lower end of the interval is never below the bytes of the sampled objects.
 //!
-//! *Fixed distances.* Samples at every n-th byte are not random. The interval is what it would be if
-//! a program's allocations met the sample points at random; where it allocates in a rhythm of
-//! its own, the error can be larger or (mostly) smaller. A block that covers `k` sample points counts
-//! for `k` periods, which differs from its size by a part of a period only.
+//! *Fixed distances.* Samples at every n-th byte are not random. The interval is correct if
+//! the program's allocations meet the sample points at random. If the program allocates in a
+//! regular pattern, the error can be larger or (mostly) smaller. A block that covers `k` sample
+//! points counts for `k` periods; this differs from its size by less than a period.
 //!
 //! *Every allocation.* The figures are exact, and low = estimate = high.
 
@@ -48,7 +47,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// A figure that is known.
+    /// A figure that is known exactly.
     #[must_use]
     pub const fn exact(value: f64) -> Self {
         Self {
@@ -58,7 +57,7 @@ impl Estimate {
         }
     }
 
-    /// The larger distance from the estimate to an end of its interval, in percent of the estimate, as text.
+    /// The larger distance from the estimate to an end of its interval, in percent of the estimate.
     pub(crate) fn relative_error(&self) -> String {
         let distance = (self.high - self.estimate).max(self.estimate - self.low);
         let percent = 100.0 * distance / self.estimate;
@@ -72,12 +71,12 @@ impl Estimate {
     }
 }
 
-/// Sums over samples of one quantity (bytes, or allocations) from which an [`Estimate`] follows.
+/// Sums over samples of one quantity (bytes or allocations). An [`Estimate`] is computed from them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moments {
     /// The Horvitz-Thompson estimate.
     pub estimate: f64,
-    /// What was seen itself, without what it stands for.
+    /// The sampled objects alone, without weights.
     pub seen: f64,
     /// Its variance.
     pub variance: f64,
@@ -86,7 +85,7 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Those of one sample: its value, what it stands for, and the probability with which it was seen.
+    /// The moments of one sample: its value, its weight, and the probability that it was sampled.
     fn of_sample(value: f64, weighted: f64, p: f64) -> Self {
         let q = 1.0 - p;
         Self {
@@ -104,10 +103,10 @@ impl Moments {
         self.third += other.third;
     }
 
-    /// `typical`: what one sample of this quantity stands for, where these samples do not tell.
+    /// `typical`: the weight of one sample of this quantity, for sums without samples.
     fn interval(&self, typical: f64) -> Estimate {
-        // So little that it matters only where there is nothing else: then one unseen object of the
-        // typical weight is what the upper limit must allow for.
+        // So small that it matters only if there are no samples. Then the upper limit allows for an
+        // unsampled object of the typical weight.
         const FAINT: f64 = 1e-6;
         let variance = self.variance + FAINT * typical * typical;
         let third = self.third + 2.0 * FAINT * typical * typical * typical;
@@ -123,10 +122,10 @@ impl Moments {
     }
 }
 
-/// Sums over any set of samples.
+/// Sums over a set of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// How many samples.
+    /// Number of samples.
     pub samples: u64,
     /// Their bytes.
     pub bytes: Moments,
@@ -135,7 +134,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Those of one sample of a profile: by the period that its source had when it was taken.
+    /// The totals of one sample of a profile, with the period that its source had at that time.
     #[must_use]
     pub fn of_sample(profile: &Profile, shape: Shape) -> Self {
         let sampling = profile.sampling(shape.sampling);
@@ -154,7 +153,7 @@ impl Totals {
         }
     }
 
-    /// Adds those of other samples.
+    /// Adds the totals of other samples.
     pub fn add(&mut self, other: &Self) {
         self.samples += other.samples;
         self.bytes.add(&other.bytes);
@@ -162,7 +161,8 @@ impl Totals {
     }
 }
 
-/// A block of a whole number of periods and a part: the part is met with that probability.
+/// With fixed distances, a block contains `floor(block / period)` sample points; with the
+/// probability of the remaining fraction, it contains one more.
 fn fixed(period: f64, shape: Shape, weight: Weight) -> (Moments, Moments) {
     let block = shape.block.max(1) as f64;
     let moments = |value: f64, unit: f64| {
@@ -186,11 +186,11 @@ fn fixed(period: f64, shape: Shape, weight: Weight) -> (Moments, Moments) {
     )
 }
 
-/// Makes estimates of the sums over samples of one profile.
+/// Turns sums over samples of one profile into estimates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimator {
     exact: bool,
-    /// What a sample stands for if nothing else is known.
+    /// The weight of a sample, for sums without samples.
     typical_bytes: f64,
     typical_allocations: f64,
 }
@@ -199,7 +199,7 @@ impl Estimator {
     /// `all`: the sums over all samples of the profile.
     #[must_use]
     pub fn new(profile: &Profile, all: &Totals) -> Self {
-        // Where sources or periods differ, what goes unseen most easily is what counts.
+        // With several sources or periods, the one that most easily misses objects counts.
         let samplings = profile.allocation_samplings();
         let sampled = |of: &&Sampling| of.distances != Distances::Every;
         let periods = samplings.iter().filter(sampled).map(|of| of.period);
@@ -237,7 +237,7 @@ impl Estimator {
     }
 }
 
-/// The share of the probability outside the interval, on each side.
+/// The probability outside the interval, on each side.
 const TAIL: f64 = 0.025;
 
 /// The 97.5 % point of the normal distribution.
@@ -246,12 +246,12 @@ pub(crate) const Z: f64 = 1.959_963_984_540_054;
 /// Above this count, an approximation is better than 1e-4 of the interval's width, and faster.
 const MANY: f64 = 200.0;
 
-/// The mid-P interval of the mean of a Poisson distribution of which `count` was seen; extended to
-/// counts that are not whole.
+/// The mid-P interval of the mean of a Poisson distribution, given the observed `count`; extended to
+/// counts that are not integers.
 fn poisson_interval(count: f64) -> (f64, f64) {
     if count > MANY {
-        // Wilson and Hilferty's cube root, at the half count that stands between the two
-        // gamma distributions whose mean mid-P takes.
+        // Wilson and Hilferty's cube root. Mid-P is the mean of two gamma distributions, of shapes
+        // `count` and `count + 1`; a shape halfway between them approximates it.
         let shape = count + 0.5;
         let root = |z: f64| {
             let cube = 1.0 - 1.0 / (9.0 * shape) + z / (3.0 * shape.sqrt());
@@ -259,7 +259,7 @@ fn poisson_interval(count: f64) -> (f64, f64) {
         };
         return (root(-Z), root(Z));
     }
-    // For a gamma distribution of shape 0, all is at 0.
+    // A gamma distribution of shape 0 is always 0.
     let whole = count > 1e-9;
     let above = |mean: f64| {
         let first = if whole { gamma_ur(count, mean) } else { 0.0 };
@@ -275,7 +275,7 @@ fn poisson_interval(count: f64) -> (f64, f64) {
     (low, high)
 }
 
-/// Where `holds` changes from true to false; `low` if it is false throughout.
+/// The point at which `holds` changes from true to false; `low` if it is never true.
 fn bisect(mut low: f64, mut high: f64, holds: impl Fn(f64) -> bool) -> f64 {
     for _ in 0..48 {
         let middle = f64::midpoint(low, high);

@@ -1,28 +1,27 @@
-//! Totals of whatever frames have in common (a function, a line, a file): of the samples that it
-//! allocated itself, and of all that it or what it called allocated.
+//! Totals by function, line or file: of its own samples, and of those of everything that it called.
 //!
-//! A stack in which a function occurs several times counts once for it. So a node of the stack tree
-//! adds what is below it only if the function does not occur above it too, which one walk through
-//! the tree finds out: the cost is that of the tree, not of the number of samples times their depth.
+//! A stack counts once for a function, even if the function occurs in it several times. So a node of
+//! the stack tree adds the samples below it only if its function does not occur in its callers. One
+//! walk through the tree checks this: the cost is the size of the tree, not samples times depth.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::NodeId;
 
-/// What is added up over samples.
+/// A sum over samples.
 pub(crate) trait Sum: Copy + Default {
     fn add(&mut self, other: &Self);
 }
 
-/// What one key has.
+/// The totals of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct KeyTotals<T> {
-    /// Where a frame of the key is innermost.
+    /// Of stacks whose innermost frame has the key.
     pub(crate) own: T,
-    /// Where a frame of the key is anywhere on the stack.
+    /// Of stacks in which any frame has the key.
     pub(crate) total: T,
 }
 
-/// What each node of the stack tree has together with the nodes below it.
+/// The totals of each node of the stack tree, including the nodes below it.
 pub(crate) fn with_callees<T: Sum>(profile: &Profile, stacks: &[T]) -> Vec<T> {
     let mut nodes = stacks.to_vec();
     // Parents come before their children.
@@ -33,8 +32,8 @@ pub(crate) fn with_callees<T: Sum>(profile: &Profile, stacks: &[T]) -> Vec<T> {
     nodes
 }
 
-/// The totals of each key, from what each stack has; `keys[frame]` is the key of a frame, and all are less than `len`.
-/// Samples without a stack count for none.
+/// The totals of each key, from the totals of each stack. `keys[frame]` is the key of a frame; all keys are less than
+/// `len`. Samples without a stack count for no key.
 pub(crate) fn by_key<T: Sum>(
     profile: &Profile,
     stacks: &[T],
@@ -71,7 +70,7 @@ enum Step {
     Leave(NodeId),
 }
 
-/// Visits all nodes but the root, callees between entering and leaving their caller.
+/// Visits all nodes except the root. Callees are visited between entering and leaving their caller.
 fn walk(profile: &Profile, mut visit: impl FnMut(Step)) {
     let children = Children::of(profile);
     let mut todo: Vec<Step> = children.of_node(NodeId::ROOT).map(Step::Enter).collect();
@@ -105,7 +104,7 @@ impl Children {
         let mut nodes = vec![NodeId::ROOT; len - 1];
         for (at, node) in profile.stacks.iter().enumerate().skip(1) {
             let place = &mut next[node.parent.index()];
-            // There are no more nodes than a NodeId can number.
+            // A NodeId can number all nodes.
             nodes[*place as usize] = NodeId(at as u32);
             *place += 1;
         }

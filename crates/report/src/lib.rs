@@ -1,4 +1,4 @@
-//! Questions asked of a profile: summary, tree, statistics; of allocations and of time.
+//! Reports on a profile: summary, call tree, flame graph page; for allocations and for time.
 
 pub mod aggregate;
 pub mod diff;

@@ -1,19 +1,19 @@
 //! Figures and names for a terminal.
 //!
-//! Names come from the profiled program and may hold anything: nothing in one may move the cursor,
-//! change colours, turn the direction of writing or break a table.
+//! Names come from the profiled program and may contain any character. They must not move the
+//! cursor, change colours, change the direction of the text or break a table.
 
 use unicode_width::UnicodeWidthChar;
 
-/// Stands for what was cut away; one column wide.
+/// Replaces the part that was cut off; one column wide.
 const ELLIPSIS: char = '…';
 
 /// The end of a text at which [`fit`] cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// What comes last goes.
+    /// The end is cut off.
     End,
-    /// What comes first goes: paths tell most at their end.
+    /// The start is cut off. The end of a path is its most useful part.
     Start,
 }
 
@@ -24,7 +24,7 @@ pub fn bytes(value: f64) -> String {
     format!("{} {unit}", digits(scaled, unit == "B"))
 }
 
-/// From `low` to `high` in the unit that `estimate` has: `1.20–1.26`.
+/// From `low` to `high`, in the unit of `estimate`: `1.20–1.26`.
 #[must_use]
 pub fn range(low: f64, estimate: f64, high: f64) -> String {
     let (_, unit) = scale(estimate);
@@ -74,7 +74,7 @@ const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 fn scale(mut value: f64) -> (f64, &'static str) {
     let mut unit = 0;
-    // 999.5 and above would be written with four digits.
+    // From 999.5 on, rounding would give four digits.
     while value >= 999.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -82,7 +82,7 @@ fn scale(mut value: f64) -> (f64, &'static str) {
     (value, UNITS[unit])
 }
 
-/// Three digits, fewer if the number is whole by nature.
+/// Three digits; without decimals if the number is an integer.
 fn digits(value: f64, whole: bool) -> String {
     if whole || value >= 99.95 {
         format!("{value:.0}")
@@ -149,7 +149,7 @@ pub fn duration(nanos: u64) -> String {
     }
 }
 
-/// The text with everything escaped that a terminal would obey or not show: control characters,
+/// Escapes every character that controls the terminal or that it does not show: control characters,
 /// line ends, marks of direction, invisible characters.
 #[must_use]
 pub fn clean(text: &str) -> String {
@@ -183,27 +183,27 @@ fn is_harmless(character: char) -> bool {
         )
 }
 
-/// Columns that a clean text takes.
+/// The width of a clean text in columns.
 #[must_use]
 pub fn width(text: &str) -> usize {
     text.chars().map(columns_of).sum()
 }
 
-/// Columns of a character by itself, as most terminals count; a sequence that a font joins may take
-/// fewer.
+/// The width of one character in columns, as most terminals count. A sequence that a font joins may
+/// be narrower.
 fn columns_of(character: char) -> usize {
     match character {
-        // Makes a picture of the character before, which is then twice as wide.
+        // Turns the character before it into an emoji, which is two columns wide.
         '\u{fe0f}' => 1,
         _ => character.width().unwrap_or(0),
     }
 }
 
-/// The text cleaned and cut to at most `columns`, with an ellipsis where something is missing.
+/// The text cleaned and cut to at most `columns`, with an ellipsis in the place of the missing part.
 #[must_use]
 pub fn fit(text: &str, columns: usize, cut: Cut) -> String {
-    // A name of megabytes must not cost more than what is shown of it: no character is narrower
-    // than nothing, but no sane name has more than a few marks on each.
+    // A name of megabytes must not cost more than its visible part. Combining marks have no width,
+    // but real names have only a few of them on each character.
     let most = columns.saturating_mul(8) + 64;
     let part: String = match cut {
         Cut::End => text.chars().take(most).collect(),
@@ -240,7 +240,7 @@ pub fn fit(text: &str, columns: usize, cut: Cut) -> String {
     }
 }
 
-/// The text cut and filled up to exactly `columns`.
+/// The text cut or padded to exactly `columns`.
 #[must_use]
 pub fn pad(text: &str, columns: usize, cut: Cut) -> String {
     let mut text = fit(text, columns, cut);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
+    fn characters_that_control_a_terminal_are_escaped() {
         assert_eq!(
             clean("a\u{1b}[31m\nb\u{202e}c"),
             "a\\u{1b}[31m\\nb\\u{202e}c"

@@ -1,27 +1,28 @@
-//! Time samples: where a program was, many times a second.
+//! Time samples: the running function, recorded many times a second.
 //!
-//! Each sample stands for the same length of time, so what is estimated is a share: of `n` samples,
-//! `k` were in a function. Their number is binomial, and the interval of the share is Wilson's
+//! Each sample stands for the same length of time, so a share is estimated: of `n` samples,
+//! `k` were in a function. `k` is binomial, and the interval of the share is Wilson's
 //! ("Probable inference, the law of succession, and statistical inference", 1927), which holds for few samples
 //! and for shares near 0 and 1 too. The whole is taken as known.
 //!
-//! If the period changed during the session, each sample stands for its own period. Then `n` is the
-//! number of equal samples that would leave as much unknown (Kish's effective sample size), and `k`
-//! the same share of it.
+//! If the period changed during the session, each sample stands for its own period. Then `n` is
+//! Kish's effective sample size (the number of equal samples that give the same variance), and `k`
+//! is the same share of it.
 
 use nthbyte_profile::Profile;
+use nthbyte_profile::model::TimeSample;
 
 use crate::estimate::{Estimate, Z};
 use crate::inclusive::Sum;
 use crate::text;
 
-/// Some time samples, added up.
+/// The totals of some time samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TimeTotals {
-    /// How many.
+    /// Number of samples.
     pub(crate) samples: u64,
-    /// The time that they stand for: nanoseconds, or the number of samples if that is not known. Sums of whole
-    /// numbers, so that all of them together are just the whole.
+    /// The time that they stand for: nanoseconds, or the number of samples if the period is unknown. These are sums of
+    /// integers, so that the parts add up exactly to the whole.
     pub(crate) time: f64,
 }
 
@@ -34,18 +35,29 @@ impl Sum for TimeTotals {
 
 /// The time samples of each stack. Indexes are [`NodeId`](nthbyte_profile::event::NodeId)s.
 pub(crate) fn stacks(profile: &Profile) -> Vec<TimeTotals> {
-    let mut stacks = vec![TimeTotals::default(); profile.stacks.len()];
+    sums(profile, profile.stacks.len(), |sample| sample.stack.index())
+}
+
+/// The time samples of each process. Indexes are [`ProcessId`](nthbyte_profile::model::ProcessId)s.
+pub(crate) fn processes(profile: &Profile) -> Vec<TimeTotals> {
+    sums(profile, profile.processes.len(), |sample| {
+        profile.process_of(sample.thread).index()
+    })
+}
+
+fn sums(profile: &Profile, len: usize, key: impl Fn(&TimeSample) -> usize) -> Vec<TimeTotals> {
+    let mut sums = vec![TimeTotals::default(); len];
     let each = each(profile);
     for sample in &profile.cpu {
-        stacks[sample.stack.index()].add(&TimeTotals {
+        sums[key(sample)].add(&TimeTotals {
             samples: 1,
             time: each[sample.sampling.index()],
         });
     }
-    stacks
+    sums
 }
 
-/// The time that a sample stands for: in nanoseconds, or 1 if periods are not known. Indexes are
+/// The time that a sample stands for: in nanoseconds, or 1 if periods are unknown. Indexes are
 /// [`SamplingId`](nthbyte_profile::model::SamplingId)s.
 fn each(profile: &Profile) -> Vec<f64> {
     let is_known = profile.time_hz().is_some();
@@ -68,10 +80,9 @@ pub(crate) struct Clock {
     pub(crate) samples: u64,
     /// The time of all samples together, as in [`TimeTotals`].
     whole: f64,
-    /// So many equal samples would leave as much unknown.
+    /// Kish's effective sample size.
     effective: f64,
-    /// Samples a second, on average; `None` if it is not known: then the figures are numbers of
-    /// samples.
+    /// Samples per second, on average. If it is `None` (unknown), the figures are numbers of samples.
     pub(crate) hz: Option<f64>,
 }
 
@@ -130,7 +141,7 @@ impl Clock {
         }
     }
 
-    /// A time as text: with both ends of its interval, or the larger distance from it.
+    /// A time as text, with both ends of its interval or with the larger distance to an end.
     pub(crate) fn show(&self, time: &Estimate, wide: bool) -> String {
         let shown = self.figure(time.estimate);
         if time.estimate == 0.0 || time.low >= time.high {
@@ -156,13 +167,13 @@ impl Clock {
     }
 }
 
-/// Wilson's 95 % interval of a share, of which `count` in `of` were seen.
+/// Wilson's 95 % interval of a share, given `count` of `of` samples.
 fn wilson(count: f64, of: f64) -> (f64, f64) {
     let share = (count / of).min(1.0);
     let square = Z * Z;
     let middle = (count + square / 2.0) / (of + square);
     let half = Z / (of + square) * (count * (1.0 - share) + square / 4.0).sqrt();
-    // The formula holds these limits, but for rounding.
+    // The formula stays within these limits, except for rounding.
     let low = (middle - half).clamp(0.0, share);
     let high = (middle + half).clamp(share, 1.0);
     (low, high)
@@ -173,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limits_are_where_a_share_is_just_not_refused() {
+    fn the_limits_solve_wilsons_equation() {
         // Wilson's limits p solve |k/n - p| = z sqrt(p (1 - p) / n).
         for (count, of) in [
             (0_u32, 1_u32),

@@ -1,9 +1,9 @@
-//! The call tree of allocations or of time, from the outermost callers down, for a terminal.
+//! The call tree of allocations or of time for a terminal, with the outermost callers first.
 //!
-//! Nodes of one function under one caller are one line, whichever lines of the caller they were
-//! called from. Of the whole tree the heaviest nodes are shown, as many as asked for: a node is never
-//! lighter than what it calls, so what is shown hangs together. A function that is the only one
-//! shown under its caller is not indented further, so deep chains of calls stay readable.
+//! All calls of one function by one caller are one line, even from different lines of the caller.
+//! Only the heaviest nodes are shown, up to the requested number. A node is never lighter than its
+//! callees, so the shown nodes are connected. A function that is the only one shown under its
+//! caller is not indented further, so that deep chains of calls stay readable.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -25,9 +25,9 @@ struct Branch {
     /// `None` for the whole program.
     function: Option<u32>,
     totals: Totals,
-    /// Shown branches below, heaviest first: numbers of branches.
+    /// The branches shown below, heaviest first, by their numbers.
     callees: Vec<usize>,
-    /// How many functions below are not shown, and their samples.
+    /// The number of functions below that are not shown, and their samples.
     hidden: (usize, Totals),
 }
 
@@ -36,11 +36,11 @@ struct Branch {
 pub struct Tree<'a> {
     profile: &'a Profile,
     measure: Measure,
-    /// The first is the whole program.
+    /// The first branch is the whole program.
     branches: Vec<Branch>,
 }
 
-/// What makes a branch heavy.
+/// The measure by which branches are compared.
 #[derive(Clone, Copy, Debug)]
 enum Measure {
     /// Bytes allocated.
@@ -49,7 +49,7 @@ enum Measure {
         /// Whether every allocation was recorded.
         exact: bool,
     },
-    /// Time: the estimate of bytes in [`Totals`] stands for what [`Clock::time`] takes.
+    /// Time. The estimate of bytes in [`Totals`] has the unit that [`Clock::time`] expects.
     Time(Clock),
 }
 
@@ -62,7 +62,7 @@ impl Measure {
     }
 }
 
-/// A branch that may be shown; the heaviest is next.
+/// A candidate for the shown branches; the heaviest is taken next.
 struct Candidate {
     caller: usize,
     function: u32,
@@ -98,14 +98,14 @@ impl Ord for Candidate {
     }
 }
 
-/// Functions lighter than this part of the whole are not shown.
+/// Functions below this share of the whole are not shown.
 const FAINTEST: f64 = 0.001;
 
-/// What is not shown under a function gets a line if it is this part of the whole together.
+/// The functions that are not shown under a caller get a line if their sum is this share of the whole.
 const WORTH_A_LINE: f64 = 0.01;
 
 impl<'a> Tree<'a> {
-    /// The `lines` functions that allocated most, in their places.
+    /// The `lines` functions that allocated most, in the call tree.
     #[must_use]
     pub fn of(profile: &'a Profile, lines: usize) -> Self {
         let aggregate = Aggregate::of(profile);
@@ -118,7 +118,7 @@ impl<'a> Tree<'a> {
         Self::grow(profile, measure, &nodes, lines)
     }
 
-    /// The `lines` functions that took longest, in their places, from the time samples.
+    /// The `lines` functions that took longest, in the call tree, from the time samples.
     #[must_use]
     pub fn of_time(profile: &'a Profile, lines: usize) -> Self {
         let of_samples = |of: &TimeTotals| {
@@ -131,7 +131,7 @@ impl<'a> Tree<'a> {
         Self::grow(profile, Measure::Time(Clock::of(profile)), &nodes, lines)
     }
 
-    /// `nodes`: what each node of the stack tree has together with those below it.
+    /// `nodes`: the totals of each node of the stack tree, including the nodes below it.
     fn grow(profile: &'a Profile, measure: Measure, nodes: &[Totals], lines: usize) -> Self {
         let children = Children::of(profile);
         let mut tree = Self {
@@ -213,8 +213,8 @@ impl<'a> Tree<'a> {
     pub fn render(&self, width: usize) -> String {
         let width = width.max(40);
         let mut text = String::new();
-        // What is still to be written: a branch (or the hidden ones below it), what comes before its
-        // name, and before the names below it. Callees are pushed in reverse.
+        // The lines still to write: a branch (or the hidden ones below it), the indent of its
+        // name, and the indent of the names below it. Callees are pushed in reverse.
         let mut todo = vec![(Line::Branch(0), String::new(), String::new())];
         while let Some((line, prefix, below)) = todo.pop() {
             self.line(&mut text, line, &prefix, width);
@@ -266,7 +266,7 @@ impl<'a> Tree<'a> {
         };
         let figures = format!("{:>6} {figure} ", text::percent(share));
         let rest = width.saturating_sub(text::width(&figures));
-        // At least half of the line is for the name, however deep it is.
+        // At least half of the line is for the name, at any depth.
         let prefix = text::fit(prefix, rest / 2, Cut::Start);
         let label = text::fit(&label, rest.saturating_sub(text::width(&prefix)), Cut::End);
         let _ = writeln!(text, "{figures}{prefix}{label}");
@@ -303,7 +303,7 @@ fn bytes(bytes: &Estimate, exact: bool) -> String {
 fn time_taken(clock: Clock, totals: &Totals) -> String {
     let time = clock.time(totals.bytes.estimate);
     let shown = clock.figure(time.estimate);
-    // The whole is taken as known.
+    // The total time is treated as exact.
     let error = if totals.samples == clock.samples {
         String::new()
     } else {

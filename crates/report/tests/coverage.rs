@@ -213,7 +213,7 @@ fn certain_objects_beside_small_ones() {
 }
 
 #[test]
-fn objects_far_above_the_period_are_all_but_exact() {
+fn objects_much_larger_than_the_period_are_nearly_exact() {
     let function = [Objects {
         size: 64 << 20,
         count: 10,
@@ -229,7 +229,7 @@ fn objects_far_above_the_period_are_all_but_exact() {
 }
 
 #[test]
-fn a_period_that_changes_keeps_intervals_right() {
+fn intervals_are_correct_if_the_period_changes() {
     let mut profile = Profile::empty(meta());
     // Eight times as many samples in the second half.
     profile.samplings.truncate(1);
@@ -243,7 +243,7 @@ fn a_period_that_changes_keeps_intervals_right() {
 }
 
 #[test]
-fn no_sample_still_says_something() {
+fn without_samples_the_upper_limit_is_still_correct() {
     let estimator = Estimator::new(&Profile::empty(meta()), &Totals::default());
     let found = estimator.bytes(&Totals::default());
     assert_eq!((found.estimate, found.low), (0.0, 0.0));

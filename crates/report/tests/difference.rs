@@ -4,7 +4,7 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::{FrameKind, Nanos, NodeId, ThreadId, TypeId};
 use nthbyte_profile::meta::Distances;
 use nthbyte_profile::model::{
-    Fate, Frame, Function, Sample, SamplingId, Shape, StackNode, TypeNames,
+    Frame, Function, Lifetime, Sample, SamplingId, Shape, StackNode, TypeNames,
 };
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_report::diff::{Change, Diff, Limit, Measure, Options};
@@ -19,7 +19,7 @@ const PERIOD: u64 = 512 << 10;
 struct Objects {
     size: u64,
     count: f64,
-    fate: Fate,
+    fate: Lifetime,
 }
 
 type Program = Vec<Vec<Objects>>;
@@ -44,7 +44,8 @@ fn program(number: usize, expected: std::ops::Range<f64>, sizes: u32, seed: u64)
             Objects {
                 size,
                 count: (samples * PERIOD as f64 / size as f64).round().max(1.0),
-                fate: [Fate::DiedYoung, Fate::Freed, Fate::StillLive][random.random_range(0..3)],
+                fate: [Lifetime::DiedYoung, Lifetime::Freed, Lifetime::StillLive]
+                    [random.random_range(0..3)],
             }
         };
         (0..classes).map(class).collect()
@@ -101,8 +102,8 @@ fn run(program: &Program, period: u64, random: &mut StdRng) -> Profile {
                     shape,
                     type_id: TypeId(1),
                     labels: Default::default(),
-                    fate: objects.fate,
-                    freed: (objects.fate != Fate::StillLive).then_some(Nanos(2000)),
+                    lifetime: objects.fate,
+                    freed: (objects.fate != Lifetime::StillLive).then_some(Nanos(2000)),
                 });
             }
         }

@@ -4,7 +4,7 @@
 use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId};
 use nthbyte_profile::meta::{Distances, Meta, Method, Source};
 use nthbyte_profile::model::{
-    Fate, Frame, Function, Profile, Sample, SamplingId, Shape, StackNode, TypeNames,
+    Frame, Function, Lifetime, Profile, Sample, SamplingId, Shape, StackNode, TypeNames,
 };
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_report::Leaks;
@@ -71,10 +71,10 @@ fn profile(sites: &[Vec<Life>], seed: u64) -> Profile {
             },
             type_id: TypeId(1),
             labels: LabelSetId::default(),
-            fate: if death.is_some() {
-                Fate::Freed
+            lifetime: if death.is_some() {
+                Lifetime::Freed
             } else {
-                Fate::StillLive
+                Lifetime::StillLive
             },
             freed: death.map(nanos),
         };

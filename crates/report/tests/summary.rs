@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use nthbyte_profile::model::{Fate, Profile};
+use nthbyte_profile::model::{Lifetime, Profile};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Writer};
 use nthbyte_report::summary::{NO_STACK, Row};
@@ -28,7 +28,7 @@ fn slowly(profile: &Profile, by: By) -> HashMap<(String, String, u32), Figures> 
                 By::Function => (name, file, function.first_line),
                 By::Line => (name, file, frame.line),
                 By::File => (file.clone(), file, 0),
-                By::Type => unreachable!("types are not frames"),
+                By::Type | By::Process => unreachable!("they are not frames"),
             }
         };
         let labels: Vec<_> = if by == By::Type {
@@ -41,7 +41,7 @@ fn slowly(profile: &Profile, by: By) -> HashMap<(String, String, u32), Figures> 
             let row = rows.entry(own.clone()).or_default();
             row.0 += weight.bytes;
             row.2 += weight.allocations;
-            row.3 += if sample.fate == Fate::DiedYoung {
+            row.3 += if sample.lifetime == Lifetime::DiedYoung {
                 weight.bytes
             } else {
                 0.0
@@ -60,7 +60,7 @@ fn close(one: f64, other: f64) -> bool {
 }
 
 #[test]
-fn figures_are_right() {
+fn figures_are_correct() {
     for distances in [Distances::Exponential, Distances::Fixed, Distances::Every] {
         let profile = profile(Synthetic {
             samples: 4000,
@@ -136,7 +136,7 @@ fn a_profile_without_samples_has_a_summary() {
 }
 
 #[test]
-fn what_went_wrong_is_said() {
+fn losses_damage_and_notes_are_shown() {
     let setup = Synthetic::default();
     let bytes = setup.bytes();
     let mut cut = bytes[..bytes.len() * 2 / 3].to_vec();
@@ -144,7 +144,7 @@ fn what_went_wrong_is_said() {
     cut[middle] ^= 1;
     let profile = Profile::read(&cut[..]).expect("a profile");
     let text = Summary::of(&profile, By::Type).render(100);
-    assert!(text.contains("breaks off"), "{text}");
+    assert!(text.contains("incomplete"), "{text}");
     assert!(text.contains("damage at byte"), "{text}");
     assert!(text.contains("made up: no program ran"), "{text}");
 
@@ -180,7 +180,7 @@ fn samples_without_a_stack_have_a_row() {
         },
         labels: LabelSetId::NONE,
         type_id: TypeId::UNKNOWN,
-        fate: Fate::StillLive,
+        lifetime: Lifetime::StillLive,
         freed: None,
     });
     let summary = Summary::of(&profile, By::Function);

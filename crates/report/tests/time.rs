@@ -65,7 +65,7 @@ fn times_are_those_counted_sample_by_sample() {
 }
 
 #[test]
-fn both_measures_are_shown_where_there_are_both() {
+fn bytes_and_time_are_shown_if_both_were_sampled() {
     let profile = profile();
     let summary = Summary::of(&profile, By::Function);
     assert!(!summary.is_of_time_only());
@@ -104,7 +104,7 @@ fn a_profile_of_time_only_has_no_bytes_to_show() {
 }
 
 #[test]
-fn lost_time_samples_say_nothing_of_allocations() {
+fn lost_time_samples_do_not_count_as_lost_allocations() {
     let mut profile = profile();
     profile.lost = vec![(LostKind::CpuSamples, 7)];
     let summary = Summary::of(&profile, By::Function);
@@ -118,7 +118,7 @@ fn lost_time_samples_say_nothing_of_allocations() {
 }
 
 #[test]
-fn what_a_killed_program_allocated_is_estimated() {
+fn the_allocations_of_a_killed_program_are_estimated() {
     let mut profile = profile();
     profile.complete = false;
     profile.allocated = None;

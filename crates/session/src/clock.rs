@@ -44,6 +44,7 @@ impl Clock {
 }
 
 /// A raw reading of `CLOCK_MONOTONIC` in nanoseconds. Safe in a signal handler.
+#[inline]
 pub fn monotonic_nanos() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -98,7 +98,7 @@ impl ForkState {
         self.0.load(Relaxed) == State::Undisturbed.word()
     }
 
-    /// For the thread that has the session's lock, at this time (`CLOCK_MONOTONIC`). What is to be done is said once.
+    /// Called with the session's lock held; `now` is a time of `CLOCK_MONOTONIC`. Returns what is to be done once only.
     pub(crate) fn notice(&self, now: u64) -> ToDo {
         match self.get() {
             State::Forked => self.set(State::WriterAway(now.saturating_add(WRITER_AWAY))),
@@ -150,7 +150,7 @@ impl ForkState {
     }
 }
 
-/// Has all sessions of this process learn of forks.
+/// Installs the fork handlers, once, for all sessions of this process.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     // SAFETY: the handlers are functions of this library, which is never unloaded.

@@ -6,9 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::registry;
 
-/// What the profile's reader is told.
-pub(crate) const NOTE: &str = "an error inside nthbyte ended the sampling early";
-
 /// Whether a panic was caught, since a session began.
 static FAILED: AtomicBool = AtomicBool::new(false);
 

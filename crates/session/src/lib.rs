@@ -53,7 +53,7 @@
 //! session     Session and Recording: what hosts use; why there is one lock
 //! registry    where sessions are                        lock      what a signal handler may ask for
 //! lost        counts of events that could not be recorded
-//! recorder    the near end of the ring                  record    what travels through it
+//! recorder    the producer of the ring                  record    what travels through it
 //! interner    threads, functions, types, stack nodes by the host's keys; epochs
 //! fork        what a fork leaves to do: one state
 //! writer      the writer thread, the drain, pending samples

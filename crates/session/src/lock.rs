@@ -1,12 +1,13 @@
-//! A lock that a signal handler may ask for: it is never waited for long, and never by the thread that has it.
+//! A lock that a signal handler may try to take: a thread that holds it fails at once, and others wait for a few milliseconds
+//! at most.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::clock::monotonic_nanos;
 
-/// The longest that a thread waits for another one, in nanoseconds. Who has the lock needs it for less than a
-/// microsecond, so one that has it for longer has lost its processor.
+/// The longest that a thread waits for another one, in nanoseconds. A holder needs the lock for less than a
+/// microsecond; one that holds it for longer is not running.
 const LONGEST_WAIT: u64 = 3_000_000;
 /// How often a thread looks before it gives its processor to others.
 const SPINS: u32 = 200;
@@ -14,11 +15,11 @@ const SPINS: u32 = 200;
 /// Who holds a lock when a process forks, as the forking thread sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// Nobody, or the forking thread, for the fork. What the lock protects is as it should be.
+    /// Nobody, or the forking thread, for the fork. What the lock protects is consistent.
     Nobody,
     /// The forking thread, which was inside when a signal handler forked.
     Caller,
-    /// Another thread, which a child does not have.
+    /// Another thread, which does not exist in the child.
     Other,
 }
 
@@ -33,7 +34,7 @@ impl Lock {
         Self(AtomicUsize::new(0))
     }
 
-    /// Takes the lock; whether it could be had. Not if the calling thread has it already. Uncontended, one
+    /// Takes the lock. Returns whether it did: not if the calling thread holds it already. Uncontended, one
     /// compare-and-exchange: about 5 ns.
     #[inline]
     pub(crate) fn acquire(&self) -> bool {
@@ -67,18 +68,18 @@ impl Lock {
         }
     }
 
-    /// Lets the next thread have it. For the owner.
+    /// Releases the lock. For its holder.
     #[inline]
     pub(crate) fn release(&self) {
         self.0.store(0, Release);
     }
 
-    /// Whether the calling thread has it.
+    /// Whether the calling thread holds it.
     pub(crate) fn is_held_by_caller(&self) -> bool {
         self.0.load(Relaxed) & !FOR_FORK == this_thread()
     }
 
-    /// Takes the lock for a fork, if it can be had.
+    /// Takes the lock for a fork. Returns whether it did.
     pub(crate) fn acquire_for_fork(&self) -> bool {
         let own = this_thread();
         if self.is_held_by_caller() {
@@ -87,13 +88,14 @@ impl Lock {
         self.wait(own | FOR_FORK)
     }
 
-    /// Ends [`Lock::acquire_for_fork`] in the parent, whatever came of it.
+    /// Ends [`Lock::acquire_for_fork`] in the parent, also if that failed.
     pub(crate) fn release_in_parent(&self) {
         let own = this_thread();
         let _ = self.0.compare_exchange(own | FOR_FORK, 0, Release, Relaxed);
     }
 
-    /// The same in the child. If another thread of the parent was inside, the lock is free from now on.
+    /// Ends [`Lock::acquire_for_fork`] in the child, and returns who held the lock. It is free from now on, except if the calling
+    /// thread itself held it before the fork.
     pub(crate) fn release_in_child(&self) -> Holder {
         let own = this_thread();
         let owner = self.0.load(Relaxed);

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 
+/// The note of an [`Outcome`] whose session a panic has ended.
+pub(crate) const INTERNAL_ERROR: &str = "an error inside nthbyte ended the sampling early";
+
 /// What came of a session. Python code gets it as JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {

@@ -1,4 +1,4 @@
-//! The near end of the ring: how events get there.
+//! The producer of the ring: how events get there.
 //!
 //! One [`Recorder`] a session, used by the thread that has the session's lock, through a
 //! [`Recording`](crate::Recording). It never aborts for want of memory, and waits only where losing nothing is
@@ -103,7 +103,7 @@ impl Recorder {
     }
 
     /// Notices a fork, forgets keys that may be of others now, and looks after the writer thread. The time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(&mut self) -> Nanos {
         let now = self.clock.now();
         if !self.slot.fork.is_undisturbed() || self.slot.must_forget_keys() {
@@ -180,7 +180,7 @@ impl Recorder {
         Some(self.interner.functions.define())
     }
 
-    /// The same for a type.
+    /// Adds the definition of a type.
     pub(crate) fn define_type(
         &mut self,
         name: &str,
@@ -195,7 +195,7 @@ impl Recorder {
         Some(self.interner.types.define())
     }
 
-    /// The same for a thread.
+    /// Adds the definition of a thread.
     pub(crate) fn define_thread(&mut self, os_id: u64) -> Option<crate::interner::KnownThread> {
         self.interner.threads.reserve()?;
         self.interner.reserve_bulky()?;
@@ -212,7 +212,7 @@ impl Recorder {
     }
 
     /// Counts an event as lost if there is no room for it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_or_count(&mut self, record: Option<Record>, kind: LostKind) {
         if record.and_then(|record| self.push(record)).is_none() {
             self.slot.lost.add(kind, 1);
@@ -305,7 +305,7 @@ impl Recorder {
         Err(record)
     }
 
-    /// Wakes the writer thread, or has it come back, unless a fork keeps it away.
+    /// Wakes the writer thread, or starts it again, unless a fork forbids that for now.
     #[cold]
     fn wake(&mut self, now: Nanos) {
         self.since_wake = 0;
@@ -315,7 +315,7 @@ impl Recorder {
         }
     }
 
-    /// Has everything recorded be written and the file be closed.
+    /// Writes everything that was recorded, and closes the file.
     pub(crate) fn finish(self, allocated: Option<u64>) -> Outcome {
         let end = End {
             time: self.clock.now(),

@@ -177,7 +177,7 @@ impl Slot {
     }
 
     pub(crate) fn after_fork_in_child(&self) {
-        // That of the parent counts what the parent lost.
+        // These events are the parent's, which counts them itself.
         self.lost.take();
         let holder: Holder = self.lock.release_in_child();
         self.fork.become_child(holder);

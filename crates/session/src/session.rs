@@ -32,7 +32,7 @@ use nthbyte_profile::event::{
 use crate::config::Config;
 use crate::guard;
 use crate::interner::{Appearance, Epoch, KnownType};
-use crate::outcome::Outcome;
+use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::record::{Bulky, Record, text};
 use crate::recorder::Recorder;
 use crate::registry::{self, Slot, Status};
@@ -80,7 +80,7 @@ impl Session {
     ///
     /// Costs about 30 ns, most of it the reading of the clock. It is meant to last for a microsecond: no
     /// other thread records meanwhile, and the caller must not run the program's code.
-    #[inline]
+    #[inline(always)]
     pub fn record(&self, wanted_for: LostKind) -> Option<Recording<'_>> {
         if !self.slot.lock.acquire() {
             self.lost(wanted_for, 1);
@@ -89,7 +89,7 @@ impl Session {
         self.begin_with_lock()
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin_with_lock(&self) -> Option<Recording<'_>> {
         if self.slot.is_running()
             // SAFETY: the lock was acquired, and is released when the recording is dropped.
@@ -128,7 +128,7 @@ impl Session {
         self.forget(|recorder| recorder.interner.functions.forget(key))
     }
 
-    /// The same for a type.
+    /// Forgets a type, as [`Session::forget_function`] does a function.
     pub fn forget_type(&self, key: u64) -> bool {
         self.forget(|recorder| recorder.interner.types.forget(key))
     }
@@ -162,7 +162,7 @@ impl Session {
         self.slot.set_status(Status::Finished);
         let mut outcome = recorder.finish(allocated);
         if failed && outcome.path.is_some() {
-            outcome.notes.push(guard::NOTE.to_owned());
+            outcome.notes.push(INTERNAL_ERROR.to_owned());
         }
         outcome
     }
@@ -349,7 +349,7 @@ impl Recording<'_> {
         self.other_thread(os_id, None)
     }
 
-    /// The same; `name` is asked for the thread's name, once, if it is not the main thread.
+    /// A thread, as [`Recording::thread`]. Unless it is the main thread, `name` is called once, for the thread's name.
     #[inline]
     pub fn thread_named_by(
         &mut self,
@@ -423,7 +423,7 @@ impl Recording<'_> {
     }
 
     /// Records that a sampled object was freed.
-    #[inline]
+    #[inline(always)]
     pub fn freed(&mut self, sample: SampleId, time: Nanos) {
         self.recorder
             .push_or_count(Some(Record::Freed(sample, time)), LostKind::Other);

@@ -6,14 +6,15 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
 
+use crate::input::{Apart, Profiles};
 use crate::output::Output;
 use crate::progress::Progress;
 
 /// What `export` takes.
 #[derive(Args)]
 pub struct Arguments {
-    /// The profile (.nthb).
-    profile: PathBuf,
+    #[command(flatten)]
+    profiles: Profiles,
     /// The format.
     #[arg(long, value_enum)]
     to: Format,
@@ -27,6 +28,10 @@ pub struct Arguments {
     /// Put the text of the program's Python files, as they are on this machine now, into a Firefox Profiler file.
     #[arg(long)]
     sources: bool,
+    /// Put each process at the top, with its own calls below it. Firefox Profiler files have tracks for processes without it,
+    /// pprof files labels, and speedscope files profiles.
+    #[arg(long, value_enum)]
+    by: Option<Apart>,
 }
 
 /// The formats.
@@ -59,12 +64,16 @@ impl Arguments {
     /// # Errors
     /// If the profile cannot be read or the file cannot be written.
     pub fn run(self) -> Result<()> {
-        let profile = crate::input::load(&self.profile)?;
+        let inputs = self.profiles.find()?;
+        let mut profile = inputs.load()?;
+        if self.by == Some(Apart::Process) {
+            profile.root_by_process();
+        }
         let output = match (self.to, self.output) {
             (Format::Collapsed, None) => Output::Standard,
-            (_, option) => Output::beside(&self.profile, option, self.to.suffix()),
+            (_, option) => Output::beside(self.profiles.first(), option, self.to.suffix()),
         };
-        output.protect(&self.profile, self.force)?;
+        inputs.protect(&output, self.force)?;
         let compressed = matches!(&output, Output::File(path)
             if path.extension().is_some_and(|end| end == "gz"));
         let options = firefox::Options {

@@ -6,20 +6,24 @@ use anyhow::Result;
 use clap::Args;
 use nthbyte_report::flamegraph;
 
+use crate::input::{Apart, Profiles};
 use crate::output::Output;
 use crate::progress::Progress;
 
 /// What `flamegraph` takes.
 #[derive(Args)]
 pub struct Arguments {
-    /// The profile (.nthb).
-    profile: PathBuf,
+    #[command(flatten)]
+    profiles: Profiles,
     /// The file to write; `-` is standard output (default: the profile's name with the suffix .html).
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
     /// Overwrite the output also where it is another profile.
     #[arg(short, long)]
     force: bool,
+    /// Put each process at the top, with its own calls below it.
+    #[arg(long, value_enum)]
+    by: Option<Apart>,
 }
 
 impl Arguments {
@@ -28,9 +32,13 @@ impl Arguments {
     /// # Errors
     /// If the profile cannot be read or the page cannot be written.
     pub fn run(self) -> Result<()> {
-        let profile = crate::input::load(&self.profile)?;
-        let output = Output::beside(&self.profile, self.output, "html");
-        output.protect(&self.profile, self.force)?;
+        let inputs = self.profiles.find()?;
+        let mut profile = inputs.load()?;
+        if self.by == Some(Apart::Process) {
+            profile.root_by_process();
+        }
+        let output = Output::beside(self.profiles.first(), self.output, "html");
+        inputs.protect(&output, self.force)?;
         let progress = Progress::steps("writing");
         output.write(|out| {
             Ok(flamegraph::write_with(

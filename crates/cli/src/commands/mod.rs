@@ -6,6 +6,7 @@ mod export;
 mod flamegraph;
 mod import;
 mod leaks;
+mod merge;
 mod summary;
 mod tree;
 
@@ -35,6 +36,8 @@ pub enum Command {
     Flamegraph(flamegraph::Arguments),
     /// Write the profile in another program's format.
     Export(export::Arguments),
+    /// Write several profiles as one file.
+    Merge(merge::Arguments),
     /// Convert another profiler's file into a profile.
     Import(import::Arguments),
     /// Find the fastest size of PyPy's nursery for a program (PyPy only).
@@ -57,6 +60,7 @@ impl Command {
             Self::View(arguments) => arguments.run(),
             Self::Flamegraph(arguments) => arguments.run(),
             Self::Export(arguments) => arguments.run(),
+            Self::Merge(arguments) => arguments.run(),
             Self::Import(arguments) => arguments.run(),
         }?;
         Ok(ExitCode::SUCCESS)

@@ -1,18 +1,17 @@
 //! `nthbyte summary`: how much each function allocated, or how long it ran, as a table or as JSON.
 
-use std::path::PathBuf;
-
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use nthbyte_report::{By, Summary};
 
+use crate::input::Profiles;
 use crate::output::{self, Output};
 
 /// What `summary` takes.
 #[derive(Args)]
 pub struct Arguments {
-    /// The profile (.nthb).
-    profile: PathBuf,
+    #[command(flatten)]
+    profiles: Profiles,
     /// What a row stands for.
     #[arg(long, value_enum, default_value_t = Rows::Function)]
     by: Rows,
@@ -39,6 +38,8 @@ enum Rows {
     File,
     /// The type of the allocated object.
     Type,
+    /// A process.
+    Process,
 }
 
 impl From<Rows> for By {
@@ -48,6 +49,7 @@ impl From<Rows> for By {
             Rows::Line => Self::Line,
             Rows::File => Self::File,
             Rows::Type => Self::Type,
+            Rows::Process => Self::Process,
         }
     }
 }
@@ -59,13 +61,13 @@ impl Arguments {
     /// If the profile cannot be read or has no time samples to show, or if standard output cannot be
     /// written.
     pub fn run(self) -> Result<()> {
-        let profile = crate::input::load_quietly(&self.profile)?;
+        let profile = self.profiles.find()?.load_quietly()?;
         let mut summary = Summary::of(&profile, self.by.into());
         let time = !self.json && (self.time || summary.is_of_time_only());
         if time {
-            crate::input::require_time(&self.profile, &profile)?;
+            crate::input::require_time(self.profiles.first(), &profile)?;
             if summary.by == By::Type {
-                bail!("time samples have no type: use --by function, line or file");
+                bail!("time samples have no type: use --by function, line, file or process");
             }
         }
         match self.top.unwrap_or(if self.json { 0 } else { 20 }) {

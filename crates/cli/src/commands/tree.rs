@@ -1,24 +1,26 @@
 //! `nthbyte tree`: the tree of calls, down to where memory was allocated or time was spent.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::Args;
 use nthbyte_report::Tree;
 
+use crate::input::{Apart, Profiles};
 use crate::output::{self, Output};
 
 /// What `tree` takes.
 #[derive(Args)]
 pub struct Arguments {
-    /// The profile (.nthb).
-    profile: PathBuf,
+    #[command(flatten)]
+    profiles: Profiles,
     /// Show at most N lines; 0 for all.
     #[arg(long, value_name = "N", default_value_t = 60)]
     top: usize,
     /// Show running time, from the time samples. This is the default for a profile without allocation samples.
     #[arg(long)]
     time: bool,
+    /// Put each process at the top, with its own calls below it.
+    #[arg(long, value_enum)]
+    by: Option<Apart>,
 }
 
 impl Arguments {
@@ -28,11 +30,15 @@ impl Arguments {
     /// If the profile cannot be read or has no time samples to show, or if standard output cannot be
     /// written.
     pub fn run(self) -> Result<()> {
-        let profile = crate::input::load(&self.profile)?;
+        let inputs = self.profiles.find()?;
+        let mut profile = inputs.load()?;
+        if self.by == Some(Apart::Process) {
+            profile.root_by_process();
+        }
         let lines = if self.top == 0 { usize::MAX } else { self.top };
         let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
         let tree = if self.time || only_time {
-            crate::input::require_time(&self.profile, &profile)?;
+            crate::input::require_time(self.profiles.first(), &profile)?;
             Tree::of_time(&profile, lines)
         } else {
             Tree::of(&profile, lines)

@@ -9,13 +9,14 @@ mod network;
 mod server;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use nthbyte_formats::firefox;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::input::{Inputs, Profiles};
 use crate::progress::Progress;
 use gate::Gate;
 use server::Server;
@@ -26,8 +27,8 @@ const PROFILER: &str = "https://profiler.firefox.com";
 /// What `view` takes.
 #[derive(Args)]
 pub struct Arguments {
-    /// The profile (.nthb).
-    profile: PathBuf,
+    #[command(flatten)]
+    profiles: Profiles,
     /// Print the address instead of opening a browser.
     #[arg(long)]
     no_browser: bool,
@@ -42,7 +43,7 @@ impl Arguments {
     /// # Errors
     /// If the profile cannot be read, or no port is free.
     pub fn run(self) -> Result<()> {
-        let json = convert(&self.profile, self.sources)?;
+        let json = convert(&self.profiles.find()?, self.sources)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -57,11 +58,11 @@ impl Arguments {
                 if self.no_browser {
                     println!("{address}");
                 } else {
-                    show(&address, &self.profile).await;
+                    show(&address, self.profiles.first()).await;
                 }
                 eprintln!(
                     "nthbyte: serving {}; press Ctrl-C to stop",
-                    self.profile.display()
+                    self.profiles.first().display()
                 );
                 std::future::pending::<()>().await;
             };
@@ -76,8 +77,8 @@ impl Arguments {
 }
 
 /// The profile as the Firefox Profiler reads it: JSON, gzipped.
-fn convert(profile: &Path, sources: bool) -> Result<Vec<u8>> {
-    let profile = crate::input::load(profile)?;
+fn convert(inputs: &Inputs, sources: bool) -> Result<Vec<u8>> {
+    let profile = inputs.load()?;
     let progress = Progress::steps("converting");
     let mut json = Vec::new();
     let options = firefox::Options {

@@ -7,11 +7,13 @@
 //! without either, and finds out here where it is.
 
 mod gil;
+mod object;
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::OnceLock;
 
-pub use gil::{Gil, Kept, Object, Owned};
+pub use gil::Gil;
+pub use object::{Kept, Object, Owned};
 
 /// A Python object. Only ever behind a pointer.
 #[repr(C)]
@@ -215,7 +217,7 @@ fn find(name: &'static str) -> Option<*mut c_void> {
 }
 
 impl Api {
-    /// That of this process, looked up once.
+    /// The functions of this process, looked up once.
     ///
     /// # Errors
     /// The name of what is not there: this is no CPython, or one that is not served.

@@ -1,6 +1,7 @@
 //! What differs from one version of CPython to the next: offsets of fields, flags, tags, and what there is at all.
 //!
-//! Each version has one file with one record, and one line in [`VERSIONS`]; nothing else in this crate asks for a version.
+//! Each version has one file with one record, and two lines here: its module, and its place in [`VERSIONS`]. Nothing else in
+//! this crate asks for a version.
 //! From 3.13 on the interpreter says itself where most fields are: `_Py_DebugOffsets`, at the start of
 //! `_PyRuntime` (`Include/internal/pycore_debug_offsets.h`). What is not in there, and all of 3.11 and 3.12, comes
 //! from `offsetof` and the headers of those versions. Either way [`crate::verify`] compares each field with what CPython's
@@ -16,7 +17,7 @@ mod v3_15;
 use crate::api::Api;
 
 /// The versions that are known, oldest first.
-const VERSIONS: [&Version; 5] = [
+const VERSIONS: &[&Version] = &[
     &v3_11::VERSION,
     &v3_12::VERSION,
     &v3_13::VERSION,
@@ -232,7 +233,7 @@ impl Layout {
         let (major, minor) = ((version >> 24) as u8, (version >> 16) as u8);
         let text = api.version_text();
         let known = VERSIONS
-            .into_iter()
+            .iter()
             .find(|known| major == 3 && known.minor == minor)
             .ok_or_else(|| {
                 let (first, last) = (VERSIONS[0].minor, VERSIONS[VERSIONS.len() - 1].minor);

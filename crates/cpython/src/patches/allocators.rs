@@ -3,8 +3,8 @@
 //! - What: all four functions of each domain. Those from before become the heap's fallback: for large requests, and for
 //!   the blocks that they made.
 //! - When: before the first session.
-//! - Undone: never, for the heap's blocks stay. The functions may be wrapped, and put back, by whoever likes to
-//!   (`tracemalloc` does): they are right at any time, see [`super::raw_calloc`].
+//! - Undone: never, for the heap's blocks stay. Other code may wrap the functions and put them back, as
+//!   `tracemalloc` does: they are right at any time, see [`super::raw_calloc`].
 //!
 //! With `PYTHONMALLOC=debug` or `-X dev` the functions in place are debug hooks, which keep the
 //! allocator below them in a structure (`debug_alloc_api_t` of `Objects/obmalloc.c`: a letter for the

@@ -1,11 +1,11 @@
 //! Dealloc hooks: `tp_dealloc` of the code type and of `type`.
 //!
-//! - What: each is replaced by a function that tells the agent which object goes, then calls the one from before. Metaclasses
+//! - What: each is replaced by a function that calls the agent with the object that is about to be freed, then the original function. Metaclasses
 //!   reach that of `type` through their base.
 //! - When: with the heap, before the first session.
-//! - Undone: never. What it costs is a look-up for each code object or class that goes.
+//! - Undone: never. The cost is one look-up for each code object or class that is freed.
 //!
-//! Code objects and types are known by their addresses, and forgotten here. No reference is kept, so everything goes when it would.
+//! Code objects and types are known by their addresses, and forgotten here. No reference is held, so each is freed when it would be without the agent.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ use crate::layout::Layout;
 
 type Dealloc = unsafe extern "C" fn(*mut PyObject);
 
-/// What is called with the address of an object that is about to go.
+/// Called with the address of an object that is about to be freed.
 pub type Handler = fn(&mut Gil, usize);
 
 struct Hook {

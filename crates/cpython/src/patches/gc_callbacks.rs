@@ -48,7 +48,7 @@ impl Entry {
     /// Adds the entry.
     ///
     /// # Errors
-    /// What is not as it should be.
+    /// What is wrong.
     pub fn install(gil: &Gil, handlers: Handlers) -> Result<Self, &'static str> {
         HANDLERS.get_or_init(|| handlers);
         let list = gil

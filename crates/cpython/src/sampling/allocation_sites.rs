@@ -1,7 +1,7 @@
 //! Which places in CPython's code allocate list items, tables of sets, and other memory that does not say
 //! what it is.
 //!
-//! The heap tells where a sampled allocation was called from. So once, when the heap is put in place, known
+//! The heap reports the call that a sampled allocation came from. So once, when the heap is put in place, known
 //! operations run with every allocation sampled; the lists and sets that come out of them point to
 //! their memory, and the place that allocated it is learnt. Nothing depends on symbols, or on how the
 //! interpreter was compiled; what could not be learnt has a vaguer name.
@@ -16,7 +16,7 @@ use crate::layout::Layout;
 use crate::memory::field;
 use crate::sampling::attributes;
 
-/// Has the function `operations`. As a module it is compiled once, and not in each process.
+/// The module of the function `operations`. As a module it is compiled once, and not in each process.
 const MODULE: &CStr = c"nthbyte._operations";
 
 /// Where an object has the address of its memory.
@@ -56,17 +56,17 @@ const FORWARDER: usize = 96;
 
 /// The places, by the address to which their call returns.
 #[derive(Default)]
-pub struct Callers {
+pub struct AllocationSites {
     known: Vec<(usize, &'static str)>,
 }
 
-impl Callers {
+impl AllocationSites {
     /// What the memory is that was allocated by this call.
     #[must_use]
-    pub fn allocates(&self, caller: usize) -> Option<&'static str> {
+    pub fn allocates(&self, site: usize) -> Option<&'static str> {
         self.known
             .iter()
-            .find(|(known, _)| *known == caller)
+            .find(|(known, _)| *known == site)
             .map(|(_, name)| *name)
     }
 
@@ -93,7 +93,7 @@ impl Callers {
             sampled: note,
             freed: ignore,
         };
-        let mut callers = Self::default();
+        let mut sites = Self::default();
         let operations = gil.import(MODULE)?.attribute(c"operations")?;
         // SAFETY: by the contract. The observer's context lives until sampling is switched off.
         let names = unsafe {
@@ -118,22 +118,22 @@ impl Callers {
                 if let Some(seen) = found
                     && seen.domain == *domain
                 {
-                    callers.add(seen.caller, kind);
+                    sites.add(seen.site, kind);
                 }
             }
         }
         let forwarders = gil.api().allocation_functions();
-        callers.known.retain(|(caller, _)| {
+        sites.known.retain(|(site, _)| {
             forwarders
                 .iter()
-                .all(|start| !(*start..start + FORWARDER).contains(caller))
+                .all(|start| !(*start..start + FORWARDER).contains(site))
         });
-        Some(callers)
+        Some(sites)
     }
 
-    fn add(&mut self, caller: usize, kind: &'static str) {
-        if caller != 0 && self.allocates(caller).is_none() && self.known.try_reserve(1).is_ok() {
-            self.known.push((caller, kind));
+    fn add(&mut self, site: usize, kind: &'static str) {
+        if site != 0 && self.allocates(site).is_none() && self.known.try_reserve(1).is_ok() {
+            self.known.push((site, kind));
         }
     }
 }
@@ -143,7 +143,7 @@ struct Seen {
     block: usize,
     size: usize,
     domain: Domain,
-    caller: usize,
+    site: usize,
 }
 
 impl Seen {
@@ -160,7 +160,7 @@ unsafe extern "C" fn note(context: *mut c_void, sample: &Sample) -> u32 {
             block: sample.block as usize,
             size: sample.requested,
             domain: sample.domain,
-            caller: sample.site,
+            site: sample.site,
         });
     }
     NOT_INTERESTED

@@ -26,7 +26,7 @@ pub struct Codes {
 }
 
 impl Codes {
-    /// Those of this interpreter.
+    /// A reader of this interpreter's code objects.
     #[must_use]
     pub fn new(api: &Api) -> Self {
         Self {
@@ -36,6 +36,11 @@ impl Codes {
             name: String::new(),
             file: String::new(),
         }
+    }
+
+    /// A session begins. What was freed since the last one may not have been reported.
+    pub const fn begin(&mut self) {
+        self.thread_bootstrap = 0;
     }
 
     /// A code object is about to be freed.

@@ -18,7 +18,7 @@ use crate::heap::huge_pages::CollapseTimer;
 use crate::heap::totals::Totals;
 use crate::layout::Layout;
 use crate::memory::field;
-use crate::sampling::allocation_sites::Callers;
+use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::codes::Codes;
 use crate::sampling::tokens::Tokens;
 use crate::sampling::types::{Origin, Types};
@@ -38,6 +38,7 @@ const LARGE: u64 = 64 << 10;
 pub struct Tracker {
     session: Option<Session>,
     program: Program,
+    profile: PerEpoch<Profile>,
     /// Blocks that were freed when nothing could be recorded. The next recording says so.
     unrecorded: Vec<u32>,
 }
@@ -53,7 +54,6 @@ struct Program {
     codes: Codes,
     types: Types,
     period: Period,
-    profile: PerEpoch<Profile>,
 }
 
 /// What belongs to one profile.
@@ -79,7 +79,8 @@ struct Pending {
     /// Where the block is; `None` if it was freed and what was in it is not known.
     block: Option<usize>,
     origin: Origin,
-    caller: usize,
+    /// The allocation site.
+    site: usize,
     sample: Allocation,
 }
 
@@ -91,7 +92,7 @@ impl Tracker {
         layout: Layout,
         heap: *mut c_void,
         debug_hooks: bool,
-        callers: Callers,
+        sites: AllocationSites,
     ) -> Self {
         let api = gil.api();
         let program = Program {
@@ -101,13 +102,13 @@ impl Tracker {
             debug_hooks,
             walker: Walker::default(),
             codes: Codes::new(api),
-            types: Types::new(gil, callers),
+            types: Types::new(gil, sites),
             period: Period::EVERY,
-            profile: PerEpoch::new(Profile::of(heap)),
         };
         Self {
             session: None,
             program,
+            profile: PerEpoch::new(Profile::of(heap)),
             unrecorded: Vec::new(),
         }
     }
@@ -117,11 +118,12 @@ impl Tracker {
         let program = &mut self.program;
         program.period = period;
         program.types.begin();
+        program.codes.begin();
         // The heap does not report the end of blocks that an earlier session sampled.
         self.unrecorded.clear();
-        program.profile = PerEpoch::new(Profile::of(program.heap));
+        self.profile = PerEpoch::new(Profile::of(program.heap));
         if let Some(recording) = session.record(LostKind::Other) {
-            program.profile.of_or_begin(recording.epoch(), |_| ());
+            self.profile.of_or_begin(recording.epoch(), |_| ());
         }
         self.session = Some(session);
     }
@@ -129,9 +131,9 @@ impl Tracker {
     /// Ends the session, in which the heap has counted so many bytes in blocks; `None` if there is none. And what
     /// this process asked for of them, if that is known.
     pub fn end(&mut self, bytes_in_blocks: u64) -> Option<(Session, Option<u64>)> {
-        let requested = self.record(LostKind::Other, |program, recording| {
-            program.settle(recording, None);
-            program.profile(recording).requested(bytes_in_blocks)
+        let requested = self.record(LostKind::Other, |program, profile, recording| {
+            program.settle(profile, recording, None);
+            profile.requested(bytes_in_blocks)
         });
         Some((self.session.take()?, requested))
     }
@@ -156,13 +158,13 @@ impl Tracker {
 
     /// Records memory totals.
     pub fn record_memory(&mut self) {
-        self.record(LostKind::Other, |program, recording| {
-            program.record_memory(recording);
+        self.record(LostKind::Other, |_, profile, recording| {
+            recording.memory(profile.memory(recording.now()));
         });
     }
 
     /// A code object is about to be freed.
-    pub fn code_died(&mut self, code: usize) {
+    pub fn forget_code(&mut self, code: usize) {
         self.program.codes.freed(code);
         if let Some(session) = &self.session
             && session.forget_function(code as u64)
@@ -172,7 +174,7 @@ impl Tracker {
     }
 
     /// A type is about to be freed.
-    pub fn type_died(&mut self, type_object: usize) {
+    pub fn forget_type(&mut self, type_object: usize) {
         if let Some(session) = &self.session {
             session.forget_type(type_object as u64);
         }
@@ -180,8 +182,8 @@ impl Tracker {
 
     /// A collection begins, or has ended: what was sampled before is recorded before it. The time.
     pub fn before_collection(&mut self) -> Option<Nanos> {
-        self.record(LostKind::Other, |program, recording| {
-            program.settle(recording, None);
+        self.record(LostKind::Other, |program, profile, recording| {
+            program.settle(profile, recording, None);
             recording.now()
         })
     }
@@ -195,8 +197,8 @@ impl Tracker {
         freed_objects: Option<u64>,
         bytes_before: u64,
     ) {
-        self.record(LostKind::Other, |program, recording| {
-            let memory = program.profile(recording).memory(end);
+        self.record(LostKind::Other, |program, profile, recording| {
+            let memory = profile.memory(end);
             let os_id = program.current_thread().1;
             let Some(thread) = recording.thread(os_id) else {
                 return;
@@ -219,28 +221,33 @@ impl Tracker {
     fn record<T>(
         &mut self,
         wanted_for: LostKind,
-        record: impl FnOnce(&mut Program, &mut Recording<'_>) -> T,
+        record: impl FnOnce(&mut Program, &mut Profile, &mut Recording<'_>) -> T,
     ) -> Option<T> {
         let mut recording = self.session.as_ref()?.record(wanted_for)?;
+        let program = &mut self.program;
+        // Of another epoch: this is the child of a fork.
+        let profile = self.profile.of_or_begin(recording.epoch(), |profile| {
+            profile.begin_in_child();
+            program.types.begin();
+        });
         if !self.unrecorded.is_empty() {
-            self.program
-                .freed_unrecorded(&mut recording, &mut self.unrecorded);
+            program.freed_unrecorded(profile, &mut recording, &mut self.unrecorded);
         }
-        Some(record(&mut self.program, &mut recording))
+        Some(record(program, profile, &mut recording))
     }
 
     /// Takes a sample; returns the token by which the heap reports the end of its block.
     pub fn sampled(&mut self, sample: &Sample) -> u32 {
-        self.record(LostKind::Allocations, |program, recording| {
-            program.sampled(recording, sample)
+        self.record(LostKind::Allocations, |program, profile, recording| {
+            program.sampled(profile, recording, sample)
         })
         .unwrap_or(NOT_INTERESTED)
     }
 
     /// A sampled block is freed; what was in it is at `contents`.
     pub fn freed(&mut self, contents: usize, token: u32) {
-        let recorded = self.record(LostKind::Other, |program, recording| {
-            program.freed(recording, Some(contents), token);
+        let recorded = self.record(LostKind::Other, |program, profile, recording| {
+            program.freed(profile, recording, Some(contents), token);
         });
         if recorded.is_none() && self.session.is_some() && self.unrecorded.try_reserve(1).is_ok() {
             self.unrecorded.push(token);
@@ -249,21 +256,6 @@ impl Tracker {
 }
 
 impl Program {
-    /// What belongs to the profile that is recorded to. If it is another one, this is the child of a fork.
-    #[inline]
-    fn profile(&mut self, recording: &Recording<'_>) -> &mut Profile {
-        let types = &mut self.types;
-        self.profile.of_or_begin(recording.epoch(), |profile| {
-            profile.begin_in_child();
-            types.begin();
-        })
-    }
-
-    fn record_memory(&mut self, recording: &mut Recording<'_>) {
-        let memory = self.profile(recording).memory(recording.now());
-        recording.memory(memory);
-    }
-
     /// The thread state (null between interpreters) and the system's number of the running thread.
     fn current_thread(&self) -> (usize, u64) {
         // SAFETY: callable at any time, in 3.11 to 3.15; a thread state that it returns is live.
@@ -277,19 +269,21 @@ impl Program {
         }
     }
 
-    fn sampled(&mut self, recording: &mut Recording<'_>, sample: &Sample) -> u32 {
+    fn sampled(
+        &mut self,
+        profile: &mut Profile,
+        recording: &mut Recording<'_>,
+        sample: &Sample,
+    ) -> u32 {
         let time = recording.now();
-        let heap = self.heap;
-        self.settle(recording, None);
-        let profile = self.profile(recording);
+        self.settle(profile, recording, None);
         if profile.totals.are_due(time) {
             recording.memory(profile.memory(time));
         }
         // SAFETY: the GIL is held, and an observer may call the heap.
-        unsafe { profile.huge_pages.collapse_if_due(time, heap) };
+        unsafe { profile.huge_pages.collapse_if_due(time, self.heap) };
         let token = profile.tokens.issue();
         let place = self.place(recording);
-        let profile = self.profile(recording);
         let (Some(token), Some((thread, stack))) = (token, place) else {
             recording.lost(LostKind::Allocations, 1);
             if let Some(token) = token {
@@ -305,7 +299,7 @@ impl Program {
                 Domain::Object => Origin::Object,
                 Domain::Memory => Origin::Memory,
             },
-            caller: sample.site,
+            site: sample.site,
             sample: taken,
         });
         if taken.block >= LARGE.max(self.period.bytes()) {
@@ -340,43 +334,58 @@ impl Program {
         Some((recording.thread_named_by(os_id, &mut name)?, stack))
     }
 
-    #[inline]
-    fn freed(&mut self, recording: &mut Recording<'_>, contents: Option<usize>, token: u32) {
-        let profile = self.profile(recording);
+    #[inline(always)]
+    fn freed(
+        &self,
+        profile: &mut Profile,
+        recording: &mut Recording<'_>,
+        contents: Option<usize>,
+        token: u32,
+    ) {
         if let Some(pending) = &mut profile.pending
             && pending.token == token
         {
             pending.block = contents;
-            self.settle(recording, contents);
+            self.settle(profile, recording, contents);
         }
-        if let Some(sample) = self.profile(recording).tokens.release(token) {
+        if let Some(sample) = profile.tokens.release(token) {
             recording.freed(sample, recording.now());
         }
     }
 
     /// Blocks were freed when nothing could be recorded, and what was in them is not known any more.
     #[cold]
-    fn freed_unrecorded(&mut self, recording: &mut Recording<'_>, tokens: &mut Vec<u32>) {
+    #[inline(never)]
+    fn freed_unrecorded(
+        &self,
+        profile: &mut Profile,
+        recording: &mut Recording<'_>,
+        tokens: &mut Vec<u32>,
+    ) {
         for token in tokens.drain(..) {
-            self.freed(recording, None, token);
+            self.freed(profile, recording, None, token);
         }
     }
 
     /// Records the pending sample, with its type.
-    fn settle(&mut self, recording: &mut Recording<'_>, contents: Option<usize>) {
-        let Some(mut pending) = self.profile(recording).pending.take() else {
+    fn settle(
+        &self,
+        profile: &mut Profile,
+        recording: &mut Recording<'_>,
+        contents: Option<usize>,
+    ) {
+        let Some(pending) = &mut profile.pending else {
             return;
         };
-        pending.sample.type_id = match self.types.of_caller(pending.caller, recording) {
+        pending.sample.type_id = match self.types.of_site(pending.site, recording) {
             Some(known) => known,
-            None => self.type_of(&pending, contents, recording),
+            None => self.type_of(pending, contents, recording),
         };
-        let period = self.period;
-        let profile = self.profile(recording);
-        profile.rounding.add(&pending.sample, period);
+        profile.rounding.add(&pending.sample, self.period);
         if let Some(id) = recording.allocation(pending.sample) {
             profile.tokens.set(pending.token, id);
         }
+        profile.pending = None;
     }
 
     /// The type of what is in the block of a sample, or was and is at `contents`.

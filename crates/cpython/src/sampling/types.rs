@@ -13,7 +13,7 @@ use nthbyte_profile::event::{TypeId, TypeName};
 use crate::api::Gil;
 use crate::layout::{Layout, type_flags as flags};
 use crate::memory::{Probe, field};
-use crate::sampling::allocation_sites::Callers;
+use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::attributes;
 use nthbyte_session::{KnownType, Recording};
 
@@ -26,7 +26,7 @@ pub enum Origin {
     Memory,
 }
 
-/// Names for memory that is not an object and whose caller is not known.
+/// Names for memory that is not an object and whose allocation site is not known.
 const DICT_KEYS: &str = "dict keys";
 const REFERENCES: &str = "references";
 const RAW: &str = "raw memory";
@@ -68,7 +68,7 @@ impl Known {
 
 /// Reads types.
 pub struct Types {
-    callers: Callers,
+    sites: AllocationSites,
     probe: Option<Probe>,
     type_type: usize,
     str_type: usize,
@@ -79,12 +79,12 @@ pub struct Types {
 }
 
 impl Types {
-    /// Those of this interpreter.
+    /// A reader of this interpreter's types.
     #[must_use]
-    pub fn new(gil: &Gil, callers: Callers) -> Self {
+    pub fn new(gil: &Gil, sites: AllocationSites) -> Self {
         let api = gil.api();
         Self {
-            callers,
+            sites,
             probe: Probe::new(),
             type_type: api.PyType_Type as usize,
             str_type: api.PyUnicode_Type as usize,
@@ -93,7 +93,7 @@ impl Types {
         }
     }
 
-    /// Whether types can be told at all here.
+    /// Whether types can be found out in this process.
     #[must_use]
     pub const fn can_tell(&self) -> bool {
         self.probe.is_some()
@@ -104,9 +104,9 @@ impl Types {
         self.probe = Probe::new();
     }
 
-    /// What the memory is that was allocated by this call, if that is known.
-    pub fn of_caller(&self, caller: usize, recording: &mut Recording<'_>) -> Option<TypeId> {
-        let name = self.callers.allocates(caller)?;
+    /// What the memory of an allocation site is, if that is known.
+    pub fn of_site(&self, site: usize, recording: &mut Recording<'_>) -> Option<TypeId> {
+        let name = self.sites.allocates(site)?;
         recording.named_type(name)
     }
 

@@ -15,7 +15,7 @@ use crate::memory::{Plain, Probe};
 /// What does not agree: "… are not laid out as in the release".
 pub type Subject = &'static str;
 
-/// Has the functions that the checks run. As a module it is compiled once, and not in each process.
+/// The module of the functions that the checks run. As a module it is compiled once, and not in each process.
 pub const MODULE: &std::ffi::CStr = c"nthbyte._operations";
 
 /// Checks the layout against the running interpreter.

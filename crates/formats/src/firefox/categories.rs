@@ -1,26 +1,26 @@
-//! Categories: what a frame is, as a colour.
+//! Categories: the kind of a frame, shown by a colour.
 //!
 //! Kinds of code have the colours of footnote 14 of "Low Overhead Allocation Sampling in a Garbage
-//! Collected Virtual Machine" (interpreted yellow, JIT orange, native blue), and fates those of
-//! its Figure 1 (died young green, survived red); the two fates it does not have get colours of
+//! Collected Virtual Machine" (interpreted yellow, JIT orange, native blue), and lifetimes those of
+//! its Figure 1 (died young green, survived red); the two lifetimes it does not have get colours of
 //! their own.
 
 use nthbyte_profile::event::FrameKind;
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 use serde::Serialize;
 
 /// A category: its place in [`ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Category(pub u32);
 
-/// The collector's own category, which markers have too.
+/// The category of the garbage collector, for frames and markers.
 pub(super) const GC: Category = Category(4);
 
 #[derive(Serialize)]
 pub(super) struct Description {
     name: &'static str,
     color: &'static str,
-    /// The format wants one that is called "Other".
+    /// The format requires a category called "Other".
     subcategories: [&'static str; 1],
 }
 
@@ -57,12 +57,12 @@ pub(super) const fn of_kind(kind: FrameKind) -> Category {
 }
 
 /// The category of an object on top of a stack.
-pub(super) const fn of_fate(fate: Fate) -> Category {
-    match fate {
-        Fate::DiedYoung => Category(5),
-        Fate::Freed => Category(6),
-        Fate::Survived => Category(7),
-        Fate::StillLive => Category(8),
+pub(super) const fn of_lifetime(lifetime: Lifetime) -> Category {
+    match lifetime {
+        Lifetime::DiedYoung => Category(5),
+        Lifetime::Freed => Category(6),
+        Lifetime::Survived => Category(7),
+        Lifetime::StillLive => Category(8),
     }
 }
 
@@ -71,15 +71,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_places_in_the_list() {
+    fn a_categorys_number_is_its_index_in_the_list() {
         let name = |category: Category| ALL[category.0 as usize].name;
         assert_eq!(name(of_kind(FrameKind::Interpreted)), "Interpreted");
         assert_eq!(name(of_kind(FrameKind::Jit)), "JIT");
         assert_eq!(name(of_kind(FrameKind::Native)), "Native");
         assert_eq!(name(of_kind(FrameKind::Gc)), "Garbage collector");
-        for fate in Fate::ALL {
-            let spelled = name(of_fate(fate)).to_lowercase();
-            assert_eq!(spelled, crate::names::fate(fate));
+        for lifetime in Lifetime::ALL {
+            let spelled = name(of_lifetime(lifetime)).to_lowercase();
+            assert_eq!(spelled, crate::names::lifetime(lifetime));
         }
     }
 }

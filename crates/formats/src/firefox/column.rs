@@ -1,8 +1,8 @@
-//! Tables and columns that are serialised while their values are computed.
+//! Tables and columns whose values are computed while they are serialised.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// An array that is serialised from an iterator, a new one each time.
+/// An array that is serialised from an iterator. Each serialisation makes a new iterator.
 pub(super) struct Column<F>(pub F);
 
 impl<F, I> Serialize for Column<F>
@@ -16,7 +16,7 @@ where
     }
 }
 
-/// An array of one value, many times.
+/// An array that repeats one value.
 pub(super) fn same<T: Serialize + Copy>(value: T, len: usize) -> impl Serialize {
     Column(move || std::iter::repeat_n(value, len))
 }

@@ -1,11 +1,12 @@
 //! Memory totals as counter tracks with names and units.
 
 use nthbyte_profile::event::{Memory, Nanos};
+use nthbyte_profile::model::ProcessId;
 use serde_json::{Value, json};
 
 use super::export::{Export, millis};
 
-/// A total: its name, what it means, its colour, and where it is.
+/// A total: its name, meaning, colour, and the field that has it.
 struct Kind {
     name: &'static str,
     description: &'static str,
@@ -34,10 +35,30 @@ const TOTALS: [Kind; 3] = [
     },
 ];
 
-/// The counters that the session has values for.
+/// The counters that the session has values for, of each process that has a track.
 pub(super) fn of(export: &Export<'_>) -> Vec<Value> {
-    let memory = &export.profile.memory;
     let mut counters = Vec::new();
+    for process in export.profile.process_ids() {
+        let mut tracks = export.tracks.iter();
+        let first = tracks.position(|track| export.profile.process_of(track.thread) == process);
+        if let Some(track) = first {
+            let place = Place { process, track };
+            of_process(export, place, &mut counters);
+        }
+    }
+    counters
+}
+
+/// Whose counter it is.
+#[derive(Clone, Copy)]
+struct Place {
+    process: ProcessId,
+    /// The process's first track.
+    track: usize,
+}
+
+fn of_process(export: &Export<'_>, place: Place, counters: &mut Vec<Value>) {
+    let memory = export.profile.memory_of(place.process);
     for (weight, total) in TOTALS.iter().enumerate() {
         let values = series(memory, total.value);
         if !values.is_empty() {
@@ -50,7 +71,7 @@ pub(super) fn of(export: &Export<'_>) -> Vec<Value> {
                 row("count-range", "bytes", "highest in the visible range"),
             ]);
             let display = display(total, weight, "line-accumulated", &rows);
-            counters.push(counter(export, total, &values, &display));
+            counters.push(counter(export, place, total, &values, &display));
         }
     }
     let rate = Kind {
@@ -66,12 +87,11 @@ pub(super) fn of(export: &Export<'_>) -> Vec<Value> {
             row("accumulated", "bytes", "allocated up to this time"),
         ]);
         let display = display(&rate, TOTALS.len(), "line-rate", &rows);
-        counters.push(counter(export, &rate, &values, &display));
+        counters.push(counter(export, place, &rate, &values, &display));
     }
-    counters
 }
 
-/// The known values in the order of time.
+/// The known values, ordered by time.
 fn series(memory: &[Memory], value: fn(&Memory) -> Option<u64>) -> Vec<(Nanos, u64)> {
     let known = memory.iter().filter_map(|at| Some((at.time, value(at)?)));
     let mut series: Vec<(Nanos, u64)> = known.collect();
@@ -96,7 +116,13 @@ fn display(kind: &Kind, weight: usize, graph: &str, rows: &Value) -> Value {
 }
 
 /// The format wants differences: each value less the one before, the first less zero.
-fn counter(export: &Export<'_>, kind: &Kind, values: &[(Nanos, u64)], display: &Value) -> Value {
+fn counter(
+    export: &Export<'_>,
+    place: Place,
+    kind: &Kind,
+    values: &[(Nanos, u64)],
+    display: &Value,
+) -> Value {
     let mut before = 0;
     let changes: Vec<i64> = values
         .iter()
@@ -110,8 +136,8 @@ fn counter(export: &Export<'_>, kind: &Kind, values: &[(Nanos, u64)], display: &
         "name": kind.name,
         "category": "Memory",
         "description": kind.description,
-        "pid": export.profile.meta.pid.to_string(),
-        "mainThreadIndex": 0,
+        "pid": export.profile.processes[place.process.index()].meta.pid.to_string(),
+        "mainThreadIndex": place.track,
         "samples": { "time": times, "count": changes, "length": values.len() },
         "display": display,
     })

@@ -1,6 +1,7 @@
-//! The profile's `meta`: what it is, how to show it, and what is known about the session.
+//! The profile's `meta`: the format, the settings of the page, and the description of the session.
 
 use nthbyte_profile::event::LostKind;
+use nthbyte_profile::model::Process;
 use nthbyte_profile::{Distances, Method};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use super::export::{Export, TrackKind, millis};
 use super::{FORMAT_VERSION, categories, markers};
 use crate::names;
 
-/// Tracks that are visible at the start; the page's track menu has the others.
+/// The number of tracks that are visible at first; the page's track menu has the others.
 const VISIBLE: usize = 30;
 
 pub(super) struct Meta<'e, 'a>(pub &'e Export<'a>);
@@ -23,7 +24,7 @@ impl Serialize for Meta<'_, '_> {
         let start = meta.started_unix_nanos as f64 / 1e6;
         let native = super::sources::native_functions(profile);
         object(serializer, |map| {
-            // The version of Firefox's own format that the processed one is derived from.
+            // The version of Firefox's own format from which the processed format is derived.
             map.serialize_entry("version", &36)?;
             map.serialize_entry("preprocessedProfileVersion", &FORMAT_VERSION)?;
             map.serialize_entry("interval", &interval(export))?;
@@ -42,7 +43,7 @@ impl Serialize for Meta<'_, '_> {
             map.serialize_entry("symbolicated", &true)?;
             map.serialize_entry("symbolicationNotSupported", &true)?;
             map.serialize_entry("sourceCodeIsNotOnSearchfox", &true)?;
-            // Without native frames there is nothing for the page's filter of stacks to separate.
+            // Without native frames the page's filter of stacks has no use.
             map.serialize_entry("usesOnlyOneStackType", &!native.contains(&true))?;
             map.serialize_entry("keepProfileThreadOrder", &true)?;
             let visible = export.tracks.len().min(VISIBLE);
@@ -69,7 +70,7 @@ impl Serialize for SampleUnits {
     }
 }
 
-/// What the page takes as the usual distance of samples, in milliseconds; never zero.
+/// The usual distance of samples for the page, in milliseconds; never zero.
 fn interval(export: &Export<'_>) -> f64 {
     let profile = export.profile;
     match profile.time_hz() {
@@ -81,12 +82,12 @@ fn interval(export: &Export<'_>) -> f64 {
     }
 }
 
-/// The track with the most rows among those of allocations, else the first.
+/// The allocation track with the most rows; without any, the first track.
 fn busiest(export: &Export<'_>) -> usize {
     let tracks = export.tracks.iter().enumerate();
     tracks
         .filter(|(_, track)| track.kind == TrackKind::Allocations)
-        // The first of equals: `max_by_key` takes the last.
+        // Reversed, since `max_by_key` returns the last of equal elements, and the first is needed.
         .rev()
         .max_by_key(|(_, track)| export.timeline.len(track.thread))
         .map_or(0, |(at, _)| at)
@@ -100,14 +101,20 @@ fn extra(export: &Export<'_>) -> Value {
     session.text("Interpreter", &meta.interpreter);
     session.text("Executable", &meta.executable);
     session.text("Profiler", &format!("nthbyte {}", meta.nthbyte));
-    session.text("Process", &meta.pid.to_string());
+    match &profile.processes[..] {
+        [] | [_] => session.text("Process", &meta.pid.to_string()),
+        several => {
+            let labels: Vec<String> = several.iter().map(Process::label).collect();
+            session.text("Processes", &labels.join("; "));
+        }
+    }
     if let Some(parent) = meta.parent_pid {
         session.text("Parent process", &parent.to_string());
     }
     let end = if profile.complete {
-        "in an orderly way"
+        "normally"
     } else {
-        "cut off: the process was killed, or the file is damaged"
+        "incomplete: the process was killed, or the file is damaged"
     };
     session.text("Session ended", end);
 
@@ -128,7 +135,7 @@ fn extra(export: &Export<'_>) -> Value {
     if let Some(hz) = profile.time_hz().map(f64::round) {
         sampling.text(
             "Time sampling",
-            &format!("{hz} samples a second of processor time"),
+            &format!("{hz} samples per second of CPU time"),
         );
     }
     sampling.text("Lost events", &lost(export));
@@ -146,7 +153,7 @@ fn extra(export: &Export<'_>) -> Value {
     ] {
         if let Some(bucket) = bucket {
             let width = millis(bucket);
-            let text = format!("{what} within {width} ms are one row; sums are as without it");
+            let text = format!("{what} within {width} ms are one row; sums do not change");
             sampling.text(label, &text);
         }
     }
@@ -164,14 +171,11 @@ fn extra(export: &Export<'_>) -> Value {
         "Freed later",
         "survived that collection and was freed during the session",
     );
-    reading.text(
-        "Survived",
-        "survived it; what came later was not recorded (PyPy)",
-    );
+    reading.text("Survived", "survived it; its end was not recorded (PyPy)");
     reading.text("Still live", "alive when the session ended");
     reading.text(
         "Retained memory",
-        "what was not seen to be freed: still live, and on PyPy all that survived",
+        "objects whose end was not recorded: still live, and on PyPy all that survived",
     );
     for note in &meta.notes {
         reading.text("Note", note);
@@ -231,7 +235,7 @@ fn method(name: &str) -> &str {
         return name;
     };
     match method {
-        Method::Timer => "at equal intervals of processor time",
+        Method::Timer => "at equal intervals of CPU time",
         Method::CutFreeLists => "CPython: free lists cut at the sample point",
         Method::NurseryLimit => "PyPy: the nursery's limit moved to the sample point",
         Method::GcHooks => "PyPy: one sample every few minor collections, through gc.hooks",

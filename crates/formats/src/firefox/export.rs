@@ -1,11 +1,11 @@
-//! Everything that more than one table of the export needs to know.
+//! The data that several tables of the export share.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, ThreadId, TypeId};
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 
 use super::Options;
 use super::sources::Sources;
@@ -16,12 +16,12 @@ use crate::objects::{Change, Objects};
 use crate::timeline::Timeline;
 use crate::{Progress, names};
 
-/// Milliseconds with microseconds as the fraction: the page's unit of time.
+/// Milliseconds, the page's unit of time, rounded to microseconds.
 pub(super) fn millis(time: Nanos) -> f64 {
     (time.0 / 1_000) as f64 / 1_000.0
 }
 
-/// What a track shows.
+/// The content of a track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrackKind {
     /// Allocation samples, objects and collections.
@@ -44,11 +44,11 @@ pub(super) struct Export<'a> {
     pub timeline: Timeline<'a>,
     /// By thread.
     pub changes: Vec<Vec<Change>>,
-    /// The width of the buckets in which objects were merged, if they were.
+    /// The width of the buckets in which objects were merged; `None` if they were not.
     pub objects_bucket: Option<Nanos>,
     pub tracks: Vec<Track>,
     /// Types on top of stacks: a function and a frame for each, after the program's own.
-    pub tops: Vec<(TypeId, Fate)>,
+    pub tops: Vec<(TypeId, Lifetime)>,
     /// The top of each leaf.
     pub top_of_leaf: Vec<u32>,
     pub sources: Sources,
@@ -91,19 +91,19 @@ impl<'a> Export<'a> {
         self.strings.borrow_mut().index(text)
     }
 
-    /// The index in the stack table of the stack that ends in a leaf: after all stacks of the
-    /// profile, whose root is left out.
+    /// The index in the stack table of the stack that ends in a leaf. These stacks come after all
+    /// stacks of the profile except the root, which is left out.
     pub fn leaf_stack(&self, leaf: u32) -> u32 {
         (self.profile.stacks.len().max(1) - 1) as u32 + leaf
     }
 }
 
-/// The distinct types with their fates, and which one each leaf has.
-fn tops(leaves: &Leaves) -> (Vec<(TypeId, Fate)>, Vec<u32>) {
+/// The distinct types with their lifetimes, and which one each leaf has.
+fn tops(leaves: &Leaves) -> (Vec<(TypeId, Lifetime)>, Vec<u32>) {
     let mut numbers = HashMap::new();
     let mut list = Vec::new();
     let of_leaf = leaves.list.iter().map(|leaf| {
-        let top = (leaf.type_id, leaf.fate);
+        let top = (leaf.type_id, leaf.lifetime);
         *numbers.entry(top).or_insert_with(|| {
             list.push(top);
             list.len() as u32 - 1
@@ -113,8 +113,8 @@ fn tops(leaves: &Leaves) -> (Vec<(TypeId, Fate)>, Vec<u32>) {
     (list, of_leaf)
 }
 
-/// A pair of tracks for each thread, each if there is anything in it. A session in which nothing
-/// happened has one empty track, for the page refuses a profile without any.
+/// Up to two tracks for each thread; empty tracks are left out. A session without samples has one
+/// empty track, because the page refuses a profile without tracks.
 fn tracks(profile: &Profile, timeline: &Timeline<'_>) -> Vec<Track> {
     let mut with_time = vec![false; profile.threads.len()];
     for sample in &profile.cpu {

@@ -1,4 +1,4 @@
-//! What the threads share: stacks, frames, functions, libraries, strings and sources.
+//! The tables that all threads share: stacks, frames, functions, libraries, strings and sources.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::names;
 /// A kind of resource in the format: a shared library.
 const LIBRARY: u32 = 1;
 
-/// Columns of the table of native symbols, of which there are none: names are known already.
+/// Columns of the table of native symbols. It is empty, since the names are known already.
 const NATIVE_SYMBOLS: [&str; 4] = ["libIndex", "address", "name", "functionSize"];
 
 pub(super) struct Shared<'e, 'a>(pub &'e Export<'a>);
@@ -50,7 +50,7 @@ impl Serialize for Empty {
     }
 }
 
-/// All stacks of the profile but the root, then one for each leaf.
+/// All stacks of the profile except the root, then one for each leaf.
 struct Stacks<'e, 'a>(&'e Export<'a>);
 
 impl Serialize for Stacks<'_, '_> {
@@ -67,13 +67,13 @@ impl Serialize for Stacks<'_, '_> {
                     nodes().map(|(_, node)| node.frame).chain(tops)
                 }),
             )?;
-            // How far before a stack its caller's is; 0 if it has none.
+            // The distance back to the caller's stack; 0 without a caller.
             map.serialize_entry(
                 "prefixOffset",
                 &Column(|| {
                     let offset = |at: usize, parent: NodeId| match parent {
                         NodeId::ROOT => 0,
-                        // Node 0 is left out, so the node before has the number itself less one.
+                        // Node 0 is left out, so all indexes are one less.
                         parent => at - (parent.index() - 1),
                     };
                     let leaves = export.leaves.list.iter().enumerate();
@@ -92,7 +92,7 @@ impl Serialize for Stacks<'_, '_> {
     }
 }
 
-/// All frames of the profile, then one for each type and fate.
+/// All frames of the profile, then one for each type and lifetime.
 struct Frames<'e, 'a>(&'e Export<'a>);
 
 impl Serialize for Frames<'_, '_> {
@@ -109,7 +109,7 @@ impl Serialize for Frames<'_, '_> {
                 "category",
                 &Column(|| {
                     let kinds = frames().map(|frame| categories::of_kind(frame.kind).0);
-                    kinds.chain(tops.iter().map(|top| categories::of_fate(top.1).0))
+                    kinds.chain(tops.iter().map(|top| categories::of_lifetime(top.1).0))
                 }),
             )?;
             map.serialize_entry("subcategory", &same(0, len))?;
@@ -137,10 +137,10 @@ impl Serialize for Frames<'_, '_> {
     }
 }
 
-/// All functions of the profile, then one for each type and fate.
+/// All functions of the profile, then one for each type and lifetime.
 ///
-/// Python code counts as "JavaScript", so that the page's filter of stacks, where it is shown,
-/// separates it from native code; types are relevant to both.
+/// Python code is marked as "JavaScript", so that the page's filter of stacks separates it from
+/// native code. Types are shown with either filter.
 struct Functions {
     names: Vec<u32>,
     python: Vec<bool>,
@@ -192,9 +192,9 @@ impl Functions {
                 .collect(),
             libraries,
         };
-        for &(type_id, fate) in &export.tops {
+        for &(type_id, lifetime) in &export.tops {
             let name = names::type_name(profile, type_id);
-            let name = format!("{name} ({})", names::fate(fate));
+            let name = format!("{name} ({})", names::lifetime(lifetime));
             functions.names.push(export.string(&name));
             functions.python.push(false);
             functions.relevant.push(true);

@@ -9,7 +9,7 @@ use super::categories;
 use super::column::{object, same};
 use super::export::{Export, millis};
 
-/// A marker with both a start and an end, in the format's numbering of phases.
+/// The format's number for a marker with both a start and an end.
 const INTERVAL: u32 = 1;
 
 /// The markers of one track.
@@ -20,7 +20,7 @@ pub(super) struct Markers {
     data: Vec<Data>,
 }
 
-/// What a marker says besides its time.
+/// The data of a marker besides its time.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Data {
@@ -50,7 +50,7 @@ impl Markers {
         }
     }
 
-    /// The collections that a thread did, in the order of their starts.
+    /// The collections in a thread, ordered by their starts.
     pub fn of(export: &Export<'_>, thread: ThreadId) -> Self {
         let mut markers = Self::none();
         let all = &export.profile.collections;
@@ -122,8 +122,8 @@ fn data(collection: &Collection) -> Data {
             _ => None,
         },
         freed_objects: collection.freed_objects,
-        // A collection during which memory grew (a nursery that was emptied into old memory)
-        // says so by its totals.
+        // Memory may grow during a collection (when the nursery's objects move to old memory). Then
+        // only the totals are given.
         freed_bytes: before
             .zip(after)
             .and_then(|(before, after)| before.checked_sub(after)),
@@ -162,7 +162,7 @@ pub(super) fn schemas() -> Value {
             "Minor collection",
             freed,
             None,
-            "PyPy empties the nursery: what is still reachable moves to old memory, the rest died young.",
+            "PyPy empties the nursery: reachable objects move to old memory, all others died young.",
         ),
         schema(
             schema_of(CollectionKind::MajorStep(MajorPhase::Scanning)),

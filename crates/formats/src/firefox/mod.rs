@@ -1,20 +1,20 @@
 //! The Firefox Profiler's processed profile, written as a stream.
 //!
-//! Version 70 of the format, the newest one that its makers' documentation describes
-//! (`docs-developer/CHANGELOG-formats.md` and `src/types/profile.ts` of firefox-devtools/profiler);
-//! the page upgrades a profile of any older version when it loads it. The published crate
-//! `fxprof-processed-profile` 0.8.1 writes version 55, in which neither a frame that is not
-//! JavaScript has a file and line nor a counter a name, which is why this writer exists.
+//! This is version 70 of the format, the newest one that its documentation describes
+//! (`docs-developer/CHANGELOG-formats.md` and `src/types/profile.ts` of firefox-devtools/profiler).
+//! The page upgrades older versions when it loads them. The published crate
+//! `fxprof-processed-profile` 0.8.1 is not used: it writes version 55, in which counters have no
+//! names, and only JavaScript frames have a file and a line.
 //!
-//! The format is tables by column. A column of a sample table is never held as a whole: a
-//! `Column` is serialised from an iterator that makes one value at a time.
+//! The format consists of tables, stored by column. A column of a sample table is never in memory
+//! as a whole: a `Column` is serialised from an iterator that makes one value at a time.
 //!
-//! What becomes of a session:
+//! The parts of a session become:
 //!
 //! | session | Firefox Profiler |
 //! |---|---|
 //! | allocation samples of a thread | a track of its own, weighted by bytes |
-//! | type and fate of the object | the top frame, in the fate's colour: a function for each |
+//! | type and lifetime of the object | the top frame, in the lifetime's colour: a function for each |
 //! | sampled objects' ends | `nativeAllocations`, for "Retained Memory" |
 //! | time samples of a thread | a second track |
 //! | collections | markers, each kind with a schema |
@@ -46,15 +46,15 @@ use export::Export;
 /// The version of the processed profile format that is written.
 pub const FORMAT_VERSION: u32 = 70;
 
-/// What to write, and how much of it.
+/// The optional content of the export, and its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether to put the text of the program's Python files into the profile, as far as they can
-    /// still be read, so that the page's source view shows them. Files of more than a mebibyte are
-    /// left out, and everything after 32 MiB in total.
+    /// Whether to put the text of the program's Python files into the profile, if they can
+    /// be read, for the page's source view. Files above 1 MiB are left out, and everything after
+    /// 32 MiB in total.
     ///
-    /// The session names the files. One that was recorded on another machine, or made by hand, may name any Python
-    /// file of this machine, so this is for a user to ask for.
+    /// The session names the files. A session from another machine, or a forged one, may name any Python
+    /// file of this machine. So set this only if the user asks for it.
     pub sources: bool,
     /// More samples than this are merged in time.
     pub max_samples: usize,
@@ -63,7 +63,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Ten million samples and a million objects, about the most that a page opens; no sources.
+    /// Ten million samples and one million objects, about the limit of the page; no sources.
     fn default() -> Self {
         Self {
             sources: false,
@@ -128,7 +128,7 @@ pub fn write_with(
     map.serialize_entry("pages", &[(); 0])?;
     map.serialize_entry("counters", &counters::of(&export))?;
     map.serialize_entry("threads", &tracks::Tracks(&export))?;
-    // Last, for the tracks' markers add strings to it.
+    // The string array is last, because the tracks' markers add strings to it.
     map.serialize_entry("shared", &frames::Shared(&export))?;
     map.end()?;
     export.meter.finish();

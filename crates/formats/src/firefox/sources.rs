@@ -1,7 +1,7 @@
 //! Source files: their names and, if the user asks for it, their text.
 //!
-//! The profile names the files, and it may come from another machine or have been made by hand. It has no hash of
-//! a source with which the file here could be compared. So nothing is read unless
+//! The profile names the files, and it may come from another machine or be forged. It has no hashes
+//! of the sources, so the files on this machine cannot be compared with them. So nothing is read unless
 //! [`Options::sources`](super::Options::sources) is set, and then only regular files with a Python suffix.
 
 use std::collections::HashMap;
@@ -21,14 +21,14 @@ const SUFFIXES: [&str; 4] = ["py", "pyi", "pyw", "pyx"];
 pub(super) struct Sources {
     /// Index of the file's name in the string array, by source.
     pub names: Vec<u32>,
-    /// Text, by source, where it is known.
+    /// Text, by source; `None` if it is unknown.
     pub texts: Vec<Option<String>>,
     /// The source of each function of the profile.
     pub of_function: Vec<Option<u32>>,
 }
 
 impl Sources {
-    /// The files of all functions; with their text if `texts` is true.
+    /// The files of all functions, with their text if `texts` is true.
     pub fn of(profile: &Profile, texts: bool, strings: &mut Strings) -> Self {
         let native = native_functions(profile);
         let mut indexes: HashMap<&str, u32> = HashMap::new();
@@ -56,7 +56,7 @@ impl Sources {
     }
 }
 
-/// Which functions are machine code of a library.
+/// By function: whether it is machine code of a library.
 pub(super) fn native_functions(profile: &Profile) -> Vec<bool> {
     let mut native = vec![false; profile.functions.len()];
     for frame in &profile.frames {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Gives strings their indexes.
+/// Assigns indexes to strings.
 #[derive(Default)]
 pub(super) struct Strings {
     indexes: HashMap<String, u32>,
@@ -10,7 +10,7 @@ pub(super) struct Strings {
 }
 
 impl Strings {
-    /// The index of a string, which is added if it is new.
+    /// The index of a string. A new string is added.
     pub fn index(&mut self, text: &str) -> u32 {
         if let Some(&index) = self.indexes.get(text) {
             return index;
@@ -21,7 +21,7 @@ impl Strings {
         index
     }
 
-    /// All strings by index.
+    /// All strings, ordered by index.
     pub fn list(&self) -> &[String] {
         &self.list
     }

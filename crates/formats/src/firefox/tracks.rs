@@ -1,4 +1,4 @@
-//! The page's threads: a sample table, what objects came and went, and markers.
+//! The page's threads: a sample table, allocations and deallocations, and markers.
 
 use nthbyte_profile::event::{Nanos, NodeId, ThreadId};
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
@@ -35,20 +35,27 @@ impl Serialize for OneTrack<'_, '_> {
         let Self { export, track } = *self;
         let profile = export.profile;
         let thread = track.thread;
+        let number = profile.process_of(thread);
+        let process = &profile.processes[number.index()];
+        let ended = if profile.processes.len() > 1 {
+            process.end
+        } else {
+            profile.end
+        };
         let os_id = profile.threads.get(thread.index()).map_or(0, |of| of.os_id);
         object(serializer, |map| {
             map.serialize_entry("processType", "default")?;
-            map.serialize_entry("processName", names::program(profile))?;
-            map.serialize_entry("processStartupTime", &0)?;
-            map.serialize_entry("processShutdownTime", &millis(profile.end))?;
-            map.serialize_entry("registerTime", &0)?;
+            map.serialize_entry("processName", &names::process(profile, number))?;
+            map.serialize_entry("processStartupTime", &millis(process.start))?;
+            map.serialize_entry("processShutdownTime", &millis(ended))?;
+            map.serialize_entry("registerTime", &millis(process.start))?;
             map.serialize_entry("unregisterTime", &None::<f64>)?;
             map.serialize_entry("pausedRanges", &[(); 0])?;
             map.serialize_entry("showMarkersInTimeline", &true)?;
             map.serialize_entry("name", &track.name)?;
-            // The page shows a main thread under the process's name instead of its own.
+            // The page shows the process's name for a main thread, instead of the thread's name.
             map.serialize_entry("isMainThread", &false)?;
-            map.serialize_entry("pid", &profile.meta.pid.to_string())?;
+            map.serialize_entry("pid", &process.meta.pid.to_string())?;
             match track.kind {
                 TrackKind::Allocations => {
                     map.serialize_entry("tid", &os_id)?;
@@ -78,7 +85,7 @@ impl Serialize for OneTrack<'_, '_> {
 fn deltas(times: impl Iterator<Item = Nanos>) -> impl Iterator<Item = f64> {
     let mut before = Nanos(0);
     times.map(move |time| {
-        // Whole microseconds at both ends, so that errors do not add up.
+        // Both times are rounded to microseconds first, so that rounding errors do not add up.
         let delta = (time.0 / 1_000).saturating_sub(before.0 / 1_000);
         before = before.max(time);
         millis(Nanos(delta * 1_000))
@@ -143,8 +150,8 @@ impl Serialize for TimeSamples<'_, '_> {
     }
 }
 
-/// Allocations with positive weights, frees with negative ones. The number of the object stands
-/// for its address: the page uses it only to match an allocation with its deallocation.
+/// Allocations have positive weights, deallocations negative ones. The object's number is used as
+/// its address: the page needs it only to match an allocation with its deallocation.
 struct NativeAllocations<'e, 'a> {
     export: &'e Export<'a>,
     os_id: u64,

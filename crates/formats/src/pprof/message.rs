@@ -1,6 +1,6 @@
-//! The messages of `profile.proto` (github.com/google/pprof, proto/profile.proto), as far as they
-//! are written here: field numbers and types are the source's, and fields that stay empty are
-//! left out (mappings, numeric labels, and names that say which frames to drop).
+//! The messages of `profile.proto` (github.com/google/pprof, proto/profile.proto). Field numbers and
+//! types are those of the source. Fields that nthbyte does not write are left out (mappings, numeric
+//! labels, and the patterns of frames to drop).
 
 /// `perftools.profiles.Profile`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -29,7 +29,7 @@ pub(super) struct Profile {
     pub default_sample_type: i64,
 }
 
-/// What a value means, and its unit: indexes of strings.
+/// The meaning of a value, and its unit: indexes of strings.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct ValueType {
     #[prost(int64, tag = "1")]
@@ -38,7 +38,7 @@ pub(super) struct ValueType {
     pub unit: i64,
 }
 
-/// Values of one stack, whose leaf is the first location.
+/// The values of one stack. The first location is the leaf.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Sample {
     #[prost(uint64, repeated, tag = "1")]
@@ -49,7 +49,7 @@ pub(super) struct Sample {
     pub label: Vec<Label>,
 }
 
-/// Something else about a sample: a key with a string.
+/// A label of a sample: a key and a string.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct Label {
     #[prost(int64, tag = "1")]

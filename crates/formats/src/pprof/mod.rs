@@ -1,11 +1,11 @@
-//! pprof: gzip-compressed `profile.proto`, what `go tool pprof` and most continuous profilers read.
+//! pprof: gzip-compressed `profile.proto`, which `go tool pprof` and most continuous profilers read.
 //!
 //! Sample types are those of Go's heap profiles, so that its users find their way:
 //! `alloc_objects`, `alloc_space` (the default), `inuse_objects` and `inuse_space`. *In use* is
 //! what was not seen to be freed: still live, and survived where nothing later was recorded (PyPy).
 //! All four are estimates, in whole numbers. The type of the object is the label `type`, so
-//! that a function's own bytes stay its own; `-tagfocus type=dict` asks for one. Where time was
-//! sampled, too, `samples` is a fifth type.
+//! that a function's own bytes stay its own; `-tagfocus type=dict` asks for one. If there are several
+//! processes, the label `process` has the number of each. Where time was sampled, too, `samples` is a fifth type.
 
 mod message;
 
@@ -16,7 +16,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{NodeId, TypeId};
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::{Lifetime, ProcessId};
 use prost::Message as _;
 
 use crate::meter::Meter;
@@ -90,9 +90,11 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
     }
     let period_type = value_type("space", "bytes");
     let type_key = strings.index("type");
+    let has_several = profile.processes.len() > 1;
+    let process_key = strings.index(if has_several { "process" } else { "" });
     let sums = sum(profile, meter);
     let mut samples = Vec::with_capacity(sums.len());
-    for ((stack, type_id), sums) in sums {
+    for ((stack, type_id, process), sums) in sums {
         let estimates = [sums.allocations, sums.bytes, sums.in_use, sums.in_use_bytes];
         let mut value = estimates.map(|value| value.round() as i64).to_vec();
         if with_time {
@@ -102,10 +104,17 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
             key: type_key,
             str: strings.index(names::type_name(profile, type_id)),
         });
+        let process = has_several.then(|| {
+            let pid = profile.processes[process.index()].meta.pid;
+            Label {
+                key: process_key,
+                str: strings.index(&pid.to_string()),
+            }
+        });
         samples.push(Sample {
             location_id: locations_of(profile, stack),
             value,
-            label: label.into_iter().collect(),
+            label: label.into_iter().chain(process).collect(),
         });
     }
     let function = functions(profile, &mut strings);
@@ -133,36 +142,42 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
     }
 }
 
-/// A stack and the type of what it allocated; time samples have none.
-type Key = (NodeId, Option<TypeId>);
+/// A stack, the type of what it allocated (time samples have none), and the process.
+type Key = (NodeId, Option<TypeId>, ProcessId);
 
-/// In the order of stacks and types, so that equal profiles give equal files.
+/// Ordered by stack and type, so that equal profiles give equal files.
 fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
     let samples = &profile.samples;
     let weights = profile.shape_weights();
     let mut sums: HashMap<Key, Sums> = HashMap::new();
     for id in samples.ids() {
         let weight = weights[samples.shape_id(id).0 as usize];
-        let key = (samples.stack(id), Some(samples.type_id(id)));
+        let process = profile.process_of(samples.thread(id));
+        let key = (samples.stack(id), Some(samples.type_id(id)), process);
         let sums = sums.entry(key).or_default();
         sums.allocations += weight.allocations;
         sums.bytes += weight.bytes;
-        if matches!(samples.fate(id), Fate::StillLive | Fate::Survived) {
+        if matches!(
+            samples.lifetime(id),
+            Lifetime::StillLive | Lifetime::Survived
+        ) {
             sums.in_use += weight.allocations;
             sums.in_use_bytes += weight.bytes;
         }
         meter.step();
     }
     for sample in &profile.cpu {
-        sums.entry((sample.stack, None)).or_default().time_samples += 1;
+        let process = profile.process_of(sample.thread);
+        let sums = sums.entry((sample.stack, None, process)).or_default();
+        sums.time_samples += 1;
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_unstable_by_key(|(key, _)| *key);
     sums
 }
 
-/// Innermost first. The number of a frame, from 1 up, is that of its location; the empty stack has one of
-/// its own after them, for pprof drops samples that have none.
+/// Innermost first. A location has the number of its frame plus 1. The empty stack has a location of its
+/// own after them, because pprof drops samples without locations.
 fn locations_of(profile: &Profile, stack: NodeId) -> Vec<u64> {
     let mut locations = Vec::new();
     let mut at = stack;
@@ -203,8 +218,8 @@ fn functions(profile: &Profile, strings: &mut Strings) -> Vec<Function> {
             Function {
                 id,
                 name: strings.index(names::function(function)),
-                // A system name equal to the name would be taken for one of C++, to be demangled:
-                // `<lambda>` and `<locals>` would go as template arguments.
+                // If the system name is equal to the name, pprof demangles it as a C++ name, and
+                // removes `<lambda>` and `<locals>` as template arguments.
                 system_name: 0,
                 filename: strings.index(&function.file),
                 start_line: i64::from(function.first_line),

@@ -1,10 +1,10 @@
 //! Reads words, strings and the like from a VMProf file.
 
-/// The end of the file came too early.
+/// The file ends too early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Short;
 
-/// How wide the numbers of a file are. A *word* is C's `long`, an *address* a pointer: on 64-bit
+/// The widths of the numbers in a file. A *word* is C's `long`, an *address* is a pointer. On 64-bit
 /// Windows they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Widths {
@@ -12,7 +12,7 @@ pub(super) struct Widths {
     pub address: usize,
 }
 
-/// A place in the file, from which things are read one after another.
+/// A reader with a position in the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bytes<'a> {
     data: &'a [u8],
@@ -25,7 +25,7 @@ impl<'a> Bytes<'a> {
         Self { data, at, widths }
     }
 
-    /// Where the next byte is.
+    /// The offset of the next byte.
     pub const fn position(&self) -> usize {
         self.at
     }
@@ -58,12 +58,12 @@ impl<'a> Bytes<'a> {
         self.number(self.widths.address)
     }
 
-    /// A signed number of 64 bits, whatever the widths.
+    /// A signed 64-bit number, independent of the widths.
     pub fn long(&mut self) -> Result<i64, Short> {
         self.number(8)
     }
 
-    /// A length and that many bytes. Bytes that are not UTF-8 become U+FFFD.
+    /// A string: its length, then its bytes. Bytes that are not UTF-8 become U+FFFD.
     pub fn string(&mut self) -> Result<String, Short> {
         let len = usize::try_from(self.word()?).map_err(|_| Short)?;
         Ok(String::from_utf8_lossy(self.take(len)?).into_owned())

@@ -16,7 +16,7 @@ use super::names::{Symbol, short_type};
 use super::recording::{RawSample, Recording, nanos};
 use super::stacks::{RawFrame, RawKind};
 
-/// VMProf 0.6 takes a longer gap between two samples for a pause.
+/// VMProf 0.6 treats a longer gap between two samples as a pause.
 const LONGEST_GAP: i64 = 1_000_000_000;
 
 /// An event, before all are sorted by [`order`](Self::order).
@@ -29,8 +29,8 @@ enum Moment {
 }
 
 impl Moment {
-    /// When it is written, and its place among those of one time: an allocation comes before the
-    /// collection that looks at it.
+    /// The time of the event, then its rank among events of the same time: an allocation comes before
+    /// the collection that examines it.
     fn order(&self) -> (Nanos, u8) {
         match self {
             Self::Allocation(allocation) => (allocation.time, 0),
@@ -89,17 +89,14 @@ fn meta(recording: &Recording, path: &Path) -> Meta {
         );
     }
     if recording.time_samples.iter().any(|of| of.time.is_none()) {
-        notes.push(
-            "times of samples were not recorded: they are taken to be at equal distances"
-                .to_owned(),
-        );
+        notes.push("times of samples were not recorded: equal distances are assumed".to_owned());
     } else if !recording.real_time && recording.time_samples.iter().any(|of| of.time.is_some()) {
-        notes.push("times of samples are processor time".to_owned());
+        notes.push("times of samples are CPU time".to_owned());
     }
     notes.extend(recording.damage.iter().cloned());
     let started = recording.start.unwrap_or(0).max(0) as u64;
     let command = recording.descriptions.get("argv");
-    // 0: there are time samples, and it is not known how many in a second.
+    // 0: there are time samples, but their frequency is unknown.
     let hz = match recording.period {
         1.. => u32::try_from(1_000_000 / recording.period).unwrap_or(0),
         _ => 0,
@@ -134,18 +131,18 @@ fn period(recording: &Recording) -> u64 {
     period.unwrap_or(1).max(1)
 }
 
-/// From start to end, in nanoseconds, if both are known.
+/// The time from start to end, in nanoseconds, if both are known.
 fn duration(recording: &Recording) -> Option<u64> {
     let micros = recording.end?.checked_sub(recording.start?)?;
     u64::try_from(micros).ok().map(|micros| micros * 1_000)
 }
 
-/// Defines functions and stacks; stacks have the recording's numbers.
+/// Defines functions and stacks. Stacks keep the recording's numbers.
 fn stacks(recording: &Recording, writer: &mut Writer<File>) -> io::Result<u64> {
     let mut codes: HashMap<(i64, RawKind), CodeId> = HashMap::new();
     for &(caller, frame) in &recording.stacks.list {
         let number = codes.len() as u32;
-        // A function is one, whether it runs compiled or not.
+        // A function has one number, whether it runs compiled or interpreted.
         let as_defined = match frame.kind {
             RawKind::Jit => RawKind::Python,
             kind => kind,
@@ -198,7 +195,7 @@ fn define(recording: &Recording, frame: RawFrame, writer: &mut Writer<File>) -> 
     }))
 }
 
-/// Defines the threads, in the order of their first samples.
+/// Defines the threads, ordered by their first samples.
 fn threads(recording: &Recording, writer: &mut Writer<File>) -> io::Result<HashMap<i64, ThreadId>> {
     let mut threads = HashMap::new();
     let samples = recording.time_samples.iter().chain(&recording.allocations);
@@ -220,7 +217,7 @@ fn threads(recording: &Recording, writer: &mut Writer<File>) -> io::Result<HashM
     Ok(threads)
 }
 
-/// Defines the types that sampled objects have, by the numbers that the collector gave them.
+/// Defines the types of sampled objects, by the collector's numbers.
 fn types(recording: &Recording, writer: &mut Writer<File>) -> io::Result<HashMap<i64, TypeId>> {
     let mut types = HashMap::new();
     for object in sampled_objects(recording) {
@@ -241,11 +238,11 @@ fn types(recording: &Recording, writer: &mut Writer<File>) -> io::Result<HashMap
     Ok(types)
 }
 
-/// Turns the file's times into those of a session.
+/// Converts the file's times to times of a session.
 struct Clock {
     /// The clock's value at the start of the session.
     start: i64,
-    /// Nanoseconds between samples of which no time is known.
+    /// Nanoseconds between samples without a time.
     step: u64,
 }
 
@@ -266,7 +263,7 @@ impl Clock {
         }
     }
 
-    /// The time of a sample, which is the `number`th.
+    /// The time of the `number`th sample.
     fn time(&self, time: Option<i64>, number: usize) -> Nanos {
         Nanos(match time {
             Some(time) => time.saturating_sub(self.start).max(0) as u64,
@@ -275,8 +272,8 @@ impl Clock {
     }
 }
 
-/// Time samples, as many of each as periods went by since the one before, which is how VMProf 0.6
-/// counts; and the resident memory that came with them.
+/// Time samples, and the resident memory that was recorded with them. As in VMProf 0.6, a sample is
+/// repeated for each period since the sample before.
 fn time_samples(
     recording: &Recording,
     clock: &Clock,
@@ -311,11 +308,11 @@ fn time_samples(
     moments
 }
 
-/// How many periods a sample stands for: `LogReader.sample_weight` of VMProf 0.6, in whole numbers
-/// whose sum stays right.
+/// The number of periods that a sample stands for: `LogReader.sample_weight` of VMProf 0.6, as
+/// integers with the correct sum.
 struct Weigh<'a> {
     recording: &'a Recording,
-    /// Time of the sample before, by thread with the wall clock, else of all.
+    /// Time of the sample before: for each thread with the wall clock, else for all threads together.
     before: HashMap<Option<i64>, i64>,
     carry: f64,
 }
@@ -330,7 +327,7 @@ impl<'a> Weigh<'a> {
     }
 
     fn periods(&mut self, sample: &RawSample) -> u64 {
-        // The fork's times are for display; its samples count one each.
+        // The fork's times are for display only; each of its samples counts as one.
         let of_fork = self
             .recording
             .descriptions
@@ -351,14 +348,14 @@ impl<'a> Weigh<'a> {
     }
 }
 
-/// An object that was sampled, as the collector knows it.
+/// The collector's record of a sampled object.
 struct SampledObject {
     type_number: i64,
     survived: bool,
 }
 
-/// In the order of allocation samples: the word of each is `type << 2 | external << 1 | survived`,
-/// and the last one of a record comes first.
+/// The objects in the order of allocation samples. The word of each is `type << 2 | external << 1 |
+/// survived`. A record has them in reverse order.
 fn sampled_objects(recording: &Recording) -> impl Iterator<Item = SampledObject> + '_ {
     let statistics = statistics(recording).len();
     recording.objects.iter().flat_map(move |objects| {
@@ -405,14 +402,14 @@ fn allocations(
         .collect()
 }
 
-/// The names of the collector's statistics, in the order of their words at the end of a record.
+/// The names of the collector's statistics, in the order in which a record ends with them.
 fn statistics(recording: &Recording) -> Vec<&str> {
     let name = |number| recording.descriptions.get(&format!("gc_stats__{number}"));
     (0..).map_while(name).map(String::as_str).collect()
 }
 
-/// A minor collection for each record of objects, with the memory totals that it gives; and a
-/// major collection wherever the collector was seen to leave its first phase, until it was back.
+/// A minor collection for each record of objects, with the record's memory totals; and a major
+/// collection from the record in which the collector is not in its first phase, until it is again.
 fn collections(recording: &Recording, clock: &Clock) -> Vec<Moment> {
     let names = statistics(recording);
     let mut moments = Vec::new();

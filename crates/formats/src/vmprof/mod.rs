@@ -1,4 +1,4 @@
-//! VMProf's binary profiles, read and written again as a `.nthb` file.
+//! Converts VMProf's binary profiles to `.nthb` files.
 //!
 //! The layout is that of `vmprof/reader.py` in the package `vmprof` (0.4 to 0.6, file versions 0 to 7)
 //! and of PyPy's `_vmprof`; the allocation samples, object information and statistics of the
@@ -7,12 +7,12 @@
 //! `allocation_sampling_obj_info`) reads them.
 //!
 //! A file is a header of five words and then records, each a marker byte and its content. Names
-//! of functions may come after the samples that use them, so samples are kept (as nodes of a
-//! [tree](stacks)) until the file is read, and written after that.
+//! of functions may come after the samples that use them. So samples are kept (as nodes of a
+//! [tree](stacks)) until the whole file is read, and are written after that.
 //!
-//! What the format does not say, and what stands for it: a sample without a time gets one as if
-//! all came at equal distances; the size of a sampled object is taken to be the period, and so is
-//! its weight, which makes sums of bytes right and numbers of objects meaningless.
+//! Some data are not in the format. For samples without times, equal distances are assumed. The
+//! size and the weight of a sampled object are assumed to be the period; so sums of bytes are
+//! correct, and numbers of objects mean nothing.
 
 mod bytes;
 mod emit;
@@ -29,7 +29,7 @@ use flate2::read::MultiGzDecoder;
 use crate::Progress;
 use recording::Recording;
 
-/// Larger files, after decompression, are refused rather than read into memory.
+/// Files larger than this after decompression are refused, to limit memory.
 const LARGEST: u64 = 8 << 30;
 
 /// Why a file could not be imported.
@@ -40,10 +40,10 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// The file is not a VMProf profile, or too damaged to be read.
+    /// The file is not a VMProf profile, or it is too damaged.
     #[error("{} is not a VMProf profile: {why}", path.display())]
     Foreign {
         /// The file.
@@ -51,15 +51,15 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
-    /// The new profile could not be written. The message names its path where that matters.
+    /// The new profile could not be written. The message names its path if that helps.
     #[error("{0}")]
     Write(#[from] io::Error),
 }
 
-/// What was imported.
+/// The result of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
-    /// Interpreter, as VMProf calls it: `cpython` or `pypy`.
+    /// VMProf's name of the interpreter: `cpython` or `pypy`.
     pub interpreter: String,
     /// Time samples in the VMProf file.
     pub time_samples: u64,
@@ -67,7 +67,7 @@ pub struct Imported {
     pub allocation_samples: u64,
     /// Functions with a sample.
     pub functions: u64,
-    /// What could not be read, a sentence each; also among the profile's notes.
+    /// A sentence for each part that could not be read. The profile's notes have them too.
     pub damage: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ pub struct Imported {
 /// `progress` is one byte.
 ///
 /// # Errors
-/// See [`Error`]. A damaged file is no error as long as its header can be read:
+/// See [`Error`]. A damaged file is no error if its header can be read:
 /// [`Imported::damage`] says what is lost.
 pub fn import(path: &Path, out_path: &Path, progress: Progress<'_>) -> Result<Imported, Error> {
     let (data, broken_off) = read(path)?;
@@ -96,7 +96,7 @@ pub fn import(path: &Path, out_path: &Path, progress: Progress<'_>) -> Result<Im
     })
 }
 
-/// The whole file, decompressed; and, if the compressed data breaks off, a sentence about it.
+/// The whole decompressed file; and a sentence on the damage, if the compressed data are incomplete.
 fn read(path: &Path) -> Result<(Vec<u8>, Option<String>), Error> {
     let failed = |error| Error::Read {
         path: path.to_owned(),

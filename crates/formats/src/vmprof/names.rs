@@ -1,4 +1,4 @@
-//! What VMProf calls functions and types.
+//! VMProf's names of functions and types.
 
 /// A function's name as VMProf writes it: `py:name:line:file`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(super) struct Symbol<'a> {
 }
 
 impl<'a> Symbol<'a> {
-    /// Splits it. What does not have that form is a name as a whole.
+    /// Splits a symbol. Text of another form is a name as a whole.
     pub fn parse(text: &'a str) -> Self {
         let mut parts = text.splitn(4, ':');
         let (_language, name) = (parts.next(), parts.next());
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn types_lose_their_fields() {
+    fn the_fields_of_types_are_removed() {
         let text = " GcStruct pypy.objspace.W_Int { super, inst_intval }";
         assert_eq!(short_type(text), "pypy.objspace.W_Int");
         assert_eq!(short_type("GcArray of Signed"), "GcArray of Signed");

@@ -1,4 +1,4 @@
-//! The content of a VMProf file, as far as it can be read.
+//! The readable content of a VMProf file.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ mod marker {
     pub const TIME_N_ZONE: u8 = 6;
     pub const META: u8 = 7;
     pub const NATIVE_SYMBOLS: u8 = 8;
-    /// Of the paper's fork, like the next one.
+    /// Only in files of the paper's fork, like the next one.
     pub const ALLOCATION: u8 = 9;
     pub const OBJECTS: u8 = 10;
 }
@@ -28,44 +28,44 @@ mod mode {
     pub const REAL_TIME: u8 = 16;
 }
 
-/// File versions from which on something is there.
+/// The first file version with each feature.
 mod version {
     pub const THREAD_ID: i16 = 1;
     pub const MEMORY: i16 = 3;
     pub const MODE: i16 = 4;
     pub const DURATION: i16 = 5;
-    /// In `vmprof` 0.6 a sample ends with a time. In the paper's fork, which has the same
-    /// number, it begins with one; such a file has the key [`super::FORK_KEY`].
+    /// In `vmprof` 0.6 a sample ends with a time. The paper's fork has the same version number, but
+    /// there a sample begins with a time. Its files have the key [`super::FORK_KEY`].
     pub const SAMPLE_TIME: i16 = 7;
-    /// No file has a higher one, so that a damaged header is noticed.
+    /// The highest version. A higher one means that the header is damaged.
     pub const HIGHEST: i16 = 7;
 }
 
-/// Words of a trace that is taken for one where the file is damaged: looking through deeper ones at
-/// every byte would take long.
+/// The longest trace, in words, that is accepted in a damaged part of the file. The search tries every
+/// byte, and longer traces would make it slow.
 const LIKELY_DEPTH: i64 = 2_048;
 
-/// What only the paper's fork writes among the descriptions.
+/// A key that only the paper's fork writes among the descriptions.
 const FORK_KEY: &str = "start_time_offset";
 
-/// A stack at some moment.
+/// A stack at a moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawSample {
     /// Number in [`Recording::stacks`].
     pub stack: u32,
     pub thread: i64,
-    /// Nanoseconds of some clock, if the file says it.
+    /// Nanoseconds of an unspecified clock, if the file has times.
     pub time: Option<i64>,
     /// Resident memory in KiB, if it was recorded.
     pub memory: Option<i64>,
 }
 
-/// What the collector recorded of the objects sampled since its last run, and of itself.
+/// The collector's record of the objects sampled since its last run, and its statistics.
 #[derive(Clone, Debug)]
 pub(super) struct Objects {
-    /// Nanoseconds of the clock of samples, if the file says it.
+    /// Nanoseconds of the clock of samples, if the file has times.
     pub time: Option<i64>,
-    /// Statistics and objects as the file has them.
+    /// Statistics and objects, unchanged from the file.
     pub words: Vec<i64>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Objects {
 pub(super) struct Recording {
     pub interpreter: String,
     pub version: i16,
-    /// Whether samples follow the wall clock instead of the processor's time.
+    /// Whether samples follow the wall clock and not CPU time.
     pub real_time: bool,
     /// Microseconds between time samples; 0 if there are none.
     pub period: i64,
@@ -87,14 +87,14 @@ pub(super) struct Recording {
     pub time_samples: Vec<RawSample>,
     pub allocations: Vec<RawSample>,
     pub objects: Vec<Objects>,
-    /// Whether the file has its end.
+    /// Whether the file is complete.
     pub complete: bool,
     pub damage: Vec<String>,
     layout: Layout,
     memory: bool,
 }
 
-/// Why a record could not be read.
+/// The reason why a record could not be read.
 enum Fault {
     Short,
     Bad(&'static str),
@@ -107,7 +107,7 @@ impl From<Short> for Fault {
 }
 
 impl Recording {
-    /// Reads a file as far as possible. `Err` says, as the end of a sentence, why it cannot be one.
+    /// Reads a file as far as possible. `Err` has the reason why it is not a profile, as the end of a sentence.
     pub fn parse(data: &[u8], progress: Progress<'_>) -> Result<Self, String> {
         let (period, mut bytes) = static_header(data)?;
         let mut recording = Self::new(period);
@@ -129,7 +129,7 @@ impl Recording {
         }
         if !recording.complete && recording.version >= version::DURATION {
             recording.damage.push(format!(
-                "the file breaks off after {total} bytes: names of functions may be missing"
+                "the file is truncated after {total} bytes: names of functions may be missing"
             ));
         }
         Ok(recording)
@@ -156,7 +156,7 @@ impl Recording {
         }
     }
 
-    /// The first record, which says how to read all others.
+    /// The first record, which determines the layout of all others.
     fn header(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Fault> {
         if bytes.byte()? != marker::HEADER {
             return Err(Fault::Bad("its first record is not a header"));
@@ -209,7 +209,7 @@ impl Recording {
             marker::NATIVE_SYMBOLS => {
                 let address = bytes.address()?;
                 let symbol = bytes.string()?;
-                // The paper's fork writes one for each address, Python's own included.
+                // The paper's fork writes one for each address, including Python's own.
                 self.symbols.entry(address).or_insert(symbol);
             }
             marker::META => {
@@ -233,8 +233,8 @@ impl Recording {
         Ok(())
     }
 
-    /// What may follow the trailer: symbols and descriptions. Anything else there is not looked
-    /// at, as VMProf itself does not.
+    /// The records after the trailer: symbols and descriptions. Others are ignored there, as by VMProf
+    /// itself.
     fn after_trailer(&mut self, bytes: &mut Bytes<'_>) {
         loop {
             let mut ahead = *bytes;
@@ -279,7 +279,7 @@ impl Recording {
         self.descriptions.contains_key(FORK_KEY)
     }
 
-    /// The fork's time, in seconds as a floating-point number; elsewhere a count, always 1.
+    /// In the fork, a time: seconds as a floating-point number. In other files, a count: always 1.
     fn leading_time(&self, bytes: &mut Bytes<'_>) -> Result<Option<i64>, Fault> {
         if self.version >= version::SAMPLE_TIME && self.is_of_fork() {
             let seconds = f64::from_bits(bytes.long()? as u64);
@@ -293,7 +293,7 @@ impl Recording {
         }
     }
 
-    /// Looks for the next place where two records follow each other, and says what lies between.
+    /// Looks for the next place where two valid records follow each other, and notes the bytes skipped.
     fn skip_damage<'a>(&mut self, data: &'a [u8], from: Bytes<'a>, fault: &Fault) -> Bytes<'a> {
         let begin = from.position();
         let what = match fault {
@@ -347,7 +347,7 @@ impl Recording {
     }
 }
 
-/// The five words at the start: 0, 3, 0, the period, and 1 if addresses are wider than words.
+/// Reads the five words at the start: 0, 3, 0, the period, and 1 if addresses are wider than words.
 fn static_header(data: &[u8]) -> Result<(i64, Bytes<'_>), String> {
     for word in [8, 4] {
         let mut bytes = Bytes::new(
@@ -368,14 +368,14 @@ fn static_header(data: &[u8]) -> Result<(i64, Bytes<'_>), String> {
         }
         return Ok((period.max(0), bytes));
     }
-    Err("it does not begin as one".to_owned())
+    Err("it does not begin like one".to_owned())
 }
 
-/// A depth, which is at most `deepest`, and that many words.
+/// A depth, at most `deepest`, and then as many words.
 fn words(bytes: &mut Bytes<'_>, deepest: i64) -> Result<Vec<i64>, Fault> {
     let depth = bytes.word()?;
     if !(0..=deepest).contains(&depth) {
-        return Err(Fault::Bad("a stack is deeper than VMProf writes any"));
+        return Err(Fault::Bad("a stack is deeper than VMProf allows"));
     }
     let mut words = Vec::new();
     for _ in 0..depth {

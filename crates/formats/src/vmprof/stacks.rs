@@ -1,16 +1,16 @@
-//! Stacks as VMProf writes them: a tree, so that a sample keeps a 4-byte number.
+//! VMProf's stacks as a tree, so that a sample needs only a 4-byte number.
 
 use std::collections::HashMap;
 
-/// Depth of a deeper stack is cut by VMProf itself at 2^16 words.
+/// VMProf cuts deeper stacks at 2^16 words.
 pub(super) const MAX_DEPTH: i64 = 1 << 16;
 
-/// What a frame of the file is.
+/// The kind of a frame in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RawKind {
     /// Bytecode.
     Python,
-    /// A function that was compiled into the running trace.
+    /// A function in the running compiled trace.
     Jit,
     /// Machine code of a library.
     Native,
@@ -26,7 +26,7 @@ pub(super) enum RawKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RawFrame {
     pub kind: RawKind,
-    /// The number by which names are found: an address, or PyPy's number of a code object.
+    /// The key of its name: an address, or PyPy's number of a code object.
     pub address: i64,
     /// The line that runs; 0 if it was not recorded.
     pub line: u32,
@@ -38,7 +38,7 @@ pub(super) const ROOT: u32 = 0;
 /// The tree. Callers come before callees.
 #[derive(Debug)]
 pub(super) struct Stacks {
-    /// Caller and frame of every stack but the root, which is the first.
+    /// Caller and frame of every stack except the root; stack `n` is at index `n - 1`.
     pub list: Vec<(u32, RawFrame)>,
     numbers: HashMap<(u32, RawFrame), u32>,
 }
@@ -51,7 +51,7 @@ impl Stacks {
         }
     }
 
-    /// The number of a stack, whose frames are given outermost first.
+    /// The number of a stack, given its frames from the outermost to the innermost.
     pub fn number(&mut self, frames: &[RawFrame]) -> u32 {
         let mut at = ROOT;
         for &frame in frames {
@@ -65,7 +65,7 @@ impl Stacks {
     }
 }
 
-/// How a trace is laid out, which the file's header says.
+/// The layout of traces. The file's header determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// CPython: an address for each frame.
@@ -76,7 +76,7 @@ pub(super) enum Layout {
     KindsAndAddresses,
 }
 
-/// The frames of a trace, outermost first. `None` if the words cannot be a trace.
+/// The frames of a trace, outermost first. `None` if the words are not a valid trace.
 pub(super) fn frames(words: &[i64], layout: Layout) -> Option<Vec<RawFrame>> {
     let mut frames = Vec::with_capacity(words.len());
     match layout {
@@ -101,7 +101,7 @@ pub(super) fn frames(words: &[i64], layout: Layout) -> Option<Vec<RawFrame>> {
     Some(frames)
 }
 
-/// VMProf sets the lowest bit of an address in native code.
+/// VMProf sets the lowest bit of addresses in native code.
 const fn plain(address: i64, line: u32) -> RawFrame {
     let kind = if address > 0 && address & 1 == 1 {
         RawKind::Native
@@ -123,7 +123,7 @@ fn push_tagged(frames: &mut Vec<RawFrame>, tag: i64, address: i64) -> Option<()>
         3 => RawKind::Jit,
         4 => RawKind::Tracing,
         5 => RawKind::Gc,
-        // The address of the trace's machine code, whose functions are frames of their own.
+        // The address of the trace's machine code. Its functions have frames of their own.
         6 => return Some(()),
         7 => RawKind::Native,
         _ => return None,
@@ -133,8 +133,8 @@ fn push_tagged(frames: &mut Vec<RawFrame>, tag: i64, address: i64) -> Option<()>
         address,
         line: 0,
     };
-    // A loop that runs compiled is on the stack twice: as the function that entered it, and as
-    // the outermost function of the trace.
+    // The function of a compiled loop is on the stack twice: it entered the loop, and it is the
+    // outermost function of the trace.
     let entered = RawFrame {
         kind: RawKind::Python,
         ..frame
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_are_turned_round_and_odd_addresses_are_native() {
+    fn traces_are_reversed_and_odd_addresses_are_native() {
         let found = frames(&[0x31, 0x20, 0x10], Layout::Addresses).unwrap();
         let expected = [
             (RawKind::Python, 0x10, 0),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compiled_loop_is_one_frame_and_its_machine_code_none() {
+    fn a_compiled_loop_is_one_frame_without_its_machine_code() {
         // Innermost first: code of the trace, inlined function, function of the loop, its entry.
         let words = [6, 0x999, 3, 0x20, 3, 0x10, 1, 0x10];
         let found = frames(&words, Layout::KindsAndAddresses).unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use nthbyte_formats::firefox::{self, Options};
 use nthbyte_profile::Profile;
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 use serde_json::Value;
 
 use super::{by_function, close, profile, total};
@@ -191,10 +191,12 @@ fn what_is_retained_is_what_was_not_freed() {
             }
             retained += alive.values().sum::<f64>();
         }
-        let kept = profile
-            .samples
-            .ids()
-            .filter(|&id| matches!(profile.samples.fate(id), Fate::StillLive | Fate::Survived));
+        let kept = profile.samples.ids().filter(|&id| {
+            matches!(
+                profile.samples.lifetime(id),
+                Lifetime::StillLive | Lifetime::Survived
+            )
+        });
         let kept: f64 = kept.map(|id| profile.weight(id).bytes).sum();
         assert!(close(retained, kept), "{retained} {kept}");
     }

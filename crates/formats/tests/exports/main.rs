@@ -3,6 +3,7 @@
 mod collapsed;
 mod firefox;
 mod pprof;
+mod processes;
 mod speedscope;
 
 use std::collections::BTreeMap;

@@ -22,8 +22,14 @@ pub(crate) const MAX_COLUMNS: usize = 4 << 20;
 /// proportional to its length.
 pub(crate) const MAX_EVENTS_A_BYTE: usize = 8;
 
-/// The texts of a block are never longer than this many times its body: for the same reason.
+/// The texts of a block are never longer than this many times its body: for the same reason. So are
+/// its extensions.
 pub(crate) const MAX_TEXT_EXPANSION: usize = 64;
+
+/// The other columns never hold more than this many bytes an event, together. The longest event is
+/// an allocation at a new site in a new context: fourteen numbers and its kind, 141 bytes at most.
+/// Without this bound 190 bytes could make a reader decompress 4 MiB.
+pub(crate) const MAX_BYTES_AN_EVENT: usize = 160;
 
 /// Columns shorter than this are not worth a compressed frame of their own.
 const MIN_COMPRESSED: usize = 64;
@@ -55,9 +61,10 @@ impl Packer {
     /// The bytes of a block that holds what the encoder holds.
     pub(crate) fn pack(&mut self, encoder: &Encoder) -> io::Result<&[u8]> {
         self.fill(encoder, true)?;
-        let texts = encoder.columns()[Column::Texts as usize].len();
+        let length = |column: Column| encoder.columns()[column as usize].len();
+        let longest = length(Column::Texts).max(length(Column::Extensions));
         let mut body = self.block.len() - HEADER;
-        if encoder.events() > MAX_EVENTS_A_BYTE * body || texts > MAX_TEXT_EXPANSION * body {
+        if encoder.events() > MAX_EVENTS_A_BYTE * body || longest > MAX_TEXT_EXPANSION * body {
             self.fill(encoder, false)?;
             body = self.block.len() - HEADER;
         }
@@ -138,6 +145,11 @@ impl Header {
     }
 }
 
+/// Whether a column holds bytes that the writer was given, rather than numbers.
+fn is_text(column: usize) -> bool {
+    column == Column::Texts as usize || column == Column::Extensions as usize
+}
+
 /// Takes the columns out of a body. Keeps its buffer.
 #[derive(Default)]
 pub(crate) struct Unpacker {
@@ -181,6 +193,8 @@ impl Unpacker {
         } else {
             COLUMNS
         };
+        // `events` is proportional to the body's length, so this is no overflow.
+        let mut numbers = events as usize * MAX_BYTES_AN_EVENT;
         for column in 0..columns {
             let mut length = || {
                 let length = take(&mut body).ok_or(CUT)?;
@@ -193,6 +207,15 @@ impl Unpacker {
             if raw > MAX_COLUMNS - self.raw.len() {
                 return Err(Malformed("a block that is too large"));
             }
+            if is_text(column) {
+                if raw > len * MAX_TEXT_EXPANSION {
+                    return Err(Malformed("a block with too much text for its length"));
+                }
+            } else {
+                numbers = numbers
+                    .checked_sub(raw)
+                    .ok_or(Malformed("a block with too many numbers for its events"))?;
+            }
             if stored == raw {
                 self.raw.extend_from_slice(bytes);
             } else {
@@ -203,10 +226,6 @@ impl Unpacker {
         self.ends[columns..].fill(self.raw.len());
         if self.ends[0] as u64 != events {
             return Err(Malformed("a block that counts its events wrong"));
-        }
-        let texts = self.columns()[Column::Texts as usize].len();
-        if texts > len * MAX_TEXT_EXPANSION {
-            return Err(Malformed("a block with too much text for its length"));
         }
         Ok(firsts)
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
+use super::changed_sources::ChangedSources;
 use super::{
     COLUMNS, Column, Context, Firsts, MAX_EXTENSION, MAX_TABLE, MAX_TEXT, Site, kind, likely_block,
 };
@@ -12,7 +13,6 @@ use crate::event::{
     Lines, Memory, Nanos, Node, SampleId, SourceDefinition, SourceId, Survival, Thread, TypeName,
 };
 use crate::lines::{line_at, without_columns};
-use crate::meta::Source;
 use crate::varint::{put, zigzag};
 
 /// A block is full when its columns hold twice as many bytes as all blocks before it take in the
@@ -23,15 +23,6 @@ const FIRST_BYTES: usize = 2 << 10;
 const FULL_BYTES: usize = 128 << 10;
 /// It is full too when it has this many sites or contexts: bounds their tables.
 const FULL_SITES: usize = 4 << 10;
-
-/// A source that is not as the header says it.
-#[derive(Debug)]
-struct Changed {
-    id: SourceId,
-    /// `None` if only its period is another one.
-    definition: Option<Source>,
-    period: u64,
-}
 
 /// A point to which the encoder can be set back: what comes after the blocks written so far.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +43,7 @@ pub(crate) struct Encoder {
     /// Bytes in the file of all blocks before.
     written: usize,
     /// Sources that each block has to repeat.
-    changed: Vec<Changed>,
+    changed: ChangedSources,
     /// First line and location table of each code object that has one. Lines are worked out here
     /// because the tables, even compressed, are larger than all else in a profile of a short run:
     /// a program uses few of the lines that it has.
@@ -85,7 +76,7 @@ impl Encoder {
             len: 0,
             events: 0,
             written: 0,
-            changed: Vec::new(),
+            changed: ChangedSources::default(),
             tables: Vec::new(),
             contexts: HashMap::default(),
             last_context: None,
@@ -185,11 +176,11 @@ impl Encoder {
             Event::Label(label) => self.label(label),
             Event::Source(id, definition) => {
                 self.source(*id, definition);
-                self.change(*id, definition.period, Some((*definition).into()));
+                self.changed.define(*id, *definition);
             }
             Event::Period(id, period) => {
                 self.period(*id, *period);
-                self.change(*id, *period, None);
+                self.changed.set_period(*id, *period);
             }
             Event::Extension(extension) => self.extension(extension),
             Event::Allocation(allocation) => self.allocation(allocation),
@@ -253,38 +244,14 @@ impl Encoder {
     /// A block says of each source that is not as the header says it what it is.
     fn repeat_sources(&mut self) {
         let changed = std::mem::take(&mut self.changed);
-        for source in &changed {
+        for source in changed.iter() {
             self.events += 1;
-            match &source.definition {
-                Some(definition) => {
-                    let period = source.period;
-                    let definition = definition.definition();
-                    self.source(
-                        source.id,
-                        &SourceDefinition {
-                            period,
-                            ..definition
-                        },
-                    );
-                }
+            match source.definition() {
+                Some(definition) => self.source(source.id, &definition),
                 None => self.period(source.id, source.period),
             }
         }
         self.changed = changed;
-    }
-
-    fn change(&mut self, id: SourceId, period: u64, definition: Option<Source>) {
-        match self.changed.iter_mut().find(|known| known.id == id) {
-            Some(known) => {
-                known.period = period;
-                known.definition = definition.or(known.definition.take());
-            }
-            None => self.changed.push(Changed {
-                id,
-                definition,
-                period,
-            }),
-        }
     }
 
     fn source(&mut self, id: SourceId, definition: &SourceDefinition<'_>) {

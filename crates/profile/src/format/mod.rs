@@ -8,6 +8,7 @@
 use crate::event::{LabelSetId, SourceId, ThreadId};
 
 pub(crate) mod block;
+mod changed_sources;
 pub(crate) mod decode;
 pub(crate) mod encode;
 

@@ -20,53 +20,47 @@ pub fn page_size() -> usize {
     })
 }
 
-/// Changes code in pages that have this protection.
+/// Changes code in pages that have this protection: all of it, or nothing.
 ///
 /// # Safety
 /// No thread executes, or returns to, an instruction that is changed; what is written is code. One thread at a time
-/// changes code of these pages.
+/// changes code of these pages. They are readable and have this protection.
 ///
 /// # Errors
-/// One clause, if the system does not let code be changed. Then a part of what lies in two pages may be changed.
+/// One clause, if the system does not let code be changed.
 pub unsafe fn write(at: usize, bytes: &[u8], protection: c_int) -> Result<(), String> {
-    let page = page_size();
-    let (mut at, mut bytes) = (at, bytes);
-    while !bytes.is_empty() {
-        let start = at & !(page - 1);
-        let (here, after) = bytes.split_at(bytes.len().min(start + page - at));
-        // SAFETY: passed on to the caller; the bytes lie in this page.
-        unsafe { replace_page(start, at - start, here, protection) }
-            .map_err(|error| refused(&error))?;
-        (at, bytes) = (start + page, after);
-    }
-    Ok(())
+    let start = at & !(page_size() - 1);
+    let length = (at + bytes.len() - start).next_multiple_of(page_size());
+    // SAFETY: passed on to the caller; the bytes lie in these pages.
+    unsafe { replace(start, length, at - start, bytes, protection) }
+        .map_err(|error| refused(&error))
 }
 
-/// Puts another page in the place of the one at `start`: with the same content but for `bytes` at `offset`.
+/// Puts other pages in the place of those at `start`: with the same content but for `bytes` at `offset`.
 ///
 /// # Safety
-/// As for [`write`]; the page is readable and has this protection.
-unsafe fn replace_page(
+/// As for [`write`].
+unsafe fn replace(
     start: usize,
+    length: usize,
     offset: usize,
     bytes: &[u8],
     protection: c_int,
 ) -> io::Result<()> {
-    let page = page_size();
-    let copy = fresh(page)?;
-    // SAFETY: both pages are mapped, the copy is writable and nobody else's, and the bytes lie in it.
+    let copy = fresh(length)?;
+    // SAFETY: all pages are mapped, the copy is writable and nobody else's, and the bytes lie in it.
     unsafe {
-        std::ptr::copy_nonoverlapping(start as *const u8, copy as *mut u8, page);
+        std::ptr::copy_nonoverlapping(start as *const u8, copy as *mut u8, length);
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), (copy + offset) as *mut u8, bytes.len());
     }
     let place = || -> io::Result<()> {
-        protect(copy, page, protection)?;
-        // SAFETY: what takes the page's place is the same but for the bytes, which the caller answers for.
+        protect(copy, length, protection)?;
+        // SAFETY: what takes the pages' place is the same but for the bytes, which the caller answers for.
         let moved = unsafe {
             libc::mremap(
                 copy as *mut c_void,
-                page,
-                page,
+                length,
+                length,
                 libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
                 start as *mut c_void,
             )
@@ -78,7 +72,7 @@ unsafe fn replace_page(
     };
     place().inspect_err(|_| {
         // SAFETY: the copy was not moved, and nobody refers to it.
-        unsafe { libc::munmap(copy as *mut c_void, page) };
+        unsafe { libc::munmap(copy as *mut c_void, length) };
     })
 }
 
@@ -101,8 +95,8 @@ pub(super) fn fresh(length: usize) -> io::Result<usize> {
     Ok(memory as usize)
 }
 
-/// A fresh page, readable and writable, less than `reach` bytes from `target`. It is never unmapped: a thread may
-/// still be on its way through the code in it when the hook is removed.
+/// A fresh page, readable and writable, less than `reach` bytes from `target`. Once code in it has been executed it is
+/// never unmapped: a thread may still be on its way through it when the hook is removed.
 pub fn page_near(target: usize, reach: usize) -> Result<usize, String> {
     let page = page_size();
     let hint = target & !(page - 1);
@@ -141,6 +135,12 @@ pub fn page_near(target: usize, reach: usize) -> Result<usize, String> {
 /// One clause, if the system does not allow that.
 pub fn seal(page: usize) -> Result<(), String> {
     protect(page, page_size(), libc::PROT_READ | libc::PROT_EXEC).map_err(|error| refused(&error))
+}
+
+/// Gives a page of [`page_near`] back that no code leads to.
+pub fn give_back(page: usize) {
+    // SAFETY: the page is the caller's, who has no more use for it.
+    unsafe { libc::munmap(page as *mut c_void, page_size()) };
 }
 
 fn refused(error: &io::Error) -> String {
@@ -222,12 +222,14 @@ mod tests {
         let at = page_size() - 2;
         let memory = executable(3, &[(at, 5), (0, 8), (2 * page_size(), 9)]);
         assert_eq!(call(memory + at), 5);
-        // SAFETY: nobody else executes this code.
-        unsafe { write(memory + at, &function(6), PROTECTION) }.unwrap();
-        assert_eq!(
-            [at, 0, 2 * page_size()].map(|at| call(memory + at)),
-            [6, 8, 9]
-        );
+        for number in [6, 4, 6] {
+            // SAFETY: nobody else executes this code.
+            unsafe { write(memory + at, &function(number), PROTECTION) }.unwrap();
+            assert_eq!(
+                [at, 0, 2 * page_size()].map(|at| call(memory + at)),
+                [u32::from(number), 8, 9]
+            );
+        }
     }
 
     #[test]

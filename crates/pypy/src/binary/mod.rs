@@ -1,7 +1,7 @@
 //! The interpreter's machine code: where it is, what is in it, and how it is changed and changed back.
 //!
 //! ```text
-//! found          what is searched for: the collector's addresses and offsets
+//! incminimark    what is known of the collector beforehand, and what the search finds
 //! library        where the library lies in memory, and its imports
 //! memory_map     which protection each page has
 //! imports        import slots that lead to another function for a while
@@ -22,8 +22,8 @@
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 mod code_pages;
-mod found;
 mod imports;
+mod incminimark;
 mod library;
 mod memory_map;
 
@@ -43,8 +43,8 @@ pub use architecture::cache::prefetch;
 pub use architecture::entry;
 pub use architecture::patching::{CallSite, Detour};
 pub use architecture::thread_pointer::thread_pointer;
-pub use found::{Collector, LARGE_OBJECT, MAJOR_STATES};
 pub use imports::Redirect;
+pub use incminimark::{Collector, LARGE_OBJECT, MAJOR_STATES};
 pub use library::Library;
 pub use memory_map::MemoryMap;
 

@@ -11,7 +11,7 @@ pub mod search {
 
     use std::ops::Range;
 
-    use crate::binary::found::Collector;
+    use crate::binary::incminimark::Collector;
 
     /// There is no search for this processor.
     ///

@@ -16,7 +16,7 @@
 //! (3.3). So does an object outside the nursery: its bytes count down, and `mark` stays (3.4).
 //!
 //! One thing goes beyond the paper. PyPy ends the nursery early under memory pressure, by setting
-//! `nursery_free = nursery_top` (`raw_malloc_memory_pressure`). So that this can be told from bytes
+//! `nursery_free = nursery_top` (`raw_malloc_memory_pressure`). So that this can be distinguished from bytes
 //! that were allocated, the limit is never a multiple of 8 while sampling is on: it is the last byte
 //! *before* the point where `nursery_free` would pass the sample point or reach the end.
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! entry_points   the C functions that Python calls, and in which order
-//! python         what Python has handed over, and what it is asked to do
+//! python         what Python has passed to the agent, and what it is asked to do
 //! preparation    what surrounds PyPy's `_vmprof` during a session
 //! hooked         a session with the collector hooked
 //! ```

@@ -1,4 +1,4 @@
-//! What Python has handed over, and what it is asked to do.
+//! What Python has passed to the agent, and what it is asked to do.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Mutex;

@@ -2,7 +2,7 @@
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::SampleId;
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 
 use super::runs::lifetimes_end;
 
@@ -60,9 +60,9 @@ pub(super) fn is_alive(profile: &Profile, id: SampleId, moment: u64) -> bool {
 fn life(profile: &Profile, id: SampleId) -> Option<(u64, Option<u64>)> {
     let samples = &profile.samples;
     let from = samples.time(id).0;
-    match (samples.freed(id), samples.fate(id)) {
+    match (samples.freed(id), samples.lifetime(id)) {
         (Some(freed), _) => Some((from, Some(freed.0))),
-        (None, Fate::StillLive) => Some((from, None)),
+        (None, Lifetime::StillLive) => Some((from, None)),
         (None, _) => None,
     }
 }

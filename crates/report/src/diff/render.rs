@@ -157,7 +157,7 @@ impl Diff {
         match self.by {
             By::Type => return text::fit(&row.name, columns, Cut::End),
             By::File => return text::fit(&row.name, columns, Cut::Start),
-            By::Function | By::Line => {}
+            By::Function | By::Line | By::Process => {}
         }
         let mut at = place(&row.file, row.line, if columns < 40 { 1 } else { 3 });
         if let Some(old) = &row.old_place
@@ -228,7 +228,8 @@ fn described(side: &SideFacts, exact: bool) -> String {
 
 const fn kind(by: By) -> &'static str {
     match by {
-        By::Function => "function",
+        // Runs have no processes in common, so a row is a function.
+        By::Function | By::Process => "function",
         By::Line => "line",
         By::File => "file",
         By::Type => "type",

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::SampleId;
-use nthbyte_profile::model::{Fate, Function};
+use nthbyte_profile::model::{Function, Lifetime};
 use serde::Serialize;
 
 use super::peak;
@@ -112,7 +112,7 @@ impl Key {
                     &function.file
                 })
             },
-            By::Function | By::Type | By::Line => Self {
+            By::Function | By::Type | By::Line | By::Process => Self {
                 name: function.name.clone(),
                 file,
                 first_line: function.first_line,
@@ -248,10 +248,10 @@ fn cells(profile: &Profile, has_time: bool, peak: Option<u64>) -> (Vec<Cell>, Ve
         for cell in cells {
             cell.of_mut(Measure::Bytes).add(&totals.bytes);
             cell.of_mut(Measure::Allocations).add(&totals.allocations);
-            match samples.fate(id) {
-                Fate::DiedYoung => cell.of_mut(Measure::Young).add(&totals.bytes),
-                Fate::StillLive => cell.of_mut(Measure::Alive).add(&totals.bytes),
-                Fate::Freed | Fate::Survived => {}
+            match samples.lifetime(id) {
+                Lifetime::DiedYoung => cell.of_mut(Measure::Young).add(&totals.bytes),
+                Lifetime::StillLive => cell.of_mut(Measure::Alive).add(&totals.bytes),
+                Lifetime::Freed | Lifetime::Survived => {}
             }
             if at_peak {
                 cell.of_mut(Measure::Peak).add(&totals.bytes);
@@ -287,7 +287,7 @@ fn known(profile: &Profile, has_time: bool) -> [bool; Measure::ALL.len()] {
 
 /// Whether it is known when objects were freed that survived their first collection.
 pub(super) fn lifetimes_end(profile: &Profile) -> bool {
-    let survived = |id: SampleId| profile.samples.fate(id) == Fate::Survived;
+    let survived = |id: SampleId| profile.samples.lifetime(id) == Lifetime::Survived;
     !profile.meta.interpreter.starts_with("PyPy") && !profile.samples.ids().any(survived)
 }
 

@@ -1,9 +1,9 @@
-//! Shapes taken together: what one sample of a class adds to the sums.
+//! Classes of shapes: what one sample of a class adds to the sums.
 //!
-//! Exact classes hold one shape each. Coarse ones hold the shapes of nearly the same size, within a
-//! 32nd of an octave, about 2 %, and count as their mean. Sums over the whole profile stay what
-//! they are. The sum over `n` samples is off by at most 2 %, mostly by less than 2 % / √n, where
-//! the samples themselves leave it unknown by 100 % / √n; so nothing that can be known is lost.
+//! An exact class has one shape. A coarse class has all shapes of nearly the same size, within a
+//! 32nd of an octave (about 2 %), and each counts as their mean. Sums over the whole profile do not
+//! change. The error of a sum over `n` samples is at most 2 %, mostly below 2 % / √n. The sampling
+//! error is 100 % / √n, which is much larger.
 
 use std::collections::HashMap;
 
@@ -12,20 +12,20 @@ use nthbyte_profile::model::{SamplingId, Shape, ShapeId};
 
 use crate::estimate::Totals;
 
-/// Shapes up to this size in bytes, most of all that occur, keep a class of their own.
+/// Shapes up to this size in bytes have an exact class. Most shapes are small.
 const EXACT_UP_TO: u64 = 1024;
 
 /// Coarse classes in an octave of sizes.
 const IN_AN_OCTAVE: f64 = 32.0;
 
-/// What is the same for all shapes of a coarse class.
+/// The properties that all shapes of a coarse class have in common.
 type Key = (SamplingId, u32, u64, u64);
 
 /// Classes of shapes.
 #[derive(Debug)]
 pub struct Classes {
     of_shape: Vec<u32>,
-    /// By class, the sums over some samples of it; to be divided by their number.
+    /// By class: sums over samples, and their number in `samples`. Their quotient is the mean.
     pub totals: Vec<Totals>,
     /// Whether a class may hold more than one shape.
     pub coarse: bool,
@@ -81,7 +81,7 @@ fn key(shape: Shape) -> Key {
         if bytes <= EXACT_UP_TO {
             bytes
         } else {
-            // At least 320, for 1024 bytes; so the two kinds are told apart by an offset.
+            // At least 320, for 1024 bytes; so an offset separates the two kinds.
             EXACT_UP_TO + ((bytes as f64).log2() * IN_AN_OCTAVE) as u64
         }
     };
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn coarse_classes_are_as_narrow_as_they_say_and_change_no_sum() {
+    fn coarse_classes_have_the_documented_width_and_keep_all_sums() {
         let shape = |size| Shape {
             size,
             block: size,

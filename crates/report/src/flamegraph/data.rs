@@ -1,9 +1,9 @@
-//! What the page knows of a profile: a JSON header, then columns.
+//! The profile's data in the page: a JSON header, then columns.
 
 use std::io::{self, Write};
 
 use nthbyte_profile::event::LostKind;
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 use nthbyte_profile::{Distances, Meta, Profile};
 use serde::Serialize;
 
@@ -14,10 +14,10 @@ use super::pack::{Column, Columns};
 use super::records::{Record, Records};
 use super::timeline::Timeline;
 
-/// The version of the data's layout: what the page's `data.ts` expects.
+/// The version of the data's layout. `web/src/data.ts` expects the same.
 const VERSION: u32 = 1;
 
-/// Bytes that are compressed from one report of progress to the next.
+/// Bytes that are compressed between two reports of progress.
 const PART: usize = 1 << 18;
 
 /// What the names of the old side's columns begin with.
@@ -25,7 +25,7 @@ const BASE: &str = "base.";
 
 type Quantity = ([&'static str; 4], fn(&Totals) -> &Moments);
 
-/// What is estimated, and the columns that its estimates need.
+/// A quantity that is estimated, and the columns that its estimates need.
 const QUANTITIES: [Quantity; 2] = [
     (
         [
@@ -55,19 +55,19 @@ struct Header<'a> {
     /// Seconds.
     duration: f64,
     complete: bool,
-    /// Bytes allocated in all, where the agent counted them.
+    /// Bytes allocated in total, if the agent counted them.
     allocated: Option<u64>,
-    /// Allocation samples in all.
+    /// Number of allocation samples.
     samples: usize,
     /// Events that the agent dropped.
     lost: Vec<Lost>,
-    /// What could not be read of the file.
+    /// The parts of the file that could not be read.
     damage: Vec<&'a str>,
-    /// Equal parts of time.
+    /// Number of equal parts of time.
     buckets: u32,
-    /// Whether sizes of more than a kibibyte are taken together within 2 %.
+    /// Whether sizes above 1 KiB that differ by less than 2 % are merged.
     coarse: bool,
-    /// Names of fates, in the order of their numbers.
+    /// Names of lifetimes (`fates` for the page), in the order of their numbers.
     fates: [&'static str; 4],
     files: Vec<&'a str>,
     functions: Functions<'a>,
@@ -87,7 +87,7 @@ struct Header<'a> {
 struct Described<'a> {
     #[serde(flatten)]
     meta: &'a Meta,
-    /// Mean distance between allocation samples, in bytes: that which makes intervals widest.
+    /// Mean distance between allocation samples, in bytes. With several, the one with the widest intervals.
     period: u64,
     distances: &'static str,
     /// Time samples a second, on average.
@@ -130,7 +130,7 @@ struct Functions<'a> {
 
 /// Writes the data: the header's length as four bytes, little-endian; the header; the columns.
 ///
-/// To count the samples takes about as long as to write the columns, so each is half of the steps.
+/// Counting the samples takes about as long as writing the columns, so each is half of the steps.
 ///
 /// # Errors
 /// Whatever `out` reports.
@@ -172,7 +172,7 @@ pub fn write(
         damage: profile.damage.iter().map(|d| d.what.as_str()).collect(),
         buckets: records.buckets,
         coarse: records.classes.coarse,
-        fates: Fate::ALL.map(fate_name),
+        fates: Lifetime::ALL.map(lifetime_name),
         files: std::mem::take(&mut used.files.names),
         functions,
         types: profile.types.iter().map(|t| t.name.as_str()).collect(),
@@ -183,7 +183,9 @@ pub fn write(
     };
     let header = serde_json::to_vec(&header)?;
     let length = u32::try_from(header.len()).map_err(|_| {
-        io::Error::other("the names in the profile take more than 4 GiB; no page can hold them")
+        io::Error::other(
+            "the names in the profile take more than 4 GiB, which is too much for a page",
+        )
     })?;
     out.write_all(&length.to_le_bytes())?;
     out.write_all(&header)?;
@@ -197,12 +199,12 @@ pub fn write(
     Ok(())
 }
 
-const fn fate_name(fate: Fate) -> &'static str {
-    match fate {
-        Fate::DiedYoung => "died young",
-        Fate::Freed => "freed later",
-        Fate::Survived => "survived",
-        Fate::StillLive => "still alive",
+const fn lifetime_name(lifetime: Lifetime) -> &'static str {
+    match lifetime {
+        Lifetime::DiedYoung => "died young",
+        Lifetime::Freed => "freed later",
+        Lifetime::Survived => "survived",
+        Lifetime::StillLive => "still alive",
     }
 }
 
@@ -219,7 +221,7 @@ fn lost(profile: &Profile) -> Vec<Lost> {
     .collect()
 }
 
-/// Old numbers to new ones: only what occurs is written, numbered in the order of the old numbers.
+/// Maps old numbers to new ones. Only entries that are used are written, in the order of the old numbers.
 struct Renumbering {
     new: Vec<u32>,
     old: Vec<u32>,
@@ -334,7 +336,7 @@ impl<'a> Used<'a> {
         let name = |name: &str| format!("{prefix}{name}");
         columns.delta(&name("allocation.stack"), all.iter().map(|r| self.stack(r)));
         columns.plain(&name("allocation.type"), all.iter().map(|r| r.type_id));
-        columns.plain(&name("allocation.fate"), all.iter().map(|r| r.fate));
+        columns.plain(&name("allocation.fate"), all.iter().map(|r| r.lifetime));
         columns.plain(&name("allocation.shape"), all.iter().map(|r| r.class));
         columns.delta(&name("allocation.bucket"), all.iter().map(|r| r.bucket));
         columns.plain(&name("allocation.count"), all.iter().map(|r| r.count));
@@ -367,118 +369,4 @@ fn shapes(records: &Records, prefix: &str, runs: u32, columns: &mut Columns) {
 }
 
 #[cfg(test)]
-pub mod tests {
-    use super::*;
-    use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId};
-    use nthbyte_profile::model::{
-        Frame, Function, Sample, Samples, SamplingId, Shape, StackNode, TimeSample, TypeNames,
-    };
-    use nthbyte_profile::{Method, Source};
-
-    /// A session of 1000 ns: 400 samples on the stacks `main` and `main → work`, a stack that
-    /// nothing refers to, and 10 time samples.
-    pub fn small() -> Profile {
-        let mut samples = Samples::default();
-        for i in 0..400_u64 {
-            let sample = Sample {
-                time: Nanos(i * 5 / 2),
-                thread: ThreadId(0),
-                stack: NodeId(1 + (i % 2) as u32),
-                shape: Shape {
-                    size: 40 + 8 * (i % 3),
-                    block: 64,
-                    points: 1,
-                    sampling: SamplingId(0),
-                },
-                labels: LabelSetId::NONE,
-                type_id: TypeId((i % 3) as u32),
-                fate: Fate::ALL[i as usize % 4],
-                freed: None,
-            };
-            samples.push(sample).expect("there is room");
-        }
-        let function = |name: &str| Function {
-            name: name.into(),
-            file: "/app/a.py".into(),
-            first_line: 1,
-        };
-        let node = |parent, frame| StackNode {
-            parent: NodeId(parent),
-            frame,
-        };
-        let meta = Meta {
-            nthbyte: "0".into(),
-            interpreter: "CPython 3.13.0".into(),
-            executable: "python".into(),
-            command: vec!["app.py".into()],
-            pid: 1,
-            parent_pid: None,
-            started_unix_nanos: 0,
-            sources: Source::of_session(
-                Method::CutFreeLists,
-                Distances::Exponential,
-                4096,
-                Some(100),
-            ),
-            seed: 0,
-            notes: Vec::new(),
-        };
-        Profile {
-            functions: ["unused", "main", "work"].map(function).into(),
-            frames: (0..3)
-                .map(|function| Frame {
-                    function,
-                    line: 10 + function,
-                    kind: FrameKind::Interpreted,
-                })
-                .collect(),
-            stacks: vec![node(0, 0), node(0, 1), node(1, 2), node(2, 0)],
-            types: ["", "dict", "list"]
-                .map(|name| TypeNames {
-                    name: name.into(),
-                    native: String::new(),
-                })
-                .into(),
-            samples,
-            cpu: (0..10)
-                .map(|i| TimeSample {
-                    time: Nanos(i * 100),
-                    thread: ThreadId(0),
-                    stack: NodeId(2),
-                    labels: LabelSetId::NONE,
-                    sampling: SamplingId(1),
-                })
-                .collect(),
-            end: Nanos(1000),
-            complete: true,
-            ..Profile::empty(meta)
-        }
-    }
-
-    #[test]
-    fn what_nothing_refers_to_is_left_out() {
-        let mut bytes = Vec::new();
-        let mut steps = Vec::new();
-        write(&small(), None, &mut bytes, &mut |done, total| {
-            steps.push((done, total));
-        })
-        .unwrap();
-        let (done, total) = *steps.last().unwrap();
-        assert_eq!(done, total);
-        let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
-        let header: serde_json::Value = serde_json::from_slice(&bytes[4..4 + length]).unwrap();
-        assert_eq!(
-            header["functions"]["name"],
-            serde_json::json!(["main", "work"])
-        );
-        assert_eq!(header["files"], serde_json::json!(["/app/a.py"]));
-        let columns = header["columns"].as_array().unwrap();
-        let stacks = columns
-            .iter()
-            .find(|c| c["name"] == "stack.parent")
-            .unwrap();
-        assert_eq!(stacks["count"], 2);
-        let bytes_of_columns: u64 = columns.iter().map(|c| c["bytes"].as_u64().unwrap()).sum();
-        assert_eq!(bytes_of_columns as usize, bytes.len() - 4 - length);
-    }
-}
+pub mod tests;

@@ -1,12 +1,11 @@
-//! The page: a profile as one HTML file that needs nothing else.
+//! The page: a profile as one self-contained HTML file.
 //!
 //! The file is a fixed template (built from `web/` at the root of the project, and committed so
-//! that building nthbyte needs no JavaScript tools) with the profile's data in the middle. All
-//! that comes from the profile is inside one block of base64, so no name in a profile can become
-//! markup; the template's scripts put names on the page as text only. `docs/flamegraph.md`
-//! describes the data.
+//! that building nthbyte needs no JavaScript tools) with the profile's data in the middle. The
+//! data are one block of base64, so no name in a profile can become markup; the template's
+//! scripts put names on the page as text only. `docs/flamegraph.md` describes the data.
 //!
-//! The data are aggregates, not samples: how often each (stack, type, fate, shape) occurs in each
+//! The data are aggregates, not samples: how often each (stack, type, lifetime, shape) occurs in each
 //! of up to [`records::BUCKETS`] equal parts of the session's time, so that the page can answer
 //! for any range of time. What was given up: a range is as fine as the parts are.
 
@@ -25,7 +24,7 @@ use nthbyte_profile::Profile;
 /// The page as `web/` builds it.
 const TEMPLATE: &str = include_str!("../../assets/flamegraph.html");
 
-/// Where the data go in [`TEMPLATE`].
+/// The marker in [`TEMPLATE`] that the data replace.
 const PLACE: &str = "@NTHBYTE_DATA@";
 
 /// Writes the page of a profile.
@@ -36,7 +35,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     write_with(profile, out, &mut |_, _| {})
 }
 
-/// As [`write`]; `progress` is told how many steps of how many are done.
+/// Like [`write`]. `progress` gets the number of steps done and the number of all steps.
 ///
 /// # Errors
 /// Whatever `out` reports.

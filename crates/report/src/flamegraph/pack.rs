@@ -1,9 +1,9 @@
 //! Columns of numbers as bytes.
 //!
-//! Whole numbers are LEB128, as zigzagged differences where neighbours are close; real numbers are
-//! IEEE 754 doubles, little-endian. Deflate, which comes after, does the rest.
+//! Integers are LEB128; if neighbours are close, their zigzagged differences are. Real numbers are
+//! little-endian IEEE 754 doubles. Deflate compresses the result.
 
-/// How a column is written.
+/// The encoding of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Encoding {
@@ -15,23 +15,23 @@ pub enum Encoding {
     Real,
 }
 
-/// A column's place among the bytes of all columns.
+/// The description of a column in the header.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Column {
     name: String,
     encoding: Encoding,
-    /// How many numbers.
+    /// Number of entries.
     count: usize,
-    /// How many bytes.
+    /// Number of bytes.
     bytes: usize,
 }
 
 /// Columns, one after the other.
 #[derive(Debug, Default)]
 pub struct Columns {
-    /// What and where they are.
+    /// Their descriptions, in the order of their bytes.
     pub index: Vec<Column>,
-    /// Their bytes.
+    /// The bytes of all columns.
     pub bytes: Vec<u8>,
 }
 
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_are_those_of_the_format() {
+    fn numbers_are_encoded_as_documented() {
         let mut columns = Columns::default();
         columns.plain("a", [0, 127, 128, 300, u32::MAX].into_iter());
         assert_eq!(

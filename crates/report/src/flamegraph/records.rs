@@ -1,50 +1,50 @@
-//! Samples become records: the same stack, type, fate, shape and part of time, counted.
+//! Samples become records: the same stack, type, lifetime, shape and part of time, counted.
 //!
-//! Where that gives too many, shapes of nearly the same size are taken together first, and then
-//! neighbouring parts of time.
+//! If there are too many, first shapes of nearly the same size are merged, and then neighbouring
+//! parts of time.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
 
 use super::classes::Classes;
 
-/// Into how many equal parts of time a session is divided at most.
+/// The largest number of equal parts into which a session's time is divided.
 pub const BUCKETS: u32 = 1 << BUCKET_BITS;
 const BUCKET_BITS: u32 = 8;
 
 /// With more records than this, neighbouring parts of time are merged.
 const MOST_RECORDS: usize = 1 << 19;
 
-/// Before parts of time are merged into fewer than a quarter of these, shapes are taken together.
+/// Shapes are merged before parts of time become fewer than a quarter of [`BUCKETS`].
 const MERGED_FIRST: u32 = 2;
 
-/// Merged so many times over, parts of time are few: 16.
+/// After this many merges, few parts of time are left: 16.
 const FEW_PARTS: u32 = 4;
 
-/// Samples from one report of progress to the next.
+/// Samples between two reports of progress.
 const REPORTED: usize = 1 << 16;
 
-/// Samples that agree in everything but their exact time.
+/// Samples that are equal except for their exact time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Index of the stack in the profile.
     pub stack: u32,
     /// Index of the type; 0 for time samples.
     pub type_id: u32,
-    /// The fate's discriminant; 0 for time samples.
-    pub fate: u32,
+    /// The lifetime's discriminant; 0 for time samples.
+    pub lifetime: u32,
     /// Index of the class of shapes; 0 for time samples.
     pub class: u32,
     /// The part of time, from 0.
     pub bucket: u32,
-    /// How many samples.
+    /// Number of samples.
     pub count: u32,
 }
 
 /// All records of a profile.
 #[derive(Debug)]
 pub struct Records {
-    /// Into how many parts of time the session is divided: a power of two.
+    /// Number of parts of time: a power of two.
     pub buckets: u32,
     /// The classes of shapes.
     pub classes: Classes,
@@ -55,7 +55,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Counts the samples of a profile. `progress` is told how many of how many are looked at.
+    /// Counts the samples of a profile. `progress` gets the number of samples counted and of all samples.
     pub fn of(profile: &Profile, progress: &mut dyn FnMut(u64, u64)) -> Self {
         Self::with_limit(profile, MOST_RECORDS, progress)
     }
@@ -84,7 +84,7 @@ impl Records {
         }
 
         let mut merged = 0;
-        // A range of time must stay worth choosing, so the last parts are merged less readily.
+        // With few parts a range of time is of little use, so the last merges need many more records.
         let limit_at = |merged| if merged < FEW_PARTS { limit } else { 4 * limit };
         while merged < BUCKET_BITS
             && distinct(&allocations, merged) + distinct(&cpu, merged) > limit_at(merged)
@@ -112,7 +112,7 @@ fn keys(profile: &Profile, classes: &Classes, progress: &mut dyn FnMut(u64, u64)
             key(
                 samples.stack(id).0,
                 samples.type_id(id).0,
-                samples.fate(id) as u32,
+                samples.lifetime(id) as u32,
                 classes.of(samples.shape_id(id)),
                 bucket(samples.time(id), profile.end),
             )
@@ -122,7 +122,7 @@ fn keys(profile: &Profile, classes: &Classes, progress: &mut dyn FnMut(u64, u64)
     keys
 }
 
-/// The part of time of a moment; the end belongs to the last part.
+/// The part of time that a moment belongs to. The end of the session belongs to the last part.
 pub fn bucket(time: Nanos, end: Nanos) -> u32 {
     let part = u128::from(time.0) * u128::from(BUCKETS) / u128::from(end.0.max(1));
     part.min(u128::from(BUCKETS - 1)) as u32
@@ -130,10 +130,10 @@ pub fn bucket(time: Nanos, end: Nanos) -> u32 {
 
 /// All of a record but its count in one number. The bucket is in the lowest bits, so that keys
 /// whose buckets are merged are neighbours in the sorted order.
-fn key(stack: u32, type_id: u32, fate: u32, class: u32, bucket: u32) -> u128 {
+fn key(stack: u32, type_id: u32, lifetime: u32, class: u32, bucket: u32) -> u128 {
     (u128::from(stack) << (2 + 32 + 32 + BUCKET_BITS))
         | (u128::from(type_id) << (2 + 32 + BUCKET_BITS))
-        | (u128::from(fate) << (32 + BUCKET_BITS))
+        | (u128::from(lifetime) << (32 + BUCKET_BITS))
         | (u128::from(class) << BUCKET_BITS)
         | u128::from(bucket)
 }
@@ -142,7 +142,7 @@ fn unpack(key: u128, merged: u32, count: u32) -> Record {
     Record {
         stack: (key >> (2 + 32 + 32 + BUCKET_BITS)) as u32,
         type_id: (key >> (2 + 32 + BUCKET_BITS)) as u32,
-        fate: (key >> (32 + BUCKET_BITS)) as u32 & 3,
+        lifetime: (key >> (32 + BUCKET_BITS)) as u32 & 3,
         class: (key >> BUCKET_BITS) as u32,
         bucket: (key as u32 & (BUCKETS - 1)) >> merged,
         count,
@@ -170,14 +170,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_unpacks_to_what_was_packed() {
+    fn packing_and_unpacking_a_key_keeps_the_record() {
         let all = (u32::MAX, u32::MAX - 1, 3, u32::MAX - 2, BUCKETS - 1);
         let record = unpack(key(all.0, all.1, all.2, all.3, all.4), 0, 7);
         assert_eq!(
             (
                 record.stack,
                 record.type_id,
-                record.fate,
+                record.lifetime,
                 record.class,
                 record.bucket,
                 record.count

@@ -1,12 +1,12 @@
-//! Memory over time, thinned out for drawing.
+//! Memory over time, reduced to the points that a chart can show.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::Memory;
 
-/// The most moments that are kept: about one for each pixel of a wide screen.
+/// The largest number of moments: about one for each pixel of a wide screen.
 const SLOTS: usize = 1024;
 
-/// Memory at some moments; absent where it is not known.
+/// Memory at some moments; `None` if it is unknown.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct Timeline {
     /// Seconds since the session's start.
@@ -20,8 +20,8 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// The memory totals of a profile, one for each of [`SLOTS`] parts of time that has any: the
-    /// time of the last and the highest of each figure, so that no peak is lost.
+    /// The memory totals of a profile, at most one for each of [`SLOTS`] parts of time: the time of
+    /// the last one and the highest value of each figure, so that no peak is lost.
     pub fn of(profile: &Profile) -> Self {
         let mut timeline = Self::default();
         let mut moments: Vec<&Memory> = profile.memory.iter().collect();
@@ -51,7 +51,7 @@ mod tests {
     use nthbyte_profile::event::Nanos;
 
     #[test]
-    fn a_long_session_is_thinned_without_losing_its_peak() {
+    fn reducing_a_long_session_keeps_its_peak() {
         let mut profile = super::super::data::tests::small();
         profile.end = Nanos(1_000_000);
         profile.memory = (0..100_000)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, NodeId};
 use nthbyte_profile::meta::Method;
-use nthbyte_profile::model::{Fate, Weight};
+use nthbyte_profile::model::{Lifetime, Weight};
 
 use super::clock::{Clock, Clocks, Moment};
 use super::discovery::{RATE, Test};
@@ -109,9 +109,12 @@ impl<'a> Analysis<'a> {
     /// Bytes alive at the end.
     pub(crate) fn live(&self) -> Estimate {
         let samples = &self.profile.samples;
-        let live = samples
-            .ids()
-            .filter(|&id| matches!(samples.fate(id), Fate::StillLive | Fate::Survived));
+        let live = samples.ids().filter(|&id| {
+            matches!(
+                samples.lifetime(id),
+                Lifetime::StillLive | Lifetime::Survived
+            )
+        });
         let mut totals = Totals::default();
         for id in live {
             totals.add(&Totals::of_sample(

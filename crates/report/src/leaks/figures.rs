@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 
 use super::analysis::{Analysis, End, Judged, alive_at};
 use super::discovery;
 use super::findings::{Finding, Holder, Part, Place};
 use super::sites::{Level, Life, NEVER};
-use super::survival::{self, Lifetime};
+use super::survival::{self, Observation};
 use super::verdict::{Evidence, Verdict};
 use crate::estimate::{Estimate, Totals};
 
@@ -251,8 +251,8 @@ impl Analysis<'_> {
             };
             let born = samples.time(id).0;
             let freed = samples.freed(id).filter(|&freed| freed < end);
-            let young = samples.fate(id) == Fate::DiedYoung;
-            lifetimes[finding].push(Lifetime {
+            let young = samples.lifetime(id) == Lifetime::DiedYoung;
+            lifetimes[finding].push(Observation {
                 age: match (freed, young) {
                     (Some(freed), _) => freed.0.saturating_sub(born),
                     (None, true) => 0,

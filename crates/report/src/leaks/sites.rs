@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{FrameKind, NodeId, SampleId};
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 
 use super::clock::{Clocks, Moment};
 
@@ -250,7 +250,7 @@ impl Sites {
             let birth = clocks.moment(born);
             let life = match samples.freed(id) {
                 Some(freed) => clocks.moment(freed.max(born)),
-                None if samples.fate(id) == Fate::DiedYoung => birth,
+                None if samples.lifetime(id) == Lifetime::DiedYoung => birth,
                 // On PyPy, where this is not known for what became old, the longest that it can be.
                 None => [NEVER; 2],
             };

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// A lifetime, or as much of one as was seen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lifetime {
+pub(crate) struct Observation {
     /// Nanoseconds.
     pub(crate) age: u64,
     /// Whether it ended; else it is censored.
@@ -30,7 +30,7 @@ pub struct Survival {
 const POINTS: usize = 24;
 
 /// The curve, at ages that divide the longest one seen.
-pub(crate) fn curve(mut lifetimes: Vec<Lifetime>) -> Vec<Survival> {
+pub(crate) fn curve(mut lifetimes: Vec<Observation>) -> Vec<Survival> {
     // Where both happen at one age, what ended was at risk beside what is censored.
     lifetimes.sort_by_key(|life| (life.age, !life.ended));
     let longest = lifetimes.last().map_or(0, |life| life.age);
@@ -58,8 +58,8 @@ pub(crate) fn curve(mut lifetimes: Vec<Lifetime>) -> Vec<Survival> {
 mod tests {
     use super::*;
 
-    fn life(age: u64, ended: bool) -> Lifetime {
-        Lifetime {
+    fn life(age: u64, ended: bool) -> Observation {
+        Observation {
             age,
             ended,
             weight: 3.0,

@@ -1,8 +1,10 @@
-//! Who allocated how much, and who took how long: a table by function, line, file or type.
+//! The summary: allocated bytes and time by function, line, file or type.
 
+mod processes;
 mod render;
 mod time;
 
+pub use processes::ProcessSummary;
 pub(crate) use render::{place, wrap};
 pub use time::{Time, TimeRow, Unit};
 
@@ -12,14 +14,14 @@ use std::hash::Hash;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{LostKind, NodeId};
 use nthbyte_profile::meta::Distances;
-use nthbyte_profile::model::Fate;
+use nthbyte_profile::model::Lifetime;
 use serde::Serialize;
 
 use crate::aggregate::{Aggregate, Split};
 use crate::estimate::{Estimate, Totals};
 use crate::inclusive::{self, KeyTotals, Sum};
 
-/// What a row of a summary stands for.
+/// The kind of the rows of a summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
@@ -30,37 +32,41 @@ pub enum By {
     Line,
     /// A source file.
     File,
-    /// The type of what was allocated.
+    /// The type of the allocated objects.
     Type,
+    /// A process.
+    Process,
 }
 
-/// The name of the row for allocations that no Python frame can be blamed for.
+/// The name of the row for allocations without a Python frame.
 pub const NO_STACK: &str = "[no Python frame]";
 
-/// The name of the row for functions that are in no file.
+/// The name of the row for functions without a file.
 pub const NO_FILE: &str = "[no file]";
 
-/// The name of the row for objects whose type is not known.
+/// The name of the row for objects of unknown type.
 pub const NO_TYPE: &str = "[unknown type]";
 
-/// A summary. As JSON, it is what docs/summary-json.md describes.
+/// A summary. docs/summary-json.md describes its JSON form.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// What the rows stand for.
+    /// The kind of the rows.
     pub by: By,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// Interpreter and version.
     pub interpreter: String,
-    /// Process number.
+    /// Number of the process; of the first, if there are several.
     pub pid: u32,
+    /// The processes, in the order in which they started.
+    pub processes: Vec<ProcessSummary>,
     /// When the session began: nanoseconds since 1970 UTC.
     pub started_unix_nanos: u64,
-    /// How long it took, in nanoseconds.
+    /// Length of the session, in nanoseconds.
     pub duration_nanos: u64,
     /// Mean distance between samples, in bytes; the shortest, if there were several.
     pub period: u64,
-    /// All mean distances that there were, the shortest first.
+    /// All mean distances of the session, the shortest first.
     pub periods: Vec<u64>,
     /// How the distances were drawn.
     pub distances: Distances,
@@ -72,27 +78,27 @@ pub struct Summary {
     pub lost: u64,
     /// Number of all other events that the agent had to drop, time samples among them.
     pub lost_other: u64,
-    /// Bytes allocated in all: as the agent counted them to the end, else the estimate.
+    /// Bytes allocated in total: the agent's count if it is complete, else the estimate.
     pub bytes_allocated: u64,
-    /// Whether the agent counted them to the end.
+    /// Whether `bytes_allocated` is the agent's count.
     pub bytes_counted: bool,
-    /// Bytes of all samples together, and what became of them.
+    /// Bytes of all samples, in total and by lifetime.
     pub all: Everything,
-    /// Work of the collector.
+    /// Work of the garbage collector.
     pub collections: Collections,
-    /// Whether the session ended in an orderly way.
+    /// Whether the session ended normally.
     pub complete: bool,
     /// The agent's remarks.
     pub notes: Vec<String>,
-    /// What could not be read.
+    /// The parts of the file that could not be read.
     pub damage: Vec<DamageNote>,
-    /// What something that is in no row may have allocated.
+    /// The estimate for one function (file, type) without any sample.
     pub unlisted: Estimate,
     /// The rows, largest own bytes first.
     pub rows: Vec<Row>,
-    /// How many rows were left away by [`Summary::truncate`].
+    /// Number of rows that [`Summary::truncate`] removed.
     pub rows_left_out: usize,
-    /// What the time samples say.
+    /// Figures from the time samples.
     pub time: Time,
 }
 
@@ -107,7 +113,7 @@ pub struct Everything {
     pub died_young: Estimate,
     /// … that survived the first collection and were freed later.
     pub freed: Estimate,
-    /// … that survived it; what came later is not known (PyPy).
+    /// … that survived it and whose end is not recorded (PyPy).
     pub survived: Estimate,
     /// … that were alive at the end.
     pub still_live: Estimate,
@@ -116,9 +122,9 @@ pub struct Everything {
 /// Work of the garbage collector.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Collections {
-    /// How many; steps of a major collection count one by one.
+    /// Number of collections. Each step of a major collection counts as one.
     pub count: u64,
-    /// How long they took together, in nanoseconds.
+    /// Total duration, in nanoseconds.
     pub duration_nanos: u64,
 }
 
@@ -162,19 +168,21 @@ pub struct Row {
 type Label = (String, String, u32);
 
 impl Summary {
-    /// Works out a summary with all its rows.
+    /// Computes a summary with all its rows.
     #[must_use]
     pub fn of(profile: &Profile, by: By) -> Self {
         let aggregate = Aggregate::of(profile);
         let estimator = &aggregate.estimator;
-        let fate = |fate: Fate| estimator.bytes(&aggregate.fates[fate as usize]);
+        let by_process = processes::totals(profile, &aggregate);
+        let lifetime =
+            |lifetime: Lifetime| estimator.bytes(&aggregate.lifetimes[lifetime as usize]);
         let all = Everything {
             bytes: estimator.bytes(&aggregate.all),
             allocations: estimator.allocations(&aggregate.all),
-            died_young: fate(Fate::DiedYoung),
-            freed: fate(Fate::Freed),
-            survived: fate(Fate::Survived),
-            still_live: fate(Fate::StillLive),
+            died_young: lifetime(Lifetime::DiedYoung),
+            freed: lifetime(Lifetime::Freed),
+            survived: lifetime(Lifetime::Survived),
+            still_live: lifetime(Lifetime::StillLive),
         };
         let lost = |of_samples: bool| {
             let kinds = profile.lost.iter();
@@ -188,6 +196,7 @@ impl Summary {
             command: meta.command.clone(),
             interpreter: meta.interpreter.clone(),
             pid: meta.pid,
+            processes: processes::of(profile, &by_process, estimator),
             started_unix_nanos: meta.started_unix_nanos,
             duration_nanos: profile.end.0,
             period: profile.periods()[0],
@@ -205,20 +214,20 @@ impl Summary {
             notes: meta.notes.clone(),
             damage: damage(profile),
             unlisted: estimator.bytes(&Totals::default()),
-            rows: rows(profile, &aggregate, by),
+            rows: rows(profile, &aggregate, &by_process, by),
             rows_left_out: 0,
             time: Time::of(profile, by),
         }
     }
 
-    /// Keeps the first rows only.
+    /// Removes all rows except the first ones.
     pub fn truncate(&mut self, rows: usize) {
         self.rows_left_out += self.rows.len().saturating_sub(rows);
         self.rows.truncate(rows);
         self.time.truncate(rows);
     }
 
-    /// Whether there are time samples and nothing else, as in a file imported from VMProf.
+    /// Whether there are only time samples, as in a file imported from VMProf.
     #[must_use]
     pub fn is_of_time_only(&self) -> bool {
         self.samples == 0 && self.time.samples > 0
@@ -228,7 +237,7 @@ impl Summary {
 fn collections(profile: &Profile) -> Collections {
     let mut sum = Collections::default();
     for collection in &profile.collections {
-        // The steps of a major collection are counted one by one.
+        // Each step of a major collection counts as one.
         if collection.kind != nthbyte_profile::event::CollectionKind::Major {
             sum.count += 1;
             sum.duration_nanos = sum.duration_nanos.saturating_add(collection.duration.0);
@@ -237,8 +246,8 @@ fn collections(profile: &Profile) -> Collections {
     sum
 }
 
-/// How the distances of allocation samples were drawn. Where there are several ways, one that is an
-/// estimate.
+/// How the distances of allocation samples were drawn. With several ways, one that needs
+/// an estimate comes first.
 fn distances(profile: &Profile) -> Distances {
     let samplings = profile.allocation_samplings();
     let mut distances = samplings.iter().map(|sampling| sampling.distances);
@@ -257,7 +266,7 @@ fn damage(profile: &Profile) -> Vec<DamageNote> {
     profile.damage.iter().map(note).collect()
 }
 
-/// Labels, each numbered once.
+/// Labels and their numbers. Equal labels have one number.
 struct Labels<K> {
     numbers: HashMap<K, u32, foldhash::fast::RandomState>,
     labels: Vec<Label>,
@@ -279,9 +288,10 @@ impl<K: Hash + Eq> Labels<K> {
     }
 }
 
-fn rows(profile: &Profile, aggregate: &Aggregate, by: By) -> Vec<Row> {
+fn rows(profile: &Profile, aggregate: &Aggregate, by_process: &[Split], by: By) -> Vec<Row> {
     let (labels, totals) = match by {
         By::Type => by_type(profile, aggregate),
+        By::Process => processes::labelled(profile, by_process),
         By::Function | By::Line | By::File => by_frame(profile, &aggregate.stacks, by),
     };
     let whole = aggregate.all.bytes.estimate;
@@ -295,7 +305,7 @@ fn rows(profile: &Profile, aggregate: &Aggregate, by: By) -> Vec<Row> {
             samples: own.samples,
             self_bytes: estimator.bytes(&own),
             total_bytes: estimator.bytes(&total),
-            // Without bytes there are no rows, but for samples of size 0.
+            // Without bytes, only samples of size 0 have rows.
             share: own.bytes.estimate / whole.max(f64::MIN_POSITIVE),
             allocations: estimator.allocations(&own),
             died_young: estimator.bytes(&totals.own.died_young),
@@ -324,7 +334,7 @@ fn rows(profile: &Profile, aggregate: &Aggregate, by: By) -> Vec<Row> {
 fn by_type(profile: &Profile, aggregate: &Aggregate) -> (Vec<Label>, Vec<KeyTotals<Split>>) {
     let mut labels = Labels::new();
     let mut totals: Vec<KeyTotals<Split>> = Vec::new();
-    for (names, fates) in profile.types.iter().zip(&aggregate.types) {
+    for (names, lifetimes) in profile.types.iter().zip(&aggregate.types) {
         let name = match names.name.as_str() {
             "" => NO_TYPE,
             name => name,
@@ -334,8 +344,8 @@ fn by_type(profile: &Profile, aggregate: &Aggregate) -> (Vec<Label>, Vec<KeyTota
             totals.push(KeyTotals::default());
         }
         let mut own = Split::default();
-        for (&fate, sums) in Fate::ALL.iter().zip(fates) {
-            own.of_fate(fate).add(sums);
+        for (&lifetime, sums) in Lifetime::ALL.iter().zip(lifetimes) {
+            own.of_lifetime(lifetime).add(sums);
         }
         totals[number as usize].own.add(&own);
         totals[number as usize].total.add(&own);
@@ -343,7 +353,7 @@ fn by_type(profile: &Profile, aggregate: &Aggregate) -> (Vec<Label>, Vec<KeyTota
     (labels.labels, totals)
 }
 
-/// The rows of what frames have in common, and the one of samples without a frame.
+/// The rows of functions, lines or files, and the row of samples without a frame.
 fn by_frame<T: Sum>(profile: &Profile, stacks: &[T], by: By) -> (Vec<Label>, Vec<KeyTotals<T>>) {
     let mut labels: Labels<(u32, u32)> = Labels::new();
     let mut files: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
@@ -365,7 +375,7 @@ fn by_frame<T: Sum>(profile: &Profile, stacks: &[T], by: By) -> (Vec<Label>, Vec
                 };
                 labels.number((number, 0), || (name.to_owned(), file(), 0))
             }
-            By::Function | By::Type => labels.number((frame.function, 0), || {
+            By::Function | By::Type | By::Process => labels.number((frame.function, 0), || {
                 (function.name.clone(), file(), function.first_line)
             }),
         });

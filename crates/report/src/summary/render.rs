@@ -8,13 +8,13 @@ use super::{By, Row, Summary, TimeRow};
 use crate::estimate::Estimate;
 use crate::text::{self, Cut};
 
-/// From this width on there is room for both ends of an interval; below, for the larger distance.
+/// From this width on, both ends of an interval are shown; below it, the larger distance (`±5%`).
 const WIDE: usize = 120;
 
-/// No table is narrower: figures that are cut would be wrong.
+/// The least width of a table. A narrower one would cut digits, and show wrong figures.
 const NARROWEST: usize = 60;
 
-/// Columns between two columns of the table.
+/// The space between two columns of the table.
 const GAP: usize = 2;
 
 impl Summary {
@@ -39,9 +39,12 @@ impl Summary {
             let _ = writeln!(text, "… and {} more", self.rows_left_out);
         }
         if self.distances != Distances::Every {
-            let unlisted = text::bytes(self.unlisted.high);
-            let line =
-                format!("Intervals are 95 %. What is not listed may have allocated {unlisted}.");
+            let mut line = "Intervals are 95 %.".to_owned();
+            // Processes are all listed.
+            if self.by != By::Process {
+                let unlisted = text::bytes(self.unlisted.high);
+                let _ = write!(line, " What is not listed may have allocated {unlisted}.");
+            }
             wrap(&mut text, &line, width);
         }
         text
@@ -74,12 +77,22 @@ impl Summary {
         text
     }
 
-    /// What ran where, and how long.
+    /// The command, the interpreter, and the duration.
     fn session(&self) -> String {
         let command = text::fit(&self.command.join(" "), 200, Cut::End);
-        let interpreter = text::clean(&self.interpreter);
+        let mut interpreters: Vec<&str> = Vec::new();
+        for process in &self.processes {
+            if !interpreters.contains(&process.interpreter.as_str()) {
+                interpreters.push(&process.interpreter);
+            }
+        }
+        let interpreter = text::clean(&interpreters.join(" and "));
         let took = text::duration(self.duration_nanos);
-        format!("{command} · {interpreter} · {took}")
+        let session = format!("{command} · {interpreter} · {took}");
+        match self.processes.len() {
+            0 | 1 => session,
+            several => format!("{session} · {several} processes"),
+        }
     }
 
     fn time_samples(&self) -> String {
@@ -118,7 +131,7 @@ impl Summary {
         };
         [
             format!("{allocated} allocated · {samples} {what}, {way}"),
-            self.fates(),
+            self.lifetimes(),
         ]
     }
 
@@ -128,19 +141,19 @@ impl Summary {
         (self.collections.count > 0).then(|| format!("{number} collections took {took}"))
     }
 
-    fn fates(&self) -> String {
+    fn lifetimes(&self) -> String {
         let all = &self.all;
         let whole = all.bytes.estimate;
         let mut parts = Vec::new();
-        for (fate, what) in [
+        for (lifetime, what) in [
             (&all.died_young, "died young"),
             (&all.freed, "died later"),
-            (&all.survived, "survived their youth"),
+            (&all.survived, "survived the first collection"),
             (&all.still_live, "alive at the end"),
         ] {
-            if fate.estimate > 0.0 {
-                let share = text::percent(fate.estimate / whole);
-                parts.push(format!("{share} {what}: {}", self.show(fate, true)));
+            if lifetime.estimate > 0.0 {
+                let share = text::percent(lifetime.estimate / whole);
+                parts.push(format!("{share} {what}: {}", self.show(lifetime, true)));
             }
         }
         if parts.is_empty() {
@@ -161,20 +174,18 @@ impl Summary {
         if lost_other > 0 {
             let lost = text::grouped(lost_other);
             lines.push(format!(
-                "! {lost} other events were lost: what became of objects is uncertain"
+                "! {lost} other events were lost: lifetimes of objects may be wrong"
             ));
         }
         lines.extend(self.remarks());
         lines
     }
 
-    /// What concerns all figures.
+    /// Warnings and notes on the whole profile.
     fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.complete {
-            lines.push(
-                "! the profile breaks off: the program was killed, or is still running".to_owned(),
-            );
+            lines.push(self.breaks_off());
         }
         for damage in &self.damage {
             let what = text::fit(&damage.what, 300, Cut::End);
@@ -184,6 +195,28 @@ impl Summary {
             lines.push(format!("note: {}", text::fit(note, 500, Cut::End)));
         }
         lines
+    }
+
+    fn breaks_off(&self) -> String {
+        let cut = self.processes.iter().filter(|process| !process.complete);
+        let cut: Vec<String> = cut.map(|process| process.pid.to_string()).collect();
+        match (self.processes.len(), &cut[..]) {
+            (0 | 1, _) | (_, []) => {
+                "! the profile breaks off: the program was killed, or is still running".to_owned()
+            }
+            (all, [one]) => format!(
+                "! of {all} profiles, that of process {one} breaks off: it was killed, or is still running"
+            ),
+            (all, _) => {
+                let shown = cut[..cut.len().min(10)].join(", ");
+                let more = if cut.len() > 10 { ", …" } else { "" };
+                format!(
+                    "! of {all} profiles, {} break off: the processes were killed, or are still running: \
+                     {shown}{more}",
+                    cut.len()
+                )
+            }
+        }
     }
 
     /// An estimate of bytes: with both ends of its interval, or the larger distance from it.
@@ -201,10 +234,13 @@ impl Summary {
 
     fn table(&self, text: &mut String, width: usize) {
         let wide = width >= WIDE;
-        let by_type = self.by == By::Type;
         let mut headings = vec!["own bytes", "share", "total bytes", "allocs", "young"];
-        if by_type {
-            headings.remove(2);
+        match self.by {
+            By::Type => {
+                headings.remove(2);
+            }
+            By::Process => headings = vec!["bytes", "share", "allocs", "young", "peak RSS", "ran"],
+            By::Function | By::Line | By::File => {}
         }
         let figures: Vec<Vec<String>> = self
             .rows
@@ -239,8 +275,8 @@ impl Summary {
         });
     }
 
-    /// Writes a table: figures to the right of their columns, and then what `label` gives for the
-    /// number of a row and the columns that are left for it.
+    /// Writes a table: right-aligned figures, then the label. `label` gets the number of the row and
+    /// the width that is left.
     fn lines(
         &self,
         text: &mut String,
@@ -263,6 +299,7 @@ impl Summary {
             By::Line => "line",
             By::File => "file",
             By::Type => "type",
+            By::Process => "process",
         };
         line(text, &headings, &columns, heading);
         for (row, figures) in figures.iter().enumerate() {
@@ -284,16 +321,34 @@ impl Summary {
             text::count(row.allocations.estimate),
             young,
         ];
-        if self.by == By::Type {
+        if matches!(self.by, By::Type | By::Process) {
             figures.remove(2);
         }
+        if self.by == By::Process {
+            figures.extend(self.of_process(&row.name));
+        }
         figures
+    }
+
+    /// The largest resident set of a process, and when and how long it ran.
+    fn of_process(&self, label: &str) -> [String; 2] {
+        let process = self.processes.iter().find(|of| of.label() == label);
+        let Some(process) = process else {
+            return [String::new(), String::new()];
+        };
+        let rss = process.peak_rss.map(|rss| text::bytes(rss as f64));
+        let took = text::duration(process.duration_nanos);
+        let ran = match process.start_nanos {
+            0 => took,
+            start => format!("{took} from {}", text::duration(start)),
+        };
+        [rss.unwrap_or_default(), ran]
     }
 
     /// What the row stands for: a name, and where there is room, where that is.
     fn label(&self, name: &str, file: &str, line: u32, columns: usize) -> String {
         match self.by {
-            By::Type => return text::fit(name, columns, Cut::End),
+            By::Type | By::Process => return text::fit(name, columns, Cut::End),
             By::File => return text::fit(name, columns, Cut::Start),
             By::Function | By::Line => {}
         }

@@ -1,30 +1,30 @@
-//! Who took how long, from the time samples.
+//! The summary of the time samples.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::LostKind;
 use serde::Serialize;
 
-use super::{By, Label, by_frame};
+use super::{By, Label, by_frame, processes};
 use crate::estimate::Estimate;
 use crate::inclusive::KeyTotals;
 use crate::time::{self, Clock, TimeTotals};
 
-/// What the time samples of a profile say. There are no rows by type: what takes time has none.
+/// Figures from the time samples of a profile. There are no rows by type: time samples have none.
 #[derive(Clone, Debug, Serialize)]
 pub struct Time {
     /// Number of time samples.
     pub samples: u64,
     /// Number of time samples that the agent had to drop.
     pub lost: u64,
-    /// Samples a second, on average; 0 if it is not known.
+    /// Samples per second, on average; 0 if it is unknown.
     pub hz: u32,
-    /// What `self_time` and `total_time` are in.
+    /// The unit of `self_time` and `total_time`.
     pub unit: Unit,
     /// The time that all samples stand for.
     pub whole: f64,
     /// The rows, largest own time first.
     pub rows: Vec<TimeRow>,
-    /// How many rows were left away by [`Summary::truncate`](super::Summary::truncate).
+    /// Number of rows that [`Summary::truncate`](super::Summary::truncate) removed.
     pub rows_left_out: usize,
     #[serde(skip)]
     clock: Clock,
@@ -36,7 +36,7 @@ pub struct Time {
 pub enum Unit {
     /// Seconds.
     Seconds,
-    /// Time samples, where it is not known how many there were in a second.
+    /// Number of time samples, if their period is unknown.
     Samples,
 }
 
@@ -49,11 +49,11 @@ pub struct TimeRow {
     pub file: String,
     /// Line: the function's definition, or the line that ran; 0 if there is none.
     pub line: u32,
-    /// Samples in it itself.
+    /// Samples in its own code.
     pub samples: u64,
     /// Samples in it and in what it called.
     pub total_samples: u64,
-    /// Time in it itself.
+    /// Time in its own code.
     pub self_time: Estimate,
     /// Time in it and in what it called.
     pub total_time: Estimate,
@@ -96,7 +96,10 @@ impl Time {
 }
 
 fn rows(profile: &Profile, clock: &Clock, by: By) -> Vec<TimeRow> {
-    let (labels, totals) = by_frame(profile, &time::stacks(profile), by);
+    let (labels, totals) = match by {
+        By::Process => processes::labelled(profile, &time::processes(profile)),
+        _ => by_frame(profile, &time::stacks(profile), by),
+    };
     let row = |((name, file, line), totals): (Label, KeyTotals<TimeTotals>)| TimeRow {
         name,
         file,

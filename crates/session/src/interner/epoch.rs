@@ -49,7 +49,7 @@ impl<T> PerEpoch<T> {
         &mut self.state
     }
 
-    /// Has the state begin anew with its next use.
+    /// Makes the state begin anew with its next use.
     pub const fn forget(&mut self) {
         self.epoch = None;
     }

@@ -56,7 +56,7 @@ impl Output {
     /// Writes what was held, if anything was, in the place of the provisional end.
     ///
     /// # Errors
-    /// Those of the file; what was held is lost then.
+    /// The errors of the file; what was held is lost then.
     pub(crate) fn release(&mut self) -> io::Result<()> {
         match self.held.take() {
             Some(held) if !held.is_empty() => self.write_all(&held),
@@ -68,7 +68,7 @@ impl Output {
     /// disk has no room for it there is none.
     ///
     /// # Errors
-    /// Those of the file; what was held is lost then.
+    /// The errors of the file; what was held is lost then.
     pub(crate) fn write_provisional(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.can_shrink {
             return self.release();

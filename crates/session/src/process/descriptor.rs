@@ -18,7 +18,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// That of an open descriptor. Safe in a signal handler.
+    /// The identity of an open descriptor. Safe in a signal handler.
     pub(crate) fn of(descriptor: c_int) -> io::Result<Self> {
         // SAFETY: zero is a valid value of the struct, which the call fills in.
         let mut found: libc::stat = unsafe { std::mem::zeroed() };

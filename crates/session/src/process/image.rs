@@ -18,7 +18,7 @@ const PIECE: usize = 2 * PAGE;
 /// Start and length of a library's read-only segments, of which it has four at most.
 type Ranges = [(usize, usize); 4];
 
-/// Those of this library, once [`release`] was called.
+/// The read-only segments of this library, once [`release`] was called.
 static CONSTANT: OnceLock<Ranges> = OnceLock::new();
 
 /// Releases the pages of this library's code and constants. The kernel maps those that are needed again, from

@@ -72,7 +72,7 @@ impl MemoryFile {
         self.append_both(bytes, &[])
     }
 
-    /// The same for two pieces, one after the other, by one system call.
+    /// Appends two pieces, one after the other, by one system call; as [`MemoryFile::append`].
     pub fn append_both(&self, first: &[u8], second: &[u8]) -> bool {
         let descriptor = match self.descriptor() {
             None if self.descriptor.load(Relaxed) >= 0 => self.open(),

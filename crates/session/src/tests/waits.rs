@@ -46,6 +46,27 @@ fn a_child_that_can_make_no_thread_loses_samples_and_goes_on() {
     }));
 }
 
+/// There is nothing to wait for, and the next session has the same slot.
+#[test]
+fn a_session_whose_writer_thread_has_panicked_ends_at_once_and_says_so() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("profile.nthb");
+    let session = start(&path, "exponential", 64);
+    assert_eq!(record(&session, 10), 10);
+    session.with_writer(|writer| writer.lose_drain());
+    record(&session, 10);
+    let outcome = session.finish(None);
+    assert_eq!(outcome.path.as_deref(), Some(path.as_path()));
+    assert_eq!(outcome.notes, [crate::outcome::INTERNAL_ERROR]);
+    drop(session);
+    let slots = crate::registry::slots().count();
+    let next = start(&path, "exponential", 64);
+    assert_eq!(record(&next, 10), 10);
+    assert_eq!(next.finish(None).notes, [""; 0]);
+    assert_eq!(crate::registry::slots().count(), slots);
+}
+
 /// The writer thread is in a write that does not end.
 #[test]
 fn nobody_waits_for_a_pipe_that_nobody_reads() {

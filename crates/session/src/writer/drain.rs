@@ -1,4 +1,4 @@
-//! The far end of the ring: records become events in the file.
+//! The consumer of the ring: records become events in the file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -100,8 +100,8 @@ impl Drain {
         writes
     }
 
-    /// Takes what is in the ring, and writes all of it: the thread stops for a while.
-    pub(super) fn rest(&mut self, shared: &Shared) {
+    /// Takes what is in the ring, and writes all of it, so that the thread can stop.
+    pub(super) fn write_out(&mut self, shared: &Shared) {
         self.work(shared);
         self.write_all(shared, Duration::ZERO);
     }
@@ -164,7 +164,7 @@ impl Drain {
         Ok(())
     }
 
-    /// Writes the rest and the end.
+    /// Writes what is left, and the end.
     pub(super) fn finish(mut self, shared: &Shared, end: End) -> Outcome {
         self.work(shared);
         self.flush(shared);

@@ -1,4 +1,4 @@
-//! The far end of the ring: the thread that writes, and its absence around a fork.
+//! The consumer of the ring: the thread that writes the file, and how it is stopped before a fork and started again.
 //!
 //! ```text
 //! thread    takes records from the ring, and is started, stopped and waited for
@@ -15,6 +15,7 @@ mod pending;
 mod thread;
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use nthbyte_profile::event::End;
 
 use crate::lost::Lost;
-use crate::outcome::Outcome;
+use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::process::image;
 
 pub(crate) use drain::Drain;
@@ -46,7 +47,7 @@ pub(crate) struct Writer {
     is_abandoned: &'static AtomicBool,
     shared: Arc<Shared>,
     place: Place,
-    /// How far the thread had come when it was waited for in vain: until it has gone on, no other fork waits for it.
+    /// The thread's progress when a wait for it timed out: until it has progressed, no other fork waits for it.
     stuck_at: Option<u64>,
     /// When no thread could be made.
     failed: Option<Instant>,
@@ -57,8 +58,9 @@ pub(crate) struct Writer {
 enum Place {
     /// With the thread.
     Running(Running),
-    /// Here, while there is no thread.
-    Resting(Box<Drain>),
+    /// Here: there is no thread.
+    Stopped(Box<Drain>),
+    /// Lost: the thread has panicked.
     Gone,
 }
 
@@ -92,7 +94,7 @@ impl Writer {
         let mut writer = Self {
             is_abandoned,
             shared: Arc::new(Shared::new(lost)),
-            place: Place::Resting(drain),
+            place: Place::Stopped(drain),
             stuck_at: None,
             failed: None,
             limits: Limits::default(),
@@ -108,7 +110,7 @@ impl Writer {
         Self {
             is_abandoned: self.is_abandoned,
             shared: Arc::new(Shared::new(self.shared.lost)),
-            place: Place::Resting(drain),
+            place: Place::Stopped(drain),
             stuck_at: None,
             failed: None,
             limits: self.limits,
@@ -135,6 +137,13 @@ impl Writer {
         &mut self.limits
     }
 
+    /// Loses the drain, as a panic of the thread does.
+    #[cfg(test)]
+    pub(crate) fn lose_drain(&mut self) {
+        let _ = self.ask(Request::Stop, false);
+        self.place = Place::Gone;
+    }
+
     /// Wakes the thread, or starts it if it is not there. Does not wait.
     pub(crate) fn wake(&mut self) {
         // A fork may have gone on without it before it stopped.
@@ -142,7 +151,7 @@ impl Writer {
         match &self.place {
             Place::Running(thread) => thread.wake(),
             // Without a thread records stay in the ring, until it is full.
-            Place::Resting(_) => drop(self.spawn(Request::Work)),
+            Place::Stopped(_) => drop(self.spawn(Request::Work)),
             Place::Gone => {}
         }
     }
@@ -152,31 +161,31 @@ impl Writer {
     /// at most; after that the thread goes on as if it had not been asked.
     pub(crate) fn stop_for_fork(&mut self) {
         self.take_back();
-        if let Place::Resting(drain) = &self.place
-            && (!drain.is_due() || self.spawn(Request::Rest).is_err())
+        if let Place::Stopped(drain) = &self.place
+            && (!drain.is_due() || self.spawn(Request::Stop).is_err())
         {
             return;
         }
-        if let Some(left) = self.ask(Request::Rest, false) {
+        if let Some(left) = self.ask(Request::Stop, false) {
             self.put(left);
         }
     }
 
-    /// Has everything be written, and the profile ended and closed. `unfinished` is what came of it if that
-    /// takes too long.
-    pub(crate) fn finish(mut self, end: End, mut unfinished: Outcome) -> Outcome {
+    /// Writes everything, then the end of the profile, and closes it. `unfinished` is the outcome if that takes
+    /// too long.
+    pub(crate) fn finish(mut self, end: End, unfinished: Outcome) -> Outcome {
         self.take_back();
         // What one step needs the next does not, and the program's memory may be at its peak.
         image::release_again();
         self.shared.set_end(end);
-        if let Place::Resting(drain) = &self.place {
+        if let Place::Stopped(drain) = &self.place {
             if drain.has_nothing(&self.shared) {
                 return Outcome::default();
             }
             // The write may not end, so it is the thread's; without one there is no other way.
             if self.spawn(Request::Finish).is_err() {
                 return match std::mem::replace(&mut self.place, Place::Gone) {
-                    Place::Resting(drain) => drain.finish(&self.shared, end),
+                    Place::Stopped(drain) => drain.finish(&self.shared, end),
                     _ => Outcome::default(),
                 };
             }
@@ -185,15 +194,21 @@ impl Writer {
         image::release_again();
         match left {
             Some(Left::Outcome(outcome)) => outcome,
-            Some(_) => Outcome::default(),
+            // The thread has panicked: nobody has the drain, nor what it has counted.
+            Some(_) => with_note(unfinished, INTERNAL_ERROR.to_owned()),
+            None if matches!(self.place, Place::Gone) => {
+                with_note(unfinished, INTERNAL_ERROR.to_owned())
+            }
             None => {
                 self.is_abandoned.store(true, Relaxed);
-                let path = unfinished.path.as_ref().map(|path| path.display());
+                let path = unfinished
+                    .path
+                    .as_deref()
+                    .unwrap_or(Path::new(""))
+                    .display();
                 let seconds = self.limits.longest_wait.as_secs();
-                unfinished.notes.extend(path.map(|path| {
-                    format!("{path} took nothing for {seconds} s; the profile is not whole")
-                }));
-                unfinished
+                let note = format!("{path} took nothing for {seconds} s; the profile is not whole");
+                with_note(unfinished, note)
             }
         }
     }
@@ -217,7 +232,7 @@ impl Writer {
             Some(_) => self.join(),
             None => {
                 self.stuck_at = Some(self.shared.progress());
-                if request == Request::Rest {
+                if request == Request::Stop {
                     self.shared.set_request(Request::Work);
                 }
             }
@@ -246,7 +261,7 @@ impl Writer {
 
     fn put(&mut self, left: Left) {
         self.place = match left {
-            Left::Drain(drain) => Place::Resting(drain),
+            Left::Drain(drain) => Place::Stopped(drain),
             Left::Outcome(_) | Left::Nothing => Place::Gone,
         };
     }
@@ -259,7 +274,7 @@ impl Writer {
         {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let Place::Resting(drain) = std::mem::replace(&mut self.place, Place::Gone) else {
+        let Place::Stopped(drain) = std::mem::replace(&mut self.place, Place::Gone) else {
             return Ok(());
         };
         self.shared.set_request(request);
@@ -275,10 +290,15 @@ impl Writer {
                 Ok(())
             }
             Err((drain, error)) => {
-                self.place = Place::Resting(drain);
+                self.place = Place::Stopped(drain);
                 self.failed = Some(Instant::now());
                 Err(error)
             }
         }
     }
+}
+
+fn with_note(mut outcome: Outcome, note: String) -> Outcome {
+    outcome.notes.push(note);
+    outcome
 }

@@ -30,8 +30,8 @@ const NO_END: End = End {
 pub(super) enum Request {
     /// Go on.
     Work = 0,
-    /// Write what is there, leave the drain and end.
-    Rest = 1,
+    /// Write what is in the ring, leave the drain and end.
+    Stop = 1,
     /// Write everything and the profile's end, leave the outcome and end.
     Finish = 2,
 }
@@ -98,7 +98,7 @@ impl Shared {
     fn request(&self) -> Request {
         match self.request.load(Acquire) {
             0 => Request::Work,
-            1 => Request::Rest,
+            1 => Request::Stop,
             _ => Request::Finish,
         }
     }
@@ -198,8 +198,8 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
                     std::thread::park_timeout(NAP.min(drain.flush_interval()));
                 }
             }
-            Request::Rest => {
-                drain.rest(shared);
+            Request::Stop => {
+                drain.write_out(shared);
                 return Left::Drain(drain);
             }
             Request::Finish => {

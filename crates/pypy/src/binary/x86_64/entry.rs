@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::binary::found::LARGE_OBJECT;
+use crate::binary::incminimark::LARGE_OBJECT;
 
 /// Called instead of `malloc(size)`; the second argument is where the call returns to.
 pub type MallocHook = unsafe extern "C" fn(usize, usize) -> *mut c_void;

@@ -8,7 +8,7 @@ use iced_x86::{
 };
 
 use super::control_flow::Function;
-use crate::binary::code_pages::{self, page_near, seal};
+use crate::binary::code_pages::{self, give_back, page_near, seal};
 use crate::binary::imports::Redirect;
 use crate::binary::memory_map::MemoryMap;
 
@@ -18,6 +18,8 @@ const JUMP: usize = 5;
 const REACH: usize = 0x7000_0000;
 /// Where in a detour's page the stub lies that goes to the hook; the moved instructions are at its start.
 const STUB: usize = 256;
+
+const OUT_OF_REACH: &str = "no memory within reach of the code";
 
 /// A function whose first instructions are replaced by a jump to a hook. To drop it changes nothing:
 /// [`Detour::remove`] puts the instructions back.
@@ -33,7 +35,7 @@ pub struct Detour {
 
 impl Detour {
     /// Prepares the page for the function at `target` in `code` (mapped at `text`), or finds that of an earlier
-    /// session. The function is not changed until [`Detour::place`].
+    /// session, even if that session could not remove its jump. The function is not changed until [`Detour::place`].
     ///
     /// # Errors
     /// One clause that says why this function cannot be hooked.
@@ -51,7 +53,10 @@ impl Detour {
             .unwrap_or_default();
         let mut prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
         let mut alike = prepared.iter().filter(|detour| detour.target == target);
-        let known = alike.find(|one| one.hook == hook && bytes.starts_with(&one.original));
+        let known = alike.find(|one| {
+            let stayed = || one.jump().is_ok_and(|jump| bytes.starts_with(&jump));
+            one.hook == hook && (bytes.starts_with(&one.original) || stayed())
+        });
         if let Some(known) = known {
             return Ok(Self {
                 protection: map.protection(target..target + known.original.len())?,
@@ -98,29 +103,25 @@ impl Detour {
         {
             return Err("it jumps back into its first instructions".to_owned());
         }
+        let protection = map.protection(target..target + length)?;
         let page = page_near(target, REACH)?;
-        let block = InstructionBlock::new(&prologue, page as u64);
-        let mut copy = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE)
-            .map_err(|error| format!("its first instructions could not be moved: {error}"))?
-            .code_buffer;
-        let back = page + copy.len();
-        copy.extend(jump(back, target + length).ok_or("no memory within reach of the code")?);
-        if copy.len() > STUB {
-            return Err("its first instructions are too long".to_owned());
-        }
-        // SAFETY: `page` is a fresh private writable page; both writes lie in it.
-        unsafe {
-            std::ptr::copy_nonoverlapping(copy.as_ptr(), page as *mut u8, copy.len());
-            write_stub(page + STUB, hook);
-        }
-        seal(page)?;
+        // SAFETY: `page` is a fresh private writable page.
+        unsafe { fill(page, &prologue, target + length, hook) }.inspect_err(|_| give_back(page))?;
         Ok(Self {
             target,
             hook,
             original: bytes[..length].to_vec(),
             page,
-            protection: map.protection(target..target + length)?,
+            protection,
         })
+    }
+
+    /// What takes the place of the first instructions.
+    fn jump(&self) -> Result<Vec<u8>, String> {
+        let jump = jump(self.target, self.page + STUB).ok_or(OUT_OF_REACH)?;
+        let mut bytes = vec![0x90; self.original.len()];
+        bytes[..JUMP].copy_from_slice(&jump);
+        Ok(bytes)
     }
 
     /// The function as it was: call this from the hook.
@@ -138,12 +139,8 @@ impl Detour {
     /// # Errors
     /// One clause, if the system does not let code be changed.
     pub unsafe fn place(&self) -> Result<(), String> {
-        let mut bytes = vec![0x90; self.original.len()];
-        let jump =
-            jump(self.target, self.page + STUB).ok_or("no memory within reach of the code")?;
-        bytes[..JUMP].copy_from_slice(&jump);
         // SAFETY: passed on to the caller.
-        unsafe { code_pages::write(self.target, &bytes, self.protection) }
+        unsafe { code_pages::write(self.target, &self.jump()?, self.protection) }
     }
 
     /// Puts the original instructions back.
@@ -231,7 +228,7 @@ impl CallSite {
         let stub = page_near(at, REACH).ok()?;
         // SAFETY: `page_near` gave a fresh private writable page.
         unsafe { write_stub(stub, hook) };
-        seal(stub).ok()?;
+        seal(stub).inspect_err(|_| give_back(stub)).ok()?;
         stubs.push((hook, stub));
         Some(stub)
     }
@@ -244,7 +241,7 @@ impl CallSite {
     /// # Errors
     /// One clause, if the system does not let code be changed.
     pub unsafe fn place(&self) -> Result<(), String> {
-        let mut call = jump(self.at, self.stub).ok_or("no memory within reach of the code")?;
+        let mut call = jump(self.at, self.stub).ok_or(OUT_OF_REACH)?;
         call[0] = self.original[0];
         // SAFETY: passed on to the caller.
         unsafe { code_pages::write(self.at, &call, self.protection) }
@@ -261,6 +258,27 @@ impl CallSite {
         // SAFETY: passed on to the caller.
         unsafe { code_pages::write(self.at, &self.original, self.protection) }
     }
+}
+
+/// Fills a detour's page with the moved instructions, the jump back to `back`, and the stub; and makes it executable.
+///
+/// # Safety
+/// The page is writable.
+unsafe fn fill(page: usize, moved: &[Instruction], back: usize, hook: usize) -> Result<(), String> {
+    let block = InstructionBlock::new(moved, page as u64);
+    let mut copy = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE)
+        .map_err(|error| format!("its first instructions could not be moved: {error}"))?
+        .code_buffer;
+    copy.extend(jump(page + copy.len(), back).ok_or(OUT_OF_REACH)?);
+    if copy.len() > STUB {
+        return Err("its first instructions are too long".to_owned());
+    }
+    // SAFETY: both writes lie in the page.
+    unsafe {
+        std::ptr::copy_nonoverlapping(copy.as_ptr(), page as *mut u8, copy.len());
+        write_stub(page + STUB, hook);
+    }
+    seal(page)
 }
 
 /// `jmp *0(%rip)`, followed by the address.
@@ -318,6 +336,10 @@ mod tests {
         unsafe { detour.place() }.unwrap();
         assert!(!detour.is_removed());
         assert_eq!(call(2), 1007);
+        // The next session finds the hook of one that could not remove it.
+        let stayed =
+            Detour::prepare(code, target, target, hook as *const () as usize, &map()).unwrap();
+        assert_eq!(stayed.original(), detour.original());
         // SAFETY: as above.
         unsafe { detour.remove() }.unwrap();
         assert!(detour.is_removed());

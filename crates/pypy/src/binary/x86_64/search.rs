@@ -33,7 +33,7 @@ use std::ops::Range;
 use nthbyte_session::KeyMap;
 
 use super::control_flow::Function;
-use crate::binary::found::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT, MAJOR_STATES, Major};
+use crate::binary::incminimark::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT, MAJOR_STATES, Major};
 
 /// A library with fewer slow paths is refused (PyPy 7.3.x and 8.0.x have 13,000 to 16,000).
 const FEWEST_SITES: u32 = 2000;
@@ -295,4 +295,68 @@ fn displacement(code: &[u8], at: usize) -> i32 {
     code.get(at..at + 4).map_or(0, |bytes| {
         i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: usize = 0x40_0000;
+    const DATA: Range<usize> = 0x80_0000..0x80_4000;
+
+    /// `mov $16, %esi; lea gc(%rip), %rdi; call target`, at this index of the code.
+    fn slow_path(at: usize, gc: usize, target: usize) -> Vec<u8> {
+        let relative = |to: usize, next: usize| {
+            let distance = to.wrapping_sub(TEXT + next).cast_signed();
+            i32::try_from(distance).unwrap().to_le_bytes()
+        };
+        let mut code = vec![0xbe, 16, 0, 0, 0, 0x48, 0x8d, 0x3d];
+        code.extend(relative(gc, at + 12));
+        code.push(0xe8);
+        code.extend(relative(target, at + 17));
+        code
+    }
+
+    fn slow_paths_of(collectors: &[(usize, usize)]) -> Vec<u8> {
+        let mut code = vec![0x90; 1000];
+        for (number, &count) in collectors.iter().enumerate() {
+            let gc = DATA.start + 0x1000 * number;
+            for _ in 0..count.0 {
+                let path = slow_path(code.len(), gc, TEXT + count.1);
+                code.extend(path);
+            }
+        }
+        code
+    }
+
+    #[test]
+    fn collectors_that_do_not_agree_are_refused() {
+        let refused = |code: &[u8]| search(code, TEXT, &DATA).unwrap_err();
+        assert!(refused(&[]).contains("no allocation site"));
+        assert!(refused(&slow_paths_of(&[(1900, 0)])).contains("1900 against 0"));
+        assert!(refused(&slow_paths_of(&[(2100, 0), (500, 16)])).contains("2100 against 500"));
+        // They agree, and there is no nursery around them.
+        let refused = refused(&slow_paths_of(&[(2100, 0), (300, 16)]));
+        assert!(!refused.contains("against"), "{refused}");
+    }
+
+    #[test]
+    fn any_bytes_are_refused() {
+        let mut word = 1_u64;
+        let mut byte = || {
+            word ^= word << 13;
+            word ^= word >> 7;
+            word ^= word << 17;
+            (word >> 32) as u8
+        };
+        let agreed = slow_paths_of(&[(2100, 0)]);
+        for _ in 0..20 {
+            // Bytes of no meaning, where the functions are and around the slow paths.
+            let mut code = agreed.clone();
+            code[..1000].iter_mut().for_each(|place| *place = byte());
+            code.extend((0..1000).map(|_| byte()));
+            assert!(search(&code, TEXT, &DATA).is_err());
+            assert!(search(&code[code.len() - 1500..], TEXT, &DATA).is_err());
+        }
+    }
 }

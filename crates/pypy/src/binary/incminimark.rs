@@ -1,4 +1,4 @@
-//! What is searched for in the library, and what is known of it beforehand.
+//! PyPy's collector, `incminimark.py`: what is known of it beforehand, and what the search in the library finds.
 
 /// Objects above this size do not go through the nursery (`large_object` in `incminimark.py`, in bytes).
 pub const LARGE_OBJECT: usize = (16384 + 512) * 8;

@@ -1,0 +1,42 @@
+//! `nthbyte merge`: several profiles as one file.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::input::Profiles;
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// What `merge` takes.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    profiles: Profiles,
+    /// The profile to write.
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+    /// Overwrite the output also where it is a profile already.
+    #[arg(short, long)]
+    force: bool,
+}
+
+impl Arguments {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// If a profile cannot be read or the file not be written.
+    pub fn run(self) -> Result<()> {
+        if self.output.as_os_str() == "-" {
+            bail!("a profile is not for a terminal: name a file with -o");
+        }
+        let inputs = self.profiles.find()?;
+        let output = Output::Profile(self.output);
+        inputs.protect(&output, self.force)?;
+        let profile = inputs.load()?;
+        let progress = Progress::steps("writing");
+        let total = profile.samples.len() as u64;
+        output.write(|out| Ok(profile.write(out, |done| progress.at(done, total))?))
+    }
+}

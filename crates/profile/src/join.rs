@@ -1,0 +1,220 @@
+//! What several processes have together, and how they are told apart.
+//!
+//! *Memory totals* of a process are its own view, and the views overlap: a forked child shares its
+//! parent's pages until one of them writes. So sums of what is reserved, and of resident sets, are
+//! upper bounds. Of blocks in use, what a child had before it allocated anything is left out: its
+//! parent has it too.
+
+use crate::event::{FrameKind, Memory, Nanos, NodeId, ThreadId};
+use crate::model::{Frame, Function, Profile, StackNode, ThreadNames};
+use crate::processes::{Process, ProcessId, TOTALS, of_totals, totals};
+
+impl Profile {
+    /// The process that a thread belongs to.
+    #[must_use]
+    pub fn process_of(&self, thread: ThreadId) -> ProcessId {
+        let known = self.thread_processes.get(thread.index());
+        known.copied().unwrap_or(ProcessId::FIRST)
+    }
+
+    /// Memory totals of one process over time.
+    #[must_use]
+    pub fn memory_of(&self, process: ProcessId) -> &[Memory] {
+        match self.processes.get(process.index()) {
+            Some(process) if self.processes.len() > 1 => &process.memory,
+            _ => &self.memory,
+        }
+    }
+
+    /// The numbers of all processes.
+    pub fn process_ids(&self) -> impl ExactSizeIterator<Item = ProcessId> + use<> {
+        // Each process has a file, or bytes of one: there are fewer than 2^32.
+        (0..self.processes.len() as u32).map(ProcessId)
+    }
+
+    /// Adds a thread of a process.
+    pub(crate) fn push_thread(&mut self, process: ProcessId, names: ThreadNames) -> ThreadId {
+        self.thread_processes
+            .resize(self.threads.len(), ProcessId::FIRST);
+        self.thread_processes.push(process);
+        self.threads.push(names);
+        ThreadId(self.threads.len() as u32 - 1)
+    }
+
+    /// Works out what belongs to all processes together: the description (the first one's, and
+    /// everyone's remarks), the totals, and when the last one ended.
+    pub(crate) fn sum_processes(&mut self) {
+        let processes = &mut self.processes;
+        self.end = processes.iter().map(|of| of.end).max().unwrap_or_default();
+        self.complete = processes.iter().all(|process| process.complete);
+        let mut allocated = processes.iter().map(|process| process.allocated);
+        self.allocated = allocated.try_fold(0_u64, |sum, one| Some(sum.saturating_add(one?)));
+        if let Some(first) = processes.first() {
+            self.meta = first.meta.clone();
+        }
+        for process in processes.iter().skip(1) {
+            for note in &process.meta.notes {
+                if !self.meta.notes.contains(note) {
+                    self.meta.notes.push(note.clone());
+                }
+            }
+        }
+        if processes.len() > 1 {
+            let note = format!(
+                "memory over time is the sum of {} processes: what they share counts in each, so it is \
+                 an upper bound",
+                processes.len()
+            );
+            self.meta.notes.push(note);
+        }
+        self.meta.sources.clone_from(&self.sources);
+        self.memory = match &mut processes[..] {
+            [one] => std::mem::take(&mut one.memory),
+            several => sum_memory(several),
+        };
+    }
+
+    /// Puts a frame for its process under every stack, so that whatever shows stacks tells the
+    /// processes apart. Does nothing if there is only one.
+    pub fn root_by_process(&mut self) {
+        if self.processes.len() < 2 {
+            return;
+        }
+        let mut roots = Vec::new();
+        for process in &self.processes {
+            let function = self.functions.len() as u32;
+            self.functions.push(Function {
+                name: process.label(),
+                file: String::new(),
+                first_line: 0,
+            });
+            roots.push(self.frames.len() as u32);
+            self.frames.push(Frame {
+                function,
+                line: 0,
+                kind: FrameKind::Note,
+            });
+        }
+        let mut grafts = Grafts {
+            roots,
+            numbers: vec![Vec::new(); self.processes.len()],
+            old: std::mem::take(&mut self.stacks),
+            new: vec![StackNode {
+                parent: NodeId::ROOT,
+                frame: 0,
+            }],
+        };
+        for id in self.samples.ids() {
+            let process = self.process_of(self.samples.thread(id));
+            let stack = grafts.place(process, self.samples.stack(id));
+            self.samples.set_stack(id, stack);
+        }
+        for at in 0..self.cpu.len() {
+            let process = self.process_of(self.cpu[at].thread);
+            self.cpu[at].stack = grafts.place(process, self.cpu[at].stack);
+        }
+        self.stacks = grafts.new;
+    }
+}
+
+/// Stack trees of processes, from one that they share.
+struct Grafts {
+    /// The frame of each process.
+    roots: Vec<u32>,
+    /// For each process, the new number of each old node; 0 is none yet.
+    numbers: Vec<Vec<u32>>,
+    old: Vec<StackNode>,
+    new: Vec<StackNode>,
+}
+
+impl Grafts {
+    fn place(&mut self, process: ProcessId, stack: NodeId) -> NodeId {
+        let numbers = &mut self.numbers[process.index()];
+        if numbers.is_empty() {
+            numbers.resize(self.old.len(), 0);
+            numbers[NodeId::ROOT.index()] = self.new.len() as u32;
+            self.new.push(StackNode {
+                parent: NodeId::ROOT,
+                frame: self.roots[process.index()],
+            });
+        }
+        let mut missing = Vec::new();
+        let mut at = stack;
+        while numbers[at.index()] == 0 {
+            missing.push(at);
+            at = self.old[at.index()].parent;
+        }
+        for node in missing.into_iter().rev() {
+            let old = self.old[node.index()];
+            numbers[node.index()] = self.new.len() as u32;
+            self.new.push(StackNode {
+                parent: NodeId(numbers[old.parent.index()]),
+                ..old
+            });
+        }
+        NodeId(numbers[stack.index()])
+    }
+}
+
+/// The totals of all processes together at each time at which one of them has any. A process has
+/// nothing before its session and after it, but what it allocated in all stays.
+fn sum_memory(processes: &[Process]) -> Vec<Memory> {
+    let mut changes: Vec<(Nanos, usize, Option<Memory>)> = Vec::new();
+    for (number, process) in processes.iter().enumerate() {
+        let parent = process.meta.parent_pid;
+        let is_child = processes.iter().any(|of| Some(of.meta.pid) == parent);
+        let inherited = if is_child { process.inherited() } else { 0 };
+        let own = process.memory.iter().map(|memory| Memory {
+            heap_used: memory.heap_used.map(|used| used.saturating_sub(inherited)),
+            ..*memory
+        });
+        changes.extend(own.map(|memory| (memory.time, number, Some(memory))));
+        changes.push((process.end, number, None));
+    }
+    changes.sort_by_key(|&(time, number, memory)| (time, memory.is_none(), number));
+    let mut last = vec![[None; TOTALS]; processes.len()];
+    let mut sums = [None; TOTALS];
+    let mut all = Vec::with_capacity(changes.len());
+    for (time, number, memory) in changes {
+        let before = last[number];
+        let now = match memory {
+            Some(memory) => {
+                let mut now = totals(&memory);
+                for (now, before) in now.iter_mut().zip(before) {
+                    *now = now.or(before);
+                }
+                now
+            }
+            None => {
+                let mut now = before.map(|total| total.map(|_| 0));
+                now[ALLOCATED] = processes[number].allocated.or(before[ALLOCATED]);
+                now
+            }
+        };
+        for (sum, (before, now)) in sums.iter_mut().zip(before.into_iter().zip(now)) {
+            if let Some(now) = now {
+                let others = sum.unwrap_or(0_u64).saturating_sub(before.unwrap_or(0));
+                *sum = Some(others.saturating_add(now));
+            }
+        }
+        last[number] = now;
+        all.push(of_totals(time, sums));
+    }
+    all
+}
+
+/// The index of [`Memory::allocated`] in [`totals`].
+const ALLOCATED: usize = 3;
+
+impl Process {
+    /// Bytes in use that a forked child had before it allocated anything: its first total less
+    /// what it had allocated by then.
+    fn inherited(&self) -> u64 {
+        let first = self.memory.first();
+        let inherited = |first: &Memory| {
+            let used = first.heap_used?;
+            Some(used.saturating_sub(first.allocated?))
+        };
+        first.and_then(inherited).unwrap_or(0)
+    }
+}

@@ -1,0 +1,118 @@
+//! Where a file begins and ends, and what it says of its processes.
+
+use super::Loader;
+use super::numbers::Numbers;
+use crate::event::{End, Extension, Memory, Nanos};
+use crate::meta::Meta;
+use crate::model::{Damage, Profile};
+use crate::processes::{self, Process, ProcessId, extension};
+
+/// What is known of a file's session only at its end.
+#[derive(Default)]
+pub(super) struct Session {
+    pub(super) end: Option<End>,
+    pub(super) memory: Vec<Memory>,
+    /// Whether the file was merged from several: it names its processes itself.
+    is_merged: bool,
+    /// Bytes of what it says of them.
+    process_bytes: usize,
+}
+
+impl Loader {
+    pub(super) fn begin(&mut self, meta: &Meta, start: Nanos) {
+        let here = self.profile.samples.len() as u32;
+        self.start = start;
+        self.first_process = self.profile.processes.len();
+        self.process = ProcessId(self.first_process as u32);
+        self.profile
+            .processes
+            .push(Process::new(meta.clone(), start));
+        self.files += 1;
+        self.sources.begin(&mut self.profile, &meta.sources);
+        self.codes.clear();
+        self.code_numbers = Numbers::starting_at(0);
+        self.node_numbers = Numbers::starting_at(1);
+        self.type_numbers = Numbers::starting_at(1);
+        self.thread_numbers = Numbers::starting_at(0);
+        self.label_set_numbers = Numbers::starting_at(1);
+        self.unknown_thread = None;
+        self.sample_runs = vec![(0, here)];
+        self.next_sample = 0;
+        self.youth = here;
+        self.last_time = start;
+        self.session = Session::default();
+    }
+
+    pub(super) fn extension(&mut self, extension: &Extension<'_>) {
+        let known = match extension.kind {
+            extension::PROCESS => self.process(extension.bytes),
+            extension::PROCESS_MEMORY => self.process_memory(extension.bytes),
+            _ => None,
+        };
+        if known.is_none() {
+            self.sources.skip_event(extension.kind);
+        }
+    }
+
+    /// A process of a file that was merged from several; threads that follow are its own.
+    fn process(&mut self, json: &[u8]) -> Option<()> {
+        self.session.process_bytes += json.len();
+        if self.session.process_bytes > processes::MAX_BYTES {
+            return None;
+        }
+        let mut process = Process::parse(json)?;
+        process.start = self.at(process.start);
+        process.end = self.at(process.end);
+        if !self.session.is_merged {
+            // It says more than the header, which was taken for it so far.
+            self.session.is_merged = true;
+            self.profile.processes.truncate(self.first_process);
+        }
+        self.process = ProcessId(self.profile.processes.len() as u32);
+        self.profile.processes.push(process);
+        Some(())
+    }
+
+    fn process_memory(&mut self, bytes: &[u8]) -> Option<()> {
+        let (process, memory) = processes::parse_memory(bytes)?;
+        let time = self.saw(memory.time);
+        let of_file = self.profile.processes.get_mut(self.first_process..)?;
+        let process = of_file.get_mut(process.index())?;
+        process.memory.push(Memory { time, ..memory });
+        Some(())
+    }
+
+    /// At the end of a file.
+    pub(super) fn end(&mut self, mut damage: Vec<Damage>) {
+        let session = std::mem::take(&mut self.session);
+        let process = &mut self.profile.processes[self.first_process];
+        process.meta.notes.extend(self.sources.notes());
+        if !session.is_merged {
+            process.end = session.end.map_or(self.last_time, |end| end.time);
+            process.complete = session.end.is_some();
+            process.allocated = session.end.and_then(|end| end.allocated);
+            process.memory = session.memory;
+        } else if session.end.is_none() {
+            // What the rest of the file had is not known.
+            process.complete = false;
+        }
+        damage.append(&mut self.damage);
+        damage.sort_by_key(|damage| damage.offset);
+        let number = ProcessId(self.first_process as u32);
+        let damage = damage.into_iter().map(|damage| (number, damage));
+        self.all_damage.extend(damage);
+    }
+
+    /// The profile of all files that were read; there was at least one.
+    pub(crate) fn finish(mut self) -> Profile {
+        self.profile.sum_processes();
+        for (process, mut damage) in self.all_damage {
+            if self.files > 1 {
+                let pid = self.profile.processes[process.index()].meta.pid;
+                damage.what = format!("process {pid}: {}", damage.what);
+            }
+            self.profile.damage.push(damage);
+        }
+        self.profile
+    }
+}

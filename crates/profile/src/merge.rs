@@ -1,0 +1,218 @@
+//! A profile that was read, written as one file again.
+//!
+//! Numbers become those of the profile's tables. Samples come one process after the other, not in
+//! the order of time. What became of an object does not follow from collections that come
+//! before its free, because they may be another process's: each allocation says it itself.
+
+use std::io::{self, Write};
+
+use crate::event::{
+    Allocation, Code, CodeId, CpuSample, End, Event, Extension, Label, Lines, Nanos, Node,
+    Survival, Thread, ThreadId, TypeName,
+};
+use crate::format::MAX_EXTENSION;
+use crate::model::{Lifetime, Profile, SamplingId};
+use crate::processes::{self, MAX_BYTES, extension};
+use crate::writer::Writer;
+
+impl Profile {
+    /// Writes the profile as a file, which reads as this profile does. Calls `progress` now and then with the number of
+    /// samples that are written.
+    ///
+    /// # Errors
+    /// Those of `out`; `InvalidInput` if the descriptions of all processes together are longer
+    /// than a file can have.
+    pub fn write(&self, out: impl Write, progress: impl FnMut(u64)) -> io::Result<()> {
+        let mut file = File {
+            profile: self,
+            periods: self.sources.iter().map(|source| source.period).collect(),
+            threads: vec![ThreadId(0); self.threads.len()],
+            out: Writer::new(out, &self.meta)?,
+        };
+        file.processes()?;
+        file.definitions()?;
+        file.samples(progress)?;
+        file.collector_and_memory()?;
+        file.finish()
+    }
+}
+
+struct File<'a, W: Write> {
+    profile: &'a Profile,
+    /// The period that each source has at this place of the file.
+    periods: Vec<u64>,
+    /// The numbers that threads have in the file: those of a process follow it.
+    threads: Vec<ThreadId>,
+    out: Writer<W>,
+}
+
+/// So many samples between two calls of `progress`.
+const STEP: u32 = 1 << 16;
+
+impl<W: Write> File<'_, W> {
+    fn processes(&mut self) -> io::Result<()> {
+        let mut bytes = 0;
+        let mut next = 0;
+        for process in self.profile.process_ids() {
+            if self.has_several() {
+                let json = serde_json::to_vec(&self.profile.processes[process.index()])?;
+                bytes += json.len();
+                if json.len() > MAX_EXTENSION || bytes > MAX_BYTES {
+                    let message = "there are too many processes for one file";
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+                }
+                self.out.write(&Event::Extension(Extension {
+                    kind: extension::PROCESS,
+                    bytes: &json,
+                }))?;
+            }
+            for (at, names) in self.profile.threads.iter().enumerate() {
+                if self.profile.process_of(ThreadId(at as u32)) == process {
+                    self.threads[at] = ThreadId(next);
+                    next += 1;
+                    self.out.write(&Event::Thread(Thread {
+                        os_id: names.os_id,
+                        name: &names.name,
+                    }))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn has_several(&self) -> bool {
+        self.profile.processes.len() > 1
+    }
+
+    fn definitions(&mut self) -> io::Result<()> {
+        for function in &self.profile.functions {
+            self.out.write(&Event::Code(Code {
+                name: &function.name,
+                file: &function.file,
+                first_line: function.first_line,
+                lines: Lines::Direct,
+            }))?;
+        }
+        for node in &self.profile.stacks[1..] {
+            let frame = self.profile.frames[node.frame as usize];
+            self.out.write(&Event::Node(Node {
+                parent: node.parent,
+                code: CodeId(frame.function),
+                position: frame.line,
+                kind: frame.kind,
+            }))?;
+        }
+        for names in &self.profile.types[1..] {
+            self.out.write(&Event::Type(TypeName {
+                name: &names.name,
+                native: &names.native,
+            }))?;
+        }
+        for set in &self.profile.label_sets[1..] {
+            self.out.write(&Event::Label(Label {
+                parent: set.parent,
+                key: &set.key,
+                value: &set.value,
+            }))?;
+        }
+        Ok(())
+    }
+
+    fn thread(&self, thread: ThreadId) -> ThreadId {
+        self.threads.get(thread.index()).copied().unwrap_or(thread)
+    }
+
+    /// Says which period the source has, if that is not what was said last.
+    fn period(&mut self, sampling: SamplingId) -> io::Result<()> {
+        let sampling = self.profile.sampling(sampling);
+        let period = &mut self.periods[sampling.source.index()];
+        if std::mem::replace(period, sampling.period) != sampling.period {
+            self.out
+                .write(&Event::Period(sampling.source, sampling.period))?;
+        }
+        Ok(())
+    }
+
+    fn samples(&mut self, mut progress: impl FnMut(u64)) -> io::Result<()> {
+        for id in self.profile.samples.ids() {
+            let sample = self.profile.samples.get(id);
+            self.period(sample.shape.sampling)?;
+            self.out.write(&Event::Allocation(Allocation {
+                time: sample.time,
+                thread: self.thread(sample.thread),
+                stack: sample.stack,
+                size: sample.shape.size,
+                block: sample.shape.block,
+                points: sample.shape.points,
+                type_id: sample.type_id,
+                labels: sample.labels,
+                source: self.profile.sampling(sample.shape.sampling).source,
+                survival: match sample.lifetime {
+                    Lifetime::DiedYoung => Survival::DiedYoung,
+                    Lifetime::Freed | Lifetime::Survived => Survival::Survived,
+                    Lifetime::StillLive => Survival::Unsaid,
+                },
+            }))?;
+            if let Some(time) = sample.freed {
+                self.out.write(&Event::Freed(id, time))?;
+            }
+            if id.0 % STEP == 0 {
+                progress(id.0.into());
+            }
+        }
+        for sample in &self.profile.cpu {
+            self.period(sample.sampling)?;
+            self.out.write(&Event::Cpu(CpuSample {
+                time: sample.time,
+                thread: self.thread(sample.thread),
+                stack: sample.stack,
+                labels: sample.labels,
+                source: self.profile.sampling(sample.sampling).source,
+            }))?;
+        }
+        Ok(())
+    }
+
+    fn collector_and_memory(&mut self) -> io::Result<()> {
+        for collection in &self.profile.collections {
+            let mut collection = *collection;
+            collection.thread = self.thread(collection.thread);
+            self.out.write(&Event::Collection(collection))?;
+        }
+        for &memory in &self.profile.memory {
+            self.out.write(&Event::Memory(memory))?;
+        }
+        if self.has_several() {
+            for process in self.profile.process_ids() {
+                for memory in self.profile.memory_of(process) {
+                    self.out.write(&Event::Extension(Extension {
+                        kind: extension::PROCESS_MEMORY,
+                        bytes: &processes::encode_memory(process, memory),
+                    }))?;
+                }
+            }
+        }
+        for &(kind, count) in &self.profile.lost {
+            self.out.write(&Event::Lost(kind, count))?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        // With several processes, each one's description says how it ended.
+        if !self.profile.complete && !self.has_several() {
+            return self.out.flush();
+        }
+        let end = End {
+            time: self.profile.end,
+            allocated: self.profile.allocated,
+        };
+        self.out.finish(end).map(|_| ())
+    }
+}
+
+/// A time as files keep it: whole microseconds.
+pub(crate) const fn whole_ticks(time: Nanos) -> Nanos {
+    let tick = crate::format::TICK_NANOS as u64;
+    Nanos(time.0 / tick * tick)
+}

@@ -1,0 +1,495 @@
+//! Profiles of several processes read as one, and written as one.
+
+use std::path::{Path, PathBuf};
+
+use nthbyte_profile::event::{End, Event, Memory, Nanos, NodeId, SampleId, ThreadId};
+use nthbyte_profile::family::{self, FamilyError};
+use nthbyte_profile::model::{Lifetime, ProcessId};
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::{Distances, Meta, Profile, ReadError, Writer};
+
+const START: u64 = 1_790_000_000_000_000_000;
+
+/// A process of a program that never ran.
+#[derive(Clone, Copy)]
+struct FakeProcess {
+    pid: u32,
+    parent: Option<u32>,
+    /// Since [`START`].
+    after: i64,
+    samples: u32,
+    period: u64,
+    distances: Distances,
+    /// Whether its session ends in an orderly way.
+    ends: bool,
+}
+
+const FIRST: FakeProcess = FakeProcess {
+    pid: 10,
+    parent: None,
+    after: 0,
+    samples: 3000,
+    period: 512 << 10,
+    distances: Distances::Exponential,
+    ends: true,
+};
+
+const CHILD: FakeProcess = FakeProcess {
+    pid: 11,
+    parent: Some(10),
+    after: 1_234_567_891,
+    samples: 2000,
+    ..FIRST
+};
+
+impl FakeProcess {
+    fn synthetic(&self) -> Synthetic {
+        Synthetic {
+            samples: self.samples,
+            seed: self.pid.into(),
+            period: self.period,
+            distances: self.distances,
+            hostile: false,
+        }
+    }
+
+    fn meta(&self) -> Meta {
+        Meta {
+            pid: self.pid,
+            parent_pid: self.parent,
+            started_unix_nanos: START.saturating_add_signed(self.after),
+            notes: vec![format!("of seed {}", self.pid % 2)],
+            ..self.synthetic().meta()
+        }
+    }
+
+    fn write(&self, path: &Path) {
+        let file = std::fs::File::create(path).expect("a file");
+        let mut writer = Writer::new(file, &self.meta()).expect("a header");
+        let end = self.synthetic().events(|event| {
+            writer.write(event).expect("an event");
+        });
+        if self.ends {
+            writer.finish(end).expect("an end");
+        } else {
+            writer.flush().expect("a last block");
+        }
+    }
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn make(&self, name: &str, made: FakeProcess) -> PathBuf {
+        let path = self.path(name);
+        made.write(&path);
+        path
+    }
+}
+
+fn load_all(paths: &[PathBuf]) -> Profile {
+    Profile::load_all(paths, |_, _| ()).expect("profiles")
+}
+
+/// What a sample says, with names instead of numbers.
+fn described(profile: &Profile, id: SampleId) -> String {
+    let sample = profile.samples.get(id);
+    let thread = &profile.threads[sample.thread.index()];
+    let process = profile.process_of(sample.thread);
+    let stack: Vec<_> = profile
+        .stack(sample.stack)
+        .map(|frame| {
+            let function = &profile.functions[frame.function as usize];
+            (&function.name, &function.file, frame.line, frame.kind)
+        })
+        .collect();
+    format!(
+        "{:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+        sample.time,
+        thread,
+        profile.processes[process.index()].meta.pid,
+        sample.shape.size,
+        sample.shape.points,
+        profile.weight(id),
+        profile.types[sample.type_id.index()],
+        sample.lifetime,
+        sample.freed,
+        stack,
+    )
+}
+
+fn all_described(profile: &Profile) -> Vec<String> {
+    let ids = profile.samples.ids();
+    ids.map(|id| described(profile, id)).collect()
+}
+
+#[test]
+fn a_joined_profile_has_what_its_parts_have() {
+    let folder = Folder::new();
+    let exact = FakeProcess {
+        pid: 12,
+        after: 5_000_000_000,
+        period: 1,
+        distances: Distances::Every,
+        ..CHILD
+    };
+    let coarse = FakeProcess {
+        pid: 13,
+        after: 2_000_000_000,
+        period: 4 << 20,
+        ..CHILD
+    };
+    let made = [CHILD, exact, FIRST, coarse];
+    let names = ["a.11.nthb", "a.12.nthb", "a.nthb", "a.13.nthb"];
+    let paths: Vec<PathBuf> = names
+        .iter()
+        .zip(made)
+        .map(|(name, made)| folder.make(name, made))
+        .collect();
+    let joined = load_all(&paths);
+    let parts: Vec<Profile> = [2, 0, 3, 1].map(|at| load_all(&paths[at..=at])).into();
+
+    // Processes are in the order of their starts, and times since the first one's.
+    let pids: Vec<u32> = joined.processes.iter().map(|of| of.meta.pid).collect();
+    assert_eq!(pids, [10, 11, 13, 12]);
+    assert_eq!(joined.processes[1].start, Nanos(1_234_567_000));
+    let mut expected = Vec::new();
+    for (part, process) in parts.iter().zip(&joined.processes) {
+        let mut part = part.clone();
+        part.samples = part
+            .samples
+            .iter()
+            .map(|mut sample| {
+                sample.time.0 += process.start.0;
+                sample.freed = sample.freed.map(|time| Nanos(time.0 + process.start.0));
+                sample
+            })
+            .fold(
+                nthbyte_profile::model::Samples::default(),
+                |mut all, sample| {
+                    all.push(sample).expect("room");
+                    all
+                },
+            );
+        expected.extend(all_described(&part));
+        assert_eq!(process.end.0, process.start.0 + part.end.0);
+        assert_eq!(process.allocated, part.allocated);
+    }
+    assert_eq!(all_described(&joined), expected);
+
+    let sum = |of: fn(&Profile) -> u64| parts.iter().map(of).sum::<u64>();
+    assert_eq!(
+        joined.allocated,
+        Some(sum(|of| of.allocated.expect("counted")))
+    );
+    assert_eq!(
+        joined.collections.len() as u64,
+        sum(|of| of.collections.len() as u64)
+    );
+    assert_eq!(joined.cpu.len() as u64, sum(|of| of.cpu.len() as u64));
+    assert!(joined.complete);
+    let last = joined.processes.iter().map(|of| of.end).max();
+    assert_eq!(Some(joined.end), last);
+    // The four share functions, sources (but for how distances are drawn) and remarks.
+    let functions: std::collections::HashSet<_> = joined.functions.iter().collect();
+    assert_eq!(functions.len(), joined.functions.len());
+    assert_eq!(joined.sources.len(), 3);
+    assert_eq!(joined.periods(), [1, 512 << 10, 4 << 20]);
+    assert_eq!(joined.meta.notes[..2], ["of seed 0", "of seed 1"]);
+    assert_eq!(joined.meta.pid, 10);
+}
+
+fn assert_same(one: &Profile, other: &Profile) {
+    assert_eq!(all_described(one), all_described(other));
+    assert_eq!(one.processes, other.processes);
+    assert_eq!(one.memory, other.memory);
+    assert_eq!(one.lost, other.lost);
+    assert_eq!(one.end, other.end);
+    assert_eq!(one.complete, other.complete);
+    assert_eq!(one.allocated, other.allocated);
+    assert_eq!(one.meta, other.meta);
+    let threads = |profile: &Profile| {
+        let named = (0..).map(ThreadId).zip(&profile.threads);
+        let named = named.map(|(id, names)| (profile.process_of(id), names.clone()));
+        named.collect::<Vec<_>>()
+    };
+    assert_eq!(threads(one), threads(other));
+    assert_eq!(one.collections, other.collections);
+    let cpu = |profile: &Profile| {
+        let samples = profile.cpu.iter();
+        let samples = samples.map(|of| {
+            let stack: Vec<_> = profile.stack(of.stack).copied().collect();
+            (of.time, of.thread, stack, profile.sampling(of.sampling))
+        });
+        samples.collect::<Vec<_>>()
+    };
+    assert_eq!(cpu(one), cpu(other));
+}
+
+#[test]
+fn a_merged_file_reads_as_its_parts_do() {
+    let folder = Folder::new();
+    let killed = FakeProcess {
+        pid: 12,
+        after: 700_000_000,
+        period: 64 << 10,
+        ends: false,
+        ..CHILD
+    };
+    let paths = [
+        folder.make("a.nthb", FIRST),
+        folder.make("a.11.nthb", CHILD),
+        folder.make("a.12.nthb", killed),
+    ];
+    let merge = |paths: &[PathBuf], name: &str| {
+        let joined = load_all(paths);
+        let path = folder.path(name);
+        let file = std::fs::File::create(&path).expect("a file");
+        joined.write(file, |_| ()).expect("written");
+        assert_same(&joined, &Profile::load(&path).expect("a profile"));
+        path
+    };
+    let all = merge(&paths, "all.nthb");
+    let joined = load_all(&paths);
+    assert!(!joined.complete && joined.allocated.is_none());
+    assert_eq!(Profile::load(&all).expect("a profile").processes.len(), 3);
+    // Alone too, whether it ended or not.
+    merge(&paths[..1], "one.nthb");
+    merge(&paths[2..], "cut.nthb");
+    // A merged file can be one of several.
+    let two = merge(&paths[1..], "two.nthb");
+    assert_same(&load_all(&paths), &load_all(&[two, paths[0].clone()]));
+}
+
+#[test]
+fn a_merged_file_that_breaks_off_says_so() {
+    let folder = Folder::new();
+    let paths = [folder.make("a.nthb", FIRST), folder.make("b.nthb", CHILD)];
+    let mut bytes = Vec::new();
+    load_all(&paths).write(&mut bytes, |_| ()).expect("written");
+    bytes.truncate(bytes.len() * 2 / 3);
+    let cut = Profile::read(&bytes[..]).expect("a profile");
+    assert!(!cut.complete);
+    assert_eq!(cut.processes.len(), 2);
+    assert!(!cut.samples.is_empty());
+}
+
+#[test]
+fn processes_can_be_told_apart_in_the_stacks() {
+    let folder = Folder::new();
+    let paths = [folder.make("a.nthb", FIRST), folder.make("b.nthb", CHILD)];
+    let joined = load_all(&paths);
+    let mut apart = joined.clone();
+    apart.root_by_process();
+    for id in joined.samples.ids() {
+        let before: Vec<_> = joined.stack(joined.samples.stack(id)).collect();
+        let after: Vec<_> = apart.stack(apart.samples.stack(id)).collect();
+        let (root, rest) = after.split_last().expect("a frame of the process");
+        assert_eq!(before, rest);
+        let process = joined.process_of(joined.samples.thread(id));
+        assert_eq!(
+            apart.functions[root.function as usize].name,
+            ["process 10", "process 11, child of 10"][process.index()]
+        );
+    }
+    for (at, node) in apart.stacks.iter().enumerate().skip(1) {
+        assert!(node.parent < NodeId(at as u32));
+    }
+    // One process needs no frame of its own.
+    let mut one = load_all(&paths[..1]);
+    let before = one.stacks.clone();
+    one.root_by_process();
+    assert_eq!(one.stacks, before);
+}
+
+/// Writes a profile that has memory totals only.
+fn with_memory(path: &Path, made: FakeProcess, totals: &[(u64, u64, u64, u64)], end: (u64, u64)) {
+    let file = std::fs::File::create(path).expect("a file");
+    let mut writer = Writer::new(file, &made.meta()).expect("a header");
+    for &(time, heap_used, rss, allocated) in totals {
+        let memory = Memory {
+            time: Nanos(time),
+            heap_used: Some(heap_used),
+            heap_reserved: None,
+            rss: Some(rss),
+            allocated: Some(allocated),
+        };
+        writer.write(&Event::Memory(memory)).expect("an event");
+    }
+    let end = End {
+        time: Nanos(end.0),
+        allocated: Some(end.1),
+    };
+    writer.finish(end).expect("an end");
+}
+
+#[test]
+fn memory_over_time_is_summed_and_what_was_inherited_counts_once() {
+    let folder = Folder::new();
+    let (first, child) = (folder.path("a.nthb"), folder.path("a.11.nthb"));
+    let child_made = FakeProcess {
+        after: 2_000_000,
+        ..CHILD
+    };
+    with_memory(
+        &first,
+        FIRST,
+        &[(0, 100, 50, 0), (5_000_000, 300, 70, 200)],
+        (9_000_000, 250),
+    );
+    // It was forked with 100 bytes in use, and had allocated 20 when its totals were first taken.
+    with_memory(
+        &child,
+        child_made,
+        &[(1_000_000, 120, 40, 20), (2_000_000, 90, 60, 30)],
+        (4_000_000, 35),
+    );
+    let sums = |profile: &Profile| {
+        let sums = profile.memory.iter();
+        let sums = sums.map(|of| (of.time.0 / 1_000_000, of.heap_used, of.rss, of.allocated));
+        sums.collect::<Vec<_>>()
+    };
+    let all = |used, rss, allocated| (Some(used), Some(rss), Some(allocated));
+    let row = |time, (used, rss, allocated)| (time, used, rss, allocated);
+    let joined = load_all(&[first.clone(), child.clone()]);
+    assert_eq!(
+        sums(&joined),
+        [
+            row(0, all(100, 50, 0)),
+            row(3, all(120, 90, 20)),
+            // It freed 10 bytes of what it had from its parent.
+            row(4, all(100, 110, 30)),
+            row(5, all(300, 130, 230)),
+            // The child is gone; what it allocated is not.
+            row(6, all(300, 70, 235)),
+            row(9, all(0, 0, 285)),
+        ]
+    );
+    assert_eq!(joined.allocated, Some(285));
+    // Each process's own view stays as it was.
+    let own = joined.memory_of(ProcessId(1));
+    assert_eq!(own[0].heap_used, Some(120));
+    assert_eq!(own[0].time, Nanos(3_000_000));
+    // Without its parent beside it, all that it has is its own.
+    let alone = load_all(&[
+        child.clone(),
+        folder.make("b.nthb", FakeProcess { pid: 77, ..FIRST }),
+    ]);
+    let child_alone = alone.memory_of(ProcessId(1));
+    assert_eq!(child_alone[0].heap_used, Some(120));
+    assert!(alone.memory.iter().any(|of| of.time == Nanos(3_000_000)));
+}
+
+#[test]
+fn fates_do_not_depend_on_another_processs_collections() {
+    let folder = Folder::new();
+    let paths = [folder.make("a.nthb", FIRST), folder.make("b.nthb", CHILD)];
+    let count = |profile: &Profile, fate| {
+        let ids = profile.samples.ids();
+        ids.filter(|&id| profile.samples.lifetime(id) == fate)
+            .count()
+    };
+    let joined = load_all(&paths);
+    let parts = [load_all(&paths[..1]), load_all(&paths[1..])];
+    for fate in Lifetime::ALL {
+        let sum: usize = parts.iter().map(|part| count(part, fate)).sum();
+        assert_eq!(count(&joined, fate), sum, "{fate:?}");
+    }
+}
+
+#[test]
+fn a_family_is_found_beside_its_first_profile() {
+    let folder = Folder::new();
+    let first = folder.make("app.nthb", FIRST);
+    let member = |pid, parent, after| {
+        let made = FakeProcess {
+            pid,
+            parent: Some(parent),
+            after,
+            samples: 20,
+            ..FIRST
+        };
+        folder.make(&format!("app.{pid}.nthb"), made)
+    };
+    let child = member(11, 10, 1);
+    let grandchild = member(12, 11, 2);
+    // Process 13 took no sample, so it left no file.
+    let of_missing = member(14, 13, 3);
+    // An earlier run's: it began before, or its parent did.
+    let older = member(20, 10, -1);
+    let of_older = member(21, 20, 4);
+    // The first of a run of its own.
+    let other_run = FakeProcess {
+        pid: 22,
+        after: 5,
+        ..FIRST
+    };
+    let other_run = folder.make("app.22.nthb", other_run);
+    // Copied from somewhere: the number is not the process's.
+    let copied = FakeProcess {
+        pid: 99,
+        after: 6,
+        ..CHILD
+    };
+    let copied = folder.make("app.23.nthb", copied);
+    folder.make("other.24.nthb", CHILD);
+    folder.make("app.24.nthb.old", CHILD);
+    std::fs::write(folder.path("app.30.nthb"), "").expect("a file");
+    std::fs::write(folder.path("app.31.nthb"), "no profile").expect("a file");
+
+    let mut found = family::find(&first).expect("a family");
+    assert_eq!(found.members, [child.clone(), grandchild, of_missing]);
+    found.strangers.sort();
+    assert_eq!(found.strangers, [older, of_older, other_run, copied]);
+    let unreadable: Vec<_> = found.unreadable.iter().map(|(_, error)| error).collect();
+    assert!(matches!(
+        unreadable[..],
+        [ReadError::Empty, ReadError::NotAProfile]
+    ));
+    assert_eq!(found.first, None);
+
+    let found = family::find(&child).expect("a profile");
+    assert_eq!(found.members, [] as [PathBuf; 0]);
+    assert_eq!(found.first, Some(first));
+}
+
+#[test]
+fn parents_in_a_circle_are_no_family() {
+    let folder = Folder::new();
+    let first = folder.make("app.nthb", FIRST);
+    for (pid, parent) in [(11, 12), (12, 11)] {
+        let made = FakeProcess {
+            pid,
+            parent: Some(parent),
+            samples: 20,
+            ..CHILD
+        };
+        folder.make(&format!("app.{pid}.nthb"), made);
+    }
+    let found = family::find(&first).expect("a profile");
+    assert_eq!(found.members.len(), 0);
+    assert_eq!(found.strangers.len(), 2);
+}
+
+#[test]
+fn a_file_counts_once_only() {
+    let folder = Folder::new();
+    let (one, link) = (folder.make("a.nthb", FIRST), folder.path("b.nthb"));
+    std::fs::hard_link(&one, &link).expect("a link");
+    let twice = Profile::load_all(&[one.clone(), link.clone()], |_, _| ());
+    let error = twice.expect_err("the same samples twice");
+    assert_eq!(
+        error.to_string(),
+        format!("{} and {} are the same file", one.display(), link.display())
+    );
+    let missing = Profile::load_all(&[one, folder.path("no.nthb")], |_, _| ());
+    assert!(matches!(missing, Err(FamilyError::Read { .. })));
+}

@@ -1,0 +1,175 @@
+//! A stand-in for PyPy's thread and for the handler of `_vmprof`.
+
+use super::super::links::{KINDS, Link};
+use super::super::record::JITTED_TAG;
+use super::*;
+
+/// PyPy's side: thread-local words, of which the third holds the list. What it refers to is left to itself.
+struct Thread {
+    words: Box<[usize; 4]>,
+}
+
+impl Thread {
+    fn new() -> Self {
+        Self {
+            words: Box::new([3, usize::MAX - 7, 0, 0]),
+        }
+    }
+
+    fn sought(&self) -> FrameList {
+        let start = self.words.as_ptr() as usize;
+        FrameList::sought(Some(start..start + size_of_val(&*self.words)))
+    }
+
+    fn call(&mut self, kind: usize, value: usize) {
+        let link = Link {
+            next: self.words[2],
+            value,
+            kind,
+        };
+        self.words[2] = std::ptr::from_ref(Box::leak(Box::new(link))) as usize;
+    }
+
+    fn interpret(&mut self, unique_id: usize) {
+        self.call(CODE_TAG, unique_id);
+    }
+
+    fn run_compiled(&mut self, place: usize) {
+        let stack = Box::leak(Box::new([place, 0]));
+        self.call(JITTED_TAG, std::ptr::from_ref(&stack[1]) as usize);
+    }
+}
+
+/// What the handler finds in a list: at place `p` in machine code, `p % 4` frames.
+fn handler(mut at: usize) -> Vec<RawFrame> {
+    let mut frames = Vec::new();
+    while at != 0 {
+        // SAFETY: the tests make valid lists.
+        let link = unsafe { &*(at as *const Link) };
+        let (compiled, ids) = match link.kind {
+            CODE_TAG => (false, vec![link.value as u64]),
+            JITTED_TAG => {
+                // SAFETY: as above.
+                let place = unsafe { *((link.value - 8) as *const usize) };
+                (
+                    true,
+                    (0..place as u64 % 4)
+                        .map(|n| 1000 * place as u64 + n)
+                        .collect(),
+                )
+            }
+            _ => (false, Vec::new()),
+        };
+        frames.extend(ids.into_iter().map(|unique_id| RawFrame {
+            compiled,
+            unique_id,
+        }));
+        at = link.next;
+    }
+    frames
+}
+
+fn raise(substitute: Substitute, found: &mut Vec<RawFrame>) {
+    found.extend(handler(substitute.list));
+}
+
+fn nothing(_: Substitute, _: &mut Vec<RawFrame>) {}
+
+#[test]
+fn the_list_is_found_and_read_as_the_handler_reads_it() {
+    let mut thread = Thread::new();
+    let mut frame_list = thread.sought();
+    let mut steps = Vec::new();
+    // Too few frames tell nothing.
+    thread.interpret(5);
+    frame_list.learn(&handler(thread.words[2]), raise);
+    (6..9).for_each(|unique_id| thread.interpret(unique_id));
+    thread.call(KINDS - 1, 77);
+    assert!(matches!(frame_list.state, State::Sought { .. }));
+    frame_list.learn(&handler(thread.words[2]), raise);
+    assert!(matches!(frame_list.state, State::Found(_)));
+    assert!(
+        !frame_list.walk(&mut steps),
+        "not held against a record yet"
+    );
+    frame_list.learn(&handler(thread.words[2]), raise);
+
+    for place in [4002, 4003, 4000, 4002] {
+        thread.run_compiled(place);
+        thread.interpret(place + 1);
+    }
+    for _ in 0..CHECK_EVERY {
+        assert!(frame_list.walk(&mut steps));
+        assert_eq!(
+            frame_list.frames(&steps, raise).unwrap(),
+            handler(thread.words[2])
+        );
+        steps.clear();
+    }
+    assert!(
+        !frame_list.walk(&mut steps),
+        "the next is held against a record"
+    );
+    frame_list.learn(&handler(thread.words[2]), raise);
+    assert!(frame_list.walk(&mut steps));
+    assert_eq!(steps[0], Step::frame(handler(thread.words[2])[0]));
+    assert_eq!(steps[1], Step::place(4002));
+
+    // Machine code has been freed, but none of these places.
+    assert!(!frame_list.renew(nothing));
+    for place in 5000..5300 {
+        assert!(frame_list.inlined(place, raise).is_some());
+    }
+    (0..MINORS - 1).for_each(|_| frame_list.collected());
+    assert!(!frame_list.renew(nothing));
+    frame_list.distrust();
+    assert!(!frame_list.renew(raise) && !frame_list.renew(nothing));
+    assert_eq!(frame_list.inlined(4002, nothing).unwrap().len(), 2);
+
+    // One of them stands for other code now.
+    (0..MINORS).for_each(|_| frame_list.collected());
+    let other = |substitute, found: &mut Vec<RawFrame>| {
+        raise(substitute, found);
+        let at = found.iter().position(|frame| frame.unique_id == 5_299_001);
+        at.map(|at| found.remove(at));
+    };
+    assert!(frame_list.renew(other) && !frame_list.renew(nothing));
+    // There is not always the time to look up many.
+    for place in [4002, 4003] {
+        assert!(frame_list.inlined(place, raise).is_some());
+    }
+    frame_list.distrust();
+    assert!(frame_list.renew(raise) && frame_list.places.is_empty());
+
+    // And the handler has no record: what was made of the place is to be forgotten, but by no thread whose list is
+    // not known.
+    assert!(frame_list.inlined(4002, nothing).is_none());
+    let never = |_: Substitute, _: &mut Vec<RawFrame>| panic!("another thread's list");
+    std::thread::scope(|scope| {
+        let elsewhere = scope.spawn(|| frame_list.renew(never)).join();
+        assert_eq!(elsewhere.ok(), Some(false));
+    });
+    assert!(frame_list.renew(nothing) && !frame_list.renew(nothing));
+    assert_eq!(frame_list.inlined(4002, raise).unwrap().len(), 2);
+    assert_eq!(frame_list.inlined(4000, raise).unwrap().len(), 0);
+}
+
+#[test]
+fn another_list_than_the_handlers_is_not_read() {
+    let mut thread = Thread::new();
+    let mut frame_list = thread.sought();
+    (5..9).for_each(|unique_id| thread.interpret(unique_id));
+    frame_list.learn(&handler(thread.words[2]), raise);
+    frame_list.learn(&handler(thread.words[2]), raise);
+    assert!(frame_list.walk(&mut Vec::new()) && !frame_list.is_broken());
+    frame_list.until_check = 0;
+    let mut other = handler(thread.words[2]);
+    other[1].unique_id = 1;
+    frame_list.learn(&other, raise);
+    assert!(frame_list.is_broken() && !frame_list.walk(&mut Vec::new()));
+
+    // No word fits: it is not looked for any more.
+    let mut frame_list = thread.sought();
+    frame_list.learn(&other, raise);
+    assert!(matches!(frame_list.state, State::None));
+}

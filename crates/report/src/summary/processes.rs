@@ -1,0 +1,133 @@
+//! The processes of a profile: what each allocated.
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{Memory, ThreadId};
+use nthbyte_profile::model::ProcessId;
+use serde::Serialize;
+
+use super::Label;
+use crate::aggregate::{Aggregate, Split};
+use crate::estimate::{Estimate, Estimator, Totals};
+use crate::inclusive::KeyTotals;
+
+/// A process.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProcessSummary {
+    /// Its number.
+    pub pid: u32,
+    /// The number of the process that started it, if that one was profiled too.
+    pub parent_pid: Option<u32>,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Interpreter and version.
+    pub interpreter: String,
+    /// When its session began: nanoseconds since 1970 UTC.
+    pub started_unix_nanos: u64,
+    /// The same, in nanoseconds since the first process's session began.
+    pub start_nanos: u64,
+    /// How long its session took, in nanoseconds.
+    pub duration_nanos: u64,
+    /// Number of its allocation samples.
+    pub samples: u64,
+    /// Bytes that it allocated, estimated from the samples.
+    pub bytes: Estimate,
+    /// Bytes that it allocated: as the agent counted them to the end, else the estimate.
+    pub bytes_allocated: u64,
+    /// Whether the agent counted them to the end.
+    pub bytes_counted: bool,
+    /// The most heap memory that it had in use, in bytes; what it had from its parent included.
+    pub peak_heap_used: Option<u64>,
+    /// Its largest resident set, in bytes. Processes share pages: the sum of several is more than what they
+    /// take.
+    pub peak_rss: Option<u64>,
+    /// Whether its session ended in an orderly way.
+    pub complete: bool,
+}
+
+impl ProcessSummary {
+    /// The process in a few words: as [`Process::label`](nthbyte_profile::model::Process::label).
+    #[must_use]
+    pub fn label(&self) -> String {
+        nthbyte_profile::model::process_label(self.pid, self.parent_pid)
+    }
+}
+
+/// What each process allocated.
+pub(super) fn totals(profile: &Profile, aggregate: &Aggregate) -> Vec<Split> {
+    if let [_] = profile.processes[..] {
+        let mut all = Split::default();
+        for (&fate, totals) in nthbyte_profile::model::Lifetime::ALL
+            .iter()
+            .zip(&aggregate.lifetimes)
+        {
+            all.of_lifetime(fate).add(totals);
+        }
+        return vec![all];
+    }
+    let samples = &profile.samples;
+    let shapes = samples.shapes().iter();
+    let shapes: Vec<Totals> = shapes
+        .map(|&shape| Totals::of_sample(profile, shape))
+        .collect();
+    let threads = (0..profile.threads.len() as u32).map(ThreadId);
+    let processes: Vec<ProcessId> = threads.map(|thread| profile.process_of(thread)).collect();
+    let mut sums = vec![Split::default(); profile.processes.len()];
+    for id in samples.ids() {
+        let process = processes.get(samples.thread(id).index());
+        let process = process.copied().unwrap_or(ProcessId::FIRST);
+        sums[process.index()]
+            .of_lifetime(samples.lifetime(id))
+            .add(&shapes[samples.shape_id(id).0 as usize]);
+    }
+    sums
+}
+
+/// Rows of processes.
+pub(super) fn labelled<T: Copy>(
+    profile: &Profile,
+    totals: &[T],
+) -> (Vec<Label>, Vec<KeyTotals<T>>) {
+    let processes = profile.processes.iter();
+    let labels = processes.map(|process| (process.label(), String::new(), 0));
+    let totals = totals.iter().map(|&own| KeyTotals { own, total: own });
+    (labels.collect(), totals.collect())
+}
+
+pub(super) fn of(
+    profile: &Profile,
+    totals: &[Split],
+    estimator: &Estimator,
+) -> Vec<ProcessSummary> {
+    let numbered = profile.process_ids().zip(totals);
+    numbered
+        .map(|(number, totals)| {
+            let process = &profile.processes[number.index()];
+            // What is known of a profile that is not of several belongs to its process.
+            let (duration, complete, counted) = if profile.processes.len() > 1 {
+                (process.duration(), process.complete, process.allocated)
+            } else {
+                (profile.end, profile.complete, profile.allocated)
+            };
+            let all = totals.all();
+            let bytes = estimator.bytes(&all);
+            let memory = profile.memory_of(number).iter();
+            let peak = |total: fn(&Memory) -> Option<u64>| memory.clone().filter_map(total).max();
+            ProcessSummary {
+                pid: process.meta.pid,
+                parent_pid: process.meta.parent_pid,
+                command: process.meta.command.clone(),
+                interpreter: process.meta.interpreter.clone(),
+                started_unix_nanos: process.meta.started_unix_nanos,
+                start_nanos: process.start.0,
+                duration_nanos: duration.0,
+                samples: all.samples,
+                bytes,
+                bytes_allocated: counted.unwrap_or(bytes.estimate as u64),
+                bytes_counted: counted.is_some(),
+                peak_heap_used: peak(|memory| memory.heap_used),
+                peak_rss: peak(|memory| memory.rss),
+                complete,
+            }
+        })
+        .collect()
+}

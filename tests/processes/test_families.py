@@ -1,0 +1,177 @@
+"""Families of profiles: of a pool of processes, and what is wrong with those that cannot be shown."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness import Interpreter, report, summary
+from processes import family
+
+POOL = """
+import concurrent.futures, multiprocessing, os
+
+class Ticket:
+    __slots__ = ("number",)
+
+    def __init__(self, number):
+        self.number = number
+
+def work(n):
+    return len([Ticket(number) for number in range(n)])
+
+if __name__ == "__main__":
+    keep = [bytes(1000 + n % 8) for n in range(20000)]
+    context = multiprocessing.get_context("{method}")
+    with concurrent.futures.ProcessPoolExecutor(3, mp_context=context) as pool:
+        assert sum(pool.map(work, [5000] * 16)) == 80000
+"""
+
+# A process that allocates next to nothing forks one that does.
+GRANDCHILD = """
+import os
+keep = [bytes(1000 + n % 8) for n in range(4000)]
+if os.fork() == 0:
+    if os.fork() == 0:
+        more = [bytes(1000 + n % 8) for n in range(8000)]
+        os._exit(0)
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+assert os.wait()[1] == 0
+"""
+
+
+def run(interpreter: Interpreter, program: str, folder: Path, *options: str) -> Path:
+    """Runs a program; returns the profile of its first process."""
+    (folder / "app.py").write_text(program)
+    interpreter.nthbyte("run", *options, "-o", "app.nthb", "app.py", folder=folder).ok()
+    return folder / "app.nthb"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_pool_has_one_answer(method: str, interpreter: Interpreter, tmp_path: Path) -> None:
+    if interpreter.is_pypy and method == "spawn":
+        pytest.skip("PyPy's concurrent.futures cannot start processes so")
+    first = run(interpreter, POOL.format(method=method), tmp_path, "--every", "4KiB")
+    whole = family.check(first)
+    assert len(whole["processes"]) > 1
+    assert whole["complete"]
+
+
+def test_what_is_inherited_counts_once(cpython: Interpreter, tmp_path: Path) -> None:
+    first = run(cpython, POOL.format(method="fork"), tmp_path, "--every", "1")
+    whole = family.check(first)
+    # Every allocation is recorded, but for the first few of each child: those from free lists that its parent filled.
+    [tickets] = [
+        row for row in summary(first, "--all", "--by", "type")["rows"] if row["name"].endswith("Ticket")
+    ]
+    assert 79000 < tickets["allocations"]["estimate"] <= 80000
+    lines = [row for row in summary(first, "--all", "--by", "line")["rows"] if row["file"].endswith("app.py")]
+    kept = sum(row["allocations"]["estimate"] for row in lines if row["line"] == 13)
+    assert 20000 <= kept < 21000
+    # The agents' own counts are those of what each process allocated itself.
+    assert whole["bytes_allocated"] == pytest.approx(whole["all"]["bytes"]["estimate"], rel=1e-4)
+
+
+def test_grandchildren_belong_to_it(cpython: Interpreter, tmp_path: Path) -> None:
+    first = run(cpython, GRANDCHILD, tmp_path, "--every", "64KiB")
+    whole = family.check(first)
+    heavy = [one for one in whole["processes"][1:] if one["bytes"]["low"] > 1 << 20]
+    assert len(heavy) == 1
+    assert heavy[0]["pid"] != whole["pid"]
+
+
+def test_an_older_runs_children_are_left_out(cpython: Interpreter, tmp_path: Path) -> None:
+    first = run(cpython, POOL.format(method="fork"), tmp_path, "--every", "64KiB")
+    old = {path.name for path in family.parts_of(first)[1:]}
+    assert old
+    run(cpython, POOL.format(method="fork"), tmp_path, "--every", "64KiB")
+    new = {path.name for path in family.parts_of(first)[1:]} - old
+    done = report("summary", "app.nthb", "--all", "--by", "process", folder=tmp_path).ok()
+    shown = {
+        f"app.{line.split('process ')[1].split(',')[0]}.nthb"
+        for line in done.out.splitlines()
+        if "child of" in line
+    }
+    assert shown == new
+    [line] = done.err.splitlines()
+    assert line.startswith("nthbyte: left out of the family of app.nthb: ")
+    assert line.count("of another run") == min(len(old), 3)
+
+
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first profile of a family, for tests that only look at it."""
+    from harness import cpythons
+
+    folder = tmp_path_factory.mktemp("forked")
+    return run(cpythons()[0], POOL.format(method="fork"), folder, "--every", "64KiB", "-q")
+
+
+def said(folder: Path, *words: str | Path) -> str:
+    """Runs a command that must fail with one line, and returns that."""
+    done = report(*words, folder=folder)
+    assert (done.status, done.out) == (1, "")
+    [line] = done.err.splitlines()
+    return line
+
+
+COMMANDS = [["summary"], ["tree"], ["flamegraph", "-o", "out"], ["export", "--to", "pprof", "-o", "out"]]
+COMMANDS += [["merge", "-o", "out"], ["view", "--no-browser"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_what_cannot_be_shown_is_said_in_a_line(command: list[str], forked: Path, tmp_path: Path) -> None:
+    first, child = (shutil.copy(path, tmp_path) for path in family.parts_of(forked)[:2])
+    child = Path(child).name
+    os.link(first, tmp_path / "link.nthb")
+    (tmp_path / "text.nthb").write_text("no profile")
+
+    def line(*words: str) -> str:
+        return said(tmp_path, *command, *words)
+
+    assert line("app.nthb", "link.nthb") == "nthbyte: app.nthb and link.nthb are the same file"
+    assert line("app.nthb", child, "./app.nthb") == "nthbyte: app.nthb and ./app.nthb are the same file"
+    for words in (["app.nthb", "text.nthb"], ["text.nthb", "--all"]):
+        assert line(*words) == "nthbyte: cannot read text.nthb: not an nthbyte profile (.nthb)"
+    assert line("app.nthb", "no.nthb").startswith("nthbyte: cannot read no.nthb: ")
+    assert line("link.nthb", "--all").startswith(
+        "nthbyte: beside link.nthb is no profile of a process that it "
+    )
+    assert line(child, "--all") == (
+        f"nthbyte: {child} is the profile of a child: --all needs that of the first process, app.nthb"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_member_named_twice_counts_once(forked: Path) -> None:
+    whole = summary(forked, "--all")
+    [_, child, *_] = family.parts_of(forked)
+    assert summary(forked, "--all", str(child)) == whole
+
+
+def test_members_that_cannot_be_read_are_left_out(forked: Path, tmp_path: Path) -> None:
+    for path in family.parts_of(forked):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "app.1.nthb").touch()
+    done = report("summary", "app.nthb", "--all", "--json", folder=tmp_path).ok()
+    assert done.err == (
+        "nthbyte: left out of the family of app.nthb: app.1.nthb (the file is empty: was the program stopped "
+        "before it began?)\n"
+    )
+    assert done.out == report("summary", forked, "--all", "--json", folder=tmp_path).ok().out
+
+
+def test_merge_destroys_no_profile(forked: Path, tmp_path: Path) -> None:
+    parts = [Path(shutil.copy(path, tmp_path)) for path in family.parts_of(forked)]
+    before = {path: path.read_bytes() for path in parts}
+    assert "it is the file that is read" in said(tmp_path, "merge", "app.nthb", "--all", "-o", parts[1])
+    other = tmp_path / "other.nthb"
+    shutil.copy(forked, other)
+    assert "--force" in said(tmp_path, "merge", "app.nthb", "--all", "-o", other)
+    assert "for a terminal" in said(tmp_path, "merge", "app.nthb", "--all", "-o", "-")
+    assert {path: path.read_bytes() for path in parts} == before
+    report("merge", "app.nthb", "--all", "-o", other, "--force", folder=tmp_path).ok()
+    assert summary(other) == summary(forked, "--all")

@@ -1,0 +1,99 @@
+"""Servers with several workers, real ones: one answer for each."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import harness
+from processes import family, servers
+
+# How often each server is asked, whoever of its workers answers.
+REQUESTS = 40
+
+
+def tickets(of: Any) -> float:
+    """Returns the bytes of the objects that only requests make."""
+    rows = [row for row in of["rows"] if row["name"].endswith("Ticket")]
+    return sum(row["self_bytes"]["estimate"] for row in rows)
+
+
+def check(folder: Path, answers: Counter[int]) -> Any:
+    """Checks the family, and that its tickets are those of the workers that answered."""
+    first = folder / "app.nthb"
+    whole = family.check(first)
+    assert sum(answers.values()) == REQUESTS
+    assert len(whole["processes"]) == 3
+    assert {process["pid"] for process in whole["processes"][1:]} >= set(answers)
+    assert all(process["parent_pid"] == whole["pid"] for process in whole["processes"][1:])
+    by_type = {path: tickets(harness.summary(path, "--by", "type")) for path in family.parts_of(first)}
+    workers = {first.with_name(f"app.{pid}.nthb") for pid in answers}
+    assert {path for path, found in by_type.items() if found} == workers
+    return whole
+
+
+def check_amount(folder: Path) -> None:
+    """Checks that the tickets are as many as were made: at least so many bytes each, within twice the interval."""
+    [row] = [
+        row
+        for row in harness.summary(folder / "app.nthb", "--all", "--by", "type")["rows"]
+        if row["name"].endswith("Ticket")
+    ]
+    low, estimate, high = (row["allocations"][name] for name in ("low", "estimate", "high"))
+    made = REQUESTS * servers.OBJECTS
+    assert 2 * low - estimate < made < 2 * high - estimate
+
+
+def check_end(folder: Path) -> None:
+    """Checks that the one line at the end says how to see all processes."""
+    [line] = [line for line in (folder / "log").read_text().splitlines() if line.startswith("nthbyte: ")]
+    assert "2 child processes" in line
+    assert line.endswith("nthbyte summary app.nthb --all")
+
+
+def test_gunicorn(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(servers.APP)
+    words = ["-m", "gunicorn", "--workers", "2", "--bind", "127.0.0.1:0", "--timeout", str(servers.LIMIT)]
+    with servers.running([*words, "app:wsgi"], tmp_path) as process:
+        answers = servers.ask(servers.address(process, tmp_path), REQUESTS)
+    whole = check(tmp_path, answers)
+    assert whole["complete"]
+    assert whole["bytes_counted"]
+    check_amount(tmp_path)
+    check_end(tmp_path)
+
+
+def test_uvicorn(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(servers.APP)
+    words = ["-m", "uvicorn", "--workers", "2", "--host", "127.0.0.1", "--port", "0"]
+    with servers.running([*words, "app:asgi"], tmp_path) as process:
+        # It names the address before its workers listen.
+        servers.said(process, tmp_path, "Application startup complete", 2)
+        answers = servers.ask(servers.address(process, tmp_path), REQUESTS)
+    # Its workers let the signal that stops them end them: what came in the last moment is not in their profiles, so
+    # how much they allocated is not known for sure.
+    check(tmp_path, answers)
+    check_end(tmp_path)
+
+
+def test_celery(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(servers.TASKS)
+    words = ["-m", "celery", "-A", "tasks", "worker", "--pool", "prefork", "--concurrency", "2"]
+    quiet = ["--loglevel", "WARNING", "--without-gossip", "--without-mingle", "--without-heartbeat"]
+    with servers.running([*words, *quiet], tmp_path):
+        asked = subprocess.run(
+            [servers.python(), "-c", servers.ASK_TASKS, str(REQUESTS)],
+            cwd=tmp_path,
+            env=servers.variables(),
+            capture_output=True,
+            text=True,
+            timeout=servers.LIMIT,
+        )
+        assert asked.returncode == 0, asked.stderr
+    answers = Counter(map(int, asked.stdout.split()))
+    whole = check(tmp_path, answers)
+    assert whole["complete"]
+    check_amount(tmp_path)
+    check_end(tmp_path)
