@@ -8,6 +8,7 @@ use nthbyte_profile::model::{
 };
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_report::diff::{Change, Diff, Limit, Measure, Options};
+use nthbyte_report::{By, text};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use rand_distr::{Binomial, Distribution, LogNormal};
 
@@ -456,4 +457,37 @@ fn limits_do_not_fail_by_chance() {
     assert_eq!(none, 0);
     assert!(at_limit <= 12, "{at_limit}");
     assert_eq!(far, 50);
+}
+
+#[test]
+fn tables_fit_and_obey_nothing() {
+    let of = |seed| {
+        let setup = Synthetic {
+            samples: 5000,
+            hostile: true,
+            seed,
+            ..Synthetic::default()
+        };
+        Profile::read(&setup.bytes()[..]).expect("a profile")
+    };
+    let (old, new) = ([of(1)], [of(2)]);
+    for by in [By::Function, By::Line, By::File, By::Type] {
+        let options = Options {
+            by,
+            ..Options::default()
+        };
+        let mut diff = Diff::of(&old, &new, &options);
+        for measure in diff.measures.clone() {
+            diff.sort(measure);
+            for width in [60, 80, 100, 160] {
+                let shown = diff.render(width);
+                let widest = shown.lines().map(text::width).max();
+                assert!(
+                    widest <= Some(width),
+                    "{by:?} {measure:?} {width}: {widest:?}"
+                );
+                assert!(shown.chars().all(|c| c == '\n' || !c.is_control()));
+            }
+        }
+    }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::estimate::{Moments, Totals};
 
-use super::Base;
+use super::base::{Base, DescribedBase};
 use super::pack::{Column, Columns};
 use super::records::{Record, Records};
 use super::timeline::Timeline;
@@ -82,21 +82,6 @@ struct Header<'a> {
     columns: &'a [Column],
 }
 
-/// The old side of a difference.
-#[derive(Serialize)]
-struct DescribedBase<'a> {
-    command: &'a [String],
-    interpreter: &'a str,
-    /// Seconds.
-    duration: f64,
-    /// Allocation samples of all runs.
-    samples: usize,
-    runs: u32,
-    /// Time samples a second, on average.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cpu_hz: Option<f64>,
-}
-
 /// The session, with what the page shows of its sources.
 #[derive(Serialize)]
 struct Described<'a> {
@@ -124,19 +109,6 @@ impl<'a> Described<'a> {
                 .map_or(Distances::Exponential, |of| of.distances)
                 .name(),
             cpu_hz: profile.time_hz(),
-        }
-    }
-}
-
-impl<'a> DescribedBase<'a> {
-    fn of(base: &Base<'a>) -> Self {
-        Self {
-            command: &base.old.meta.command,
-            interpreter: &base.old.meta.interpreter,
-            duration: base.old.end.0 as f64 / 1e9,
-            samples: base.old.samples.len(),
-            runs: base.old_runs,
-            cpu_hz: base.old.time_hz(),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! of up to [`records::BUCKETS`] equal parts of the session's time, so that the page can answer
 //! for any range of time. What was given up: a range is as fine as the parts are.
 
+mod base;
 mod classes;
 mod data;
 mod pack;
@@ -17,6 +18,7 @@ mod timeline;
 
 use std::io::{self, Write};
 
+pub use base::Base;
 use nthbyte_profile::Profile;
 
 /// The page as `web/` builds it.
@@ -43,17 +45,6 @@ pub fn write_with(
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
     write_data(profile, None, out, progress)
-}
-
-/// What a profile is compared with on a page of a difference.
-#[derive(Clone, Copy, Debug)]
-pub struct Base<'a> {
-    /// The old side. Its tables of functions, frames, stacks and types are those of the new one.
-    pub old: &'a Profile,
-    /// The number of runs in it, of which the mean is shown.
-    pub old_runs: u32,
-    /// The number of runs in the new side.
-    pub new_runs: u32,
 }
 
 /// The page of a profile, coloured by what changed against another one.
