@@ -64,7 +64,7 @@ export function byTime(data: Data, selection: Selection): Float64Array {
   return values;
 }
 
-/** The number of time samples varies like a Poisson count, so each adds the moments of one. */
+/** The number of time samples is a Poisson count, so each sample adds the moments of one. */
 function timeSample(each: number): MomentColumns {
   const columns = new MomentColumns(1);
   columns.estimate[0] = each;

@@ -33,7 +33,7 @@ export interface RecordNodes {
   cpu: Numbers;
 }
 
-/** The depth that is drawn of a deeper stack: depths are 16 bits wide. */
+/** Deeper stacks are cut to this depth: a depth has 16 bits. */
 const DEEPEST = 0xffff;
 
 /** Merges the stacks; with `byLine`, frames of one function at different lines are different nodes. */
@@ -134,7 +134,7 @@ export interface Totals {
 /** A side of a difference; a page of one profile has the new one only. */
 export type Shown = "new" | "old";
 
-/** Adds up the selected records. */
+/** Sums the selected records. */
 export function totals(data: Data, tree: Tree, selection: Selection, shown: Shown = "new"): Totals {
   const ofNew = sums(data, tree, tree.nodes, selection);
   if (!data.base || !tree.baseNodes) return { ...ofNew, change: null };

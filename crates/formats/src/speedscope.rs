@@ -109,7 +109,7 @@ fn keys(profile: &Profile) -> Vec<u32> {
             samples.lifetime(id),
             Lifetime::StillLive | Lifetime::Survived
         );
-        // A stack tree of 2^31 nodes would not fit into memory.
+        // No overflow: a stack tree of 2^31 nodes does not fit into memory.
         (samples.stack(id).0 << 1) | u32::from(retained)
     };
     samples.ids().map(key).collect()

@@ -120,7 +120,7 @@ fn each_process_has_a_row_and_a_description() {
     for said in [
         " · 2 processes",
         "process 11, child of 10",
-        "that of process 11 breaks off",
+        "that of process 11 is incomplete",
         "the sum of 2 processes",
         "peak RSS",
         "from 2.00 s",

@@ -115,7 +115,7 @@ fn display(kind: &Kind, weight: usize, graph: &str, rows: &Value) -> Value {
     })
 }
 
-/// The format wants differences: each value less the one before, the first less zero.
+/// The format requires differences: each value minus the one before. The first value is unchanged.
 fn counter(
     export: &Export<'_>,
     place: Place,

@@ -47,9 +47,9 @@ pub(super) struct Export<'a> {
     /// The width of the buckets in which objects were merged; `None` if they were not.
     pub objects_bucket: Option<Nanos>,
     pub tracks: Vec<Track>,
-    /// Types on top of stacks: a function and a frame for each, after the program's own.
+    /// Types on top of stacks. Each has a function and a frame, after those of the program.
     pub tops: Vec<(TypeId, Lifetime)>,
-    /// The top of each leaf.
+    /// The type and fate on top of each leaf.
     pub top_of_leaf: Vec<u32>,
     pub sources: Sources,
     pub strings: RefCell<Strings>,

@@ -82,7 +82,7 @@ struct Header<'a> {
     columns: &'a [Column],
 }
 
-/// The session, with what the page shows of its sources.
+/// The session, and the properties of its sources that the page shows.
 #[derive(Serialize)]
 struct Described<'a> {
     #[serde(flatten)]

@@ -6,8 +6,8 @@
 //! scripts put names on the page as text only. `docs/flamegraph.md` describes the data.
 //!
 //! The data are aggregates, not samples: how often each (stack, type, lifetime, shape) occurs in each
-//! of up to [`records::BUCKETS`] equal parts of the session's time, so that the page can answer
-//! for any range of time. What was given up: a range is as fine as the parts are.
+//! of up to [`records::BUCKETS`] equal parts of the session's time. So the page can show
+//! a range of time, but only in steps of these parts.
 
 mod base;
 mod classes;

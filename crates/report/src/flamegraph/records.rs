@@ -128,8 +128,8 @@ pub fn bucket(time: Nanos, end: Nanos) -> u32 {
     part.min(u128::from(BUCKETS - 1)) as u32
 }
 
-/// All of a record but its count in one number. The bucket is in the lowest bits, so that keys
-/// whose buckets are merged are neighbours in the sorted order.
+/// A record without its count, as one number. The bucket is in the lowest bits, so that keys
+/// with neighbouring buckets are neighbours in the sorted order.
 fn key(stack: u32, type_id: u32, lifetime: u32, class: u32, bucket: u32) -> u128 {
     (u128::from(stack) << (2 + 32 + 32 + BUCKET_BITS))
         | (u128::from(type_id) << (2 + 32 + BUCKET_BITS))

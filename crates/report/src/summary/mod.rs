@@ -60,7 +60,7 @@ pub struct Summary {
     pub pid: u32,
     /// The processes, in the order in which they started.
     pub processes: Vec<ProcessSummary>,
-    /// When the session began: nanoseconds since 1970 UTC.
+    /// Start of the session: nanoseconds since 1970 UTC.
     pub started_unix_nanos: u64,
     /// Length of the session, in nanoseconds.
     pub duration_nanos: u64,

@@ -16,6 +16,7 @@ pub struct ProcessSummary {
     /// Its number.
     pub pid: u32,
     /// The number of the process that started it, if that one was profiled too.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_pid: Option<u32>,
     /// The program and its arguments.
     pub command: Vec<String>,
@@ -36,9 +37,11 @@ pub struct ProcessSummary {
     /// Whether the agent counted them to the end.
     pub bytes_counted: bool,
     /// The most heap memory that it had in use, in bytes; what it had from its parent included.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_heap_used: Option<u64>,
     /// Its largest resident set, in bytes. Processes share pages: the sum of several is more than what they
     /// take.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_rss: Option<u64>,
     /// Whether its session ended in an orderly way.
     pub complete: bool,

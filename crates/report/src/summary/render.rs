@@ -43,7 +43,10 @@ impl Summary {
             // Processes are all listed.
             if self.by != By::Process {
                 let unlisted = text::bytes(self.unlisted.high);
-                let _ = write!(line, " What is not listed may have allocated {unlisted}.");
+                let _ = write!(
+                    line,
+                    " Anything without a sample may have allocated up to {unlisted}."
+                );
             }
             wrap(&mut text, &line, width);
         }
@@ -185,7 +188,7 @@ impl Summary {
     fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.complete {
-            lines.push(self.breaks_off());
+            lines.push(self.incomplete());
         }
         for damage in &self.damage {
             let what = text::fit(&damage.what, 300, Cut::End);
@@ -197,21 +200,22 @@ impl Summary {
         lines
     }
 
-    fn breaks_off(&self) -> String {
+    fn incomplete(&self) -> String {
         let cut = self.processes.iter().filter(|process| !process.complete);
         let cut: Vec<String> = cut.map(|process| process.pid.to_string()).collect();
         match (self.processes.len(), &cut[..]) {
             (0 | 1, _) | (_, []) => {
-                "! the profile breaks off: the program was killed, or is still running".to_owned()
+                "! the profile is incomplete: the program was killed, or is still running"
+                    .to_owned()
             }
             (all, [one]) => format!(
-                "! of {all} profiles, that of process {one} breaks off: it was killed, or is still running"
+                "! of {all} profiles, that of process {one} is incomplete: it was killed, or is still running"
             ),
             (all, _) => {
                 let shown = cut[..cut.len().min(10)].join(", ");
                 let more = if cut.len() > 10 { ", …" } else { "" };
                 format!(
-                    "! of {all} profiles, {} break off: the processes were killed, or are still running: \
+                    "! of {all} profiles, {} are incomplete: the processes were killed, or are still running: \
                      {shown}{more}",
                     cut.len()
                 )
@@ -219,7 +223,7 @@ impl Summary {
         }
     }
 
-    /// An estimate of bytes: with both ends of its interval, or the larger distance from it.
+    /// An estimate of bytes, with both ends of its interval or with the larger distance to an end.
     fn show(&self, bytes: &Estimate, wide: bool) -> String {
         let shown = text::bytes(bytes.estimate);
         if self.distances == Distances::Every || (bytes.estimate == 0.0 && !wide) {
@@ -345,7 +349,7 @@ impl Summary {
         [rss.unwrap_or_default(), ran]
     }
 
-    /// What the row stands for: a name, and where there is room, where that is.
+    /// The label of a row: its name, and its place in the source if there is room.
     fn label(&self, name: &str, file: &str, line: u32, columns: usize) -> String {
         match self.by {
             By::Type | By::Process => return text::fit(name, columns, Cut::End),
@@ -369,7 +373,7 @@ impl Summary {
     }
 }
 
-/// `file:line`, as far as they are known, with the last so many parts of the file's path.
+/// `file:line`, as far as they are known, with the last parts of the file's path.
 pub(crate) fn place(file: &str, line: u32, parts: usize) -> String {
     let start = file
         .rmatch_indices('/')
@@ -398,7 +402,7 @@ fn line(text: &mut String, figures: &[String], columns: &[usize], label: &str) {
     text.push('\n');
 }
 
-/// Adds a line, broken between words where it is too wide; what follows is indented.
+/// Adds a line. If it is too wide, it is wrapped between words and continues indented.
 pub(crate) fn wrap(text: &mut String, line: &str, width: usize) {
     let mut column = 0;
     for word in line.split(' ') {
