@@ -1,7 +1,7 @@
 //! Waits that would have no end.
 
 use std::ffi::CString;
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -80,6 +80,10 @@ fn nobody_waits_for_a_pipe_that_nobody_reads() {
         let open = libc::O_RDONLY | libc::O_NONBLOCK;
         std::fs::File::from_raw_fd(libc::open(name.as_ptr(), open))
     };
+    // These samples compress well: a pipe of the usual 64 KiB may hold all of them.
+    // SAFETY: only changes the size of the pipe.
+    let size = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };
+    assert_eq!(size, 4096);
     let session = start(&path, "every", 1);
     session.with_writer(|writer| {
         writer.limits().longest_wait = Duration::from_millis(200);
