@@ -126,7 +126,7 @@ impl ForkState {
         matches!(self.get(), State::Child { .. })
     }
 
-    /// This process has forked. A child that forks before it records anything stays one.
+    /// Records that this process has forked. A child that forks before it records anything stays a child.
     pub(crate) fn forked(&self) {
         if !self.is_child() {
             self.set(State::Forked);

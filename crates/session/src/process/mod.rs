@@ -1,4 +1,4 @@
-//! The process that the session lives in.
+//! Access to the host's process.
 //!
 //! ```text
 //! descriptor   a descriptor that the program may close, known by its inode
