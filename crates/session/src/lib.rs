@@ -52,17 +52,17 @@
 //! # Map
 //!
 //! ```text
-//! session     Session and Recording: what hosts use; why there is one lock
-//! registry    where sessions are                        lock      what a signal handler may ask for
+//! session     Session and Recording: the interface for hosts; why there is one lock
+//! registry    the slots of sessions                     lock      a lock that a signal handler may try to take
 //! lost        counts of events that could not be recorded
-//! recorder    the producer of the ring                  record    what travels through it
+//! recorder    the producer of the ring                  record    the records in the ring
 //! interner    threads, functions, types, stack nodes by the host's keys; epochs
-//! fork        what a fork leaves to do: one state
+//! fork        how a session handles forks: one state
 //! writer      the writer thread, the drain, pending samples
 //! output      the profile's file, with a provisional end
-//! ticks       time samples, from a signal handler on
-//! guard       panics
-//! process     descriptors, reads that cannot fault, resident size, the library's image
+//! ticks       time samples, from a signal handler to the file
+//! guard       stops panics
+//! process     descriptors, reads that cannot fault, resident size, the library's own pages
 //! config, outcome, clock
 //! ```
 

@@ -16,7 +16,7 @@ pub(crate) enum Record {
     Provisional(Allocation),
     Freed(SampleId, Nanos),
     Cpu(CpuSample),
-    /// A collection of which no more is known, and there may be thousands in a second: start, duration, thread.
+    /// A collection without further details: start, duration, thread, kind. There may be thousands per second.
     Collection(Nanos, Nanos, ThreadId, CollectionKind),
     /// Larger and rarer events. A single event is in a `Vec` too, because a `Vec` reports exhausted memory and `Box`
     /// aborts.

@@ -35,7 +35,7 @@ pub(crate) struct Slot {
     pub(crate) lost: Lost,
     /// The `CLOCK_MONOTONIC` time, in nanoseconds, at which the session's clock reads zero.
     start: AtomicU64,
-    /// A key could not be forgotten when its object was freed: all are forgotten by the next recording.
+    /// Set when an object was freed but its key could not be removed. The next recording then removes all keys.
     pub(crate) must_forget_keys: AtomicBool,
     /// Set when a writer thread was abandoned in a write that does not end.
     pub(crate) is_abandoned: AtomicBool,

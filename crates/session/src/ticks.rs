@@ -37,7 +37,7 @@ pub struct Ticks {
     are_wanted: AtomicBool,
     /// Whether there is no file to store ticks in.
     are_paused: AtomicBool,
-    /// Of whoever stores one.
+    /// Held by the handler that stores a tick.
     lock: Lock,
     file: MemoryFile,
     missed: AtomicU32,

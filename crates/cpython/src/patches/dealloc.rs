@@ -1,11 +1,12 @@
 //! Dealloc hooks: `tp_dealloc` of the code type and of `type`.
 //!
-//! - What: each is replaced by a function that calls the agent with the object that is about to be freed, then the original function. Metaclasses
-//!   reach that of `type` through their base.
-//! - When: with the heap, before the first session.
-//! - Undone: never. The cost is one look-up for each code object or class that is freed.
+//! - What: our function replaces each one. It calls the agent with the object that is about to be freed, then the
+//!   original function. Metaclasses inherit the function of `type`.
+//! - Installed: with the heap, before the first session.
+//! - Removed: never. The cost is one look-up for each code object or class that is freed.
 //!
-//! Code objects and types are known by their addresses, and forgotten here. No reference is held, so each is freed when it would be without the agent.
+//! The agent identifies code objects and types by their addresses, and removes the addresses here. It holds no
+//! reference, so it does not delay their free.
 
 use std::sync::OnceLock;
 
@@ -26,7 +27,7 @@ struct Hook {
 static CODE: OnceLock<Hook> = OnceLock::new();
 static TYPE: OnceLock<Hook> = OnceLock::new();
 
-/// Puts the hooks in place. The handlers must not panic.
+/// Installs the hooks. The handlers must not panic.
 ///
 /// # Safety
 /// The layout was verified.

@@ -1,9 +1,9 @@
 //! The thread that writes the file, and how it is stopped before a fork and started again.
 //!
 //! ```text
-//! thread    takes records from the ring, and is started, stopped and waited for
-//! drain     makes records into blocks of the file
-//! pending   samples that are at the end of the file provisionally
+//! thread    takes records from the ring; can be started, stopped and waited for
+//! drain     converts records into blocks of the file
+//! pending   samples that are published provisionally at the end of the file
 //! ```
 //!
 //! The thread runs none of the program's code and needs no lock of the interpreter, so a thread that holds such a lock
