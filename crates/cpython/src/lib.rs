@@ -28,13 +28,13 @@
 //!
 //! ```text
 //! module       the extension module: start, stop, prepare, compile
-//! agent        the one agent of the process; sessions; what the patches call
-//! verify       compares the layout with what CPython's public functions say, before anything is touched
-//! patches/     what of the interpreter is replaced, one file each: what, when, how it is undone
-//! sampling/    a sampled block becomes events: the stack, the type, the thread, its lifetime
-//! heap/        memory totals, and huge pages as a program grows
-//! layout/      what differs from version to version, one file each
-//! api/         CPython's functions, found by name; the token of the GIL
+//! agent        the agent of the process: sessions, and the functions that the patches call
+//! verify       compares the layout with the results of CPython's public functions
+//! patches/     the replaced parts of the interpreter, one file each
+//! sampling/    converts sampled blocks into events: stack, type, thread, lifetime
+//! heap/        memory totals, and the collapse into huge pages
+//! layout/      the differences between versions, one file each
+//! api/         CPython's functions, looked up by name; the token of the GIL
 //! memory       reads that cannot fault
 //! ```
 //!

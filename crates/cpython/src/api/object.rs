@@ -205,7 +205,7 @@ impl<'gil> Object<'gil> {
         self.succeeded(done)
     }
 
-    /// Takes an object out of it, if it is a `list` that holds this very object. Equal ones stay, and are not asked.
+    /// Removes an item from a `list` that contains this very object. Equal objects stay; their `__eq__` is not called.
     pub fn remove_identical(self, item: Object<'_>) {
         // SAFETY: see `attribute`. The list holds a reference to the item, and so does the caller: nothing runs
         // but the deletion. (`PyList_GetItem` does not take negative positions.)

@@ -188,7 +188,7 @@ impl Drain {
         outcome
     }
 
-    /// Whether there is enough data to start a thread for it.
+    /// Whether there is enough data, or old enough data, to start a thread for it.
     pub(super) fn is_due(&self) -> bool {
         let taken = self.ring.slots();
         (taken > 0 || self.dirty)
