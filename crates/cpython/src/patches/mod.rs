@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | `allocators` | the functions of the domains `OBJ` and `MEM` | the first session | the process ends |
 //! | `raw_calloc` | `calloc` of the domain `RAW` (3.12 and later) | the first session | the process ends |
-//! | `guarded` | the heap's functions, wherever they are | an interpreter is created without a GIL (3.13 and later) | the process ends |
+//! | `guarded` | the heap's functions | an interpreter is created without a GIL (3.13 and later) | the process ends |
 //! | `dealloc` | `tp_dealloc` of the code type and of `type` | the first session | the process ends |
 //! | `allocated_blocks` | the function of `sys.getallocatedblocks` | the first session | the process ends |
 //! | `gc_callbacks` | an entry in `gc.callbacks` | a session's start | its end |

@@ -113,7 +113,7 @@ impl Codes {
         }
         let is_runpy = self.file == "<frozen runpy>" || self.file.ends_with("/runpy.py");
         let appearance = if is_runpy {
-            // The modules that start programs.
+            // `runpy` starts programs: its frames are at the outer end of their stacks.
             Appearance::FrameWithin
         } else {
             Appearance::Frame

@@ -149,7 +149,7 @@ fn verify_dictionary(
     let basic_size = layout.dict_keys.wrapping_add(16);
     let table = size.checked_sub(basic_size).ok_or(DICTIONARIES)?;
     check((64..4096).contains(&table), DICTIONARIES)?;
-    // Reads of the table lie within its size, or within this limit.
+    // A wrong offset may lie outside the table, and `is_dict_keys` reads these fields directly.
     for field in [layout.keys_log2_size, layout.keys_entries] {
         reader.read::<[u8; 8]>(keys, field).ok_or(DICTIONARIES)?;
     }
