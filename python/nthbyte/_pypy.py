@@ -133,7 +133,7 @@ class PyPyAgent(Agent):
             self._report_totals()
             self._library.set_types(gc.get_typeids_z(), gc.get_typeids_list())
             self._probes = self._make_probes()
-            # Both totals have changed since the first report: `id` reserves memory for each probe among the old objects.
+            # Both totals differ from the first report: `id` reserves memory among the old objects for each probe.
             large = b"x" * _LARGE
             self._report_totals()
             del large

@@ -79,7 +79,7 @@ impl Drop for AgentRef<'_> {
 /// The cell, if an agent exists and this thread holds the main interpreter's GIL.
 fn cell() -> Option<&'static AgentCell> {
     let cell = AGENT.load(Acquire);
-    // SAFETY: the agent is never freed, and the holder of the main GIL alone uses it.
+    // SAFETY: the agent is never freed, and only the holder of the main GIL uses it.
     (!cell.is_null() && raw_calloc::under_main_gil()).then(|| unsafe { &*cell })
 }
 
@@ -275,7 +275,7 @@ fn guarded<T>(gil: &mut Gil, otherwise: T, work: impl FnOnce(&mut Agent) -> T) -
 
 /// The token for the observer.
 fn gil() -> Option<Gil> {
-    // SAFETY: the heap calls its observer with the main GIL held. The token is used for the agent alone.
+    // SAFETY: the heap calls its observer with the main GIL held. The token is used only for the agent.
     unsafe { Gil::of_caller() }
 }
 

@@ -61,8 +61,7 @@ extern "C" fn PyInit__native() -> *mut PyObject {
         slots: Box::leak(Box::new([0; 2])),
         unused: [0; 3],
     }));
-    // SAFETY: the definition has the layout of the stable ABI and lives for ever; CPython calls this with
-    // the GIL held.
+    // SAFETY: the definition has the layout of the stable ABI and is never freed; CPython calls this with the GIL held.
     unsafe { gil.module((&raw mut *definition).cast::<c_void>()) }
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Slot {
     recorder: UnsafeCell<Option<Recorder>>,
 }
 
-// SAFETY: the recorder is used by the thread that has the lock only, and may be used by any; all else is atomic.
+// SAFETY: only the thread with the lock uses the recorder, and any thread may do so; all other fields are atomic.
 unsafe impl Sync for Slot {}
 const _: () = {
     const fn is_for_any_thread<T: Send>() {}
@@ -53,7 +53,7 @@ static FIRST: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
 
 /// All slots.
 pub(crate) fn slots() -> impl Iterator<Item = &'static Slot> {
-    // SAFETY: slots are never freed, and what is in the list was made before.
+    // SAFETY: slots are never freed, and a slot is complete before it is in the list.
     let get = |pointer: &AtomicPtr<Slot>| unsafe { pointer.load(Acquire).as_ref() };
     std::iter::successors(get(&FIRST), move |slot| get(&slot.next))
 }

@@ -109,7 +109,7 @@ impl Gil {
     /// `None`.
     #[must_use]
     pub fn none(&self) -> Owned<'_> {
-        // SAFETY: the object lives for ever.
+        // SAFETY: the object is never freed.
         unsafe { self.object(self.api._Py_NoneStruct) }
             .expect("an address")
             .to_owned()

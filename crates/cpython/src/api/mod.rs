@@ -204,7 +204,7 @@ api! {
     }
 }
 
-// SAFETY: addresses of functions and of objects that live for ever; nothing in it changes.
+// SAFETY: addresses of functions, and of objects that are never freed; the table never changes.
 unsafe impl Send for Api {}
 // SAFETY: as above.
 unsafe impl Sync for Api {}

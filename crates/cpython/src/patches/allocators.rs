@@ -66,7 +66,7 @@ impl Installed {
         let heap = Heap::create(heap_config(huge_pages), fallbacks)
             .ok_or("cannot reserve address space for the heap; raise the memory limit (ulimit -v)")?
             .as_ptr();
-        // SAFETY: by the contract. Nobody uses the heap until its functions are put in place.
+        // SAFETY: by the contract. No thread uses the heap before its functions are in place.
         unsafe { raw_calloc::install(gil, layout, heap)? };
         for (at, (heap_domain, domain, _)) in DOMAINS.into_iter().enumerate() {
             let Functions {

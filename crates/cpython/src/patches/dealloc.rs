@@ -33,7 +33,7 @@ static TYPE: OnceLock<Hook> = OnceLock::new();
 /// The layout was verified.
 pub unsafe fn install(gil: &Gil, layout: &Layout, code: Handler, class: Handler) {
     let api = gil.api();
-    // SAFETY: both are types that live for ever, whose `tp_dealloc` is set.
+    // SAFETY: both types are never freed, and their `tp_dealloc` is set.
     unsafe {
         replace(api, layout, api.PyCode_Type, &CODE, code, code_dealloc);
         replace(api, layout, api.PyType_Type, &TYPE, class, type_dealloc);
@@ -77,7 +77,7 @@ unsafe extern "C" fn type_dealloc(object: *mut PyObject) {
 /// A GIL is held, and `object` has no reference left.
 unsafe fn dealloc(hook: &OnceLock<Hook>, object: *mut PyObject) {
     let Some(hook) = hook.get() else { return };
-    // SAFETY: by the contract. The token is gone before the interpreter goes on; then what it would have called.
+    // SAFETY: by the contract. The token is dropped before the original function runs, which CPython would have called.
     unsafe {
         (hook.handler)(&mut Gil::assume(hook.api), object as usize);
         (hook.before)(object);

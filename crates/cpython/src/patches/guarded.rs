@@ -96,8 +96,8 @@ const fn domain(object: bool) -> Domain {
 /// `heap` is the installed heap.
 unsafe fn asking(heap: *mut c_void) -> Shared {
     share_when_possible();
-    // SAFETY: by the contract. It is shared under the main GIL: by this thread, before, or not while this one holds it; who does
-    // not hold it needs nothing of the state but what stays readable in both places.
+    // SAFETY: by the contract. The heap becomes shared only under the main GIL. If this thread holds it, the state
+    // cannot change now. If not, this thread reads only what stays readable before and after the sharing.
     unsafe { Shared::of(heap.cast(), holds_main_gil) }
 }
 

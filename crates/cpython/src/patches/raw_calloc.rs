@@ -157,8 +157,8 @@ pub fn share_when_possible() {
 /// Called for a request of the size of an interpreter's state.
 #[cold]
 fn notice(watch: &Watch) {
-    // SAFETY: with the main GIL held, the caller is CPython making an interpreter, or the heap's fallback, whose
-    // request is for something else.
+    // SAFETY: with the main GIL held, the caller is either CPython creating an interpreter, or the heap's fallback with
+    // a request for another purpose.
     unsafe {
         if holds_main_gil() {
             if IN_FALLBACK.load(Relaxed) {

@@ -153,7 +153,7 @@ impl Seen {
 }
 
 unsafe extern "C" fn note(context: *mut c_void, sample: &Sample) -> u32 {
-    // SAFETY: the context is the vector of `try_to_learn`, which nobody else uses meanwhile.
+    // SAFETY: the context is the vector of `try_to_learn`, and no other code uses it meanwhile.
     let seen = unsafe { &mut *context.cast::<Vec<Seen>>() };
     if seen.len() < seen.capacity() {
         seen.push(Seen {

@@ -96,7 +96,7 @@ impl Codes {
     ) -> Option<Appearance> {
         self.name.clear();
         self.file.clear();
-        // In every code object, these fields hold two `str`, an `int` and a `bytes`.
+        // SAFETY: in every code object, these fields hold two `str`, an `int` and a `bytes`.
         let (first_line, table) = unsafe {
             strings::append(layout, field(code, layout.code_qualname), &mut self.name);
             strings::append(layout, field(code, layout.code_filename), &mut self.file);

@@ -288,7 +288,7 @@ impl Types {
             return None;
         }
         let mut copy = [0u64; HEADER_AND_TEXT / 8];
-        // SAFETY: the place is as long as said, and any bytes are `u64`s.
+        // SAFETY: the array has this length in bytes, and any bytes are valid `u64`s.
         let bytes = unsafe {
             std::slice::from_raw_parts_mut(copy.as_mut_ptr().cast::<u8>(), HEADER_AND_TEXT)
         };

@@ -62,7 +62,8 @@ pub fn verify<'gil>(
     };
     let instance = {
         let bound = gil.integer(address).ok_or(FRAMES)?;
-        // SAFETY: the definition outlives the function, to which nobody keeps a reference: it is freed after the call that it is given to.
+        // SAFETY: the definition outlives the function, because no code keeps a reference to the function after
+        // `verify`.
         let callback = unsafe { gil.function(&raw mut method, Some(*bound)) }.ok_or(FRAMES)?;
         comparison.callback = callback.address();
         let subjects = gil

@@ -45,7 +45,8 @@ impl Reader {
         let address = address.checked_add(offset)?;
         match self.probe {
             Some(probe) => probe.read(address),
-            // SAFETY: a release's own structures, as far as anyone knows; null is not followed.
+            // SAFETY: the address comes from the interpreter's own structures, which match a release as far as known;
+            // null is not followed.
             None => (address >= 4096 && address.is_multiple_of(align_of::<T>()))
                 .then(|| unsafe { (address as *const T).read() }),
         }

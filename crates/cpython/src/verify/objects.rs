@@ -90,7 +90,7 @@ fn verify_type(
     class: *mut PyObject,
     name: &CStr,
 ) -> Result<(), Subject> {
-    // SAFETY: the type lives for ever.
+    // SAFETY: the type is never freed.
     let class = unsafe { gil.object(class) }.ok_or(TYPES)?;
     // SAFETY: it is a type.
     let (dealloc, flags) = unsafe {

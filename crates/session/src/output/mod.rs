@@ -177,7 +177,7 @@ impl Drop for Output {
 fn out_of_the_way(file: File) -> File {
     match duplicate_high(file.as_raw_fd()) {
         None => file,
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new, and no other code owns it.
         Some(high) => unsafe { File::from_raw_fd(high) },
     }
 }
@@ -195,14 +195,14 @@ mod tests {
 
         let number = output.file.as_ref().unwrap().as_raw_fd();
         let other = File::create(&theirs).unwrap();
-        // SAFETY: puts another file under the number, as a program does that closes what it did not open.
+        // SAFETY: replaces the descriptor, like a program that closes descriptors that it did not open.
         unsafe { libc::dup2(other.as_raw_fd(), number) };
         output.write_all(b", two").unwrap();
         drop(output);
 
         assert_eq!(std::fs::read(&ours).unwrap(), b"one, two");
         assert_eq!(std::fs::read(&theirs).unwrap(), b"");
-        // SAFETY: the number still is the other file's: it was not closed.
+        // SAFETY: the number still refers to the other file, which was not closed.
         assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
     }
 

@@ -175,7 +175,7 @@ mod tests {
         assert!(file.append(b"lost"));
         let number = file.descriptor.load(Relaxed);
         let theirs = tempfile::tempfile().unwrap();
-        // SAFETY: puts another file under the number, as a program does that closes what it did not open.
+        // SAFETY: replaces the descriptor, like a program that closes descriptors that it did not open.
         unsafe { libc::dup2(theirs.as_raw_fd(), number) };
         let mut bytes = [0; 20];
         assert_eq!(file.read(&mut bytes, 0), None);
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(&bytes[..4], b"kept");
         file.close();
         assert_eq!(theirs.metadata().unwrap().len(), 0);
-        // SAFETY: the number still is the other file's: it was not closed.
+        // SAFETY: the number still refers to the other file, which was not closed.
         assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
     }
 }

@@ -136,7 +136,7 @@ impl Profile {
 
 /// Runs `child` in a forked child and waits for it. Returns whether the child succeeded.
 fn in_child(child: impl FnOnce()) -> bool {
-    // SAFETY: the child runs what it is given and ends without running anything else of this process.
+    // SAFETY: the child runs `child` and then ends, without running other code of this process.
     let process = unsafe { libc::fork() };
     if process == 0 {
         let work = std::panic::AssertUnwindSafe(child);
