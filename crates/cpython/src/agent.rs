@@ -131,7 +131,7 @@ pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Ends the session; `None` if there is none.
+/// Ends the session. `None` if no session is running.
 pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     refuse_sub_interpreters(gil).ok()?;
     let mut agent = gil.agent()?;

@@ -123,7 +123,7 @@ unsafe extern "C" fn stop(_module: *mut PyObject, _: *mut PyObject) -> *mut PyOb
 
 /// The token for a function that CPython calls.
 fn gil() -> Option<Gil> {
-    // SAFETY: CPython calls the functions of a module with the GIL held, and in Python code.
+    // SAFETY: CPython calls the functions of a module with the GIL held, where Python code may run.
     unsafe { Gil::of_caller() }
 }
 

@@ -17,7 +17,7 @@ impl Clock {
         }
     }
 
-    /// A clock that read zero at a raw `CLOCK_MONOTONIC` reading in nanoseconds.
+    /// A clock that reads zero at this raw `CLOCK_MONOTONIC` reading in nanoseconds.
     pub(crate) const fn started_at(monotonic_nanos: u64) -> Self {
         Self {
             start: monotonic_nanos,

@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: true });
         assert_eq!(state.notice(0), ToDo::Nothing);
 
-        // A child that was interrupted by the fork forks again before it records.
+        // Another thread of the parent was recording at the fork, and the child forks again before it records.
         state.become_child(Holder::Other);
         state.forked();
         state.become_child(Holder::Nobody);

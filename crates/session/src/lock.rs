@@ -74,7 +74,7 @@ impl Lock {
         self.0.store(0, Release);
     }
 
-    /// Whether the calling thread holds it.
+    /// Whether the calling thread holds the lock.
     pub(crate) fn is_held_by_caller(&self) -> bool {
         self.0.load(Relaxed) & !FOR_FORK == this_thread()
     }

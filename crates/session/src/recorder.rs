@@ -20,8 +20,8 @@ use crate::record::{Bulky, Record, text};
 use crate::registry::Slot;
 use crate::writer::{Drain, Writer};
 
-/// The ring holds the samples and frees of this many allocated bytes. That is what a program with 1.3 GB of allocations
-/// per second, all freed, produces in a tenth of a second while the writer thread does not run.
+/// The ring holds the events of this many bytes, allocated or freed. A program that allocates 1.3 GB per second, and
+/// frees as much, produces that many in a tenth of a second while the writer thread does not run.
 const RING_BYTES: u64 = 1 << 28;
 /// The smallest and largest number of slots, of 56 bytes each. The writer thread is woken when a quarter of them is
 /// full.

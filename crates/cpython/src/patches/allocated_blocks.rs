@@ -35,8 +35,8 @@ pub unsafe fn install(gil: &Gil, layout: &Layout, counter: Counter) {
     let Some((function, flags)) = built_in.c_function() else {
         return;
     };
-    // SAFETY: by the contract. What CPython says is a built-in function has a definition at this offset,
-    // which is a static variable, and writable; that it is the right one shows in the function.
+    // SAFETY: by the contract. CPython confirms that this is a built-in function, so it has a definition at this
+    // offset: a writable static variable. The definition's function shows that it is the right one.
     unsafe {
         let definition = built_in
             .as_ptr()

@@ -52,7 +52,7 @@ impl Installed {
         let mut fallbacks = [Fallback::LIBC; 2];
         for (at, (_, domain, letter)) in DOMAINS.into_iter().enumerate() {
             let mut there = AllocatorEx::NONE;
-            // SAFETY: writes the functions in place.
+            // SAFETY: the function only stores the current functions into `there`.
             unsafe { (api.PyMem_GetAllocator)(domain, &raw mut there) };
             if let Some(inner) = below_debug_hooks(&there, letter) {
                 below[at] = inner;
@@ -129,7 +129,7 @@ impl Installed {
         }
     }
 
-    /// Totals; see [`Heap::statistics`] for how exact they are.
+    /// The heap's totals; [`Heap::statistics`] says how exact they are.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         // SAFETY: an `Installed` is used by the holder of the GIL only.

@@ -34,7 +34,7 @@ pub struct Entry {
 
 /// A definition that CPython reads and never changes.
 struct Method(MethodDef);
-// SAFETY: it holds addresses of constants.
+// SAFETY: the definition holds only addresses of constants.
 unsafe impl Sync for Method {}
 
 static METHOD: Method = Method(MethodDef {

@@ -29,13 +29,13 @@ pub unsafe fn install(api: &Api, heap: *mut Heap) {
             Domain::Memory => functions::<false>(heap),
         };
         let mut there = AllocatorEx::NONE;
-        // SAFETY: writes the functions in place.
+        // SAFETY: the function only stores the current functions into `there`.
         unsafe { (api.PyMem_GetAllocator)(domain, &raw mut there) };
         match stored(&there, heap.cast()) {
-            // SAFETY: an allocator with the heap's context was found there, and it is in use as such; so it can be
-            // written to, as it was after it was made.
+            // SAFETY: this address holds an allocator in use with the heap's context. It was written to before, so it
+            // is writable.
             Some(inner) => unsafe { (inner as *mut AllocatorEx).write_volatile(functions) },
-            // SAFETY: the functions may be called by everybody.
+            // SAFETY: any thread may call the functions.
             None => unsafe { (api.PyMem_SetAllocator)(domain, &mut { functions }) },
         }
     }

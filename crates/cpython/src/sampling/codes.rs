@@ -141,7 +141,7 @@ impl Codes {
 
 /// The folder of this library's file.
 fn own_folder() -> Option<String> {
-    // SAFETY: a zeroed `Dl_info` is a valid place for the answer; the name in it stays.
+    // SAFETY: a zeroed `Dl_info` is a valid place for the answer; the library's name is never freed.
     let path = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(own_folder as *const libc::c_void, &raw mut info) == 0 {

@@ -1,4 +1,4 @@
-//! From a sampled block to events in the profile.
+//! Converts sampled blocks into events of the profile.
 //!
 //! ```text
 //! tracker ─▶ walker ─▶ codes            the stack of the current thread

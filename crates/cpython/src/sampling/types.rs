@@ -19,9 +19,9 @@ use nthbyte_session::{KnownType, Recording};
 /// The allocator domain of CPython that a block came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Objects, and some of their parts.
+    /// `OBJ`: objects, and some of their parts.
     Object,
-    /// Memory that is not an object.
+    /// `MEM`: memory that is not an object.
     Memory,
 }
 

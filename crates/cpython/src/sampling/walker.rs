@@ -154,7 +154,7 @@ impl Walker {
     /// The walked thread has not run since.
     pub unsafe fn outermost(&self, layout: &Layout) -> Option<(usize, usize)> {
         let outermost = self.seen.last()?;
-        // SAFETY: the frame is live, and so is its first local, if it has one. A tag is taken off.
+        // SAFETY: the frame is live, and so is its first local variable, if it has one. The tag bits are removed.
         Some((
             outermost.code,
             unsafe { field::<usize>(outermost.frame, layout.frame_locals) }

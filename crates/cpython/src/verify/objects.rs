@@ -55,7 +55,7 @@ fn verify_string(gil: &Gil, layout: &Layout, reader: Reader, text: &CStr) -> Res
         .read::<u32>(string.address(), layout.str_state)
         .ok_or(STRINGS)?;
     let mut read = String::new();
-    // SAFETY: a live `str`, and the fields that are read are there, whatever they hold; the length is right.
+    // SAFETY: the `str` is live, all fields that are read lie in readable memory, and the length is right.
     let known = unsafe { strings::append(layout, string.address(), &mut read) };
     check(known && text.to_str() == Ok(&read), STRINGS)
 }

@@ -56,8 +56,8 @@ fn cut(start: usize, len: usize) {
 pub fn release_again() {
     for &(start, len) in CONSTANT.get().iter().copied().flatten() {
         if len > 0 {
-            // SAFETY: nothing is ever written to a segment without PF_W in a library that is position-independent,
-            // so what is read anew from its file is what was there.
+            // SAFETY: in a position-independent library, no code writes to a segment without PF_W. So reading it from
+            // the file again gives the same content.
             unsafe { libc::madvise(start as *mut c_void, len, libc::MADV_DONTNEED) };
         }
     }

@@ -36,11 +36,11 @@ impl Probe {
         }
     }
 
-    /// The value at an address; `None` if it cannot be read.
+    /// The value at an address. `None` if the address is not readable.
     #[must_use]
     pub fn read<T: Plain>(&self, address: usize) -> Option<T> {
         let mut value = MaybeUninit::<T>::zeroed();
-        // SAFETY: the value's own bytes, which are zeroes so far.
+        // SAFETY: these are the bytes of `value`, which are all zero.
         let bytes = unsafe {
             std::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>())
         };
