@@ -1,4 +1,4 @@
-//! Has the linker put the unwinder into each shared library that is made of this crate.
+//! Makes the linker put the unwinder into each shared library that is built from this crate.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,20 +15,20 @@ fn main() {
     }
 }
 
-/// Whether the compiler that links has the unwinder as an archive.
+/// Whether the linking compiler has the unwinder as a static archive.
 fn has_static_unwinder() -> bool {
     let linker = env::var_os("RUSTC_LINKER").unwrap_or_else(|| "cc".into());
     let asked = Command::new(linker)
         .arg("-print-file-name=libgcc_eh.a")
         .output();
-    // The compiler says the bare name if it has no such file.
+    // The compiler prints the bare name if it has no such file.
     asked.is_ok_and(|said| Path::new(String::from_utf8_lossy(&said.stdout).trim()).is_absolute())
 }
 
-/// The standard library asks for `libgcc_s.so`, which would be 100 KiB more of each profiled program, and which a small
-/// container may not have. In this folder, which is searched first, the linker finds that name to mean the archive.
+/// The standard library links `libgcc_s.so`, which adds 100 KiB to each profiled program, and a small container may not
+/// have it. The linker searches this folder first, and finds the archive under that name.
 fn put_unwinder_in(folder: &Path) {
     fs::write(folder.join("libgcc_s.so"), "INPUT(-lgcc_eh -lgcc)\n").expect("cargo made it");
-    // Search paths go on to whatever links this crate.
+    // Cargo passes search paths on to every crate that links this one.
     println!("cargo:rustc-link-search=native={}", folder.display());
 }

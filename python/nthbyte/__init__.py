@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nthbyte._session import Profiler, start, stop
     from nthbyte._version import __version__
 else:
-    # Imported at the first use: ``nthbyte run`` installs its heap before it imports the other modules.
+    # Imported at their first use, because ``nthbyte run`` installs its heap before it imports the other modules.
     _HOMES = {
         "Error": "_agent",
         "Profiler": "_session",

@@ -1,7 +1,7 @@
 """The command ``nthbyte``, also ``python -m nthbyte``.
 
-``run`` and ``tune`` run a Python program in this interpreter, which is the one that is profiled. All other
-commands read profiles; they are a program of its own, written in Rust, that replaces this process.
+``run`` and ``tune`` run a Python program with this interpreter. All other commands read profiles: this process
+executes another program for them, which is written in Rust.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ COMMAND = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "nthby
 def main() -> Running | None:
     """Runs the command that ``sys.argv`` asks for.
 
-    For ``nthbyte run`` it returns the program, with its session started, for the caller to execute: the caller is
-    as near to the outermost frame as can be.
+    For ``nthbyte run`` it starts the session and returns the program. The caller executes the program, so that no
+    frame of this function is on the program's stack.
     """
     arguments = sys.argv[1:]
     if arguments[:1] == ["run"]:
@@ -39,7 +39,7 @@ def main() -> Running | None:
 
 
 def _prepare(arguments: list[str]) -> None:
-    """Installs the heap before more is imported, so that those modules lie in it and not in CPython's own arenas."""
+    """Installs the heap before other imports, so that their modules lie in it and not in CPython's own arenas."""
     if sys.implementation.name != "cpython" or any(word.startswith("--huge-pages") for word in arguments):
         return
     from nthbyte._agent import Error, load
@@ -47,7 +47,7 @@ def _prepare(arguments: list[str]) -> None:
     try:
         load().prepare()
     except Error:
-        # The start of the session fails in the same way, and prints why.
+        # The start of the session fails for the same reason, and prints it.
         pass
 
 

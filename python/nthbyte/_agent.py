@@ -1,6 +1,6 @@
-"""Loads the agent, the part of nthbyte that works inside the interpreter, and calls it.
+"""Loads and calls the agent: the part of nthbyte that works inside the interpreter.
 
-On PyPy, the subclass ``_pypy.PyPyAgent`` of :class:`Agent` takes its place.
+PyPy uses ``_pypy.PyPyAgent``, a subclass of :class:`Agent`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-# Not imported from typing: on PyPy, importing it would take a fifth of a short run. For the same reason the
+# Not imported from typing: on PyPy, that import takes a fifth of a short run's time. For the same reason the
 # modules that `nthbyte run` needs do not use re, json or contextlib.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 class Error(Exception):
-    """nthbyte cannot do what it was asked to. The message is one line: what is wrong, and what to do."""
+    """A request to nthbyte failed. The message is one line: what is wrong, and what to do."""
 
 
 class Result:
-    """What a session recorded."""
+    """The result of a session."""
 
     __slots__ = ("bytes_allocated", "lost", "notes", "path", "samples")
 
@@ -35,11 +35,11 @@ class Result:
         self.path = path
         """The absolute path of the profile."""
         self.samples = samples
-        """The number of samples in it."""
+        """The number of samples in the profile."""
         self.lost = lost
         """The number of events that were lost because the disk or the writer was too slow."""
         self.bytes_allocated = bytes_allocated
-        """Bytes allocated during the session, sampled or not; None where they cannot be counted."""
+        """Bytes allocated during the session, sampled or not; None where the agent cannot count them."""
         self.notes = notes
         """Remarks of the agent, one sentence each."""
 
@@ -48,9 +48,9 @@ class Result:
 
 
 def read_result(answer: str | None, notes: tuple[str, ...] = ()) -> Result:
-    """Reads the JSON text with which the library ends a session; ``notes`` come before its own.
+    """Reads the result of a session from the library's JSON text, and puts ``notes`` before the library's notes.
 
-    Raises Error if there is none: no session was running.
+    Raises Error if ``answer`` is None: no session was running.
     """
     if answer is None:
         raise Error("nthbyte is not running: nothing to stop")
@@ -65,7 +65,7 @@ def read_result(answer: str | None, notes: tuple[str, ...] = ()) -> Result:
 
 
 def to_json(value: Any) -> str:
-    """Returns plain data as JSON, as ``json.dumps`` does, which takes long to import."""
+    """Returns plain data as JSON, like ``json.dumps``, whose import takes long."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -83,7 +83,7 @@ def to_json(value: Any) -> str:
 
 
 def from_json(text: str) -> Any:
-    """Reads JSON as ``json.loads`` does, without the package ``json``, which takes long to import."""
+    """Reads JSON like ``json.loads``, but without the package ``json``, whose import takes long."""
     try:
         if sys.implementation.name == "pypy":
             from _pypyjson import loads
@@ -112,22 +112,25 @@ class Agent:
     """The loaded library. The process has one: see :func:`load`."""
 
     def __init__(self, path: str):
-        # importlib has them too, but is not imported yet.
+        # The public names are in importlib, which is not imported yet.
         from _frozen_importlib import ModuleSpec, module_from_spec
         from _frozen_importlib_external import ExtensionFileLoader
 
-        # The agent imports it while it is created, when it must not wait for a file.
+        # The agent uses this module while it is created, when it must not wait for a file.
         import nthbyte._operations  # noqa: F401
 
         name = "nthbyte._native"
         spec = ModuleSpec(name, ExtensionFileLoader(name, path), origin=path)
         self._native: Any = module_from_spec(spec)
         self.compile: Callable[[bytes, str, bool], CodeType] = self._native.compile
-        """Compiles a source without zero bytes that is a file, or else UTF-8. The built-in ``compile`` first
-        makes all types of ``ast``, 0.4 MB that many programs do not need. (CPython only.)"""
+        """Compiles a source without zero bytes. CPython only.
+
+        The last argument says whether the source is a file; other sources are UTF-8. The built-in ``compile`` first
+        creates all types of ``ast``: 0.4 MB that many programs do not need.
+        """
 
     def prepare(self) -> None:
-        """Installs the heap, if possible: what is allocated from now on lies in it."""
+        """Installs the heap for later allocations, if possible."""
         self._native.prepare()
 
     def start(self, config: Config) -> None:

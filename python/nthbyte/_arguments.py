@@ -1,4 +1,4 @@
-"""The options of ``nthbyte run`` read by argparse: for the help, and for messages about wrong options."""
+"""Reads the options of ``nthbyte run`` with argparse: for the help, and for messages about wrong options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parse(words: list[str]) -> dict[str, Any]:
         allow_abbrev=False,
     )
     for option in OPTIONS:
-        # What this interpreter does not have is read nevertheless, so that it is refused by its name.
+        # Options of other interpreters are accepted here: `check` refuses them with a better message.
         text = option.help.replace("%", "%%") if option.is_here() else argparse.SUPPRESS
         if option.placeholder:
             parser.add_argument(

@@ -1,9 +1,9 @@
-"""Processes that the program starts with ``multiprocessing``: profiled like the program itself.
+"""Profiles the processes that the program starts with ``multiprocessing``.
 
-The agent handles ``fork`` itself. The other two start methods start a new interpreter. An environment
-variable could not tell it to join, since other programs would inherit the variable. So this module replaces
-the one function by which ``multiprocessing`` starts an interpreter: if the code on the command line is that
-of a start method, a line is put before it. Every other call passes through unchanged.
+The agent handles ``fork`` itself. The other two start methods start a new interpreter. An environment variable
+is no way to make it join the session, because other programs would inherit the variable. So this module replaces
+the function with which ``multiprocessing`` starts an interpreter. If the command line contains the code of a
+start method, the replacement puts a line before that code. All other calls pass through unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from nthbyte._config import Config
 
-# The first statement of the code that multiprocessing gives to a new interpreter, and the function called before it.
+# The first statement of multiprocessing's code for a new interpreter, and our function to call before it.
 _START_METHODS = {
     "from multiprocessing.spawn import spawn_main": "join",
     "from multiprocessing.forkserver import main": "join_when_forked",
@@ -68,12 +68,12 @@ def join(text: str) -> None:
 
 
 def join_when_forked(text: str) -> None:
-    """Makes each process that this one forks join. This one, the fork server, does not join itself."""
+    """Makes each fork of this process join. This process is the fork server, and does not join itself."""
     os.register_at_fork(after_in_child=lambda: join(text))
 
 
 def _joining(command: Any, config: Config) -> Any:
-    """Returns the command line with the line put in, or ``command`` itself if it is another program."""
+    """Returns the command line with our line in it, or ``command`` itself if it starts another program."""
     try:
         # The interpreter's path is bytes, the other arguments are text.
         if os.fsencode(command[0]) != os.fsencode(sys.executable):
@@ -81,7 +81,7 @@ def _joining(command: Any, config: Config) -> Any:
         at = command.index("-c") + 1
         code = command[at]
         if code.startswith("import sys;"):
-            # The fork server's code begins so since CPython 3.15.
+            # The fork server's code begins like this since CPython 3.15.
             code = code[len("import sys;") :].lstrip(" ")
         function = _START_METHODS[code.partition(";")[0]]
     except (AttributeError, TypeError, ValueError, LookupError):

@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 class Program:
-    """What to run: a script, a module or code."""
+    """The program to run: a script, a module or code."""
 
     def __init__(self, kind: str, target: str, arguments: list[str], command_line: list[str]):
         self.kind = kind
         """``script``, ``module`` or ``code``."""
         self.target = target
-        """The path, the module's name or the code; ``-`` is the script on standard input."""
+        """The path, the module's name or the code; ``-`` means a script on standard input."""
         self.arguments = arguments
-        """What follows on the command line."""
+        """The program's own arguments."""
         self.command_line = command_line
-        """The arguments with which Python without nthbyte would be started."""
+        """The arguments that start the same program with Python alone."""
 
     @property
     def name(self) -> str:
-        """A short name, for the profile."""
+        """A short name for the profile's file name."""
         if self.kind == "code":
             return "code"
         if self.kind == "module":
@@ -54,7 +54,7 @@ def read(words: list[str]) -> tuple[dict[str, Any], Program]:
 
 
 def split(words: list[str]) -> tuple[list[str], Program | None]:
-    """Splits the words into nthbyte's own and the program, which begins at the first word that is no option."""
+    """Splits the words into nthbyte's options and the program, which begins at the first word that is not an option."""
     at = 0
     while at < len(words):
         word, rest = words[at], words[at + 1 :]
@@ -75,9 +75,9 @@ def split(words: list[str]) -> tuple[list[str], Program | None]:
 
 
 def _read_correct(words: list[str]) -> dict[str, Any] | None:
-    """Reads options without an error in them; returns None where ``argparse`` has to print an error or the help.
+    """Reads correct options. Returns None if ``argparse`` must print an error or the help.
 
-    ``argparse`` would keep 1.4 MB of the program's memory: a twentieth of what many a program uses.
+    ``argparse`` adds 1.4 MB to the program's memory: a twentieth of the memory of many programs.
     """
     options = {option.name: option.default for option in OPTIONS}
     rest = iter(words)

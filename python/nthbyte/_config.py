@@ -6,20 +6,20 @@ from typing import TypedDict
 
 
 class Config(TypedDict):
-    """One session's configuration, as the agent takes it (``crates/session/src/config.rs``)."""
+    """One session's configuration, as the agent reads it (``crates/session/src/config.rs``)."""
 
     output: str
     """Absolute path of the profile."""
     period: int
     """Mean distance between samples in bytes."""
     distances: str
-    """``exponential``, ``fixed``, or ``every`` where each allocation is recorded."""
+    """``exponential``, ``fixed``, or ``every`` if each allocation is recorded."""
     seed: int | None
-    """Seed of the distances; None takes one from the system."""
+    """Seed of the distances; None for a random one."""
     cpu_hz: int | None
     """Time samples per second; None for none."""
     native: bool
-    """Whether memory and frames of native code are recorded too."""
+    """Whether the profile includes memory and frames of native code."""
     huge_pages: str
     """``thp``, ``hugetlb`` or ``off``."""
     command: list[str]
@@ -29,4 +29,4 @@ class Config(TypedDict):
     interpreter: str
     """Name and version of the interpreter."""
     parent_pid: int | None
-    """The profiled process that started this one, if there was one."""
+    """The profiled process that started this one, if any."""

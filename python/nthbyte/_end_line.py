@@ -1,4 +1,4 @@
-"""The one line that ``nthbyte run`` prints, when the program has ended."""
+"""The line that ``nthbyte run`` prints when the program has ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class EndLine:
-    """Ends the session and prints one line: what was recorded, and how to see it."""
+    """Ends the session and prints one line: the number of samples, and the command that shows them."""
 
     def __init__(self, path: str):
         self._path = path

@@ -1,4 +1,4 @@
-"""What the agent runs to learn about the interpreter before it begins."""
+"""Functions that the agent runs to examine the interpreter before the first session."""
 
 # Each comprehension and each call allocates in a different way.
 # ruff: noqa: C400
@@ -23,8 +23,8 @@ class _Subject:
 def subjects(callback: "Any") -> "Any":
     """Calls back from a generator, and returns an instance.
 
-    The agent compares what it reads of them with what the interpreter says (``verify/``). The first variable of this
-    function, and that of the generator, is the callback.
+    The agent compares its own reads of both with the interpreter's results (``verify/``). The callback is the first
+    variable of this function and of the generator.
     """
 
     def calling(callback: "Any") -> "Any":
@@ -36,12 +36,12 @@ def subjects(callback: "Any") -> "Any":
 
 
 def operations() -> "dict[str, Any]":
-    """Makes lists, sets and arrays in all ways that allocate, each small and grown.
+    """Creates lists, sets and arrays in all ways that allocate: small ones, and ones that grow.
 
-    The agent watches it to learn which places in CPython allocate which memory (``sampling/allocation_sites.rs``).
+    The agent observes the calls to find the allocation sites in CPython (``sampling/allocation_sites.rs``).
 
-    Sets are large enough to have a table of their own; the instances are of a class that every interpreter
-    has. (No class is made here: that would leave cyclic garbage behind.)
+    The sets are large enough to have their own tables. The instances are of a class that every interpreter has,
+    because a new class would leave cyclic garbage.
     """
     lists: Any = ()
     sets: Any = ()

@@ -1,8 +1,8 @@
-"""The options of ``nthbyte run`` and of :func:`nthbyte.start`: the one place that declares them.
+"""The table of the options of ``nthbyte run`` and of :func:`nthbyte.start`.
 
-The command line (``_command_line.py``), its help (``_arguments.py``) and the check of what is asked for
-(:func:`check`) follow from this table. The signatures of ``start`` and ``Profiler``, docs/run.md and README.md
-repeat it for their readers; tests/python/test_options.py compares them with it.
+The command line (``_command_line.py``), its help (``_arguments.py``) and the check of values (:func:`check`) use
+this table. The signatures of ``start`` and ``Profiler``, docs/run.md and README.md repeat it for their readers;
+tests/python/test_options.py compares them with it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-# What `nthbyte run` does, in the words of all its helps.
+# The description of `nthbyte run` in every help text.
 DESCRIPTION = "Run a Python program and record which allocations it makes"
 
 HUGE_PAGES = ("thp", "hugetlb", "off")
 
-# The interpreters, by the names that sys.implementation has for them.
+# The interpreters' names, by sys.implementation.name.
 _NAMES = {"cpython": "CPython", "pypy": "PyPy"}
 _EVERYWHERE = ("cpython", "pypy")
 
@@ -42,21 +42,21 @@ class Option:
         is_argument: bool = True,
     ):
         self.name = name
-        """The argument of ``start``; the attribute of what the command line gives."""
+        """The name as an argument of ``start`` and as a key of the command line's options."""
         self.help = help
         self.default = default
         self.short = short
-        """``-o``, where there is a short form."""
+        """The short form, such as ``-o``; None if there is none."""
         self.placeholder = placeholder
-        """What stands for the value in the help; None if the option has no value."""
+        """The placeholder for the value in the help; None if the option has no value."""
         self.read = read
-        """Makes the value from a word. Raises ValueError if it cannot."""
+        """Converts a word into the value. Raises ValueError if it cannot."""
         self.check = check
-        """Returns the value as the agent wants it. Raises ValueError, with one line for the user, if it is wrong."""
+        """Returns the value in the agent's form. Raises ValueError, with one line for the user, if it is wrong."""
         self.interpreters = interpreters
-        """Which interpreters have it, as ``sys.implementation.name``; none if it is yet to come."""
+        """The interpreters that have the option, as ``sys.implementation.name``; empty if none has it yet."""
         self.is_argument = is_argument
-        """Whether ``start`` has it as a keyword."""
+        """Whether ``start`` has the option as a keyword."""
 
     @property
     def flag(self) -> str:
@@ -65,15 +65,15 @@ class Option:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """All forms."""
+        """The short form, if any, and the long form."""
         return (self.short, self.flag) if self.short else (self.flag,)
 
     def is_here(self) -> bool:
-        """Whether this interpreter has it."""
+        """Whether this interpreter has the option."""
         return sys.implementation.name in self.interpreters
 
     def where(self) -> str:
-        """The interpreters that have it, for people."""
+        """The names of the interpreters that have the option, for messages."""
         return " and ".join(_NAMES[name] for name in self.interpreters)
 
 
@@ -144,7 +144,7 @@ OPTIONS = (
 
 
 def check(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns options as the agent wants them. Raises ValueError, with one line for the user, if one is wrong."""
+    """Returns options in the agent's form. Raises ValueError, with one line for the user, if one is wrong."""
     checked = {}
     for option in OPTIONS:
         if not option.is_argument:

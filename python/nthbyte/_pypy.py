@@ -1,14 +1,14 @@
 """Sessions inside PyPy.
 
-The agent samples in the collector. What it cannot find out by itself it gets from here: PyPy's own
-``_vmprof`` is switched on, which walks stacks; the names of the collector's types, a few instances of
-known classes, and the memory totals are handed over.
+The agent samples in the collector. This module provides what the agent cannot find out itself: it enables
+PyPy's own ``_vmprof``, which walks stacks, and passes the names of the collector's types, a few instances of known
+classes, and the memory totals.
 
-The library is called through ``_cffi_backend``, which is built into PyPy: importing ``ctypes``
-takes ten times as long. Both call C without the GIL. When the agent needs the GIL it has
-:func:`_allocate` allocate a large object: PyPy allocates with the GIL held.
+This module calls the library through ``_cffi_backend``, which is built into PyPy: the import of ``ctypes`` takes
+ten times as long. Both call C without the GIL. When the agent needs the GIL, it makes :func:`_allocate` allocate a
+large object, because PyPy allocates with the GIL held.
 
-The order of the calls stands in ``crates/pypy/src/control/entry_points.rs``.
+``crates/pypy/src/control/entry_points.rs`` documents the order of the calls.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
     from nthbyte._config import Config
     from nthbyte._pypy_gc_hooks import MinorHook
 
-# What the agent may ask `_allocate` for: `Request` in crates/pypy/src/control/python.rs.
+# The agent's requests to `_allocate`: `Request` in crates/pypy/src/control/python.rs.
 _SMALL, _LARGE_OF_EACH_KIND = 0, 1
 
-# PyPy closes a library that nothing refers to. The hooks lead into this one.
+# PyPy closes a library without references, but the hooks still call this one.
 _RTLD_NOW, _RTLD_NODELETE = 0x2, 0x1000
 
-# Bytes of an object that PyPy does not allocate in the nursery.
+# Size in bytes of an object that is too large for PyPy's nursery.
 _LARGE = 300_000
 
-# Seconds between ticks where no time samples are wanted: the agent stops the timer at once, but _vmprof asks for an
-# interval below one second.
+# Seconds between ticks in a session without time samples: the agent stops the timer at once, but _vmprof requires
+# an interval below one second.
 _NO_TIMER = 0.999
 
 
 class PyPyAgent(Agent):
-    """The agent of a PyPy."""
+    """The agent for PyPy."""
 
     def __init__(self, path: str):
         import _cffi_backend
 
         self._library = _Library(_cffi_backend, path)
         self._on = False
-        # Handed over once: types and classes do not move while the process lives. The instances must live until the
-        # first minor collection of the session, when the agent looks at them.
+        # Passed to the agent once: types and classes never move. The instances must live until the first minor
+        # collection of the session, when the agent reads them.
         self._probes: list[Any] | None = None
         self._minor_hook: MinorHook | None = None
         self._notes: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class PyPyAgent(Agent):
         os.register_at_fork(after_in_child=self._forked)
 
     def start(self, config: Config) -> None:
-        """Starts a session. Raises Error if it cannot be had."""
+        """Starts a session. Raises Error if it cannot start."""
         if self._on:
             raise Error("nthbyte is already running; stop it first")
         if config["native"]:
@@ -89,7 +89,7 @@ class PyPyAgent(Agent):
             raise
 
     def _start_gc_hooks(self, config: Config, refusal: str) -> None:
-        """Samples at every k-th minor collection: where the collector cannot be hooked."""
+        """Samples at every k-th minor collection, because the agent cannot hook the collector."""
         from nthbyte._pypy_gc_hooks import MinorHook
 
         if config["cpu_hz"]:
@@ -122,7 +122,7 @@ class PyPyAgent(Agent):
             try:
                 vmprof.disable()
             except vmprof.VMProfError:
-                # The child of a fork in which it could not be enabled again.
+                # _vmprof is not enabled: this is the child of a fork, and enabling it again has failed.
                 pass
         self._library.release_vmprof()
         return answer
@@ -133,7 +133,7 @@ class PyPyAgent(Agent):
             self._report_totals()
             self._library.set_types(gc.get_typeids_z(), gc.get_typeids_list())
             self._probes = self._make_probes()
-            # Now both totals differ from before: `id` has given each probe a place among the old objects.
+            # Both totals differ from the first report: `id` reserves memory among the old objects for each probe.
             large = b"x" * _LARGE
             self._report_totals()
             del large
@@ -145,15 +145,15 @@ class PyPyAgent(Agent):
                 raise _Refused(str(error)) from None
             raise
         if first:
-            # The session began with a collection, which has freed the large object.
+            # The session began with a collection, which freed the large object.
             self._report_totals()
 
     def _make_probes(self) -> list[Any]:
-        """Hands over instances of each kind, from which the agent finds the way to a class; returns them."""
+        """Creates an instance of each kind and passes them to the agent, which learns from them how to find a class."""
         kinds: list[type] = [object, object, Exception, list, dict, tuple, str, int, float, set]
         instances = [_probe_class(kind, number) for number, kind in enumerate(kinds)]
         instances[0].first = instances[0].second = None
-        # The identity of an object is the address that it has when it is old.
+        # The `id` of an object is its address once it is old.
         numbers = [number for one in instances for number in (id(one), id(type(one)))]
         self._library.set_probe_instances(numbers, [type(one).__qualname__ for one in instances])
         return instances
@@ -187,14 +187,14 @@ class PyPyAgent(Agent):
         try:
             vmprof.disable()
         except vmprof.VMProfError:
-            # It could not write the names that it still had. The agent has read them.
+            # _vmprof could not write its remaining names. The agent has already read them.
             pass
         vmprof.enable(descriptor, self._interval, 0, 0, 0, 0)
         self._library.attach_vmprof()
 
 
 class _Refused(Exception):
-    """The agent does not hook this PyPy: there can be a session through ``gc.hooks``."""
+    """The agent cannot hook this PyPy. A session through ``gc.hooks`` is still possible."""
 
 
 def _nursery_size() -> int | None:
@@ -202,18 +202,18 @@ def _nursery_size() -> int | None:
 
 
 def _allocate(request: int, size: int) -> None:
-    """Allocates what the agent asks for, and drops it. ``size`` is in bytes."""
+    """Allocates the objects that the agent requests, and drops them. ``size`` is in bytes."""
     if request == _SMALL:
         [object() for _ in range(10)]
     elif request == _LARGE_OF_EACH_KIND:
-        # Of bytes, of references and of numbers.
+        # Objects of bytes, of references and of numbers.
         words = size // 8
         b"x" * size
         bytearray(size)
         [None] * words
         [1] * words
         (None,) * words
-        # The last one is larger (`GilTrap::ROOM`): the agent sees that no exception has ended this early.
+        # The last object is larger (`GilTrap::ROOM`): it shows the agent that no exception ended this function early.
         b"x" * (size + 64)
     else:
         b"x" * size
@@ -235,7 +235,7 @@ def _vmprof() -> Any:
 
 
 class _Library:
-    """The functions of the agent, which begin with ``nthbyte_pypy_``, called through ``_cffi_backend``."""
+    """Calls the agent's functions through ``_cffi_backend``. Their names begin with ``nthbyte_pypy_``."""
 
     def __init__(self, backend: Any, path: str):
         self._backend = backend
@@ -279,7 +279,7 @@ class _Library:
         self._report_minors(count, nanoseconds, used, thread, self._c_string(stack))
 
     def prepare_vmprof(self) -> int:
-        """Returns the descriptor for _vmprof. Raises Error if there can be no session now."""
+        """Returns the descriptor for _vmprof. Raises Error if no session is possible now."""
         if not self._can_hook():
             raise _Refused("PyPy cannot be hooked on this processor, only on x86-64")
         message = self._backend.newp(self._array, 1024)
@@ -289,7 +289,7 @@ class _Library:
         return descriptor
 
     def set_types(self, names: bytes, numbers: list[int]) -> None:
-        """Hands over what ``gc.get_typeids_z`` and ``gc.get_typeids_list`` return."""
+        """Passes the results of ``gc.get_typeids_z`` and ``gc.get_typeids_list`` to the agent."""
         import zlib
 
         text = zlib.decompress(names)
@@ -301,7 +301,7 @@ class _Library:
         )
 
     def set_probe_instances(self, addresses: list[int], names: list[str]) -> None:
-        """Hands over the addresses of instances and of their classes, by turns, and the classes' names."""
+        """Passes the address of each instance followed by that of its class, and the classes' names."""
         self._set_probe_instances(
             self._backend.newp(self._addresses, addresses),
             len(names),
@@ -309,13 +309,13 @@ class _Library:
         )
 
     def start(self, config: str) -> None:
-        """Starts a session. Raises Error if it cannot be had."""
+        """Starts a session. Raises Error if it cannot start."""
         message = self._backend.newp(self._array, 1024)
         if self._start(self._c_string(config), message, 1024):
             raise Error(self._string(message))
 
     def stop(self) -> str | None:
-        """Stops the session and returns its result as JSON, None if there is none."""
+        """Stops the session and returns its result as JSON; None if no session is running."""
         length = 64 * 1024
         answer = self._backend.newp(self._array, length)
         return None if self._stop(answer, length) else self._string(answer)

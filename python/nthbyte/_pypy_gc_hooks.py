@@ -1,7 +1,7 @@
-"""A sample at every k-th minor collection, through ``gc.hooks``: where PyPy cannot be hooked.
+"""Takes a sample at every k-th minor collection through ``gc.hooks``, where the agent cannot hook PyPy.
 
-PyPy calls the hook at the next bytecode after a collection. It is the program's code that is
-interrupted, so the stack is that of the code that filled the nursery, or of what it did next.
+PyPy calls the hook at the next bytecode after a collection. So the stack is that of the code that filled the
+nursery, or of the code that ran directly after it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import sys
 from types import FrameType
 from typing import Any, Callable
 
-# Deeper frames are left out.
+# The largest number of recorded frames, from the innermost one.
 _DEEPEST = 500
 
-# The frames of the launcher, and those that called it, are not the program's.
+# A walk stops at the launcher's frames: they and their callers do not belong to the program.
 _LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_run.py")
 
 
 class MinorHook:
-    """Reports minor collections from ``gc.hooks``; a hook that the program has set is called as well."""
+    """Reports minor collections from ``gc.hooks``, and also calls a hook that the program has set before."""
 
     def __init__(self, report: Callable[[int, int, int, int, str], None], every: int):
         self._report = report
@@ -33,7 +33,7 @@ class MinorHook:
         self._hooks.on_gc_minor = self._on_minor
 
     def remove(self) -> None:
-        """Sets the hook that was there before, unless the program has set another one."""
+        """Restores the previous hook, unless the program has set another one."""
         if self._hooks.on_gc_minor == self._on_minor:
             self._hooks.on_gc_minor = self._before
 

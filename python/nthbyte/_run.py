@@ -1,13 +1,13 @@
 """``nthbyte run``: runs a program under the profiler, in this interpreter.
 
-The program must see no difference. It gets the ``__main__``, ``sys.argv`` and ``sys.path`` that it has without
-nthbyte. An exception that it does not catch goes on to the interpreter, which prints it and exits as always.
-Only the traceback is cut: it begins with the program's own frames.
+The program must not notice nthbyte. It gets the same ``__main__``, ``sys.argv`` and ``sys.path`` as without
+nthbyte. The interpreter handles an uncaught exception as usual: it prints the exception and exits. Only the
+traceback is shortened: it begins with the program's own frames.
 """
 
 from __future__ import annotations
 
-# importlib.machinery has these classes too, but at this moment it is not imported yet.
+# These classes are also in importlib.machinery, which is not imported yet.
 import _frozen_importlib
 import _frozen_importlib_external
 import os
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def start(words: list[str]) -> Running:
-    """Starts the session of ``nthbyte run`` with these words after it. Exits on an error."""
+    """Starts the session. ``words`` are the arguments after ``nthbyte run``. Exits on an error."""
     options, program = read(words)
     output = options.pop("output") or f"nthbyte-{program.name}.{os.getpid()}.nthb"
     is_quiet = options.pop("quiet")
@@ -62,8 +62,8 @@ class Running:
     def execute(self) -> None:
         """Runs the program.
 
-        ``__main__`` calls it from its outermost frame, and nothing lies between it and the program: each frame of
-        nthbyte is one that a deeply recursive program cannot have.
+        ``__main__`` calls this method from its outermost frame, and this method calls the program directly: each
+        frame of nthbyte takes one from the recursion limit of the program.
         """
         try:
             call, arguments = self._load()
@@ -73,7 +73,7 @@ class Running:
         except BaseException as error:
             _hide_own_frames(error)
             if isinstance(error, KeyboardInterrupt) and sys.implementation.name == "pypy":
-                # PyPy kills itself then, and does not call what is registered with atexit.
+                # PyPy kills itself then, without calls of the functions registered with atexit.
                 exiting()
             raise
 
@@ -101,19 +101,19 @@ def _become(program: Program) -> None:
 
 
 def _has_safe_path() -> bool:
-    """Whether the interpreter runs with -P or -I: then the program's folder is not put into ``sys.path``."""
+    """Whether the interpreter runs with -P or -I, which keep the program's folder out of ``sys.path``."""
     return bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
 
 
 def _prepare(program: Program) -> Loader:
-    """Makes the program's ``__main__`` and returns its loader. Exits if it is a script that cannot be read."""
+    """Creates the program's ``__main__`` and returns its loader. Exits if the script is not readable."""
     launcher = sys.modules["__main__"]
     main = type(sys)("__main__")
     main.__dict__.update(__builtins__=sys.modules["builtins"], __loader__=_frozen_importlib.BuiltinImporter)
     if "__annotations__" in launcher.__dict__:
-        # CPython up to 3.13 makes it at the start.
+        # CPython up to 3.13 creates it at the start.
         main.__dict__.update(__annotations__={})
-    # The module that was `__main__` until now still runs: without a reference it would be destroyed.
+    # The previous `__main__` module still runs. Without this reference it would be destroyed.
     sys.modules["nthbyte.__main__"] = launcher
     sys.modules["__main__"] = main
     if program.kind == "module":
@@ -140,8 +140,8 @@ def _load_code(source: str, main: ModuleType) -> Call:
     if sys.version_info >= (3, 13) and sys.implementation.name == "cpython":
         import linecache
 
-        # Tracebacks show the source of -c since CPython 3.13, which keeps it under the file's name, and
-        # since its first bug fixes under the code.
+        # Tracebacks show the source of -c since CPython 3.13. Its first releases store the source under the file's
+        # name, later ones under the code object.
         key = code if hasattr(linecache, "_interactive_cache") else "<string>"
         linecache._register_code(key, source, "<string>")  # type: ignore[attr-defined]
     return exec, (code, main.__dict__)
@@ -156,13 +156,13 @@ def _compile(source: bytes, name: str, is_file: bool) -> CodeType:
 def _load_module(name: str, alter_argv: bool = True) -> Call:
     import runpy
 
-    # What the interpreter itself calls for -m, and for folders and zip files.
+    # The interpreter itself calls this function for -m, and for folders and zip files.
     return runpy._run_module_as_main, (name, alter_argv)  # type: ignore[attr-defined]
 
 
 def _is_package_path(path: str) -> bool:
     """Whether the path is a folder or a zip file with a ``__main__`` in it."""
-    # The interpreter decides in the same way: it asks each hook whether it can import from the path.
+    # The interpreter decides in the same way: it tries each hook with the path.
     for hook in sys.path_hooks:
         try:
             hook(path)
@@ -210,7 +210,7 @@ def _prepare_script(path: str, main: ModuleType) -> Loader:
 def _stop_tracemalloc() -> int:
     """Stops tracemalloc (-X tracemalloc) and returns its limit of frames; 0 if it does not run.
 
-    It must start after nthbyte: when it stops, it puts back the allocator that was there when it started, and
+    tracemalloc must start after nthbyte: when it stops, it restores the allocator from before its start, and
     CPython's own allocator cannot free nthbyte's blocks.
     """
     if sys.implementation.name == "pypy":
@@ -236,7 +236,7 @@ def _hide_own_frames(error: BaseException) -> None:
 
     def report(kind: type[BaseException], value: BaseException, longer: TracebackType | None) -> Any:
         if hook is None:
-            # What the interpreter does where the program has deleted it.
+            # The interpreter does the same if the program has deleted sys.excepthook.
             del sys.excepthook
             if sys.implementation.name == "cpython":
                 print("sys.excepthook is missing", file=sys.stderr)
@@ -247,5 +247,5 @@ def _hide_own_frames(error: BaseException) -> None:
         sys.last_traceback = rest
         return hook(kind, error.with_traceback(rest), rest)
 
-    # While the exception leaves nthbyte's own frames they are added to the traceback, which the hook then gets.
+    # The exception still has to leave nthbyte's own frames, which adds them to the traceback. So the hook cuts it.
     sys.excepthook = report

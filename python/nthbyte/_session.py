@@ -1,4 +1,4 @@
-"""Sessions of this process: the programming interface, and what it shares with ``nthbyte run``."""
+"""Sessions of this process: the programming interface, and functions that ``nthbyte run`` uses too."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ MAGIC = b"\x89nthb\r\n\x1a"
 # Called when the process exits; None until the first session.
 _at_exit: Callable[[], None] | None = None
 
-# Held while a session is started or stopped. Both run Python code: a signal handler may then call either.
+# Held during the start and the stop of a session. Both run Python code, so a signal handler may call either then.
 _turn = _thread.RLock()
 
-# The running session, as child processes get it: `output` is the path of the first process's profile.
+# The running session's configuration for child processes: `output` is the path of the first process's profile.
 _running: Config | None = None
 
 
@@ -78,7 +78,10 @@ def stop() -> Result:
 
 
 def finish() -> Result:
-    """Does the same when the process exits, also if this thread was starting or stopping: it never continues."""
+    """Does the same as ``stop``, for the exit of the process.
+
+    It also works if this thread was starting or stopping a session, because that work never continues.
+    """
     global _running
     with _turn:
         _running = None
@@ -137,7 +140,7 @@ class Profiler:
 def _options(
     every: Size, fixed: bool, seed: int | None, cpu: int | None, native: bool, huge_pages: str
 ) -> dict[str, Any]:
-    """The arguments of ``start`` and ``Profiler`` by name."""
+    """Returns the arguments of ``start`` and ``Profiler`` by name."""
     return {
         "every": every,
         "fixed": fixed,
@@ -171,7 +174,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "cpu_hz": checked["cpu"],
         "native": checked["native"],
         "huge_pages": checked["huge_pages"],
-        # Arguments need not be Unicode, JSON must be.
+        # Arguments may contain bytes that are not Unicode; JSON must not.
         "command": [_text(argument) for argument in (sys.argv if command is None else command)],
         "executable": _text(sys.executable or ""),
         "interpreter": interpreter(),
@@ -180,7 +183,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
 
 
 def begin(config: Config, *, family: str | None = None, at_exit: Callable[[], None] | None = None) -> None:
-    """Starts a session that ends with the process at the latest, and that child processes join.
+    """Starts a session. It ends with the process at the latest. Child processes join it.
 
     family: for a child, the path of the profile of the first process.
     at_exit: called when the process exits, in place of a plain stop.
@@ -193,7 +196,7 @@ def begin(config: Config, *, family: str | None = None, at_exit: Callable[[], No
         _start(config)
         _running = {**config, "output": family or config["output"]}
         if _at_exit is None:
-            # What is registered first runs last: after everything that the program registers.
+            # atexit runs its functions in reverse order: this one runs after all functions of the program.
             atexit.register(exiting)
             _call_on_os_exit(exiting)
             follow(lambda: _running)
@@ -216,7 +219,7 @@ def exiting() -> None:
 
 
 def _call_on_os_exit(function: Callable[[], None]) -> None:
-    """Makes ``os._exit`` call the function: child processes of multiprocessing exit by it."""
+    """Makes ``os._exit`` call ``function`` first: child processes of multiprocessing exit with ``os._exit``."""
     exit_now = os._exit
 
     def _exit(status: int) -> None:
@@ -225,13 +228,13 @@ def _call_on_os_exit(function: Callable[[], None]) -> None:
         function()
         exit_now(status)
 
-    # Programs pickle it, which stores the name of its module and its own.
+    # Programs pickle this function; a pickle contains the names of the module and of the function.
     _exit.__module__, _exit.__qualname__ = exit_now.__module__, exit_now.__name__
     sys.modules[exit_now.__module__]._exit = os._exit = _exit  # type: ignore[attr-defined, assignment]
 
 
 def _start(config: Config) -> None:
-    """Starts the session. If that fails, the file that it may have made is removed."""
+    """Starts the session. If that fails, removes the new file, if any."""
     path = config["output"]
     was_there = os.path.lexists(path)
     try:
@@ -241,7 +244,7 @@ def _start(config: Config) -> None:
             try:
                 os.unlink(path)
             except OSError:
-                # It was not made.
+                # There is no new file.
                 pass
         raise
 
@@ -254,7 +257,7 @@ def _refuse_to_overwrite(path: str) -> None:
         with open(path, "rb") as file:
             head = file.read(len(MAGIC))
     except OSError:
-        # Missing, or not readable: if it cannot be written either, the agent reports it.
+        # The file is missing or not readable. If it is not writable either, the agent reports that.
         return
     if head and head != MAGIC:
         raise Error(f"{path} exists and is not a profile: choose another name with -o, or remove it")

@@ -34,7 +34,7 @@ def parse_size(size: Size) -> int:
     if not (known and digits.isascii() and digits.isdigit()):
         raise ValueError(f"{size!r} is not a size: write 512KiB, 0.5MiB or 524288")
     factor: int = 1 << 10 * _UNITS.index(unit or "B")
-    # Exact in decimal: a float would round 2**40 + 1 and its like.
+    # Decimal integers are exact; a float would round numbers such as 2**40 + 0.5.
     scaled = int(digits) * factor
     denominator: int = 10 ** len(fraction)
     value, rest = divmod(scaled, denominator)
@@ -55,7 +55,7 @@ def parse_period(size: Size) -> int:
 
 
 def format_size(size: float) -> str:
-    """Returns a size for people, in binary units: ``512 B``, ``1.5 KiB``, ``20.3 GiB``."""
+    """Returns a size as text with a binary unit: ``512 B``, ``1.5 KiB``, ``20.3 GiB``."""
     if size < 1024:
         return f"{size:.0f} B"
     unit = 0

@@ -19,7 +19,7 @@ from nthbyte._size import format_size, parse_size
 
 DEFAULT_SIZES = "256K,512K,1M,2M,4M,8M,16M,32M"
 
-# A size counts as faster than PyPy's own choice only if it saves more than this part of the time.
+# A size counts as faster than PyPy's own choice only if it saves more than this fraction of the time.
 NOTICEABLE = 0.03
 
 
@@ -30,7 +30,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(words: list[str]) -> int:
-    """Runs ``nthbyte tune`` with these words after it and returns its exit status."""
+    """Runs ``nthbyte tune`` and returns its exit status. ``words`` are the arguments after ``nthbyte tune``."""
     options = _parser().parse_args(words)
     program: list[str] = options.program
     if program[:1] == ["--"]:
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _own_size() -> int | None:
-    """Returns the size of the nursery that PyPy chooses itself; None if it cannot be read."""
+    """Returns the nursery size that PyPy chooses itself; None if it is not available."""
     environment = {name: value for name, value in os.environ.items() if name != "PYPY_GC_NURSERY"}
     code = "import gc; print(gc._get_stats(False).nursery_size)"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)

@@ -1,7 +1,7 @@
-//! The agent of a process: sessions begin and end here, and all that happens in between comes by here.
+//! The agent of a process: it starts and ends sessions, and the patches call it.
 //!
-//! There is one [`Agent`] a process. It lives for ever, and belongs to whoever holds the main interpreter's GIL. It
-//! is reached by [`Gil::agent`] only, which borrows the token: so no Python runs meanwhile.
+//! A process has one [`Agent`]. It exists until the process ends, and only the holder of the main interpreter's GIL may
+//! use it. [`Gil::agent`] is the only access; it borrows the token, so no Python code runs meanwhile.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
@@ -30,25 +30,25 @@ static AGENT: AtomicPtr<AgentCell> = AtomicPtr::new(std::ptr::null_mut());
 
 const BUSY: &str = "nthbyte is busy; start it outside of its own callbacks";
 
-/// What is in place in this process, and what the session knows.
+/// The patches in this process, and the state of the session.
 pub struct Agent {
     installed: Installed,
     tracker: Tracker,
     /// The session's entry in `gc.callbacks`.
     gc_entry: Option<Entry>,
-    /// The collection that runs: when it started, and what was in use then.
+    /// The collection in progress: its start time, and the bytes in use at that time.
     collection: Option<(Nanos, u64)>,
 }
 
-/// The agent, and whether it is borrowed. Used under the main interpreter's GIL only.
+/// The agent, and whether it is borrowed. Only the holder of the main interpreter's GIL uses it.
 struct AgentCell {
     is_borrowed: Cell<bool>,
-    /// Samples that came while it was.
+    /// Number of samples that arrived while the agent was borrowed.
     missed: Cell<u64>,
     agent: UnsafeCell<Agent>,
 }
 
-/// The agent, borrowed together with the token of the GIL.
+/// The borrowed agent. It also borrows the token of the GIL.
 pub struct AgentRef<'gil> {
     cell: &'static AgentCell,
     _gil: PhantomData<&'gil mut Gil>,
@@ -76,16 +76,16 @@ impl Drop for AgentRef<'_> {
     }
 }
 
-/// The cell, if an agent was ever made and this thread holds the GIL that it belongs to.
+/// The cell, if an agent exists and this thread holds the main interpreter's GIL.
 fn cell() -> Option<&'static AgentCell> {
     let cell = AGENT.load(Acquire);
-    // SAFETY: the agent is never freed, and the holder of the main GIL alone uses it.
+    // SAFETY: the agent is never freed, and only the holder of the main GIL uses it.
     (!cell.is_null() && raw_calloc::under_main_gil()).then(|| unsafe { &*cell })
 }
 
 impl Gil {
-    /// The agent, if one was ever made, this is the main interpreter's GIL, and the agent is not borrowed: an allocation may have
-    /// led here from a function that holds it. Costs a read and a write of one byte, under one GIL.
+    /// The agent. `None` if there is none, if this is not the main interpreter's GIL, or if the agent is already
+    /// borrowed: an allocation inside the agent's own code may have led here. Costs a read and a write of one byte.
     pub fn agent(&mut self) -> Option<AgentRef<'_>> {
         let cell = cell()?;
         (!cell.is_borrowed.replace(true)).then_some(AgentRef {
@@ -95,11 +95,11 @@ impl Gil {
     }
 }
 
-/// Puts the heap in place, if it is not, with huge pages as they are by default: what is allocated before
-/// lies in arenas of CPython's own, which have room for more that nobody will use.
+/// Installs the heap, with the default huge pages, if it is not installed yet. Earlier allocations lie in CPython's own
+/// arenas, whose remaining space stays unused.
 ///
 /// # Errors
-/// One line that says why not.
+/// One line that says what prevents it.
 pub fn prepare(gil: &mut Gil) -> Result<(), String> {
     create(gil, HugePages::default())
 }
@@ -107,7 +107,7 @@ pub fn prepare(gil: &mut Gil) -> Result<(), String> {
 /// Starts a session.
 ///
 /// # Errors
-/// One line that says why not.
+/// One line that says what prevents it.
 pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
     refuse_what_is_not_offered(config)?;
     create(gil, huge_pages::from_config(config)?)?;
@@ -131,7 +131,7 @@ pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Ends the session; `None` if there is none.
+/// Ends the session. `None` if no session is running.
 pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     refuse_sub_interpreters(gil).ok()?;
     let mut agent = gil.agent()?;
@@ -140,7 +140,7 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     }
     // SAFETY: the main GIL is held, and the heap is not further up the stack: this is a function of the module.
     let totals = unsafe { agent.installed.stop_sampling() };
-    // From here on the heap does not tell when a sampled block is freed.
+    // From here on, the heap does not report when a sampled block is freed.
     agent.tracker.before_collection();
     agent.collection = None;
     let entry = agent.gc_entry.take();
@@ -159,7 +159,7 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     Some(session.finish(requested))
 }
 
-/// What the command line offers and this agent does not.
+/// Refuses options of the command line that this agent does not support.
 fn refuse_what_is_not_offered(config: &Config) -> Result<(), String> {
     if config.distances == Distances::Fixed {
         return Err("--fixed works on PyPy only; leave it out".to_owned());
@@ -187,7 +187,7 @@ fn refuse_sub_interpreters(gil: &Gil) -> Result<(), String> {
     }
 }
 
-/// Checks the interpreter, then puts everything in place that stays for ever, if it is not yet.
+/// Checks the interpreter, then installs all permanent patches, if they are not installed yet.
 fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     refuse_sub_interpreters(gil)?;
     if cell().is_some() {
@@ -205,7 +205,7 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     // SAFETY: this is the main interpreter, and the layout was verified.
     let installed = unsafe { Installed::install(gil, &layout, huge_pages)? };
     let hooks = installed.has_debug_hooks();
-    // Under debug hooks all that allocates calls them.
+    // With debug hooks, every allocation has the hooks as its call site.
     let sites = if hooks {
         AllocationSites::default()
     } else {
@@ -233,7 +233,7 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
 }
 
 impl Agent {
-    /// Opens the profile and switches sampling on.
+    /// Opens the profile and starts sampling.
     fn begin(&mut self, config: &Config) -> Result<(), String> {
         let seed = config.seed();
         let period = Period::new(config.period).unwrap_or(Period::EVERY);
@@ -260,8 +260,8 @@ impl Agent {
     }
 }
 
-/// Runs with the agent, or returns `otherwise`: if it is not to be had, or if this panics, which ends the session
-/// ([`nthbyte_session::guarded`]).
+/// Calls `work` with the agent. Returns `otherwise` if the agent is not available, or if `work` panics, which ends the
+/// session ([`nthbyte_session::guarded`]).
 fn guarded<T>(gil: &mut Gil, otherwise: T, work: impl FnOnce(&mut Agent) -> T) -> T {
     nthbyte_session::guarded(|| {
         let mut agent = gil.agent()?;
@@ -273,9 +273,9 @@ fn guarded<T>(gil: &mut Gil, otherwise: T, work: impl FnOnce(&mut Agent) -> T) -
     .unwrap_or(otherwise)
 }
 
-/// The token of the observer.
+/// The token for the observer.
 fn gil() -> Option<Gil> {
-    // SAFETY: the heap calls its observer with the main GIL held. The token is used for the agent alone.
+    // SAFETY: the heap calls its observer with the main GIL held. The token is used only for the agent.
     unsafe { Gil::of_caller() }
 }
 
@@ -309,7 +309,7 @@ fn type_freed(gil: &mut Gil, class: usize) {
 }
 
 fn blocks_in_use(gil: &mut Gil) -> Option<usize> {
-    // Not `guarded`: the blocks are there after a panic, too.
+    // Not `guarded`: the blocks must be counted even after a panic.
     let agent = gil.agent()?;
     // SAFETY: the agent is borrowed, so the main GIL is held.
     Some(unsafe { Heap::blocks_in_use(agent.installed.heap().cast()) })

@@ -1,43 +1,44 @@
-//! The part of nthbyte that lives inside CPython 3.11 to 3.15, builds with the GIL.
+//! The agent for CPython 3.11 to 3.15, in builds with the GIL.
 //!
-//! It puts a heap of its own in the place of CPython's allocator for objects, and turns each allocation that the heap samples
-//! into events of a profile: who allocated (the Python stack), what (type and size), and when it was freed.
+//! The agent replaces CPython's allocator for objects with its own heap. It converts each sampled allocation into
+//! events of a profile: the allocation site (the Python stack), the object's type and size, and the time of the free.
 //!
-//! # What the caller owes it
+//! # What the caller must do
 //!
-//! - The functions of this crate are called with the GIL of the main interpreter held. The token [`Gil`] says so,
-//!   and is made at each way in: a function of the module, a hook, the heap's observer.
-//! - What is put in place stays for ever, and so must the library: it is never unloaded.
+//! - Call the functions of this crate with the GIL of the main interpreter held. The token [`Gil`] proves this. Each
+//!   entry point creates it: a function of the module, a hook, the heap's observer.
+//! - Never unload the library: the patches stay until the process ends.
 //!
-//! # What it is not for
+//! # What this crate does not do
 //!
-//! - Free-threaded builds, and other interpreters of the process that have a GIL of their own: the heap has one lock.
-//!   The former are refused, the latter are served by the allocator from before and not sampled.
-//! - Memory that does not come from the domains `OBJ` and `MEM`: what an extension takes from `malloc` is not seen.
-//! - Time samples.
+//! - Free-threaded builds are refused: the heap has one lock. Other interpreters of the process with their own GIL keep
+//!   the original allocator, and are not sampled.
+//! - Memory outside the domains `OBJ` and `MEM` is not sampled: for example, memory that an extension takes from
+//!   `malloc`.
+//! - There are no time samples.
 //!
 //! # Rules
 //!
-//! - The agent is not borrowed while Python runs. The token keeps it ([`Gil`]).
-//! - What runs inside of an allocation does not wait, does not allocate from the heap, creates no object and runs no Python code.
-//!   It holds no reference either, so every object is freed when it would be without the agent.
-//! - A panic ends the session, not the program: each way in catches it.
+//! - The agent is not borrowed while Python code runs. The token enforces this ([`Gil`]).
+//! - Code inside an allocation does not wait, does not allocate from the heap, creates no object and runs no Python
+//!   code. It also holds no reference, so the agent never delays the free of an object.
+//! - A panic ends the session, not the program: each entry point catches it.
 //!
-//! # The rooms
+//! # Modules
 //!
 //! ```text
 //! module       the extension module: start, stop, prepare, compile
-//! agent        the one agent of the process; sessions; what the patches call
-//! verify       compares the layout with what CPython's public functions say, before anything is touched
-//! patches/     what of the interpreter is replaced, one file each: what, when, how it is undone
-//! sampling/    a sampled block becomes events: the stack, the type, the thread, its lifetime
-//! heap/        memory totals, and huge pages as a program grows
-//! layout/      what differs from version to version, one file each
-//! api/         CPython's functions, found by name; the token of the GIL
+//! agent        the agent of the process: sessions, and the functions that the patches call
+//! verify       compares the layout with the results of CPython's public functions
+//! patches/     the replaced parts of the interpreter, one file each
+//! sampling/    converts sampled blocks into events: stack, type, thread, lifetime
+//! heap/        memory totals, and the collapse into huge pages
+//! layout/      the differences between versions, one file each
+//! api/         CPython's functions, looked up by name; the token of the GIL
 //! memory       reads that cannot fault
 //! ```
 //!
-//! Each room uses those below it only.
+//! Each module uses only the modules below it.
 
 mod agent;
 mod api;

@@ -1,3 +1,3 @@
-//! Reading the interpreter's memory.
+//! Reads of the interpreter's memory.
 
 pub use nthbyte_session::process::{Plain, Probe, field};

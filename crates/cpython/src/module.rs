@@ -1,7 +1,7 @@
 //! This library as an extension module of CPython.
 //!
-//! `ctypes` would serve, but takes half a megabyte and 4 ms of every program that is profiled. The
-//! module has `start(config)`, `stop()`, `prepare()` and `compile()`. What it needs of CPython is found by name, as everywhere.
+//! `ctypes` would also work, but costs each profiled program half a megabyte and 4 ms. The module has `start(config)`,
+//! `stop()`, `prepare()` and `compile()`. It looks up CPython's functions by name, like the rest of the library.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,18 +17,18 @@ use nthbyte_session::process::image;
 /// `PyModuleDef` of `Include/moduleobject.h`.
 #[repr(C)]
 struct ModuleDef {
-    /// `PyModuleDef_Base`: a reference count of 1, then words that CPython fills.
+    /// `PyModuleDef_Base`: a reference count of 1, then words that CPython sets.
     base: [usize; 5],
     name: *const c_char,
     doc: *const c_char,
     size: isize,
     methods: *mut MethodDef,
-    /// Ended by a slot 0: no slots, but initialisation in several phases.
+    /// A slot 0 ends the list. The list has no other slots, but its presence selects initialisation in several phases.
     slots: *mut [usize; 2],
     unused: [usize; 3],
 }
 
-/// What `import` calls. Null, without an exception, if this is not a CPython that is served.
+/// `import` calls this function. It returns null without an exception if this CPython is not supported.
 #[unsafe(no_mangle)]
 extern "C" fn PyInit__native() -> *mut PyObject {
     let Some(gil) = gil() else {
@@ -61,23 +61,23 @@ extern "C" fn PyInit__native() -> *mut PyObject {
         slots: Box::leak(Box::new([0; 2])),
         unused: [0; 3],
     }));
-    // SAFETY: the definition has the layout of the stable ABI and lives for ever; CPython calls this with
-    // the GIL held.
+    // SAFETY: the definition has the layout of the stable ABI and is never freed; CPython calls this with the GIL held.
     unsafe { gil.module((&raw mut *definition).cast::<c_void>()) }
 }
 
-/// `prepare()`: puts the heap in place already, if that can be.
+/// `prepare()`: installs the heap early, if possible.
 unsafe extern "C" fn prepare(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     answer(None, |gil| {
-        // What is wrong will be said at the start of a session.
+        // The start of a session reports the error.
         let _ = agent::prepare(gil);
         None
     })
 }
 
-/// `compile(source: bytes, name: str, is_file: bool) -> CodeType`, for sources without a zero byte: as the interpreter
-/// compiles a script (where a comment may name the encoding) or the code after `-c` (which is UTF-8). The built-in
-/// `compile` makes the hundred types of `ast` first: half a megabyte, and more time than everything else at the start.
+/// `compile(source: bytes, name: str, is_file: bool) -> CodeType`, for sources without a zero byte. It compiles as the
+/// interpreter does for a script (a comment may name the encoding) or for the code after `-c` (UTF-8). The built-in
+/// `compile` first creates the hundred types of `ast`: half a megabyte, and more time than all other steps of the
+/// start.
 unsafe extern "C" fn compile(_module: *mut PyObject, arguments: *mut PyObject) -> *mut PyObject {
     let Some(gil) = gil() else {
         return null_mut();
@@ -99,7 +99,7 @@ unsafe extern "C" fn compile(_module: *mut PyObject, arguments: *mut PyObject) -
     unsafe { gil.compile(CStr::from_ptr(text), name.as_ptr(), &mut flags) }
 }
 
-/// `start(config: str) -> str | None`: what is wrong, in one line.
+/// `start(config: str) -> str | None`: returns the error in one line.
 unsafe extern "C" fn start(_module: *mut PyObject, config: *mut PyObject) -> *mut PyObject {
     answer(Some("nthbyte failed; please report it"), |gil| {
         // SAFETY: CPython calls this with a live object.
@@ -108,7 +108,7 @@ unsafe extern "C" fn start(_module: *mut PyObject, config: *mut PyObject) -> *mu
             .ok_or_else(|| "bad configuration: not a str".to_owned())
             .and_then(|text| Config::parse(&text))
             .and_then(|config| agent::start(gil, &config));
-        // What starting took is not needed again.
+        // The start's code is not needed again.
         image::release();
         started.err()
     })
@@ -121,13 +121,13 @@ unsafe extern "C" fn stop(_module: *mut PyObject, _: *mut PyObject) -> *mut PyOb
     })
 }
 
-/// The token of a function that CPython calls.
+/// The token for a function that CPython calls.
 fn gil() -> Option<Gil> {
-    // SAFETY: CPython calls the functions of a module with the GIL held, and in Python code.
+    // SAFETY: CPython calls the functions of a module with the GIL held, where Python code may run.
     unsafe { Gil::of_caller() }
 }
 
-/// What `work` returns, or `failed` if it panics, as a `str` or `None`.
+/// Converts the result of `work` into a `str` or `None`. If `work` panics, the result is `failed`.
 fn answer(failed: Option<&str>, work: impl FnOnce(&mut Gil) -> Option<String>) -> *mut PyObject {
     let Some(mut gil) = gil() else {
         return null_mut();

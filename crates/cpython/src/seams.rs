@@ -1,4 +1,4 @@
-//! Ways in for tests, which no release has.
+//! Entry points for tests. A release does not contain them.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,11 +13,11 @@ pub fn layout_fields() -> &'static [&'static str] {
     Layout::FIELDS
 }
 
-/// Verifies the layout of the running interpreter with one field changed: what does not agree. `None` if the version does not have
-/// the field.
+/// Verifies the layout of the running interpreter with one field changed, and returns what does not agree. `None` if
+/// the version does not have the field.
 ///
 /// # Errors
-/// One line: the interpreter is not served.
+/// One line: the interpreter is not supported.
 pub fn verify_with(
     gil: &Gil,
     field: usize,
@@ -36,12 +36,12 @@ pub fn verify_with(
 
 static UNTIL_PANIC: AtomicU32 = AtomicU32::new(0);
 
-/// Makes a call of the agent panic: the first from now on if `calls` is 1.
+/// Makes a later call of the agent panic: the next one if `calls` is 1.
 pub fn panic_after(calls: u32) {
     UNTIL_PANIC.store(calls, Relaxed);
 }
 
-/// At each way in, where panics are caught.
+/// Called at each entry point, inside the code that catches panics.
 pub(crate) fn enter() {
     let left = UNTIL_PANIC.load(Relaxed);
     UNTIL_PANIC.store(left.saturating_sub(1), Relaxed);

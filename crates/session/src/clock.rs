@@ -2,7 +2,7 @@
 
 use nthbyte_profile::event::Nanos;
 
-/// `CLOCK_MONOTONIC`, counted from the session's start. About 25 ns a reading.
+/// `CLOCK_MONOTONIC`, counted from the session's start. A reading costs about 25 ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: u64,
@@ -17,14 +17,14 @@ impl Clock {
         }
     }
 
-    /// A clock that read zero at a raw `CLOCK_MONOTONIC` reading in nanoseconds.
+    /// A clock that reads zero at this raw `CLOCK_MONOTONIC` reading in nanoseconds.
     pub(crate) const fn started_at(monotonic_nanos: u64) -> Self {
         Self {
             start: monotonic_nanos,
         }
     }
 
-    /// The raw reading at which it read zero.
+    /// The raw `CLOCK_MONOTONIC` reading at which this clock reads zero.
     pub(crate) const fn start_nanos(self) -> u64 {
         self.start
     }
@@ -36,7 +36,7 @@ impl Clock {
         Nanos(monotonic_nanos().saturating_sub(self.start))
     }
 
-    /// The session's time of a raw `CLOCK_MONOTONIC` reading in nanoseconds.
+    /// Converts a raw `CLOCK_MONOTONIC` reading in nanoseconds into the session's time.
     #[must_use]
     pub const fn at(self, monotonic_nanos: u64) -> Nanos {
         Nanos(monotonic_nanos.saturating_sub(self.start))

@@ -1,4 +1,4 @@
-//! The settings of a session, as the host's Python code gives them: a JSON text.
+//! The settings of a session. The host's Python code passes them as a JSON text.
 
 use std::path::{Path, PathBuf};
 
@@ -6,11 +6,11 @@ use nthbyte_profile::{Distances, Meta, Method, Source};
 use nthbyte_sampling::Period;
 use serde::Deserialize;
 
-/// One session's settings. A field that is not known is refused: then the table of options in Python has a mistake.
+/// One session's settings. An unknown field is an error: it means that the table of options in Python has a mistake.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where the profile goes; absolute.
+    /// The path of the profile; absolute.
     pub output: PathBuf,
     /// Mean distance between sample points, in bytes.
     pub period: u64,
@@ -19,13 +19,14 @@ pub struct Config {
     /// Seed of the distances; drawn from the system if absent.
     #[serde(default)]
     pub seed: Option<u64>,
-    /// Time samples a second.
+    /// Time samples per second.
     #[serde(default)]
     pub cpu_hz: Option<u32>,
-    /// Whether native frames are wanted.
+    /// Whether stacks include native frames.
     #[serde(default)]
     pub native: bool,
-    /// The huge pages of the heap, by name. Only the CPython agent reads it: the names are `nthbyte_heap::HugePages`'s.
+    /// The name of the huge page setting. Only the CPython agent reads it: the names are those of
+    /// `nthbyte_heap::HugePages`.
     #[serde(default)]
     pub huge_pages: Option<String>,
     /// `sys.argv` of the program.
@@ -34,22 +35,22 @@ pub struct Config {
     /// `sys.executable`.
     #[serde(default)]
     pub executable: String,
-    /// Name and version of the interpreter, for people: `CPython 3.13.0`.
+    /// Name and version of the interpreter, for people to read: `CPython 3.13.0`.
     #[serde(default)]
     pub interpreter: String,
-    /// The profiled process that started this one.
+    /// The profiled process that started this one, if any.
     #[serde(default)]
     pub parent_pid: Option<u32>,
-    /// What the PyPy agent needs to know from Python.
+    /// Settings that only the PyPy agent uses.
     #[serde(default)]
     pub pypy: serde_json::Value,
 }
 
 impl Config {
-    /// Reads the JSON text and checks what can be checked without the interpreter.
+    /// Reads the JSON text and checks everything that does not need the interpreter.
     ///
     /// # Errors
-    /// One line that says what is wrong.
+    /// One line that describes the problem.
     pub fn parse(json: &str) -> Result<Self, String> {
         let config: Self =
             serde_json::from_str(json).map_err(|error| format!("bad configuration: {error}"))?;
@@ -64,7 +65,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The seed: the one asked for, or a fresh one.
+    /// The seed from the settings, or a new random one.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(fresh_seed)
@@ -102,7 +103,7 @@ impl Config {
     }
 }
 
-/// The description of the same session, going on in a forked child.
+/// The description of the same session when it continues in a forked child.
 pub(super) fn child_meta(parent: &Meta) -> Meta {
     Meta {
         pid: std::process::id(),
@@ -112,7 +113,7 @@ pub(super) fn child_meta(parent: &Meta) -> Meta {
     }
 }
 
-/// Where a child process writes: the parent's path with the child's number before the suffix.
+/// The path of a child process's profile: the parent's path with the child's number before the suffix.
 #[must_use]
 pub fn child_path(parent: &Path, pid: u32) -> PathBuf {
     let mut name = parent.file_stem().unwrap_or_default().to_os_string();

@@ -1,7 +1,7 @@
-//! What a fork leaves to do.
+//! How a session handles forks.
 //!
-//! A fork is noticed in one place, when a recording is made, by one word: its [`State`]. The functions that run
-//! around a fork change nothing but that word, the lock, and where the writer thread is.
+//! A session learns of a fork in one place, at the start of a recording, from one word: its [`State`]. The functions
+//! that run around a fork change only that word, the lock, and the writer thread.
 //!
 //! ```text
 //!               fork, in the parent            next recording              250 ms later
@@ -10,14 +10,13 @@
 //!      └────────────────────────────▶ Child ─────────────────────────────────────────────▶ Undisturbed
 //! ```
 //!
-//! - *Before the fork* the lock is taken, so that no recording is half done in the child, and the writer thread is
-//!   stopped: CPython 3.12 and later warn of a fork in a process with more than one thread. Neither is waited for
-//!   without a bound. If the writer thread is in a write that does not end, the fork goes on without it.
-//! - *In the parent* the writer thread comes back a while after the next recording, so that the interpreter has
-//!   counted its threads before.
-//! - *In the child* the lock is free. All that was recorded belongs to the parent. The next recording
-//!   begins a profile with a file of its own, in a new epoch. The child does not touch what the parent's writer
-//!   thread uses.
+//! - *Before the fork* the forking thread takes the lock, so that no recording is half done in the child, and stops the
+//!   writer thread: CPython 3.12 and later warn of a fork in a process with more than one thread. Both waits have a
+//!   limit. If the writer thread is in a write that does not end, the fork continues without it.
+//! - *In the parent* the writer thread starts again 250 ms after the next recording, because the interpreter must count
+//!   its threads before that.
+//! - *In the child* the lock is free. Everything recorded so far belongs to the parent. The next recording begins a
+//!   profile with its own file, in a new epoch. The child does not touch what the parent's writer thread uses.
 
 use std::sync::Once;
 use std::sync::atomic::AtomicU64;
@@ -27,22 +26,22 @@ use crate::lock::Holder;
 use crate::registry;
 use crate::ticks::TICKS;
 
-/// How long the writer thread stays away after a fork, in nanoseconds.
+/// How long the writer thread stays stopped after a fork, in nanoseconds.
 const WRITER_AWAY: u64 = 250_000_000;
 
-/// Where a session is with respect to forks.
+/// The state of a session with respect to forks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// There was no fork, or what it left was done.
+    /// There was no fork, or its handling is complete.
     Undisturbed,
-    /// This process has forked, and recorded nothing since.
+    /// This process has forked, and has recorded nothing since.
     Forked,
-    /// This process has forked. The writer thread is away until then (`CLOCK_MONOTONIC`, in nanoseconds).
+    /// This process has forked. The writer thread stays stopped until this time (`CLOCK_MONOTONIC`, in nanoseconds).
     WriterAway(u64),
     /// This process is the child of a fork, and has recorded nothing since.
     Child {
-        /// Whether no other thread was recording at the moment of the fork. Otherwise what the lock protects may
-        /// be half changed: it must not be used, nor dropped.
+        /// Whether no other thread was recording at the moment of the fork. If another thread was, the data behind the
+        /// lock may be half changed: the child must neither use nor drop it.
         is_whole: bool,
     },
 }
@@ -69,17 +68,17 @@ impl State {
     }
 }
 
-/// What a recording has to do first.
+/// What a recording must do first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ToDo {
     Nothing,
-    /// Begin a profile of this process; as in [`State::Child`].
+    /// Begin a profile of this process. The field is as in [`State::Child`].
     BeginAnew {
         is_whole: bool,
     },
 }
 
-/// The state of one session.
+/// The fork state of one session.
 #[derive(Debug)]
 pub(crate) struct ForkState(AtomicU64);
 
@@ -92,13 +91,14 @@ impl ForkState {
         self.set(State::Undisturbed);
     }
 
-    /// One load.
+    /// Costs one load.
     #[inline]
     pub(crate) fn is_undisturbed(&self) -> bool {
         self.0.load(Relaxed) == State::Undisturbed.word()
     }
 
-    /// Called with the session's lock held; `now` is a time of `CLOCK_MONOTONIC`. Returns what is to be done once only.
+    /// Returns what the recording must do; each answer is given once only. The caller holds the session's lock; `now`
+    /// is a time of `CLOCK_MONOTONIC`.
     pub(crate) fn notice(&self, now: u64) -> ToDo {
         match self.get() {
             State::Forked => self.set(State::WriterAway(now.saturating_add(WRITER_AWAY))),
@@ -121,19 +121,19 @@ impl ForkState {
         }
     }
 
-    /// Whether what was recorded last is the parent's, and this process has begun no profile of its own.
+    /// Whether the last recorded data is the parent's, and this process has not begun its own profile.
     pub(crate) fn is_child(&self) -> bool {
         matches!(self.get(), State::Child { .. })
     }
 
-    /// This process has forked. A child that forks before it records anything stays one.
+    /// Records that this process has forked. A child that forks before it records anything stays a child.
     pub(crate) fn forked(&self) {
         if !self.is_child() {
             self.set(State::Forked);
         }
     }
 
-    /// This process is the child of a fork.
+    /// Records that this process is the child of a fork.
     pub(crate) fn become_child(&self, holder: Holder) {
         let was_whole = self.get() != State::Child { is_whole: false };
         self.set(State::Child {
@@ -150,7 +150,7 @@ impl ForkState {
     }
 }
 
-/// Installs the fork handlers, once, for all sessions of this process.
+/// Installs the fork handlers once, for all sessions of this process.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     // SAFETY: the handlers are functions of this library, which is never unloaded.
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: true });
         assert_eq!(state.notice(0), ToDo::Nothing);
 
-        // A child that was interrupted by the fork forks again before it records.
+        // Another thread of the parent was recording at the fork, and the child forks again before it records.
         state.become_child(Holder::Other);
         state.forked();
         state.become_child(Holder::Nobody);

@@ -1,4 +1,4 @@
-//! Panics must not pass through an interpreter's frames.
+//! Stops panics before they reach an interpreter's frames.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::registry;
 
-/// Whether a panic was caught, since a session began.
+/// Whether a panic was caught since the last session began.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Runs `work`, which the interpreter has called. If it panics, the session ends: nothing more is recorded, its
-/// [`Outcome`](crate::Outcome) says why, and the program goes on. From then on `work` is not run, until
-/// another session begins. `None` if it was not run to its end.
+/// Runs `work` on behalf of the interpreter. If it panics, the session ends: nothing more is recorded, its
+/// [`Outcome`](crate::Outcome) says why, and the program continues. After that, `work` is not run until another session
+/// begins. Returns `None` if `work` did not run to its end.
 pub fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
     if FAILED.load(Relaxed) {
         return None;
@@ -21,14 +21,14 @@ pub fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
         Err(payload) => {
             FAILED.store(true, Relaxed);
             registry::slots().for_each(|slot| slot.fail());
-            // To drop it may panic again.
+            // Dropping the payload may panic again.
             std::mem::forget(payload);
             None
         }
     }
 }
 
-/// A session begins.
+/// Called when a session begins.
 pub(crate) fn reset() {
     FAILED.store(false, Relaxed);
 }

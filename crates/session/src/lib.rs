@@ -1,8 +1,8 @@
-//! One profiling run inside a host, and what every host shares: the recorder, the writer thread, the profile's
-//! file, forks, time ticks.
+//! One profiling run inside a host. All hosts share this crate: the recorder, the writer thread, the profile's file,
+//! forks and time ticks.
 //!
-//! A *host* is a program that was not made for us: an interpreter, or any process with a `malloc`. A crate for each host takes
-//! the samples; this one brings them into the file.
+//! A *host* is the profiled process: an interpreter, or any process with a `malloc`. Another crate takes the samples
+//! for each kind of host; this crate writes them to the file.
 //!
 //! ```text
 //! Session ─ record() ─▶ Recording ── ring of records ──▶ writer thread ──▶ profile::Writer ──▶ output
@@ -26,41 +26,43 @@
 //! # }
 //! ```
 //!
-//! # What the caller owes
+//! # What the caller must do
 //!
-//! - A [`Recording`] is short, and nothing of the program runs while there is one. No other thread can record meanwhile.
-//! - Numbers (of functions, types, threads, stack nodes, samples) are kept in a [`PerEpoch`] and borrowed with
-//!   [`Recording::epoch`]. A fork is noticed when a recording is made, and nowhere else.
-//! - A key (an address) is forgotten before it can be that of another object: [`Session::forget_function`],
+//! - Keep a [`Recording`] short, and run none of the program's code while it exists. No other thread can record
+//!   meanwhile.
+//! - Keep numbers (of functions, types, threads, stack nodes, samples) in a [`PerEpoch`] and borrow them with
+//!   [`Recording::epoch`]. The session learns of a fork only when a recording begins.
+//! - Remove a key (an address) before another object can have the same address: [`Session::forget_function`],
 //!   [`Session::forget_type`].
-//! - What an interpreter calls runs inside of [`guarded`].
+//! - Run everything that an interpreter calls inside [`guarded`].
 //!
-//! # What it does for the host
+//! # What this crate guarantees
 //!
-//! - It does not wait for the disk, and where it waits (for room when every allocation is recorded, before a fork, at the end)
-//!   it does for a few seconds at most. What cannot be recorded is counted as lost, and the profile says how much.
-//! - It does not abort for want of memory while recording.
-//! - In the child of a fork the first recording begins a profile of the child's own.
+//! - It does not wait for the disk. Other waits last a few seconds at most: for room in the ring when every allocation
+//!   is recorded, before a fork, and at the end. Events that cannot be recorded are counted as lost, and the profile
+//!   contains the count.
+//! - Recording does not abort the process when memory runs out.
+//! - In the child of a fork, the first recording begins the child's own profile.
 //!
-//! # What it is not for
+//! # What this crate does not do
 //!
-//! It does not decide what is sampled (`nthbyte-sampling`), walks no stacks, knows no interpreter, and does not know the
-//! format of the file (`nthbyte-profile`).
+//! It does not choose what is sampled (`nthbyte-sampling`), does not walk stacks, does not depend on an interpreter,
+//! and does not encode the file (`nthbyte-profile`).
 //!
 //! # Map
 //!
 //! ```text
-//! session     Session and Recording: what hosts use; why there is one lock
-//! registry    where sessions are                        lock      what a signal handler may ask for
+//! session     Session and Recording: the interface for hosts; why there is one lock
+//! registry    the slots of sessions                     lock      a lock that a signal handler may try to take
 //! lost        counts of events that could not be recorded
-//! recorder    the producer of the ring                  record    what travels through it
+//! recorder    the producer of the ring                  record    the records in the ring
 //! interner    threads, functions, types, stack nodes by the host's keys; epochs
-//! fork        what a fork leaves to do: one state
+//! fork        how a session handles forks: one state
 //! writer      the writer thread, the drain, pending samples
 //! output      the profile's file, with a provisional end
-//! ticks       time samples, from a signal handler on
-//! guard       panics
-//! process     descriptors, reads that cannot fault, resident size, the library's image
+//! ticks       time samples, from a signal handler to the file
+//! guard       stops panics
+//! process     descriptors, reads that cannot fault, resident size, the library's own pages
 //! config, outcome, clock
 //! ```
 

@@ -1,29 +1,29 @@
-//! A lock that a signal handler may try to take: a thread that holds it fails at once, and others wait for a few milliseconds
-//! at most.
+//! A lock that a signal handler may try to take. If the calling thread already holds it, the attempt fails at once;
+//! other threads wait for a few milliseconds at most.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::clock::monotonic_nanos;
 
-/// The longest that a thread waits for another one, in nanoseconds. A holder needs the lock for less than a
-/// microsecond; one that holds it for longer is not running.
+/// The longest time that a thread waits for another one, in nanoseconds. A thread that runs holds the lock for less
+/// than a microsecond; a thread that holds it for longer does not run at the moment.
 const LONGEST_WAIT: u64 = 3_000_000;
-/// How often a thread looks before it gives its processor to others.
+/// How many times a thread checks the lock before it yields its processor.
 const SPINS: u32 = 200;
 
-/// Who holds a lock when a process forks, as the forking thread sees it.
+/// The holder of a lock at the moment of a fork, as the forking thread sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// Nobody, or the forking thread, for the fork. What the lock protects is consistent.
+    /// No thread, or the forking thread on behalf of the fork. The data behind the lock is consistent.
     Nobody,
-    /// The forking thread, which was inside when a signal handler forked.
+    /// The forking thread: a signal handler forked while the thread held the lock.
     Caller,
     /// Another thread, which does not exist in the child.
     Other,
 }
 
-/// A word: the owner's thread pointer, or 0. The lowest bit says that it is held for a fork.
+/// One word: the owner's thread pointer, or 0. The lowest bit means that the lock is held for a fork.
 #[derive(Debug)]
 pub(crate) struct Lock(AtomicUsize);
 
@@ -34,8 +34,8 @@ impl Lock {
         Self(AtomicUsize::new(0))
     }
 
-    /// Takes the lock. Returns whether it did: not if the calling thread holds it already. Uncontended, one
-    /// compare-and-exchange: about 5 ns.
+    /// Takes the lock. Returns false if the calling thread already holds it, or another thread does not release it in
+    /// time. Without contention it costs one compare-and-exchange: about 5 ns.
     #[inline]
     pub(crate) fn acquire(&self) -> bool {
         let own = this_thread();
@@ -68,18 +68,18 @@ impl Lock {
         }
     }
 
-    /// Releases the lock. For its holder.
+    /// Releases the lock. Only its holder may call this.
     #[inline]
     pub(crate) fn release(&self) {
         self.0.store(0, Release);
     }
 
-    /// Whether the calling thread holds it.
+    /// Whether the calling thread holds the lock.
     pub(crate) fn is_held_by_caller(&self) -> bool {
         self.0.load(Relaxed) & !FOR_FORK == this_thread()
     }
 
-    /// Takes the lock for a fork. Returns whether it did.
+    /// Takes the lock for a fork. Returns whether it succeeded.
     pub(crate) fn acquire_for_fork(&self) -> bool {
         let own = this_thread();
         if self.is_held_by_caller() {
@@ -88,14 +88,14 @@ impl Lock {
         self.wait(own | FOR_FORK)
     }
 
-    /// Ends [`Lock::acquire_for_fork`] in the parent, also if that failed.
+    /// Ends [`Lock::acquire_for_fork`] in the parent, even if that failed.
     pub(crate) fn release_in_parent(&self) {
         let own = this_thread();
         let _ = self.0.compare_exchange(own | FOR_FORK, 0, Release, Relaxed);
     }
 
-    /// Ends [`Lock::acquire_for_fork`] in the child, and returns who held the lock. It is free from now on, except if the calling
-    /// thread itself held it before the fork.
+    /// Ends [`Lock::acquire_for_fork`] in the child, and returns who held the lock. After that the lock is free, unless
+    /// the calling thread itself held it before the fork.
     pub(crate) fn release_in_child(&self) -> Holder {
         let own = this_thread();
         let owner = self.0.load(Relaxed);
@@ -111,7 +111,7 @@ impl Lock {
     }
 }
 
-/// What identifies the calling thread, in the child of a fork too. Its lowest bit is 0.
+/// Identifies the calling thread, and stays the same in the child of a fork. The lowest bit is 0.
 #[inline]
 fn this_thread() -> usize {
     // SAFETY: no preconditions. It reads a register, and is safe in a signal handler.

@@ -16,13 +16,13 @@ impl Lost {
         }
     }
 
-    /// What was counted since the last call.
+    /// Returns the counts since the last call, and resets them.
     pub(crate) fn take(&self) -> [(LostKind, u64); 3] {
         [LostKind::Allocations, LostKind::CpuSamples, LostKind::Other]
             .map(|kind| (kind, self.0[kind as usize].swap(0, Acquire)))
     }
 
-    /// Whether nothing was counted since [`Lost::take`].
+    /// Whether the counts are zero since the last [`Lost::take`].
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(|count| count.load(Relaxed) == 0)
     }

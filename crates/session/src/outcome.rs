@@ -1,26 +1,26 @@
-//! What came of a session, and how the host's Python code gets it.
+//! The result of a session, as the host's Python code receives it.
 
 use std::ffi::c_char;
 use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 
-/// The note of an [`Outcome`] whose session a panic has ended.
+/// The note of an [`Outcome`] whose session ended with a panic.
 pub(crate) const INTERNAL_ERROR: &str = "an error inside nthbyte ended the sampling early";
 
-/// What came of a session. Python code gets it as JSON.
+/// The result of a session. Python code receives it as JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
-    /// The profile; none if there was nothing to write (the child of a fork that took no sample).
+    /// The path of the profile. `None` if there was nothing to write (the child of a fork that took no sample).
     #[serde(serialize_with = "lossy")]
     pub path: Option<PathBuf>,
     /// Samples recorded.
     pub samples: u64,
     /// Events dropped.
     pub lost: u64,
-    /// Bytes allocated during the session, sampled or not; `None` where they cannot be counted.
+    /// Bytes allocated during the session, sampled or not. `None` where the host cannot count them.
     pub bytes_allocated: Option<u64>,
-    /// What the user should know, a sentence each: why the profile is not whole, for example.
+    /// Messages for the user, one sentence each: why the profile is incomplete, for example.
     pub notes: Vec<String>,
 }
 
@@ -28,19 +28,19 @@ impl Outcome {
     /// The outcome as a JSON object with the fields of this structure.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Strings, numbers and lists of them: nothing that JSON does not have.
+        // The structure contains only strings, numbers and lists of them, so encoding cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-/// A path is written as text; bytes that are not UTF-8 become U+FFFD.
+/// Writes a path as text; bytes that are not UTF-8 become U+FFFD.
 fn lossy<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
     path.as_ref()
         .map(|path| path.to_string_lossy())
         .serialize(to)
 }
 
-/// Copies as much of `text` as there is room for, whole characters only, and a zero.
+/// Copies as much of `text` as fits, whole characters only, and a zero byte.
 ///
 /// # Safety
 /// `to` has room for `length` bytes.

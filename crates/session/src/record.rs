@@ -1,29 +1,29 @@
-//! What travels through the ring: events that own their text.
+//! The records in the ring: events that own their text.
 
 use nthbyte_profile::event::{
     Allocation, Code, Collection, CollectionKind, CpuSample, Event, Lines, Memory, Nanos, Node,
     SampleId, Thread, ThreadId, TypeName,
 };
 
-/// Events on their way to the writer thread: 56 bytes, of which the ring has thousands.
+/// An event on its way to the writer thread. A record has 56 bytes; the ring holds thousands.
 #[derive(Debug)]
 pub(crate) enum Record {
     Node(Node),
-    /// Many nodes at once, however many.
+    /// Any number of nodes in one slot.
     Nodes(Vec<Node>),
     Allocation(Allocation),
-    /// An allocation that will be recorded when more is known of it.
+    /// An allocation that is recorded again later, with more details.
     Provisional(Allocation),
     Freed(SampleId, Nanos),
     Cpu(CpuSample),
-    /// A collection of which no more is known, and there may be thousands in a second: start, duration, thread.
+    /// A collection without further details: start, duration, thread, kind. There may be thousands per second.
     Collection(Nanos, Nanos, ThreadId, CollectionKind),
-    /// Larger and rarer events. A `Vec` also for one, for it can be had without the abort that `Box` makes of
-    /// exhausted memory.
+    /// Larger and rarer events. A single event is in a `Vec` too, because a `Vec` reports exhausted memory and `Box`
+    /// aborts.
     Bulky(Vec<Bulky>),
 }
 
-/// Events that are large, or own text.
+/// Events that are large or own text.
 #[derive(Debug)]
 pub(crate) enum Bulky {
     Code {
@@ -76,7 +76,7 @@ impl Record {
         Self::bulky(Bulky::Collection(collection))
     }
 
-    /// Calls `write` with each event of the record, in their order.
+    /// Calls `write` with each event of the record, in order.
     pub(crate) fn for_each_event(&self, mut write: impl FnMut(&Event<'_>)) {
         match self {
             Self::Node(node) => write(&Event::Node(*node)),
@@ -102,7 +102,7 @@ impl Record {
 }
 
 impl Bulky {
-    /// `code` with text of its own; `None` when there is no memory for it.
+    /// A copy of `code` that owns its text. `None` when there is no memory for it.
     pub(crate) fn code(code: &Code<'_>) -> Option<Self> {
         Some(Self::Code {
             name: text(code.name)?,
@@ -142,7 +142,7 @@ impl Bulky {
     }
 }
 
-/// A copy of `text`, without the abort that the standard library's copy makes of exhausted memory.
+/// A copy of `text`. `None` when there is no memory for it; the standard library's copy would abort.
 pub(crate) fn text(text: &str) -> Option<String> {
     let mut copy = String::new();
     copy.try_reserve_exact(text.len()).ok()?;

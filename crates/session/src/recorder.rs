@@ -1,8 +1,8 @@
-//! The producer of the ring: how events get there.
+//! The producer of the ring.
 //!
-//! One [`Recorder`] a session, used by the thread that has the session's lock, through a
-//! [`Recording`](crate::Recording). It never aborts for want of memory, and waits only where losing nothing is
-//! the point ([`Distances::Every`]), and there with a bound. What cannot be recorded is counted as lost.
+//! A session has one [`Recorder`]. The thread with the session's lock uses it through a
+//! [`Recording`](crate::Recording). The recorder never aborts when memory runs out. It waits only where no event may be
+//! lost ([`Distances::Every`]), and only for a limited time. Events that cannot be recorded are counted as lost.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -20,19 +20,20 @@ use crate::record::{Bulky, Record, text};
 use crate::registry::Slot;
 use crate::writer::{Drain, Writer};
 
-/// The ring holds what happens in a tenth of a second in which the writer thread does not get to run,
-/// if the program allocates 1.3 GB in a second and frees as much: so many bytes' samples and frees.
+/// The ring holds the events of this many bytes, allocated or freed. A program that allocates 1.3 GB per second, and
+/// frees as much, produces that many in a tenth of a second while the writer thread does not run.
 const RING_BYTES: u64 = 1 << 28;
-/// Its least and its greatest number of slots, of 56 bytes. A quarter of it wakes the writer thread.
+/// The smallest and largest number of slots, of 56 bytes each. The writer thread is woken when a quarter of them is
+/// full.
 const RING_SLOTS: (u64, u64) = (2048, 32 << 10);
-/// Slots when every allocation is recorded.
+/// Number of slots when every allocation is recorded.
 const RING_SLOTS_EVERY: usize = 1 << 16;
-/// The longest that the writer thread stays asleep while samples arrive.
+/// The longest time that the writer thread sleeps while samples arrive.
 const WAKE_AFTER: Nanos = Nanos(250_000_000);
-/// So many new nodes go through the ring one by one, which takes no memory; more go together.
+/// Up to this many new nodes enter the ring one by one, which needs no memory; more enter in one record.
 const FEW_NODES: usize = 16;
 
-/// How often a full ring is looked at before the thread sleeps between two looks.
+/// How many times a thread checks a full ring before it starts to sleep between the checks.
 const YIELDS: u32 = 1000;
 const NAP: Duration = Duration::from_micros(200);
 
@@ -45,10 +46,10 @@ pub(crate) struct Recorder {
     writer: Writer,
     pub(crate) interner: Interner,
     samples: u32,
-    /// Pushed since the writer thread was last woken.
+    /// Records pushed since the writer thread was last woken.
     since_wake: usize,
     woken: Nanos,
-    /// The ring has been full for as long as anyone may wait: nobody does, until the writer thread has gone on.
+    /// A wait for room has timed out. No thread waits again until the writer thread has made progress.
     is_stuck: bool,
 }
 
@@ -56,7 +57,7 @@ impl Recorder {
     /// Opens the profile and starts the writer thread.
     ///
     /// # Errors
-    /// One line that says why the file or the thread cannot be had.
+    /// One line that says why the file could not be opened or the thread could not be started.
     pub(crate) fn start(slot: &'static Slot, config: &Config, meta: Meta) -> Result<Self, String> {
         let clock = Clock::start();
         let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
@@ -90,8 +91,8 @@ impl Recorder {
         }
     }
 
-    /// The recorder of a forked child that follows this one: its file comes with its first event, and its writer thread
-    /// with the first that is to be written.
+    /// The recorder of a forked child that continues this session. Its first event creates its file; the first write
+    /// starts its writer thread.
     fn of_child(&self) -> Self {
         let meta = child_meta(&self.meta);
         let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
@@ -102,7 +103,8 @@ impl Recorder {
         Self::new(self.slot, clock, meta, path, ring, writer)
     }
 
-    /// Notices a fork, forgets keys that may be of others now, and looks after the writer thread. The time.
+    /// Handles a fork, removes keys that may belong to other objects now, and starts the writer thread again if needed.
+    /// Returns the time.
     #[inline(always)]
     pub(crate) fn begin(&mut self) -> Nanos {
         let now = self.clock.now();
@@ -123,7 +125,7 @@ impl Recorder {
             if is_whole {
                 std::mem::replace(self, child).writer.leave_to_parent();
             } else {
-                // What another thread was changing can be neither used nor dropped.
+                // Another thread may have been changing this data. It can be neither used nor dropped.
                 std::mem::forget(std::mem::replace(self, child));
             }
         }
@@ -157,22 +159,22 @@ impl Recorder {
         &mut self.writer
     }
 
-    /// Slots of the ring that are free.
+    /// Number of free slots in the ring.
     pub(crate) fn room(&self) -> usize {
         self.ring.slots()
     }
 
-    /// Whether there is room for what is worth no lost event.
+    /// Whether the ring has room for a record that must not displace other events.
     pub(crate) fn is_roomy(&self) -> bool {
         self.waits() || self.ring.slots() > self.ring.buffer().capacity() / 2
     }
 
-    /// Whether a full ring is waited for.
+    /// Whether a thread waits when the ring is full.
     fn waits(&self) -> bool {
         self.meta.distances() == Distances::Every
     }
 
-    /// Adds the definition of a code object, for which there is room. `None` if there is no memory.
+    /// Adds the definition of a code object. The caller has checked that there is room. `None` if there is no memory.
     pub(crate) fn define_code(&mut self, code: &Code<'_>) -> Option<CodeId> {
         self.interner.functions.reserve()?;
         self.interner.reserve_bulky()?;
@@ -205,13 +207,13 @@ impl Recorder {
         Some(self.interner.threads.define(os_id, is_main))
     }
 
-    /// The number of the sample that was pushed last.
+    /// The number of the last pushed sample.
     pub(crate) fn count_sample(&mut self) -> u32 {
         self.samples += 1;
         self.samples - 1
     }
 
-    /// Counts an event as lost if there is no room for it.
+    /// Pushes an event, or counts it as lost if there is no room.
     #[inline(always)]
     pub(crate) fn push_or_count(&mut self, record: Option<Record>, kind: LostKind) {
         if record.and_then(|record| self.push(record)).is_none() {
@@ -219,7 +221,7 @@ impl Recorder {
         }
     }
 
-    /// Pushes an event, and before it the definitions that it may refer to.
+    /// Pushes the new definitions that the event may refer to, then the event.
     #[inline(always)]
     pub(crate) fn push(&mut self, record: Record) -> Option<()> {
         if !(self.interner.new_bulky.is_empty() && self.interner.new_nodes.is_empty()) {
@@ -228,7 +230,7 @@ impl Recorder {
         self.push_one(record).ok()
     }
 
-    /// What there is no room for stays where it is.
+    /// Pushes new definitions. Those without room stay in their list.
     #[inline(never)]
     fn push_definitions(&mut self) -> Option<()> {
         if !self.interner.new_bulky.is_empty() {
@@ -242,7 +244,7 @@ impl Recorder {
         if count <= FEW_NODES && self.ring.slots() >= count {
             let mut nodes = std::mem::take(&mut self.interner.new_nodes);
             for node in nodes.drain(..) {
-                // There is room, and nobody else takes it.
+                // The room was checked above, and this thread is the only producer.
                 let _ = self.push_one(Record::Node(node));
             }
             self.interner.new_nodes = nodes;
@@ -258,7 +260,7 @@ impl Recorder {
         }
     }
 
-    /// Gives the record back if there is no room for it. Inlined, so that the record is made where it is in the ring.
+    /// Returns the record if there is no room. Inlined, so that the compiler builds the record directly in the ring.
     #[inline(always)]
     fn push_one(&mut self, record: Record) -> Result<(), Record> {
         match self.ring.push(record) {
@@ -274,7 +276,7 @@ impl Recorder {
         }
     }
 
-    /// The ring is full. Where nothing shall be lost, waits until it is not, for as long as
+    /// Called when the ring is full. If no event may be lost, waits for room, at most as long as
     /// [`Writer::longest_wait`] says.
     #[cold]
     #[inline(never)]
@@ -305,7 +307,7 @@ impl Recorder {
         Err(record)
     }
 
-    /// Wakes the writer thread, or starts it again, unless a fork forbids that for now.
+    /// Wakes the writer thread, or starts it again, unless a fork forbids that at the moment.
     #[cold]
     fn wake(&mut self, now: Nanos) {
         self.since_wake = 0;
@@ -315,7 +317,7 @@ impl Recorder {
         }
     }
 
-    /// Writes everything that was recorded, and closes the file.
+    /// Writes everything recorded and closes the file.
     pub(crate) fn finish(self, allocated: Option<u64>) -> Outcome {
         let end = End {
             time: self.clock.now(),

@@ -1,5 +1,5 @@
-//! Where sessions are: in slots that are never freed, so that a fork handler, or a handle that outlives its session,
-//! finds valid memory without a lock. A process has one session at a time as a rule, and uses one slot again and again.
+//! The list of session slots. Slots are never freed, so a fork handler, or a handle that outlives its session, finds
+//! valid memory without a lock. A process usually has one session at a time, and uses the same slot again.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -11,38 +11,38 @@ use crate::lock::{Holder, Lock};
 use crate::lost::Lost;
 use crate::recorder::Recorder;
 
-/// What a slot is used for.
+/// The use of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Status {
-    /// Nothing.
+    /// The slot has no session.
     Free = 0,
-    /// A session that records.
+    /// The session records.
     Running = 1,
-    /// A session that a panic has ended; it is not finished yet.
+    /// The session has ended with a panic, and is not finished yet.
     Failed = 2,
-    /// A session that is finished.
+    /// The session is finished.
     Finished = 3,
 }
 
-/// The place of a session.
+/// The memory of one session.
 pub(crate) struct Slot {
     next: AtomicPtr<Slot>,
     status: AtomicU8,
     pub(crate) lock: Lock,
     pub(crate) fork: ForkState,
-    /// Events that were lost and are not in the file yet.
+    /// Counts of lost events that are not in the file yet.
     pub(crate) lost: Lost,
-    /// When the session's clock was zero (`CLOCK_MONOTONIC`, in nanoseconds).
+    /// The `CLOCK_MONOTONIC` time, in nanoseconds, at which the session's clock reads zero.
     start: AtomicU64,
-    /// A key could not be forgotten when its object was freed: all are forgotten by the next recording.
+    /// Set when an object was freed but its key could not be removed. The next recording then removes all keys.
     pub(crate) must_forget_keys: AtomicBool,
-    /// A writer thread was left behind, in a write that does not end.
+    /// Set when a writer thread was abandoned in a write that does not end.
     pub(crate) is_abandoned: AtomicBool,
     recorder: UnsafeCell<Option<Recorder>>,
 }
 
-// SAFETY: the recorder is used by the thread that has the lock only, and may be used by any; all else is atomic.
+// SAFETY: only the thread with the lock uses the recorder, and any thread may do so; all other fields are atomic.
 unsafe impl Sync for Slot {}
 const _: () = {
     const fn is_for_any_thread<T: Send>() {}
@@ -53,12 +53,12 @@ static FIRST: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
 
 /// All slots.
 pub(crate) fn slots() -> impl Iterator<Item = &'static Slot> {
-    // SAFETY: slots are never freed, and what is in the list was made before.
+    // SAFETY: slots are never freed, and a slot is complete before it is in the list.
     let get = |pointer: &AtomicPtr<Slot>| unsafe { pointer.load(Acquire).as_ref() };
     std::iter::successors(get(&FIRST), move |slot| get(&slot.next))
 }
 
-/// A slot that nobody uses, to be used by the caller.
+/// Claims an unused slot for the caller.
 pub(crate) fn claim() -> &'static Slot {
     let free = slots().find(|slot| {
         let (free, finished) = (Status::Free as u8, Status::Finished as u8);
@@ -104,7 +104,7 @@ impl Slot {
         self.status.store(status as u8, Release);
     }
 
-    /// Ends a session that runs, because of a panic.
+    /// Ends a running session after a panic.
     pub(crate) fn fail(&self) {
         let (running, failed) = (Status::Running as u8, Status::Failed as u8);
         let _ = self
@@ -112,14 +112,15 @@ impl Slot {
             .compare_exchange(running, failed, Relaxed, Relaxed);
     }
 
-    /// Gets ready for a session of the thread that has claimed it.
+    /// Prepares the slot for a new session of the thread that claimed it.
     pub(crate) fn reset(&self) {
         self.fork.reset();
         self.lost.take();
         self.take_must_forget_keys();
     }
 
-    /// Its session has gone: others may claim it. Not if its writer thread could not be waited for, which uses it still.
+    /// Makes the slot available again after its session. An abandoned writer thread still uses its slot, which then
+    /// stays claimed.
     pub(crate) fn give_back(&self) {
         if !self.is_abandoned.load(Relaxed) {
             let (finished, free) = (Status::Finished as u8, Status::Free as u8);
@@ -129,7 +130,7 @@ impl Slot {
         }
     }
 
-    /// The session's clock begins anew.
+    /// Sets the start of the session's clock.
     pub(crate) fn set_start(&self, clock: Clock) {
         self.start.store(clock.start_nanos(), Relaxed);
     }
@@ -139,7 +140,7 @@ impl Slot {
         Clock::started_at(self.start.load(Relaxed))
     }
 
-    /// Whether [`Slot::take_must_forget_keys`] would be true. One load.
+    /// Whether [`Slot::take_must_forget_keys`] would return true. Costs one load.
     #[inline]
     pub(crate) fn must_forget_keys(&self) -> bool {
         self.must_forget_keys.load(Acquire)
@@ -149,10 +150,10 @@ impl Slot {
         self.must_forget_keys.swap(false, AcqRel)
     }
 
-    /// The place of the recorder.
+    /// Access to the recorder.
     ///
     /// # Safety
-    /// The caller has the lock, and no other borrow of the recorder.
+    /// The caller holds the lock, and has no other borrow of the recorder.
     #[allow(clippy::mut_from_ref)] // the lock makes it exclusive
     #[inline]
     pub(crate) unsafe fn recorder(&self) -> &mut Option<Recorder> {
@@ -160,7 +161,7 @@ impl Slot {
         unsafe { &mut *self.recorder.get() }
     }
 
-    /// See [`crate::fork`].
+    /// Called before a fork; see [`crate::fork`].
     pub(crate) fn before_fork(&self) {
         if !self.lock.acquire_for_fork() || self.fork.is_child() {
             return;
@@ -177,7 +178,7 @@ impl Slot {
     }
 
     pub(crate) fn after_fork_in_child(&self) {
-        // These events are the parent's, which counts them itself.
+        // These events belong to the parent, which counts them itself.
         self.lost.take();
         let holder: Holder = self.lock.release_in_child();
         self.fork.become_child(holder);

@@ -1,23 +1,23 @@
-//! What hosts hold: a [`Session`], and a [`Recording`] while they record.
+//! The types that hosts use: a [`Session`], and a [`Recording`] for the time of one recording.
 //!
 //! # One lock
 //!
 //! Any thread may record, with or without an interpreter's lock. It takes the session's lock, writes its events, and
-//! lets go. The file needs *one* order of events, with definitions before uses and numbers without gaps. A ring for
-//! each thread would have to be merged into such an order later, with interners of its own or one that is locked
-//! all the same. A lock costs less, for it is rarely contended:
+//! releases the lock. The file needs *one* order of events, with definitions before uses and numbers without gaps. With
+//! one ring per thread, a later step would have to merge the rings into such an order, with one interner per thread or
+//! a locked one. A single lock costs less, because contention is rare:
 //!
-//! - a program that allocates 1 GB/s, at the default period of 512 KiB, takes 2,000 samples a second and as many
-//!   ends of samples; each holds the lock for 0.5 µs or less, the walk of the stack included: 2 ms of each second,
-//!   so that another thread meets a taken lock once in 500 times, and then waits for 0.25 µs on average;
-//! - time samples of 16 threads at 1,000 Hz add 16,000 records of 0.2 µs each: 3 ms;
-//! - uncontended, the lock is one compare-and-exchange and one store: 5 to 10 ns of a sample of 300 ns and more.
+//! - A program that allocates 1 GB/s at the default period of 512 KiB takes 2,000 samples per second and frees as many
+//!   sampled blocks. Each event holds the lock for 0.5 µs or less, including the stack walk: 2 ms of each second. So
+//!   another thread finds the lock taken once in 500 times, and then waits for 0.25 µs on average.
+//! - Time samples of 16 threads at 1,000 Hz add 16,000 records of 0.2 µs each: 3 ms.
+//! - Without contention the lock costs one compare-and-exchange and one store: 5 to 10 ns of a sample's 300 ns or more.
 //!
-//! The ring to the writer thread has one producer, the thread that has the lock, and one consumer.
+//! The ring to the writer thread has one producer, the thread with the lock, and one consumer.
 //!
-//! A thread that cannot have the lock for 3 ms, because the owner has lost its processor, goes on without
-//! recording. So does one that has the lock itself: a signal handler, or an allocation of the recorder's own in a host
-//! that samples `malloc`. Each such event is counted as lost.
+//! If a thread cannot take the lock for 3 ms, because the owner has lost its processor, it continues without recording.
+//! The same holds for a thread that already holds the lock: in a signal handler, or in an allocation of the recorder's
+//! own where the host samples `malloc`. Each such event is counted as lost.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Release;
@@ -39,7 +39,7 @@ use crate::registry::{self, Slot, Status};
 use crate::writer::LONGEST_WAIT;
 use crate::{fork, ticks};
 
-/// One profiling run of this process. It ends when it is dropped, if it was not [finished](Session::finish) before.
+/// One profiling run of this process. Dropping it ends the run, if it was not [finished](Session::finish) before.
 #[derive(Debug)]
 pub struct Session {
     slot: &'static Slot,
@@ -55,7 +55,7 @@ impl Session {
     /// Opens the profile and starts the writer thread.
     ///
     /// # Errors
-    /// One line that says why the file or the thread cannot be had.
+    /// One line that says why the file could not be opened or the thread could not be started.
     pub fn start(config: &Config, meta: Meta) -> Result<Self, String> {
         fork::watch();
         let session = Self {
@@ -75,11 +75,11 @@ impl Session {
         Ok(session)
     }
 
-    /// Begins to record, in whatever thread. `None` if that is not possible now; then one event of the given kind is
-    /// counted as lost, for which the recording was wanted. Or the session has ended.
+    /// Begins a recording in the calling thread. Returns `None` if that is not possible now, and counts one event of
+    /// the given kind as lost. Also returns `None` if the session has ended.
     ///
-    /// Costs about 30 ns, most of it the reading of the clock. It is meant to last for a microsecond: no
-    /// other thread records meanwhile, and the caller must not run the program's code.
+    /// Costs about 30 ns, mostly for reading the clock. A recording should last about a microsecond: no other thread
+    /// records meanwhile, and the caller must not run the program's code.
     #[inline(always)]
     pub fn record(&self, wanted_for: LostKind) -> Option<Recording<'_>> {
         if !self.slot.lock.acquire() {
@@ -107,28 +107,29 @@ impl Session {
         None
     }
 
-    /// The time since the session's start, without the lock. In the child of a fork, the parent's until something was
-    /// recorded.
+    /// The time since the session's start. Does not take the lock. In the child of a fork, it is the parent's time
+    /// until the first recording.
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.slot.clock().now()
     }
 
-    /// Counts events that could not be recorded. Safe at any time, in a signal handler too.
+    /// Counts events that could not be recorded. Any code may call this at any time, including a signal handler.
     pub fn lost(&self, kind: LostKind, events: u64) {
         self.slot.lost.add(kind, events);
     }
 
-    /// Forgets a function, whose object is about to be freed: its key may soon be that of another one. Whether the host has to
-    /// forget what it derived from it: it was known, or that cannot be found out now.
+    /// Removes the key of a function whose object is about to be freed: another object may soon have the same address.
+    /// Returns whether the host must discard the data that it derived from the function: the function was known, or the
+    /// session cannot check that now.
     ///
-    /// If the lock cannot be had now, the next recording forgets all keys before it does anything else. Functions that are
-    /// used after that are defined once more.
+    /// If the lock is not available, the next recording first removes all keys. Functions that are used after that are
+    /// defined again.
     pub fn forget_function(&self, key: u64) -> bool {
         self.forget(|recorder| recorder.interner.functions.forget(key))
     }
 
-    /// Forgets a type, as [`Session::forget_function`] does a function.
+    /// Removes the key of a type, in the same way as [`Session::forget_function`].
     pub fn forget_type(&self, key: u64) -> bool {
         self.forget(|recorder| recorder.interner.types.forget(key))
     }
@@ -138,7 +139,7 @@ impl Session {
             self.slot.must_forget_keys.store(true, Release);
             return true;
         }
-        // In a child whose parent was interrupted in the middle of a recording, nothing of it is used.
+        // In a child whose parent was interrupted in the middle of a recording, the recorder must not be used.
         let is_usable = self.slot.is_running() && !self.slot.fork.is_child();
         // SAFETY: the lock was acquired, and is released below.
         let was_known = match unsafe { self.slot.recorder() } {
@@ -149,11 +150,11 @@ impl Session {
         was_known
     }
 
-    /// Ends the session: everything recorded is written and the file is closed. Nothing is recorded from then on.
-    /// `allocated` is what this process allocated meanwhile, in bytes.
+    /// Ends the session: writes everything recorded and closes the file. Later recordings do nothing. `allocated` is
+    /// the number of bytes that this process allocated during the session.
     ///
-    /// Waits for the writer thread as long as it goes on writing; when it has not for
-    /// some seconds, the profile stays without its end.
+    /// Waits for the writer thread as long as it makes progress. If it makes none for some seconds, the profile stays
+    /// without its end.
     pub fn finish(&self, allocated: Option<u64>) -> Outcome {
         let Some(recorder) = self.take_recorder() else {
             return Outcome::default();
@@ -167,8 +168,8 @@ impl Session {
         outcome
     }
 
-    /// Takes the recorder out, which ends all recording. `None` if the session has ended, or the calling thread is
-    /// inside of a recording.
+    /// Removes the recorder, which ends all recording. `None` if the session has ended, or if the calling thread is
+    /// inside a recording.
     fn take_recorder(&self) -> Option<Recorder> {
         let slot = self.slot;
         let until = Instant::now() + LONGEST_WAIT;
@@ -180,7 +181,7 @@ impl Session {
         // SAFETY: the lock was acquired, and is released below.
         let place = unsafe { slot.recorder() };
         if let Some(recorder) = place {
-            // In the child of a fork: what was recorded is the parent's to finish.
+            // In the child of a fork: the parent finishes its own data.
             recorder.begin();
         }
         let recorder = place.take();
@@ -188,7 +189,7 @@ impl Session {
         recorder
     }
 
-    /// Changes what the writer waits for and has, between two recordings.
+    /// Changes the writer's test settings between two recordings.
     #[cfg(test)]
     pub(crate) fn with_writer(&self, change: impl FnOnce(&mut crate::writer::Writer)) {
         change(self.record(LostKind::Other).unwrap().recorder.writer());
@@ -202,14 +203,14 @@ impl Drop for Session {
     }
 }
 
-/// The right to record, of one thread, for a moment. The only way to record.
+/// One thread's exclusive right to record. Events can be recorded only through this type.
 ///
-/// What has no room is counted as lost. Definitions answer `None` then: the sample that needs them is to be counted as
-/// lost by the host, and they are to be asked for again with the next one.
+/// Events without room are counted as lost. Definitions return `None` then: the host counts the sample that needs them
+/// as lost, and asks for the definitions again with the next sample.
 pub struct Recording<'session> {
     recorder: &'session mut Recorder,
     now: Nanos,
-    /// The lock is this thread's.
+    /// The lock belongs to one thread, so a recording must not move to another.
     not_send: PhantomData<*mut ()>,
 }
 
@@ -221,7 +222,7 @@ impl Drop for Recording<'_> {
 }
 
 impl Recording<'_> {
-    /// The session's time when the recording began.
+    /// The session's time at the start of the recording.
     #[inline]
     #[must_use]
     pub const fn now(&self) -> Nanos {
@@ -234,7 +235,8 @@ impl Recording<'_> {
         self.recorder.clock().at(monotonic_nanos)
     }
 
-    /// What all numbers that are given out belong to. State that a host keeps of them is a [`PerEpoch`](crate::PerEpoch).
+    /// The epoch of all numbers that this recording returns. A host keeps state derived from them in a
+    /// [`PerEpoch`](crate::PerEpoch).
     #[inline]
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
@@ -253,20 +255,20 @@ impl Recording<'_> {
         self.recorder.samples()
     }
 
-    /// Events that the ring takes now.
+    /// The number of events that currently fit into the ring.
     #[must_use]
     pub fn room(&self) -> usize {
         self.recorder.room()
     }
 
-    /// How frames of a function appear, if that is known.
+    /// How frames of a function appear in stacks, if the function is known.
     #[inline]
     #[must_use]
     pub fn function(&self, key: u64) -> Option<Appearance> {
         self.recorder.interner.functions.get(key)
     }
 
-    /// Defines a function, whose frames appear as `appearance` says: [`Appearance::Frame`] or
+    /// Defines a function. `appearance` says how its frames appear: [`Appearance::Frame`] or
     /// [`Appearance::FrameWithin`]. `None` if there is no room.
     pub fn define_function(
         &mut self,
@@ -279,7 +281,7 @@ impl Recording<'_> {
         Some(appearance)
     }
 
-    /// From now on frames of a function are [hidden](Appearance::Hidden).
+    /// Makes frames of a function [hidden](Appearance::Hidden) from now on.
     pub fn hide_function(&mut self, key: u64) -> Option<Appearance> {
         let functions = &mut self.recorder.interner.functions;
         functions.reserve()?;
@@ -287,8 +289,8 @@ impl Recording<'_> {
         Some(Appearance::Hidden)
     }
 
-    /// The number of what is known by its name alone: a note in place of frames, or work of the collector. It is defined
-    /// if it is new.
+    /// The number of a function that is identified by its name only: a note in place of frames, or work of the
+    /// collector. A new name is defined first.
     pub fn named_function(&mut self, name: &'static str) -> Option<CodeId> {
         if let Some(known) = self.recorder.interner.functions.named(name) {
             return Some(known);
@@ -303,12 +305,12 @@ impl Recording<'_> {
         Some(id)
     }
 
-    /// Defines a code object that the host itself knows again.
+    /// Defines a code object that the host itself identifies later.
     pub fn code(&mut self, code: &Code<'_>) -> Option<CodeId> {
         self.recorder.define_code(code)
     }
 
-    /// The number of a stack node, which is defined if it is new.
+    /// The number of a stack node. A new node is defined first.
     #[inline]
     pub fn node(&mut self, node: Node) -> Option<NodeId> {
         self.recorder.interner.node(node)
@@ -321,7 +323,7 @@ impl Recording<'_> {
         self.recorder.interner.types.get(key)
     }
 
-    /// Defines a type. `detail` is the host's own.
+    /// Defines a type. `detail` is a value of the host's own.
     pub fn define_type(&mut self, key: u64, name: &TypeName<'_>, detail: u32) -> Option<KnownType> {
         let id = self.recorder.define_type(name.name, name.native)?;
         let known = KnownType { id, detail };
@@ -329,7 +331,7 @@ impl Recording<'_> {
         Some(known)
     }
 
-    /// The number of a type that is known by its name alone; it is defined if it is new.
+    /// The number of a type that is identified by its name only. A new name is defined first.
     #[inline]
     pub fn named_type(&mut self, name: &'static str) -> Option<TypeId> {
         if let Some(known) = self.recorder.interner.types.named(name) {
@@ -340,7 +342,7 @@ impl Recording<'_> {
         Some(id)
     }
 
-    /// A thread, by the operating system's number; it is defined if it is new.
+    /// A thread, identified by the operating system's number. A new thread is defined first.
     #[inline]
     pub fn thread(&mut self, os_id: u64) -> Option<ThreadId> {
         if let Some(known) = self.recorder.interner.threads.last(os_id) {
@@ -349,7 +351,8 @@ impl Recording<'_> {
         self.other_thread(os_id, None)
     }
 
-    /// A thread, as [`Recording::thread`]. Unless it is the main thread, `name` is called once, for the thread's name.
+    /// A thread, as in [`Recording::thread`]. Except for the main thread, `name` is called once to get the thread's
+    /// name.
     #[inline]
     pub fn thread_named_by(
         &mut self,
@@ -385,7 +388,7 @@ impl Recording<'_> {
         Some(known.id)
     }
 
-    /// Gives a thread another name, if it was defined.
+    /// Gives a thread another name, if the thread is defined.
     pub fn rename_thread(&mut self, os_id: u64, name: &str) {
         if let Some(known) = self.recorder.interner.threads.get(os_id) {
             self.rename(known.id, name);
@@ -394,15 +397,15 @@ impl Recording<'_> {
 
     fn rename(&mut self, thread: ThreadId, name: &str) {
         let record = text(name).and_then(|name| Record::bulky(Bulky::ThreadName(thread, name)));
-        // Without room for it, the thread is known by its number.
+        // Without room for the name, the thread is shown by its number.
         record.and_then(|record| self.recorder.push(record));
     }
 
-    /// Publishes a sample provisionally, which will be recorded when more is known of it: if the process is killed
-    /// before, the profile has what is known now. Samples are published and recorded in the order of their times; one may
-    /// be published again. Whether there was room.
+    /// Publishes a sample provisionally. The host records it later, with more details; if the process is killed before
+    /// that, the profile contains the published details. Samples are published and recorded in the order of their
+    /// times. A sample may be published again. Returns whether there was room.
     pub fn publish_provisionally(&mut self, allocation: Allocation) -> bool {
-        // Not worth a lost event: left out while the ring is half full.
+        // Skipped while the ring is half full, so that it does not displace other events.
         self.recorder.is_roomy()
             && self
                 .recorder
@@ -410,7 +413,7 @@ impl Recording<'_> {
                 .is_some()
     }
 
-    /// Records an allocation sample; counts it as lost if there is no room.
+    /// Records an allocation sample, or counts it as lost if there is no room.
     #[inline]
     pub fn allocation(&mut self, allocation: Allocation) -> Option<SampleId> {
         if self.recorder.samples() == u32::MAX
@@ -452,7 +455,7 @@ impl Recording<'_> {
         self.recorder.slot().lost.add(kind, events);
     }
 
-    /// Records the time samples whose ticks have come since the last call. See [`ticks`].
+    /// Records the time samples whose ticks have arrived since the last call. See [`ticks`].
     pub fn ticks(&mut self, stack: impl FnMut(&mut Self, &ticks::Tick<'_>) -> Option<NodeId>) {
         ticks::TICKS.record(self, stack);
     }

@@ -1,15 +1,15 @@
-//! Ticks of a clock that signals: time samples, from the signal handler to the file.
+//! Time samples: from the signal handler of a timer to the file.
 //!
-//! A handler can neither intern a stack nor wait for a lock for long. It stores what it has seen, in a file in memory:
-//! the time, the thread, a word and a stack as bytes, both of the host's own form. A later recording, of whatever thread,
-//! makes [`CpuSample`]s of them: [`Recording::ticks`].
+//! A signal handler can neither intern a stack nor wait long for a lock. It stores each tick in a file in memory: the
+//! time, the thread, a word and a stack as bytes; the host defines the form of the last two. A later recording, in any
+//! thread, turns ticks into [`CpuSample`]s: [`Recording::ticks`].
 //!
-//! The host installs the handler and the timer. Each tick that the handler is called for is either
-//! [stored](Ticks::store), [missed](Ticks::miss) because it fell into a walk of the same thread's stack, to be
-//! recorded with that stack, or [lost](Ticks::lose).
+//! The host installs the handler and the timer. The handler calls one of three functions for each tick:
+//! [`store`](Ticks::store); [`miss`](Ticks::miss) if the tick interrupted a walk of the same thread's stack, so that it
+//! is recorded with that stack; or [`lose`](Ticks::lose).
 //!
-//! Forks: no handler is storing while the process forks. The child stores nothing until the host
-//! [begins anew](Ticks::begin), for the file is the parent's.
+//! Forks: no handler stores a tick while the process forks. The child stores no ticks until the host calls
+//! [`begin`](Ticks::begin) again, because the file belongs to the parent.
 
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -22,39 +22,39 @@ use crate::lock::Lock;
 use crate::process::MemoryFile;
 use crate::session::Recording;
 
-/// Bytes of a stack, at most; a longer one is lost.
+/// The largest size of a stack in bytes. A tick with a larger one is lost.
 pub const LONGEST_STACK: usize = 8192;
-/// What precedes a stack in the file: time, thread, word, length.
+/// Bytes before each stack in the file: time, thread, word, length.
 const HEADER: usize = 32;
-/// Ticks that were read keep at most so much memory.
+/// Memory of read ticks, in bytes, that is kept before it is freed.
 const FORGET_AFTER: i64 = 1 << 20;
 
 /// The ticks of this process.
 pub static TICKS: Ticks = Ticks::new();
 
-/// Ticks that wait to be recorded.
+/// Ticks that are not recorded yet.
 pub struct Ticks {
     are_wanted: AtomicBool,
-    /// Whether there is no file to store them in.
+    /// Whether there is no file to store ticks in.
     are_paused: AtomicBool,
-    /// Of whoever stores one.
+    /// Held by the handler that stores a tick.
     lock: Lock,
     file: MemoryFile,
     missed: AtomicU32,
     lost: AtomicU64,
-    /// Offsets of the one recording that there is at a time.
+    /// The next offset to read. Used by the current recording only.
     read: AtomicI64,
     forgotten: AtomicI64,
 }
 
-/// What a handler has seen.
+/// The data of one tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick<'a> {
-    /// When, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// The time in nanoseconds of `CLOCK_MONOTONIC`.
     pub monotonic_nanos: u64,
     /// The operating system's number of the thread.
     pub thread: u64,
-    /// The host's: what the collector was doing, for example.
+    /// A word of the host's: the state of the collector, for example.
     pub word: u64,
     /// The stack, in the host's form.
     pub stack: &'a [u8],
@@ -74,10 +74,10 @@ impl Ticks {
         }
     }
 
-    /// Begins to store ticks, if they are wanted: for a session, or again in the child of a fork.
+    /// Begins to store ticks, if `are_wanted` is true. Called for a session, and again in the child of a fork.
     ///
     /// # Errors
-    /// There is no descriptor, or no memory, left.
+    /// There is no free descriptor, or no memory.
     pub fn begin(&self, are_wanted: bool) -> io::Result<()> {
         self.end();
         if are_wanted {
@@ -88,7 +88,7 @@ impl Ticks {
         Ok(())
     }
 
-    /// Stores no more ticks, and forgets those that were not recorded. No handler runs.
+    /// Stops storing ticks, and discards ticks that are not recorded. No handler may run meanwhile.
     pub fn end(&self) {
         self.are_wanted.store(false, Relaxed);
         self.are_paused.store(true, Relaxed);
@@ -100,7 +100,7 @@ impl Ticks {
         self.lost.store(0, Relaxed);
     }
 
-    /// Whether time samples are wanted.
+    /// Whether the session takes time samples.
     #[inline]
     #[must_use]
     pub fn are_wanted(&self) -> bool {
@@ -130,28 +130,29 @@ impl Ticks {
         }
     }
 
-    /// Counts a tick that fell into a walk of the same thread's stack. Safe in a signal handler.
+    /// Counts a tick that interrupted a walk of the same thread's stack. Safe in a signal handler.
     pub fn miss(&self) {
         self.missed.fetch_add(1, Relaxed);
     }
 
-    /// Counts a tick for which there is no stack. Safe in a signal handler.
+    /// Counts a tick without a stack as lost. Safe in a signal handler.
     pub fn lose(&self) {
         self.lost.fetch_add(1, Relaxed);
     }
 
-    /// Ticks that were [missed](Ticks::miss) since the last call: each is a time sample of the stack that was walked.
+    /// The number of ticks that were [missed](Ticks::miss) since the last call. Each is a time sample of the walked
+    /// stack.
     #[inline]
     #[must_use]
     pub fn take_missed(&self) -> u32 {
-        // The exchange takes longer than all else that is asked at each sample.
+        // A load comes first: the exchange costs more than all other checks of a sample.
         match self.missed.load(Relaxed) {
             0 => 0,
             _ => self.missed.swap(0, Relaxed),
         }
     }
 
-    /// Records what was stored; `stack` makes a node of a tick's stack, or has no room for it.
+    /// Records the stored ticks. `stack` turns a tick's stack into a node, or returns `None` if there is no room.
     pub(crate) fn record<'a>(
         &self,
         recording: &mut Recording<'a>,
@@ -180,7 +181,7 @@ impl Ticks {
         recording.lost(LostKind::CpuSamples, self.lost.swap(0, Relaxed));
     }
 
-    /// The next tick that was not read yet. For whoever records.
+    /// The next unread tick. Only the current recording may call this.
     fn next<'a>(&self, buffer: &'a mut [u8; LONGEST_STACK]) -> Option<Tick<'a>> {
         let at = self.read.load(Relaxed).max(self.file.start());
         if at >= self.file.length() {
@@ -204,7 +205,7 @@ impl Ticks {
         })
     }
 
-    /// See [`crate::fork`].
+    /// Called before a fork; see [`crate::fork`].
     pub(crate) fn before_fork(&self) {
         self.lock.acquire_for_fork();
     }
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(ticks.next(&mut buffer), None);
         assert_eq!(ticks.lost.load(Relaxed), 1);
 
-        // A handler that interrupts one is counted; a child does not write to what its parent reads.
+        // A tick that interrupts another one is counted; a child does not write to the file that its parent reads.
         assert!(ticks.lock.acquire());
         ticks.store(1, b"interrupted");
         assert_eq!(ticks.lost.load(Relaxed), 2);

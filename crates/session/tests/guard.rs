@@ -1,4 +1,5 @@
-//! A panic ends the session, and nothing else. By itself, for it ends all sessions of a process.
+//! A panic ends the session and nothing else. The test has its own process, because a panic ends all sessions of a
+//! process.
 
 use nthbyte_profile::Method;
 use nthbyte_profile::event::LostKind;
@@ -28,7 +29,7 @@ fn a_panic_ends_the_session() {
     assert!(outcome.path.is_some_and(|path| path.exists()));
     assert_eq!(outcome.notes.len(), 1);
 
-    // Another one begins as if nothing had been.
+    // A later session is not affected.
     let session = start(&folder.path().join("second"));
     assert_eq!(
         guarded(|| session.record(LostKind::Other).is_some()),

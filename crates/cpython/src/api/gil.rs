@@ -1,8 +1,8 @@
 //! The token of the GIL, and the functions that need it.
 //!
-//! Python allocates, and allocation leads back to the agent. So whatever may run Python code borrows the token, as do all
-//! objects that it yields ([`Owned`] runs code when it is dropped, too); and the agent is only to be had by borrowing
-//! the token mutably ([`Gil::agent`]). The compiler refuses a call of Python while the agent is borrowed.
+//! Python code allocates, and an allocation may call the agent. So each function that may run Python code borrows the
+//! token, and so does each object that it returns: dropping an [`Owned`] may run code too. Access to the agent borrows
+//! the token mutably ([`Gil::agent`]). So the compiler refuses a call of Python while the agent is borrowed.
 //!
 //! ```compile_fail
 //! fn wrong(gil: &mut nthbyte_cpython::Gil) {
@@ -26,16 +26,17 @@ use std::marker::PhantomData;
 use super::object::{Object, Owned};
 use super::{Api, CompilerFlags, MethodDef, PyObject};
 
-/// A GIL is held by this thread, and in Python code may run: neither inside of an allocation nor with the agent borrowed.
-/// (The heap's observer, which runs inside of an allocation, makes a token for the agent alone.)
+/// Proof that this thread holds a GIL and that Python code may run: the caller is not inside an allocation, and the
+/// agent is not borrowed. (The heap's observer runs inside an allocation. It creates a token that it uses only for the
+/// agent.)
 pub struct Gil {
     api: &'static Api,
-    /// It stays with its thread.
+    /// The token must stay in its thread.
     _thread: PhantomData<*mut ()>,
 }
 
 impl Gil {
-    /// A token for the time of one call into this library. `None` if this is no CPython that is served.
+    /// A token for the time of one call into this library. `None` if this interpreter is not supported.
     ///
     /// # Safety
     /// As for [`Gil::assume`].
@@ -48,8 +49,8 @@ impl Gil {
     /// A token for the time of one call into this library.
     ///
     /// # Safety
-    /// The thread holds a GIL while the token lives. Inside of an allocation or deallocation, where Python code may not
-    /// be run, only [`Gil::agent`] is used.
+    /// The thread holds a GIL while the token lives. Inside an allocation or deallocation, where no Python code may
+    /// run, the caller uses only [`Gil::agent`].
     #[must_use]
     pub(crate) const unsafe fn assume(api: &'static Api) -> Self {
         Self {
@@ -58,13 +59,13 @@ impl Gil {
         }
     }
 
-    /// CPython's functions that may be called at any time.
+    /// The functions of CPython that need no token.
     #[must_use]
     pub(crate) const fn api(&self) -> &'static Api {
         self.api
     }
 
-    /// A module, imported if it is not yet.
+    /// A module. It is imported if necessary.
     #[must_use]
     pub fn import(&self, name: &CStr) -> Option<Owned<'_>> {
         // SAFETY: the GIL is held.
@@ -85,7 +86,7 @@ impl Gil {
         unsafe { self.owned((self.api.PyLong_FromSsize_t)(value)) }
     }
 
-    /// The address of the interned `str`, which stays for ever; 0 if there is no memory.
+    /// The address of the interned `str`, which is never freed; 0 if there is no memory.
     #[must_use]
     pub fn interned(&self, text: &CStr) -> usize {
         // SAFETY: the GIL is held; the reference is kept.
@@ -108,13 +109,13 @@ impl Gil {
     /// `None`.
     #[must_use]
     pub fn none(&self) -> Owned<'_> {
-        // SAFETY: the object lives for ever.
+        // SAFETY: the object is never freed.
         unsafe { self.object(self.api._Py_NoneStruct) }
             .expect("an address")
             .to_owned()
     }
 
-    /// A function, whose first argument is `bound`.
+    /// A built-in function. Its first argument is `bound`.
     ///
     /// # Safety
     /// The definition fits its function, and lives as long as the result.
@@ -135,7 +136,7 @@ impl Gil {
         }
     }
 
-    /// The frame that the running thread is in.
+    /// The frame that the current thread executes.
     #[must_use]
     pub fn frame(&self) -> Option<Owned<'_>> {
         // SAFETY: the GIL is held, so that there is a thread state.
@@ -145,7 +146,7 @@ impl Gil {
         }
     }
 
-    /// Compiles a source. Null, and Python's error set, if that fails.
+    /// Compiles a source. On failure, returns null and sets Python's error.
     ///
     /// # Safety
     /// `name` is a live object.
@@ -161,7 +162,7 @@ impl Gil {
         }
     }
 
-    /// The module object of a definition, which lives for ever.
+    /// The module object of a definition. The definition must never be freed.
     ///
     /// # Safety
     /// `definition` is a `PyModuleDef`.
@@ -170,7 +171,7 @@ impl Gil {
         unsafe { (self.api.PyModuleDef_Init)(definition) }
     }
 
-    /// An object that somebody else has a reference to.
+    /// An object. Another owner holds a reference to it.
     ///
     /// # Safety
     /// `object` is null, or an object that lives as long as the result.
@@ -180,10 +181,10 @@ impl Gil {
         unsafe { Object::new(self, object) }
     }
 
-    /// Takes over a reference; if it is null, clears Python's error.
+    /// Takes ownership of a reference. If it is null, clears Python's error.
     ///
     /// # Safety
-    /// The reference is the caller's to give.
+    /// The caller owns the reference and gives it away.
     #[must_use]
     pub unsafe fn owned(&self, object: *mut PyObject) -> Option<Owned<'_>> {
         // SAFETY: by the caller.

@@ -1,10 +1,10 @@
 //! CPython's own functions, found by name in the running process.
 //!
-//! Those that may run Python code, or that allocate or free objects, are private to this module: they are called through
-//! the token [`Gil`], which cannot be had while the agent is borrowed.
+//! Functions that may run Python code, or that allocate or free objects, are private to this module: other code calls
+//! them through the token [`Gil`], which does not exist while the agent is borrowed.
 //!
-//! The library is linked with no Python: it loads into every version, into PyPy, and into a test
-//! without either, and finds out here where it is.
+//! The library is not linked with Python: it loads into every version, into PyPy, and into a test without either. It
+//! finds out at run time which interpreter it is in.
 
 mod gil;
 mod object;
@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 pub use gil::Gil;
 pub use object::{Kept, Object, Owned};
 
-/// A Python object. Only ever behind a pointer.
+/// A Python object. It is always behind a pointer.
 #[repr(C)]
 pub struct PyObject {
     refcount: usize,
@@ -23,7 +23,7 @@ pub struct PyObject {
     pub ob_type: *mut PyObject,
 }
 
-/// `PyMemAllocatorEx` of `Include/cpython/pymem.h`, with functions that may be null.
+/// `PyMemAllocatorEx` of `Include/cpython/pymem.h`; its functions may be null.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct AllocatorEx {
@@ -40,7 +40,7 @@ pub struct AllocatorEx {
 }
 
 impl AllocatorEx {
-    /// No functions.
+    /// An allocator without functions.
     pub const NONE: Self = Self {
         ctx: std::ptr::null_mut(),
         malloc: None,
@@ -78,7 +78,7 @@ pub struct MethodDef {
 #[repr(C)]
 pub struct CompilerFlags {
     pub flags: c_int,
-    /// Of the grammar; read for syntax trees only.
+    /// Version of the grammar; read for syntax trees only.
     pub feature_version: c_int,
 }
 
@@ -100,7 +100,7 @@ macro_rules! api {
         python { $($private:ident: fn($($parg:ty),*) $(-> $pret:ty)?;)* }
         data { $($datum:ident;)* }
     ) => {
-        /// The functions and objects that the agent uses.
+        /// The functions and objects of CPython that the agent uses.
         #[allow(non_snake_case, missing_docs)]
         pub struct Api {
             $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
@@ -109,7 +109,7 @@ macro_rules! api {
         }
 
         impl Api {
-            /// Looks everything up; the error is the name of what is not there.
+            /// Looks up all symbols. The error is the name of a missing one.
             fn look_up() -> Result<Self, &'static str> {
                 Ok(Self {
                     $($name: {
@@ -137,7 +137,7 @@ macro_rules! api {
 }
 
 api! {
-    // Neither run Python code nor allocate: callable while the agent is borrowed.
+    // These functions neither run Python code nor allocate, so other code may call them while the agent is borrowed.
     functions {
         PyMem_GetAllocator: fn(AllocatorDomain, *mut AllocatorEx);
         PyMem_SetAllocator: fn(AllocatorDomain, *mut AllocatorEx);
@@ -204,7 +204,7 @@ api! {
     }
 }
 
-// SAFETY: addresses of functions and of objects that live for ever; nothing in it changes.
+// SAFETY: addresses of functions, and of objects that are never freed; the table never changes.
 unsafe impl Send for Api {}
 // SAFETY: as above.
 unsafe impl Sync for Api {}
@@ -220,7 +220,7 @@ impl Api {
     /// The functions of this process, looked up once.
     ///
     /// # Errors
-    /// The name of what is not there: this is no CPython, or one that is not served.
+    /// The name of a missing symbol: this is not CPython, or not a supported version.
     pub fn get() -> Result<&'static Self, &'static str> {
         static API: OnceLock<Result<Api, &'static str>> = OnceLock::new();
         API.get_or_init(Self::look_up)
@@ -235,7 +235,7 @@ impl Api {
         unsafe { self.Py_Version.cast::<std::ffi::c_ulong>().read() as u32 }
     }
 
-    /// Python's own description of itself: `3.13.0 (main, …) [GCC …]`.
+    /// Python's description of itself: `3.13.0 (main, …) [GCC …]`.
     #[must_use]
     pub fn version_text(&self) -> String {
         // SAFETY: the function returns a static text.
@@ -247,7 +247,7 @@ impl Api {
             .to_owned()
     }
 
-    /// Where the public functions begin that allocate through the domains `MEM` and `OBJ`.
+    /// The addresses of the public functions that allocate through the domains `MEM` and `OBJ`.
     #[must_use]
     pub fn allocation_functions(&self) -> [usize; 6] {
         [

@@ -1,4 +1,4 @@
-//! Python's objects, as functions of the token see them. Each borrows the token.
+//! Python's objects, as the token's functions return them. Each object borrows the token.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ops::Deref;
@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use super::{Function, Gil, PyObject};
 
-/// A live object. What fails clears Python's error.
+/// A live object. A method that fails clears Python's error.
 #[derive(Clone, Copy)]
 pub struct Object<'gil> {
     gil: &'gil Gil,
@@ -20,19 +20,19 @@ impl<'gil> Object<'gil> {
         NonNull::new(object).map(|object| Self { gil, object })
     }
 
-    /// Its address.
+    /// The object's address.
     #[must_use]
     pub const fn as_ptr(self) -> *mut PyObject {
         self.object.as_ptr()
     }
 
-    /// Its address, as a number.
+    /// The object's address as a number.
     #[must_use]
     pub fn address(self) -> usize {
         self.as_ptr() as usize
     }
 
-    /// A reference to it.
+    /// A new reference to the object.
     #[must_use]
     pub fn to_owned(self) -> Owned<'gil> {
         // SAFETY: the object is live.
@@ -52,7 +52,7 @@ impl<'gil> Object<'gil> {
         }
     }
 
-    /// What it returns when it is called.
+    /// Calls the object without arguments, and returns the result.
     #[must_use]
     pub fn call(self) -> Option<Owned<'gil>> {
         // SAFETY: see `attribute`.
@@ -62,7 +62,7 @@ impl<'gil> Object<'gil> {
         }
     }
 
-    /// What it returns when it is called with one argument.
+    /// Calls the object with one argument, and returns the result.
     #[must_use]
     pub fn call_with(self, argument: Object<'_>) -> Option<Owned<'gil>> {
         // SAFETY: see `attribute`.
@@ -74,7 +74,7 @@ impl<'gil> Object<'gil> {
         }
     }
 
-    /// Whether it is true.
+    /// The object's truth value.
     #[must_use]
     pub fn is_true(self) -> bool {
         // SAFETY: see `attribute`.
@@ -85,7 +85,7 @@ impl<'gil> Object<'gil> {
         answer == 1
     }
 
-    /// Its `len`.
+    /// The object's `len`.
     #[must_use]
     pub fn length(self) -> Option<usize> {
         // SAFETY: see `attribute`.
@@ -119,7 +119,7 @@ impl<'gil> Object<'gil> {
         self.size(length)
     }
 
-    /// The bytes, if it is a `bytes`; a zero follows them.
+    /// The bytes, if it is a `bytes`. A zero byte follows them.
     #[must_use]
     pub fn bytes(self) -> Option<*const c_char> {
         // SAFETY: see `attribute`.
@@ -169,7 +169,7 @@ impl<'gil> Object<'gil> {
         }
     }
 
-    /// Sets the value of a key, if it is a `dict`. Whether it is set.
+    /// Sets the value of a key, if it is a `dict`. Returns whether it succeeded.
     pub fn set(self, key: Object<'_>, value: Object<'_>) -> bool {
         // SAFETY: see `attribute`.
         let done =
@@ -198,14 +198,14 @@ impl<'gil> Object<'gil> {
         }
     }
 
-    /// Appends to it, if it is a `list`. Whether it did.
+    /// Appends an item, if it is a `list`. Returns whether it succeeded.
     pub fn append(self, item: Object<'_>) -> bool {
         // SAFETY: see `attribute`.
         let done = unsafe { (self.gil.api().PyList_Append)(self.as_ptr(), item.as_ptr()) };
         self.succeeded(done)
     }
 
-    /// Takes an object out of it, if it is a `list` that holds this very object. Equal ones stay, and are not asked.
+    /// Removes an item from a `list` that contains this very object. Equal objects stay; their `__eq__` is not called.
     pub fn remove_identical(self, item: Object<'_>) {
         // SAFETY: see `attribute`. The list holds a reference to the item, and so does the caller: nothing runs
         // but the deletion. (`PyList_GetItem` does not take negative positions.)
@@ -221,7 +221,7 @@ impl<'gil> Object<'gil> {
         self.gil.clear_error();
     }
 
-    /// The function behind it and its flags, if it is a built-in function.
+    /// The C function of a built-in function, and its flags. `None` for other objects.
     #[must_use]
     pub fn c_function(self) -> Option<(Function, c_int)> {
         // SAFETY: see `attribute`.
@@ -236,17 +236,17 @@ impl<'gil> Object<'gil> {
     /// `PyType_GetFlags`.
     ///
     /// # Safety
-    /// It is a type.
+    /// The object is a type.
     #[must_use]
     pub unsafe fn type_flags(self) -> u64 {
         // SAFETY: by the caller.
         unsafe { (self.gil.api().PyType_GetFlags)(self.as_ptr()) }
     }
 
-    /// The next outer frame, the code object and the byte offset of the instruction that runs.
+    /// The next outer frame, the code object, and the byte offset of the current instruction.
     ///
     /// # Safety
-    /// It is a frame.
+    /// The object is a frame.
     #[must_use]
     pub unsafe fn of_frame(self) -> (Option<Owned<'gil>>, Option<Owned<'gil>>, c_int) {
         // SAFETY: by the caller.
@@ -280,12 +280,12 @@ impl<'gil> Object<'gil> {
 pub struct Owned<'gil>(Object<'gil>);
 
 impl<'gil> Owned<'gil> {
-    /// A reference that is the caller's to give.
+    /// Takes ownership of a reference. The caller gives it away.
     pub(super) const fn of(object: Object<'gil>) -> Self {
         Self(object)
     }
 
-    /// Gives the reference away: to Python as the result of a function, for example.
+    /// Releases ownership without dropping the reference, for example to return it to Python.
     #[must_use]
     pub fn give(self) -> *mut PyObject {
         let object = self.0.as_ptr();
@@ -293,7 +293,7 @@ impl<'gil> Owned<'gil> {
         object
     }
 
-    /// Keeps the reference for longer than the GIL is held.
+    /// Keeps the reference beyond the time that the GIL is held.
     pub fn keep(self) -> Kept {
         Kept(self.give())
     }
@@ -314,12 +314,12 @@ impl Drop for Owned<'_> {
     }
 }
 
-/// A strong reference that outlives a call into this library. If it is dropped, the object stays for ever.
+/// A strong reference that outlives a call into this library. If it is dropped, the object is never freed.
 #[must_use]
 pub struct Kept(*mut PyObject);
 
 impl Kept {
-    /// The reference, to be used and given up.
+    /// Converts it back into a reference that is freed when dropped.
     pub fn take(self, gil: &Gil) -> Owned<'_> {
         // SAFETY: the reference is ours, so the object is live.
         Owned(unsafe { gil.object(self.0) }.expect("a reference is not null"))

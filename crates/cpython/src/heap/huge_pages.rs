@@ -1,5 +1,5 @@
-//! Huge pages for the heap: which kind the user wants, whether the administrator allows them, and when to collapse
-//! memory that is already in use. A program that runs for a while becomes faster by that, and not larger.
+//! Huge pages for the heap: the kind that the user wants, whether the administrator allows them, and when to collapse
+//! memory that is already in use. A collapse makes a long-running program faster without more memory.
 
 use std::ffi::c_void;
 
@@ -11,13 +11,13 @@ use nthbyte_session::Config;
 const PAUSE: Nanos = Nanos(50_000_000);
 /// The time until the next try, if there was nothing to collapse.
 const LONG_PAUSE: Nanos = Nanos(400_000_000);
-/// Says whether the administrator allows transparent huge pages. `MADV_COLLAPSE` ignores it.
+/// The file that says whether the administrator allows transparent huge pages. `MADV_COLLAPSE` ignores the setting.
 const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// The huge pages that the configuration asks for, or the default.
+/// The kind of huge pages that the configuration asks for, or the default.
 ///
 /// # Errors
-/// One line, if the name is unknown.
+/// One line if the name is unknown.
 pub fn from_config(config: &Config) -> Result<HugePages, String> {
     let Some(name) = &config.huge_pages else {
         return Ok(HugePages::default());
@@ -31,22 +31,22 @@ pub fn are_forbidden() -> bool {
     std::fs::read_to_string(ENABLED).is_ok_and(|text| text.contains("[never]"))
 }
 
-/// When the heap's next collapse is due.
+/// The time of the heap's next collapse.
 #[derive(Default)]
 pub struct CollapseTimer {
     due: Option<Nanos>,
 }
 
 impl CollapseTimer {
-    /// Starts again: the times of a new session have another origin.
+    /// Starts again, because the times of a new session have another origin.
     pub const fn reset(&mut self) {
         self.due = None;
     }
 
-    /// Collapses one arena of the heap, if it is due and there is one to collapse.
+    /// Collapses one arena of the heap if the time has come and an arena is ready.
     ///
     /// # Safety
-    /// `heap` is the context of a heap that nobody else is using now.
+    /// `heap` is the context of a heap that no other thread uses now.
     pub unsafe fn collapse_if_due(&mut self, now: Nanos, heap: *mut c_void) {
         let pause = match self.due {
             Some(due) if now.0 < due.0 => return,

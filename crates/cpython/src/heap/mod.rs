@@ -1,4 +1,4 @@
-//! What the agent asks of the heap beside samples: memory totals, and huge pages as the program grows.
+//! The heap's other services besides samples: memory totals, and the collapse into huge pages.
 
 pub mod huge_pages;
 pub mod totals;

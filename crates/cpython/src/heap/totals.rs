@@ -1,4 +1,4 @@
-//! Memory totals: of the heap, and of the process.
+//! Memory totals of the heap and of the process.
 
 use std::ffi::c_void;
 
@@ -7,21 +7,21 @@ use nthbyte_profile::event::{Memory, Nanos};
 
 use nthbyte_session::process::ResidentSet;
 
-/// Between collections, totals are taken with a sample when the last are older than this.
+/// The age at which totals are taken again with a sample, between collections.
 const MEMORY_AGE: Nanos = Nanos(100_000_000);
 
-/// Takes totals.
+/// Takes memory totals.
 pub struct Totals {
-    /// The heap, as the context of its functions.
+    /// The heap, as the context that its functions take.
     heap: *mut c_void,
     rss: ResidentSet,
     taken: Option<Nanos>,
-    /// What the heap had counted when this process was forked off.
+    /// The heap's count of allocated bytes when this process was forked.
     allocated_before: u64,
 }
 
 impl Totals {
-    /// Of this heap.
+    /// The totals of this heap.
     #[must_use]
     pub fn of(heap: *mut c_void) -> Self {
         Self {
@@ -32,32 +32,32 @@ impl Totals {
         }
     }
 
-    /// Begins anew in the child of a fork, whose heap has counted what the parent allocated.
+    /// Called in the child of a fork: the heap's count includes the parent's allocations.
     pub fn begin_in_child(&mut self) {
         *self = Self::of(self.heap);
         self.allocated_before = self.statistics().allocated;
     }
 
-    /// What this process allocated, in blocks, of what the heap has counted.
+    /// The bytes that this process allocated, in blocks, out of the heap's count.
     #[must_use]
     pub const fn own(&self, counted: u64) -> u64 {
         counted.saturating_sub(self.allocated_before)
     }
 
-    /// Heap memory in blocks in use, in bytes.
+    /// Bytes of heap blocks in use.
     #[must_use]
     pub fn heap_used(&self) -> u64 {
         self.statistics().in_use as u64
     }
 
-    /// Whether it is time to take totals again.
+    /// Whether the last totals are old enough to take new ones.
     #[must_use]
     pub fn are_due(&self, now: Nanos) -> bool {
         self.taken
             .is_none_or(|taken| now.0.saturating_sub(taken.0) > MEMORY_AGE.0)
     }
 
-    /// Takes all totals. `requested` says how much was asked for of so many bytes in blocks.
+    /// Takes all totals. `requested` converts a number of bytes in blocks into the bytes that the program asked for.
     pub fn take(&mut self, now: Nanos, requested: impl Fn(u64) -> u64) -> Memory {
         self.taken = Some(now);
         let heap = self.statistics();

@@ -1,9 +1,9 @@
-//! Offsets that the interpreter says itself (`_Py_DebugOffsets`, 3.13 and later).
+//! Offsets that the interpreter publishes itself (`_Py_DebugOffsets`, 3.13 and later).
 
 use super::Layout;
 use crate::api::Api;
 
-/// Positions, counted in 64-bit words, of what is needed within `_Py_DebugOffsets`.
+/// Positions of the needed offsets in `_Py_DebugOffsets`, counted in 64-bit words.
 pub struct Positions {
     /// `interpreter_state.size`.
     pub interpreter: usize,
@@ -23,11 +23,11 @@ pub struct Positions {
 
 /// The first word of `_Py_DebugOffsets`.
 const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
-/// No offset is larger, but for those in `PyInterpreterState`.
+/// The largest plausible offset. Offsets in `PyInterpreterState` may be larger.
 const LARGEST_OFFSET: usize = 4096;
 
 impl Positions {
-    /// Reads the offsets into a layout.
+    /// Copies the offsets into a layout.
     pub fn read(&self, api: &Api, minor: u8, layout: &mut Layout) -> Result<(), &'static str> {
         let words = api._PyRuntime.cast::<u64>();
         // SAFETY: `_PyRuntime` begins with `_Py_DebugOffsets` from 3.13 on, which has more words than

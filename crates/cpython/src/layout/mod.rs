@@ -1,11 +1,11 @@
-//! What differs from one version of CPython to the next: offsets of fields, flags, tags, and what there is at all.
+//! The differences between versions of CPython: offsets of fields, flags, tags and features.
 //!
-//! Each version has one file with one record, and two lines here: its module, and its place in [`VERSIONS`]. Nothing else in
-//! this crate asks for a version.
-//! From 3.13 on the interpreter says itself where most fields are: `_Py_DebugOffsets`, at the start of
-//! `_PyRuntime` (`Include/internal/pycore_debug_offsets.h`). What is not in there, and all of 3.11 and 3.12, comes
-//! from `offsetof` and the headers of those versions. Either way [`crate::verify`] compares each field with what CPython's
-//! public functions say before anything is touched.
+//! Each version has one file with one record, and two lines here: its module, and its place in [`VERSIONS`]. No other
+//! code in this crate depends on the version.
+//! From 3.13 on, the interpreter publishes the offsets of most fields: `_Py_DebugOffsets`, at the start of `_PyRuntime`
+//! (`Include/internal/pycore_debug_offsets.h`). All other offsets, and all offsets of 3.11 and 3.12, come from
+//! `offsetof` with the headers of the version. In both cases [`crate::verify`] compares each field with the results of
+//! CPython's public functions before the agent changes anything.
 
 mod debug_offsets;
 mod v3_11;
@@ -16,7 +16,7 @@ mod v3_15;
 
 use crate::api::Api;
 
-/// The versions that are known, oldest first.
+/// The supported versions, oldest first.
 const VERSIONS: &[&Version] = &[
     &v3_11::VERSION,
     &v3_12::VERSION,
@@ -29,22 +29,22 @@ const VERSIONS: &[&Version] = &[
 struct Version {
     /// 11 for Python 3.11.
     minor: u8,
-    /// What the headers of this version say. Fields that the interpreter itself says are [`UNUSED`].
+    /// The layout by the headers of this version. Fields in `_Py_DebugOffsets` are [`UNUSED`].
     layout: Layout,
-    /// Where the interpreter says it.
+    /// The positions of fields in `_Py_DebugOffsets`, if the version has it.
     debug_offsets: Option<debug_offsets::Positions>,
 }
 
-/// The offset of a field that a version does not have, or that the agent does not read there.
+/// The offset of a field that the version does not have, or that the agent does not read in it.
 pub const UNUSED: usize = usize::MAX;
 
 macro_rules! layout {
     ($($(#[$doc:meta])* $field:ident,)*) => {
-        /// What the agent knows of the running interpreter. Offsets and sizes are in bytes.
+        /// The layout of the running interpreter. Offsets and sizes are in bytes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Layout {
             $($(#[$doc])* pub $field: usize,)*
-            /// What there is, and how it is marked.
+            /// Features of the version, and how it marks them.
             pub features: Features,
         }
 
@@ -98,7 +98,7 @@ layout! {
     str_state,
     /// `sizeof(PyASCIIObject)`: where the characters of an ASCII string begin.
     ascii_size,
-    /// `sizeof(PyCompactUnicodeObject)`: where those of another string begin.
+    /// `sizeof(PyCompactUnicodeObject)`: where the characters of any other string begin.
     unicode_size,
     /// `PyCFunctionObject.m_ml`.
     function_definition,
@@ -126,42 +126,45 @@ layout! {
     keys_entries,
     /// `offsetof(PyDictValues, values)`.
     values_header,
-    /// `sizeof(PyInterpreterState)`, of versions with [`Features::own_gils`].
+    /// `sizeof(PyInterpreterState)`, in versions with [`Features::own_gils`].
     interpreter_size,
-    /// `PyInterpreterState.ceval.gil`, of versions with [`Features::own_gils`].
+    /// `PyInterpreterState.ceval.gil`, in versions with [`Features::own_gils`].
     interpreter_gil,
 }
 
-/// What a version has, and how it is marked.
+/// Features of a version, and how it marks them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// Bits of a reference in a frame that are not part of its address (`_PyStackRef`).
+    /// Bits of a frame's reference that are not part of the address (`_PyStackRef`).
     pub reference_tags: usize,
-    /// Frames whose owner is this or more belong to no Python code (`FRAME_OWNED_BY_CSTACK`,
+    /// Frames with this owner or a higher one have no Python code (`FRAME_OWNED_BY_CSTACK`,
     /// `FRAME_OWNED_BY_INTERPRETER`).
     pub first_owner_without_code: u8,
-    /// Whether there is such a frame for each call from C.
+    /// Whether each call from C has such a frame.
     pub entry_frames: bool,
-    /// Where the values of an instance's attributes are.
+    /// The location of the values of an instance's attributes.
     pub values: Values,
-    /// `tp_flags` of types whose instances have two words before the collector's header.
+    /// Bits of `tp_flags` for types whose instances have two words before the collector's header.
     pub flags_of_pre_header: u64,
-    /// Whether an interpreter may have a GIL of its own.
+    /// Whether an interpreter may have its own GIL.
     pub own_gils: bool,
 }
 
-/// Where the values of an instance's attributes are (`Include/internal/pycore_object.h`, `pycore_dict.h`).
+/// The location of the values of an instance's attributes (`Include/internal/pycore_object.h`, `pycore_dict.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// In an array, from the word 32 bytes before the object; or in a dictionary, from the one 24 before it.
+    /// In an array, whose address is 32 bytes before the object; or in a dictionary, whose address is 24 bytes before
+    /// it.
     BesideDictionary,
-    /// In either, from the word 24 bytes before; the array if the lowest bit is set, which is not part of its address.
+    /// In an array or a dictionary, whose address is 24 bytes before the object. The lowest bit is set for an array,
+    /// and is not part of the address.
     Tagged,
-    /// In an array behind the object, if it says that it is valid; else in a dictionary, from the word 24 bytes before.
+    /// In an array behind the object, if the array is marked as valid; else in a dictionary, whose address is 24 bytes
+    /// before the object.
     Inline,
 }
 
-/// `Py_TPFLAGS_…` of `Include/object.h`, with the same meaning in all versions that have them.
+/// `Py_TPFLAGS_…` of `Include/object.h`. They mean the same in all versions that have them.
 pub mod type_flags {
     /// `Py_TPFLAGS_MANAGED_WEAKREF`.
     pub const MANAGED_WEAKREF: u64 = 1 << 3;
@@ -178,7 +181,7 @@ pub mod type_flags {
 }
 
 impl Layout {
-    /// Offsets that are the same in 3.11 to 3.15, by `offsetof` in each version's headers; the others are unused.
+    /// Offsets that are the same in 3.11 to 3.15, from `offsetof` with each version's headers. The others are unused.
     const COMMON: Self = Self {
         thread_cframe: UNUSED,
         current_frame: UNUSED,
@@ -227,7 +230,7 @@ impl Layout {
     /// The layout of the running interpreter.
     ///
     /// # Errors
-    /// One line: the version is not known, or the build is one that is not served.
+    /// One line: the version is unknown, or the build is not supported.
     pub fn of(api: &Api) -> Result<Self, String> {
         let version = api.version();
         let (major, minor) = ((version >> 24) as u8, (version >> 16) as u8);

@@ -1,4 +1,4 @@
-//! CPython 3.11. By `offsetof` in its headers.
+//! CPython 3.11: offsets from `offsetof` with its headers.
 
 use super::{Features, Layout, Values, Version, type_flags};
 

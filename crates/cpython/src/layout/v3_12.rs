@@ -1,4 +1,4 @@
-//! CPython 3.12. By `offsetof` in its headers.
+//! CPython 3.12: offsets from `offsetof` with its headers.
 
 use super::{Features, Layout, Values, Version};
 
@@ -23,7 +23,8 @@ pub const VERSION: Version = Version {
         unicode_size: 56,
         type_qualname: 872,
         type_cached_keys: 880,
-        // 383,568 on AArch64, where a mutex is larger: within what `patches/raw_calloc.rs` allows.
+        // On AArch64 the size is 383,568, because a mutex is larger there. `patches/raw_calloc.rs` accepts the
+        // difference.
         interpreter_size: 383_552,
         interpreter_gil: 384,
         features: Features {

@@ -1,4 +1,4 @@
-//! CPython 3.13. Most offsets by its `_Py_DebugOffsets`, the others by `offsetof` in its headers.
+//! CPython 3.13: most offsets from its `_Py_DebugOffsets`, the others from `offsetof` with its headers.
 
 use super::debug_offsets::Positions;
 use super::{Layout, Version};

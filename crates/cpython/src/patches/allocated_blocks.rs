@@ -1,16 +1,16 @@
-//! `sys.getallocatedblocks()`, which counts the blocks of the allocator that the heap replaced.
+//! `sys.getallocatedblocks()`: it counts the blocks of the allocator that the heap replaced.
 //!
-//! - What: the C function behind the built-in, which stays the object that it was. Ours adds the heap's blocks to what
-//!   CPython counts, which includes those of the fallbacks: programs compare two answers to find leaks.
-//! - When: with the heap, before the first session.
-//! - Undone: never, as the heap stays.
+//! - What: the C function of the built-in; the Python object stays the same. Our function adds the heap's blocks to
+//!   CPython's count, which includes the blocks of the fallbacks. Programs compare two results to find leaks.
+//! - Installed: with the heap, before the first session.
+//! - Removed: never, because the heap stays.
 
 use std::sync::OnceLock;
 
 use crate::api::{Api, Function, Gil, METH_NOARGS, MethodDef, PyObject};
 use crate::layout::Layout;
 
-/// Counts the heap's blocks in use, if this interpreter uses the heap. Must not panic.
+/// Returns the heap's blocks in use, if this interpreter uses the heap. Must not panic.
 pub type Counter = fn(&mut Gil) -> Option<usize>;
 
 struct Before {
@@ -21,7 +21,7 @@ struct Before {
 
 static BEFORE: OnceLock<Before> = OnceLock::new();
 
-/// From now on, the built-in counts the heap's blocks too. Does nothing if it is not as CPython made it.
+/// Makes the built-in count the heap's blocks too. Does nothing if another library has already replaced the built-in.
 ///
 /// # Safety
 /// The layout was verified.
@@ -35,8 +35,8 @@ pub unsafe fn install(gil: &Gil, layout: &Layout, counter: Counter) {
     let Some((function, flags)) = built_in.c_function() else {
         return;
     };
-    // SAFETY: by the contract. What CPython says is a built-in function has a definition at this offset,
-    // which is a static variable, and writable; that it is the right one shows in the function.
+    // SAFETY: by the contract. CPython confirms that this is a built-in function, so it has a definition at this
+    // offset: a writable static variable. The definition's function shows that it is the right one.
     unsafe {
         let definition = built_in
             .as_ptr()
@@ -67,7 +67,7 @@ unsafe extern "C" fn count_all(module: *mut PyObject, none: *mut PyObject) -> *m
             return counted;
         };
         if others <= 0 {
-            // PYTHONMALLOC=malloc: nothing is counted.
+            // With PYTHONMALLOC=malloc, CPython does not count blocks.
             return counted;
         }
         let Some(ours) = (before.counter)(&mut gil) else {

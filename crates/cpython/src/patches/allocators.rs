@@ -1,14 +1,14 @@
-//! The functions of the domains `OBJ` and `MEM`: the heap in the place of CPython's allocator for objects.
+//! The functions of the domains `OBJ` and `MEM`: the heap replaces CPython's allocator for objects.
 //!
-//! - What: all four functions of each domain. Those from before become the heap's fallback: for large requests, and for
-//!   the blocks that they made.
-//! - When: before the first session.
-//! - Undone: never, for the heap's blocks stay. Other code may wrap the functions and put them back, as
-//!   `tracemalloc` does: they are right at any time, see [`super::raw_calloc`].
+//! - What: all four functions of each domain. The previous functions become the heap's fallback: for large requests,
+//!   and for blocks that they allocated.
+//! - Installed: before the first session.
+//! - Removed: never, because the heap's blocks stay. Other code may wrap the functions and restore them later, as
+//!   `tracemalloc` does: that is safe at any time, see [`super::raw_calloc`].
 //!
-//! With `PYTHONMALLOC=debug` or `-X dev` the functions in place are debug hooks, which keep the
-//! allocator below them in a structure (`debug_alloc_api_t` of `Objects/obmalloc.c`: a letter for the
-//! domain, then the allocator). The heap goes below them.
+//! With `PYTHONMALLOC=debug` or `-X dev`, the current functions are debug hooks. They store the allocator below them in
+//! a structure (`debug_alloc_api_t` of `Objects/obmalloc.c`: a letter for the domain, then the allocator). The heap
+//! then replaces that stored allocator.
 
 use std::ffi::c_void;
 
@@ -21,23 +21,23 @@ use crate::heap::huge_pages;
 use crate::layout::Layout;
 use crate::memory::Probe;
 
-/// The heap, in place.
+/// The installed heap.
 pub struct Installed {
     heap: *mut Heap,
     has_debug_hooks: bool,
 }
 
-/// The domains: as the heap knows them, as CPython does, and their letters in debug hooks.
+/// The domains: for the heap, for CPython, and as letters in debug hooks.
 pub const DOMAINS: [(Domain, AllocatorDomain, u8); 2] = [
     (Domain::Object, AllocatorDomain::Obj, b'o'),
     (Domain::Memory, AllocatorDomain::Mem, b'm'),
 ];
 
 impl Installed {
-    /// Puts the heap in place.
+    /// Installs the heap.
     ///
     /// # Errors
-    /// One line that says why not; nothing has changed then.
+    /// One line that says what prevents it. Nothing has changed then.
     ///
     /// # Safety
     /// The GIL is the main interpreter's, and the layout was verified.
@@ -47,12 +47,12 @@ impl Installed {
         huge_pages: HugePages,
     ) -> Result<Self, String> {
         let api = gil.api();
-        // The structures under debug hooks, for the two domains; 0 where there are none.
+        // The addresses of the debug hooks' structures for the two domains; 0 without debug hooks.
         let mut below = [0; 2];
         let mut fallbacks = [Fallback::LIBC; 2];
         for (at, (_, domain, letter)) in DOMAINS.into_iter().enumerate() {
             let mut there = AllocatorEx::NONE;
-            // SAFETY: writes the functions in place.
+            // SAFETY: the function only stores the current functions into `there`.
             unsafe { (api.PyMem_GetAllocator)(domain, &raw mut there) };
             if let Some(inner) = below_debug_hooks(&there, letter) {
                 below[at] = inner;
@@ -66,7 +66,7 @@ impl Installed {
         let heap = Heap::create(heap_config(huge_pages), fallbacks)
             .ok_or("cannot reserve address space for the heap; raise the memory limit (ulimit -v)")?
             .as_ptr();
-        // SAFETY: by the contract. Nobody uses the heap until its functions are put in place.
+        // SAFETY: by the contract. No thread uses the heap before its functions are in place.
         unsafe { raw_calloc::install(gil, layout, heap)? };
         for (at, (heap_domain, domain, _)) in DOMAINS.into_iter().enumerate() {
             let Functions {
@@ -95,28 +95,28 @@ impl Installed {
         })
     }
 
-    /// The heap, as the context of its functions.
+    /// The heap, as the context that its functions take.
     #[must_use]
     pub const fn heap(&self) -> *mut c_void {
         self.heap.cast()
     }
 
-    /// Whether the blocks that the heap serves have the debug hooks' bytes around them.
+    /// Whether debug hooks put their own bytes around the blocks of the heap.
     #[must_use]
     pub const fn has_debug_hooks(&self) -> bool {
         self.has_debug_hooks
     }
 
-    /// Switches sampling on.
+    /// Starts sampling.
     ///
     /// # Safety
-    /// The GIL is held; the observer's context lives for ever.
+    /// The GIL is held; the observer's context is never freed.
     pub unsafe fn start_sampling(&mut self, points: SamplePoints, observer: Observer) {
         // SAFETY: by the contract.
         unsafe { Heap::start(self.heap, points, observer) };
     }
 
-    /// Switches sampling off. Returns the exact totals of the session.
+    /// Stops sampling. Returns the exact totals of the session.
     ///
     /// # Safety
     /// The GIL is held.
@@ -129,14 +129,14 @@ impl Installed {
         }
     }
 
-    /// Totals; see [`Heap::statistics`] for how exact they are.
+    /// The heap's totals; [`Heap::statistics`] says how exact they are.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         // SAFETY: an `Installed` is used by the holder of the GIL only.
         unsafe { Heap::statistics(self.heap) }
     }
 
-    /// What a reader of the profile should know of the huge pages, if anything.
+    /// A note about huge pages for the reader of the profile, if there is one.
     #[must_use]
     pub fn huge_page_note(&self) -> Option<String> {
         self.statistics().huge_page_pool_was_empty.then(|| {
@@ -146,13 +146,13 @@ impl Installed {
     }
 }
 
-/// Refuses to go on when something else follows allocations by replacing allocators, and would put
-/// back at its end what was there before us.
+/// Refuses to continue if another tool traces allocations by replacing allocators: at its end it would restore the
+/// allocator from before the heap.
 ///
 /// # Errors
 /// One line.
 pub fn refuse_other_tracers(gil: &Gil) -> Result<(), String> {
-    // A built-in module: `-X tracemalloc` traces without it being imported.
+    // `_tracemalloc` is built in: `-X tracemalloc` traces without an import of `tracemalloc`.
     let tracing = gil
         .import(c"_tracemalloc")
         .and_then(|module| module.attribute(c"is_tracing"))
@@ -164,7 +164,7 @@ pub fn refuse_other_tracers(gil: &Gil) -> Result<(), String> {
     Ok(())
 }
 
-/// The address of the allocator below debug hooks, if these are what is in place.
+/// The address of the allocator below the debug hooks, if debug hooks are in place.
 fn below_debug_hooks(there: &AllocatorEx, letter: u8) -> Option<usize> {
     let context = there.ctx as usize;
     if context == 0 {
@@ -172,7 +172,7 @@ fn below_debug_hooks(there: &AllocatorEx, letter: u8) -> Option<usize> {
     }
     let words = Probe::new()?.read::<[usize; 6]>(context)?;
     let [first, _, inner @ ..] = words;
-    // The functions of hooks and of what is below differ; all are there.
+    // The hooks' functions differ from those below, and none is null.
     let hooked = (first & 0xff) as u8 == letter
         && inner.iter().all(|&function| function != 0)
         && there

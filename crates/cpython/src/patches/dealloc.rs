@@ -1,11 +1,12 @@
 //! Dealloc hooks: `tp_dealloc` of the code type and of `type`.
 //!
-//! - What: each is replaced by a function that calls the agent with the object that is about to be freed, then the original function. Metaclasses
-//!   reach that of `type` through their base.
-//! - When: with the heap, before the first session.
-//! - Undone: never. The cost is one look-up for each code object or class that is freed.
+//! - What: our function replaces each one. It calls the agent with the object that is about to be freed, then the
+//!   original function. Metaclasses inherit the function of `type`.
+//! - Installed: with the heap, before the first session.
+//! - Removed: never. The cost is one look-up for each code object or class that is freed.
 //!
-//! Code objects and types are known by their addresses, and forgotten here. No reference is held, so each is freed when it would be without the agent.
+//! The agent identifies code objects and types by their addresses, and removes the addresses here. It holds no
+//! reference, so it does not delay their free.
 
 use std::sync::OnceLock;
 
@@ -26,13 +27,13 @@ struct Hook {
 static CODE: OnceLock<Hook> = OnceLock::new();
 static TYPE: OnceLock<Hook> = OnceLock::new();
 
-/// Puts the hooks in place. The handlers must not panic.
+/// Installs the hooks. The handlers must not panic.
 ///
 /// # Safety
 /// The layout was verified.
 pub unsafe fn install(gil: &Gil, layout: &Layout, code: Handler, class: Handler) {
     let api = gil.api();
-    // SAFETY: both are types that live for ever, whose `tp_dealloc` is set.
+    // SAFETY: both types are never freed, and their `tp_dealloc` is set.
     unsafe {
         replace(api, layout, api.PyCode_Type, &CODE, code, code_dealloc);
         replace(api, layout, api.PyType_Type, &TYPE, class, type_dealloc);
@@ -76,7 +77,7 @@ unsafe extern "C" fn type_dealloc(object: *mut PyObject) {
 /// A GIL is held, and `object` has no reference left.
 unsafe fn dealloc(hook: &OnceLock<Hook>, object: *mut PyObject) {
     let Some(hook) = hook.get() else { return };
-    // SAFETY: by the contract. The token is gone before the interpreter goes on; then what it would have called.
+    // SAFETY: by the contract. The token is dropped before the original function runs, which CPython would have called.
     unsafe {
         (hook.handler)(&mut Gil::assume(hook.api), object as usize);
         (hook.before)(object);

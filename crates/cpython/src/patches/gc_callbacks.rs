@@ -1,21 +1,21 @@
-//! An entry in `gc.callbacks`, by which the cycle collector's runs are seen.
+//! An entry in `gc.callbacks`, which reports the runs of the cycle collector.
 //!
-//! - What: a function in C at the end of the list. It asks Python for what is in the dictionary that it is given before
-//!   it calls the agent: the asking may allocate, and so lead back to the agent.
-//! - When: at a session's start.
-//! - Undone: at its end. The program may have cleared the list, or put other things into it: the entry is found by its
-//!   identity, and the function and the list are kept alive until then.
+//! - What: a C function at the end of the list. It first reads the dictionary argument through Python, then calls the
+//!   agent. Reading may allocate, and an allocation may call the agent.
+//! - Installed: at a session's start.
+//! - Removed: at the session's end. The program may have cleared the list or added other entries. So the entry is found
+//!   by identity, and the agent keeps the function and the list alive until then.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
 use crate::api::{Gil, Kept, METH_VARARGS, MethodDef, Object, PyObject};
 
-/// The name that the callback has in `gc.callbacks`.
+/// The name of the callback.
 const NAME: &CStr = c"nthbyte";
 
-/// What is called when a collection starts, and when it ends: with its generation, and the number of objects freed. Must
-/// not panic.
+/// The functions to call when a collection starts and when it ends. The second one gets the generation and the number
+/// of freed objects. Must not panic.
 #[derive(Clone, Copy)]
 pub struct Handlers {
     /// A collection starts.
@@ -26,15 +26,15 @@ pub struct Handlers {
 
 static HANDLERS: OnceLock<Handlers> = OnceLock::new();
 
-/// The entry, while it is there.
+/// An installed entry.
 pub struct Entry {
     list: Kept,
     function: Kept,
 }
 
-/// A definition that CPython reads and never writes.
+/// A definition that CPython reads and never changes.
 struct Method(MethodDef);
-// SAFETY: it holds addresses of constants.
+// SAFETY: the definition holds only addresses of constants.
 unsafe impl Sync for Method {}
 
 static METHOD: Method = Method(MethodDef {
@@ -48,7 +48,7 @@ impl Entry {
     /// Adds the entry.
     ///
     /// # Errors
-    /// What is wrong.
+    /// One line that says what prevents it.
     pub fn install(gil: &Gil, handlers: Handlers) -> Result<Self, &'static str> {
         HANDLERS.get_or_init(|| handlers);
         let list = gil
@@ -67,7 +67,7 @@ impl Entry {
         })
     }
 
-    /// Takes the entry out again, if it is there.
+    /// Removes the entry, if it is still in the list.
     pub fn remove(self, gil: &Gil) {
         let function = self.function.take(gil);
         self.list.take(gil).remove_identical(*function);
@@ -93,7 +93,7 @@ unsafe extern "C" fn on_collection(_module: *mut PyObject, args: *mut PyObject) 
     gil.none().give()
 }
 
-/// What the arguments of a callback say.
+/// The content of a callback's arguments.
 enum Collection {
     Starts,
     Ended(u8, Option<u64>),

@@ -1,9 +1,9 @@
-//! Functions in the place of the heap's that ask at each call for the main interpreter's GIL.
+//! Replacements of the heap's functions that check at each call for the main interpreter's GIL.
 //!
-//! - What: the functions of the domains `OBJ` and `MEM` that are the heap's: in place, or stored by what is in place
-//!   (debug hooks, `tracemalloc`), as far as that keeps them in a `PyMemAllocatorEx` behind its context.
-//! - When: another interpreter is made while no GIL is held, so that the heap cannot be shared at once.
-//! - Undone: never. Once the heap is shared, its own functions are as good, and may be put back.
+//! - What: the heap's functions for the domains `OBJ` and `MEM`: in place, or stored by the functions in place (debug
+//!   hooks, `tracemalloc`) if these keep them in a `PyMemAllocatorEx` behind their context.
+//! - Installed: when another interpreter is created while no GIL is held, so that the heap cannot be shared at once.
+//! - Removed: never. Once the heap is shared, its own functions do the same checks, and other code may restore them.
 
 use std::ffi::c_void;
 
@@ -14,14 +14,14 @@ use super::raw_calloc::{holds_main_gil, share_when_possible};
 use crate::api::{AllocatorEx, Api};
 use crate::memory::Probe;
 
-/// So many allocators may be stored behind each other.
+/// The largest number of allocators that may be stored behind each other.
 const DEEPEST: usize = 4;
 
-/// Puts the functions in place. No GIL is needed: another thread that calls an allocator meanwhile may get functions of both,
-/// and any mixture is right.
+/// Installs the functions. Needs no GIL: another thread that calls an allocator meanwhile may use old and new
+/// functions, and any mixture is correct.
 ///
 /// # Safety
-/// The heap is in place, and its fallbacks may be called by everybody.
+/// The heap is installed, and any thread may call its fallbacks.
 pub unsafe fn install(api: &Api, heap: *mut Heap) {
     for (heap_domain, domain, _) in DOMAINS {
         let functions = match heap_domain {
@@ -29,19 +29,19 @@ pub unsafe fn install(api: &Api, heap: *mut Heap) {
             Domain::Memory => functions::<false>(heap),
         };
         let mut there = AllocatorEx::NONE;
-        // SAFETY: writes the functions in place.
+        // SAFETY: the function only stores the current functions into `there`.
         unsafe { (api.PyMem_GetAllocator)(domain, &raw mut there) };
         match stored(&there, heap.cast()) {
-            // SAFETY: an allocator with the heap's context was found there, and it is in use as such; so it can be
-            // written to, as it was after it was made.
+            // SAFETY: this address holds an allocator in use with the heap's context. It was written to before, so it
+            // is writable.
             Some(inner) => unsafe { (inner as *mut AllocatorEx).write_volatile(functions) },
-            // SAFETY: the functions may be called by everybody.
+            // SAFETY: any thread may call the functions.
             None => unsafe { (api.PyMem_SetAllocator)(domain, &mut { functions }) },
         }
     }
 }
 
-/// Where the allocator with the heap's context is stored behind another one. `None` if it is in place itself, or not found.
+/// The address of the stored allocator with the heap's context. `None` if it is in place itself, or not found.
 fn stored(there: &AllocatorEx, heap: *mut c_void) -> Option<usize> {
     let probe = Probe::new()?;
     let mut context = there.ctx;
@@ -49,7 +49,7 @@ fn stored(there: &AllocatorEx, heap: *mut c_void) -> Option<usize> {
         if context == heap || context.is_null() {
             return None;
         }
-        // The allocator itself (`tracemalloc`), or a letter and the allocator (debug hooks).
+        // The allocator itself (`tracemalloc`), or a letter followed by the allocator (debug hooks).
         let words = probe.read::<[usize; 6]>(context as usize)?;
         let heap = heap as usize;
         let at = [0, 1].into_iter().find(|&at| words[at] == heap);
@@ -90,14 +90,14 @@ const fn domain(object: bool) -> Domain {
     }
 }
 
-/// The heap, asked with care.
+/// The heap, with a check for the GIL at each call.
 ///
 /// # Safety
-/// `heap` is the heap in place.
+/// `heap` is the installed heap.
 unsafe fn asking(heap: *mut c_void) -> Shared {
     share_when_possible();
-    // SAFETY: by the contract. It is shared under the main GIL: by this thread, before, or not while this one holds it; who does
-    // not hold it needs nothing of the state but what stays readable in both places.
+    // SAFETY: by the contract. The heap becomes shared only under the main GIL. If this thread holds it, the state
+    // cannot change now. If not, this thread reads only what stays readable before and after the sharing.
     unsafe { Shared::of(heap.cast(), holds_main_gil) }
 }
 

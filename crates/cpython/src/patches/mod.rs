@@ -1,12 +1,13 @@
-//! What of the interpreter is replaced: one file for each thing, which says what, when, and how it is undone.
+//! The patches of the interpreter, one file each. Each file says what it replaces, when it is installed, and when it
+//! is removed.
 //!
 //! | file | what | from | until |
 //! |---|---|---|---|
-//! | `allocators` | the functions of the domains `OBJ` and `MEM` | the first session | for ever: its blocks stay |
-//! | `raw_calloc` | `calloc` of the domain `RAW` (3.12 and later) | the first session | for ever, with the above |
-//! | `guarded` | the heap's functions, wherever they are | an interpreter is made without a GIL (3.13 and later) | for ever |
-//! | `dealloc` | `tp_dealloc` of the code type and of `type` | the first session | for ever: one look-up a call |
-//! | `allocated_blocks` | the function behind `sys.getallocatedblocks` | the first session | for ever, with the heap |
+//! | `allocators` | the functions of the domains `OBJ` and `MEM` | the first session | the process ends |
+//! | `raw_calloc` | `calloc` of the domain `RAW` (3.12 and later) | the first session | the process ends |
+//! | `guarded` | the heap's functions | an interpreter is created without a GIL (3.13 and later) | the process ends |
+//! | `dealloc` | `tp_dealloc` of the code type and of `type` | the first session | the process ends |
+//! | `allocated_blocks` | the function of `sys.getallocatedblocks` | the first session | the process ends |
 //! | `gc_callbacks` | an entry in `gc.callbacks` | a session's start | its end |
 
 pub mod allocated_blocks;

@@ -1,20 +1,20 @@
-//! `calloc` of the domain `RAW`, by which new interpreters are noticed (CPython 3.12 and later).
+//! `calloc` of the domain `RAW`, which detects new interpreters (CPython 3.12 and later).
 //!
-//! - What: `PyMem_RawCalloc`, which programs call rarely. An interpreter's state (`PyInterpreterState`, 190 KiB and more) is
-//!   allocated with it.
-//! - When: with the heap, before the first session. If there are other interpreters already, at once what is said below.
-//! - Undone: never. Whatever puts back the function from before, as `tracemalloc.stop()` does with the one that it found,
-//!   puts back this one.
+//! - What: `PyMem_RawCalloc`, which programs call rarely. CPython allocates an interpreter's state
+//!   (`PyInterpreterState`, 190 KiB and more) with it.
+//! - Installed: with the heap, before the first session. If there are other interpreters already, the heap is shared at
+//!   once.
+//! - Removed: never. Code that restores the function it found earlier, as `tracemalloc.stop()` does, restores this one.
 //!
-//! An interpreter may have a GIL of its own, and the heap has one lock: the main interpreter's GIL. So before the first
-//! other interpreter comes into being, the heap is [shared](Heap::share): whoever calls it is asked for the GIL that it
-//! runs under. The heap serves the main one, and the allocator from before serves the others, which are not sampled.
-//! The functions in place are not changed for it. So it does not matter who has stored them, and puts them
-//! back when: `tracemalloc`, for example, which finds some when it starts and restores them when it stops.
+//! An interpreter may have its own GIL, but the heap has one lock: the main interpreter's GIL. So before the first
+//! other interpreter exists, the heap is [shared](Heap::share): it checks the GIL of each caller. The heap serves the
+//! main interpreter. The original allocator serves the others, which are not sampled. Sharing does not change the
+//! functions in place. So other code may store and restore them at any time: `tracemalloc`, for example, stores the
+//! functions when it starts and restores them when it stops.
 //!
-//! To share the heap takes the main GIL. From 3.13 on an interpreter is made without any, and to wait for it could be for ever:
-//! a lock of the runtime is held. Then functions that ask for the GIL ([`super::guarded`]) are put where the
-//! heap's are, and the first of their calls under the main GIL shares the heap.
+//! Sharing the heap needs the main GIL. From 3.13 on, CPython creates an interpreter without any GIL, and waiting for
+//! it could block until the process ends, because the caller holds a lock of the runtime. Then functions that check for
+//! the GIL ([`super::guarded`]) replace the heap's, and the first call under the main GIL shares the heap.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -28,12 +28,12 @@ use crate::api::{AllocatorDomain, AllocatorEx, Api, Gil};
 use crate::layout::Layout;
 use crate::memory::field;
 
-/// More than `sizeof(PyInterpreterState)` is asked for, by up to an alignment.
+/// The largest excess of a request over `sizeof(PyInterpreterState)`, because of alignment.
 pub const LARGEST_ALIGNMENT: usize = 256;
 
 type Calloc = unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void;
 
-/// What is asked under any GIL, so it never changes.
+/// State that is read under any GIL. It never changes.
 struct Watch {
     api: &'static Api,
     main: usize,
@@ -45,23 +45,23 @@ struct Watch {
 
 static WATCH: OnceLock<Watch> = OnceLock::new();
 static HEAP: AtomicPtr<Heap> = AtomicPtr::new(std::ptr::null_mut());
-/// Whether there are, or will be in a moment, other interpreters.
+/// Whether other interpreters exist, or will exist in a moment.
 static OTHERS: AtomicBool = AtomicBool::new(false);
 /// Whether the heap is shared.
 static SHARED: AtomicBool = AtomicBool::new(false);
-/// Whether the heap has called its fallback, while it is not shared. Written under the main GIL only.
+/// Whether the heap is inside a call of its fallback, while it is not shared. Written under the main GIL only.
 static IN_FALLBACK: AtomicBool = AtomicBool::new(false);
-/// Whether there was no address space to share the heap.
+/// Whether sharing failed because there was no address space.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Starts to watch for new interpreters. Does nothing where there is one GIL.
+/// Starts to watch for new interpreters. Does nothing in versions with a single GIL.
 ///
 /// # Errors
-/// One line: there are other interpreters, and no memory.
+/// One line: other interpreters exist, and there is no memory.
 ///
 /// # Safety
-/// The GIL is the main interpreter's, and the layout was verified. The heap is not in use yet, and its fallbacks
-/// were [wrapped](watched).
+/// The GIL is the main interpreter's, and the layout was verified. The heap is not in use yet, and its fallbacks were
+/// [wrapped](watched).
 pub unsafe fn install(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Result<(), String> {
     if !layout.features.own_gils {
         return Ok(());
@@ -93,15 +93,15 @@ pub unsafe fn install(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Result<(),
                     .to_owned(),
             );
         }
-        // Only `calloc` changes, and the context stays: other threads may be reading the four functions
-        // at this moment, and any mixture of old and new is right.
+        // Only `calloc` changes, and the context stays the same: other threads may be reading the four functions at
+        // this moment, and any mixture of old and new is correct.
         raw.calloc = Some(calloc);
         (api.PyMem_SetAllocator)(AllocatorDomain::Raw, &raw mut raw);
     }
     Ok(())
 }
 
-/// Whether the caller runs under the main interpreter's GIL, or there is no other.
+/// Whether the caller holds the main interpreter's GIL, or there is no other GIL.
 #[must_use]
 pub fn under_main_gil() -> bool {
     // SAFETY: callable at any time.
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn holds_main_gil() -> bool {
     }
 }
 
-/// Shares the heap; whether it is.
+/// Shares the heap. Returns whether it succeeded.
 ///
 /// # Safety
 /// The main GIL is held, and the heap is not further up the stack.
@@ -142,7 +142,7 @@ unsafe fn share() -> bool {
     shared
 }
 
-/// Shares the heap now, if that was not possible before and is.
+/// Shares the heap if an earlier attempt was not possible and it is possible now.
 pub fn share_when_possible() {
     if !SHARED.load(Acquire) && !REFUSED.load(Relaxed) {
         // SAFETY: callable at any time. The guarding functions are not called from within the heap.
@@ -154,11 +154,11 @@ pub fn share_when_possible() {
     }
 }
 
-/// Memory of the size of an interpreter's state is wanted.
+/// Called for a request of the size of an interpreter's state.
 #[cold]
 fn notice(watch: &Watch) {
-    // SAFETY: with the main GIL held, the caller is CPython making an interpreter, or the heap's fallback, whose
-    // request is for something else.
+    // SAFETY: with the main GIL held, the caller is either CPython creating an interpreter, or the heap's fallback with
+    // a request for another purpose.
     unsafe {
         if holds_main_gil() {
             if IN_FALLBACK.load(Relaxed) {
@@ -188,11 +188,11 @@ unsafe extern "C" fn calloc(context: *mut c_void, count: usize, size: usize) -> 
     unsafe { (watch.raw_calloc)(context, count, size) }
 }
 
-/// The `calloc` of the fallbacks: the allocator from before may pass a request on to the domain `RAW`, where its size must
-/// not be taken for an interpreter's.
+/// The `calloc` functions of the fallbacks. The original allocator may pass a request on to the domain `RAW`, which
+/// must not mistake it for an interpreter's state.
 static FALLBACKS: OnceLock<[Calloc; 2]> = OnceLock::new();
 
-/// The fallbacks, as the heap is to call them.
+/// The fallbacks with a wrapped `calloc`, for the heap to call.
 #[must_use]
 pub fn watched(layout: &Layout, fallbacks: [Fallback; 2]) -> [Fallback; 2] {
     if !layout.features.own_gils {

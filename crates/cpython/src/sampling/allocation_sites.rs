@@ -1,10 +1,10 @@
-//! Which places in CPython's code allocate list items, tables of sets, and other memory that does not say
-//! what it is.
+//! The allocation sites in CPython's code that allocate list items, tables of sets, and other memory whose content does
+//! not show its purpose.
 //!
-//! The heap reports the call that a sampled allocation came from. So once, when the heap is put in place, known
-//! operations run with every allocation sampled; the lists and sets that come out of them point to
-//! their memory, and the place that allocated it is learnt. Nothing depends on symbols, or on how the
-//! interpreter was compiled; what could not be learnt has a vaguer name.
+//! The heap reports the call site of each sampled allocation. When the heap is installed, known operations run once
+//! with every allocation sampled. The resulting lists and sets point to their memory, which shows the call site that
+//! allocated it. The method needs no symbols and does not depend on the compiler. A site that it does not find gets a
+//! more general name.
 
 use std::ffi::{CStr, c_void};
 
@@ -16,19 +16,19 @@ use crate::layout::Layout;
 use crate::memory::field;
 use crate::sampling::attributes;
 
-/// The module of the function `operations`. As a module it is compiled once, and not in each process.
+/// The module of the function `operations`. A module is compiled once, not in each process.
 const MODULE: &CStr = c"nthbyte._operations";
 
-/// Where an object has the address of its memory.
+/// Where an object stores the address of its memory.
 enum Place {
-    /// In a field at this offset.
+    /// In the field at this offset.
     Field(usize),
-    /// Where the values of its attributes are.
+    /// Where the object stores the values of its attributes.
     Values,
 }
 
-/// The variables of the operations, where their objects have the address of their memory
-/// (`PyListObject`, `PySetObject`, `PyByteArrayObject`, `dequeobject`), and what that is called.
+/// The variables of the operations, where their objects store the address of their memory (`PyListObject`,
+/// `PySetObject`, `PyByteArrayObject`, `dequeobject`), and the name of that memory.
 const KINDS: [(&CStr, Place, Domain, &str); 6] = [
     (c"lists", Place::Field(24), Domain::Memory, "list items"),
     (c"sets", Place::Field(40), Domain::Memory, "set table"),
@@ -48,20 +48,20 @@ const KINDS: [(&CStr, Place, Domain, &str); 6] = [
     ),
 ];
 
-/// More allocations than the operations make.
+/// An upper limit of the allocations that the operations make.
 const MOST: usize = 8192;
-/// A call from within so many bytes of an allocation function is by that function, which was
-/// compiled to call, not to jump: then all places look alike.
+/// A call this close, in bytes, to the start of an allocation function comes from that function itself: the compiler
+/// used a call instead of a jump. Then all sites look the same.
 const FORWARDER: usize = 96;
 
-/// The places, by the address to which their call returns.
+/// The allocation sites, by their return address.
 #[derive(Default)]
 pub struct AllocationSites {
     known: Vec<(usize, &'static str)>,
 }
 
 impl AllocationSites {
-    /// What the memory is that was allocated by this call.
+    /// The name of the memory that this call allocates.
     #[must_use]
     pub fn allocates(&self, site: usize) -> Option<&'static str> {
         self.known
@@ -70,10 +70,10 @@ impl AllocationSites {
             .map(|(_, name)| *name)
     }
 
-    /// Learns; what cannot be learnt is left out.
+    /// Finds the allocation sites. Sites that it does not find are left out.
     ///
     /// # Safety
-    /// The heap is in place, and sampling is off.
+    /// The heap is installed, and sampling is off.
     #[must_use]
     pub unsafe fn learn(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Self {
         // SAFETY: by the contract.
@@ -138,7 +138,7 @@ impl AllocationSites {
     }
 }
 
-/// An allocation.
+/// An observed allocation.
 struct Seen {
     block: usize,
     size: usize,
@@ -153,7 +153,7 @@ impl Seen {
 }
 
 unsafe extern "C" fn note(context: *mut c_void, sample: &Sample) -> u32 {
-    // SAFETY: the context is the vector of `try_to_learn`, which nobody else uses meanwhile.
+    // SAFETY: the context is the vector of `try_to_learn`, and no other code uses it meanwhile.
     let seen = unsafe { &mut *context.cast::<Vec<Seen>>() };
     if seen.len() < seen.capacity() {
         seen.push(Seen {

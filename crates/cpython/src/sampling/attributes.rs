@@ -1,16 +1,16 @@
-//! Reading an attribute of an instance without asking Python.
+//! Reads an attribute of an instance without a call of Python.
 //!
-//! For the name of a thread, which is wanted while the thread allocates. [`Values`] says where the values of an instance are;
-//! the keys of an array are those of the type (`ht_cached_keys`), in the same order. The instance may
-//! be in the middle of a change, so every read is one that cannot fault and every answer may be wrong;
-//! the caller checks what it gets.
+//! The agent needs the name of a thread while that thread allocates. [`Values`] says where the values of an instance
+//! are. The keys of an array are those of the type (`ht_cached_keys`), in the same order. The instance may be in the
+//! middle of a change. So every read must not fault, every result may be wrong, and the caller checks the result.
 
 use crate::layout::{Layout, Values};
 use crate::memory::Probe;
 
-/// Keys that are looked at; an array has no more than 30.
+/// The largest number of keys that are compared; an array has at most 30.
 const MAX_KEYS: usize = 64;
-/// How far before an object the address of its dictionary is, and in [`Values::BesideDictionary`] that of its array.
+/// Distance in bytes from an object back to its dictionary's address, and in [`Values::BesideDictionary`] to its
+/// array's address.
 const DICTIONARY: usize = 24;
 const ARRAY: usize = 32;
 
@@ -34,7 +34,7 @@ pub fn read(layout: &Layout, probe: Probe, object: usize, key: usize) -> Option<
     }
 }
 
-/// The array of values, if the instance has one outside of itself.
+/// The array of values, if it is not part of the instance.
 pub fn separate_values(layout: &Layout, object: usize) -> Option<usize> {
     if layout.features.values == Values::Inline {
         return None;
@@ -64,7 +64,7 @@ fn values(layout: &Layout, probe: Probe, object: usize, object_type: usize) -> O
     }
 }
 
-/// Where a key is in a table of keys (`PyDictKeysObject`), and the value beside it.
+/// The position of a key in a table of keys (`PyDictKeysObject`), and the value beside it.
 pub fn position(layout: &Layout, probe: Probe, keys: usize, key: usize) -> Option<(usize, usize)> {
     let [_, log2_index_bytes, kind, ..] =
         probe.read::<[u8; 8]>(keys.checked_add(layout.keys_log2_size)?)?;
@@ -74,7 +74,7 @@ pub fn position(layout: &Layout, probe: Probe, keys: usize, key: usize) -> Optio
     let entries = keys
         .checked_add(layout.keys_size)?
         .checked_add(1 << (log2_index_bytes & 31))?;
-    // A general entry begins with the hash; one of a table of `str` keys does not have it.
+    // An entry of a general table begins with the hash. An entry of a table of `str` keys has no hash.
     let (words, skip) = if kind == 0 { (3, 1) } else { (2, 0) };
     (0..count).find_map(|at| {
         let [found, value] =

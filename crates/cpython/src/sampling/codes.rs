@@ -1,7 +1,7 @@
-//! Code objects: what the profile says of them.
+//! The description of code objects in the profile.
 //!
-//! A code object is known by its address for as long as it lives: the session's interner has its number, and forgets it
-//! when the code object is freed (`patches/dealloc.rs`). No reference is held, so it is freed when it would be.
+//! A code object's address identifies it during its life. The session's interner stores its number and removes it when
+//! the code object is freed (`patches/dealloc.rs`). The agent holds no reference, so it does not delay the free.
 
 use nthbyte_profile::event::{Code, Lines};
 
@@ -11,14 +11,14 @@ use crate::memory::field;
 use crate::sampling::strings;
 use nthbyte_session::{Appearance, Recording};
 
-/// Position tables longer than this are left out, and their frames show no line.
+/// Longer position tables are left out, and their frames have no line numbers.
 const MAX_TABLE: usize = 4 << 20;
 
 /// Reads code objects.
 pub struct Codes {
-    /// The folder of nthbyte's own modules.
+    /// The folder of nthbyte's own Python modules.
     own_folder: String,
-    /// `Thread._bootstrap`.
+    /// The address of the code object of `Thread._bootstrap`.
     thread_bootstrap: usize,
     code_type: usize,
     name: String,
@@ -38,19 +38,19 @@ impl Codes {
         }
     }
 
-    /// A session begins. What was freed since the last one may not have been reported.
+    /// Called when a session begins. Code objects freed since the last session may not have been reported.
     pub const fn begin(&mut self) {
         self.thread_bootstrap = 0;
     }
 
-    /// A code object is about to be freed.
+    /// Called when a code object is about to be freed.
     pub const fn freed(&mut self, code: usize) {
         if code == self.thread_bootstrap {
             self.thread_bootstrap = 0;
         }
     }
 
-    /// Whether a code object is that of `threading.Thread._bootstrap`.
+    /// Whether a code object belongs to `threading.Thread._bootstrap`.
     #[must_use]
     pub const fn is_thread_bootstrap(&self, code: usize) -> bool {
         code != 0 && code == self.thread_bootstrap
@@ -67,7 +67,7 @@ impl Codes {
         unsafe { field::<usize>(object, 8) == self.code_type }
     }
 
-    /// How frames of a code object appear; it is defined if it is new. `None` if there is no room.
+    /// How frames of a code object appear. A new code object is defined first. `None` if there is no room.
     ///
     /// # Safety
     /// `code` is a live code object with this layout, and the GIL is held.
@@ -96,7 +96,7 @@ impl Codes {
     ) -> Option<Appearance> {
         self.name.clear();
         self.file.clear();
-        // SAFETY: these fields of a code object hold two `str`, an `int` and a `bytes`, always.
+        // SAFETY: in every code object, these fields hold two `str`, an `int` and a `bytes`.
         let (first_line, table) = unsafe {
             strings::append(layout, field(code, layout.code_qualname), &mut self.name);
             strings::append(layout, field(code, layout.code_filename), &mut self.file);
@@ -113,7 +113,7 @@ impl Codes {
         }
         let is_runpy = self.file == "<frozen runpy>" || self.file.ends_with("/runpy.py");
         let appearance = if is_runpy {
-            // By which programs are run.
+            // `runpy` starts programs: its frames are at the outer end of their stacks.
             Appearance::FrameWithin
         } else {
             Appearance::Frame
@@ -127,8 +127,8 @@ impl Codes {
         recording.define_function(code as u64, &definition, appearance)
     }
 
-    /// Whether the code object of `name` and `file` is nthbyte's, or the one that CPython 3.13 and
-    /// later run between a class and its `__init__` (`_Py_InitCleanup`, which has no file).
+    /// Whether the code object belongs to nthbyte, or is the one that CPython 3.13 and later run between a class and
+    /// its `__init__` (`_Py_InitCleanup`, which has no file).
     fn is_invisible(&self) -> bool {
         let is_own = !self.own_folder.is_empty()
             && self
@@ -139,9 +139,9 @@ impl Codes {
     }
 }
 
-/// The folder that this library was loaded from.
+/// The folder of this library's file.
 fn own_folder() -> Option<String> {
-    // SAFETY: a zeroed `Dl_info` is a valid place for the answer; the name in it stays.
+    // SAFETY: a zeroed `Dl_info` is a valid place for the answer; the library's name is never freed.
     let path = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(own_folder as *const libc::c_void, &raw mut info) == 0 {
@@ -155,7 +155,7 @@ fn own_folder() -> Option<String> {
 /// The position table of a code object.
 ///
 /// # Safety
-/// `code` is a live code object with this layout, and stays so while the table is used.
+/// `code` is a live code object with this layout, and lives as long as the table is used.
 unsafe fn table<'a>(layout: &Layout, code: usize) -> Option<&'a [u8]> {
     // SAFETY: `co_linetable` is a `bytes`, whose characters are as many as its size says.
     unsafe {

@@ -1,13 +1,13 @@
-//! From a sampled block to events in the profile.
+//! Converts sampled blocks into events of the profile.
 //!
 //! ```text
-//! tracker ─▶ walker ─▶ codes            the stack of the running thread
-//!         ─▶ types ─▶ attributes, strings   what the block holds
-//!         ─▶ allocation_sites           what memory is that is no object
-//!         ─▶ tokens                     which sample a block is
+//! tracker ─▶ walker ─▶ codes            the stack of the current thread
+//!         ─▶ types ─▶ attributes, strings   the type of the block's content
+//!         ─▶ allocation_sites           names for memory that is not an object
+//!         ─▶ tokens                     the sample of each block
 //! ```
 //!
-//! Nothing in here calls Python: it runs while a program allocates.
+//! No code in this module calls Python: it runs while the program allocates.
 
 pub mod allocation_sites;
 pub mod attributes;

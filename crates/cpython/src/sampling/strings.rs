@@ -1,22 +1,22 @@
-//! Reading a `str` without asking Python.
+//! Reads a `str` without a call of Python.
 //!
-//! `PyUnicode_AsUTF8` allocates for text that is not ASCII, which the slow path of an allocator must
-//! not. The layout (`Include/cpython/unicodeobject.h`): a header, then characters of 1, 2 or 4 bytes.
+//! `PyUnicode_AsUTF8` allocates for text that is not ASCII. The slow path of an allocator must not allocate. The layout
+//! (`Include/cpython/unicodeobject.h`) is a header, then characters of 1, 2 or 4 bytes.
 
 use crate::layout::Layout;
 use crate::memory::field;
 
-/// Text longer than this many characters is cut: names are made by programs, too.
+/// Longer text, in characters, is cut: programs can create names of any length.
 const MAX_CHARS: usize = 10_000;
 
-/// Bits of `PyASCIIObject.state`: the size of a character, whether the characters follow the
-/// header, and whether all of them are ASCII (and the header is the shorter one).
+/// Bits of `PyASCIIObject.state`: the size of a character, whether the characters follow the header, and whether all
+/// are ASCII (the header is shorter then).
 const KIND_SHIFT: u32 = 2;
 const COMPACT: u32 = 1 << 5;
 const ASCII: u32 = 1 << 6;
 
-/// Appends the text of the `str` at `address`; characters that are none (lone surrogates) become
-/// U+FFFD. Returns whether there was memory for it and the string was of a form that is known.
+/// Appends the text of the `str` at `address`. Lone surrogates become U+FFFD. Returns false if there is no memory, or
+/// the string has an unknown form.
 ///
 /// # Safety
 /// `address` is a live `str` with the given layout.

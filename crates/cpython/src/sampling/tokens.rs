@@ -1,9 +1,9 @@
-//! Tokens: what the heap keeps with a sampled block, and gives back when the block is freed.
+//! Tokens: the heap stores one with each sampled block, and returns it when the block is freed.
 
 use nthbyte_heap::NOT_INTERESTED;
 use nthbyte_profile::event::SampleId;
 
-/// Tokens of live sampled blocks, and the numbers of their samples.
+/// Tokens of live sampled blocks, with the numbers of their samples.
 #[derive(Default)]
 pub struct Tokens {
     entries: Vec<u32>,
@@ -11,16 +11,16 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// The entry of a block whose sample was not recorded, or was by an earlier session.
+    /// The entry of a block whose sample was not recorded, or was recorded by an earlier session.
     const NO_SAMPLE: u32 = u32::MAX;
 
-    /// A token for a block that is sampled; `None` if there is no memory.
+    /// A new token for a sampled block. `None` if there is no memory.
     pub fn issue(&mut self) -> Option<u32> {
         if let Some(token) = self.unused.pop() {
             return Some(token);
         }
         self.entries.try_reserve(1).ok()?;
-        // Room for the token when it comes back, so that `release` cannot fail.
+        // Reserves space for the return of the token, so that `release` cannot fail.
         self.unused.try_reserve(self.entries.len() + 1).ok()?;
         self.entries.push(Self::NO_SAMPLE);
         u32::try_from(self.entries.len() - 1)
@@ -28,21 +28,21 @@ impl Tokens {
             .filter(|&token| token != NOT_INTERESTED)
     }
 
-    /// The sample of a token's block was recorded.
+    /// Stores the number of the recorded sample of a token's block.
     pub fn set(&mut self, token: u32, sample: SampleId) {
         if let Some(entry) = self.entries.get_mut(token as usize) {
             *entry = sample.0;
         }
     }
 
-    /// The block of a token is freed: the number of its sample, if that was recorded.
+    /// Takes a token back when its block is freed. Returns the number of the sample, if it was recorded.
     pub fn release(&mut self, token: u32) -> Option<SampleId> {
         let entry = std::mem::replace(self.entries.get_mut(token as usize)?, Self::NO_SAMPLE);
         self.unused.push(token);
         (entry != Self::NO_SAMPLE).then_some(SampleId(entry))
     }
 
-    /// The samples of all tokens belong to another profile.
+    /// Marks all tokens as belonging to another profile.
     pub fn make_stale(&mut self) {
         self.entries.fill(Self::NO_SAMPLE);
     }

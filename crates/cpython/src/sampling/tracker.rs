@@ -1,8 +1,8 @@
-//! From a sampled block to events.
+//! Converts sampled blocks into events.
 //!
-//! The type of an object is stored after its allocation. So a sample is pending, in one slot, until the next sample, the
-//! next collection, the end, or until its block is freed. Then it is recorded with its type, and its block's token
-//! stands for the sample's number, by which the end of the block is recorded.
+//! An object's type is stored after its allocation. So each sample is pending in one slot until the next sample, the
+//! next collection, the end of the session, or the free of its block. Then it is recorded with its type. After that,
+//! the block's token stands for the sample's number, which the free of the block needs.
 
 use std::ffi::c_void;
 
@@ -25,25 +25,25 @@ use crate::sampling::types::{Origin, Types};
 use crate::sampling::walker::Walker;
 use nthbyte_session::{PerEpoch, Recording, Session};
 
-/// What the debug hooks of `PYTHONMALLOC=debug` put before a block and around it
-/// (`Objects/obmalloc.c`, `_PyMem_DebugRawAlloc`).
+/// Bytes that the debug hooks of `PYTHONMALLOC=debug` put before a block and around it (`Objects/obmalloc.c`,
+/// `_PyMem_DebugRawAlloc`).
 const DEBUG_HEAD: usize = 16;
 const DEBUG_AROUND: usize = 24;
 
-/// From this size on, and from that of a period, a pending sample would be missed if the process were killed: it is
-/// published provisionally.
+/// A pending sample of at least this size, and at least one period, is published provisionally: its loss would be
+/// visible if the process were killed.
 const LARGE: u64 = 64 << 10;
 
-/// Takes samples. Used by whoever holds the GIL.
+/// Takes samples. Only the holder of the GIL uses it.
 pub struct Tracker {
     session: Option<Session>,
     program: Program,
     profile: PerEpoch<Profile>,
-    /// Blocks that were freed when nothing could be recorded. The next recording says so.
+    /// Tokens of blocks that were freed while no recording was possible. The next recording handles them.
     unrecorded: Vec<u32>,
 }
 
-/// What is known of the program.
+/// Data about the program. It does not depend on the profile.
 struct Program {
     api: &'static Api,
     layout: Layout,
@@ -56,7 +56,7 @@ struct Program {
     period: Period,
 }
 
-/// What belongs to one profile.
+/// The state of one profile.
 struct Profile {
     totals: Totals,
     huge_pages: CollapseTimer,
@@ -65,18 +65,18 @@ struct Profile {
     rounding: Rounding,
 }
 
-/// How much larger blocks are than what was asked for, by the samples so far.
+/// The ratio of block sizes to requested sizes, from the samples so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rounding {
     requested: f64,
     set_aside: f64,
 }
 
-/// A sample whose type is not known yet.
+/// A sample whose type is not yet known.
 #[derive(Clone, Copy)]
 struct Pending {
     token: u32,
-    /// Where the block is; `None` if it was freed and what was in it is not known.
+    /// The address of the block. `None` if the block was freed and its content is lost.
     block: Option<usize>,
     origin: Origin,
     /// The allocation site.
@@ -113,13 +113,13 @@ impl Tracker {
         }
     }
 
-    /// Begins a session.
+    /// Starts a session.
     pub fn begin(&mut self, session: Session, period: Period) {
         let program = &mut self.program;
         program.period = period;
         program.types.begin();
         program.codes.begin();
-        // The heap does not report the end of blocks that an earlier session sampled.
+        // The heap does not report frees of blocks that an earlier session sampled.
         self.unrecorded.clear();
         self.profile = PerEpoch::new(Profile::of(program.heap));
         if let Some(recording) = session.record(LostKind::Other) {
@@ -128,8 +128,8 @@ impl Tracker {
         self.session = Some(session);
     }
 
-    /// Ends the session, in which the heap has counted so many bytes in blocks; `None` if there is none. And what
-    /// this process asked for of them, if that is known.
+    /// Ends the session, if there is one. `bytes_in_blocks` is the heap's count of allocated bytes. Also returns the
+    /// bytes that this process requested, if known.
     pub fn end(&mut self, bytes_in_blocks: u64) -> Option<(Session, Option<u64>)> {
         let requested = self.record(LostKind::Other, |program, profile, recording| {
             program.settle(profile, recording, None);
@@ -138,19 +138,19 @@ impl Tracker {
         Some((self.session.take()?, requested))
     }
 
-    /// Whether there is a session.
+    /// Whether a session is running.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.session.is_some()
     }
 
-    /// Whether types can be read in this process.
+    /// Whether types are readable in this process.
     #[must_use]
     pub const fn can_tell_types(&self) -> bool {
         self.program.types.can_tell()
     }
 
-    /// Heap memory in blocks in use, in bytes.
+    /// Bytes of heap blocks in use.
     #[must_use]
     pub fn heap_used(&self) -> u64 {
         Totals::of(self.program.heap).heap_used()
@@ -163,7 +163,7 @@ impl Tracker {
         });
     }
 
-    /// A code object is about to be freed.
+    /// Called when a code object is about to be freed.
     pub fn forget_code(&mut self, code: usize) {
         self.program.codes.freed(code);
         if let Some(session) = &self.session
@@ -173,14 +173,14 @@ impl Tracker {
         }
     }
 
-    /// A type is about to be freed.
+    /// Called when a type is about to be freed.
     pub fn forget_type(&mut self, type_object: usize) {
         if let Some(session) = &self.session {
             session.forget_type(type_object as u64);
         }
     }
 
-    /// A collection begins, or has ended: what was sampled before is recorded before it. The time.
+    /// Called when a collection begins or has ended: records the pending sample first. Returns the time.
     pub fn before_collection(&mut self) -> Option<Nanos> {
         self.record(LostKind::Other, |program, profile, recording| {
             program.settle(profile, recording, None);
@@ -216,7 +216,7 @@ impl Tracker {
         });
     }
 
-    /// Records what `record` does; `None` if there is no session, or nothing can be recorded now.
+    /// Calls `record` with a recording. `None` if there is no session, or if recording is not possible now.
     #[inline]
     fn record<T>(
         &mut self,
@@ -225,7 +225,7 @@ impl Tracker {
     ) -> Option<T> {
         let mut recording = self.session.as_ref()?.record(wanted_for)?;
         let program = &mut self.program;
-        // Of another epoch: this is the child of a fork.
+        // The state is of another epoch if this process is the child of a fork.
         let profile = self.profile.of_or_begin(recording.epoch(), |profile| {
             profile.begin_in_child();
             program.types.begin();
@@ -236,7 +236,7 @@ impl Tracker {
         Some(record(program, profile, &mut recording))
     }
 
-    /// Takes a sample; returns the token by which the heap reports the end of its block.
+    /// Takes a sample. Returns the token that the heap passes back when the block is freed.
     pub fn sampled(&mut self, sample: &Sample) -> u32 {
         self.record(LostKind::Allocations, |program, profile, recording| {
             program.sampled(profile, recording, sample)
@@ -244,7 +244,7 @@ impl Tracker {
         .unwrap_or(NOT_INTERESTED)
     }
 
-    /// A sampled block is freed; what was in it is at `contents`.
+    /// Called when a sampled block is freed. `contents` is the address of its content.
     pub fn freed(&mut self, contents: usize, token: u32) {
         let recorded = self.record(LostKind::Other, |program, profile, recording| {
             program.freed(profile, recording, Some(contents), token);
@@ -256,7 +256,7 @@ impl Tracker {
 }
 
 impl Program {
-    /// The thread state (null between interpreters) and the system's number of the running thread.
+    /// The thread state (null between interpreters) and the system's number of the current thread.
     fn current_thread(&self) -> (usize, u64) {
         // SAFETY: callable at any time, in 3.11 to 3.15; a thread state that it returns is live.
         unsafe {
@@ -308,7 +308,7 @@ impl Program {
         token
     }
 
-    /// The running thread and its stack; `None` if there is no room for them.
+    /// The current thread and its stack. `None` if there is no room for them.
     #[inline]
     fn place(&mut self, recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
         let (state, os_id) = self.current_thread();
@@ -353,7 +353,7 @@ impl Program {
         }
     }
 
-    /// Blocks were freed when nothing could be recorded, and what was in them is not known any more.
+    /// Handles blocks that were freed while no recording was possible. Their content is lost.
     #[cold]
     #[inline(never)]
     fn freed_unrecorded(
@@ -388,7 +388,7 @@ impl Program {
         profile.pending = None;
     }
 
-    /// The type of what is in the block of a sample, or was and is at `contents`.
+    /// The type of the block's content, or of the freed content at `contents`.
     fn type_of(
         &self,
         pending: &Pending,
@@ -421,7 +421,7 @@ impl Program {
 }
 
 impl Profile {
-    /// One of a session that begins.
+    /// The state of a new session.
     fn of(heap: *mut c_void) -> Self {
         Self {
             totals: Totals::of(heap),
@@ -432,7 +432,7 @@ impl Profile {
         }
     }
 
-    /// Begins anew in the child of a fork. Blocks that the parent sampled have their tokens still.
+    /// Called in the child of a fork. Blocks that the parent sampled still have their tokens.
     #[cold]
     fn begin_in_child(&mut self) {
         self.totals.begin_in_child();
@@ -442,8 +442,8 @@ impl Profile {
         self.rounding = Rounding::default();
     }
 
-    /// What this process asked for, of so many bytes in blocks: the heap counts blocks, for its fast path
-    /// does not know more, and the samples say how much of them was asked for.
+    /// Estimates the bytes that this process requested from the bytes in blocks. The heap counts only blocks, to keep
+    /// its fast path short; the samples give the ratio.
     fn requested(&self, bytes_in_blocks: u64) -> u64 {
         self.rounding.requested(self.totals.own(bytes_in_blocks))
     }
@@ -455,7 +455,7 @@ impl Profile {
 }
 
 impl Rounding {
-    /// Each sample counts for the blocks that it stands for.
+    /// Adds a sample, weighted by the number of blocks that it stands for.
     fn add(&mut self, sample: &Allocation, period: Period) {
         let (period, block) = (period.bytes(), sample.block);
         let blocks = Weight::of(Distances::Exponential, period, block, block, 1).bytes;

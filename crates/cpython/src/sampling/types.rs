@@ -1,12 +1,11 @@
-//! What a sampled block holds.
+//! Finds the type of a sampled block's content.
 //!
-//! The type of an object is stored only after its memory was allocated, so the question is asked
-//! later: with the next sample, at a collection, or when the block is freed. The block itself can
-//! always be read; what it seems to point to is believed only if it is a type that is known, or
-//! turns out to be one by reads that cannot fault ([`Probe`]).
+//! An object's type is stored only after its allocation. So the agent reads it later: with the next sample, at a
+//! collection, or when the block is freed. The block itself is always readable. A pointer in it counts as a type only
+//! if it is a known type, or if reads that cannot fault ([`Probe`]) confirm that it is a type.
 //!
-//! An object begins at the block, behind the collector's header, or behind that and the two words
-//! of `_PyType_PreHeaderSize` (`Include/internal/pycore_object.h`); the type's flags must agree.
+//! An object begins at the start of the block, after the collector's header, or after that header and the two words of
+//! `_PyType_PreHeaderSize` (`Include/internal/pycore_object.h`). The type's flags must agree.
 
 use nthbyte_profile::event::{TypeId, TypeName};
 
@@ -17,39 +16,39 @@ use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::attributes;
 use nthbyte_session::{KnownType, Recording};
 
-/// Which of CPython's allocator domains a block was asked from.
+/// The allocator domain of CPython that a block came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Objects, and some of their parts.
+    /// `OBJ`: objects, and some of their parts.
     Object,
-    /// Memory that is not an object.
+    /// `MEM`: memory that is not an object.
     Memory,
 }
 
-/// Names for memory that is not an object and whose allocation site is not known.
+/// Names for memory that is not an object and has an unknown allocation site.
 const DICT_KEYS: &str = "dict keys";
 const REFERENCES: &str = "references";
 const RAW: &str = "raw memory";
 
-/// Sizes of what may stand before an object: nothing, the collector's header, that and two words.
+/// Possible sizes before an object: nothing, the collector's header, or the header and two words.
 const PRE_HEADERS: [usize; 3] = [0, 16, 32];
 
-/// A type object, as it was when its name was read.
+/// The description of a type object at the time when its name was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     id: TypeId,
-    /// Where in its block an object of this type begins.
+    /// The offset of an object of this type in its block.
     pre_header: usize,
     basic_size: usize,
-    /// A `str` may be smaller than its type's basic size.
+    /// Whether the type is `str`: a `str` may be smaller than its type's basic size.
     is_str: bool,
 }
 
-/// Basic sizes are less than this; larger ones are not believed.
+/// Limit of basic sizes. A type with a larger one is not believed.
 const BASIC_SIZES: u64 = 1 << 20;
 
 impl Known {
-    /// What the session's interner keeps with a type.
+    /// The value that the session's interner stores with a type.
     const fn detail(&self) -> u32 {
         let flags = (self.pre_header / 16) << 1 | self.is_str as usize;
         (self.basic_size << 3 | flags) as u32
@@ -72,9 +71,9 @@ pub struct Types {
     probe: Option<Probe>,
     type_type: usize,
     str_type: usize,
-    /// The interned `__module__`, a key of the dictionary of every class that has one.
+    /// The address of the interned `__module__`, a key in most classes' dictionaries.
     module_key: usize,
-    /// The interned `_name`, an attribute of threads.
+    /// The address of the interned `_name`, an attribute of threads.
     name_key: usize,
 }
 
@@ -93,28 +92,28 @@ impl Types {
         }
     }
 
-    /// Whether types can be found out in this process.
+    /// Whether types are readable in this process.
     #[must_use]
     pub const fn can_tell(&self) -> bool {
         self.probe.is_some()
     }
 
-    /// Gets ready for a new epoch, which may be that of a forked child.
+    /// Prepares for a new epoch, which may be in a forked child.
     pub fn begin(&mut self) {
         self.probe = Probe::new();
     }
 
-    /// What the memory of an allocation site is, if that is known.
+    /// The type name of an allocation site's memory, if the site is known.
     pub fn of_site(&self, site: usize, recording: &mut Recording<'_>) -> Option<TypeId> {
         let name = self.sites.allocates(site)?;
         recording.named_type(name)
     }
 
-    /// The type of what is in a block.
+    /// The type of a block's content.
     ///
     /// # Safety
-    /// The GIL is held; the block has at least `size` readable bytes; `readable` answers only for
-    /// addresses that can be read.
+    /// The GIL is held; the block has at least `size` readable bytes; `readable` returns true only for readable
+    /// addresses.
     pub unsafe fn of_block(
         &self,
         layout: &Layout,
@@ -152,7 +151,7 @@ impl Types {
         recording.named_type(name).unwrap_or(TypeId::UNKNOWN)
     }
 
-    /// Whether the first words of a block are null or point to objects, one of them at least.
+    /// Whether each of the block's first words is null or points to an object, with at least one pointer.
     ///
     /// # Safety
     /// As for [`Self::of_block`].
@@ -235,7 +234,7 @@ impl Types {
         Some(known)
     }
 
-    /// Reads what may be a type; `None` if it is not one.
+    /// Reads a possible type. `None` if it is not a type.
     fn type_object(&self, layout: &Layout, address: usize, probe: Probe) -> Option<TypeObject> {
         let object = TypeObject::read(layout, probe, address)?;
         let is_type = object.metatype == self.type_type
@@ -246,7 +245,7 @@ impl Types {
             .then_some(object)
     }
 
-    /// `module.Class.Inner`; without the module where Python's own messages leave it out.
+    /// `module.Class.Inner`, without the module where Python's own messages omit it.
     fn name(
         &self,
         layout: &Layout,
@@ -268,8 +267,8 @@ impl Types {
         })
     }
 
-    /// The value of `__module__` in the type's dictionary: raw, for the dictionary may be in the
-    /// middle of a change.
+    /// The value of `__module__` in the type's dictionary. Read directly from memory, because the dictionary may be in
+    /// the middle of a change.
     fn module(&self, layout: &Layout, address: usize, probe: Probe) -> Option<String> {
         let value = class_value(layout, probe, address, self.module_key)?;
         self.text(layout, value, probe)
@@ -282,20 +281,20 @@ impl Types {
         self.text(layout, name, probe)
     }
 
-    /// The text of what should be a `str`.
+    /// The text of an address that should hold a `str`.
     fn text(&self, layout: &Layout, address: usize, probe: Probe) -> Option<String> {
         const HEADER_AND_TEXT: usize = 640;
         if !is_aligned(address) || probe.read::<usize>(address + 8)? != self.str_type {
             return None;
         }
         let mut copy = [0u64; HEADER_AND_TEXT / 8];
-        // SAFETY: the place is as long as said, and any bytes are `u64`s.
+        // SAFETY: the array has this length in bytes, and any bytes are valid `u64`s.
         let bytes = unsafe {
             std::slice::from_raw_parts_mut(copy.as_mut_ptr().cast::<u8>(), HEADER_AND_TEXT)
         };
         let got = read_across_pages(probe, address, bytes);
         let length = usize::try_from(copy[layout.str_length / 8]).ok()?;
-        // Four bytes a character at most, behind the longer of the headers.
+        // At most four bytes per character, after the longer of the two headers.
         if got < layout.unicode_size || length.saturating_mul(4) > got - layout.unicode_size {
             return None;
         }
@@ -306,7 +305,7 @@ impl Types {
     }
 }
 
-/// The fields of a `PyTypeObject` that matter here.
+/// The needed fields of a `PyTypeObject`.
 struct TypeObject {
     metatype: usize,
     name: usize,
@@ -315,7 +314,7 @@ struct TypeObject {
 }
 
 impl TypeObject {
-    /// So much of it is read at once.
+    /// Number of words that one read fetches.
     const WORDS: usize = 22;
 
     fn read(layout: &Layout, probe: Probe, address: usize) -> Option<Self> {
@@ -330,7 +329,7 @@ impl TypeObject {
     }
 }
 
-/// The value of a name in the dictionary of a class.
+/// The value of a name in a class's dictionary.
 pub fn class_value(layout: &Layout, probe: Probe, class: usize, key: usize) -> Option<usize> {
     let dict = probe.read::<usize>(class.checked_add(layout.type_dict)?)?;
     let keys = probe.read::<usize>(dict.checked_add(layout.dict_keys)?)?;
@@ -338,13 +337,13 @@ pub fn class_value(layout: &Layout, probe: Probe, class: usize, key: usize) -> O
     Some(value)
 }
 
-/// Whether an address may be that of an object: not in the first page, and a multiple of 8.
+/// Whether an object may have this address: not in the first page, and a multiple of 8.
 const fn is_aligned(address: usize) -> bool {
     address >= 4096 && address.is_multiple_of(8) && address < 1 << 56
 }
 
-/// Whether a block is the table of a dictionary (`PyDictKeysObject`): the sizes in its header
-/// give exactly the size that was asked for (`Objects/dictobject.c`, `new_keys_object`).
+/// Whether a block is the table of a dictionary (`PyDictKeysObject`): the sizes in its header must add up to exactly
+/// the requested size (`Objects/dictobject.c`, `new_keys_object`).
 ///
 /// # Safety
 /// The block has `size` readable bytes.
@@ -381,7 +380,7 @@ fn c_text(probe: Probe, address: usize) -> Option<String> {
         .then(|| String::from_utf8_lossy(text).into_owned())
 }
 
-/// Reads as much as is there, a piece up to each page's end at a time.
+/// Reads as many bytes as are readable, with one read per page.
 fn read_across_pages(probe: Probe, address: usize, into: &mut [u8]) -> usize {
     const PAGE: usize = 4096;
     let mut done = 0;

@@ -1,11 +1,10 @@
-//! The stack of the running thread, as a node of the stack tree.
+//! The stack of the current thread, as a node of the stack tree.
 //!
-//! A walk goes from the innermost frame out, reading four words a frame, and notes what it saw.
-//! The frames that the previous sample saw in the same places, counted from the outermost one,
-//! keep their nodes; only what is new is looked up. So a deep stack of which only the tip changed
-//! costs a comparison a frame, and no look-up.
+//! A walk starts at the innermost frame, reads four words per frame, and stores them. The walk keeps the nodes of all
+//! outer frames that are the same as in the previous sample, counted from the outermost frame. Only the other frames
+//! need a look-up. So a deep stack with a change at its inner end costs one comparison per unchanged frame.
 //!
-//! Nothing here creates an object, runs Python code, or allocates from the heap it is called from.
+//! No code here creates an object, runs Python code, or allocates from the heap that called it.
 
 use nthbyte_profile::event::{FrameKind, Node, NodeId};
 
@@ -14,12 +13,13 @@ use crate::memory::field;
 use crate::sampling::codes::Codes;
 use nthbyte_session::{Appearance, PerEpoch, Recording};
 
-/// Frames of one stack that are recorded; of a deeper one the innermost, with a note in place of the rest.
+/// The largest number of recorded frames of a stack. A deeper stack keeps its innermost frames, and a note replaces the
+/// others.
 pub const MAX_DEPTH: usize = 4096;
-/// What the note says.
+/// The text of that note.
 pub const CUT_NOTE: &str = "(deeper than 4096 frames: outer frames cut)";
 
-/// A frame as a walk saw it.
+/// The data of a frame at the time of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     frame: usize,
@@ -27,22 +27,22 @@ struct Seen {
     instruction: usize,
 }
 
-/// Walks stacks, and remembers the last one.
+/// Walks stacks, and stores the last one.
 #[derive(Default)]
 pub struct Walker {
-    /// The last walk, outermost frame last.
+    /// The frames of the last walk, outermost frame last.
     seen: Vec<Seen>,
     /// The nodes of the last walk, outermost frame first.
     nodes: PerEpoch<Vec<NodeId>>,
-    /// The walk before it, to compare with.
+    /// The frames of the walk before it, for comparison.
     before: Vec<Seen>,
-    /// Whether the last walk was cut, and the one before it.
+    /// Whether the last walk was cut, and whether the one before it was.
     cut: bool,
     cut_before: bool,
 }
 
 impl Walker {
-    /// Forgets the nodes of the last stack: a code object of it may have been freed.
+    /// Discards the nodes of the last stack: one of its code objects may have been freed.
     pub const fn forget(&mut self) {
         self.nodes.forget();
     }
@@ -60,7 +60,7 @@ impl Walker {
     ) -> Option<NodeId> {
         // SAFETY: by the contract.
         unsafe { self.walk(layout, thread, codes)? };
-        // The buffer stays, whatever was in it.
+        // The vector keeps its memory.
         let nodes = self.nodes.of_or_begin(recording.epoch(), Vec::clear);
         let mut known = 0;
         let (now, before) = (self.seen.iter().rev(), self.before.iter().rev());
@@ -148,13 +148,13 @@ impl Walker {
         Some(())
     }
 
-    /// The first local variable of the outermost frame of the last walk, and the code object.
+    /// The first local variable of the last walk's outermost frame, and its code object.
     ///
     /// # Safety
-    /// The walk was of a thread that has not run since.
+    /// The walked thread has not run since.
     pub unsafe fn outermost(&self, layout: &Layout) -> Option<(usize, usize)> {
         let outermost = self.seen.last()?;
-        // SAFETY: the frame is live, and so is its first local, if it has one. A tag is taken off.
+        // SAFETY: the frame is live, and so is its first local variable, if it has one. The tag bits are removed.
         Some((
             outermost.code,
             unsafe { field::<usize>(outermost.frame, layout.frame_locals) }

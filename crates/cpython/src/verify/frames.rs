@@ -1,4 +1,4 @@
-//! The running thread, its frames and their code objects.
+//! Checks the current thread, its frames and their code objects.
 
 use std::ffi::CStr;
 use std::ptr::null_mut;
@@ -7,9 +7,9 @@ use super::{MODULE, Reader, Subject, check};
 use crate::api::{Api, Gil, METH_NOARGS, MethodDef, Object, Owned, PyObject};
 use crate::layout::{Layout, UNUSED};
 
-/// So many frames are compared, the innermost ones.
+/// The largest number of frames that are compared, from the innermost one.
 const MOST: usize = 256;
-/// `enum _frameowner`: of a function and of a generator.
+/// `enum _frameowner`: the owners of a function's frame and of a generator's frame.
 const OWNED_BY_THREAD: u8 = 0;
 const OWNED_BY_GENERATOR: u8 = 1;
 
@@ -17,7 +17,7 @@ const THREADS: Subject = "thread states";
 const FRAMES: Subject = "frames";
 const CODE: Subject = "code objects";
 
-/// The state of the running thread.
+/// Compares the state of the current thread.
 pub fn verify_thread(gil: &Gil, layout: &Layout, reader: Reader) -> Result<(), Subject> {
     // SAFETY: no arguments.
     let native = u64::from(unsafe { libc::gettid() }.cast_unsigned());
@@ -32,17 +32,16 @@ fn thread(gil: &Gil) -> usize {
     unsafe { (gil.api().PyThreadState_GetUnchecked)() as usize }
 }
 
-/// What the callback compares, and how that went.
+/// The input and the result of the callback's comparison.
 struct Comparison {
     layout: Layout,
     reader: Reader,
-    /// The callback itself, the first variable of the two innermost frames.
+    /// The address of the callback itself: the first variable of the two innermost frames.
     callback: usize,
     result: Result<(), Subject>,
 }
 
-/// Compares frames: those of a generator, of the function that runs it, and of its callers. Returns what that
-/// function returns.
+/// Compares the frames of a generator, of the function that runs it, and of its callers. Returns the function's result.
 pub fn verify<'gil>(
     gil: &'gil Gil,
     layout: &Layout,
@@ -63,7 +62,8 @@ pub fn verify<'gil>(
     };
     let instance = {
         let bound = gil.integer(address).ok_or(FRAMES)?;
-        // SAFETY: the definition outlives the function, to which nobody keeps a reference: it is freed after the call that it is given to.
+        // SAFETY: the definition outlives the function, because no code keeps a reference to the function after
+        // `verify`.
         let callback = unsafe { gil.function(&raw mut method, Some(*bound)) }.ok_or(FRAMES)?;
         comparison.callback = callback.address();
         let subjects = gil
@@ -75,12 +75,13 @@ pub fn verify<'gil>(
     comparison.result.map(|()| instance)
 }
 
-/// What the generator calls; bound to the address of a [`Comparison`].
+/// The generator calls this function. It is bound to the address of a [`Comparison`].
 unsafe extern "C" fn compare(bound: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     let Ok(api) = Api::get() else {
         return null_mut();
     };
-    // SAFETY: called by Python, with the GIL held; the address is that of `verify`'s variable, which waits.
+    // SAFETY: Python calls this with the GIL held. The address is that of a variable of `verify`, which has not
+    // returned.
     let gil = unsafe { Gil::assume(api) };
     // SAFETY: the object is live.
     let address = unsafe { gil.object(bound) }.and_then(|bound| bound.integer());
@@ -95,7 +96,7 @@ unsafe extern "C" fn compare(bound: *mut PyObject, _: *mut PyObject) -> *mut PyO
 impl Comparison {
     fn run(&self, gil: &Gil) -> Result<(), Subject> {
         let (seen, has_entry) = self.walk(gil).ok_or(FRAMES)?;
-        // `verify` called from C, so that there is such a frame.
+        // `verify` called Python from C, so such a frame exists in versions that have them.
         check(has_entry == self.layout.features.entry_frames, FRAMES)?;
         let mut frame = gil.frame();
         let mut top = None;
@@ -128,7 +129,7 @@ impl Comparison {
         self.verify_code(*top.ok_or("no frame")?)
     }
 
-    /// The innermost frames that have code, by the layout, and whether there are others between them.
+    /// The innermost frames with code, by the layout, and whether frames without code lie between them.
     fn walk(&self, gil: &Gil) -> Option<(Vec<Walked>, bool)> {
         let (layout, reader) = (&self.layout, self.reader);
         let tags = layout.features.reference_tags;
@@ -140,7 +141,7 @@ impl Comparison {
         let mut frame = reader.read::<usize>(holder, layout.current_frame)?;
         let mut seen = Vec::new();
         let mut has_entry = false;
-        // Frames without code are between those with it, one for each call from C.
+        // Frames without code lie between the others, one for each call from C.
         for _ in 0..2 * MOST {
             if frame == 0 || seen.len() == MOST {
                 break;

@@ -1,4 +1,5 @@
-//! The interpreter's state, of which the size and the GIL are needed where others may have a GIL of their own.
+//! Checks the size and the GIL of the interpreter's state, which matter in versions where each interpreter may have its
+//! own GIL.
 
 use super::{Reader, Subject, check};
 use crate::api::Gil;
@@ -7,7 +8,7 @@ use crate::patches::raw_calloc::LARGEST_ALIGNMENT;
 
 const SUBJECT: Subject = "interpreters";
 
-/// Compares where the GIL is, and how large the state is.
+/// Compares the position of the GIL and the size of the state.
 pub fn verify(gil: &Gil, layout: &Layout, reader: Reader) -> Result<(), Subject> {
     if !layout.features.own_gils {
         return Ok(());
@@ -20,7 +21,7 @@ pub fn verify(gil: &Gil, layout: &Layout, reader: Reader) -> Result<(), Subject>
             (api.PyThreadState_GetUnchecked)() as usize,
         )
     };
-    // `struct _gil_runtime_state`: the switch interval in microseconds, the last holder, whether it is held.
+    // `struct _gil_runtime_state`: the switch interval in microseconds, the last holder, and whether the GIL is held.
     let holder = reader
         .read::<usize>(main, layout.interpreter_gil)
         .and_then(|gil| {
@@ -41,15 +42,15 @@ pub fn verify(gil: &Gil, layout: &Layout, reader: Reader) -> Result<(), Subject>
         }),
         SUBJECT,
     )?;
-    // The main interpreter's state is a part of `_PyRuntime`, its last one but for what follows from alignment.
+    // The main interpreter's state is the last part of `_PyRuntime`, apart from padding.
     let end = end_of_runtime(api._PyRuntime.cast()).ok_or(SUBJECT)?;
     let claimed = main.wrapping_add(layout.interpreter_size);
     check(claimed <= end && end - claimed < LARGEST_ALIGNMENT, SUBJECT)
 }
 
-/// Where `_PyRuntime` ends, by the symbol table that it was found with.
+/// The end of `_PyRuntime`, from the symbol table that contains it.
 fn end_of_runtime(runtime: *const libc::c_void) -> Option<usize> {
-    /// `dladdr1`: the symbol itself is wanted (`RTLD_DL_SYMENT` of dlfcn.h).
+    /// A flag of `dladdr1` that asks for the symbol itself (`RTLD_DL_SYMENT` of dlfcn.h).
     const SYMBOL: libc::c_int = 1;
     unsafe extern "C" {
         fn dladdr1(

@@ -1,8 +1,8 @@
-//! Does the layout hold? Asked before anything is touched.
+//! Checks the layout before the agent changes anything in the interpreter.
 //!
-//! Each field of the layout is compared with what CPython's public functions say of the same object: what is wrong in
-//! one field is found by one of the checks, which a test shows field by field. They read through the kernel, so
-//! that a wrong offset is an answer and not a fault.
+//! The checks compare each field of the layout with the results of CPython's public functions for the same object. At
+//! least one check detects an error in any single field; a test changes each field to prove it. The checks read through
+//! the kernel, so that a wrong offset gives an error instead of a fault.
 
 mod frames;
 mod interpreter;
@@ -12,16 +12,16 @@ use crate::api::{Gil, Object};
 use crate::layout::Layout;
 use crate::memory::{Plain, Probe};
 
-/// What does not agree: "… are not laid out as in the release".
+/// The part of the layout that does not agree: "… are not laid out as in the release".
 pub type Subject = &'static str;
 
-/// The module of the functions that the checks run. As a module it is compiled once, and not in each process.
+/// The module of the functions that the checks run. A module is compiled once, not in each process.
 pub const MODULE: &std::ffi::CStr = c"nthbyte._operations";
 
 /// Checks the layout against the running interpreter.
 ///
 /// # Errors
-/// What does not agree.
+/// The part that does not agree.
 pub fn verify(gil: &Gil, layout: &Layout) -> Result<(), Subject> {
     let reader = Reader {
         probe: Probe::new(),
@@ -33,10 +33,10 @@ pub fn verify(gil: &Gil, layout: &Layout) -> Result<(), Subject> {
     objects::verify_instance(gil, layout, reader, *instance)
 }
 
-/// Reads memory of which it is not certain that it is there.
+/// Reads memory that may be unmapped.
 #[derive(Clone, Copy)]
 struct Reader {
-    /// `None` where the system forbids a process to read itself; then all is read as it is.
+    /// `None` where the system does not allow a process to read itself. Then the reader reads memory directly.
     probe: Option<Probe>,
 }
 
@@ -45,19 +45,20 @@ impl Reader {
         let address = address.checked_add(offset)?;
         match self.probe {
             Some(probe) => probe.read(address),
-            // SAFETY: a release's own structures, as far as anyone knows; null is not followed.
+            // SAFETY: the address comes from the interpreter's own structures, which match a release as far as known;
+            // null is not followed.
             None => (address >= 4096 && address.is_multiple_of(align_of::<T>()))
                 .then(|| unsafe { (address as *const T).read() }),
         }
     }
 
-    /// Whether the field of an object is this.
+    /// Whether an object's field has this value.
     fn is<T: Plain + PartialEq>(self, object: Object<'_>, offset: usize, value: T) -> bool {
         self.read::<T>(object.address(), offset) == Some(value)
     }
 }
 
-/// `Ok` if it holds.
+/// `Ok` if the condition holds.
 fn check(holds: bool, subject: Subject) -> Result<(), Subject> {
     if holds { Ok(()) } else { Err(subject) }
 }

@@ -1,4 +1,4 @@
-//! Strings, functions, types, dictionaries and instances.
+//! Checks strings, functions, types, dictionaries and instances.
 
 use std::ffi::{CStr, c_int};
 
@@ -17,7 +17,7 @@ const INSTANCES: Subject = "instances";
 
 /// Compares objects that every interpreter has.
 pub fn verify(gil: &Gil, layout: &Layout, reader: Reader) -> Result<(), Subject> {
-    // Characters of one byte, ASCII and not, of two and of four bytes.
+    // Characters of one byte (ASCII and others), of two bytes and of four bytes.
     for text in [
         c"nthbyte",
         c"n\xc3\xa4chstes",
@@ -46,7 +46,7 @@ fn verify_string(gil: &Gil, layout: &Layout, reader: Reader, text: &CStr) -> Res
         length.is_some() && reader.read::<usize>(string.address(), layout.str_length) == length,
         STRINGS,
     )?;
-    // All that is read below lies within this.
+    // All reads below are within this distance.
     let farthest = layout.ascii_size.max(layout.unicode_size);
     reader
         .read::<[u8; 64]>(string.address(), farthest)
@@ -55,7 +55,7 @@ fn verify_string(gil: &Gil, layout: &Layout, reader: Reader, text: &CStr) -> Res
         .read::<u32>(string.address(), layout.str_state)
         .ok_or(STRINGS)?;
     let mut read = String::new();
-    // SAFETY: a live `str`, and the fields that are read are there, whatever they hold; the length is right.
+    // SAFETY: the `str` is live, all fields that are read lie in readable memory, and the length is right.
     let known = unsafe { strings::append(layout, string.address(), &mut read) };
     check(known && text.to_str() == Ok(&read), STRINGS)
 }
@@ -82,7 +82,7 @@ fn verify_function(gil: &Gil, layout: &Layout, reader: Reader) -> Result<(), Sub
     )
 }
 
-/// Compares the fields that each type has.
+/// Compares the fields that every type has.
 fn verify_type(
     gil: &Gil,
     layout: &Layout,
@@ -90,7 +90,7 @@ fn verify_type(
     class: *mut PyObject,
     name: &CStr,
 ) -> Result<(), Subject> {
-    // SAFETY: the type lives for ever.
+    // SAFETY: the type is never freed.
     let class = unsafe { gil.object(class) }.ok_or(TYPES)?;
     // SAFETY: it is a type.
     let (dealloc, flags) = unsafe {
@@ -118,7 +118,7 @@ fn verify_type(
     )
 }
 
-/// Compares a dictionary of so many names, or of that and one number: then its table is a general one.
+/// Compares a dictionary with this many names, optionally with one number: a number makes its table a general one.
 fn verify_dictionary(
     gil: &Gil,
     layout: &Layout,
@@ -149,7 +149,7 @@ fn verify_dictionary(
     let basic_size = layout.dict_keys.wrapping_add(16);
     let table = size.checked_sub(basic_size).ok_or(DICTIONARIES)?;
     check((64..4096).contains(&table), DICTIONARIES)?;
-    // What is read of the table lies within its size, or in this.
+    // A wrong offset may lie outside the table, and `is_dict_keys` reads these fields directly.
     for field in [layout.keys_log2_size, layout.keys_entries] {
         reader.read::<[u8; 8]>(keys, field).ok_or(DICTIONARIES)?;
     }
@@ -171,8 +171,8 @@ fn verify_dictionary(
     )
 }
 
-/// Compares an instance of a class written in Python, and the class. Where the system forbids a process to read itself, they
-/// are not read later either.
+/// Compares an instance of a Python class, and the class. Where the system does not allow a process to read itself, the
+/// agent does not read instances later, so there is nothing to check.
 pub fn verify_instance(
     gil: &Gil,
     layout: &Layout,
@@ -199,10 +199,10 @@ pub fn verify_instance(
             && attributes::read(layout, probe, instance.address(), gil.interned(name)) == value
     };
     check(agrees(c"first") && agrees(c"second"), INSTANCES)?;
-    // The same once it has a dictionary: the dictionary uses the array, or what was in it.
+    // The same instance with a dictionary: the dictionary uses the array, or has taken over its values.
     let dictionary = instance.attribute(c"__dict__").ok_or(INSTANCES)?;
     check(agrees(c"first") && agrees(c"second"), INSTANCES)?;
-    // And with a dictionary of its own.
+    // The same instance with a dictionary that has its own table.
     let key = gil.text(c"extra").ok_or(INSTANCES)?;
     check(dictionary.set(*key, *key) && agrees(c"second"), INSTANCES)
 }

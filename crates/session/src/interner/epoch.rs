@@ -1,31 +1,31 @@
-//! Epochs: what belongs to which profile.
+//! Epochs: they say which profile a number belongs to.
 //!
-//! A session begins an epoch, and so does the child of a fork when it begins a profile of its own. Numbers of
-//! functions, types, threads, stack nodes and samples are good for one epoch only. State that a host derives
-//! from them is kept in a [`PerEpoch`], which cannot be borrowed without an epoch and forgets what is of another one.
+//! A session begins an epoch. The child of a fork begins another one with its own profile. Numbers of functions, types,
+//! threads, stack nodes and samples are valid in one epoch only. A host keeps the state that it derives from them in a
+//! [`PerEpoch`]: borrowing it needs an epoch, and state of another epoch is discarded.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A profile of this process; no two of its profiles have the same one.
+/// Identifies a profile of this process. No two profiles of a process have the same epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch(u32);
 
 impl Epoch {
-    /// One that was not there before.
+    /// Returns a new epoch.
     pub(crate) fn begin() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         Self(NEXT.fetch_add(1, Relaxed))
     }
 
-    /// One to try a host's state with.
+    /// Returns a new epoch for tests of a host's state.
     #[must_use]
     pub fn for_test(number: u32) -> Self {
         Self(u32::MAX - number)
     }
 }
 
-/// State that is good for one epoch.
+/// State that is valid in one epoch.
 #[derive(Debug, Default)]
 pub struct PerEpoch<T> {
     epoch: Option<Epoch>,
@@ -33,13 +33,12 @@ pub struct PerEpoch<T> {
 }
 
 impl<T> PerEpoch<T> {
-    /// State that has yet to begin; what it is until then is seen by nobody but `begin` of
-    /// [`of_or_begin`](Self::of_or_begin).
+    /// State of no epoch. Only the `begin` argument of [`of_or_begin`](Self::of_or_begin) sees it.
     pub const fn new(state: T) -> Self {
         Self { epoch: None, state }
     }
 
-    /// The state in this epoch. If it is of another one, `begin` changes it into what it is at the beginning.
+    /// Returns the state in this epoch. If the state is of another epoch, `begin` resets it first.
     #[inline]
     pub fn of_or_begin(&mut self, epoch: Epoch, begin: impl FnOnce(&mut T)) -> &mut T {
         if self.epoch != Some(epoch) {
@@ -49,12 +48,12 @@ impl<T> PerEpoch<T> {
         &mut self.state
     }
 
-    /// Makes the state begin anew with its next use.
+    /// Makes the next use reset the state.
     pub const fn forget(&mut self) {
         self.epoch = None;
     }
 
-    /// Whether the state is of this epoch.
+    /// Whether the state belongs to this epoch.
     #[must_use]
     pub fn is_of(&self, epoch: Epoch) -> bool {
         self.epoch == Some(epoch)
@@ -62,7 +61,7 @@ impl<T> PerEpoch<T> {
 }
 
 impl<T: Default> PerEpoch<T> {
-    /// The state in this epoch: a default one, if it is of another epoch.
+    /// Returns the state in this epoch. If the state is of another epoch, it is replaced by the default first.
     #[inline]
     pub fn of(&mut self, epoch: Epoch) -> &mut T {
         self.of_or_begin(epoch, |state| *state = T::default())

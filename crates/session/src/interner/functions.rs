@@ -1,4 +1,4 @@
-//! Functions (code objects) by the host's key.
+//! Functions (code objects), identified by the host's key.
 
 use super::KeyMap;
 use nthbyte_profile::event::CodeId;
@@ -10,7 +10,7 @@ use super::nodes::MAX_CODES;
 pub enum Appearance {
     /// As frames.
     Frame(CodeId),
-    /// As frames, but not at the outer end of a stack.
+    /// As frames, except at the outer end of a stack.
     FrameWithin(CodeId),
     /// Not at all.
     Hidden,
@@ -34,35 +34,35 @@ impl Functions {
         self.by_name.get(name).copied()
     }
 
-    /// Makes room for one more of either kind; `None` if there is no memory, or no number.
+    /// Reserves space for one more key and one more name. `None` if there is no memory or no free number.
     pub(crate) fn reserve(&mut self) -> Option<()> {
         self.by_key.try_reserve(1).ok()?;
         self.by_name.try_reserve(1).ok()?;
         (self.defined < MAX_CODES).then_some(())
     }
 
-    /// The number of the definition that follows.
+    /// The number of the next definition.
     pub(crate) fn define(&mut self) -> CodeId {
         self.defined += 1;
         CodeId(self.defined - 1)
     }
 
-    /// For a key for which there is room.
+    /// Adds a key. The caller has reserved space for it.
     pub(crate) fn insert(&mut self, key: u64, appearance: Appearance) {
         self.by_key.insert(key, appearance);
     }
 
-    /// For a name for which there is room.
+    /// Adds a name. The caller has reserved space for it.
     pub(crate) fn insert_named(&mut self, name: &'static str, id: CodeId) {
         self.by_name.insert(name, id);
     }
 
-    /// Whether it was known.
+    /// Removes a key. Returns whether it was known.
     pub(crate) fn forget(&mut self, key: u64) -> bool {
         self.by_key.remove(&key).is_some()
     }
 
-    /// Forgets all keys. Names and numbers stay as they are.
+    /// Removes all keys. Names and numbers stay valid.
     pub(crate) fn forget_keys(&mut self) {
         self.by_key.clear();
     }

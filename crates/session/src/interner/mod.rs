@@ -1,13 +1,13 @@
-//! What the profile has names and numbers for: threads, functions, types, stack nodes.
+//! Names and numbers in the profile: threads, functions, types, stack nodes.
 //!
 //! A definition is an event without a number: the file numbers definitions of one kind in the order in which they
-//! come. So whoever counts them must be whoever writes them, and that is the recorder, under its lock. An interner
-//! belongs to one [`Epoch`]; the next epoch has another one.
+//! appear. So the code that counts definitions must also write them: the recorder, under its lock. An interner belongs
+//! to one [`Epoch`]; the next epoch has a new one.
 //!
-//! New definitions wait in two lists until an event refers to them, and then go ahead of it through the ring:
-//! first those that own text, then nodes, which refer to functions. However many there are, they take two slots of
-//! the ring at most, so that a stack with thousands of new frames is not lost. If the ring has no room even for
-//! those, they stay until it has: what has a number must reach the file.
+//! New definitions stay in two lists until an event refers to them. They then enter the ring before that event: first
+//! definitions with text, then nodes, which refer to functions. Two slots of the ring hold any number of them, so a
+//! stack with thousands of new frames is not lost. If the ring has no room even for two slots, the definitions stay in
+//! the lists until it has: each number in use must reach the file.
 
 mod epoch;
 mod functions;
@@ -31,12 +31,13 @@ use nodes::Nodes;
 use threads::Threads;
 use types::Types;
 
-/// A map whose keys are addresses and numbers of this process: nobody makes them collide, so no random seed is needed.
+/// A map whose keys are addresses and numbers of this process. No attacker chooses the keys, so no random seed is
+/// needed.
 pub type KeyMap<K, V> = HashMap<K, V, FixedState>;
 
-/// No more new nodes than these wait for the ring, of 16 bytes each.
+/// The limit of new nodes outside the ring, of 16 bytes each.
 const MOST_NEW_NODES: usize = 1 << 16;
-/// No more new definitions with text than these wait for the ring.
+/// The limit of new definitions with text outside the ring.
 const MOST_NEW_BULKY: usize = 1 << 14;
 
 /// The definitions of one epoch.
@@ -46,13 +47,13 @@ pub(crate) struct Interner {
     pub(crate) functions: Functions,
     pub(crate) types: Types,
     nodes: Nodes,
-    /// Definitions that are not in the ring yet, in the order of their numbers.
+    /// Definitions that are not yet in the ring, in the order of their numbers.
     pub(crate) new_bulky: Vec<Bulky>,
     pub(crate) new_nodes: Vec<Node>,
 }
 
 impl Interner {
-    /// An empty one, in a new epoch.
+    /// An empty interner in a new epoch.
     pub(crate) fn begin() -> Self {
         Self {
             epoch: Epoch::begin(),
@@ -65,7 +66,7 @@ impl Interner {
         }
     }
 
-    /// The number of a node, which is defined if it is new. `None` if there is no room.
+    /// The number of a node; a new node is defined first. `None` if there is no room.
     #[inline]
     pub(crate) fn node(&mut self, node: Node) -> Option<NodeId> {
         if let Some(known) = self.nodes.find(&node) {
@@ -80,7 +81,7 @@ impl Interner {
         Some(self.nodes.define(&node))
     }
 
-    /// Makes room for one more definition with text; `None` if there is none.
+    /// Reserves space for one more definition with text. `None` if there is none.
     pub(crate) fn reserve_bulky(&mut self) -> Option<()> {
         if self.new_bulky.len() >= MOST_NEW_BULKY {
             return None;
@@ -88,8 +89,8 @@ impl Interner {
         self.new_bulky.try_reserve(1).ok()
     }
 
-    /// Forgets which keys stand for which functions and types: objects of the host have been freed, and their
-    /// addresses may be those of others.
+    /// Removes the keys of all functions and types: the host has freed objects, and other objects may now have their
+    /// addresses.
     pub(crate) fn forget_keys(&mut self) {
         self.functions.forget_keys();
         self.types.forget_keys();

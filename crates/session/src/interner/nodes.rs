@@ -1,27 +1,27 @@
-//! The stack tree, so far as the recorder needs it: which nodes there are.
+//! The nodes of the stack tree that the recorder has defined.
 //!
-//! A sample looks up a node for each of its frames that is new, in memory that the program has pushed out of the
-//! processor's caches. So a slot of the hash table holds all there is of a node, its number included: 16 bytes, four to a
-//! cache line. A node is looked for first on the line that its parent's number gives, then where the hash says: frames
-//! that were first seen together have numbers that follow each other, and so are on neighbouring lines.
+//! A sample looks up a node for each new frame, in memory that the program has pushed out of the processor's caches. So
+//! one slot of the hash table holds the whole node with its number: 16 bytes, four slots to a cache line. The search
+//! starts at the line that the parent's number selects, then continues at the line of the hash. Frames first seen
+//! together have consecutive numbers, and so lie on neighbouring lines.
 
 use nthbyte_profile::event::{Node, NodeId};
 
-/// Nodes are numbered below this; a program that needs more loses samples rather than its memory.
+/// The limit of node numbers. A program that needs more loses samples, so that the table's memory stays bounded.
 const MAX_NODES: u32 = 1 << 26;
-/// Where the kind of a frame is, in the word of its code.
+/// The position of the frame's kind in the word of its code.
 const KIND_SHIFT: u32 = 29;
-/// Code objects are numbered below this.
+/// The limit of code object numbers.
 pub(crate) const MAX_CODES: u32 = 1 << KIND_SHIFT;
-/// The least number of lines that a table has.
+/// The smallest number of lines of a table.
 const LEAST: usize = 64;
-/// The slots of a line.
+/// The number of slots in a line.
 const LINE: usize = 4;
 
 /// Parent, code and kind, position.
 type Packed = [u32; 3];
 
-/// A node and its number, which is 0 in a free slot.
+/// A node and its number. The number is 0 in a free slot.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     node: Packed,
@@ -32,16 +32,16 @@ struct Slot {
 #[repr(align(64))]
 struct Line([Slot; LINE]);
 
-/// The nodes that were defined; the first has number 1.
+/// The defined nodes; the first has number 1.
 #[derive(Default)]
 pub(crate) struct Nodes {
-    /// A power of two, or none. At least a quarter of the slots is free.
+    /// The number of lines is zero or a power of two. At least a quarter of the slots is free.
     lines: Vec<Line>,
     nodes: u32,
 }
 
 impl Nodes {
-    /// The number of a node that was defined before.
+    /// The number of a node, if it is defined.
     #[inline]
     pub(crate) fn find(&self, node: &Node) -> Option<NodeId> {
         if self.lines.is_empty() {
@@ -52,7 +52,7 @@ impl Nodes {
         (number != 0).then_some(NodeId(number))
     }
 
-    /// Makes room for one more node; `None` if there is none.
+    /// Reserves space for one more node. `None` if there is none.
     pub(crate) fn reserve(&mut self) -> Option<()> {
         if self.nodes + 1 >= MAX_NODES {
             return None;
@@ -78,7 +78,7 @@ impl Nodes {
         Some(())
     }
 
-    /// Defines a node, for which there is room.
+    /// Defines a node. The caller has reserved space for it.
     pub(crate) fn define(&mut self, node: &Node) -> NodeId {
         let node = pack(node);
         let (line, at) = slot_of(&self.lines, node);
@@ -99,7 +99,7 @@ fn pack(node: &Node) -> Packed {
     ]
 }
 
-/// Where a node is, or would be: the line and the slot on it. Some slot is free.
+/// The position of a node, or of the free slot for it: the line, and the slot in it. Some slot is always free.
 #[inline]
 fn slot_of(lines: &[Line], node: Packed) -> (usize, usize) {
     let mask = lines.len() - 1;
@@ -116,7 +116,7 @@ fn slot_of(lines: &[Line], node: Packed) -> (usize, usize) {
     }
 }
 
-/// Both halves of a product depend on all bits of both factors.
+/// Both halves of the product depend on all bits of both factors.
 #[inline]
 fn hash([parent, code, position]: Packed) -> usize {
     const FRACTION: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0xD1B5_4A32_D192_ED03];

@@ -1,14 +1,14 @@
-//! Types by the host's key.
+//! Types, identified by the host's key.
 
 use super::KeyMap;
 use nthbyte_profile::event::TypeId;
 
-/// A type that was defined.
+/// A defined type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownType {
-    /// Its number.
+    /// The number of the type.
     pub id: TypeId,
-    /// What the host wants to know of it, besides: found by the same look-up.
+    /// A value of the host's own, returned by the same look-up.
     pub detail: u32,
 }
 
@@ -40,34 +40,34 @@ impl Types {
         self.by_name.get(name).copied()
     }
 
-    /// Makes room for one more of either kind; `None` if there is no memory.
+    /// Reserves space for one more key and one more name. `None` if there is no memory.
     pub(crate) fn reserve(&mut self) -> Option<()> {
         self.by_key.try_reserve(1).ok()?;
         self.by_name.try_reserve(1).ok()
     }
 
-    /// The number of the definition that follows.
+    /// The number of the next definition.
     pub(crate) fn define(&mut self) -> TypeId {
         self.next += 1;
         TypeId(self.next - 1)
     }
 
-    /// For a key for which there is room.
+    /// Adds a key. The caller has reserved space for it.
     pub(crate) fn insert(&mut self, key: u64, known: KnownType) {
         self.by_key.insert(key, known);
     }
 
-    /// For a name for which there is room.
+    /// Adds a name. The caller has reserved space for it.
     pub(crate) fn insert_named(&mut self, name: &'static str, id: TypeId) {
         self.by_name.insert(name, id);
     }
 
-    /// Whether it was known.
+    /// Removes a key. Returns whether it was known.
     pub(crate) fn forget(&mut self, key: u64) -> bool {
         self.by_key.remove(&key).is_some()
     }
 
-    /// Forgets all keys. Names and numbers stay as they are.
+    /// Removes all keys. Names and numbers stay valid.
     pub(crate) fn forget_keys(&mut self) {
         self.by_key.clear();
     }

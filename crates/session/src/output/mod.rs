@@ -1,10 +1,10 @@
-//! The profile's file, in a process that is not ours.
+//! The profile's file, inside the host's process.
 //!
-//! The descriptor may be closed by the program (see [`crate::process`]). So it is looked at before each write; if it is
-//! not ours any more, the file is opened again by its name.
+//! The program may close the descriptor (see [`crate::process`]). So each write first checks the descriptor; if it no
+//! longer refers to the profile, the file is opened again by its name.
 //!
-//! Its end may be provisional: the next write overwrites it. A new provisional end takes a while to make, and the old
-//! one stays until then: what is written meanwhile is held, and is written together with the new end.
+//! The end of the file may be provisional: the next write overwrites it. Making a new provisional end takes some time.
+//! The old end stays in the file meanwhile: new data is held, and is written together with the new end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -18,18 +18,18 @@ pub(crate) struct Output {
     file: Option<File>,
     identity: Identity,
     path: PathBuf,
-    /// Whether it can be made shorter again: not a pipe or a device.
+    /// Whether the file can be truncated: false for a pipe or a device.
     can_shrink: bool,
-    /// Its length without the provisional end.
+    /// The file's length without the provisional end.
     length: u64,
-    /// Whether there is such an end.
+    /// Whether the file has a provisional end.
     is_provisional: bool,
-    /// What was written since [`Output::hold`].
+    /// Data since [`Output::hold`].
     held: Option<Vec<u8>>,
 }
 
 impl Output {
-    /// Makes the file, empty and private.
+    /// Creates the file: empty, and readable by its owner only.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let file = out_of_the_way(nthbyte_profile::create(path)?);
         let identity = Identity::of(file.as_raw_fd())?;
@@ -45,7 +45,7 @@ impl Output {
         })
     }
 
-    /// While there is a provisional end, holds what is written from now on until [`Output::write_provisional`] or
+    /// If the file has a provisional end, holds all later data until [`Output::write_provisional`] or
     /// [`Output::release`].
     pub(crate) fn hold(&mut self) {
         if self.is_provisional {
@@ -53,10 +53,10 @@ impl Output {
         }
     }
 
-    /// Writes what was held, if anything was, in the place of the provisional end.
+    /// Writes the held data, if any, over the provisional end.
     ///
     /// # Errors
-    /// The errors of the file; what was held is lost then.
+    /// The errors of the file. The held data is lost then.
     pub(crate) fn release(&mut self) -> io::Result<()> {
         match self.held.take() {
             Some(held) if !held.is_empty() => self.write_all(&held),
@@ -64,11 +64,11 @@ impl Output {
         }
     }
 
-    /// Writes what was held, and an end that the next write overwrites. A reader finds the end before, or this one. If the
-    /// disk has no room for it there is none.
+    /// Writes the held data, and an end that the next write overwrites. A reader finds either the old end or the new
+    /// one. If the disk has no room for the new end, the file has none.
     ///
     /// # Errors
-    /// The errors of the file; what was held is lost then.
+    /// The errors of the file. The held data is lost then.
     pub(crate) fn write_provisional(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.can_shrink {
             return self.release();
@@ -84,7 +84,7 @@ impl Output {
         self.write_all(&held)
     }
 
-    /// Puts bytes in the place of the provisional end, at once.
+    /// Writes bytes over the provisional end, without holding them.
     fn overwrite(&mut self, bytes: &[u8]) -> io::Result<()> {
         let start = self.length;
         let file = self.file()?;
@@ -93,12 +93,12 @@ impl Output {
         file.set_len(start + bytes.len() as u64)
     }
 
-    /// Whether there is a provisional end.
+    /// Whether the file has a provisional end.
     pub(crate) const fn is_provisional(&self) -> bool {
         self.is_provisional
     }
 
-    /// Cuts off the provisional end.
+    /// Truncates the file before the provisional end.
     fn take_back(&mut self) -> io::Result<()> {
         if self.is_provisional {
             let length = self.length;
@@ -108,7 +108,7 @@ impl Output {
         Ok(())
     }
 
-    /// The file, through a descriptor that certainly is the file's.
+    /// The file. Its descriptor has just been checked, or is new.
     fn file(&mut self) -> io::Result<&mut File> {
         if !self.is_ours() {
             self.disown();
@@ -135,7 +135,7 @@ impl Output {
             .is_some_and(|file| self.identity.is_of(file.as_raw_fd()))
     }
 
-    /// Forgets the descriptor without closing it: the number may be the program's by now.
+    /// Forgets the descriptor without closing it: its number may now belong to the program.
     fn disown(&mut self) {
         if let Some(file) = self.file.take() {
             let _ = file.into_raw_fd();
@@ -173,11 +173,11 @@ impl Drop for Output {
     }
 }
 
-/// The same open file under a high number, if there is one to be had.
+/// The same open file under a high descriptor number, if one is available.
 fn out_of_the_way(file: File) -> File {
     match duplicate_high(file.as_raw_fd()) {
         None => file,
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new, and no other code owns it.
         Some(high) => unsafe { File::from_raw_fd(high) },
     }
 }
@@ -195,14 +195,14 @@ mod tests {
 
         let number = output.file.as_ref().unwrap().as_raw_fd();
         let other = File::create(&theirs).unwrap();
-        // SAFETY: puts another file under the number, as a program does that closes what it did not open.
+        // SAFETY: replaces the descriptor, like a program that closes descriptors that it did not open.
         unsafe { libc::dup2(other.as_raw_fd(), number) };
         output.write_all(b", two").unwrap();
         drop(output);
 
         assert_eq!(std::fs::read(&ours).unwrap(), b"one, two");
         assert_eq!(std::fs::read(&theirs).unwrap(), b"");
-        // SAFETY: the number still is the other file's: it was not closed.
+        // SAFETY: the number still refers to the other file, which was not closed.
         assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
     }
 
@@ -221,7 +221,7 @@ mod tests {
         output.write_all(b", five").unwrap();
         assert_eq!(read(), "one, four, five");
 
-        // The old end is there until the new one is.
+        // The old end stays until the new one replaces it.
         output
             .write_provisional(b", a long provisional end")
             .unwrap();
@@ -238,7 +238,7 @@ mod tests {
         output.release().unwrap();
         assert_eq!(read(), "one, four, five, five and a half!");
 
-        // Also after the descriptor was lost.
+        // A provisional end also works after the descriptor was lost.
         output.write_provisional(b"?").unwrap();
         let number = output.file.as_ref().unwrap().as_raw_fd();
         let other = File::open("/dev/null").unwrap();

@@ -1,16 +1,16 @@
-//! A descriptor in a process that is not ours.
+//! A file descriptor in the host's process.
 //!
 //! A program may close descriptors that it did not open: a daemon closes all of them when it starts. The number may
-//! then belong to a socket of the program, and what is written to it would go there. So a file is known by its device
-//! and inode, which are compared before each use, and has a number that programs rarely use.
+//! then refer to a socket of the program, which would receive our data. So each use first compares the file's device
+//! and inode with those stored here, and the descriptor has a high number that programs rarely use.
 
 use std::ffi::c_int;
 use std::io;
 
-/// Descriptors from here on are out of the way of programs that count on low numbers.
+/// The lowest descriptor number that we use. Programs that count on low numbers keep them.
 const FIRST_DESCRIPTOR: c_int = 512;
 
-/// Which file an open descriptor refers to.
+/// Identifies the file that an open descriptor refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub device: u64,
@@ -32,14 +32,14 @@ impl Identity {
         }
     }
 
-    /// Whether `descriptor` refers to this file still.
+    /// Whether `descriptor` still refers to this file.
     pub(crate) fn is_of(self, descriptor: c_int) -> bool {
         Self::of(descriptor).is_ok_and(|found| found == self)
     }
 }
 
-/// A second descriptor of the same open file, with a high number, closed by `exec`. `None` if none can be had. Safe in
-/// a signal handler.
+/// Duplicates a descriptor to a high number that `exec` closes. `None` if there is no free number. Safe in a signal
+/// handler.
 pub(crate) fn duplicate_high(descriptor: c_int) -> Option<c_int> {
     // SAFETY: duplicates a descriptor; a bad one is an error.
     let high = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) };

@@ -1,28 +1,29 @@
-//! What is mapped of this library's own file.
+//! Releases the memory of this library's own code and constants.
 //!
-//! The kernel maps sixteen pages around each that is touched, so most of the library is resident once it
-//! has started: a megabyte that counts as the program's. The larger part is not needed again, and half of the rest is
-//! needed only when a block is written. So the pages of code and constants are released once a session has started, and
-//! after each block. The kernel reads them again on demand, in small pieces. (`layout.ld` keeps together what is needed together.)
+//! When a page is touched, the kernel maps sixteen pages around it. So most of the library is resident once it has
+//! started: one megabyte, which counts as the program's memory. Most of it is not needed again, and half of the
+//! remainder is needed only to write a block. So the pages of code and constants are released after a session's start
+//! and after each block. The kernel maps them again on demand, in small pieces. (`layout.ld` places code that runs
+//! together side by side.)
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-/// Segments are mapped in multiples of it, or of a multiple of it.
+/// Segments are mapped in multiples of this size.
 const PAGE: usize = 4096;
 
-/// The kernel maps so much around an address that is touched, instead of 64 KiB. The smaller the pieces, the more mappings
-/// there are, and the longer a start takes: with pieces of 16 KiB 100 KiB more were resident, and a start took 0.4 ms less.
+/// The kernel maps this many bytes around a touched address, instead of 64 KiB. Smaller pieces mean more mappings and a
+/// slower start. With pieces of 16 KiB, 100 KiB more were resident, and a start took 0.4 ms less.
 const PIECE: usize = 2 * PAGE;
 
-/// Start and length of a library's read-only segments, of which it has four at most.
+/// Start and length of a library's read-only segments; a library has at most four.
 type Ranges = [(usize, usize); 4];
 
-/// The read-only segments of this library, once [`release`] was called.
+/// The read-only segments of this library, set by the first [`release`].
 static CONSTANT: OnceLock<Ranges> = OnceLock::new();
 
-/// Releases the pages of this library's code and constants. The kernel maps those that are needed again, from
-/// the page cache. Pages that were written to, such as relocated data, stay.
+/// Releases the pages of this library's code and constants. The kernel maps the needed ones again, from the page cache.
+/// Pages that were written to, such as relocated data, stay.
 pub fn release() {
     CONSTANT.get_or_init(|| {
         let mut constant = Ranges::default();
@@ -37,8 +38,8 @@ pub fn release() {
     release_again();
 }
 
-/// Cuts a mapping into pieces, beyond which the kernel does not map around an address. A piece differs from its neighbours in
-/// an advice that matters only when it is read from the disk.
+/// Splits a mapping into pieces; the kernel does not map pages of other pieces around a touched address. Neighbouring
+/// pieces differ in a `madvise` setting that matters only for reads from the disk.
 fn cut(start: usize, len: usize) {
     // SAFETY: no preconditions.
     if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != PAGE as i64 {
@@ -51,12 +52,12 @@ fn cut(start: usize, len: usize) {
     }
 }
 
-/// As [`release`], if that was called before; by any thread.
+/// Does the same as [`release`] if that was called before. Any thread may call this.
 pub fn release_again() {
     for &(start, len) in CONSTANT.get().iter().copied().flatten() {
         if len > 0 {
-            // SAFETY: nothing is ever written to a segment without PF_W in a library that is position-independent,
-            // so what is read anew from its file is what was there.
+            // SAFETY: in a position-independent library, no code writes to a segment without PF_W. So reading it from
+            // the file again gives the same content.
             unsafe { libc::madvise(start as *mut c_void, len, libc::MADV_DONTNEED) };
         }
     }
@@ -114,7 +115,7 @@ mod tests {
         };
         let piece = maps.lines().find_map(around);
         assert!(piece.is_some_and(|len| len <= PIECE), "{piece:?}");
-        // Nothing is lost, whenever it is released.
+        // The content stays the same whenever it is released.
         let texts: Vec<String> = (0..100)
             .map(|number| {
                 release_again();

@@ -1,7 +1,7 @@
-//! Memory files, which a signal handler may append to.
+//! Files in memory that a signal handler may append to.
 //!
-//! If the program closes the descriptor (see [`super::descriptor`]), the next append makes another file, which goes on
-//! at the offset where the one before ended.
+//! If the program closes the descriptor (see [`super::descriptor`]), the next append creates another file. That file
+//! continues at the offset where the previous one ended.
 
 use std::ffi::c_int;
 use std::io;
@@ -15,7 +15,7 @@ pub struct MemoryFile {
     descriptor: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
-    /// Bytes before this offset are gone.
+    /// Data before this offset is no longer available.
     start: AtomicI64,
     length: AtomicI64,
 }
@@ -33,10 +33,10 @@ impl MemoryFile {
         }
     }
 
-    /// Makes an empty file in place of the one before. Nobody may append meanwhile.
+    /// Replaces the previous file with an empty one. No thread may append meanwhile.
     ///
     /// # Errors
-    /// There is no descriptor, or no memory, left.
+    /// There is no free descriptor, or no memory.
     pub fn make(&self) -> io::Result<()> {
         self.close();
         self.length.store(0, Relaxed);
@@ -46,7 +46,7 @@ impl MemoryFile {
         }
     }
 
-    /// Opens a file that begins where the one before ended. Safe in a signal handler.
+    /// Opens a file that begins where the previous one ended. Safe in a signal handler.
     fn open(&self) -> Option<c_int> {
         // SAFETY: the name is a terminated string.
         let low = unsafe { libc::memfd_create(c"nthbyte".as_ptr(), libc::MFD_CLOEXEC) };
@@ -66,13 +66,13 @@ impl MemoryFile {
         Some(descriptor)
     }
 
-    /// Appends bytes: to a reader all of them are there, or none. Whether they are. One thread at a time; safe in a
-    /// signal handler.
+    /// Appends bytes, and returns whether they were appended: a reader sees all of them or none. Only one thread may
+    /// append at a time. Safe in a signal handler.
     pub fn append(&self, bytes: &[u8]) -> bool {
         self.append_both(bytes, &[])
     }
 
-    /// Appends two pieces, one after the other, by one system call; as [`MemoryFile::append`].
+    /// Appends two pieces one after the other with one system call. Otherwise the same as [`MemoryFile::append`].
     pub fn append_both(&self, first: &[u8], second: &[u8]) -> bool {
         let descriptor = match self.descriptor() {
             None if self.descriptor.load(Relaxed) >= 0 => self.open(),
@@ -95,19 +95,19 @@ impl MemoryFile {
         is_whole
     }
 
-    /// The offset at which the file begins: what was appended before it is gone.
+    /// The offset at which the file begins. Data before it is no longer available.
     #[must_use]
     pub fn start(&self) -> i64 {
         self.start.load(Acquire)
     }
 
-    /// The offset at which it ends.
+    /// The offset at which the file ends.
     #[must_use]
     pub fn length(&self) -> i64 {
         self.length.load(Acquire)
     }
 
-    /// Reads from an offset between start and end on: how many bytes, or `None` if the file is gone.
+    /// Reads from an offset between start and end. Returns the number of bytes, or `None` if the file is lost.
     pub fn read(&self, into: &mut [u8], at: i64) -> Option<usize> {
         let left = usize::try_from(self.length() - at).ok()?;
         let count = left.min(into.len());
@@ -116,7 +116,7 @@ impl MemoryFile {
         usize::try_from(got).ok()
     }
 
-    /// Gives back the memory of what lies before an offset.
+    /// Frees the memory of all data before an offset.
     pub fn forget(&self, before: i64) {
         if let Some(descriptor) = self.descriptor() {
             let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -125,7 +125,7 @@ impl MemoryFile {
         }
     }
 
-    /// Closes the file, unless the program has.
+    /// Closes the file, unless the program has closed it.
     pub fn close(&self) {
         if let Some(descriptor) = self.descriptor() {
             // SAFETY: the descriptor is ours.
@@ -134,7 +134,7 @@ impl MemoryFile {
         self.descriptor.store(-1, Relaxed);
     }
 
-    /// The descriptor, if it certainly is this file's.
+    /// The descriptor, if it still refers to this file.
     fn descriptor(&self) -> Option<c_int> {
         let descriptor = self.descriptor.load(Acquire);
         let known = Identity {
@@ -175,7 +175,7 @@ mod tests {
         assert!(file.append(b"lost"));
         let number = file.descriptor.load(Relaxed);
         let theirs = tempfile::tempfile().unwrap();
-        // SAFETY: puts another file under the number, as a program does that closes what it did not open.
+        // SAFETY: replaces the descriptor, like a program that closes descriptors that it did not open.
         unsafe { libc::dup2(theirs.as_raw_fd(), number) };
         let mut bytes = [0; 20];
         assert_eq!(file.read(&mut bytes, 0), None);
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(&bytes[..4], b"kept");
         file.close();
         assert_eq!(theirs.metadata().unwrap().len(), 0);
-        // SAFETY: the number still is the other file's: it was not closed.
+        // SAFETY: the number still refers to the other file, which was not closed.
         assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
     }
 }

@@ -1,11 +1,11 @@
-//! The process that the session lives in.
+//! Access to the host's process.
 //!
 //! ```text
-//! descriptor   a descriptor that the program may close, known by its inode
+//! descriptor   a descriptor that the program may close, identified by its inode
 //! memory_file  a file in memory that a signal handler may append to
-//! reads        reads of addresses at which there may be no memory
+//! reads        reads of addresses that may be unmapped
 //! resident     the resident set size
-//! image        what is mapped of this library
+//! image        releases this library's own pages
 //! ```
 
 pub mod image;

@@ -1,27 +1,26 @@
-//! Reads of this process's memory at addresses where there may be none.
+//! Reads of this process's memory at addresses that may be unmapped.
 //!
-//! A [`Probe`] asks the kernel to copy, which answers a bad address with an error instead of a fault; each read is a
-//! system call, about 0.3 µs. A [`CachedProbe`] fetches blocks, for words that lie close together. [`field`] reads
-//! what is known to be there.
+//! A [`Probe`] asks the kernel to copy the bytes: a bad address gives an error instead of a fault. Each read is a
+//! system call of about 0.3 µs. A [`CachedProbe`] fetches blocks, for words that lie close together. [`field`] reads
+//! memory that is known to be mapped.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
-/// Bytes of a block of a [`CachedProbe`]. It lies within one page, so it can be read as a whole or not at all.
+/// Bytes in a block of a [`CachedProbe`]. A block lies within one page, so the kernel can read all of it or nothing.
 const BLOCK: usize = 1024;
-/// Blocks that are kept, each in the place that its address says.
+/// Number of cached blocks. A block's address selects its place.
 const KEPT: usize = 16;
 
-/// Reads through the kernel.
+/// Reads memory through the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     process: libc::pid_t,
 }
 
 impl Probe {
-    /// A probe of this process, for this process only: a forked child needs its own. `None` where the system does
-    /// not allow it.
+    /// A probe of this process. A forked child needs its own probe. `None` where the system does not allow such reads.
     #[must_use]
     pub fn new() -> Option<Self> {
         let probe = Self::unchecked();
@@ -29,7 +28,7 @@ impl Probe {
         (probe.read::<u64>(&raw const known as usize) == Some(known)).then_some(probe)
     }
 
-    /// A probe that reads nothing where the system does not allow it.
+    /// A probe. It reads nothing where the system does not allow such reads.
     fn unchecked() -> Self {
         Self {
             // SAFETY: no arguments.
@@ -37,11 +36,11 @@ impl Probe {
         }
     }
 
-    /// The value at an address; `None` if it cannot be read.
+    /// The value at an address. `None` if the address is not readable.
     #[must_use]
     pub fn read<T: Plain>(&self, address: usize) -> Option<T> {
         let mut value = MaybeUninit::<T>::zeroed();
-        // SAFETY: the value's own bytes, which are zeroes so far.
+        // SAFETY: these are the bytes of `value`, which are all zero.
         let bytes = unsafe {
             std::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>())
         };
@@ -50,7 +49,7 @@ impl Probe {
         (got == size_of::<T>()).then(|| unsafe { value.assume_init() })
     }
 
-    /// Reads up to `into.len()` bytes; returns how many could be read.
+    /// Reads up to `into.len()` bytes, and returns how many bytes it read.
     pub fn bytes(&self, address: usize, into: &mut [u8]) -> usize {
         let local = libc::iovec {
             iov_base: into.as_mut_ptr().cast(),
@@ -68,7 +67,7 @@ impl Probe {
     }
 }
 
-/// Types that any bytes are a value of.
+/// Types for which every bit pattern is a valid value.
 ///
 /// # Safety
 /// Every bit pattern of the type's size is a valid value.
@@ -84,7 +83,7 @@ unsafe impl Plain for usize {}
 // SAFETY: an array of plain values.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-/// Reads a field of a structure that is known to be there.
+/// Reads a field of a structure that is known to be mapped.
 ///
 /// # Safety
 /// `address + offset` is a readable, initialised and aligned `T`.
@@ -96,18 +95,18 @@ pub unsafe fn field<T: Plain>(address: usize, offset: usize) -> T {
 
 type Words = [usize; BLOCK / 8];
 
-/// A block's address, and its content if it could be read.
+/// A block's address, and its content if the block is readable.
 type Block = (usize, Option<Words>);
 
-/// Words that lie close together, fetched a block at a time. A change after a block was fetched is not seen: make one
-/// for each use.
+/// Reads words that lie close together, and fetches one block at a time. Changes after a fetch are not visible: create
+/// a new probe for each use.
 pub struct CachedProbe {
     probe: Probe,
     blocks: RefCell<[Option<Block>; KEPT]>,
 }
 
 impl CachedProbe {
-    /// Nothing read yet.
+    /// A probe with no cached blocks.
     #[must_use]
     #[allow(clippy::new_without_default)] // it is for this process only
     pub fn new() -> Self {
@@ -117,7 +116,7 @@ impl CachedProbe {
         }
     }
 
-    /// The word at an address; `None` if it is not aligned, or there is no readable memory.
+    /// The word at an address. `None` if the address is not aligned or not readable.
     #[must_use]
     pub fn word(&self, address: usize) -> Option<usize> {
         if !address.is_multiple_of(8) {

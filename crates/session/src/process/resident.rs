@@ -4,19 +4,19 @@ use std::io::Read;
 
 use nthbyte_profile::event::Nanos;
 
-/// How old a reading of the resident set size may be: a sixteenth of the session, within these limits. Opening the
-/// file takes 7 µs, and 45 µs when the caches hold the program's data.
+/// Limits in nanoseconds for the age of a reading: a sixteenth of the session's time, within these limits. A reading
+/// takes 7 µs, or 45 µs when the caches hold the program's data.
 const RSS_AGES: (u64, u64) = (100_000_000, 250_000_000);
 
-/// The resident set size, read from time to time.
+/// The resident set size, cached between readings.
 #[derive(Debug, Default)]
 pub struct ResidentSet {
     read: Option<(Nanos, u64)>,
 }
 
 impl ResidentSet {
-    /// In bytes, at most 250 ms old: from the second number of `/proc/self/statm`; `None` if that cannot be read.
-    /// No descriptor is kept, for the program may close it.
+    /// The size in bytes, at most 250 ms old: the second number of `/proc/self/statm`. `None` if the file is not
+    /// readable. Each reading opens the file again, because the program may close any descriptor.
     pub fn size(&mut self, now: Nanos) -> Option<u64> {
         let (least, most) = RSS_AGES;
         if let Some((read, size)) = self.read

@@ -1,4 +1,4 @@
-//! Forks at various moments.
+//! Forks at different moments.
 
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -8,7 +8,7 @@ use nthbyte_profile::event::LostKind;
 use super::{Profile, a_function, an_allocation, in_child, one_at_a_time, start};
 use crate::{PerEpoch, Session};
 
-/// Records a sample of this size, with a function of this number.
+/// Records a sample of this size, with the function of this number.
 fn record(session: &Session, number: u64) {
     let mut recording = session.record(LostKind::Allocations).unwrap();
     let stack = a_function(&mut recording, number);
@@ -79,7 +79,7 @@ fn a_child_that_records_nothing_has_no_profile() {
     }));
 }
 
-/// The thread that was recording does not exist in the child.
+/// The recording thread does not exist in the child.
 #[test]
 fn another_thread_may_be_recording_at_a_fork() {
     let _lock = one_at_a_time();
@@ -104,7 +104,7 @@ fn another_thread_may_be_recording_at_a_fork() {
             let outcome = session.finish(None);
             assert_eq!(sizes(&outcome.path.unwrap()), [3]);
         }));
-        // The lock is as it was.
+        // The lock is in the same state as before.
         assert!(session.record(LostKind::Other).is_none());
         done.send(()).unwrap();
     });
@@ -114,7 +114,7 @@ fn another_thread_may_be_recording_at_a_fork() {
     assert_eq!(sizes(&path), [1, 2, 4]);
 }
 
-/// As a signal handler may.
+/// A signal handler may fork in the middle of a recording.
 #[test]
 fn a_thread_may_fork_while_it_records() {
     let _lock = one_at_a_time();

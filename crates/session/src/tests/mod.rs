@@ -1,4 +1,4 @@
-//! Sessions without an interpreter.
+//! Tests of sessions without an interpreter.
 
 mod forks;
 mod pending;
@@ -16,7 +16,7 @@ use nthbyte_profile::{Method, Reader};
 
 use crate::{Appearance, Config, Recording, Session};
 
-/// While one test forks, no other thread can record.
+/// While one test forks, no other thread can record, so the tests run one at a time.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static TESTS: Mutex<()> = Mutex::new(());
     TESTS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -30,7 +30,7 @@ fn start(path: &Path, distances: &str, period: u64) -> Session {
     Session::start(&config, meta).unwrap()
 }
 
-/// The stack of one frame, of a function that is defined if it is new.
+/// A stack with one frame. A new function is defined first.
 fn a_function(recording: &mut Recording<'_>, key: u64) -> NodeId {
     let known = recording.function(key).unwrap_or_else(|| {
         let code = Code {
@@ -71,23 +71,23 @@ fn an_allocation(recording: &mut Recording<'_>, stack: NodeId, size: u64) -> Opt
     recording.allocation(allocation)
 }
 
-/// What a reader finds in a file.
+/// The content of a profile, as a reader finds it.
 #[derive(Debug, Default)]
 struct Profile {
     allocations: Vec<Allocation>,
     cpu: Vec<CpuSample>,
     functions: Vec<String>,
-    /// From 1 on.
+    /// The nodes, numbered from 1.
     nodes: Vec<Node>,
     threads: Vec<u64>,
     lost: u64,
-    /// Gaps and damages: the file may be written to meanwhile.
+    /// Number of gaps and damaged places: the file may change while it is read.
     damage: usize,
     end: bool,
 }
 
 impl Profile {
-    /// Reads the file, and sees that nothing is used before it was defined.
+    /// Reads the file and checks that each definition precedes its uses.
     fn read(path: &Path) -> Self {
         let mut found = Self::default();
         let mut reader = Reader::open(path).unwrap();
@@ -128,15 +128,15 @@ impl Profile {
         }
     }
 
-    /// The name of the function that a stack ends with.
+    /// The name of the function at the innermost end of a stack.
     fn function(&self, stack: NodeId) -> &str {
         &self.functions[self.nodes[stack.0 as usize - 1].code.0 as usize]
     }
 }
 
-/// Runs `child` in a child of a fork, and waits for it. Whether it ended well.
+/// Runs `child` in a forked child and waits for it. Returns whether the child succeeded.
 fn in_child(child: impl FnOnce()) -> bool {
-    // SAFETY: the child runs what it is given and ends without running anything else of this process.
+    // SAFETY: the child runs `child` and then ends, without running other code of this process.
     let process = unsafe { libc::fork() };
     if process == 0 {
         let work = std::panic::AssertUnwindSafe(child);
@@ -150,7 +150,7 @@ fn in_child(child: impl FnOnce()) -> bool {
     libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
 }
 
-/// Ten thousand new frames in each of a few stacks, at the default period.
+/// A few stacks with ten thousand new frames each, at the default period.
 #[test]
 fn deep_new_stacks_are_not_lost() {
     let _lock = one_at_a_time();
@@ -191,14 +191,14 @@ fn deep_new_stacks_are_not_lost() {
     }
 }
 
-/// What has a number reaches the file, even if the ring had no room for it at first.
+/// Each definition with a number reaches the file, even if the ring had no room for it at first.
 #[test]
 fn definitions_wait_for_room() {
     let _lock = one_at_a_time();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("full");
     let session = start(&path, "exponential", 512 << 10);
-    // Without its thread nothing leaves the ring.
+    // Without the writer thread, no record leaves the ring.
     session.with_writer(|writer| {
         writer.stop_for_fork();
         writer.limits().has_threads = false;
@@ -214,7 +214,7 @@ fn definitions_wait_for_room() {
     }
     assert!(recorded > 100 && lost > 100, "{recorded} {lost}");
     session.with_writer(|writer| writer.limits().has_threads = true);
-    // The last function was defined when there was no room.
+    // The last function was defined while the ring was full.
     let again = || {
         let mut recording = session.record(LostKind::Other)?;
         let stack = a_function(&mut recording, 2999);

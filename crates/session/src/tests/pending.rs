@@ -1,4 +1,4 @@
-//! Samples that are published provisionally.
+//! Tests of samples that are published provisionally.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -60,7 +60,7 @@ impl Sampler {
 
     /// Publishes a sample of this size.
     fn publish(&mut self, size: u64) -> Allocation {
-        // In microseconds, as it will be read, and no two of one time.
+        // Whole microseconds, as a reader sees them, and a different time for each sample.
         let now = self.session.now().0 / 1000 * 1000;
         let time = Nanos(now.max(self.sample.time.0 + 1000));
         self.sample.time = time;
@@ -75,7 +75,7 @@ impl Sampler {
     }
 
     fn publish_again(&self, sample: Allocation) {
-        // The writer thread may be late, and then it is left out.
+        // If the writer thread is late, the ring is half full and the sample is not published.
         let publish = || {
             let mut recording = self.session.record(LostKind::Other)?;
             recording.publish_provisionally(sample).then_some(())
@@ -112,7 +112,7 @@ fn what_is_pending_is_at_the_end_of_the_file(path: &Path, distances: &str) {
     waiting.extend((0..3).map(|size| sampler.publish(size)));
     assert_eq!(wait_for(path, 1003), waiting);
 
-    // More becomes known of some.
+    // Some samples are published again with more details.
     for sample in &mut waiting[100..200] {
         sample.size += 1_000_000;
         sampler.publish_again(*sample);
@@ -123,7 +123,7 @@ fn what_is_pending_is_at_the_end_of_the_file(path: &Path, distances: &str) {
         std::thread::sleep(Duration::from_millis(5));
     }
 
-    // Some of them are not waiting any more.
+    // Some samples are no longer pending.
     let mut expected = waiting;
     for sample in &mut expected[..500] {
         *sample = sampler.record(*sample);
@@ -140,7 +140,7 @@ fn what_is_pending_is_at_the_end_of_the_file(path: &Path, distances: &str) {
     }
     assert_eq!(wait_for(path, 1003), expected);
 
-    // So many that a block is full, and those that wait are none the less there.
+    // Enough samples to fill a block. The pending samples are still in the file after that.
     let mut many: Vec<_> = (0..20_000).map(|size| sampler.publish(size * 77)).collect();
     expected.append(&mut many);
     assert_eq!(wait_for(path, 21_003), expected);
@@ -184,8 +184,8 @@ fn what_is_pending_is_in_the_file_of_a_process_that_forks() {
     assert_eq!(read(path), (expected, 0, true));
 }
 
-/// All sequences of eight steps: one is published, the next one is recorded, or is lost and the one after it
-/// is recorded.
+/// All sequences of eight steps. A step publishes a sample, records the next one, or loses the next one and records the
+/// one after it.
 #[test]
 fn a_sample_is_pending_until_it_is_recorded() {
     for sequence in 0..3_u32.pow(8) {

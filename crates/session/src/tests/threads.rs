@@ -1,4 +1,4 @@
-//! Recording in several threads, and several times in one.
+//! Tests with several recording threads, and with nested recordings in one thread.
 
 use nthbyte_profile::event::LostKind;
 
@@ -16,11 +16,11 @@ fn what_two_threads_record_arrives_once() {
         for number in first..first + SAMPLES {
             let record = || {
                 let mut recording = session.record(LostKind::Other)?;
-                // Both threads use some of the functions.
+                // Both threads use some of the same functions.
                 let stack = a_function(&mut recording, number % 700);
                 an_allocation(&mut recording, stack, number)
             };
-            // A thread that has lost its processor may keep the others from recording.
+            // A thread that has lost its processor may prevent the other threads from recording.
             while record().is_none() {
                 std::thread::yield_now();
             }
@@ -59,7 +59,7 @@ fn a_thread_that_records_already_loses_an_event() {
     let outcome = session.finish(None);
     assert_eq!((outcome.samples, outcome.lost), (1, 2));
     assert_eq!(Profile::read(&path).lost, 2);
-    // The session has ended: nothing is lost any more.
+    // The session has ended: no event counts as lost.
     assert!(session.record(LostKind::Allocations).is_none());
     assert!(session.finish(None).path.is_none());
 }
@@ -81,7 +81,7 @@ fn an_address_that_is_used_again_has_another_name() {
     let second = a_function(&mut recording, 1);
     assert_ne!(second, first);
     assert_eq!(a_function(&mut recording, 2), other);
-    // Somebody is recording: it cannot be forgotten at once, but is before the next one records.
+    // Another thread is recording. The keys cannot be removed now, but are removed before the next recording.
     assert!(session.forget_function(1) && session.forget_type(7));
     drop(recording);
     let mut recording = session.record(LostKind::Other).unwrap();

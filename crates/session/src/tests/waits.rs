@@ -1,4 +1,4 @@
-//! Waits that would have no end.
+//! Waits that must end although the awaited event does not come.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -10,7 +10,7 @@ use nthbyte_profile::event::LostKind;
 use super::{Profile, a_function, an_allocation, in_child, one_at_a_time, start};
 use crate::Session;
 
-/// Records so many samples; how many were.
+/// Records this many samples, and returns how many succeeded.
 fn record(session: &Session, samples: u64) -> u64 {
     let mut recorded = 0;
     for number in 0..samples {
@@ -22,7 +22,7 @@ fn record(session: &Session, samples: u64) -> u64 {
     recorded
 }
 
-/// Every allocation is recorded, so that samples wait for room; and there is no thread to make any.
+/// Every allocation is recorded, so samples wait for room, and there is no writer thread to make room.
 #[test]
 fn a_child_that_can_make_no_thread_loses_samples_and_goes_on() {
     let _lock = one_at_a_time();
@@ -46,7 +46,7 @@ fn a_child_that_can_make_no_thread_loses_samples_and_goes_on() {
     }));
 }
 
-/// There is nothing to wait for, and the next session has the same slot.
+/// There is no thread to wait for, and the next session uses the same slot.
 #[test]
 fn a_session_whose_writer_thread_has_panicked_ends_at_once_and_says_so() {
     let _lock = one_at_a_time();
@@ -88,14 +88,14 @@ fn nobody_waits_for_a_pipe_that_nobody_reads() {
     session.with_writer(|writer| {
         writer.limits().longest_wait = Duration::from_millis(200);
     });
-    // More than a pipe and the ring hold together.
+    // More samples than the pipe and the ring hold together.
     assert!(record(&session, 300_000) < 300_000);
     for turn in 0..3 {
         assert!(in_child(|| {
             assert_eq!(record(&session, 10), 10);
             assert_eq!(session.finish(None).samples, 10);
         }));
-        // The parent goes on, and has not forgotten what it had.
+        // The parent continues, and still has its data.
         let recorded = record(&session, 10);
         assert_eq!(recorded, 0, "turn {turn}");
     }

@@ -1,4 +1,4 @@
-//! The consumer of the ring: records become events in the file.
+//! The consumer of the ring: converts records into events of the file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,14 @@ use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::record::Record;
 
-/// A block is written at least this often while there is something to write, so that a killed process
-/// loses less than a second. A young process writes more often, in proportion to its age: the workers
-/// of a pool may be killed before they are a second old.
+/// A block is written at least this often while there is data, so that a killed process loses less than a second. A
+/// session that began a short time ago writes more often, in proportion to its age: the processes of a pool may be
+/// killed before they are one second old.
 const FLUSH_AFTER: Duration = Duration::from_millis(600);
 const FLUSH_AFTER_AT_FIRST: Duration = Duration::from_millis(30);
 
-/// So many pending samples take a few milliseconds to write: more are not written at each block, but at the flush interval.
+/// Writing this many pending samples takes a few milliseconds. More than this are not written with each block, but once
+/// per flush interval.
 const WRITTEN_AT_ONCE: usize = 1 << 16;
 
 pub(crate) struct Drain {
@@ -37,14 +38,14 @@ pub(crate) struct Drain {
 }
 
 enum Sink {
-    /// The file is made when there is something to write.
+    /// The file is created when there is data to write.
     Later(Box<Meta>),
     Open(Box<Writer<Output>>),
     Failed(String),
 }
 
 impl Drain {
-    /// A drain into a file that is made now.
+    /// A drain that creates its file now.
     pub(crate) fn open(
         ring: Consumer<Record>,
         clock: Clock,
@@ -55,7 +56,7 @@ impl Drain {
         Ok(Self::new(ring, clock, path.to_owned(), sink))
     }
 
-    /// A drain into a file that is made with the first record.
+    /// A drain that creates its file with the first record.
     pub(crate) fn later(ring: Consumer<Record>, clock: Clock, path: PathBuf, meta: &Meta) -> Self {
         Self::new(ring, clock, path, Sink::Later(Box::new(meta.clone())))
     }
@@ -74,7 +75,7 @@ impl Drain {
         }
     }
 
-    /// Takes what is in the ring. Whether a block was written because it was time.
+    /// Takes all records from the ring. Returns whether the flush interval had passed and a block was written.
     pub(super) fn work(&mut self, shared: &Shared) -> bool {
         let was_provisional = self.is_provisional();
         while let Ok(record) = self.ring.pop() {
@@ -89,7 +90,7 @@ impl Drain {
             record.for_each_event(|event| self.write(event, shared));
         }
         let interval = self.flush_interval();
-        // A block that was full has overwritten samples that are pending still, or are in the next block.
+        // A full block has overwritten samples that are still pending, or that belong to the next block.
         let is_overwritten =
             was_provisional && !self.is_provisional() && self.pending.len() <= WRITTEN_AT_ONCE;
         let is_due = is_overwritten || self.flushed.elapsed() >= interval;
@@ -100,14 +101,14 @@ impl Drain {
         writes
     }
 
-    /// Takes what is in the ring, and writes all of it, so that the thread can stop.
+    /// Takes all records from the ring and writes them, so that the thread can stop.
     pub(super) fn write_out(&mut self, shared: &Shared) {
         self.work(shared);
         self.write_all(shared, Duration::ZERO);
     }
 
-    /// Writes what was taken so far, and the pending samples, if one has been pending for so long. Until that is done, the
-    /// file has the end that it had.
+    /// Writes all data so far, and the pending samples if one has been pending for at least `pending_for`. The file
+    /// keeps its old end until both are written.
     fn write_all(&mut self, shared: &Shared, pending_for: Duration) {
         if let Sink::Open(writer) = &mut self.sink {
             writer.get_mut().hold();
@@ -122,13 +123,13 @@ impl Drain {
         }
     }
 
-    /// The flush interval: how long what was recorded may wait for its block to be written.
+    /// The flush interval: the longest time between a record and the write of its block.
     pub(super) fn flush_interval(&self) -> Duration {
         let age = Duration::from_nanos(self.clock.now().0);
         (age / 4).clamp(FLUSH_AFTER_AT_FIRST, FLUSH_AFTER)
     }
 
-    /// Ends the current block, so that what was taken so far is in the file.
+    /// Ends the current block, so that all data so far is in the file.
     fn flush(&mut self, shared: &Shared) {
         self.flushed = Instant::now();
         for (kind, events) in shared.lost.take() {
@@ -151,7 +152,7 @@ impl Drain {
         matches!(&self.sink, Sink::Open(writer) if writer.get_ref().is_provisional())
     }
 
-    /// Puts the pending samples at the end of the file, if one has been pending for so long.
+    /// Writes the pending samples at the end of the file, if one has been pending for at least `pending_for`.
     fn write_pending(&mut self, pending_for: Duration) -> io::Result<()> {
         let now = self.clock.now().0;
         let since = now.saturating_sub(pending_for.as_nanos() as u64);
@@ -164,7 +165,7 @@ impl Drain {
         Ok(())
     }
 
-    /// Writes what is left, and the end.
+    /// Writes the remaining data and the end.
     pub(super) fn finish(mut self, shared: &Shared, end: End) -> Outcome {
         self.work(shared);
         self.flush(shared);
@@ -187,7 +188,7 @@ impl Drain {
         outcome
     }
 
-    /// Whether there is enough to write that it is worth a thread.
+    /// Whether there is enough data, or old enough data, to start a thread for it.
     pub(super) fn is_due(&self) -> bool {
         let taken = self.ring.slots();
         (taken > 0 || self.dirty)
@@ -195,7 +196,7 @@ impl Drain {
                 || self.flushed.elapsed() >= self.flush_interval())
     }
 
-    /// Whether there is no file, and nothing to make one for.
+    /// Whether there is no file, and no data for one.
     pub(super) fn has_nothing(&self, shared: &Shared) -> bool {
         matches!(self.sink, Sink::Later(_)) && self.ring.slots() == 0 && shared.lost.is_empty()
     }
@@ -252,7 +253,7 @@ fn describe(path: &Path, error: &std::io::Error) -> String {
         std::io::ErrorKind::NotFound if !has_folder => {
             format!("the folder of {path} does not exist; make it, or choose another with -o")
         }
-        // What `nthbyte_profile::create` says names the path.
+        // The errors of `nthbyte_profile::create` already contain the path.
         _ if error.to_string().starts_with("cannot write") => error.to_string(),
         _ => format!("cannot write {path}: {error}"),
     }

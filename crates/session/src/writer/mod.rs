@@ -1,14 +1,14 @@
-//! The consumer of the ring: the thread that writes the file, and how it is stopped before a fork and started again.
+//! The thread that writes the file, and how it is stopped before a fork and started again.
 //!
 //! ```text
-//! thread    takes records from the ring, and is started, stopped and waited for
-//! drain     makes records into blocks of the file
-//! pending   samples that are at the end of the file provisionally
+//! thread    takes records from the ring; can be started, stopped and waited for
+//! drain     converts records into blocks of the file
+//! pending   samples that are published provisionally at the end of the file
 //! ```
 //!
-//! The thread runs nothing of the program and needs no lock of the interpreter's, so it can be waited for by
-//! whoever holds one, but not for longer than [`LONGEST_WAIT`]: a write to a pipe that nobody reads, or to a network that
-//! is gone, may never end. It is stopped before a fork; see [`crate::fork`].
+//! The thread runs none of the program's code and needs no lock of the interpreter, so a thread that holds such a lock
+//! can wait for it. The wait ends after [`LONGEST_WAIT`]: a write to a pipe without a reader, or to a network that has
+//! failed, may never end. The thread is stopped before a fork; see [`crate::fork`].
 
 mod drain;
 mod pending;
@@ -32,43 +32,44 @@ pub(crate) use drain::Drain;
 pub(crate) use pending::Pending;
 use thread::{Left, Request, Running, Shared};
 
-/// The longest that a thread of the program waits for the writer thread to go on: for room in the ring where nothing
-/// shall be lost, before a fork, and at the end of the session. After that samples are lost and counted, or the fork, or the end,
-/// comes without it.
+/// The longest time that a thread of the program waits for progress of the writer thread: for room in the ring where no
+/// event may be lost, before a fork, and at the end of the session. After that, samples are counted as lost, or the
+/// fork or the end proceeds without the writer thread.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Where no thread could be made, none is tried before so long: an attempt that fails takes a while, and glibc 2.41 keeps its
-/// stack, in a list that it searches with the next one.
+/// After a failure to create a thread, the next attempt comes no sooner than this. A failed attempt takes some time,
+/// and glibc 2.41 keeps its stack in a list that the next attempt searches.
 const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
 
-/// The writer thread as the recorder sees it. Used with the session's lock.
+/// The writer thread, as the recorder sees it. The caller of each function holds the session's lock.
 pub(crate) struct Writer {
-    /// Set when the thread is left behind, in a write that does not end.
+    /// Set when the thread is abandoned in a write that does not end.
     is_abandoned: &'static AtomicBool,
     shared: Arc<Shared>,
     place: Place,
-    /// The thread's progress when a wait for it timed out: until it has progressed, no other fork waits for it.
+    /// The thread's progress when a wait for it timed out. Until the progress changes, no other fork waits for the
+    /// thread.
     stuck_at: Option<u64>,
-    /// When no thread could be made.
+    /// The time of the last failure to create a thread.
     failed: Option<Instant>,
     limits: Limits,
 }
 
-/// Where the drain is.
+/// The owner of the drain.
 enum Place {
-    /// With the thread.
+    /// The thread has the drain.
     Running(Running),
-    /// Here: there is no thread.
+    /// The writer has the drain: there is no thread.
     Stopped(Box<Drain>),
-    /// Lost: the thread has panicked.
+    /// The drain is lost: the thread has panicked.
     Gone,
 }
 
-/// What tests change.
+/// Settings that tests change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) longest_wait: Duration,
-    /// Whether threads can be made.
+    /// Whether threads can be created.
     pub(crate) has_threads: bool,
 }
 
@@ -84,7 +85,7 @@ impl Default for Limits {
 impl Writer {
     /// Starts the thread.
     ///
-    /// # Errors
+    /// One line that says why the thread could not be started.
     /// One line.
     pub(crate) fn start(
         lost: &'static Lost,
@@ -105,7 +106,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// The writer of a forked child: its thread comes when it is woken.
+    /// The writer of a forked child. The first wake starts its thread.
     pub(crate) fn of_child(&self, drain: Box<Drain>) -> Self {
         Self {
             is_abandoned: self.is_abandoned,
@@ -117,7 +118,7 @@ impl Writer {
         }
     }
 
-    /// In the child of a fork: drops what is the parent's, without touching what the parent's thread uses.
+    /// Called in the child of a fork: drops the parent's data, without touching what the parent's thread uses.
     pub(crate) fn leave_to_parent(self) {
         if matches!(self.place, Place::Running(_)) {
             std::mem::forget(self);
@@ -144,21 +145,21 @@ impl Writer {
         self.place = Place::Gone;
     }
 
-    /// Wakes the thread, or starts it if it is not there. Does not wait.
+    /// Wakes the thread, or starts it if there is none. Does not wait.
     pub(crate) fn wake(&mut self) {
-        // A fork may have gone on without it before it stopped.
+        // A fork may have stopped waiting for the thread before the thread stopped.
         self.take_back();
         match &self.place {
             Place::Running(thread) => thread.wake(),
-            // Without a thread records stay in the ring, until it is full.
+            // Without a thread, records stay in the ring until it is full.
             Place::Stopped(_) => drop(self.spawn(Request::Work)),
             Place::Gone => {}
         }
     }
 
-    /// Stops the thread between two writes, after it has written what is in the ring. If it was stopped before and
-    /// much is in the ring, it writes that first: a program that forks all the time has it written here. Waits for [`LONGEST_WAIT`]
-    /// at most; after that the thread goes on as if it had not been asked.
+    /// Stops the thread between two writes, after it has written the content of the ring. If there is no thread and the
+    /// ring holds many records, starts it to write them first: a program that forks continually has no other time for
+    /// that. Waits for [`LONGEST_WAIT`] at most; after that the thread continues as before.
     pub(crate) fn stop_for_fork(&mut self) {
         self.take_back();
         if let Place::Stopped(drain) = &self.place
@@ -171,18 +172,17 @@ impl Writer {
         }
     }
 
-    /// Writes everything, then the end of the profile, and closes it. `unfinished` is the outcome if that takes
-    /// too long.
+    /// Writes all data and the end of the profile, and closes the file. Returns `unfinished` if that takes too long.
     pub(crate) fn finish(mut self, end: End, unfinished: Outcome) -> Outcome {
         self.take_back();
-        // What one step needs the next does not, and the program's memory may be at its peak.
+        // Each step needs other pages than the one before, and the program's memory may be at its peak.
         image::release_again();
         self.shared.set_end(end);
         if let Place::Stopped(drain) = &self.place {
             if drain.has_nothing(&self.shared) {
                 return Outcome::default();
             }
-            // The write may not end, so it is the thread's; without one there is no other way.
+            // The write may never end, so the thread does it. If no thread can be created, this thread has to.
             if self.spawn(Request::Finish).is_err() {
                 return match std::mem::replace(&mut self.place, Place::Gone) {
                     Place::Stopped(drain) => drain.finish(&self.shared, end),
@@ -194,7 +194,7 @@ impl Writer {
         image::release_again();
         match left {
             Some(Left::Outcome(outcome)) => outcome,
-            // The thread has panicked: nobody has the drain, nor what it has counted.
+            // The thread has panicked: the drain is lost, and so are its counts.
             Some(_) => with_note(unfinished, INTERNAL_ERROR.to_owned()),
             None if matches!(self.place, Place::Gone) => {
                 with_note(unfinished, INTERNAL_ERROR.to_owned())
@@ -213,8 +213,8 @@ impl Writer {
         }
     }
 
-    /// Asks the thread for something and waits for what it leaves; `None` if it does not in time. While it goes on it
-    /// gets more time, if `has_time`.
+    /// Sends a request to the thread and waits for the result; `None` if there is none in time. With `has_time`, each
+    /// progress of the thread restarts the time limit.
     fn ask(&mut self, request: Request, has_time: bool) -> Option<Left> {
         let Place::Running(thread) = &self.place else {
             return None;
@@ -240,7 +240,7 @@ impl Writer {
         left
     }
 
-    /// If the thread has stopped, has the drain back.
+    /// Takes the drain back if the thread has stopped.
     fn take_back(&mut self) {
         if matches!(self.place, Place::Running(_))
             && let Some(left) = self.shared.wait(Duration::ZERO, false)
@@ -250,7 +250,7 @@ impl Writer {
         }
     }
 
-    /// The thread has left something: waits for its end, which is near.
+    /// Waits for the end of a thread that has left its result. The end is near.
     fn join(&mut self) {
         if let Place::Running(thread) = std::mem::replace(&mut self.place, Place::Gone) {
             thread.join();
@@ -266,7 +266,7 @@ impl Writer {
         };
     }
 
-    /// Starts the thread with the drain that is here, and something to do.
+    /// Starts the thread with the drain and a request.
     fn spawn(&mut self, request: Request) -> io::Result<()> {
         if self
             .failed

@@ -1,26 +1,26 @@
-//! Samples of which not all is known yet.
+//! Pending samples: some of their details are not known yet.
 //!
-//! The type of an object is stored after its allocation, and whether it survives is known at the next minor collection,
-//! which a program that allocates little may not reach. So a sample can be published provisionally when it is taken:
-//! what is known of it stands at the end of the file until the sample itself is recorded.
+//! An object's type is stored after its allocation. Whether the object survives is known at the next minor collection,
+//! which a program with few allocations may not reach. So a host can publish a sample provisionally when it takes it:
+//! the end of the file contains the known details until the sample itself is recorded.
 
 use std::collections::VecDeque;
 
 use nthbyte_profile::event::{Allocation, Nanos};
 
-/// No more samples than these are pending; further ones are written when they are recorded.
+/// The limit of pending samples. Further samples are written only when they are recorded.
 const MOST: usize = 1 << 20;
 
-/// What was published and has not been recorded, oldest first.
+/// Published samples that are not recorded yet, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     samples: VecDeque<Allocation>,
-    /// Whether the end of the file differs from these samples.
+    /// Whether these samples differ from those at the end of the file.
     changed: bool,
 }
 
 impl Pending {
-    /// A sample was published, or published again, with more that is known of it.
+    /// Adds a sample, or replaces it if it is published again with more details.
     pub(crate) fn publish(&mut self, sample: Allocation) {
         if self
             .samples
@@ -40,8 +40,8 @@ impl Pending {
         }
     }
 
-    /// A sample of this time was recorded: neither it nor any before it is pending, for samples are recorded in
-    /// the order in which they were published. Those before it that were not recorded are lost.
+    /// Called when the sample of this time is recorded. Samples are recorded in the order in which they were published,
+    /// so this sample and all before it are no longer pending. Earlier samples that were not recorded are lost.
     pub(crate) fn recorded(&mut self, time: Nanos) {
         while self
             .samples
@@ -52,18 +52,18 @@ impl Pending {
         }
     }
 
-    /// How many are pending.
+    /// The number of pending samples.
     pub(crate) fn len(&self) -> usize {
         self.samples.len()
     }
 
-    /// The provisional end of the file was overwritten.
+    /// Called when the provisional end of the file was overwritten.
     pub(crate) fn overwritten(&mut self) {
         self.changed = true;
     }
 
-    /// The samples for the end of the file, if that is to be written anew: if one has been pending since this
-    /// time. In a program that allocates much, none is pending for long.
+    /// The samples for the end of the file, if the end must be written again because a sample has been pending since
+    /// this time. In a program with many allocations, no sample is pending for long.
     pub(crate) fn take_changed(
         &mut self,
         since: Nanos,

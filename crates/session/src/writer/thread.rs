@@ -14,9 +14,9 @@ use crate::lost::Lost;
 use crate::outcome::Outcome;
 use crate::process::image;
 
-/// How long the thread sleeps when nobody wakes it.
+/// How long the thread sleeps if it is not woken.
 const NAP: Duration = Duration::from_millis(200);
-/// The thread's stack; it has no deep calls.
+/// The size of the thread's stack. The thread has no deep calls.
 const STACK_BYTES: usize = 256 << 10;
 
 const NO_END: End = End {
@@ -24,32 +24,32 @@ const NO_END: End = End {
     allocated: None,
 };
 
-/// What the thread is to do.
+/// A request to the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Request {
-    /// Go on.
+    /// Continue.
     Work = 0,
-    /// Write what is in the ring, leave the drain and end.
+    /// Write the content of the ring, return the drain and end.
     Stop = 1,
-    /// Write everything and the profile's end, leave the outcome and end.
+    /// Write all data and the profile's end, return the outcome and end.
     Finish = 2,
 }
 
-/// What the thread leaves when it ends.
+/// The result that the thread leaves when it ends.
 pub(super) enum Left {
     Drain(Box<Drain>),
     Outcome(Outcome),
-    /// It has panicked.
+    /// The thread has panicked.
     Nothing,
 }
 
-/// What the thread shares with the recorder.
+/// State that the thread and the recorder share.
 pub(crate) struct Shared {
     request: AtomicU8,
-    /// Nothing will be written any more.
+    /// Set when no more data will be written.
     is_dead: AtomicBool,
-    /// Changes whenever the thread goes on.
+    /// Changes with each progress of the thread.
     progress: AtomicU64,
     pub(super) lost: &'static Lost,
     exchange: Mutex<Exchange>,
@@ -86,7 +86,7 @@ impl Shared {
         self.progress.load(Relaxed)
     }
 
-    /// For the thread: it has gone on.
+    /// Called by the thread after each progress.
     pub(super) fn go_on(&self) {
         self.progress.store(self.progress() + 1, Relaxed);
     }
@@ -103,13 +103,13 @@ impl Shared {
         }
     }
 
-    /// How the profile ends, if it is to be finished.
+    /// Sets the end of the profile, for the request to finish it.
     pub(super) fn set_end(&self, end: End) {
         self.exchange().end = Some(end);
     }
 
-    /// Waits for what the thread leaves; `None` if it does not for so long. Where it `has_time`, the wait begins
-    /// anew whenever it goes on.
+    /// Waits for the thread's result; `None` if there is none within `longest`. With `has_time`, each progress of the
+    /// thread restarts the time limit.
     pub(super) fn wait(&self, longest: Duration, has_time: bool) -> Option<Left> {
         let mut exchange = self.exchange();
         loop {
@@ -137,7 +137,7 @@ impl Shared {
     }
 }
 
-/// The thread, while it runs.
+/// A running thread.
 pub(super) struct Running(JoinHandle<()>);
 
 impl Running {
@@ -145,14 +145,15 @@ impl Running {
         self.0.thread().unpark();
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the thread.
     pub(super) fn join(self) {
-        // What it had to say was left.
+        // A panic needs no report here: the thread has left its result.
         let _ = self.0.join();
     }
 }
 
-/// Starts the thread with all signals blocked: they are the program's. Gives the drain back if it cannot be started.
+/// Starts the thread with all signals blocked, because signals belong to the program. Returns the drain if the thread
+/// cannot be started.
 pub(super) fn spawn(
     shared: &Arc<Shared>,
     drain: Box<Drain>,
@@ -185,13 +186,13 @@ fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
     parcel.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// What the thread does until it is asked to end.
+/// The loop of the thread. It runs until a request ends it.
 fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
     loop {
         match shared.request() {
             Request::Work => {
                 if drain.work(shared) {
-                    // Half of what is mapped of this library is not needed until the next block.
+                    // Half of this library's mapped pages are not needed until the next block.
                     image::release_again();
                 }
                 if shared.request() == Request::Work {
@@ -211,7 +212,7 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
     }
 }
 
-/// Says that there is nothing to wait for if the thread panics.
+/// Leaves [`Left::Nothing`] if the thread panics, so that no thread waits for it.
 struct LeaveSomething<'a>(&'a Shared);
 
 impl Drop for LeaveSomething<'_> {
@@ -221,7 +222,7 @@ impl Drop for LeaveSomething<'_> {
     }
 }
 
-/// All signals blocked in the calling thread, until dropped.
+/// Blocks all signals in the calling thread until it is dropped.
 struct BlockedSignals {
     before: libc::sigset_t,
 }
