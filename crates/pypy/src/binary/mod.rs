@@ -18,7 +18,7 @@
 //!
 //! To support another processor, add a folder with the files of `x86_64` and choose it below.
 
-// Where there is no folder, nothing changes code and nothing is left of what a search would find.
+// Without a folder for the processor, nothing changes code, and the results of a search are unused.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 mod code_pages;
@@ -52,10 +52,10 @@ pub use memory_map::MemoryMap;
 pub const CAN_HOOK: bool = architecture::CAN_HOOK;
 
 impl Collector {
-    /// The collector of the library. The search takes milliseconds and runs once in the life of a process.
+    /// Finds the collector of the library. The search takes milliseconds and runs once in a process.
     ///
     /// # Errors
-    /// One clause that says which expectation failed.
+    /// One clause that names the expectation that failed.
     pub fn find(library: &Library) -> Result<Self, String> {
         static FOUND: OnceLock<Collector> = OnceLock::new();
         if let Some(&known) = FOUND.get() {
