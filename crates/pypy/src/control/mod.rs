@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! entry_points   the C functions that Python calls, and their order
-//! python         data that Python passes to the agent, and allocations that the agent requests
-//! from Python
+//! python         data from Python, and allocations that the agent requests from Python
 //! preparation    changes around PyPy's `_vmprof` during a session
 //! hooked         a session with the collector hooked
 //! ```
