@@ -46,7 +46,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `geometry` | all sizes |
-//! | `config` | what the embedder may choose |
+//! | `config` | the settings of the embedder |
 //! | `observer` | the interfaces of the embedder: observer and fallback |
 //! | `os` | all calls to the operating system |
 //! | `page` | pages, blocks, slots, labels |
@@ -56,11 +56,11 @@
 //! | `heap` | the state of a heap |
 //! | `list` | the invariants D1 and D2 |
 //! | `supply` | blocks from pages to lists, and back |
-//! | `refill` | how long a list may be |
+//! | `refill` | the length of a list |
 //! | `session` | sampling on and off; the calls of the observer |
 //! | `statistics` | totals |
-//! | `shared` | a heap that is called by those who do not hold its lock |
-//! | `large` | what the fallbacks serve |
+//! | `shared` | a heap that is also called by threads without its lock |
+//! | `large` | requests that the fallbacks serve |
 //! | `fast` | the fast paths |
 //! | `slow` | the slow paths |
 //! | `entry` | entries of the slow paths, which note the allocation site |

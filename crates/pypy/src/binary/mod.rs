@@ -1,9 +1,9 @@
 //! The interpreter's machine code: where it is, what is in it, and how it is changed and changed back.
 //!
 //! ```text
-//! incminimark    what is known of the collector beforehand, and what the search finds
+//! incminimark    constants of the collector, and the results of the search
 //! library        where the library lies in memory, and its imports
-//! memory_map     which protection each page has
+//! memory_map     the protection of each page
 //! imports        import slots that lead to another function for a while
 //! code_pages     code that is changed without ever being writable and executable at once
 //! x86_64/        what depends on the processor:
@@ -11,8 +11,8 @@
 //!   control_flow     follows a function's branches
 //!   patching         jumps into hooks, and calls of them
 //!   entry            code that passes small requests of memory on at once
-//!   thread_pointer   who the calling thread is
-//!   cache            what is fetched before it is needed
+//!   thread_pointer   the identity of the calling thread
+//!   cache            prefetching
 //! unsupported    the same for a processor without a folder: nothing is found
 //! ```
 //!

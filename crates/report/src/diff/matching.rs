@@ -5,8 +5,8 @@
 //!
 //! - *Another place of a folder.* A file that only one side has may lie under another folder on the other: a virtual
 //!   environment, a checkout, another version's standard library. Files with the longest common end of their paths
-//!   are candidates; if there is one such, and at least half of the functions that were seen in the smaller one have names
-//!   that were seen in the other, it is the same file.
+//!   are candidates; if there is one such, and at least half of the functions that were seen in the smaller one have
+//!   names that were seen in the other, it is the same file.
 //! - *Another line.* In one file, a name that each side has once is the same function wherever it
 //!   stands. Names that need not be unique (`<lambda>`, `<listcomp>`, or one that a side has several times) are the
 //!   same function only if the nearest unique functions before and after moved by as many lines as they did.

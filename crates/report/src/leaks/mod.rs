@@ -6,7 +6,7 @@
 //! 2. [`sites`]: samples are grouped by line, function, type and caller.
 //! 3. [`growth`]: the live bytes of each site over the run, and tests on them.
 //! 4. [`discovery`]: the tests are adjusted for their number.
-//! 5. [`verdict`]: a leak is told from a cache that fills, start-up, a burst.
+//! 5. [`verdict`]: a leak is distinguished from a cache that fills, start-up, and a burst.
 //! 6. [`figures`]: sites that are one leak become one of the [`findings`], with figures; [`survival`] gives the
 //!    share that lives on.
 //!
