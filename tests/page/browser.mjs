@@ -1,11 +1,11 @@
 // Debian's Chromium, driven by playwright-core.
 import { chromium } from "playwright-core";
 
-/** Starts a browser; `CHROMIUM` names another one than /usr/bin/chromium. */
+/** Starts a browser: the one in the variable `CHROMIUM`, or /usr/bin/chromium. */
 export function launch(more = []) {
   return chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-    // Ends what hangs, on a slow machine too.
+    // Ends a hanging call; long enough for a slow machine.
     timeout: 300_000,
     args: [
       "--no-sandbox",

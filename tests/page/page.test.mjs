@@ -17,7 +17,7 @@ let browser;
 let pages;
 let format;
 let page;
-/** Everything that a page may not do: it is empty after each test. */
+/** Forbidden actions of the page; the list must be empty after each test. */
 let complaints;
 
 before(async () => {
@@ -64,13 +64,13 @@ const text = (selector) => page.textContent(selector);
 const choose = (group, value) => page.click(`#${group} [data-value="${value}"]`);
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 const focusGraph = () => page.focus("#graph");
-/** What the keyboard is at: what a screen reader says. */
+/** The focused element, as a screen reader describes it. */
 const current = () => text("#graph-node");
 
-/** Waits until what was asked for is on the page: it is worked out in the frame after the next. */
+/** Waits until the page shows a change: the page computes it in the frame after the next. */
 const drawn = () => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 
-/** A point in the graph, in a row counted from the root of a flame graph. */
+/** A point in a row of the graph; rows are counted from the root of a flame graph. */
 async function pointInRow(row, share) {
   await page.evaluate(() => document.getElementById("graph").scrollIntoView({ block: "end" }));
   const box = await page.locator("#graph-canvas").boundingBox();
@@ -187,7 +187,7 @@ describe("graph", () => {
     const zoomed = await text("#summary");
     assert.match(zoomed, /% of all$/);
     assert.ok(zoomed.includes(`in ${name}`));
-    // What fills the width is now under a point that lay outside it.
+    // The box that fills the width is now under a point that was outside it.
     await page.mouse.move(...(await pointInRow(1, 0.95)));
     assert.equal(await text("#tip .name"), name);
     await page.click("#zoom-reset");
@@ -407,7 +407,7 @@ describe("what a page must withstand", () => {
     assert.equal(await page.locator("main img, #tip img, body svg:not(#timeline-chart)").count(), 0);
     assert.equal(await page.locator("script").count(), 1);
     assert.match(await text("#table tbody"), /<\/script><script>window\.injected=1<\/script>/);
-    // Marks that would turn the text around, and ends of lines, are written out.
+    // Marks that change the text's direction, and line ends, are escaped.
     assert.match(await text("#notes"), /\\u2028window/);
     const body = await page.evaluate(() => document.body.innerText);
     assert.doesNotMatch(body, /[\u202a-\u202e\u2066-\u2069]/);

@@ -9,9 +9,9 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 const here = dirname(fileURLToPath(import.meta.url));
 export const root = join(here, "../..");
 
-/** Where cargo puts what it builds. */
+/** Cargo's target folder. */
 const target = resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
-/** The command. */
+/** The path of the command `nthbyte`. */
 export const command = join(target, "debug/nthbyte");
 
 /** Writes the pages into a new folder, and builds the command too. */

@@ -1,4 +1,4 @@
-// `nthbyte view`: what real pages in Chromium can and cannot read of it.
+// `nthbyte view`: the data that real pages in Chromium can and cannot read from it.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -12,17 +12,17 @@ import { launch } from "./browser.mjs";
 import { command, makePages } from "./pages.mjs";
 
 const PROFILER = "https://profiler.firefox.com";
-/** A name that resolves to this machine, as an attacker's may. */
+/** A name that resolves to this machine, as an attacker's name may do. */
 const REBOUND = "rebound.example";
 
 let browser;
-/** A browser that lets any page send requests to this machine, so that the server alone refuses. */
+/** A browser that lets any page send requests to this machine, so that only the server can refuse them. */
 let trusting;
 let pages;
 let view;
-/** The status with which it ended. */
+/** The command's exit status. */
 let ended;
-/** The address that the Firefox Profiler is given. */
+/** The address that is passed to the Firefox Profiler. */
 let profile;
 
 before(async () => {
@@ -50,7 +50,7 @@ after(async () => {
   if (pages) rmSync(pages.folder, { recursive: true });
 });
 
-/** What a page of an origin gets when it fetches an address. */
+/** The result when a page of an origin fetches an address. */
 async function fetchFrom(page, address) {
   return page.evaluate(async (address) => {
     try {
@@ -67,7 +67,7 @@ test("a page of the Firefox Profiler's origin reads the profile", async () => {
   const context = await browser.newContext();
   await context.grantPermissions(["local-network-access"], { origin: PROFILER });
   const page = await context.newPage();
-  // The origin is what counts; the page itself is not needed, nor a network.
+  // Only the origin matters; the page itself and a network are not needed.
   await page.route(`${PROFILER}/**`, (route) => route.fulfill({ contentType: "text/html", body: "<!doctype html>" }));
   await page.goto(PROFILER);
   assert.equal(await fetchFrom(page, profile), "200: threads");
@@ -82,7 +82,7 @@ test("a page of another origin is refused", async (t) => {
   const page = await trusting.newPage();
   await page.goto(`http://127.0.0.1:${server.address().port}/`);
   assert.equal(await fetchFrom(page, profile), "TypeError");
-  // The request does arrive: without CORS it gets an answer, of which the page sees nothing.
+  // The request arrives: without CORS it gets an answer that the page cannot read.
   const opaque = await page.evaluate(async (address) => {
     const response = await fetch(address, { mode: "no-cors" });
     return [response.type, response.status, (await response.text()).length];
@@ -100,12 +100,12 @@ test("looking at the address itself shows nothing", async () => {
 test("a foreign name that points to this machine is refused", async () => {
   const page = await trusting.newPage();
   const rebound = profile.replace("127.0.0.1", REBOUND);
-  // To have a page of that origin at all, the attacker's own server answers first.
+  // The attacker's own server answers first, so that a page of that origin exists.
   const attack = new URL("/attack", rebound).href;
   await page.route(attack, (route) => route.fulfill({ contentType: "text/html", body: "<!doctype html>" }));
   await page.goto(attack);
   const answered = page.waitForResponse(rebound);
-  // For the browser this is the same origin, so nothing but the server's own check refuses it.
+  // For the browser this is the same origin, so only the server's own check refuses it.
   assert.equal(await fetchFrom(page, rebound), "SyntaxError");
   assert.equal((await answered).status(), 403);
 });

@@ -1,7 +1,7 @@
 //! The set of sampled blocks that came from a fallback.
 //!
-//! A hash table with open addressing and linear probing, at most half full, in its own mapping. Nearly every block
-//! that is looked up is not in it, and one entry usually tells. Removal moves later entries back, so there are no
+//! A hash table with open addressing and linear probing, at most half full, in its own mapping. Most lookups are
+//! for blocks that are not in it, and usually read one entry. Removal moves later entries back, so there are no
 //! tombstones.
 
 use crate::os;
@@ -34,7 +34,7 @@ impl Addresses {
         }
     }
 
-    /// Makes room for one more address; false if there is no memory for it.
+    /// Makes room for one more address. Returns false if there is no memory.
     pub fn reserve(&mut self) -> bool {
         if (self.len + 1) * 2 <= self.capacity {
             return true;
@@ -64,7 +64,7 @@ impl Addresses {
         true
     }
 
-    /// Inserts an address that is not 0 and not in the set. The caller has reserved room for it.
+    /// Inserts an address that is not 0 and not in the set. The caller has called `reserve` before.
     pub fn insert(&mut self, address: usize, tag: Tag) {
         debug_assert!((self.len + 1) * 2 <= self.capacity);
         let mut index = self.home(address);
@@ -98,7 +98,7 @@ impl Addresses {
             if entry.address == 0 {
                 break;
             }
-            // An entry may move into the hole unless its home lies behind the hole.
+            // An entry may move into the hole unless its home is after the hole.
             let mask = self.capacity - 1;
             let from_home = index.wrapping_sub(self.home(entry.address)) & mask;
             let from_hole = index.wrapping_sub(hole) & mask;

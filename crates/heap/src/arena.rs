@@ -1,11 +1,12 @@
 //! Arenas: 2 MiB of memory at a multiple of 2 MiB, cut into pages.
 //!
-//! Arenas with free pages are queued by how many they have, and a page is
-//! taken from the fullest, so that the emptiest can become empty and be unmapped. But a *dirty* page,
-//! one that was used before and has memory behind it, is always preferred to a clean one.
+//! Arenas with free pages are queued by their number of free pages. A page is taken from the fullest arena, so that
+//! the emptiest arena can become empty and be unmapped. But a *dirty* page, which was used before and still has
+//! memory behind it, is always preferred to a clean page.
 //!
-//! Dirty pages are retained, because they are likely to be needed again, up to [`MIN_RETAINED_PAGES`] or a quarter of
-//! the pages in use, whichever is more. When there are more, half of the limit is kept and the others are purged.
+//! Dirty pages are retained because the heap probably needs them again. The limit is [`MIN_RETAINED_PAGES`] or a
+//! quarter of the pages in use, whichever is larger. Above the limit, dirty pages are purged until half of the limit
+//! is left.
 
 mod collapse;
 mod header;
@@ -27,21 +28,22 @@ use crate::page::Page;
 use core::ops::Range;
 use core::ptr::null_mut;
 
-/// This many dirty pages may always be retained: 8 MiB, from measurements (docs/fast-path.md).
+/// At least this many dirty pages may be retained: 8 MiB, from measurements (docs/fast-path.md).
 const MIN_RETAINED_PAGES: usize = (8 << 20) / PAGE_SIZE;
-/// After the system refused an arena, it is not asked for this many requests: at the limit of memory each would cost
-/// two system calls, and the fallback would serve the block all the same.
+/// After the system refused an arena, this many requests do not ask it again. At the limit of memory each request
+/// would cost two system calls, and the fallback would still serve the block.
 const BACK_OFF_REQUESTS: u32 = 64;
-/// An arena is collapsed when at most this part of the heap's pages, a 32nd, is free in it. So the arena that is being
-/// filled wastes no more than that. From 64 MiB on that is a whole arena, which then is a huge page from the start.
+/// An arena is collapsed when at most this part of the heap's pages (a 32nd) is free in it. This limits the memory
+/// that a partly filled arena wastes. From 64 MiB on, the limit is a whole arena, which is a huge page from the start.
 const WASTE_DIVISOR: usize = 32;
-/// Before it is collapsed, an arena gets the memory of this many pages at a time: that takes half as long as a fault for
-/// each OS page.
+/// Before an arena is collapsed, the memory of this many pages is allocated at a time. This takes half as long as a
+/// page fault for each OS page.
 const POPULATE_PAGES: u32 = 16;
-/// A full arena is collapsed if at most this much of it, in bytes, was never touched. (Pages of classes with few
+/// A full arena is collapsed if at most this many bytes of it were never touched. (Pages of classes with few
 /// allocations may take long to fill.)
 const MAX_UNTOUCHED: usize = ARENA_SIZE / 32;
-/// How many full arenas are tried to find one to collapse, beginning with the one that became full last.
+/// Number of full arenas that are tried in the search for one to collapse. The arena that became full
+/// last is tried first.
 const COLLAPSE_CANDIDATES: usize = 4;
 
 const _: () = assert!(PAGES_PER_ARENA.is_multiple_of(POPULATE_PAGES));
@@ -56,23 +58,24 @@ pub struct Arenas {
     full_arenas: Queues,
     collapses: Collapses,
     pub huge_pages: HugePages,
-    /// With [`HugePages::Thp`]: while there are fewer arenas, they have ordinary pages.
+    /// With [`HugePages::Thp`]: arenas have ordinary pages while there are fewer arenas than this.
     huge_from: usize,
-    /// Whether huge pages were wanted from the hugetlb pool and it had none.
+    /// Whether the hugetlb pool was empty when a huge page was requested from it.
     pub pool_was_empty: bool,
-    /// For this many requests the system is not asked for an arena.
+    /// Number of requests during which the system is not asked for an arena.
     back_off: u32,
-    /// All arenas lie, or lay, in here; as numbers of [`ARENA_BITS`].
+    /// The range of all present and past arenas, as arena numbers (address >> [`ARENA_BITS`]).
     span: Range<usize>,
-    /// Where the next arena should lie: right below the last one, where the kernel would put it too.
+    /// The preferred address of the next arena: right below the last one, as the kernel would choose
+    /// it too.
     hint: *mut u8,
-    /// Arenas mapped now.
+    /// Number of arenas that are mapped now.
     pub count: usize,
-    /// The highest `count` so far.
+    /// The largest `count` until now.
     peak_count: usize,
-    /// Pages in use.
+    /// Number of pages in use.
     pub pages_in_use: usize,
-    /// Dirty pages.
+    /// Number of dirty pages.
     dirty: usize,
 }
 
@@ -96,7 +99,7 @@ impl Arenas {
         }
     }
 
-    /// A page that holds nothing, and the number of bytes at its start that it must leave alone; `None` if there is no
+    /// Returns an empty page, and the number of bytes at its start that the page must not use; `None` if there is no
     /// memory.
     pub fn acquire(&mut self, table: ArenaTable) -> Option<(*mut Page, usize)> {
         if self.dirty_arenas.is_empty() && self.clean_arenas.is_empty() {
@@ -106,7 +109,7 @@ impl Arenas {
             }
             self.add_arena(table)?;
         }
-        // SAFETY: arenas in the queues are mapped and their headers are only used here.
+        // SAFETY: arenas in the queues are mapped, and only this type uses their headers.
         unsafe {
             let is_clean = self.dirty_arenas.is_empty();
             let (fullest, pages) = if is_clean {
@@ -139,7 +142,7 @@ impl Arenas {
     /// Takes a page back.
     ///
     /// # Safety
-    /// The page came from [`Arenas::acquire`] and no longer holds anything.
+    /// The page came from [`Arenas::acquire`] and is empty.
     pub unsafe fn release(&mut self, page: *mut Page, table: ArenaTable) {
         let arena = Arena::of(page.cast());
         // SAFETY: the page lies in a mapped arena, since it came from here.
@@ -157,19 +160,20 @@ impl Arenas {
         }
     }
 
-    /// Forgets all arenas in a table.
+    /// Removes all arenas from a table.
     ///
     /// # Safety
-    /// `table` was the table of these arenas.
+    /// `table` is the table of these arenas.
     pub unsafe fn clear_table(&self, table: ArenaTable) {
         for number in self.span.clone() {
             let base = core::ptr::with_exposed_provenance_mut(number << ARENA_BITS);
-            // SAFETY: an arena lay there.
+            // SAFETY: the address is that of an arena.
             unsafe { table.set(base, false) };
         }
     }
 
-    /// Copies the table to another place, which has zeroes. `visit` gets each page in use.
+    /// Copies the table to another place that is filled with zeroes. Calls `visit` for each page in
+    /// use.
     ///
     /// # Safety
     /// `from` is the table of these arenas.
@@ -184,7 +188,7 @@ impl Arenas {
             if !from.holds(base) {
                 continue;
             }
-            // SAFETY: what the table holds is mapped.
+            // SAFETY: the arenas in the table are mapped.
             let mut used = unsafe {
                 to.set(base, true);
                 !(*Arena::of(base)).free
@@ -197,8 +201,8 @@ impl Arenas {
         }
     }
 
-    /// Collapses one full arena of ordinary OS pages into a huge page, if that is wanted and useful now. It takes about a
-    /// millisecond and very little memory. Whether an arena was found.
+    /// Collapses one full arena of ordinary OS pages into a huge page, if that is wanted and useful now. It takes about
+    /// a millisecond and very little memory. Returns whether an arena was found.
     pub fn collapse_full_arena(&mut self) -> bool {
         if self.huge_pages != HugePages::Thp
             || !self.collapses.are_possible()
@@ -225,8 +229,8 @@ impl Arenas {
         false
     }
 
-    /// Collapses an arena if it is full enough, or else populates the next pages of it. A page has just been taken from
-    /// it; `clean` is its index if it was clean.
+    /// Collapses an arena if it is full enough, or else populates its next pages. A page was just taken from the arena;
+    /// `clean` is its index if it was clean.
     ///
     /// # Safety
     /// The arena is mapped and in no queue.
@@ -244,28 +248,29 @@ impl Arenas {
         }
     }
 
-    /// No arena could be mapped, even after all lists were flushed: do not try again for some requests.
+    /// Notes that no arena could be mapped, even after all lists were flushed: the next requests do not
+    /// try again.
     pub fn back_off(&mut self) {
         self.back_off = BACK_OFF_REQUESTS;
     }
 
-    /// Whether the system is not asked at the moment.
+    /// Whether the system is not asked for arenas now.
     pub fn is_backing_off(&self) -> bool {
         self.back_off > 0
     }
 
-    /// How many pages of an arena may be free when it becomes a huge page.
+    /// The largest number of free pages of an arena that becomes a huge page.
     fn max_waste(&self) -> usize {
         self.count * PAGES_PER_ARENA as usize / WASTE_DIVISOR
     }
 
-    /// How many dirty pages may be retained.
+    /// The largest number of dirty pages that may be retained.
     fn max_dirty(&self) -> usize {
         MIN_RETAINED_PAGES.max(self.pages_in_use / 4)
     }
 
-    /// Gives memory of dirty pages back to the system until half of what may be retained is left: first empty arenas, then
-    /// dirty pages of the emptiest arenas. A huge page is broken up only if half of it is free.
+    /// Purges dirty pages until half of the limit is left: first empty arenas, then dirty pages of the emptiest arenas.
+    /// A huge page is split only if half of it is free.
     #[cold]
     fn purge(&mut self, table: ArenaTable) {
         let keep = self.max_dirty() / 2;
@@ -297,7 +302,8 @@ impl Arenas {
     /// # Safety
     /// The arena is mapped and in no queue.
     unsafe fn purge_dirty_pages(&mut self, arena: *mut Arena) {
-        // SAFETY: dirty pages hold nothing; what the first one shares with the arena's header stays.
+        // SAFETY: dirty pages are empty; the part of the first page that contains the arena's header
+        // is not purged.
         unsafe {
             let mut dirty = (*arena).dirty;
             self.dirty -= dirty.count_ones() as usize;
@@ -322,7 +328,7 @@ impl Arenas {
     fn add_arena(&mut self, table: ArenaTable) -> Option<()> {
         let (base, backing) = self.map_arena()?;
         if base.addr() >> ADDRESS_BITS != 0 {
-            // SAFETY: just mapped, known to nobody.
+            // SAFETY: just mapped; nothing refers to it.
             unsafe { os::unmap(base, ARENA_SIZE) };
             return None;
         }
@@ -351,7 +357,7 @@ impl Arenas {
         Some(())
     }
 
-    /// Maps an arena: where it lies, and the memory behind it.
+    /// Maps an arena. Returns its address and the kind of its memory.
     fn map_arena(&mut self) -> Option<(*mut u8, Backing)> {
         if self.huge_pages == HugePages::Hugetlb {
             if let Some(base) = os::map_hugetlb(ARENA_SIZE) {
@@ -363,7 +369,7 @@ impl Arenas {
         let backing = if self.huge_pages != HugePages::Thp || self.count < self.huge_from {
             Backing::Ordinary
         } else if self.count < self.peak_count {
-            // The heap was larger before: what is wasted now does not make the peak higher.
+            // The heap was larger before, so the wasted memory does not increase the peak.
             Backing::Huge
         } else if self.max_waste() < PAGES_PER_ARENA as usize && self.collapses.are_possible() {
             Backing::CollapseSoon
@@ -375,7 +381,7 @@ impl Arenas {
         Some((base, backing))
     }
 
-    /// The queues that an arena belongs to; none if it is full and huge.
+    /// The queues that an arena belongs to; `None` if it is full and huge.
     fn queues_of(&mut self, arena: &Arena) -> Option<&mut Queues> {
         match (arena.free, arena.dirty) {
             (0, _) if arena.backing == Backing::Huge => None,
@@ -398,7 +404,7 @@ impl Arenas {
         }
     }
 
-    /// Takes an arena out of its queue. It comes before any change to the arena's header.
+    /// Removes an arena from its queue. Call this before any change to the arena's header.
     ///
     /// # Safety
     /// The arena was linked, and has not changed since.

@@ -1,4 +1,4 @@
-//! Size classes: which one serves a request, and what the slow path knows of each.
+//! Size classes: the class of a request, and the slow path's state of each class.
 
 use crate::geometry::{
     ALIGNMENT, BLOCK_SIZES, CLASSES, GROUP_BLOCK_SIZES, MEDIUM_LIMIT, SMALL_CLASSES,
@@ -7,46 +7,48 @@ use crate::page::Page;
 use core::ptr::null_mut;
 use nthbyte_sampling::Countdown;
 
-/// A *budget* is how many blocks `free` may push before it takes the slow path. Far from a sample point it is this
-/// many bytes at first. Each time that the list is not too long when the budget is spent, the next budget is twice
-/// as large, up to the maximum; otherwise it is the minimum again.
+/// A *budget* is the number of blocks that `free` may push before it takes the slow path. Far from a sample point
+/// the first budget is this many bytes. If the list is not too long when the budget is spent, the next budget is
+/// twice as large, up to the maximum; otherwise it is the minimum again.
 const MIN_BUDGET_BYTES: u32 = 16 << 10;
 const MAX_BUDGET_BYTES: u32 = 128 << 10;
 /// A budget far from a sample point has at least this many blocks, whatever their size.
 const MIN_BUDGET_BLOCKS: usize = 32;
-/// How many bytes of free blocks a list retains when its budget is spent, and the least number of blocks.
+/// The size of the free blocks in bytes, and the smallest number of them, that a list retains when its
+/// budget is spent.
 const RETAINED_BYTES: usize = 8 << 10;
 const MIN_RETAINED_BLOCKS: usize = 16;
-/// The first refill is at most this many blocks, and each later one at most twice as many as the one before. It starts
-/// again when a list was too long for a sample point that was near. (All of these: docs/fast-path.md.)
+/// The first refill is at most this many blocks, and each later one at most twice as many as the previous one. The
+/// doubling starts again when a list was too long for a sample point that was near. (docs/fast-path.md explains all of
+/// these constants.)
 const FIRST_REFILL_BLOCKS: usize = 16;
 
-/// What the slow path knows of a size class.
+/// The slow path's state of a size class.
 pub struct Class {
     /// The size of a block, in bytes.
     pub size: u32,
-    /// How many blocks were on the list when the class was last settled (D1 in [`crate::list`]).
+    /// Number of blocks on the list when the class was last settled (D1 in [`crate::list`]).
     pub listed: usize,
-    /// How many more blocks `free` was allowed to push at that moment.
+    /// Number of blocks that `free` was allowed to push from that moment on.
     pub budget: usize,
     /// The budget, in bytes, if no sample point is near.
     pub budget_bytes: u32,
     /// The next refill has at most this many blocks.
     pub refill_blocks: usize,
-    /// The distance to the next sample point among this class's bytes.
+    /// The distance to the next sample point, in bytes of this class.
     pub countdown: Countdown,
-    /// Allocations of this class until it was last settled.
+    /// Number of allocations of this class until it was last settled.
     pub allocations: u64,
-    /// Blocks that are in use or on the class's list.
+    /// Number of blocks that are in use or on the class's list.
     pub used: usize,
-    /// Pages with free blocks; the page to which a block was returned last comes first.
+    /// Pages with free blocks; the page to which a block was returned last is first.
     pub queue: *mut Page,
     /// The page from which new blocks are carved, or null.
     pub fresh: *mut Page,
 }
 
 impl Class {
-    /// A class of blocks of `size` bytes that has no block yet.
+    /// A class for blocks of `size` bytes, without blocks.
     pub const fn new(size: u32) -> Self {
         Self {
             size,
@@ -62,7 +64,7 @@ impl Class {
         }
     }
 
-    /// k: how many allocations come before the one that covers the next sample point.
+    /// k: the number of allocations before the one that covers the next sample point.
     pub fn until_sample(&self) -> usize {
         usize::try_from(
             self.countdown
@@ -76,12 +78,13 @@ impl Class {
         (self.budget_bytes as usize / self.size as usize).max(MIN_BUDGET_BLOCKS)
     }
 
-    /// How many blocks the list retains when its budget is spent, if no sample point is near.
+    /// Number of blocks that the list retains when its budget is spent, if no sample point is near.
     pub fn max_retained(&self) -> usize {
         (RETAINED_BYTES / self.size as usize).max(MIN_RETAINED_BLOCKS)
     }
 
-    /// Sets the size of later budgets, when one is spent: was the list too long?
+    /// Sets the size of later budgets when a budget is spent. `was_too_long` says whether the list
+    /// was too long.
     pub fn adapt_budget(&mut self, was_too_long: bool) {
         self.budget_bytes = if was_too_long {
             MIN_BUDGET_BYTES
@@ -90,7 +93,8 @@ impl Class {
         };
     }
 
-    /// The size of the next refill, in blocks; at least 1. The one after it may be twice as large.
+    /// The size of the next refill, in blocks; at least 1. The refill after it may be twice as
+    /// large.
     pub fn next_refill(&mut self) -> usize {
         let blocks = (self.until_sample() / 2).clamp(1, self.refill_blocks);
         self.refill_blocks = self.refill_blocks.saturating_mul(2);
@@ -175,7 +179,8 @@ mod tests {
         }
     }
 
-    /// A quarter at most, as in the classes of other allocators; on average far less.
+    /// Waste is at most a quarter, as in the classes of other allocators; on average it is much
+    /// less.
     #[test]
     fn medium_classes_waste_little() {
         for size in SMALL_LIMIT + 1..=MEDIUM_LIMIT {

@@ -1,20 +1,20 @@
-//! What the embedder may choose.
+//! The settings that the embedder may choose.
 
 use crate::geometry::MEDIUM_LIMIT;
 use core::str::FromStr;
 
-/// How arenas use the processor's huge pages. Large blocks of the fallbacks get transparent ones, unless
-/// [`HugePages::Off`].
+/// The use of the processor's huge pages for arenas. Large blocks of the fallbacks get transparent huge
+/// pages, unless [`HugePages::Off`] is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HugePages {
-    /// `thp`: transparent huge pages (`MADV_HUGEPAGE` and `MADV_COLLAPSE`), once the heap is large enough to gain from
-    /// them. The kernel collapses pages even where the administrator forbids transparent huge pages; an embedder that
-    /// respects this chooses [`HugePages::Off`].
+    /// `thp`: transparent huge pages (`MADV_HUGEPAGE` and `MADV_COLLAPSE`), when the heap is large enough to benefit
+    /// from them. The kernel collapses pages even if the administrator forbids transparent huge pages; an embedder
+    /// that respects this chooses [`HugePages::Off`].
     #[default]
     Thp,
     /// `hugetlb`: pages from the pool that the administrator reserved (`/proc/sys/vm/nr_hugepages`), and ordinary pages
-    /// when it is empty.
+    /// when the pool is empty.
     Hugetlb,
     /// `off`: ordinary pages only.
     Off,
@@ -40,14 +40,14 @@ impl FromStr for HugePages {
 /// The settings of a heap.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Huge pages.
+    /// The use of huge pages.
     pub huge_pages: HugePages,
-    /// With [`HugePages::Thp`]: the size in bytes from which a growing heap asks for huge pages, so that small programs
-    /// stay small. Below it, arenas whose pages are all in use can be collapsed ([`crate::Heap::collapse`]). The default is
-    /// from measurements: docs/fast-path.md.
+    /// With [`HugePages::Thp`]: the size in bytes from which a growing heap requests huge pages. Below it small
+    /// programs stay small; arenas whose pages are all in use can still be collapsed ([`crate::Heap::collapse`]). The
+    /// default comes from measurements: docs/fast-path.md.
     pub huge_pages_from: usize,
     /// The largest request that the heap serves itself, in bytes; at least 512, at most
-    /// [`MEDIUM_LIMIT`]. The default is from measurements: docs/fast-path.md.
+    /// [`MEDIUM_LIMIT`]. The default comes from measurements: docs/fast-path.md.
     pub limit: usize,
 }
 

@@ -1,8 +1,8 @@
 //! The entries of the slow paths, which note the allocation site.
 //!
-//! Each stores the return address of the program's call in [`Heap::site`] and jumps to the slow path. That
-//! address is on top of the stack (x86-64) or in the link register (AArch64), since the fast path also comes here by
-//! a jump. On other machines the site stays 0, which means unknown.
+//! Each entry stores the return address of the program's call in [`Heap::site`] and jumps to the slow path. That
+//! address is on top of the stack (x86-64) or in the link register (AArch64), because the fast path jumps here too.
+//! On other processors the site stays 0, which means unknown.
 
 use crate::heap::Heap;
 use crate::slow;

@@ -1,10 +1,10 @@
-//! The fast paths: all that nearly every call runs.
+//! The fast paths, which almost every call takes.
 //!
-//! Nothing in here knows of sampling. A test counts the instructions (`tests/instructions.rs`), and
-//! the listing is in docs/fast-path.md.
+//! The fast paths contain no sampling code. A test counts their instructions (`tests/instructions.rs`), and
+//! docs/fast-path.md has the listing.
 //!
-//! `context` is the address of a [`Heap`], and no two calls run at the same time. The way out to the slow path is an
-//! argument, so that each caller has its own.
+//! `context` is the address of a [`Heap`], and no two calls run at the same time. The slow paths are arguments, so
+//! that each caller can pass its own.
 
 use crate::geometry::{ALIGNMENT, SMALL_LIMIT};
 use crate::heap::Heap;
@@ -13,10 +13,10 @@ use core::ffi::c_void;
 
 /// Allocates: takes the first block of the class's list. Ten instructions on x86-64, with two tests.
 ///
-/// `medium` serves sizes above [`SMALL_LIMIT`], `empty` a class whose list is empty.
+/// `medium` serves sizes above [`SMALL_LIMIT`], `empty` serves a class whose list is empty.
 ///
 /// # Safety
-/// As above.
+/// As stated for this module.
 #[inline(always)]
 pub unsafe fn malloc(
     context: *mut c_void,
@@ -24,7 +24,7 @@ pub unsafe fn malloc(
     medium: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
     empty: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: by the contract above. The class's slot lies at 16·class, the size rounded up.
+    // SAFETY: by the contract of this module. The class's slot is at 16·class, the size rounded up.
     unsafe {
         if size > SMALL_LIMIT {
             return medium(context, size);
@@ -43,10 +43,11 @@ pub unsafe fn malloc(
 
 /// Frees: puts the block at the front of the list. Fourteen instructions on x86-64, with two tests.
 ///
-/// `foreign` frees a block that is in no arena, `spent` one whose slot has no budget left. The budget is counted before
-/// the block is written to, so that the slow path can still read the contents of a sampled block.
+/// `foreign` frees a block that is in no arena, `spent` a block whose slot has no budget left. The budget is counted
+/// before the block is written to, so that the slow path can still read the contents of a sampled block.
 ///
 /// # Safety
+/// As stated for this module; the block is null, in use, or a block of the fallback.
 /// As above; the block is null, in use, or the fallback's.
 #[inline(always)]
 pub unsafe fn free(
@@ -55,7 +56,8 @@ pub unsafe fn free(
     foreign: unsafe extern "C" fn(*mut c_void, *mut c_void),
     spent: unsafe extern "C" fn(*mut c_void, *mut c_void),
 ) {
-    // SAFETY: by the contract above. A block in an arena has a page, and its page a slot.
+    // SAFETY: by the contract of this module. A block in an arena has a page, and its page has a
+    // slot.
     unsafe {
         if !Heap::table(context).holds(block.cast()) {
             return foreign(context, block);

@@ -1,7 +1,7 @@
 //! The heap's functions, with the signatures of CPython's `PyMemAllocatorEx`.
 //!
-//! Their contract: `context` is the address of a [`Heap`], and no two calls run at the same time (CPython holds the
-//! GIL). A block may be freed or resized in either domain.
+//! Contract: `context` is the address of a [`Heap`], and no two calls run at the same time (CPython holds the GIL).
+//! A block may be freed or resized in either domain.
 
 use crate::entry;
 use crate::fast;
@@ -15,12 +15,12 @@ use core::ffi::c_void;
 /// The four functions of one domain.
 #[derive(Clone, Copy, Debug)]
 pub struct Functions {
-    /// Allocates; null if there is no memory. A request of 0 bytes also gets a block of its own.
+    /// Allocates; null if there is no memory. A request of 0 bytes also gets a separate block.
     pub malloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
     /// Allocates zeroed memory; null if there is no memory or the product overflows.
     pub calloc: unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void,
-    /// Resizes a block; in place if it stays in its class or shrinks by less than a quarter. Null if there is no memory;
-    /// then the block is as before.
+    /// Resizes a block; in place if it stays in its class or shrinks by less than a quarter. Null if there is no
+    /// memory; then the block is unchanged.
     pub realloc: unsafe extern "C" fn(*mut c_void, *mut c_void, usize) -> *mut c_void,
     /// Frees a block; null is ignored.
     pub free: unsafe extern "C" fn(*mut c_void, *mut c_void),

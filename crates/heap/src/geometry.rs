@@ -13,16 +13,16 @@ pub const ARENA_SIZE: usize = 1 << ARENA_BITS;
 pub const ARENA_BITS: u32 = 21;
 /// The pages of an arena.
 pub const PAGES_PER_ARENA: u32 = (ARENA_SIZE / PAGE_SIZE) as u32;
-/// The size of the header of an arena, which lies behind the header of its first page.
+/// The size of the header of an arena, which follows the header of its first page.
 pub const ARENA_HEADER: usize = 64;
 
-/// The size of a page and its alignment. Chosen as pymalloc's pools: docs/fast-path.md.
+/// The size of a page and its alignment: the same as for pymalloc's pools (docs/fast-path.md).
 pub const PAGE_SIZE: usize = 16 << 10;
 /// The size of the header of a page. The first block begins 16 bytes before the end of a cache line: the collector's
-/// links of an object are on that line, and the object itself begins on the next one. With both on one line,
+/// links of an object are on that line, and the object itself begins on the next one. If both are on one line,
 /// collections take a tenth longer (docs/fast-path.md).
 pub const PAGE_HEADER: usize = 48;
-/// Where the first block of an arena's first page may lie.
+/// The smallest offset of the first block of an arena's first page.
 pub const FIRST_PAGE_HEADER: usize = PAGE_HEADER + ARENA_HEADER;
 /// Blocks are carved from new memory up to the next multiple of this.
 pub const CARVE_SIZE: usize = SMALLEST_OS_PAGE;
@@ -31,10 +31,11 @@ pub const CARVE_SIZE: usize = SMALLEST_OS_PAGE;
 pub const SMALLEST_OS_PAGE: usize = 4 << 10;
 /// A line of the processor's cache.
 const CACHE_LINE: usize = 64;
-/// Addresses of programs have this many bits. (The kernel gives longer ones only to programs that ask for them.)
+/// The number of bits of a program's addresses. (The kernel gives longer addresses only to programs that request
+/// them.)
 pub const ADDRESS_BITS: u32 = if cfg!(target_arch = "x86_64") { 47 } else { 48 };
 
-/// From the start of the heap's state to the arena table.
+/// The distance from the start of the heap's state to the arena table.
 pub const STATE_SIZE: usize = 16 << 10;
 /// The size of the arena table: a byte for each possible arena. 64 MiB of address space on x86-64.
 pub const TABLE_SIZE: usize = 1 << (ADDRESS_BITS - ARENA_BITS);
@@ -48,10 +49,10 @@ pub const LABEL_SIZE: usize = 16;
 
 /// The largest request whose class the fast path computes.
 pub const SMALL_LIMIT: usize = 512;
-/// The number of small classes: 0, 16, 32, … 512 bytes. Class 0 is for requests of 0 bytes and has blocks of 16, so that
-/// the fast path needs no branch for them.
+/// The number of small classes: 0, 16, 32, … 512 bytes. Class 0 is for requests of 0 bytes and has blocks of 16 bytes,
+/// so the fast path needs no branch for them.
 pub const SMALL_CLASSES: usize = SMALL_LIMIT / ALIGNMENT + 1;
-/// How many blocks of each medium class fit into a page.
+/// The number of blocks of each medium class in a page.
 const MEDIUM_BLOCKS: [usize; 12] = [28, 25, 23, 21, 19, 17, 16, 14, 12, 11, 9, 8];
 /// The number of classes.
 pub const CLASSES: usize = SMALL_CLASSES + MEDIUM_BLOCKS.len();
@@ -60,8 +61,8 @@ pub static BLOCK_SIZES: [u32; CLASSES] = block_sizes();
 /// The largest request that has a class.
 pub const MEDIUM_LIMIT: usize = block_sizes()[CLASSES - 1] as usize;
 
-/// Sampled blocks of several classes share pages, since there are few of them. The size of these blocks, for each group
-/// of classes. A group has the classes whose blocks fit, and do not fit into the group before.
+/// The block size of each group of classes. There are few sampled blocks, so several classes share pages for them. A
+/// group has the classes whose blocks fit into its size, but not into the size of the group before.
 pub const GROUP_BLOCK_SIZES: [usize; 10] = [
     32,
     64,

@@ -22,51 +22,52 @@ pub const SAMPLED_SLOT: usize = CLASSES;
 /// The pages for sampled blocks of a group of classes.
 #[derive(Clone, Copy)]
 pub struct Sampled {
-    /// Those with free blocks.
+    /// The pages with free blocks.
     pub queue: *mut Page,
-    /// The one from which new blocks are carved, or null.
+    /// The page from which new blocks are carved, or null.
     pub fresh: *mut Page,
 }
 
 /// The state of a heap. Its address is the context of all allocation functions.
 ///
-/// `slots` comes first, so that the fast path of `malloc` finds a class's list at
-/// `context + 16·class`. The arena table follows at `context + STATE_SIZE`.
+/// `slots` is the first field, so that the fast path of `malloc` finds a class's list at `context +
+/// 16·class`. The arena table follows at `context + STATE_SIZE`.
 #[repr(C)]
 pub struct Heap {
-    /// One for each class, and one for the pages for sampled blocks.
+    /// A slot for each class, and one for the pages for sampled blocks.
     pub slots: [Slot; CLASSES + 1],
-    /// What the slow path knows of each class.
+    /// The slow path's state of each class.
     pub classes: [Class; CLASSES],
     /// The pages for sampled blocks, for each group of classes.
     pub sampled: [Sampled; GROUPS],
-    /// Where pages come from.
+    /// All arenas: the source of pages.
     pub arenas: Arenas,
-    /// Where the state is if the heap was shared; see `shared.rs`.
+    /// The moved state and the test for the lock, if the heap was shared; see `shared.rs`.
     pub shared: Option<Shared>,
     /// The largest request that the heap serves itself, in bytes.
     pub limit: usize,
-    /// The allocation site of the last call that took a slow path; 0 if it is not known.
+    /// The allocation site of the last call that took a slow path; 0 if unknown.
     pub site: usize,
-    /// Where the sample points are; `None` while sampling is off.
+    /// The source of sample points; `None` while sampling is off.
     pub points: Option<SamplePoints>,
-    /// Who receives samples; `None` while sampling is off.
+    /// The receiver of samples; `None` while sampling is off.
     pub observer: Option<Observer>,
-    /// The number of the session. The tag of a block that was sampled in an earlier one has another number.
+    /// The number of the session. The tag of a block from an earlier session has another number.
     pub session: u32,
     /// Whether the observer is running.
     pub observing: bool,
-    /// Samples that the observer could not receive: there was no memory, or it was running.
+    /// Number of samples that the observer could not receive: there was no memory, or it was
+    /// running.
     pub lost: u64,
-    /// For each [`Domain`].
+    /// The fallback of each [`Domain`].
     pub fallbacks: [Fallback; 2],
-    /// The distance to the next sample point among the bytes of requests that the fallbacks serve.
+    /// The distance to the next sample point, in bytes of requests that the fallbacks serve.
     pub large_countdown: Countdown,
-    /// Bytes that the fallbacks served since the session began.
+    /// Bytes that the fallbacks served since the session's start.
     pub large_bytes: u64,
     /// The address of the last large block for which huge pages were requested.
     pub advised: usize,
-    /// Blocks of the fallbacks that were sampled and are still in use.
+    /// Sampled blocks of the fallbacks that are still in use.
     pub large_sampled: Addresses,
     /// Blocks that other threads freed.
     pub remote: AtomicPtr<Block>,
@@ -76,14 +77,16 @@ const _: () = assert!(size_of::<Heap>() <= STATE_SIZE);
 const _: () = assert!(core::mem::offset_of!(Heap, slots) == 0);
 
 impl Heap {
-    /// Makes a heap, with sampling off. It is never unmapped: its blocks may be in use until the process ends.
+    /// Makes a heap, with sampling off. The heap is never unmapped: its blocks may be in use until the process
+    /// ends.
     ///
-    /// `fallbacks` are those of [`Domain::Object`] and [`Domain::Memory`]. Returns `None` if there is
+    /// `fallbacks` are the fallbacks of [`Domain::Object`] and [`Domain::Memory`]. Returns `None` if there is
     /// no address space (64 MiB, of which very little is touched).
     #[must_use]
     pub fn create(config: Config, fallbacks: [Fallback; 2]) -> Option<NonNull<Self>> {
         let base = os::map(STATE_SIZE + TABLE_SIZE)?;
-        // SAFETY: just mapped, writable zeroes, page-aligned, large enough, known to nobody else.
+        // SAFETY: just mapped, writable zeroes, page-aligned, large enough; nothing else refers to
+        // it.
         unsafe {
             os::advise_huge(base.as_ptr(), STATE_SIZE + TABLE_SIZE, false);
             let heap: NonNull<Self> = base.cast();
@@ -121,19 +124,19 @@ impl Heap {
         }
     }
 
-    /// The table behind the state of the heap at `context`.
+    /// The arena table after the state of the heap at `context`.
     #[inline(always)]
     pub fn table(context: *mut c_void) -> ArenaTable {
         ArenaTable::at(context.cast::<u8>().wrapping_add(STATE_SIZE))
     }
 
-    /// Collapses one arena of ordinary OS pages, all of them in use, into a huge page, if there is one and huge pages are
-    /// wanted ([`crate::HugePages::Thp`]). It takes about a millisecond, and makes the program faster afterwards; so
-    /// call it from time to time in a program that runs for a while. Whether an arena was found. There is a pause after a
-    /// collapse that was slow.
+    /// Collapses one arena of ordinary OS pages into a huge page, if all its pages are in use and huge pages are wanted
+    /// ([`crate::HugePages::Thp`]). Returns whether an arena was found. This takes about a millisecond and makes the
+    /// program faster afterwards, so call it at intervals in a long-running program. After a slow collapse there is a
+    /// pause.
     ///
     /// # Safety
-    /// `heap` is a heap that nobody else is using now.
+    /// `heap` is a heap that no other thread uses now.
     pub unsafe fn collapse(heap: *mut Self) -> bool {
         // SAFETY: by the caller.
         unsafe { &mut *Self::state(heap) }
@@ -141,8 +144,8 @@ impl Heap {
             .collapse_full_arena()
     }
 
-    /// Whether a block was allocated by this heap itself, and not by a fallback. Any thread may ask it
-    /// of a block that is in use.
+    /// Whether this heap itself allocated a block, and not a fallback. Any thread may call this for a
+    /// block that is in use.
     ///
     /// # Safety
     /// `context` is the address of a heap.
@@ -153,7 +156,8 @@ impl Heap {
         Self::table(heap.cast()).holds(block.cast_mut().cast())
     }
 
-    /// How many bytes of a block the program may use. Any thread may ask it of a block that is in use.
+    /// The number of bytes of a block that the program may use. Any thread may call this for a block
+    /// that is in use.
     ///
     /// # Safety
     /// `context` is the address of a heap which [owns](Self::owns) the block; the block is in use.

@@ -1,6 +1,6 @@
-//! What the fallbacks serve: requests above the heap's limit, and their own blocks.
+//! Requests that the fallbacks serve: those above the heap's limit, and those for the fallbacks' own blocks.
 //!
-//! Each such request is counted at once, in a stream of bytes that has its own countdown (section 3.4 of "Low Overhead
+//! Each such request is counted immediately, in a stream of bytes with its own countdown (section 3.4 of "Low Overhead
 //! Allocation Sampling in a Garbage Collected Virtual Machine"; its footnotes 10 and 11 are about a block that covers
 //! several sample points).
 
@@ -12,12 +12,13 @@ use crate::os;
 use crate::page::Tag;
 use core::ffi::c_void;
 
-/// Blocks of this size and more get huge pages: glibc makes a new mapping for each of them (`DEFAULT_MMAP_THRESHOLD_MAX`), so
-/// that all their memory comes by faults, and the advice ends with the block (docs/fast-path.md).
+/// Blocks of this size or more get huge pages: glibc makes a new mapping for each of them
+/// (`DEFAULT_MMAP_THRESHOLD_MAX`), so all their memory is allocated by page faults, and the advice ends with the block
+/// (docs/fast-path.md).
 const HUGE_FROM: usize = 32 << 20;
-/// Before that, one OS page at this offset and the last one get ordinary memory, so that the first 2 MiB and the end cannot
-/// become huge pages. A program may pass megabytes to `read` and get a few kilobytes (from a pipe never more than 1 MiB), and
-/// CPython writes a zero to the end of `bytes` at once.
+/// Before the advice, the OS page at this offset and the last OS page get ordinary memory, so that the first 2 MiB and
+/// the end cannot become huge pages. A program may pass megabytes to `read` and get a few kilobytes (from a pipe never
+/// more than 1 MiB), and CPython writes a zero to the end of `bytes` immediately.
 const READ_LIMIT: usize = 1 << 20;
 
 #[cold]
@@ -39,7 +40,7 @@ pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_voi
     }
 }
 
-/// As `malloc`, but without huge pages: a program may touch little of a large block of zeroes.
+/// Like `malloc`, but without huge pages: a program may touch little of a large block of zeroes.
 #[cold]
 #[inline(never)]
 pub unsafe fn calloc(
@@ -60,8 +61,8 @@ pub unsafe fn calloc(
     }
 }
 
-/// Resizes a block of a fallback. It stays with the fallback: its old size is not known, so it could not be copied.
-/// The result counts as a new allocation of the whole size.
+/// Resizes a block of a fallback. The block stays with the fallback: its old size is not known, so it cannot be
+/// copied. The result counts as a new allocation of the whole size.
 #[cold]
 #[inline(never)]
 pub unsafe fn realloc(
@@ -70,7 +71,7 @@ pub unsafe fn realloc(
     size: usize,
     domain: Domain,
 ) -> *mut c_void {
-    // SAFETY: as in `malloc`; the block is one of the fallback's.
+    // SAFETY: as in `malloc`; the block belongs to the fallback.
     unsafe {
         if let Some(shared) = (*heap).shared {
             return shared.realloc(block, size, domain);
@@ -83,7 +84,7 @@ pub unsafe fn realloc(
         if let Some(tag) = (*heap).large_sampled.remove(block.addr()) {
             Heap::report_freed(heap, new, tag);
         }
-        // The advice stays with a block that grows, perhaps one byte at a time.
+        // The advice remains for a block that grows, which may happen one byte at a time.
         if wants_huge_pages(heap, new, size) && (*heap).advised != new.addr() {
             advise_huge(heap, new, size);
         }
@@ -101,7 +102,7 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
         return;
     }
     let heap: *mut Heap = context.cast();
-    // SAFETY: `context` is a heap; the block is one of the fallback's.
+    // SAFETY: `context` is a heap; the block belongs to the fallback.
     unsafe {
         let domain = if OBJECT {
             Domain::Object
@@ -119,8 +120,8 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
     }
 }
 
-/// Whether a block of a fallback gets huge pages. Not with larger OS pages: their huge pages are larger too, and waste too
-/// much.
+/// Whether a block of a fallback gets huge pages. It does not if OS pages are larger than usual: then huge pages are
+/// larger too and waste too much memory.
 unsafe fn wants_huge_pages(heap: *const Heap, block: *mut c_void, size: usize) -> bool {
     // SAFETY: `heap` is a heap.
     let huge_pages = unsafe { (*heap).arenas.huge_pages };
@@ -130,10 +131,11 @@ unsafe fn wants_huge_pages(heap: *const Heap, block: *mut c_void, size: usize) -
         && os::page_size() == SMALLEST_OS_PAGE
 }
 
-/// Asks for huge pages in the whole mapping of a block. If it were only for a part, the kernel would split the mapping, and
-/// `mremap` could not move it any more.
+/// Requests huge pages for the whole mapping of a block. If the advice covered only a part, the kernel would split the
+/// mapping, and `mremap` could not move it any more.
 unsafe fn advise_huge(heap: *mut Heap, block: *mut c_void, size: usize) {
-    // glibc rounds the size and the word before the block up to a multiple of 16, and maps one more word.
+    // glibc rounds up the size plus the word before the block to a multiple of 16, and maps one more
+    // word.
     let mapped = (size + 8).next_multiple_of(16) - 8;
     // SAFETY: `heap` is a heap; the block is in use.
     unsafe {
@@ -147,7 +149,7 @@ unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Doma
     if block.is_null() {
         return block;
     }
-    // SAFETY: `heap` is a heap, and nobody else is in it. The reference ends before the observer runs.
+    // SAFETY: `heap` is a heap that no other thread uses. The reference ends before the observer runs.
     unsafe {
         let this = &mut *heap;
         this.large_bytes += size as u64;
@@ -173,7 +175,7 @@ unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Doma
         };
         let token = Heap::report(heap, &sample);
         if token != NOT_INTERESTED {
-            // The address is still in the set if the block was freed without the heap.
+            // The address is still in the set if the block was freed without a call of the heap.
             (*heap).large_sampled.remove(block.addr());
             (*heap)
                 .large_sampled

@@ -1,23 +1,25 @@
-//! An allocator for small blocks that samples for free: its free lists are cut before the sample point.
+//! An allocator for small blocks that samples without cost on the fast path: its free lists end before the next sample
+//! point.
 //!
-//! `malloc` pops the list of a size class and `free` pushes to it, last in first out. On the fast path there is nothing
-//! else, except that `free` finds out whether a block is the heap's own, and counts the pushes. When a
-//! list is filled, the distance to the class's next sample point is known, and the list is cut before it. So
-//! an allocation that must be sampled finds its list empty, and takes the slow path that it would take anyway. The
-//! invariants D1 and D2 that make this exact are in `list.rs`. Pages and arenas matter on the slow path only.
+//! `malloc` pops a block from the list of a size class and `free` pushes to it, last in first out. The fast path does
+//! nothing else, except that `free` checks whether a block belongs to the heap, and counts the pushes. When a list is
+//! filled, the distance to the class's next sample point is known, and the list is cut before that point. So an
+//! allocation that must be sampled finds its list empty, and takes the slow path that an empty list needs anyway. The
+//! invariants D1 and D2 in `list.rs` make this exact. Only the slow path uses pages and arenas.
 //!
-//! What this costs: that the last block of a page was freed is noticed late, only when the
-//! list of its class is counted, after 16 to 128 KiB of frees of that class.
+//! The disadvantage: the heap notices late that the last block of a page was freed. It notices this when it counts the
+//! list of the class, after 16 to 128 KiB of frees of that class.
 //!
 //! # What the caller must do
 //!
-//! The heap takes no lock. Whoever calls it holds one lock, in CPython the GIL, that
-//! all other callers hold too. The only exceptions are [`Heap::remote_free`], [`Heap::owns`] and [`Heap::usable_size`], and a heap that was [shared](Heap::share).
+//! The heap takes no lock. All callers hold the same lock, in CPython the GIL. The only exceptions are
+//! [`Heap::remote_free`], [`Heap::owns`] and [`Heap::usable_size`], and a heap that was [shared](Heap::share).
 //!
-//! # What it is not for
+//! # Limits
 //!
-//! It is no general allocator: large requests go to a fallback, and memory of one class moves to another only in pages of
-//! 16 KiB. It does not know who allocates: an [`Observer`] finds that out. It knows nothing of Python.
+//! The heap is not a general allocator: large requests go to a fallback, and memory moves from one class to another
+//! only in pages of 16 KiB. It does not know the stack of an allocation: an [`Observer`] finds that. It contains
+//! nothing specific to Python.
 //!
 //! # Vocabulary
 //!
@@ -25,15 +27,16 @@
 //! - *page*: 16 KiB of blocks of one size class, behind a header. The processor's pages are called "OS pages" here.
 //! - *block*: the memory of one allocation; a multiple of 16 bytes.
 //! - *size class*: the blocks of one size.
-//! - *list*: the free blocks of a class that `malloc` pops and `free` pushes to. Each page also has a list of its own, with
-//!   the free blocks that are not on the class's list.
-//! - *budget*: how many blocks `free` may push before it takes the slow path.
-//! - *slot*: the head of a class's list, and what is left of its budget.
+//! - *list*: the free blocks of a class that `malloc` pops and `free` pushes to. Each page also has a list of its own,
+//!   with the free blocks that are not on the class's list.
+//! - *budget*: the number of blocks that `free` may push before it takes the slow path.
+//! - *slot*: the head of a class's list, and the rest of its budget.
 //! - *refill*: blocks moved from pages to an empty list.
 //! - *retain* and *purge*: keep free memory for later use, and give it back to the system.
 //! - *dirty* page: a free page that was used and has memory behind it. Otherwise it is *clean*.
 //! - *collapse*: copy an arena of ordinary OS pages into one huge page (`MADV_COLLAPSE`).
-//! - *fallback*: the allocator that the heap replaced; it serves what is too large for a class.
+//! - *fallback*: the allocator that the heap replaced; it serves requests that are too large for a
+//!   class.
 //! - *session*: from [`Heap::start`] to [`Heap::stop`], or to the next start.
 //!
 //! # Modules, in order of dependency
@@ -43,7 +46,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `geometry` | all sizes |
-//! | `config` | what the embedder may choose |
+//! | `config` | the settings of the embedder |
 //! | `observer` | the interfaces of the embedder: observer and fallback |
 //! | `os` | all calls to the operating system |
 //! | `page` | pages, blocks, slots, labels |
@@ -53,11 +56,11 @@
 //! | `heap` | the state of a heap |
 //! | `list` | the invariants D1 and D2 |
 //! | `supply` | blocks from pages to lists, and back |
-//! | `refill` | how long a list may be |
+//! | `refill` | the length of a list |
 //! | `session` | sampling on and off; the calls of the observer |
 //! | `statistics` | totals |
-//! | `shared` | a heap that is called by those who do not hold its lock |
-//! | `large` | what the fallbacks serve |
+//! | `shared` | a heap that is also called by threads without its lock |
+//! | `large` | requests that the fallbacks serve |
 //! | `fast` | the fast paths |
 //! | `slow` | the slow paths |
 //! | `entry` | entries of the slow paths, which note the allocation site |

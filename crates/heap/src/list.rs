@@ -1,22 +1,22 @@
 //! The list of a class, cut before the sample point.
 //!
-//! The fast path pops a class's list and pushes to it, and counts only the pushes. That is enough.
-//! Say a list had `listed` blocks at some moment, `free` has pushed `pushed` since, and the list
-//! has `left` now: then `listed + pushed - left` blocks were allocated. So:
+//! The fast path pops from a class's list and pushes to it, and counts only the pushes. This is sufficient. If a list
+//! had `listed` blocks at some moment, `free` has pushed `pushed` blocks since then, and the list has `left` blocks
+//! now, then `listed + pushed - left` blocks were allocated. So:
 //!
-//! - **D1** (settled): when a list is empty, or has been counted, the number of allocations since it was last settled is
-//!   known exactly, and the class's countdown is moved on by it.
-//! - **D2** (cut): `listed + budget ≤ k`. Here `budget` is the number of pushes before `free` takes the slow path,
-//!   and k the number of allocations before the one that covers the next sample point. So no allocation on the fast
-//!   path covers a sample point, and the one that covers it finds the list empty.
+//! - **D1** (settled): when a list is empty, or was counted, the number of allocations since it was last settled is
+//!   known exactly, and the class's countdown is advanced by it.
+//! - **D2** (cut): `listed + budget ≤ k`. Here `budget` is the number of pushes before `free` takes the slow path, and
+//!   k the number of allocations before the one that covers the next sample point. So no allocation on the fast path
+//!   covers a sample point, and the allocation that covers it finds the list empty.
 
 use crate::heap::Heap;
 use crate::page::Block;
 use core::ptr::null_mut;
 
 impl Heap {
-    /// D1: moves the class's countdown on by what was allocated since it was last settled. There are
-    /// `on_list` blocks on the list now. D2 stays true.
+    /// D1: advances the class's countdown by the allocations since it was last settled. The list has
+    /// `on_list` blocks now. D2 stays true.
     pub fn settle(&mut self, class: usize, on_list: usize) {
         let left = self.slots[class].budget - 1;
         let class = &mut self.classes[class];
@@ -35,7 +35,8 @@ impl Heap {
         slot.budget = class.budget + 1;
     }
 
-    /// Cuts a class's list after at most `keep` blocks. Returns how many it has now, and the rest.
+    /// Cuts a class's list after at most `keep` blocks. Returns the number of blocks that it has
+    /// now, and the blocks after them.
     pub fn split(&mut self, class: usize, keep: usize) -> (usize, *mut Block) {
         let head = self.slots[class].head;
         if keep == 0 || head.is_null() {
@@ -44,7 +45,7 @@ impl Heap {
         }
         let mut kept = 1;
         let mut last = head;
-        // SAFETY: the list holds free blocks, which link to each other.
+        // SAFETY: the list contains free blocks, which link to each other.
         unsafe {
             while kept < keep && !(*last).next.is_null() {
                 last = (*last).next;
@@ -54,13 +55,13 @@ impl Heap {
         }
     }
 
-    /// The length of a class's list. Takes a pass over it.
+    /// The length of a class's list. The cost is a pass over the list.
     pub fn count(&self, class: usize) -> usize {
         let mut count = 0;
         let mut block = self.slots[class].head;
         while !block.is_null() {
             count += 1;
-            // SAFETY: the list holds free blocks, which link to each other.
+            // SAFETY: the list contains free blocks, which link to each other.
             block = unsafe { (*block).next };
         }
         count

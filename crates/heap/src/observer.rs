@@ -1,8 +1,9 @@
-//! The interfaces of the embedder: who receives samples, and who serves what the heap does not.
+//! The interfaces of the embedder: the receiver of samples, and the allocator for requests that the
+//! heap does not serve.
 
 use core::ffi::c_void;
 
-/// What the embedder uses a block for. The heap treats both alike; a [`Sample`] says which it is.
+/// The embedder's use of a block. The heap treats both alike; a [`Sample`] contains the domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Domain {
@@ -12,7 +13,7 @@ pub enum Domain {
     Memory = 1,
 }
 
-/// A sampled allocation, as [`Observer::sampled`] receives it.
+/// A sampled allocation, the argument of [`Observer::sampled`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sample {
@@ -20,41 +21,41 @@ pub struct Sample {
     pub block: *mut c_void,
     /// The requested size, in bytes.
     pub requested: usize,
-    /// The size of the block, in bytes, which is what sampling counts.
+    /// The size of the block, in bytes. Sampling counts this size.
     pub block_size: usize,
-    /// How many sample points the block covers; at least 1.
+    /// The number of sample points that the block covers; at least 1.
     pub points: u32,
     /// The use of the block.
     pub domain: Domain,
-    /// The allocation site: the return address of the call that allocates, or 0 if it is not known. (If a function jumps
-    /// to one of [`crate::Functions`], the address lies in the caller of that function.)
+    /// The allocation site: the return address of the call that allocates, or 0 if unknown. (If a function jumps to one
+    /// of [`crate::Functions`], the address is in the caller of that function.)
     pub site: usize,
 }
 
-/// The token of a block whose end the observer does not want to know.
+/// The token of a block for which the observer does not need a call of `freed`.
 pub const NOT_INTERESTED: u32 = u32::MAX;
 
 /// Receives samples. Both functions run on the heap's slow path, while the heap is consistent. They
-/// must not unwind. They may call the C library's allocator. They may call the heap too: it serves
-/// them, but does not sample what they allocate. They may change `errno`: the heap restores it.
+/// must not unwind. They may call the C library's allocator. They may also call the heap: it serves
+/// their requests, but does not sample them. They may change `errno`: the heap restores it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Observer {
-    /// The first argument of both.
+    /// The first argument of both functions.
     pub context: *mut c_void,
     /// An allocation was sampled. Returns a token for `freed`, or [`NOT_INTERESTED`].
     pub sampled: unsafe extern "C" fn(context: *mut c_void, sample: &Sample) -> u32,
-    /// A block that was sampled in this session is being freed, or was moved by `realloc`. All that the program had in it
-    /// can still be read at `contents` (after a move: what fits into the new size).
+    /// A block that was sampled in this session is being freed, or was moved by `realloc`. The program's data in the
+    /// block can still be read at `contents` (after a move: the part that fits into the new size).
     pub freed: unsafe extern "C" fn(context: *mut c_void, contents: *const c_void, token: u32),
 }
 
 /// The allocator that the heap replaces: it serves requests above the heap's limit, and frees its own
-/// blocks. The functions are those of CPython's `PyMemAllocatorEx`.
+/// blocks. The functions have the types of CPython's `PyMemAllocatorEx`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Fallback {
-    /// The first argument of all.
+    /// The first argument of all functions.
     pub context: *mut c_void,
     /// Allocates.
     pub malloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
@@ -77,7 +78,7 @@ impl Fallback {
     };
 }
 
-// CPython wants a pointer even for 0 bytes, hence the `max(1)`.
+// CPython requires a pointer even for 0 bytes, hence the `max(1)`.
 
 unsafe extern "C" fn libc_malloc(_: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: malloc has no preconditions.
@@ -90,11 +91,11 @@ unsafe extern "C" fn libc_calloc(_: *mut c_void, count: usize, size: usize) -> *
 }
 
 unsafe extern "C" fn libc_realloc(_: *mut c_void, block: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: the block is one of the C library's, by the contract of `Fallback`.
+    // SAFETY: the block belongs to the C library, by the contract of `Fallback`.
     unsafe { libc::realloc(block, size.max(1)) }
 }
 
 unsafe extern "C" fn libc_free(_: *mut c_void, block: *mut c_void) {
-    // SAFETY: the block is one of the C library's, by the contract of `Fallback`.
+    // SAFETY: the block belongs to the C library, by the contract of `Fallback`.
     unsafe { libc::free(block) }
 }

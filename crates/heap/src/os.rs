@@ -1,11 +1,11 @@
 //! All calls to the operating system. None of them changes `errno`: a program may read it after a successful allocation
-//! or a free, and expects what an earlier call left there.
+//! or a free, and expects the value of an earlier call.
 
 use crate::geometry::{ARENA_SIZE, SMALLEST_OS_PAGE};
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 
-/// Calls something that may change `errno`, and restores it.
+/// Calls a function that may change `errno`, and restores `errno`.
 #[inline]
 pub fn keep_errno<T>(call: impl FnOnce() -> T) -> T {
     // SAFETY: the address of this thread's `errno` is valid as long as the thread runs.
@@ -26,19 +26,19 @@ pub fn map(size: usize) -> Option<NonNull<u8>> {
 }
 
 /// Maps `size` bytes of zeroes at a multiple of `size`, which is a power of two. `hint` is a
-/// good address for it, or null.
+/// preferred address, or null.
 pub fn map_aligned(size: usize, hint: *mut u8) -> Option<NonNull<u8>> {
     if let Some(found) = map_with(hint, size, 0) {
         if found.addr().get().is_multiple_of(size) {
             return Some(found);
         }
-        // SAFETY: just mapped, known to nobody else.
+        // SAFETY: just mapped; nothing refers to it.
         unsafe { unmap(found.as_ptr(), size) };
     }
     let wide = map_with(null_mut(), size.checked_mul(2)?, 0)?.as_ptr();
     let before = wide.align_offset(size);
-    // SAFETY: `wide` has 2·size bytes, of which [before, before + size) are kept: the rest, in
-    // front and behind, are whole OS pages that nobody knows of.
+    // SAFETY: `wide` has 2·size bytes, of which [before, before + size) are kept. The other bytes,
+    // before and after, are whole OS pages that nothing refers to.
     unsafe {
         if before > 0 {
             unmap(wide, before);
@@ -77,18 +77,18 @@ fn map_with(hint: *mut u8, size: usize, flags: c_int) -> Option<NonNull<u8>> {
 /// Removes a mapping.
 ///
 /// # Safety
-/// The range was mapped here, and nobody uses it any more.
+/// The range was mapped here, and nothing uses it any more.
 pub unsafe fn unmap(address: *mut u8, size: usize) {
     // SAFETY: by the caller. It fails only when the kernel has no memory to split a mapping; then the range stays
-    // mapped, which does no harm.
+    // mapped, which is harmless.
     keep_errno(|| unsafe { libc::munmap(address.cast(), size) });
 }
 
-/// Gives the memory behind the whole OS pages of a range back to the system; the range stays mapped. An OS page that
-/// lies in the range only in part keeps its memory: some kernels for AArch64 have OS pages of 64 KiB.
+/// Purges the memory of the whole OS pages of a range; the range stays mapped. An OS page that is only partly in the
+/// range keeps its memory: some kernels for AArch64 have OS pages of 64 KiB.
 ///
 /// # Safety
-/// The range was mapped here, and nobody needs its contents.
+/// The range was mapped here, and its contents are not needed.
 pub unsafe fn purge(address: *mut u8, size: usize) {
     let (skip, whole) = whole_pages(address.addr(), size, page_size());
     if whole > 0 {
@@ -103,14 +103,14 @@ pub fn page_size() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(ARENA_SIZE)
 }
 
-/// Where the first whole OS page of a range begins, from the start of the range, and how many bytes
-/// the whole OS pages have.
+/// The offset of the first whole OS page from the start of a range, and the size of all whole OS
+/// pages in bytes.
 const fn whole_pages(start: usize, size: usize, page: usize) -> (usize, usize) {
     let skip = start.next_multiple_of(page) - start;
     (skip, size.saturating_sub(skip) / page * page)
 }
 
-/// Whether the kernel took the advice.
+/// Gives the kernel advice for a range. Returns whether the kernel accepted it.
 ///
 /// # Safety
 /// The range begins with an OS page and is mapped. Its contents are not needed if the advice is to drop them.
@@ -119,7 +119,7 @@ unsafe fn advise(address: *mut u8, size: usize, advice: c_int) -> bool {
     keep_errno(|| unsafe { libc::madvise(address.cast(), size, advice) == 0 })
 }
 
-/// Asks for transparent huge pages in a range, or asks that there be none.
+/// Requests transparent huge pages in a range, or requests that there are none.
 ///
 /// # Safety
 /// The range begins with an OS page, and is mapped.
@@ -129,11 +129,11 @@ pub unsafe fn advise_huge(address: *mut u8, size: usize, wanted: bool) {
     } else {
         libc::MADV_NOHUGEPAGE
     };
-    // SAFETY: by the caller; contents do not change. A kernel without huge pages refuses, which does no harm.
+    // SAFETY: by the caller; contents do not change. A kernel without huge pages refuses, which is harmless.
     unsafe { advise(address, size, advice) };
 }
 
-/// Asks for transparent huge pages in a range that somebody else mapped, and in the rest of the OS pages at its ends.
+/// Requests transparent huge pages in a range that other code mapped, and in the rest of the OS pages at its ends.
 ///
 /// # Safety
 /// The range is mapped.
@@ -143,8 +143,8 @@ pub unsafe fn advise_huge_around(address: *mut u8, size: usize) {
     unsafe { advise_huge(address.wrapping_sub(before), before + size, true) };
 }
 
-/// Allocates the memory behind a range now (`MADV_POPULATE_WRITE`, Linux 5.14). Older kernels do it page by page, when
-/// each is touched.
+/// Allocates the memory behind a range now (`MADV_POPULATE_WRITE`, Linux 5.14). On older kernels each page is
+/// allocated at its first touch.
 ///
 /// # Safety
 /// The range was mapped here.
@@ -153,7 +153,7 @@ pub unsafe fn populate(address: *mut u8, size: usize) {
     unsafe { advise(address, size, libc::MADV_POPULATE_WRITE) };
 }
 
-/// How many bytes of an arena have memory behind them; 0 if that cannot be known.
+/// The number of bytes of an arena that have memory behind them; 0 if unknown.
 ///
 /// # Safety
 /// The range was mapped here.
@@ -170,12 +170,12 @@ pub unsafe fn resident(arena: *mut u8) -> usize {
     if failed == 0 { present * page } else { 0 }
 }
 
-/// The CPU time of the calling thread, in nanoseconds; 0 if that cannot be known.
+/// The CPU time of the calling thread, in nanoseconds; 0 if unknown.
 pub fn thread_nanos() -> u64 {
     nanos(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// The CPU time of the process, in nanoseconds; 0 if that cannot be known.
+/// The CPU time of the process, in nanoseconds; 0 if unknown.
 pub fn process_nanos() -> u64 {
     nanos(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
@@ -191,8 +191,8 @@ fn nanos(clock: libc::clockid_t) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
-/// Copies a range of the size of a huge page into one huge page, now (`MADV_COLLAPSE`, Linux 6.1). Whether
-/// that was done; contents do not change either way.
+/// Copies a range of the size of a huge page into one huge page, now (`MADV_COLLAPSE`, Linux 6.1). Returns
+/// whether that was done; the contents do not change in either case.
 ///
 /// # Safety
 /// The range was mapped here.

@@ -9,9 +9,9 @@
 //! on its own list. Blocks are *carved* from memory that was never used, one OS page at a time, so that memory is
 //! touched only when it is needed.
 //!
-//! Pages for sampled blocks differ in two ways. Their header refers to a slot whose budget is always
-//! spent, so that each free takes the slow path. And each block has 16 bytes before it, its [`Label`].
-//! A group of classes with similar sizes shares such pages.
+//! Pages for sampled blocks differ in two ways. Their header refers to a slot whose budget is always spent, so each
+//! free takes the slow path. And 16 bytes before each block contain its [`Label`]. A group of classes with similar
+//! sizes shares such pages.
 
 use crate::geometry::{
     BLOCK_SIZES, CARVE_SIZE, GROUP_BLOCK_SIZES, LABEL_SIZE, PAGE_HEADER, PAGE_SIZE, SLOT_SIZE,
@@ -24,7 +24,7 @@ pub struct Block {
     pub next: *mut Block,
 }
 
-/// What `malloc` and `free` of one class work on: the only state of the fast path.
+/// The state of one class on the fast path of `malloc` and `free`.
 #[repr(C)]
 pub struct Slot {
     /// The class's list: `malloc` pops it, `free` pushes to it.
@@ -33,16 +33,16 @@ pub struct Slot {
     pub budget: usize,
 }
 
-/// What identifies a sampled block to the observer.
+/// The observer's data for a sampled block.
 #[derive(Clone, Copy)]
 pub struct Tag {
-    /// The observer's number for it.
+    /// The observer's number for the block.
     pub token: u32,
-    /// The session that it was sampled in.
+    /// The number of the session in which the block was sampled.
     pub session: u32,
 }
 
-/// What lies right before a sampled block of a page.
+/// The bytes right before a sampled block of a page.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub struct Label {
@@ -51,31 +51,32 @@ pub struct Label {
     pub class: u8,
 }
 
-/// The header of a page. `free` reads `slot` and nothing else of it.
+/// The header of a page. `free` reads only `slot`.
 #[repr(C, align(16))]
 pub struct Page {
-    /// Where blocks of this page are pushed when they are freed.
+    /// The slot to which freed blocks of this page are pushed.
     pub slot: *mut Slot,
     /// The page's own list of free blocks.
     pub local: *mut Block,
-    /// Neighbours in the queue of pages with free blocks, of the class or the group; null at the ends.
+    /// Next and previous page in the queue of pages with free blocks, of the class or the group; null
+    /// at the ends.
     pub next: *mut Page,
     pub previous: *mut Page,
-    /// How many blocks are on the page's own list.
+    /// Number of blocks on the page's own list.
     pub free: u16,
-    /// How many blocks have been carved.
+    /// Number of blocks that were carved.
     pub carved: u16,
-    /// How many blocks can be carved in all.
+    /// Largest number of blocks that can be carved.
     pub capacity: u16,
-    /// From one block to the next, in bytes.
+    /// The distance from one block to the next, in bytes.
     pub stride: u16,
-    /// Where the first block lies, from the start of the page.
+    /// The offset of the first block from the start of the page.
     pub first: u16,
     /// The class of the blocks; in a page for sampled blocks, the group of their classes.
     pub class: u8,
     /// Whether the page is for sampled blocks.
     pub sampled: bool,
-    /// Whether the page is in that queue.
+    /// Whether the page is in the queue of pages with free blocks.
     pub queued: bool,
 }
 
@@ -86,7 +87,7 @@ const _: () = {
 };
 
 impl Page {
-    /// The page in which a block lies.
+    /// The page that contains a block.
     pub fn of(block: *mut Block) -> *mut Self {
         block.map_addr(|address| address & !(PAGE_SIZE - 1)).cast()
     }
@@ -107,11 +108,11 @@ impl Page {
         }
     }
 
-    /// Makes a page at `page` for `class`, or for a group of classes if it is for sampled blocks. Its blocks begin after
-    /// `reserved` bytes.
+    /// Makes a page at `page` for `class`, or for a group of classes if it is for sampled blocks. Its blocks begin
+    /// after `reserved` bytes.
     ///
     /// # Safety
-    /// `page` is a page of this heap that holds nothing.
+    /// `page` is an empty page of this heap.
     #[allow(clippy::cast_possible_truncation)] // everything is at most a page
     pub unsafe fn init(
         page: *mut Self,
@@ -157,7 +158,7 @@ impl Page {
         self.free == self.carved
     }
 
-    /// Takes the whole list of free blocks: its head and its length.
+    /// Takes the whole list of free blocks. Returns its head and its length.
     pub fn take_local(&mut self) -> (*mut Block, usize) {
         let list = (self.local, self.free as usize);
         self.local = null_mut();
@@ -188,7 +189,7 @@ impl Page {
     /// Pushes `count` blocks, linked from `first` to `last`.
     ///
     /// # Safety
-    /// They belong to this page, nobody uses them, and they are on no list.
+    /// The blocks belong to this page, are not in use, and are on no list.
     #[allow(clippy::cast_possible_truncation)] // a page has fewer than 2^16 blocks
     pub unsafe fn push_local(&mut self, first: *mut Block, last: *mut Block, count: usize) {
         // SAFETY: by the caller.
@@ -204,7 +205,8 @@ impl Page {
     /// The page is fresh, `limit` is not 0.
     #[allow(clippy::cast_possible_truncation)] // everything is at most a page
     pub unsafe fn carve(page: *mut Self, limit: usize) -> (*mut Block, usize) {
-        // SAFETY: `carved + count <= capacity`, so the blocks lie in the page, and nobody knows them.
+        // SAFETY: `carved + count <= capacity`, so the blocks are in the page, and nothing refers to
+        // them.
         unsafe {
             let stride = (*page).stride as usize;
             let start = (*page).first as usize + (*page).carved as usize * stride;

@@ -1,18 +1,19 @@
-//! How long a class's list may be: filled when it is empty, and shortened when the budget of `free` is spent.
+//! The length of a class's list: it is filled when it is empty, and shortened when the budget of `free` is spent.
 //!
 //! A *refill* gives an empty list at most half of k blocks (k and the invariants D1 and D2: [`crate::list`]). When
-//! the budget is spent, the list is counted; the blocks that a class does not retain return to
-//! their pages, which can become empty by that; and `free` gets a new budget.
+//! the budget is spent, the list is counted. The blocks that a class does not retain return to their pages, which may
+//! become empty. Then `free` gets a new budget.
 //!
-//! Most programs free about as much as they allocate, and each block on a list costs a look when the budget is spent.
-//! So close to a sample point only an eighth of k stays on the list, and the rest of k is budget. And if blocks had
-//! to be returned for that, the next refill is small, and each one after it twice as large.
+//! Most programs free about as many blocks as they allocate, and each block on a list costs a memory access when the
+//! budget is spent. So close to a sample point only an eighth of k stays on the list, and the rest of k is the
+//! budget. If blocks had to be returned for this, the next refill is small, and each later one is twice as large.
 
 use crate::arena::ArenaTable;
 use crate::heap::Heap;
 
 impl Heap {
-    /// Fills the list of a settled class, which is empty although k is not 0. False if there is no memory.
+    /// Fills the list of a settled class, which is empty although k is not 0. Returns false if there is no
+    /// memory.
     pub fn refill(&mut self, class: usize, table: ArenaTable) -> bool {
         debug_assert!(self.classes[class].until_sample() > 0 && self.slots[class].head.is_null());
         let blocks = self.classes[class].next_refill();
@@ -26,7 +27,7 @@ impl Heap {
         true
     }
 
-    /// Settles a class, shortens its list to what it retains, and renews its budget.
+    /// Settles a class, shortens its list to the blocks that it retains, and renews its budget.
     pub fn rebalance(&mut self, class: usize, table: ArenaTable) {
         let (kept, rest) = self.split(class, self.classes[class].max_retained());
         let returned = self.return_list(rest, table);

@@ -1,4 +1,4 @@
-//! Sampling: on and off, and the calls of the observer.
+//! Switches sampling on and off, and calls the observer.
 
 use crate::heap::Heap;
 use crate::observer::{NOT_INTERESTED, Observer, Sample};
@@ -10,12 +10,12 @@ use nthbyte_sampling::{Countdown, SamplePoints};
 impl Heap {
     /// Begins a session: the next allocation is the first that may be sampled. If sampling was on, that session ends.
     ///
-    /// The first distances are drawn for the classes in their order, then for the requests that the
-    /// fallbacks serve. After that, each sampled allocation draws the distances that it needs.
+    /// The first distances are drawn for the classes in their order, then for the requests that the fallbacks serve.
+    /// After that, each sampled allocation draws the distances that it needs.
     ///
     /// # Safety
-    /// `heap` is a heap that nobody else is using now. The observer keeps its contract until
-    /// sampling is switched off or a new session begins.
+    /// `heap` is a heap that no other thread uses now. The observer keeps its contract until sampling is switched off
+    /// or a new session begins.
     pub unsafe fn start(heap: *mut Self, mut points: SamplePoints, observer: Observer) {
         // SAFETY: by the caller.
         let this = unsafe { &mut *Self::state(heap) };
@@ -33,10 +33,10 @@ impl Heap {
         this.trim_all();
     }
 
-    /// Switches sampling off. The observer receives no more frees.
+    /// Switches sampling off. The observer is not called for later frees.
     ///
     /// # Safety
-    /// `heap` is a heap that nobody else is using now.
+    /// `heap` is a heap that no other thread uses now.
     pub unsafe fn stop(heap: *mut Self) {
         // SAFETY: by the caller.
         let this = unsafe { &mut *Self::state(heap) };
@@ -68,7 +68,7 @@ impl Heap {
     /// Passes a sample to the observer and returns its token.
     ///
     /// # Safety
-    /// `heap` is a consistent heap, and no reference to it is alive: the observer may call it.
+    /// `heap` is a consistent heap, and no reference to it exists: the observer may call it.
     pub(crate) unsafe fn report(heap: *mut Self, sample: &Sample) -> u32 {
         // SAFETY: by the caller; by the contract of `start` the observer may be called.
         unsafe {
@@ -82,7 +82,8 @@ impl Heap {
         }
     }
 
-    /// Passes the end of a sampled block to the observer, if it wants to know and the session is the same.
+    /// Reports the free of a sampled block to the observer, if the observer wants it and the session is
+    /// the same.
     ///
     /// # Safety
     /// As for [`Heap::report`]; `contents` can be read.

@@ -1,13 +1,14 @@
-//! A heap that is also called by those who do not hold its lock.
+//! A heap that is also called by threads that do not hold its lock.
 //!
-//! Until somebody else may call it, the heap asks nothing: the fast path has no room for it. Then
-//! [`Heap::share`] moves the heap's state to another place, and leaves an empty one where it was. The functions and the
-//! context that everybody has, and may have stored anywhere, stay the same, but from now on each call of them takes the
-//! slow path: the empty state has no blocks on its lists, no arenas in its table, and no size class below its limit. There the
-//! caller is asked for the lock ([`HoldsLock`]); who holds it is served by the state that was moved, who does not is
-//! served by the fallback. No call writes to the empty state (but for [`Heap::caller`], which nobody reads there).
+//! Before such calls are possible, the heap does not check for its lock: the fast path has no room for the check. Then
+//! [`Heap::share`] moves the heap's state to another place, and leaves an empty state in the old place. The functions
+//! and the context stay the same, because other code may have stored them anywhere. But from now on each call takes the
+//! slow path: the empty state has no blocks on its lists, no arenas in its table, and no size class below its limit.
+//! The slow path checks whether the caller holds the lock ([`HoldsLock`]). If so, the moved state serves the call;
+//! otherwise the fallback does. No call writes to the empty state (except to [`Heap::caller`], which no code reads
+//! there).
 //!
-//! It costs the calls of a shared heap about ten instructions more, and the two questions.
+//! The calls of a shared heap cost about ten instructions more, and the checks.
 
 use crate::config::Config;
 use crate::functions::Functions;
@@ -21,27 +22,30 @@ use core::sync::atomic::{Ordering, fence};
 /// Whether the caller holds the heap's lock. Called by any thread, at each call of a shared heap.
 pub type HoldsLock = unsafe extern "C" fn() -> bool;
 
-/// A heap and the question for its lock: what an empty state knows of the heap that was there.
+/// A shared heap and the check for its lock: the data in the empty state that refers to the moved
+/// state.
 #[derive(Clone, Copy)]
 pub struct Shared {
-    /// Where its state is now.
+    /// The address of the moved state.
     inner: *mut Heap,
     holds_lock: HoldsLock,
 }
 
 impl Heap {
-    /// Makes the heap safe to be called by those who do not hold its lock, for ever. Whether it is; if not, there
-    /// is no address space for it, and nothing has changed.
+    /// Makes the heap safe for calls without its lock, until the process ends. Returns false if there is no address
+    /// space for it; then nothing has changed.
     ///
-    /// Costs a look at each page of the heap, and as much address space as the heap took when it was made.
+    /// The cost is an access to each page of the heap, and as much address space as the heap took when it was made.
     ///
     /// # Safety
-    /// `heap` is a heap that nobody else is using now, not even a function further up the stack. `holds_lock` may be called by any
+    /// `heap` is a heap that no other code uses now, not even a function further up the stack. `holds_lock` may be
+    /// called by any thread at any time. A fallback may be called by every thread that may call the heap.
     /// thread at any time. A fallback may be called by everybody who may call the heap.
     #[must_use]
     pub unsafe fn share(heap: *mut Self, holds_lock: HoldsLock) -> bool {
-        // SAFETY: by the caller nobody uses the heap. The new place is writable zeroes of the same size; what has moved is not
-        // used in its old place, and no part of it points into itself, but for the slots of pages.
+        // SAFETY: by the caller, no other code uses the heap. The new place has writable zeroes of the same size. The
+        // old place of moved data is not used any more, and no part of the data points into itself, except for the
+        // slots of pages.
         unsafe {
             if (*heap).shared.is_some() {
                 return true;
@@ -66,28 +70,29 @@ impl Heap {
             empty.limit = 0;
             empty.shared = Some(Shared { inner, holds_lock });
             heap.write(empty);
-            // Last: who does not find a block in the old table looks again (`Shared::is_foreign`).
+            // The last step: a thread that does not find a block in the old table reads the table
+            // again (`Shared::is_foreign`).
             fence(Ordering::SeqCst);
             (*inner).arenas.clear_table(Self::table(heap.cast()));
             true
         }
     }
 
-    /// Where the state of a heap is: there, or where it was moved to.
+    /// The address of a heap's state: the heap's own address, or the place that it was moved to.
     ///
     /// # Safety
     /// `heap` is a heap.
     pub(crate) unsafe fn state(heap: *const Self) -> *mut Self {
-        // SAFETY: by the caller; the field changes only while nobody else uses the heap.
+        // SAFETY: by the caller; the field changes only while no other thread uses the heap.
         unsafe { (*heap).shared }.map_or(heap.cast_mut(), |shared| shared.inner)
     }
 }
 
 impl Shared {
-    /// Serves calls for a heap by asking for its lock, whether it is shared or not.
+    /// Serves calls for a heap with a check for its lock, whether the heap is shared or not.
     ///
     /// # Safety
-    /// `heap` is a heap that is not being shared at this moment, and `holds_lock` as for [`Heap::share`].
+    /// `heap` is a heap that is not being shared now, and `holds_lock` is as for [`Heap::share`].
     #[must_use]
     pub unsafe fn of(heap: *mut Heap, holds_lock: HoldsLock) -> Self {
         // SAFETY: by the caller.
@@ -95,13 +100,14 @@ impl Shared {
         Self { inner, holds_lock }
     }
 
-    /// The functions that serve this caller, their context, and whether these are the heap's.
+    /// The functions that serve this caller, their context, and whether they are the heap's
+    /// functions.
     fn route(self, domain: Domain) -> (Functions, *mut c_void, bool) {
         // SAFETY: by the contract of `Heap::share`.
         if unsafe { (self.holds_lock)() } {
             return (Functions::of(domain), self.inner.cast(), true);
         }
-        // SAFETY: the state was moved there; the fallbacks never change.
+        // SAFETY: the state was moved to `inner`; the fallbacks never change.
         let fallback = unsafe { (*self.inner).fallback(domain) };
         let functions = Functions {
             malloc: fallback.malloc,
@@ -112,8 +118,8 @@ impl Shared {
         (functions, fallback.context, false)
     }
 
-    /// Whether a block is not the heap's. The heap may be shared at this moment by who holds its lock: then the first
-    /// look may have been at the old table.
+    /// Whether a block does not belong to the heap. The holder of the lock may be sharing the heap at this moment:
+    /// then the first lookup may have used the old table.
     unsafe fn is_foreign(heap: *mut c_void, block: *mut c_void) -> bool {
         // SAFETY: `heap` is a heap.
         unsafe {
@@ -128,7 +134,7 @@ impl Shared {
     /// Allocates.
     ///
     /// # Safety
-    /// As for the function of this name in [`Functions`], of whoever holds the lock or does not.
+    /// As for the function of this name in [`Functions`]; the caller need not hold the lock.
     pub unsafe fn malloc(self, size: usize, domain: Domain) -> *mut c_void {
         let (functions, context, _) = self.route(domain);
         // SAFETY: by the caller.
@@ -201,7 +207,7 @@ mod tests {
     }
 
     fn fill(block: *mut c_void, size: usize, byte: u8) {
-        // SAFETY: the block has so many bytes.
+        // SAFETY: the block has this many bytes.
         unsafe { block.cast::<u8>().write_bytes(byte, size) };
     }
 
@@ -220,7 +226,7 @@ mod tests {
         let context: *mut c_void = heap.cast();
         let functions = Functions::of(Domain::Object);
         let sizes = || (0..4000usize).map(|at| at * 37 % 2500);
-        // SAFETY: this is the one user of the heap, and each block is freed once.
+        // SAFETY: no other code uses the heap, and each block is freed once.
         unsafe {
             let before: Vec<_> = sizes()
                 .map(|size| {
@@ -248,7 +254,8 @@ mod tests {
                     "{size}"
                 );
                 fill(block, size, 0xee);
-                // Grown, by either, and freed by either.
+                // A block that was resized with or without the lock, and is freed with or without
+                // it.
                 HOLDS.set(if Heap::owns(context, block) {
                     at % 2 == 0
                 } else {
@@ -263,7 +270,8 @@ mod tests {
                 HOLDS.set(at % 2 == 0);
                 (functions.free)(context, block);
             }
-            // What was left by those without the lock is freed on the next slow path of each class.
+            // Blocks that were freed without the lock are freed on the next slow path of each
+            // class.
             HOLDS.set(true);
             let again: HashSet<_> = sizes()
                 .map(|size| (functions.malloc)(context, size))
@@ -286,7 +294,7 @@ mod tests {
             HOLDS.set(holds);
             let context = context as *mut c_void;
             for round in 0..200u8 {
-                // SAFETY: one thread alone holds the lock.
+                // SAFETY: only one thread holds the lock.
                 unsafe {
                     let blocks: Vec<_> = (1..300usize)
                         .map(|size| {
@@ -302,7 +310,7 @@ mod tests {
                 }
             }
         };
-        // SAFETY: nobody else uses the heap yet.
+        // SAFETY: no other thread uses the heap yet.
         assert!(unsafe { Heap::share(heap, holds) });
         let context = heap as usize;
         std::thread::scope(|scope| {
@@ -311,7 +319,7 @@ mod tests {
             }
             work(context, true);
         });
-        // SAFETY: nobody else uses the heap any more.
+        // SAFETY: no other thread uses the heap any more.
         assert_eq!(unsafe { Heap::blocks_in_use(heap) }, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! The slow paths of the heap's own blocks: a list is empty, or the budget of `free` is spent.
+//! The slow paths for the heap's own blocks: a list is empty, or the budget of `free` is spent.
 
 use crate::class::{block_size, class_of};
 use crate::fast;
@@ -19,13 +19,13 @@ const fn domain(object: bool) -> Domain {
     }
 }
 
-/// A request above [`SMALL_LIMIT`](crate::geometry::SMALL_LIMIT): a table has its class, if there is one.
+/// A request above [`SMALL_LIMIT`](crate::geometry::SMALL_LIMIT). A table has its class, if it has one.
 pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
     context: *mut c_void,
     size: usize,
 ) -> *mut c_void {
     let heap: *mut Heap = context.cast();
-    // SAFETY: `context` is a heap; `limit` is at most MEDIUM_LIMIT, so that the size has a class.
+    // SAFETY: `context` is a heap; `limit` is at most MEDIUM_LIMIT, so the size has a class.
     unsafe {
         if size > (*heap).limit {
             return large::malloc(heap, size, domain(OBJECT));
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
     }
 }
 
-/// As [`fast::malloc`], for calls within this module: the allocation site is already noted.
+/// Like [`fast::malloc`], for calls within this module: the allocation site is already stored.
 #[inline(always)]
 unsafe fn malloc<const OBJECT: bool>(context: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: as for `fast::malloc`.
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn calloc<const OBJECT: bool>(
     count: usize,
     size: usize,
 ) -> *mut c_void {
-    // SAFETY: by the contract of `functions`; a block has at least the bytes that were asked for.
+    // SAFETY: by the contract of `functions`; a block has at least the requested size.
     unsafe {
         match count.checked_mul(size) {
             Some(bytes) if bytes <= (*context.cast::<Heap>()).limit => {
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn malloc_empty<const OBJECT: bool>(
 /// Allocates a block of a class whose list is empty.
 unsafe fn allocate(heap: *mut Heap, class: usize, requested: usize, domain: Domain) -> *mut c_void {
     let table = Heap::table(heap.cast());
-    // SAFETY: `heap` is a heap, and nobody else is in it. The reference ends before the observer runs.
+    // SAFETY: `heap` is a heap that no other thread uses. The reference ends before the observer runs.
     unsafe {
         if let Some(shared) = (*heap).shared {
             return shared.malloc(requested, domain);
@@ -122,7 +122,7 @@ unsafe fn allocate_sampled(
     domain: Domain,
 ) -> *mut c_void {
     let table = Heap::table(heap.cast());
-    // SAFETY: as in `allocate`. A sampled block has its label before it.
+    // SAFETY: as in `allocate`. A label precedes a sampled block.
     unsafe {
         let this = &mut *heap;
         let observed = !this.observing && this.observer.is_some();
@@ -163,13 +163,14 @@ unsafe fn allocate_sampled(
     }
 }
 
-/// The budget of the block's slot is spent, as it always is for sampled blocks. The block has not been written to.
+/// Frees a block whose slot has no budget left, as is always the case for sampled blocks. The block has not been
+/// written to.
 #[cold]
 #[inline(never)]
 pub unsafe extern "C" fn free_spent(context: *mut c_void, block: *mut c_void) {
     let heap: *mut Heap = context.cast();
     let block: *mut Block = block.cast();
-    // SAFETY: `context` is a heap, `block` one of its blocks.
+    // SAFETY: `context` is a heap, and `block` is one of its blocks.
     unsafe {
         let page = Page::of(block);
         (*(*page).slot).budget += 1; // nothing was pushed
@@ -192,7 +193,7 @@ pub unsafe extern "C" fn free_spent(context: *mut c_void, block: *mut c_void) {
 }
 
 unsafe fn free_sampled(heap: *mut Heap, block: *mut Block) {
-    // SAFETY: `block` is a sampled block of this heap, so that its label is before it.
+    // SAFETY: `block` is a sampled block of this heap, so its label precedes it.
     unsafe {
         Heap::report_freed(heap, block.cast(), (*label_of(block)).tag);
         (*heap).return_block(block, Heap::table(heap.cast()));
@@ -256,7 +257,7 @@ impl Heap {
     /// `context` is the address of a heap which [owns](Heap::owns) the block; the block is in use.
     pub unsafe fn remote_free(context: *mut c_void, block: *mut c_void) {
         let block: *mut Block = block.cast();
-        // SAFETY: `context` is a heap, `remote` is atomic, and the block is the caller's.
+        // SAFETY: `context` is a heap, `remote` is atomic, and the block belongs to the caller.
         unsafe {
             let remote = &(*Self::state(context.cast())).remote;
             let mut head = remote.load(Ordering::Relaxed);

@@ -10,26 +10,27 @@ pub struct Statistics {
     pub reserved: usize,
     /// Pages that hold blocks.
     pub in_pages: usize,
-    /// Blocks in use, without those of the fallbacks.
+    /// Bytes of blocks in use, without blocks of the fallbacks.
     pub in_use: usize,
-    /// Allocated since the session began, or since the heap was made if there was no session: the sizes of blocks, and
-    /// the requested sizes of what the fallbacks served.
+    /// Bytes allocated since the session began, or since the heap was made if there was no session: the sizes of
+    /// blocks, and the requested sizes of the fallbacks' blocks.
     pub allocated: u64,
     /// The part of `allocated` that the fallbacks served.
     pub allocated_large: u64,
-    /// How many samples the observer could not receive: there was no memory, or it allocated itself.
+    /// Number of samples that the observer could not receive: there was no memory, or it was
+    /// allocating itself.
     pub lost: u64,
-    /// Whether huge pages were wanted from the hugetlb pool and it was empty, so that ordinary pages are used.
+    /// Whether the hugetlb pool was empty when a huge page was requested, so that ordinary pages are used.
     pub huge_page_pool_was_empty: bool,
 }
 
 impl Heap {
-    /// The totals, without counting lists: since blocks on lists cannot be distinguished from blocks in use, `in_use` is
-    /// too high, and `allocated` too low, by at most about 64 KiB for each size class, and typically far less. Costs
-    /// a pass over the classes.
+    /// The totals, without counting lists. Blocks on lists cannot be distinguished from blocks in use. So `in_use` is
+    /// too high, and `allocated` too low, by at most about 64 KiB for each size class, and typically much less. The
+    /// cost is a pass over the classes.
     ///
     /// # Safety
-    /// `heap` is a heap that nobody else is using now.
+    /// `heap` is a heap that no other thread uses now.
     #[must_use]
     pub unsafe fn statistics(heap: *const Self) -> Statistics {
         // SAFETY: by the caller.
@@ -39,7 +40,7 @@ impl Heap {
     /// The exact totals. Counts the lists, which takes a few microseconds.
     ///
     /// # Safety
-    /// `heap` is a heap that nobody else is using now.
+    /// `heap` is a heap that no other thread uses now.
     #[must_use]
     pub unsafe fn statistics_exact(heap: *const Self) -> Statistics {
         // SAFETY: by the caller.
@@ -47,10 +48,10 @@ impl Heap {
         heap.totals(|class| Some(heap.count(class)))
     }
 
-    /// How many blocks are in use, without those of the fallbacks. Exact; counts the lists.
+    /// The number of blocks in use, without blocks of the fallbacks. Exact; counts the lists.
     ///
     /// # Safety
-    /// `heap` is a heap that nobody else is using now.
+    /// `heap` is a heap that no other thread uses now.
     #[must_use]
     pub unsafe fn blocks_in_use(heap: *const Self) -> usize {
         // SAFETY: by the caller.
@@ -60,7 +61,7 @@ impl Heap {
             .sum()
     }
 
-    /// `on_list` is the length of a class's list; `None` stands for the length when the class was last settled.
+    /// `on_list` returns the length of a class's list; `None` means the length when the class was last settled.
     fn totals(&self, on_list: impl Fn(usize) -> Option<usize>) -> Statistics {
         let mut in_use = 0;
         let mut allocated = self.large_bytes;

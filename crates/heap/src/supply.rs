@@ -1,4 +1,4 @@
-//! Blocks from pages to lists, and back to their pages.
+//! Moves blocks from pages to lists, and back to their pages.
 
 use crate::arena::ArenaTable;
 use crate::class::GROUP_OF;
@@ -9,8 +9,8 @@ use crate::page::{Block, Label, Page, Tag, label_of};
 use core::ptr::null_mut;
 
 impl Heap {
-    /// At most `limit` blocks of a class, and their number; none if there is no memory. They come from the page to which
-    /// a block was returned last, or else they are carved.
+    /// At most `limit` blocks of a class, and their number; none if there is no memory. The blocks come from the page
+    /// to which a block was returned last; if there is none, they are carved.
     pub fn take(&mut self, class: usize, limit: usize, table: ArenaTable) -> (*mut Block, usize) {
         // SAFETY: pages in a class's queue, and its fresh page, are pages of this heap in use.
         unsafe {
@@ -35,13 +35,13 @@ impl Heap {
         }
     }
 
-    /// One block from an ordinary page, past the class's list; null if there is no memory.
+    /// One block from an ordinary page, not from the class's list; null if there is no memory.
     pub fn take_one(&mut self, class: usize, table: ArenaTable) -> *mut Block {
         self.take(class, 1, table).0
     }
 
-    /// A block from a page for sampled blocks, with a label that has no token of the observer yet; null if
-    /// there is no memory.
+    /// A block from a page for sampled blocks; null if there is no memory. Its label has no token of the
+    /// observer yet.
     #[allow(clippy::cast_possible_truncation)] // there are fewer than 256 classes
     pub fn take_sampled(&mut self, class: usize, table: ArenaTable) -> *mut Block {
         // SAFETY: pages in a group's queue, and its fresh page, are pages of this heap in use.
@@ -88,7 +88,8 @@ impl Heap {
         Some(page)
     }
 
-    /// A page whose freed blocks go to `slot`: for a class, or for a group of classes if `slot` is [`SAMPLED_SLOT`].
+    /// A page whose freed blocks are pushed to `slot`: for a class, or for a group of classes if `slot` is
+    /// [`SAMPLED_SLOT`].
     fn new_page(&mut self, class: usize, slot: usize, table: ArenaTable) -> Option<*mut Page> {
         let mut acquired = self.arenas.acquire(table);
         if acquired.is_none() && !self.arenas.is_backing_off() {
@@ -113,7 +114,7 @@ impl Heap {
         Some(page)
     }
 
-    /// Returns the blocks of all lists to their pages. Those pages that are empty then can serve other classes.
+    /// Returns the blocks of all lists to their pages. Pages that become empty can then serve other classes.
     #[cold]
     fn flush_lists(&mut self, table: ArenaTable) {
         for class in 0..self.classes.len() {
@@ -125,8 +126,8 @@ impl Heap {
         }
     }
 
-    /// Returns the blocks of a list to their pages, and says how many they were. Blocks of one page that
-    /// follow each other, as they often do, are moved together and not written to.
+    /// Returns the blocks of a list to their pages. The result is the number of blocks. Consecutive
+    /// blocks of one page, which are common, are moved together and not written to.
     pub fn return_list(&mut self, list: *mut Block, table: ArenaTable) -> usize {
         let mut total = 0;
         let mut first = list;
@@ -134,7 +135,7 @@ impl Heap {
             let page = Page::of(first);
             let mut last = first;
             let mut count = 1;
-            // SAFETY: the list holds free blocks of this heap, which link to each other.
+            // SAFETY: the list contains free blocks of this heap, which link to each other.
             unsafe {
                 let mut next = (*last).next;
                 while Page::of(next) == page {
@@ -150,16 +151,17 @@ impl Heap {
         total
     }
 
-    /// Returns a block to its page. If the page is empty then, it is released.
+    /// Returns a block to its page. If the page is then empty, it is released.
     ///
     /// # Safety
-    /// The block is of this heap, and neither in use nor on any list.
+    /// The block belongs to this heap, is not in use, and is on no list.
     pub unsafe fn return_block(&mut self, block: *mut Block, table: ArenaTable) {
         // SAFETY: by the caller.
         unsafe { self.return_run(Page::of(block), block, block, 1, table) }
     }
 
-    /// As [`Heap::return_block`], for `count` blocks of one page that are linked from `first` to `last`.
+    /// Like [`Heap::return_block`], for `count` blocks of one page that are linked from `first` to
+    /// `last`.
     unsafe fn return_run(
         &mut self,
         page: *mut Page,
@@ -168,7 +170,7 @@ impl Heap {
         count: usize,
         table: ArenaTable,
     ) {
-        // SAFETY: by the caller; a block's page is in use, and known to its class.
+        // SAFETY: by the caller; a block's page is in use, and its class refers to it.
         unsafe {
             let class = &mut self.classes[Page::class_of(first)];
             class.used -= count;
@@ -179,7 +181,7 @@ impl Heap {
                 (&mut class.queue, &mut class.fresh)
             };
             (*page).push_local(first, last, count);
-            // The fresh page for sampled blocks stays, for the next sample.
+            // The fresh page for sampled blocks is kept for the next sample.
             if !(*page).is_empty() || ((*page).sampled && *fresh == page) {
                 if !(*page).queued {
                     Self::enqueue(queue, page);

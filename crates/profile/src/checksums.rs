@@ -1,38 +1,40 @@
-//! Checksums of any stretches of a file, each for about the cost of a short one.
+//! Checksums of any parts of a file. Each costs about as much as the checksum of a short part.
 //!
 //! A header can claim that the 4 MiB after it are its block's body, and a hostile file has such a
-//! header every few bytes. So that the next intact block is found in time proportional to the
-//! file's length, no byte is summed again and again: the sums from one starting point up to every
-//! [`STEP`]th byte are kept. What lies between two of them has the checksum that follows from both
-//! (`crc32_combine` of zlib), in some twenty steps for any length.
+//! header every few bytes. The search for the next intact block must take time proportional to the
+//! file's length. So no byte is summed many times: the sums from one starting point to every
+//! [`STEP`]th byte are kept. The checksum of the bytes between two such points follows from both
+//! sums (`crc32_combine` of zlib), in about twenty steps for any length.
 
 use std::collections::VecDeque;
 
 use crc32fast::Hasher;
 
-/// Bytes from one sum that is kept to the next. Sums are kept of at most one block's length: 4 MiB,
-/// so they take 256 KiB.
+/// Bytes between two stored sums. Sums are stored for at most one block's length (4 MiB), so they
+/// take 256 KiB.
 const STEP: usize = 64;
 
-/// Checksums of a file that is read forward.
+/// Checksums of a file that is read forwards.
 #[derive(Debug, Default)]
 pub(crate) struct Checksums {
-    /// The offset in the file of the first sum: a multiple of [`STEP`]. The others follow, a step apart.
+    /// The offset in the file of the first sum: a multiple of [`STEP`]. The other sums follow, one step
+    /// apart.
     first: u64,
-    /// The checksum of what lies between a starting point, the same for all, and each offset.
+    /// The checksums of the bytes from one common starting point to each offset.
     sums: VecDeque<u32>,
-    /// Bytes that were summed; those that were summed twice count twice.
+    /// Number of summed bytes; bytes that were summed twice count twice.
     work: u64,
 }
 
 impl Checksums {
-    /// The checksum of `bytes[from..]`, where `bytes` lies in the file at `offset`. Offsets must not
+    /// The checksum of `bytes[from..]`, where `bytes` is at `offset` in the file. Offsets must not
     /// decrease from call to call.
     ///
-    /// Costs the sum of less than two steps, and of what lies beyond all that was summed before.
+    /// The cost is the sum of less than two steps, plus the sum of the bytes after the last stored
+    /// sum.
     pub(crate) fn of(&mut self, offset: u64, bytes: &[u8], from: usize) -> u32 {
         self.forget_before(offset);
-        // The first and the last edge of a step in the stretch, as indexes into `bytes`.
+        // The first and the last edge of a step in this part, as indexes into `bytes`.
         let edge = |at: usize| {
             let start = offset + at as u64;
             at + (start.next_multiple_of(STEP as u64) - start) as usize
@@ -51,7 +53,7 @@ impl Checksums {
         if first == last {
             return self.sum(before, &bytes[last..]);
         }
-        // Combining is linear in both sums, so the part before the first edge goes along.
+        // Combining is linear in both sums, so the part before the first edge can be included.
         let mut between = Hasher::new_with_initial(before ^ sum(first));
         between.combine(&Hasher::new_with_initial_len(
             sum(last),
@@ -61,7 +63,7 @@ impl Checksums {
         self.sum(between, &bytes[last..])
     }
 
-    /// Bytes that were summed so far.
+    /// Number of bytes that were summed until now.
     pub(crate) fn work(&self) -> u64 {
         self.work
     }
@@ -72,7 +74,7 @@ impl Checksums {
         }
     }
 
-    /// Keeps the sums of all edges in `bytes`, of which the first is at index `edge`.
+    /// Stores the sums of all edges in `bytes`; the first edge is at index `edge`.
     fn extend(&mut self, offset: u64, bytes: &[u8], edge: usize) {
         if self.sums.is_empty() {
             self.first = offset + edge as u64;

@@ -1,20 +1,22 @@
-//! What can happen in a session: the events that an agent hands to the [`Writer`](crate::Writer).
+//! The events of a session, which an agent passes to the [`Writer`](crate::Writer).
 //!
-//! Vocabulary, used in every later file:
+//! Vocabulary, used in all modules:
 //!
 //! - *definition*: an event that gives a number to something ([`Code`], [`Node`], [`TypeName`],
 //!   [`Thread`], [`Label`]). Definitions of one kind are numbered 0, 1, 2, … in the order of their
-//!   events, so the number itself is implied; a definition comes before anything that refers to it.
+//!   events, so the number is not stored. A definition comes before every event that refers to it.
 //! - *stack*: a [`NodeId`]: a node of the stack tree and, by its parents, all its callers.
-//! - *sample*: one [`Allocation`] or [`CpuSample`] event. A [`SampleId`] is that of an allocation;
-//!   they are numbered in the order of their events.
-//! - *source*: what a sample comes from: a sampler with a unit, a method and a period of its own
-//!   ([`crate::Source`]).
-//! - *label set*: what the program was at work on when a sample was taken (task, request, test):
-//!   any number of keys with values.
+//! - *sample*: one [`Allocation`] or [`CpuSample`] event. A [`SampleId`] is the number of an
+//!   allocation; allocations are numbered in the order of their events.
+//! - *source*: a sampler with its unit, method and period ([`crate::Source`]). Each sample comes
+//!   from one source.
+//! - *label set*: the work of the program when a sample was taken (task, request, test): any number
+//!   of keys with values.
 //! - *young*: allocated since the last collection of the youngest generation.
 //!
-//! Events are in the order of time as the agent saw it, but for one exception: an allocation
+//! Events are in the order of time as the agent saw it, with one exception: an allocation may be
+//! written a little later than it happened (its type is known only after it), but always before the
+//! next collection, and always before its own [`Event::Freed`].
 //! may be written a little later than it happened (its type is known only after it), but always
 //! before the collection that follows it, and always before its own [`Event::Freed`].
 
@@ -29,7 +31,7 @@ macro_rules! id {
         pub struct $name(pub u32);
 
         impl $name {
-            /// The number as an index into a table.
+            /// The number, as an index into a table.
             #[must_use]
             pub const fn index(self) -> usize {
                 self.0 as usize
@@ -43,7 +45,7 @@ id! {
     CodeId,
     /// A node of the stack tree. Node 0 is the root and is never defined: its stack is empty.
     NodeId,
-    /// The type of an object. Type 0 is never defined: it stands for "not known".
+    /// The type of an object. Type 0 is never defined: it means "not known".
     TypeId,
     /// A thread: its number in the order of [`Thread`] definitions.
     ThreadId,
@@ -54,8 +56,8 @@ id! {
     LabelSetId,
 }
 
-/// A source of samples. The first ones are those of [`Meta::sources`](crate::Meta::sources), in
-/// their order; a source that begins during the session takes any number that is free.
+/// A source of samples. The first numbers are those of [`Meta::sources`](crate::Meta::sources), in
+/// their order; a source that begins during the session takes any free number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u16);
 
@@ -65,7 +67,7 @@ impl SourceId {
     /// The source of time samples in [`Source::of_session`](crate::Source::of_session).
     pub const TIME: Self = Self(1);
 
-    /// The number as an index into a table.
+    /// The number, as an index into a table.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -83,11 +85,11 @@ impl NodeId {
 }
 
 impl TypeId {
-    /// The type that stands for "not known".
+    /// The type "not known".
     pub const UNKNOWN: Self = Self(0);
 }
 
-/// One event, borrowed from whoever made or read it.
+/// One event. It borrows its texts from the code that made or read it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event<'a> {
     /// Defines the next [`CodeId`].
@@ -102,12 +104,12 @@ pub enum Event<'a> {
     ThreadName(ThreadId, &'a str),
     /// Defines the next [`LabelSetId`].
     Label(Label<'a>),
-    /// From here on, this source is what the definition says. The writer repeats it at the start
+    /// From here on, this definition is valid for this source. The writer repeats it at the start
     /// of each later block, so that no block depends on another.
     Source(SourceId, SourceDefinition<'a>),
-    /// From here on, this source has this period, in its unit; samples before it keep the one that
-    /// they had. Whoever changes a period first writes the samples that are pending. Repeated as
-    /// [`Event::Source`] is.
+    /// From here on, this source has this period, in its unit; samples before it keep the previous
+    /// period. An agent writes the pending samples before it changes a period. Repeated like
+    /// [`Event::Source`].
     Period(SourceId, u64),
     /// The next sample: an allocation.
     Allocation(Allocation),
@@ -121,26 +123,26 @@ pub enum Event<'a> {
     Memory(Memory),
     /// This many events of a kind were dropped, because the ring was full or memory ran out.
     Lost(LostKind, u64),
-    /// Something that a later version of the format has and this one only passes on.
+    /// An event of a later version of the format. This version only copies it.
     Extension(Extension<'a>),
-    /// The session ended in an orderly way. Nothing follows. A profile without it was cut off.
+    /// The session ended normally. No event follows. A profile without this event is incomplete.
     End(End),
 }
 
-/// A code object, or anything else that a frame can belong to.
+/// A code object, or another owner of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code<'a> {
-    /// The qualified name where the interpreter has one: `Class.method`.
+    /// The qualified name, such as `Class.method`, if the interpreter has one.
     pub name: &'a str,
     /// The source file, as the interpreter names it; a shared library for native code; may be empty.
     pub file: &'a str,
     /// The line of the definition; 0 if there is none.
     pub first_line: u32,
-    /// How [`Node::position`] becomes a line.
+    /// The conversion of [`Node::position`] to a line.
     pub lines: Lines<'a>,
 }
 
-/// How the position in a frame becomes a line number.
+/// The conversion of a frame's position to a line number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines<'a> {
     /// The position is the line itself; 0 if it is not known.
@@ -148,13 +150,13 @@ pub enum Lines<'a> {
     /// The position is a byte offset into the code, and this is `co_linetable` of CPython 3.11 and
     /// later: the "location table" of `Objects/locations.md` (`InternalDocs/code_objects.md` since 3.14).
     LocationTable(&'a [u8]),
-    /// Machine code of an executable or a shared library: the position is an address relative to
-    /// where the image is loaded, and this is the image's build id in hexadecimal digits (empty if
-    /// it has none). Lines are not known.
+    /// Machine code of an executable or a shared library. The position is an address relative to
+    /// the load address of the image, and this is the image's build id in hexadecimal digits (empty
+    /// if it has none). Lines are not known.
     Image(&'a str),
 }
 
-/// What runs in a frame.
+/// The kind of code in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -166,7 +168,8 @@ pub enum FrameKind {
     Native = 2,
     /// The garbage collector.
     Gc = 3,
-    /// Not a frame of the program: a note of the agent, such as where a deep stack was cut.
+    /// Not a frame of the program, but a note of the agent, such as the place where a deep stack
+    /// was cut.
     Note = 4,
 }
 
@@ -177,18 +180,18 @@ pub struct Node {
     pub parent: NodeId,
     /// The code that runs in the frame.
     pub code: CodeId,
-    /// Where in the code: see [`Lines`].
+    /// The position in the code: see [`Lines`].
     pub position: u32,
-    /// What runs.
+    /// The kind of code.
     pub kind: FrameKind,
 }
 
 /// The name of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeName<'a> {
-    /// As a Python programmer says it: `dict`, `collections.OrderedDict`, `list items`.
+    /// The Python name: `dict`, `collections.OrderedDict`, `list items`.
     pub name: &'a str,
-    /// What the interpreter itself calls it, where that is another name (`W_IntObject`); else empty.
+    /// The interpreter's own name if it differs (`W_IntObject`); else empty.
     pub native: &'a str,
 }
 
@@ -201,104 +204,106 @@ pub struct Thread<'a> {
     pub name: &'a str,
 }
 
-/// A label set: another one, and one label more. Where a key occurs again, the newer value holds.
+/// A label set: another set with one more label. If a key occurs twice, the newer value is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label<'a> {
-    /// The labels that this set has too.
+    /// The set with the other labels.
     pub parent: LabelSetId,
-    /// What kind of thing: `task`, `request`, `test`.
+    /// The kind of work: `task`, `request`, `test`.
     pub key: &'a str,
-    /// Which one.
+    /// The name of the task, request or test.
     pub value: &'a str,
 }
 
-/// A source in the words of the file, which may be of a later version: see [`crate::Source`].
+/// A source as the file names it. The file may be of a later version: see [`crate::Source`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceDefinition<'a> {
-    /// [`SourceKind`](crate::SourceKind)'s name.
+    /// The name of a [`SourceKind`](crate::SourceKind).
     pub kind: &'a str,
-    /// [`Unit`](crate::Unit)'s name.
+    /// The name of a [`Unit`](crate::Unit).
     pub unit: &'a str,
-    /// [`Method`](crate::Method)'s name.
+    /// The name of a [`Method`](crate::Method).
     pub method: &'a str,
-    /// [`Distances`](crate::Distances)' name.
+    /// The name of [`Distances`](crate::Distances).
     pub distances: &'a str,
-    /// Mean distance between sample points, in the unit; 0 if it is not known.
+    /// Mean distance between sample points, in the unit; 0 if unknown.
     pub period: u64,
 }
 
 /// An allocation that was sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// When it was allocated.
+    /// Time of the allocation.
     pub time: Nanos,
-    /// Who allocated it.
+    /// The thread that allocated.
     pub thread: ThreadId,
-    /// The stack that allocated it.
+    /// The stack of the allocation.
     pub stack: NodeId,
-    /// The size that the program asked for, in bytes.
+    /// The requested size, in bytes.
     pub size: u64,
-    /// The size that the sampler counted, in bytes, at least `size`: what the allocator set aside.
+    /// The size that the sampler counted, in bytes, at least `size`: the size of the allocator's
+    /// block.
     pub block: u64,
-    /// How many sample points the block covers; at least 1.
+    /// Number of sample points that the block covers; at least 1.
     pub points: u32,
-    /// What was allocated.
+    /// The type of the object.
     pub type_id: TypeId,
-    /// What the thread was at work on.
+    /// The labels of the thread's work.
     pub labels: LabelSetId,
-    /// Which sampler took it; its unit is bytes.
+    /// The sampler; its unit is bytes.
     pub source: SourceId,
-    /// What became of the object, as far as it is known when the event is written.
+    /// Whether the object survived, if that is known when the event is written.
     pub survival: Survival,
 }
 
-/// Whether an object survived the first minor collection after its allocation, where the sample's own event says it (PyPy).
+/// Whether an object survived the first minor collection after its allocation, if the sample's own event contains it
+/// (PyPy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Survival {
-    /// Not said here: it follows from [`Event::Freed`] and [`Event::Collection`].
+    /// Not in this event: it follows from [`Event::Freed`] and [`Event::Collection`].
     Unsaid = 0,
-    /// It did not survive it.
+    /// The object did not survive the collection.
     DiedYoung = 1,
-    /// It survived it, and was tenured.
+    /// The object survived the collection and became old.
     Survived = 2,
 }
 
 /// A time sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuSample {
-    /// When.
+    /// Time of the sample.
     pub time: Nanos,
-    /// The thread that ran.
+    /// The running thread.
     pub thread: ThreadId,
     /// Its stack.
     pub stack: NodeId,
-    /// What it was at work on.
+    /// The labels of the thread's work.
     pub labels: LabelSetId,
-    /// Which sampler took it; its unit is nanoseconds.
+    /// The sampler; its unit is nanoseconds.
     pub source: SourceId,
 }
 
 /// Work of the garbage collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// When it began.
+    /// Start of the work.
     pub start: Nanos,
-    /// How long it took.
+    /// Duration of the work.
     pub duration: Nanos,
-    /// The thread that did it.
+    /// The thread that did the work.
     pub thread: ThreadId,
-    /// What was collected.
+    /// The kind of collection.
     pub kind: CollectionKind,
-    /// Objects found dead, where the collector counts them.
+    /// Number of dead objects, if the collector counts them.
     pub freed_objects: Option<u64>,
-    /// Memory in use before, in bytes, where it is known.
+    /// Memory in use before, in bytes, if known.
     pub bytes_before: Option<u64>,
-    /// Memory in use after, in bytes, where it is known.
+    /// Memory in use after, in bytes, if known.
     pub bytes_after: Option<u64>,
 }
 
-/// What a collection collected.
+/// The kind of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CollectionKind {
     /// CPython: this generation and all younger ones.
@@ -307,12 +312,13 @@ pub enum CollectionKind {
     Minor,
     /// PyPy: one step of a major collection, in this phase.
     MajorStep(MajorPhase),
-    /// PyPy: a major collection as a whole, from its first step to its last.
+    /// PyPy: a whole major collection, from its first step to its last.
     Major,
 }
 
 impl CollectionKind {
-    /// Whether the youngest generation was collected, so that what was alive then has survived.
+    /// Whether the youngest generation was collected, so that objects which are still alive have
+    /// survived.
     #[must_use]
     pub const fn ends_youth(self) -> bool {
         matches!(self, Self::Generation(_) | Self::Minor)
@@ -323,20 +329,20 @@ impl CollectionKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MajorPhase {
-    /// Looking for roots.
+    /// Searching the roots.
     Scanning = 0,
-    /// Marking what is reachable.
+    /// Marking reachable objects.
     Marking = 1,
-    /// Sweeping what is not.
+    /// Sweeping unreachable objects.
     Sweeping = 2,
     /// Running finalizers.
     Finalizing = 3,
 }
 
-/// Memory totals, in bytes. What is not known is absent.
+/// Memory totals, in bytes. Unknown totals are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// When.
+    /// Time of the totals.
     pub time: Nanos,
     /// Heap memory in blocks that are in use.
     pub heap_used: Option<u64>,
@@ -344,11 +350,11 @@ pub struct Memory {
     pub heap_reserved: Option<u64>,
     /// Resident set size of the process.
     pub rss: Option<u64>,
-    /// Bytes allocated since the session's start, sampled or not, where the agent can count them.
+    /// Bytes allocated since the session's start, sampled or not, if the agent can count them.
     pub allocated: Option<u64>,
 }
 
-/// What kind of event was dropped.
+/// The kind of dropped events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum LostKind {
@@ -356,24 +362,25 @@ pub enum LostKind {
     Allocations = 0,
     /// Time samples.
     CpuSamples = 1,
-    /// Anything else: frees, collections, memory totals.
+    /// All other events: frees, collections, memory totals.
     Other = 2,
 }
 
 /// An event of a kind that this version does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extension<'a> {
-    /// Its number in the file: at least 64. The writer drops events with another one.
+    /// The number of the kind in the file: at least 64. The writer drops events with a smaller
+    /// number.
     pub kind: u8,
-    /// All that it says: at most a mebibyte. The writer drops longer ones.
+    /// The content of the event: at most a mebibyte. The writer drops longer events.
     pub bytes: &'a [u8],
 }
 
-/// How a session ended.
+/// The end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// When.
+    /// Time of the end.
     pub time: Nanos,
-    /// Bytes allocated since the session's start, sampled or not, where the agent can count them.
+    /// Bytes allocated since the session's start, sampled or not, if the agent can count them.
     pub allocated: Option<u64>,
 }

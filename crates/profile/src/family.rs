@@ -1,9 +1,9 @@
 //! The profiles of a program and of the processes that it started.
 //!
-//! A process that a profiled one forks, or starts with `multiprocessing`, writes a profile of its
-//! own: `app.nthb` is the first process's, `app.1235.nthb` that of process 1235, whoever started
-//! it. Names alone do not make a family: files of earlier runs may lie beside. See
-//! [`find`].
+//! A process that a profiled process forks, or starts with `multiprocessing`, writes its own
+//! profile: `app.nthb` belongs to the first process, and `app.1235.nthb` to process 1235, whichever
+//! process started it. Names alone do not define a family: files of earlier runs may be in the same
+//! folder. See [`find`].
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -19,53 +19,53 @@ use crate::meta::Meta;
 use crate::model::Profile;
 use crate::reader::{ReadError, Reader};
 
-/// Why several profiles cannot be read as one.
+/// The reason why several profiles cannot be read as one.
 #[derive(Debug, thiserror::Error)]
 pub enum FamilyError {
-    /// One of them cannot be read.
+    /// One of the profiles cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which.
+        /// The path of that profile.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: ReadError,
     },
-    /// The folder in which to look cannot be read.
+    /// The folder of the profiles cannot be read.
     #[error("cannot look for profiles beside {}", path.display())]
     Folder {
-        /// The profile beside which to look.
+        /// The profile whose folder was read.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Two names are of one file, whose samples would count twice.
+    /// Two paths refer to one file, whose samples would count twice.
     #[error("{} and {} are the same file", one.display(), other.display())]
     Twice {
-        /// One name.
+        /// One path.
         one: PathBuf,
-        /// The other.
+        /// The other path.
         other: PathBuf,
     },
 }
 
-/// What lies beside a profile.
+/// The profiles in the same folder as a profile.
 #[derive(Debug, Default)]
 pub struct Family {
     /// The other processes' profiles, by process number.
     pub members: Vec<PathBuf>,
-    /// Files that have a member's name and belong to another run.
+    /// Files with a member's name that belong to another run.
     pub strangers: Vec<PathBuf>,
-    /// Files that have a member's name and cannot be read.
+    /// Files with a member's name that cannot be read.
     pub unreadable: Vec<(PathBuf, ReadError)>,
-    /// The name of the family's first profile, if the one given is a child's.
+    /// The path of the family's first profile, if the given profile belongs to a child.
     pub first: Option<PathBuf>,
 }
 
-/// Looks beside the profile of a program's first process for those of the others.
+/// Searches the folder of the first process's profile for the profiles of the other processes.
 ///
-/// A member's name is the first one's with the process's number before the suffix. The description in it has that number,
-/// its session began no earlier than the first one's, and its parents lead to the first process: each
-/// of them has a profile in the family, or none at all (a process that takes no sample leaves no file).
+/// A member's name is the first profile's name with the process's number before the suffix. The member's description
+/// has the same number, its session began no earlier than the first one, and its parents lead to the first process:
+/// each parent has a profile in the family, or no profile at all (a process without samples leaves no file).
 ///
 /// # Errors
 /// If the profile or its folder cannot be read.
@@ -104,7 +104,7 @@ pub fn find(path: &Path) -> Result<Family, FamilyError> {
     Ok(family)
 }
 
-/// Whether a process's parents lead to the first one.
+/// Whether the chain of a process's parents leads to the first process.
 fn descends(
     pid: u32,
     first: u32,
@@ -112,7 +112,7 @@ fn descends(
     old: &HashSet<u32>,
 ) -> bool {
     let mut at = pid;
-    // Numbers are used again, so parents could form a circle.
+    // The system reuses process numbers, so parents could form a circle.
     for _ in 0..=fresh.len() {
         let parent = fresh.get(&at).map(|(_, meta)| meta.parent_pid);
         match parent {
@@ -125,7 +125,7 @@ fn descends(
     false
 }
 
-/// `app.nthb` for `app.1235.nthb`, if that is the profile of a child.
+/// `app.nthb` for `app.1235.nthb`, if the latter is the profile of a child.
 fn parents_name(path: &Path, meta: &Meta) -> Option<PathBuf> {
     meta.parent_pid?;
     let stem = Path::new(path.file_stem()?);
@@ -162,7 +162,7 @@ fn candidates(path: &Path) -> Result<Vec<(u32, PathBuf)>, FamilyError> {
     Ok(found)
 }
 
-/// The process's number in a name, if it is a member's of the family of `first`.
+/// The process's number in a name, if the name is that of a member of the family of `first`.
 fn number_in(first: &Path, name: &OsStr) -> Option<u32> {
     let stem = first.file_stem()?.as_bytes();
     let number = name.as_bytes().strip_prefix(stem)?.strip_prefix(b".")?;
@@ -171,7 +171,7 @@ fn number_in(first: &Path, name: &OsStr) -> Option<u32> {
         None => number,
     };
     let number = std::str::from_utf8(number).ok()?;
-    // As it is written: not `+1` or `01`.
+    // Only the usual form of a number, not `+1` or `01`.
     let pid: u32 = number.parse().ok()?;
     (pid.to_string() == number).then_some(pid)
 }
@@ -184,10 +184,10 @@ fn describe(path: &Path) -> Result<Meta, FamilyError> {
     Ok(reader.meta().clone())
 }
 
-/// Makes sure that no two names are of one file.
+/// Checks that no two paths refer to one file.
 ///
 /// # Errors
-/// If two are. What does not exist is left to whoever reads it.
+/// If two paths do. A missing file is not an error here; reading it is.
 pub fn require_distinct(paths: &[PathBuf]) -> Result<(), FamilyError> {
     let mut known: HashMap<(u64, u64), &PathBuf> = HashMap::new();
     for path in paths {
@@ -203,12 +203,12 @@ pub fn require_distinct(paths: &[PathBuf]) -> Result<(), FamilyError> {
 }
 
 impl Profile {
-    /// Reads several profiles as one: processes in the order in which they started, and their times since
-    /// the start of the first. Samples keep their weights, whatever their periods. Calls `progress` after each block with the bytes that are
-    /// read and the bytes in all.
+    /// Reads several profiles as one: processes in the order of their starts, and times since the start of the first
+    /// process. Samples keep their weights, even if their periods differ. Calls `progress` after each block with the
+    /// number of bytes read and the total number of bytes.
     ///
     /// # Errors
-    /// If one of them cannot be read, is not a profile, or is named twice.
+    /// If one of the files cannot be read, is not a profile, or is named twice.
     ///
     /// # Panics
     /// If there is no path.
@@ -218,7 +218,8 @@ impl Profile {
     ) -> Result<Self, FamilyError> {
         assert!(!paths.is_empty(), "a profile is read from a file at least");
         require_distinct(paths)?;
-        // Not all are held open: a program may have had more processes than one may open files.
+        // The files are not open at the same time: a program may have had more processes than the
+        // limit of open files.
         let mut files = Vec::with_capacity(paths.len());
         for path in paths {
             files.push((describe(path)?, path));

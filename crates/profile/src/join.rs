@@ -1,9 +1,9 @@
-//! What several processes have together, and how they are told apart.
+//! Data that several processes share, and a way to distinguish them.
 //!
-//! *Memory totals* of a process are its own view, and the views overlap: a forked child shares its
-//! parent's pages until one of them writes. So sums of what is reserved, and of resident sets, are
-//! upper bounds. Of blocks in use, what a child had before it allocated anything is left out: its
-//! parent has it too.
+//! The *memory totals* of a process are its own view, and the views overlap: a forked child shares
+//! its parent's pages until one of them writes. So sums of reserved memory, and of resident sets,
+//! are upper bounds. Blocks that a child had before its first allocation are not counted as in use:
+//! its parent has them too.
 
 use crate::event::{FrameKind, Memory, Nanos, NodeId, ThreadId};
 use crate::model::{Frame, Function, Profile, StackNode, ThreadNames};
@@ -28,7 +28,7 @@ impl Profile {
 
     /// The numbers of all processes.
     pub fn process_ids(&self) -> impl ExactSizeIterator<Item = ProcessId> + use<> {
-        // Each process has a file, or bytes of one: there are fewer than 2^32.
+        // Each process has a file, or bytes of a file: there are fewer than 2^32.
         (0..self.processes.len() as u32).map(ProcessId)
     }
 
@@ -41,8 +41,8 @@ impl Profile {
         ThreadId(self.threads.len() as u32 - 1)
     }
 
-    /// Works out what belongs to all processes together: the description (the first one's, and
-    /// everyone's remarks), the totals, and when the last one ended.
+    /// Computes the values for all processes together: the description (of the first process, with
+    /// all remarks), the totals, and the end of the last process.
     pub(crate) fn sum_processes(&mut self) {
         let processes = &mut self.processes;
         self.end = processes.iter().map(|of| of.end).max().unwrap_or_default();
@@ -74,8 +74,8 @@ impl Profile {
         };
     }
 
-    /// Puts a frame for its process under every stack, so that whatever shows stacks tells the
-    /// processes apart. Does nothing if there is only one.
+    /// Adds a frame for its process at the outer end of every stack, so that all reports of stacks
+    /// show the process. Does nothing if there is only one process.
     pub fn root_by_process(&mut self) {
         if self.processes.len() < 2 {
             return;
@@ -117,11 +117,11 @@ impl Profile {
     }
 }
 
-/// Stack trees of processes, from one that they share.
+/// Builds a stack tree for each process from a shared tree.
 struct Grafts {
     /// The frame of each process.
     roots: Vec<u32>,
-    /// For each process, the new number of each old node; 0 is none yet.
+    /// For each process, the new number of each old node; 0 means none yet.
     numbers: Vec<Vec<u32>>,
     old: Vec<StackNode>,
     new: Vec<StackNode>,
@@ -156,8 +156,8 @@ impl Grafts {
     }
 }
 
-/// The totals of all processes together at each time at which one of them has any. A process has
-/// nothing before its session and after it, but what it allocated in all stays.
+/// The totals of all processes together, at each time at which one of them has totals. A process
+/// contributes nothing before and after its session, but its number of allocated bytes stays.
 fn sum_memory(processes: &[Process]) -> Vec<Memory> {
     let mut changes: Vec<(Nanos, usize, Option<Memory>)> = Vec::new();
     for (number, process) in processes.iter().enumerate() {
@@ -207,8 +207,8 @@ fn sum_memory(processes: &[Process]) -> Vec<Memory> {
 const ALLOCATED: usize = 3;
 
 impl Process {
-    /// Bytes in use that a forked child had before it allocated anything: its first total less
-    /// what it had allocated by then.
+    /// Bytes in use that a forked child had before its first allocation: its first total minus the
+    /// bytes that it had allocated until then.
     fn inherited(&self) -> u64 {
         let first = self.memory.first();
         let inherited = |first: &Memory| {

@@ -1,7 +1,7 @@
-//! What a session saw: the events, the stack tree, and the file (`.nthb`) that holds them.
+//! The data of a session: the events, the stack tree, and the file (`.nthb`) that contains them.
 //!
-//! A session makes [`event::Event`]s and gives them to a [`Writer`]; reports and converters ask a
-//! [`model::Profile`] that a [`Reader`] has read. This crate knows nothing of Python.
+//! A session makes [`event::Event`]s and passes them to a [`Writer`]; reports and converters use a
+//! [`model::Profile`] that a [`Reader`] has read. This crate contains nothing specific to Python.
 
 mod checksums;
 pub mod event;

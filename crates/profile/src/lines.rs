@@ -1,23 +1,23 @@
 //! Line numbers from CPython's location tables (`co_linetable`, 3.11 and later).
 //!
 //! A table is a sequence of entries, each for a run of code units of two bytes. The first byte of
-//! an entry, the only one with its top bit set, holds a code (4 bits) and the run's length less one
-//! (3 bits); what follows depends on the code. Lines are relative to the entry before, and the
-//! first to the line of the definition. Documented in CPython's `Objects/locations.md`
-//! (`InternalDocs/code_objects.md` since 3.14).
+//! an entry, the only one with its top bit set, contains a code (4 bits) and the run's length minus
+//! one (3 bits). The next bytes depend on the code. Lines are relative to the previous entry, and
+//! the first line is relative to the line of the definition. CPython documents the format in
+//! `Objects/locations.md` (`InternalDocs/code_objects.md` since 3.14).
 
 /// Bytes of a code unit.
 const UNIT: u32 = 2;
 
-/// Which line each stretch of a code object comes from.
+/// The line of each part of a code object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineTable {
-    /// For each stretch, the byte offset of its end and its line (0 if none); ends ascend.
+    /// For each part, the byte offset of its end and its line (0 if none); ends ascend.
     stretches: Vec<(u32, u32)>,
 }
 
 impl LineTable {
-    /// Decodes a table. What cannot be decoded, and all after it, has no line.
+    /// Decodes a table. If an entry cannot be decoded, it and all later ones have no line.
     #[must_use]
     pub fn decode(table: &[u8], first_line: u32) -> Self {
         let mut stretches: Vec<(u32, u32)> = Vec::new();
@@ -49,8 +49,7 @@ impl LineTable {
     }
 }
 
-/// The line of the instruction at a byte offset, as [`LineTable::line`], without decoding all of the
-/// table.
+/// The same result as [`LineTable::line`], without decoding the whole table.
 pub(crate) fn line_at(mut table: &[u8], first_line: u32, offset: u32) -> u32 {
     let mut line = i64::from(first_line);
     let mut end = 0_u32;
@@ -65,11 +64,12 @@ pub(crate) fn line_at(mut table: &[u8], first_line: u32, offset: u32) -> u32 {
     0
 }
 
-/// The same table without columns, and with as few entries as there can be: about a fifth as long.
+/// The same table without columns, and with as few entries as possible: about a fifth of the
+/// length.
 pub(crate) fn without_columns(table: &[u8]) -> Vec<u8> {
     let mut short = Vec::new();
     let mut rest = table;
-    // The run that is being put together: units, change of line, whether it has a line at all.
+    // The current run: units, change of line, whether it has a line at all.
     let mut run = (0_u32, 0, false);
     while let Some(entry) = entry(&mut rest) {
         let units = u32::from(entry.units);
@@ -84,7 +84,7 @@ pub(crate) fn without_columns(table: &[u8]) -> Vec<u8> {
     short
 }
 
-/// Entries for a run of any length, all of one line.
+/// Appends entries for a run of any length that has one line.
 fn put_run(table: &mut Vec<u8>, (mut units, line_delta, has_line): (u32, i64, bool)) {
     let code = if has_line { NO_COLUMNS } else { NO_LINE };
     let mut delta = line_delta;
@@ -121,7 +121,7 @@ struct Entry {
     has_line: bool,
 }
 
-/// Takes one entry off the front; `None` at the end or where the table makes no sense.
+/// Removes the first entry; `None` at the end or if the table is not valid.
 fn entry(table: &mut &[u8]) -> Option<Entry> {
     let first = byte(table)?;
     if first & 0x80 == 0 {
@@ -163,7 +163,7 @@ fn byte(table: &mut &[u8]) -> Option<u8> {
     Some(first)
 }
 
-/// Six bits a byte, the lowest first; bit 6 says that more follow.
+/// Six bits in each byte, the lowest first; bit 6 is set if another byte follows.
 fn varint(table: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..60).step_by(6) {

@@ -1,8 +1,9 @@
-//! A profile's events into tables.
+//! Converts a profile's events to tables.
 //!
-//! Numbers in the file are those that its writer gave. Here they are mapped: code objects become
-//! functions, and stack nodes that differ only in the instruction but not in the line become one.
-//! What a lost block defined has no entry in the map and reads as [`UNKNOWN`].
+//! The writer of a file has numbered its definitions. This module maps these numbers to numbers in
+//! the tables: code objects become functions, and stack nodes that differ only in the instruction,
+//! but not in the line, become one node. Definitions in a lost block have no entry in the map and
+//! read as [`UNKNOWN`].
 
 mod files;
 mod numbers;
@@ -34,7 +35,7 @@ use numbers::{Interner, Numbers};
 pub const UNKNOWN: &str = "[unknown]";
 
 impl Profile {
-    /// Reads a profile whole.
+    /// Reads a whole profile.
     ///
     /// # Errors
     /// If the file cannot be read or is not a profile. Damage is not an error: see
@@ -43,8 +44,8 @@ impl Profile {
         Self::load_with(path, |_, _| ())
     }
 
-    /// As [`load`](Self::load); calls `progress` after each block with the bytes that are read
-    /// and the bytes in all.
+    /// Like [`load`](Self::load), but calls `progress` after each block with the number of bytes
+    /// read and the total number of bytes.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -54,7 +55,7 @@ impl Profile {
         Self::read_with(file, |done| progress(done, total))
     }
 
-    /// Reads a profile from anything. `input` needs no buffer of its own.
+    /// Reads a profile from any input. `input` needs no buffer of its own.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -70,7 +71,7 @@ impl Profile {
     }
 }
 
-/// A code object's lines, decoded when they are first asked for.
+/// A code object's lines, decoded at the first use.
 enum CodeLines {
     Direct,
     Raw(Box<[u8]>),
@@ -82,13 +83,13 @@ struct LoadedCode {
     lines: CodeLines,
 }
 
-/// Reads files one after the other into one profile, so that no more than that is in memory.
-/// Numbers of a file end with it; functions, frames, stacks, types and sources are shared.
+/// Reads one file after another into one profile, so that only the profile is in memory. Numbers of
+/// a file are valid until its end; all files share functions, frames, stacks, types and sources.
 pub(crate) struct Loader {
     profile: Profile,
-    /// When the file's session began, in the profile's time.
+    /// The start of the file's session, in the profile's time.
     start: Nanos,
-    /// The file's first process, and the one whose threads are being defined.
+    /// The file's first process, and the process of the next thread definitions.
     first_process: usize,
     process: ProcessId,
     codes: Vec<LoadedCode>,
@@ -103,18 +104,17 @@ pub(crate) struct Loader {
     types: Interner<TypeNames>,
     nodes: HashMap<StackNode, u32, RandomState>,
     unknown_thread: Option<ThreadId>,
-    /// For each stretch without a gap, the number in the file of its first sample and that in the
-    /// tables.
+    /// For each part without a gap, the numbers of its first sample in the file and in the tables.
     sample_runs: Vec<(u32, u32)>,
-    /// The number in the file of the next allocation.
+    /// The number of the next allocation in the file.
     next_sample: u32,
-    /// Samples from this one on are young.
+    /// The first young sample; all later samples are young too.
     youth: u32,
     last_time: Nanos,
-    /// Of the file at hand.
+    /// Data of the current file.
     session: Session,
     damage: Vec<Damage>,
-    /// Of all files, with their first processes.
+    /// Damage of all files, with their first processes.
     all_damage: Vec<(ProcessId, Damage)>,
     files: u32,
 }
@@ -151,7 +151,7 @@ impl Default for Loader {
 }
 
 impl Loader {
-    /// Reads a file to its end. `start`: when its session began, in the profile's time.
+    /// Reads a file to its end. `start`: the start of its session, in the profile's time.
     pub(crate) fn file(
         &mut self,
         mut reader: Reader<impl Read>,
@@ -237,13 +237,13 @@ impl Loader {
         }
     }
 
-    /// A time of the file in the profile's time.
+    /// Converts a time of the file to the profile's time.
     #[inline]
     fn at(&self, time: Nanos) -> Nanos {
         Nanos(time.0.saturating_add(self.start.0))
     }
 
-    /// The same, of something that happened.
+    /// Converts the time of an event, and notes that the profile lasts at least until then.
     #[inline]
     fn saw(&mut self, time: Nanos) -> Nanos {
         let time = self.at(time);
@@ -347,7 +347,7 @@ impl Loader {
         });
     }
 
-    /// What a lost block defined has no labels here.
+    /// Label sets from a lost block become the empty set.
     #[inline]
     fn labels(&self, set: LabelSetId) -> LabelSetId {
         if set == LabelSetId::NONE {
@@ -371,7 +371,7 @@ impl Loader {
         self.profile.cpu.push(sample);
     }
 
-    /// The sample that comes next in the file is not in the tables.
+    /// Notes that the next sample of the file is not in the tables.
     fn leave_out(&mut self) {
         let here = self.profile.samples.len() as u32;
         match self.sample_runs.last_mut() {
@@ -406,7 +406,7 @@ impl Loader {
             },
             freed: None,
         };
-        // A file numbers its samples in 32 bits, so there is room for those of one.
+        // A file numbers its samples in 32 bits, so the samples of one file always fit.
         if self.profile.samples.push(sample).is_none() {
             self.leave_out();
             self.lost(LostKind::Allocations, 1);
@@ -429,7 +429,7 @@ impl Loader {
             .set_lifetime(sample, lifetime, Some(time));
     }
 
-    /// Where a sample is in the tables; `None` if it was lost.
+    /// The place of a sample in the tables; `None` if it was lost.
     #[inline]
     fn sample(&self, sample: SampleId) -> Option<SampleId> {
         let runs = &self.sample_runs;

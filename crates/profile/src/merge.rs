@@ -1,8 +1,8 @@
-//! A profile that was read, written as one file again.
+//! Writes a profile from memory as one file.
 //!
-//! Numbers become those of the profile's tables. Samples come one process after the other, not in
-//! the order of time. What became of an object does not follow from collections that come
-//! before its free, because they may be another process's: each allocation says it itself.
+//! The file has the numbers of the profile's tables. Samples are grouped by process, not ordered by
+//! time. The survival of an object cannot follow from collections before its free, because these
+//! may belong to another process: so each allocation contains its survival.
 
 use std::io::{self, Write};
 
@@ -16,12 +16,11 @@ use crate::processes::{self, MAX_BYTES, extension};
 use crate::writer::Writer;
 
 impl Profile {
-    /// Writes the profile as a file, which reads as this profile does. Calls `progress` now and then with the number of
-    /// samples that are written.
+    /// Writes the profile as a file. Reading the file gives the same profile. Calls `progress` at intervals with the
+    /// number of samples written.
     ///
     /// # Errors
-    /// Those of `out`; `InvalidInput` if the descriptions of all processes together are longer
-    /// than a file can have.
+    /// The errors of `out`; `InvalidInput` if the descriptions of all processes together are longer than a file allows.
     pub fn write(&self, out: impl Write, progress: impl FnMut(u64)) -> io::Result<()> {
         let mut file = File {
             profile: self,
@@ -39,14 +38,14 @@ impl Profile {
 
 struct File<'a, W: Write> {
     profile: &'a Profile,
-    /// The period that each source has at this place of the file.
+    /// The current period of each source at this point of the file.
     periods: Vec<u64>,
-    /// The numbers that threads have in the file: those of a process follow it.
+    /// The numbers of threads in the file: the threads of a process follow it.
     threads: Vec<ThreadId>,
     out: Writer<W>,
 }
 
-/// So many samples between two calls of `progress`.
+/// Number of samples between two calls of `progress`.
 const STEP: u32 = 1 << 16;
 
 impl<W: Write> File<'_, W> {
@@ -122,7 +121,7 @@ impl<W: Write> File<'_, W> {
         self.threads.get(thread.index()).copied().unwrap_or(thread)
     }
 
-    /// Says which period the source has, if that is not what was said last.
+    /// Writes the period of the source, if it differs from the last one written.
     fn period(&mut self, sampling: SamplingId) -> io::Result<()> {
         let sampling = self.profile.sampling(sampling);
         let period = &mut self.periods[sampling.source.index()];
@@ -199,7 +198,7 @@ impl<W: Write> File<'_, W> {
     }
 
     fn finish(mut self) -> io::Result<()> {
-        // With several processes, each one's description says how it ended.
+        // With several processes, each description says how its process ended.
         if !self.profile.complete && !self.has_several() {
             return self.out.flush();
         }
@@ -211,7 +210,7 @@ impl<W: Write> File<'_, W> {
     }
 }
 
-/// A time as files keep it: whole microseconds.
+/// A time in the precision of a file: whole microseconds.
 pub(crate) const fn whole_ticks(time: Nanos) -> Nanos {
     let tick = crate::format::TICK_NANOS as u64;
     Nanos(time.0 / tick * tick)

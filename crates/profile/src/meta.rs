@@ -1,11 +1,11 @@
-//! What is known about a session before anything happens in it.
+//! The description of a session, which is known at its start.
 
 pub use nthbyte_sampling::Distances;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::event::SourceDefinition;
 
-/// An enum of which each variant has a name in the file. Lists of names are open: [`Source`] keeps
+/// Defines an enum whose variants have names in the file. Lists of names are open: [`Source`] keeps
 /// names as text, and a name of a later version is `None` here.
 macro_rules! named {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
@@ -24,7 +24,7 @@ macro_rules! named {
                 }
             }
 
-            /// What a name stands for; `None` if this version does not know it.
+            /// The variant of a name; `None` if this version does not know the name.
             #[must_use]
             pub fn of_name(name: &str) -> Option<Self> {
                 match name {
@@ -50,11 +50,11 @@ macro_rules! named {
     };
 }
 named! {
-    /// How samples were taken.
+    /// The method of sampling.
     Method {
-        /// CPython: free lists cut at the sample point.
+        /// CPython: free lists that are cut at the sample point.
         CutFreeLists = "cut-free-lists",
-        /// PyPy: the nursery's limit moved to the sample point.
+        /// PyPy: the nursery's limit is moved to the sample point.
         NurseryLimit = "nursery-limit",
         /// PyPy: one sample at every k-th minor collection, through `gc.hooks`.
         GcHooks = "gc-hooks",
@@ -66,25 +66,27 @@ named! {
 }
 
 named! {
-    /// What a source samples.
+    /// The kind of memory or time that a source samples.
     SourceKind {
-        /// Allocations from the interpreter's heap of small objects and what lies behind it.
+        /// Allocations from the interpreter's heap of small objects, and from the allocator behind
+        /// it.
         ObjectHeap = "object-heap",
-        /// Allocations of a moving collector: its nursery, and what is too large for that.
+        /// Allocations of a moving collector: in its nursery, and of objects that are too large for
+        /// the nursery.
         Nursery = "nursery",
-        /// Calls of `malloc` and its kind.
+        /// Calls of `malloc` and similar functions.
         Native = "native",
         /// Mappings of memory.
         Mapping = "mapping",
         /// Processor time.
         Time = "time",
-        /// Allocations in another profiler's file, which does not say of what.
+        /// Allocations in another profiler's file that does not name their kind.
         Imported = "imported",
     }
 }
 
 named! {
-    /// What a source counts.
+    /// The unit of a source.
     Unit {
         /// Bytes allocated.
         Bytes = "bytes",
@@ -93,20 +95,19 @@ named! {
     }
 }
 
-/// A source of samples: a sampler and how it works. Names are those of the file, which may have
-/// been written by a later version.
+/// A source of samples: a sampler and its settings. Names are those of the file, which a later
+/// version may have written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Source {
-    /// What it samples: a name of [`SourceKind`].
+    /// The sampled kind of memory or time: a name of [`SourceKind`].
     pub kind: String,
-    /// What its period and its samples are counted in: a name of [`Unit`].
+    /// The unit of its period and its samples: a name of [`Unit`].
     pub unit: String,
-    /// How samples are taken: a name of [`Method`].
+    /// The method of sampling: a name of [`Method`].
     pub method: String,
-    /// How distances between sample points are drawn: a name of [`Distances`].
+    /// The distribution of distances between sample points: a name of [`Distances`].
     pub distances: String,
-    /// Mean distance between sample points, in the unit; 1 with [`Distances::Every`]; 0 if it is
-    /// not known.
+    /// Mean distance between sample points, in the unit; 1 with [`Distances::Every`]; 0 if unknown.
     pub period: u64,
 }
 
@@ -122,7 +123,7 @@ impl Source {
         Self::new(kind, Unit::Bytes, method, distances, period)
     }
 
-    /// A source of time samples, so many a second; 0 if it is not known how many.
+    /// A source of time samples, with the number of samples per second; 0 if unknown.
     #[must_use]
     pub fn time(method: Method, hz: u32) -> Self {
         let period = (NANOS_A_SECOND + u64::from(hz) / 2)
@@ -134,8 +135,8 @@ impl Source {
 
     /// The sources of a session: [`SourceId::ALLOCATIONS`](crate::event::SourceId::ALLOCATIONS)
     /// and, if time is sampled, [`SourceId::TIME`](crate::event::SourceId::TIME). `method` and
-    /// `period` (in bytes) are those of allocations, whose kind follows from the method; `cpu_hz`:
-    /// time samples a second.
+    /// `period` (in bytes) are for allocations, whose kind follows from the method. `cpu_hz` is the
+    /// number of time samples per second.
     #[must_use]
     pub fn of_session(
         method: Method,
@@ -169,25 +170,26 @@ impl Source {
         }
     }
 
-    /// What it samples; `None` if this version does not know it. So for the next three.
+    /// The sampled kind; `None` if this version does not know it. The next three methods do the
+    /// same.
     #[must_use]
     pub fn kind(&self) -> Option<SourceKind> {
         SourceKind::of_name(&self.kind)
     }
 
-    /// What it counts.
+    /// The unit.
     #[must_use]
     pub fn unit(&self) -> Option<Unit> {
         Unit::of_name(&self.unit)
     }
 
-    /// How samples are taken.
+    /// The method of sampling.
     #[must_use]
     pub fn method(&self) -> Option<Method> {
         Method::of_name(&self.method)
     }
 
-    /// How distances are drawn.
+    /// The distribution of distances.
     #[must_use]
     pub fn distances(&self) -> Option<Distances> {
         Distances::of_name(&self.distances)
@@ -233,24 +235,24 @@ pub struct Meta {
     pub command: Vec<String>,
     /// Process number.
     pub pid: u32,
-    /// The process that this one was forked or spawned from, if that one was profiled too.
+    /// The process that forked or spawned this one, if it was profiled too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_pid: Option<u32>,
     /// Wall-clock time of the session's start: nanoseconds since 1970-01-01 UTC.
     pub started_unix_nanos: u64,
-    /// The sources that the session begins with. A
-    /// [`SourceId`](crate::event::SourceId) is an index into this.
+    /// The sources at the session's start. A [`SourceId`](crate::event::SourceId) is an index into
+    /// this.
     #[serde(default)]
     pub sources: Vec<Source>,
     /// Seed of the distances.
     #[serde(default)]
     pub seed: u64,
-    /// Remarks for whoever reads the profile, a sentence each ("hugetlb: the pool was empty, …").
+    /// Remarks for the reader of the profile, one sentence each ("hugetlb: the pool was empty, …").
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// What version 1 says of sources.
+/// The description of sources in version 1.
 #[derive(Deserialize)]
 struct Version1 {
     period: u64,
@@ -261,7 +263,7 @@ struct Version1 {
 }
 
 impl Meta {
-    /// The description in a file of this version; `None` if it makes no sense.
+    /// Parses the description in a file of this version; `None` if it is not valid.
     pub(crate) fn parse(version: u32, json: &[u8]) -> Option<Self> {
         let mut meta: Self = serde_json::from_slice(json).ok()?;
         if version == 1 {
@@ -277,27 +279,28 @@ impl Meta {
         sources.find(|source| source.unit() == Some(unit))
     }
 
-    /// The first source of allocations, as the session begins.
+    /// The first source of allocations at the session's start.
     #[must_use]
     pub fn allocations(&self) -> Option<&Source> {
         self.first(Unit::Bytes)
     }
 
-    /// Mean distance between the sample points of allocations as the session begins, in bytes; 1
+    /// Mean distance between the sample points of allocations at the session's start, in bytes; 1
     /// if no allocations are sampled.
     #[must_use]
     pub fn period(&self) -> u64 {
         self.allocations().map_or(1, |source| source.period)
     }
 
-    /// How the distances between the sample points of allocations are drawn as the session begins.
+    /// The distribution of distances between the sample points of allocations at the session's
+    /// start.
     #[must_use]
     pub fn distances(&self) -> Distances {
         let distances = self.allocations().and_then(Source::distances);
         distances.unwrap_or(Distances::Exponential)
     }
 
-    /// How allocations are sampled; empty if they are not.
+    /// The method of sampling allocations; empty if allocations are not sampled.
     #[must_use]
     pub fn method(&self) -> &str {
         self.allocations().map_or("", |source| &source.method)

@@ -1,4 +1,4 @@
-//! A profile read whole into memory: tables by column, ready to be asked.
+//! A whole profile in memory, as tables by column.
 
 use crate::event::{
     Collection, FrameKind, LabelSetId, LostKind, Memory, Nanos, NodeId, SampleId, SourceId,
@@ -20,14 +20,14 @@ pub struct Function {
     pub first_line: u32,
 }
 
-/// A place in a function, as a frame of a stack shows it.
+/// A place in a function, as a frame of a stack refers to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// Index into [`Profile::functions`].
     pub function: u32,
-    /// The line that runs; 0 if unknown.
+    /// The current line; 0 if unknown.
     pub line: u32,
-    /// What runs.
+    /// The kind of code.
     pub kind: FrameKind,
 }
 
@@ -36,16 +36,16 @@ pub struct Frame {
 pub struct StackNode {
     /// The caller; the root is its own parent.
     pub parent: NodeId,
-    /// Index into [`Profile::frames`]; without meaning for the root.
+    /// Index into [`Profile::frames`]; not used for the root.
     pub frame: u32,
 }
 
 /// A type's names; see [`crate::event::TypeName`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TypeNames {
-    /// As a Python programmer says it.
+    /// The Python name.
     pub name: String,
-    /// The interpreter's own name, if it is another one.
+    /// The interpreter's own name, if it differs.
     pub native: String,
 }
 
@@ -58,14 +58,14 @@ pub struct ThreadNames {
     pub name: String,
 }
 
-/// A label set: another one, and one label more.
+/// A label set: another set with one more label.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSet {
-    /// The set without this label; the empty set is its own.
+    /// The set without this label; the empty set is its own parent.
     pub parent: LabelSetId,
-    /// What kind of thing: `task`, `request`, `test`.
+    /// The kind of work: `task`, `request`, `test`.
     pub key: String,
-    /// Which one.
+    /// The name of the task, request or test.
     pub value: String,
 }
 
@@ -74,29 +74,29 @@ pub struct LabelSet {
 pub struct SamplingId(pub u32);
 
 impl SamplingId {
-    /// The number as an index into a table.
+    /// The number, as an index into a table.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A source for as long as its period stays the same.
+/// A source while its period stays the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sampling {
     /// An index into [`Profile::sources`].
     pub source: SourceId,
-    /// What is counted.
+    /// The unit that is counted.
     pub unit: Unit,
-    /// How distances are drawn.
+    /// The distribution of distances.
     pub distances: Distances,
-    /// Mean distance between sample points, in the unit; 0 if it is not known.
+    /// Mean distance between sample points, in the unit; 0 if unknown.
     pub period: u64,
 }
 
 impl Sampling {
-    /// That of a source with a period; `None` if it has a kind, a unit or distances that this
-    /// version does not know.
+    /// The sampling of a source with a period; `None` if this version does not know its kind, unit
+    /// or distances.
     #[must_use]
     pub fn of(number: SourceId, source: &Source, period: u64) -> Option<Self> {
         source.kind()?;
@@ -124,15 +124,15 @@ impl Sampling {
 /// A time sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeSample {
-    /// When.
+    /// Time of the sample.
     pub time: Nanos,
-    /// The thread that ran.
+    /// The running thread.
     pub thread: ThreadId,
     /// Its stack.
     pub stack: NodeId,
-    /// What it was at work on: an index into [`Profile::label_sets`].
+    /// The labels of the thread's work: an index into [`Profile::label_sets`].
     pub labels: LabelSetId,
-    /// The source, with the period that it had: an index into [`Profile::samplings`].
+    /// The source with its period at that time: an index into [`Profile::samplings`].
     pub sampling: SamplingId,
 }
 
@@ -141,17 +141,17 @@ pub struct TimeSample {
 pub struct Damage {
     /// Byte offset in the file.
     pub offset: u64,
-    /// What is wrong there, as one sentence for a person.
+    /// A description of the damage, as one sentence for a person.
     pub what: String,
 }
 
 /// A whole profile.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// The session's description. Its notes also say what was left out because this version does
-    /// not know it.
+    /// The session's description. Its notes also name the data that was left out because this
+    /// version does not know it.
     pub meta: Meta,
-    /// Where samples come from: [`Meta::sources`], and those that began during the session.
+    /// The sources of samples: [`Meta::sources`], and sources that began during the session.
     pub sources: Vec<Source>,
     /// Sources with their periods.
     pub samplings: Vec<Sampling>,
@@ -167,9 +167,9 @@ pub struct Profile {
     pub types: Vec<TypeNames>,
     /// Threads.
     pub threads: Vec<ThreadNames>,
-    /// The processes that the profile is of, in the order of their starts; at least one.
+    /// The processes of the profile, in the order of their starts; at least one.
     pub processes: Vec<Process>,
-    /// The process of each thread; threads that it does not reach belong to the first. See [`Profile::process_of`].
+    /// The process of each thread; threads beyond its end belong to the first process. See [`Profile::process_of`].
     pub thread_processes: Vec<ProcessId>,
     /// Allocation samples.
     pub samples: Samples,
@@ -179,20 +179,20 @@ pub struct Profile {
     pub collections: Vec<Collection>,
     /// Memory totals over time.
     pub memory: Vec<Memory>,
-    /// Events that the agent had to drop, by kind; kinds without loss are absent.
+    /// Events that the agent dropped, by kind; kinds without loss are absent.
     pub lost: Vec<(LostKind, u64)>,
-    /// When the session ended: the `End` event's time, else the time of the last event.
+    /// The end of the session: the time of the `End` event, else the time of the last event.
     pub end: Nanos,
-    /// Whether the session ended in an orderly way (there was an `End` event).
+    /// Whether the session ended normally (with an `End` event).
     pub complete: bool,
-    /// Bytes allocated in all, sampled or not, if the agent counted them to the end of the session.
+    /// All allocated bytes, sampled or not, if the agent counted them until the end of the session.
     pub allocated: Option<u64>,
-    /// What could not be read.
+    /// The parts that could not be read.
     pub damage: Vec<Damage>,
 }
 
 impl Profile {
-    /// A profile in which nothing has happened yet.
+    /// A profile without events.
     #[must_use]
     pub fn empty(meta: Meta) -> Self {
         let mut profile = Self::empty_of(meta.sources.clone());
@@ -205,7 +205,7 @@ impl Profile {
         profile
     }
 
-    /// A profile with tables for files that are still to be read.
+    /// A profile with empty tables, for files that are read later.
     pub(crate) fn empty_of(sources: Vec<Source>) -> Self {
         Self {
             meta: Meta::default(),
@@ -260,14 +260,15 @@ impl Profile {
         self.samplings[sampling.index()]
     }
 
-    /// How the allocation samples were taken. If there are none: how they would have been.
+    /// The sampling of the allocation samples. Without samples: the sampling that they would have
+    /// had.
     #[must_use]
     pub fn allocation_samplings(&self) -> Vec<Sampling> {
         let shapes = self.samples.shapes().iter();
         self.used(Unit::Bytes, shapes.map(|shape| shape.sampling))
     }
 
-    /// How the time samples were taken. If there are none: how they would have been.
+    /// The sampling of the time samples. Without samples: the sampling that they would have had.
     #[must_use]
     pub fn time_samplings(&self) -> Vec<Sampling> {
         let samples = self.cpu.iter();
@@ -283,7 +284,7 @@ impl Profile {
         used.map(|(&sampling, _)| sampling).collect()
     }
 
-    /// Whether every allocation was recorded, so that figures are exact.
+    /// Whether every allocation was recorded, so that the numbers are exact.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         let samplings = self.allocation_samplings();
@@ -304,7 +305,7 @@ impl Profile {
         periods
     }
 
-    /// Time samples a second, on average over all of them; `None` if it is not known.
+    /// Time samples per second, averaged over all samples; `None` if unknown.
     #[must_use]
     pub fn time_hz(&self) -> Option<f64> {
         let samplings = self.time_samplings();
@@ -326,7 +327,7 @@ impl Profile {
         let mut at = set;
         while at != LabelSetId::NONE {
             let LabelSet { parent, key, value } = &self.label_sets[at.index()];
-            // The newest value of a key holds, and comes first here.
+            // The newest value of a key is valid, and comes first here.
             if labels.iter().all(|(known, _)| known != key) {
                 labels.push((key, value));
             }

@@ -1,10 +1,10 @@
-//! The processes that a profile is of.
+//! The processes of a profile.
 //!
-//! A session records one process. Files of several are read into one [`Profile`](crate::Profile), in the order in
-//! which the processes started, and its time begins with the first: the others' times are moved by
-//! the difference of the wall clock. Threads, and with them samples and collections, know their
-//! process. A file that was merged from several says the same with two events of its own
-//! ([`extension`]); a reader that does not know them sees the sums.
+//! A session records one process. The files of several sessions are read into one [`Profile`](crate::Profile), in
+//! the order in which the processes started. Its time begins with the first process: the times of the other
+//! processes are shifted by the difference of the wall clock. Each thread, sample and collection belongs to a
+//! process. A merged file contains the same data in two events of its own ([`extension`]); a reader that does not
+//! know them sees only the sums.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,14 +14,14 @@ use crate::varint::{put, take};
 
 /// Kinds of events that only a merged file has.
 pub(crate) mod extension {
-    /// A process, as JSON: threads that are defined from here on are its own.
+    /// A process, as JSON: the threads that are defined after it belong to it.
     pub(crate) const PROCESS: u8 = 64;
     /// Memory totals of one process.
     pub(crate) const PROCESS_MEMORY: u8 = 65;
 }
 
-/// The most bytes of JSON that describe the processes of one file: bounds what a reader keeps of
-/// a small file that unpacks to much.
+/// The largest total size of the JSON for the processes of one file, in bytes. It limits the memory
+/// of a reader for a small file that decompresses to a large one.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
 
 /// A process: an index into [`Profile::processes`](crate::Profile::processes).
@@ -29,10 +29,10 @@ pub(crate) const MAX_BYTES: usize = 16 << 20;
 pub struct ProcessId(pub u32);
 
 impl ProcessId {
-    /// The one that started first.
+    /// The process that started first.
     pub const FIRST: Self = Self(0);
 
-    /// The number as an index into a table.
+    /// The number, as an index into a table.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -45,18 +45,18 @@ pub struct Process {
     /// The session's description.
     #[serde(flatten)]
     pub meta: Meta,
-    /// When the session began, in the profile's time.
+    /// The start of the session, in the profile's time.
     #[serde(with = "nanos", rename = "start_nanos")]
     pub start: Nanos,
-    /// When it ended, in the profile's time.
+    /// The end of the session, in the profile's time.
     #[serde(with = "nanos", rename = "end_nanos")]
     pub end: Nanos,
-    /// Whether it ended in an orderly way.
+    /// Whether the session ended normally.
     pub complete: bool,
-    /// Bytes allocated in all, if the agent counted them to the end.
+    /// All allocated bytes, if the agent counted them until the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated: Option<u64>,
-    /// Its memory totals, if the profile is of several processes; see
+    /// The process's memory totals, if the profile has several processes; see
     /// [`Profile::memory_of`](crate::Profile::memory_of).
     #[serde(skip)]
     pub memory: Vec<Memory>,
@@ -77,7 +77,7 @@ mod nanos {
 }
 
 impl Process {
-    /// A process whose session has only begun.
+    /// A process whose session has just begun.
     #[must_use]
     pub fn new(meta: Meta, start: Nanos) -> Self {
         Self {
@@ -90,21 +90,21 @@ impl Process {
         }
     }
 
-    /// That of an event [`extension::PROCESS`]; `None` if it makes no sense.
+    /// Parses an event [`extension::PROCESS`]; `None` if it is not valid.
     pub(crate) fn parse(json: &[u8]) -> Option<Self> {
         serde_json::from_slice(json).ok()
     }
 
-    /// How long its session took.
+    /// The duration of the session.
     #[must_use]
     pub const fn duration(&self) -> Nanos {
         Nanos(self.end.0.saturating_sub(self.start.0))
     }
 }
 
-/// The bytes of an event [`extension::PROCESS_MEMORY`]: numbers of variable length. The number of
-/// the process in the order of the file, the time in nanoseconds, which totals are there (a bit
-/// each, as in memory totals without a process), and those.
+/// The bytes of an event [`extension::PROCESS_MEMORY`], as numbers of variable length: the number
+/// of the process in the order of the file, the time in nanoseconds, the totals that are present (a
+/// bit for each, as in memory totals without a process), and their values.
 pub(crate) fn encode_memory(process: ProcessId, memory: &Memory) -> Vec<u8> {
     let totals = totals(memory);
     let mut bytes = Vec::new();
@@ -119,7 +119,7 @@ pub(crate) fn encode_memory(process: ProcessId, memory: &Memory) -> Vec<u8> {
     bytes
 }
 
-/// The inverse of [`encode_memory`]; `None` if the bytes make no sense.
+/// The inverse of [`encode_memory`]; `None` if the bytes are not valid.
 pub(crate) fn parse_memory(mut bytes: &[u8]) -> Option<(ProcessId, Memory)> {
     let process = u32::try_from(take(&mut bytes)?).ok()?;
     let time = Nanos(take(&mut bytes)?);
@@ -133,7 +133,7 @@ pub(crate) fn parse_memory(mut bytes: &[u8]) -> Option<(ProcessId, Memory)> {
     Some((ProcessId(process), of_totals(time, totals)))
 }
 
-/// How many totals [`Memory`] has.
+/// The number of totals in [`Memory`].
 pub(crate) const TOTALS: usize = 4;
 
 pub(crate) fn totals(memory: &Memory) -> [Option<u64>; TOTALS] {
@@ -157,14 +157,14 @@ pub(crate) fn of_totals(time: Nanos, totals: [Option<u64>; TOTALS]) -> Memory {
 }
 
 impl Process {
-    /// The process in a few words: its number, and whose child it is.
+    /// A short text for the process: its number, and its parent's number.
     #[must_use]
     pub fn label(&self) -> String {
         process_label(self.meta.pid, self.meta.parent_pid)
     }
 }
 
-/// A process in a few words.
+/// A short text for a process.
 #[must_use]
 pub fn process_label(pid: u32, parent: Option<u32>) -> String {
     match parent {

@@ -1,4 +1,4 @@
-//! Reads a profile block by block, around whatever is damaged.
+//! Reads a profile block by block, and skips damaged parts.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,16 +13,16 @@ use crate::meta::Meta;
 use crate::model::Damage;
 use crate::window::Window;
 
-/// Why a file cannot be read at all. What is damaged further on is [`Damage`], not an error.
+/// The reason why a file cannot be read at all. Later damage is [`Damage`], not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file cannot be opened or read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The file holds nothing.
+    /// The file is empty.
     #[error("the file is empty: was the program stopped before it began?")]
     Empty,
-    /// The file does not begin like a profile.
+    /// The file does not begin with a profile's first bytes.
     #[error("not an nthbyte profile (.nthb)")]
     NotAProfile,
     /// The profile was written by a later version.
@@ -30,14 +30,15 @@ pub enum ReadError {
         "the profile has format version {0}, and this nthbyte reads up to {VERSION}: use a newer nthbyte"
     )]
     Newer(u32),
-    /// The header, without which nothing makes sense, cannot be read.
+    /// The header cannot be read. Without it the file cannot be decoded.
     #[error("the profile's header is damaged: {0}")]
     Header(&'static str),
 }
 
 /// Reads events from a profile.
 ///
-/// Memory is bounded by the largest block that the format allows, about 10 MiB, whatever the file
+/// Memory is limited by the largest block that the format allows, about 10 MiB, for any content of
+/// the file. A block that cannot be read is skipped and noted in [`damage`](Self::damage).
 /// says. A block that cannot be read is skipped and noted in [`damage`](Self::damage).
 pub struct Reader<R: Read> {
     window: Window<R>,
@@ -45,16 +46,16 @@ pub struct Reader<R: Read> {
     meta: Meta,
     tick: u32,
     unpacker: Unpacker,
-    /// Used from the first damage on: until then every byte is summed once without them.
+    /// Used from the first damage on: before it every byte is summed once without them.
     checksums: Option<Checksums>,
     /// Numbers after the last block that was read.
     next: Firsts,
     damage: Vec<Damage>,
-    /// More damages than are worth a note each.
+    /// Number of damages that are counted but not noted.
     further_damage: u64,
 }
 
-/// So many damages are noted one by one.
+/// Number of damages that are noted separately.
 const MAX_DAMAGE: usize = 100;
 
 impl Reader<File> {
@@ -130,20 +131,20 @@ impl<R: Read> Reader<R> {
         &self.meta
     }
 
-    /// Bytes of the file that are consumed.
+    /// Number of bytes of the file that were read.
     pub fn position(&self) -> u64 {
         self.window.position()
     }
 
-    /// Bytes that were summed to find blocks after the first damage: proportional to what was read,
-    /// whatever it holds.
+    /// Number of bytes that were summed to find blocks after the first damage: proportional to the
+    /// bytes read, for any content.
     #[must_use]
     pub fn bytes_summed(&self) -> u64 {
         self.checksums.as_ref().map_or(0, Checksums::work)
     }
 
-    /// What could not be read so far. The events of the last block must have been taken out
-    /// before it is complete.
+    /// The parts that could not be read until now. The list is complete only after all events of
+    /// the last block were read.
     pub fn damage(&self) -> Vec<Damage> {
         let mut damage = self.damage.clone();
         if self.further_damage > 0 {
@@ -195,8 +196,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next intact block, which is left where it is. Takes time in proportion to the bytes that
-    /// it passes and the length of one block, whatever they are.
+    /// Finds the next intact block, without reading past it. The time is proportional to the bytes
+    /// that it skips plus the length of one block, for any content.
     fn find_block(&mut self) -> io::Result<Option<(u64, Header)>> {
         let mut skipped_from = None;
         loop {
@@ -211,7 +212,7 @@ impl<R: Read> Reader<R> {
             let header = bytes.first_chunk().and_then(Header::parse);
             if let Some(header) = header {
                 let block = self.window.peek(HEADER + header.body)?;
-                // Of a body that is cut off nothing needs to be summed.
+                // An incomplete body does not need a checksum.
                 let is_whole = block.len() == HEADER + header.body;
                 let check = match &mut self.checksums {
                     _ if !is_whole => None,
@@ -266,12 +267,12 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// What the blocks between two readable ones must have held.
+/// The content that must have been between two readable blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gap {
     /// Whether definitions or samples are missing.
     pub any: bool,
-    /// How many samples are missing.
+    /// Number of missing samples.
     pub samples: u32,
 }
 
@@ -307,26 +308,26 @@ pub struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Where the block begins in the file.
+    /// The offset of the block in the file.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The numbers of its first definitions and its first sample. They are larger than those that
-    /// the blocks before it lead to expect if blocks were lost.
+    /// The numbers of its first definitions and its first sample. If blocks were lost, they are
+    /// larger than the numbers after the previous block.
     #[must_use]
     pub fn firsts(&self) -> Firsts {
         self.firsts
     }
 
-    /// What is missing between the block before and this one.
+    /// The content that is missing between the previous block and this one.
     #[must_use]
     pub fn gap(&self) -> Gap {
         self.gap
     }
 
-    /// The next event. What it refers to may be missing, if blocks were lost.
+    /// The next event. Definitions that it refers to may be missing, if blocks were lost.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event<'a>> {
         match self.decoder.event() {
@@ -351,7 +352,7 @@ impl<'a> Block<'a> {
                 what: format!("the rest of a block was skipped: it holds {what}"),
             });
         }
-        // A block whose events were read to this point has no further ones.
+        // All events of the block up to this point were read; there are no more.
         self.decoder = Decoder::new(1, 1, *self.next, [&[]; crate::format::COLUMNS]);
     }
 }

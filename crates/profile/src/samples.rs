@@ -1,10 +1,10 @@
 //! The allocation samples of a profile, packed for tens of millions of them.
 //!
 //! A sample takes 33 bytes, and four more if any sample has labels. Size, block, sample points and
-//! sampling are interned together as a [`ShapeId`]: programs ask for few distinct sizes, so what
-//! depends on them only (the weight) is worked out once a shape instead of once a sample. What is
-//! given up: columns cannot be borrowed as slices of the public types; ask [`Samples::get`] for a
-//! whole sample or the accessors for one field.
+//! sampling are interned together as a [`ShapeId`]: programs request few distinct sizes, so values
+//! that depend only on the shape (the weight) are computed once for each shape instead of once for
+//! each sample. The disadvantage: columns cannot be borrowed as slices of the public types. Call
+//! [`Samples::get`] for a whole sample, or the accessors for one field.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use crate::event::{LabelSetId, Nanos, NodeId, SampleId, ThreadId, TypeId};
 use crate::model::SamplingId;
 
-/// What became of a sampled object.
+/// The lifetime of a sampled object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Lifetime {
@@ -21,9 +21,9 @@ pub enum Lifetime {
     DiedYoung,
     /// Survived that collection and was freed later, at a known time.
     Freed,
-    /// Survived that collection; what came later was not recorded (PyPy).
+    /// Survived that collection; later events were not recorded (PyPy).
     Survived,
-    /// Alive when the session ended or the profile breaks off.
+    /// Alive when the session ended, or at the end of an incomplete profile.
     StillLive,
 }
 
@@ -41,43 +41,43 @@ impl Lifetime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeId(pub u32);
 
-/// How big a sampled object was, and how it was sampled: all that a sample's weight depends on.
+/// The size and sampling of a sampled object: all values that a sample's weight depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// Bytes asked for.
+    /// Requested bytes.
     pub size: u64,
     /// Bytes that the sampler counted.
     pub block: u64,
-    /// Sample points covered.
+    /// Number of covered sample points.
     pub points: u32,
-    /// The source, with the period that it had: an index into
+    /// The source with its period at that time: an index into
     /// [`Profile::samplings`](crate::Profile::samplings).
     pub sampling: SamplingId,
 }
 
-/// One sample, with what became of it.
+/// One sample with its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When allocated.
+    /// Time of the allocation.
     pub time: Nanos,
-    /// By which thread.
+    /// The thread that allocated.
     pub thread: ThreadId,
-    /// From which stack.
+    /// The stack of the allocation.
     pub stack: NodeId,
-    /// How big.
+    /// Size and sampling.
     pub shape: Shape,
-    /// What was allocated.
+    /// The type of the object.
     pub type_id: TypeId,
-    /// What the thread was at work on: an index into
+    /// The labels of the thread's work: an index into
     /// [`Profile::label_sets`](crate::Profile::label_sets).
     pub labels: LabelSetId,
-    /// What became of it.
+    /// The lifetime of the object.
     pub lifetime: Lifetime,
-    /// When it was freed; `None` if it was not, or if that is not known.
+    /// Time of the free; `None` if the object was not freed, or if that is not known.
     pub freed: Option<Nanos>,
 }
 
-/// Stands for "not freed" in the column of times.
+/// The value for "not freed" in the column of times.
 const NEVER: Nanos = Nanos(u64::MAX);
 
 /// The allocation samples of a profile, in the order of their events.
@@ -88,7 +88,7 @@ pub struct Samples {
     stack: Vec<NodeId>,
     shape: Vec<ShapeId>,
     type_id: Vec<TypeId>,
-    /// Shorter than the others where the last samples have no labels.
+    /// This column is shorter than the others if the last samples have no labels.
     labels: Vec<LabelSetId>,
     lifetime: Vec<Lifetime>,
     freed: Vec<Nanos>,
@@ -103,7 +103,7 @@ impl Samples {
         self.time.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.time.is_empty()
@@ -123,7 +123,7 @@ impl Samples {
     /// One sample.
     ///
     /// # Panics
-    /// If there is no such sample; so do all accessors below.
+    /// If there is no such sample. All accessors below panic in the same case.
     #[must_use]
     pub fn get(&self, id: SampleId) -> Sample {
         Sample {
@@ -138,25 +138,25 @@ impl Samples {
         }
     }
 
-    /// When the sample was allocated.
+    /// Time of the allocation.
     #[must_use]
     pub fn time(&self, id: SampleId) -> Nanos {
         self.time[id.index()]
     }
 
-    /// By which thread.
+    /// The thread that allocated.
     #[must_use]
     pub fn thread(&self, id: SampleId) -> ThreadId {
         self.thread[id.index()]
     }
 
-    /// From which stack.
+    /// The stack of the allocation.
     #[must_use]
     pub fn stack(&self, id: SampleId) -> NodeId {
         self.stack[id.index()]
     }
 
-    /// Its shape's number, for tables by shape.
+    /// The number of its shape, for tables by shape.
     #[must_use]
     pub fn shape_id(&self, id: SampleId) -> ShapeId {
         self.shape[id.index()]
@@ -174,7 +174,7 @@ impl Samples {
         &self.shapes
     }
 
-    /// Bytes asked for.
+    /// Requested bytes.
     #[must_use]
     pub fn size(&self, id: SampleId) -> u64 {
         self.shape(self.shape_id(id)).size
@@ -186,19 +186,19 @@ impl Samples {
         self.shape(self.shape_id(id)).block
     }
 
-    /// Sample points covered.
+    /// Number of covered sample points.
     #[must_use]
     pub fn points(&self, id: SampleId) -> u32 {
         self.shape(self.shape_id(id)).points
     }
 
-    /// What was allocated.
+    /// The type of the object.
     #[must_use]
     pub fn type_id(&self, id: SampleId) -> TypeId {
         self.type_id[id.index()]
     }
 
-    /// What the thread was at work on.
+    /// The labels of the thread's work.
     #[must_use]
     pub fn labels(&self, id: SampleId) -> LabelSetId {
         assert!(id.index() < self.len(), "no such sample");
@@ -206,20 +206,20 @@ impl Samples {
         labels.copied().unwrap_or(LabelSetId::NONE)
     }
 
-    /// What became of it.
+    /// The lifetime of the object.
     #[must_use]
     pub fn lifetime(&self, id: SampleId) -> Lifetime {
         self.lifetime[id.index()]
     }
 
-    /// When it was freed; `None` if it was not, or if that is not known.
+    /// Time of the free; `None` if the object was not freed, or if that is not known.
     #[must_use]
     pub fn freed(&self, id: SampleId) -> Option<Nanos> {
         Some(self.freed[id.index()]).filter(|&time| time != NEVER)
     }
 
-    /// Appends a sample and returns its number; `None`, and nothing is appended, when there are
-    /// already 2^32 - 1.
+    /// Appends a sample and returns its number. Returns `None`, and appends nothing, if there are
+    /// already 2^32 - 1 samples.
     pub fn push(&mut self, sample: Sample) -> Option<SampleId> {
         let id = u32::try_from(self.len()).ok().filter(|&id| id < u32::MAX)?;
         let shape = *self.shape_ids.entry(sample.shape).or_insert_with(|| {
@@ -241,12 +241,12 @@ impl Samples {
         Some(SampleId(id))
     }
 
-    /// Puts a sample under another stack.
+    /// Changes the stack of a sample.
     pub(crate) fn set_stack(&mut self, id: SampleId, stack: NodeId) {
         self.stack[id.index()] = stack;
     }
 
-    /// Records what became of a sample.
+    /// Sets the lifetime of a sample.
     pub(crate) fn set_lifetime(&mut self, id: SampleId, lifetime: Lifetime, freed: Option<Nanos>) {
         self.lifetime[id.index()] = lifetime;
         self.freed[id.index()] = freed.unwrap_or(NEVER);

@@ -1,5 +1,5 @@
-//! The sources of a profile while it is read: which period each has now, and how many samples were
-//! left out because this version does not know what they mean.
+//! The sources of a profile during reading: the current period of each source, and the number of
+//! samples that were left out because this version does not know their meaning.
 
 use std::collections::HashMap;
 
@@ -9,46 +9,47 @@ use crate::event::{SourceDefinition, SourceId};
 use crate::meta::{Source, Unit};
 use crate::model::{Profile, Sampling, SamplingId};
 
-/// So many reasons to leave something out are kept apart.
+/// The largest number of different reasons that are noted separately.
 const MAX_REASONS: usize = 20;
 
-/// A name of a later version is shown up to this many characters.
+/// At most this many characters of a name from a later version are shown.
 const MAX_NAME: usize = 40;
 
-/// A source at some place in the file.
+/// A source at a point in the file.
 #[derive(Clone, Copy, Debug)]
 struct InForce {
     /// An index into [`Profile::sources`].
     source: SourceId,
-    /// `Err`: the reason to leave its samples out, an index into [`Sources::left_out`].
+    /// `Err`: the reason why its samples are left out, an index into [`Sources::left_out`].
     sampling: Result<(SamplingId, Unit), usize>,
 }
 
-/// Why something was left out.
+/// The reason why samples or events were left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reason {
     Kind(String),
     Unit(String),
     Distances(String),
-    /// An allocation of a source that does not count bytes, or a time sample of one that does.
+    /// An allocation of a source that does not count bytes, or a time sample of a source that
+    /// counts bytes.
     Mismatch,
     Lost,
     Event(u8),
     Others,
 }
 
-/// All sources as far as the file was read.
+/// All sources at the current point of the file.
 #[derive(Default)]
 pub(crate) struct Sources {
-    /// Indexes are the file's numbers.
+    /// The current sources, indexed by the file's numbers.
     in_force: Vec<Option<InForce>>,
     samplings: HashMap<Sampling, SamplingId, RandomState>,
     left_out: Vec<(Reason, u64)>,
 }
 
 impl Sources {
-    /// At the start of a file, whose description names these sources. What earlier files of the
-    /// profile had stays in its tables, and a source that is there already is not added again.
+    /// Called at the start of a file, whose description has these sources. Sources of earlier files
+    /// stay in the profile's tables, and a known source is not added again.
     pub(crate) fn begin(&mut self, profile: &mut Profile, sources: &[Source]) {
         self.in_force.clear();
         self.left_out.clear();
@@ -62,7 +63,7 @@ impl Sources {
                         ..definition.clone()
                     }
             });
-            // There are as many as the tables can number; what comes then has no definition.
+            // The tables cannot number more sources; further ones have no definition.
             let source = u16::try_from(alike.unwrap_or(profile.sources.len())).map(SourceId);
             let Ok(source) = source else {
                 self.in_force.push(None);
@@ -73,7 +74,7 @@ impl Sources {
             }
             self.in_force.push(Some(InForce {
                 source,
-                // Set below.
+                // Set below, by `set_period`.
                 sampling: Err(0),
             }));
             let number = SourceId((self.in_force.len() - 1) as u16);
@@ -81,7 +82,7 @@ impl Sources {
         }
     }
 
-    /// A source is what the definition says, from here on.
+    /// Sets the definition of a source from here on.
     pub(crate) fn define(
         &mut self,
         profile: &mut Profile,
@@ -99,7 +100,7 @@ impl Sources {
                 }
         });
         if !repeated {
-            // There are as many as the tables can number; what comes then has no definition.
+            // The tables cannot number more sources; further ones have no definition.
             let Ok(source) = u16::try_from(profile.sources.len()) else {
                 return;
             };
@@ -109,14 +110,14 @@ impl Sources {
             }
             self.in_force[number.index()] = Some(InForce {
                 source: SourceId(source),
-                // Set below.
+                // Set below, by `set_period`.
                 sampling: Err(0),
             });
         }
         self.set_period(profile, number, definition.period);
     }
 
-    /// A source has this period from here on. Nothing happens if its definition is lost.
+    /// Sets the period of a source from here on. Does nothing if its definition is lost.
     pub(crate) fn set_period(&mut self, profile: &mut Profile, number: SourceId, period: u64) {
         let Some(Some(InForce { source, .. })) = self.in_force.get(number.index()).copied() else {
             return;
@@ -135,7 +136,8 @@ impl Sources {
         self.in_force[number.index()] = Some(InForce { source, sampling });
     }
 
-    /// How a sample of this source was taken; `None`, and it is counted, if it has to be left out.
+    /// The sampling of a sample from this source; `None` if the sample must be left out. Then it is
+    /// counted.
     #[inline]
     pub(crate) fn sampling(&mut self, number: SourceId, unit: Unit) -> Option<SamplingId> {
         match self.in_force.get(number.index()) {
@@ -158,13 +160,13 @@ impl Sources {
         }
     }
 
-    /// An event of a later version is left out.
+    /// Counts an event of a later version that is left out.
     pub(crate) fn skip_event(&mut self, kind: u8) {
         let reason = self.reason(Reason::Event(kind));
         self.left_out[reason].1 += 1;
     }
 
-    /// What was left out, a sentence each.
+    /// Descriptions of the samples and events that were left out, a sentence each.
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
         let left_out = self.left_out.iter().filter(|(_, count)| *count > 0);
         left_out.map(|(reason, count)| {

@@ -1,9 +1,10 @@
-//! Profiles of programs that never ran: for tests, and for measuring with any number of samples.
+//! Synthetic profiles of programs that never ran: for tests, and for measurements with any number
+//! of samples.
 //!
-//! The made-up program has threads that call each other's functions by a fixed call graph (with
-//! recursion), types with sizes of their own, and objects of which most die young. The same
-//! [`Synthetic`] always gives the same events. Figures are those of a program that allocates
-//! 1 GB/s: right in the order of magnitude only.
+//! The imaginary program has threads that call each other's functions by a fixed call graph (with
+//! recursion), types with their own sizes, and objects of which most die young. The same
+//! [`Synthetic`] always gives the same events. The numbers are for a program that allocates 1 GB/s,
+//! and only their order of magnitude is realistic.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -17,19 +18,19 @@ use crate::event::{
 use crate::meta::{Distances, Meta, Method, Source};
 use crate::writer::Writer;
 
-/// What to make up.
+/// The settings of a synthetic profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Synthetic {
-    /// How many allocation samples.
+    /// Number of allocation samples.
     pub samples: u32,
-    /// Another seed, another program.
+    /// The seed: another seed gives another program.
     pub seed: u64,
     /// Mean distance between samples, in bytes.
     pub period: u64,
-    /// How distances are drawn.
+    /// The distribution of distances.
     pub distances: Distances,
-    /// Whether some names have what reports must escape or cut: control characters, line ends,
-    /// right-to-left marks, markup, ten thousand characters.
+    /// Whether some names contain text that reports must escape or cut: control characters, line
+    /// ends, right-to-left marks, markup, ten thousand characters.
     pub hostile: bool,
 }
 
@@ -50,7 +51,7 @@ const FILES: u32 = 40;
 const THREADS: u32 = 4;
 const CALLEES: u64 = 6;
 const DEEPEST: usize = 60;
-/// The stack tree stops growing here, as that of a program does when it has been everywhere.
+/// The largest size of the stack tree. The stack tree of a real program also stops growing.
 const MAX_NODES: u32 = 60_000;
 
 /// Name, interpreter's name, smallest and largest size.
@@ -94,7 +95,7 @@ impl Random {
         self.next() % end.max(1)
     }
 
-    /// In (0, 1].
+    /// A number in (0, 1].
     fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
@@ -103,7 +104,7 @@ impl Random {
         -mean * self.unit().ln()
     }
 
-    /// Below `end`, small numbers much likelier.
+    /// A number below `end`; small numbers are much more probable.
     fn skewed(&mut self, end: u64) -> u64 {
         let unit = self.unit();
         ((unit * unit * unit * end as f64) as u64).min(end.saturating_sub(1))
@@ -142,7 +143,7 @@ impl Synthetic {
     /// Writes the whole profile.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write<W: Write>(&self, out: W) -> io::Result<W> {
         let mut writer = Writer::new(out, &self.meta())?;
         let mut result = Ok(());
@@ -164,7 +165,7 @@ impl Synthetic {
         self.write(Vec::new()).expect("writing to memory")
     }
 
-    /// Gives all events to `sink`, and returns the end.
+    /// Passes all events to `sink`, and returns the end.
     pub fn events(&self, sink: impl FnMut(&Event<'_>)) -> End {
         let mut program = Program {
             random: Random(mix(self.seed)),
@@ -194,7 +195,7 @@ struct Program<S> {
     nodes: HashMap<(u32, u32, u32), u32>,
     /// The stack of each thread, outermost first: node and code.
     stacks: Vec<Vec<(u32, u32)>>,
-    /// Sampled objects that will be freed: when, sample, size.
+    /// Sampled objects that will be freed: time, sample, size.
     pending: BinaryHeap<Reverse<(u64, u32, u64)>>,
     now: f64,
     live: u64,
@@ -240,7 +241,7 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
     }
 
     fn run(&mut self) {
-        // A gigabyte a second: a byte a nanosecond.
+        // One gigabyte per second is one byte per nanosecond.
         let gap = self.setup.period as f64;
         let mut next_collection = 0_u32;
         let mut next_cpu = 0.0;
@@ -263,7 +264,7 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
         }
     }
 
-    /// Returns from some functions and calls some others.
+    /// Returns from some functions and calls some other functions.
     fn walk(&mut self, thread: usize) {
         let stack = &mut self.stacks[thread];
         let returns = self.random.skewed(stack.len() as u64 + 1) as usize;
@@ -319,7 +320,7 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
 
     fn allocate(&mut self, thread: usize, gap: f64) {
         let stack = self.top(thread);
-        // A stack allocates objects of three types at most.
+        // A stack allocates objects of at most three types.
         let choice = self.random.skewed(3);
         let type_number = (mix(u64::from(stack.0) * 5 + choice) % TYPES.len() as u64) as usize;
         let (_, _, least, most) = TYPES[type_number];
@@ -407,7 +408,7 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
     }
 }
 
-/// Seventy code units over some twenty lines.
+/// A table with seventy code units in about twenty lines.
 fn location_table(seed: u32) -> Vec<u8> {
     let mut table = vec![0x80 | 15 << 3];
     for entry in 0..35_u8 {

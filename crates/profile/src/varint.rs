@@ -1,5 +1,6 @@
-//! Integers of variable length: seven bits a byte, the lowest first, the top bit set on all bytes
-//! but the last (LEB128). Signed ones are zigzagged before: 0, -1, 1, -2, … become 0, 1, 2, 3, …
+//! Integers of variable length: seven bits in each byte, the lowest first, the top bit set on all
+//! bytes except the last (LEB128). Signed integers are mapped before (zigzag): 0, -1, 1, -2, …
+//! become 0, 1, 2, 3, …
 
 /// Appends an unsigned number.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
@@ -10,7 +11,7 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Makes small numbers of small signed numbers.
+/// Maps small signed numbers to small unsigned numbers.
 pub(crate) const fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
@@ -20,7 +21,8 @@ pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Takes an unsigned number off the front of `bytes`; `None` if it is cut off or exceeds 64 bits.
+/// Removes an unsigned number from the front of `bytes`; `None` if it is incomplete or exceeds 64
+/// bits.
 #[inline]
 pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;

@@ -1,11 +1,11 @@
-//! A file seen through a window that moves forward only.
+//! A buffer over a file that moves only forwards.
 
 use std::io::{self, Read};
 
-/// How much is asked of the file at a time.
+/// Number of bytes in one read of the file.
 const CHUNK: usize = 256 << 10;
 
-/// Looks ahead in a file as far as it is asked to.
+/// Reads ahead in a file as far as requested.
 pub(crate) struct Window<R> {
     input: R,
     bytes: Vec<u8>,
@@ -13,7 +13,7 @@ pub(crate) struct Window<R> {
     start: usize,
     /// Offset in the file of `bytes[start]`.
     position: u64,
-    /// Whether `bytes` reaches the end of the file.
+    /// Whether `bytes` extends to the end of the file.
     ended: bool,
 }
 
@@ -33,10 +33,11 @@ impl<R: Read> Window<R> {
         self.position
     }
 
-    /// The next `len` bytes, or fewer at the end of the file. More are never returned.
+    /// The next `len` bytes, or fewer at the end of the file.
     pub(crate) fn peek(&mut self, len: usize) -> io::Result<&[u8]> {
         while self.bytes.len() - self.start < len && !self.ended {
-            // Not at every step: at least a chunk is consumed for each time that the rest is moved.
+            // The bytes are not moved at every step: at least a chunk is consumed for each move of
+            // the rest.
             if self.start >= CHUNK {
                 self.bytes.drain(..self.start);
                 self.start = 0;
@@ -53,14 +54,14 @@ impl<R: Read> Window<R> {
         Ok(&rest[..len.min(rest.len())])
     }
 
-    /// Moves on by `len` bytes that were peeked at.
+    /// Advances by `len` bytes that `peek` has returned.
     pub(crate) fn consume(&mut self, len: usize) {
         let len = len.min(self.bytes.len() - self.start);
         self.start += len;
         self.position += len as u64;
     }
 
-    /// Moves on to the next place that begins with `mark`, or to the end of the file.
+    /// Advances to the next place that begins with `mark`, or to the end of the file.
     pub(crate) fn skip_to(&mut self, mark: [u8; 4]) -> io::Result<()> {
         loop {
             let bytes = self.peek(CHUNK)?;

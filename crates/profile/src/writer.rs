@@ -9,11 +9,11 @@ use crate::event::{Allocation, End, Event};
 use crate::format::{MAGIC, MAX_META, TICK_NANOS, VERSION, block::Packer, encode::Encoder};
 use crate::meta::Meta;
 
-/// Creates the file of a profile, or empties one that is there. Only its owner can read it
-/// (mode 0600), for a profile says much about a program.
+/// Creates the file of a profile, or empties an existing file. Only its owner can read it (mode
+/// 0600), because a profile contains private details of a program.
 ///
 /// # Errors
-/// What the system says, with the path and, for a missing folder, what to do.
+/// The error of the system, with the path and, for a missing folder, advice.
 pub fn create(path: &Path) -> io::Result<File> {
     let explain = |error: io::Error| {
         let what = match error.kind() {
@@ -33,7 +33,7 @@ pub fn create(path: &Path) -> io::Result<File> {
         .mode(0o600)
         .open(path)
         .map_err(explain)?;
-    // The mode above holds for a new file only. A device (/dev/null) keeps its own.
+    // The mode above is valid only for a new file. A device (/dev/null) keeps its own mode.
     if file.metadata().map_err(explain)?.is_file() {
         file.set_permissions(PermissionsExt::from_mode(0o600))
             .map_err(explain)?;
@@ -41,7 +41,7 @@ pub fn create(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether the folder that the file is to lie in exists.
+/// Whether the folder of the file exists.
 fn has_folder(path: &Path) -> bool {
     path.parent()
         .is_some_and(|folder| folder.as_os_str().is_empty() || folder.is_dir())
@@ -49,13 +49,13 @@ fn has_folder(path: &Path) -> bool {
 
 /// Encodes events and writes them in blocks.
 ///
-/// [`write`](Self::write) costs some tens of nanoseconds and touches the disk only when a block is
-/// full (2 KiB before compression at first, then twice what is in the file, up to 128 KiB). Whoever writes calls [`flush`](Self::flush) at least once a
-/// second: what is not flushed is lost with the process. Takes about 0.8 MiB of memory, and what
-/// location tables take without columns, some 100 bytes for each code object.
+/// [`write`](Self::write) takes some tens of nanoseconds and writes to the disk only when a block is full (2 KiB before
+/// compression at first, then twice the file's length, up to 128 KiB). The caller calls [`flush`](Self::flush) at least
+/// once a second: events that are not flushed are lost with the process. The writer takes about 0.8 MiB of memory, plus
+/// location tables without columns, about 100 bytes for each code object.
 ///
-/// After an error the events of that block are lost, and a reader will say so; later blocks can
-/// still be written. `w` needs no buffer of its own: every block is one `write_all`.
+/// After an error the events of that block are lost, and a reader will report the loss; later blocks can still be
+/// written. `w` needs no buffer of its own: every block is one `write_all`.
 pub struct Writer<W: Write> {
     out: W,
     encoder: Encoder,
@@ -76,7 +76,7 @@ impl<W: Write> Writer<W> {
     /// Writes the header of a profile.
     ///
     /// # Errors
-    /// Those of `out`; `InvalidInput` if `meta` is larger than a mebibyte.
+    /// The errors of `out`; `InvalidInput` if `meta` is larger than a mebibyte.
     pub fn new(mut out: W, meta: &Meta) -> io::Result<Self> {
         let packer = Packer::new()?;
         let meta = serde_json::to_vec(meta)?;
@@ -103,12 +103,12 @@ impl<W: Write> Writer<W> {
 
     /// Adds an event to the block, and ends the block if it is full.
     ///
-    /// Times are kept to the microsecond, durations to the nanosecond. A text longer than 16 KiB is
-    /// cut. Location tables are not written: the position of a node becomes a line here (0 if the
-    /// table is longer than 2 MiB), which takes well under a microsecond.
+    /// Times have a precision of a microsecond, durations of a nanosecond. A text longer than 16
+    /// KiB is cut. Location tables are not written: the position of a node is converted to a line
+    /// (0 if the table is longer than 2 MiB), which takes well under a microsecond.
     ///
     /// # Errors
-    /// Those of the file, when the block was full.
+    /// The errors of the file, when the block was full.
     pub fn write(&mut self, event: &Event<'_>) -> io::Result<()> {
         self.encoder.event(event);
         if self.encoder.is_full() {
@@ -117,11 +117,11 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the block: everything written so far is in the file afterwards. Writes nothing if
-    /// there is nothing new.
+    /// Ends the block: after this, all events that were passed to the writer are in the file.
+    /// Writes nothing if there are no new events.
     ///
     /// # Errors
-    /// Those of the file.
+    /// The errors of the file.
     pub fn flush(&mut self) -> io::Result<()> {
         if self.encoder.events() == 0 {
             return Ok(());
@@ -135,12 +135,13 @@ impl<W: Write> Writer<W> {
         self.out.flush()
     }
 
-    /// Ends the block, and returns provisional blocks: with samples whose types or lifetimes are not
-    /// known yet. They are for the end of the file, until the next block takes their place. They are
-    /// not written here, and what is written next is numbered as if they did not exist.
+    /// Ends the block, and returns provisional blocks: they contain samples whose types or lifetimes
+    /// are not known yet. The caller writes them at the end of the file, where the next block
+    /// replaces them. They are not written here, and later events are numbered as if they did not
+    /// exist.
     ///
     /// # Errors
-    /// Those of the file.
+    /// The errors of the file.
     pub fn provisional<'a>(
         &mut self,
         samples: impl IntoIterator<Item = &'a Allocation>,
@@ -169,17 +170,17 @@ impl<W: Write> Writer<W> {
         Ok(blocks)
     }
 
-    /// Writes that the session ended, and the last block.
+    /// Writes the end of the session, and the last block.
     ///
     /// # Errors
-    /// Those of the file.
+    /// The errors of the file.
     pub fn finish(mut self, end: End) -> io::Result<W> {
         self.encoder.event(&Event::End(end));
         self.flush()?;
         Ok(self.out)
     }
 
-    /// Bytes of events that wait for the end of their block, before compression.
+    /// Bytes of events in the unfinished block, before compression.
     #[must_use]
     pub fn block_len(&self) -> usize {
         self.encoder.len()
@@ -196,7 +197,8 @@ impl<W: Write> Writer<W> {
         &self.out
     }
 
-    /// The file. What is written to it directly is not counted in [`bytes_written`](Self::bytes_written).
+    /// The file. Bytes that are written to it directly are not counted in
+    /// [`bytes_written`](Self::bytes_written).
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.out
     }

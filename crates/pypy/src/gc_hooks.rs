@@ -1,11 +1,11 @@
-//! Where the hook cannot be placed: one sample at every k-th minor collection.
+//! The method for processes in which the hook cannot be placed: one sample at every k-th minor collection.
 //!
-//! PyPy reports each minor collection through `gc.hooks`, from Python code that runs at the next
-//! bytecode; that code's stack is near enough to the allocation that filled the nursery. The period is
-//! the nursery's size, or a multiple of it (the paper's remark on Guile's statistical profiler, section 7).
-//! Of the objects neither size nor type nor lifetime is known.
+//! PyPy reports each minor collection through `gc.hooks`, by a call of Python code at the next bytecode. The
+//! stack of that code is close to the allocation that filled the nursery. The period is the nursery's size, or
+//! a multiple of it (the paper's remark on Guile's statistical profiler, section 7). Size, type and lifetime
+//! of the objects are not known.
 //!
-//! Python calls these functions without the interpreter's lock, so what is counted here has a lock of its own.
+//! Python calls these functions without the interpreter's lock, so the counters here have a lock of their own.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
@@ -20,17 +20,18 @@ use nthbyte_session::{Config, KeyMap, Outcome, PerEpoch, Recording, Session, gua
 
 struct Sampling {
     session: Session,
-    /// By first line, name and file.
+    /// Code objects by first line, name and file.
     codes: PerEpoch<KeyMap<String, CodeId>>,
     nursery: u64,
     every: u64,
-    /// Minor collections so far.
+    /// Number of minor collections until now.
     collections: u64,
 }
 
 static SESSION: Mutex<Option<Sampling>> = Mutex::new(None);
 
-/// The longest wait for another thread. In the child of a fork, a thread that the child does not have may own the lock.
+/// The longest wait for another thread. In the child of a fork, the owner of the lock may be a thread that does not
+/// exist in the child.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Whether a session of this kind is on.
@@ -38,7 +39,8 @@ pub fn is_on() -> bool {
     lock().is_some_and(|sampling| sampling.is_some())
 }
 
-/// `None` if another thread has the lock for too long, or an earlier session failed.
+/// Locks the state. `None` if another thread holds the lock too long, or an earlier session
+/// panicked.
 fn lock() -> Option<MutexGuard<'static, Option<Sampling>>> {
     let mut until = None;
     loop {
@@ -55,7 +57,7 @@ fn lock() -> Option<MutexGuard<'static, Option<Sampling>>> {
     }
 }
 
-/// Starts a session with the nursery's size that Python tells.
+/// Starts a session. Python passes the nursery's size.
 ///
 /// # Errors
 /// One line that says what is wrong.
@@ -96,7 +98,8 @@ pub fn start(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Ends the session: what came of it; the bytes allocated are known to the nursery's size.
+/// Ends the session and returns its result. The number of allocated bytes has an error of at most
+/// the nursery's size.
 pub fn stop() -> Option<Outcome> {
     let sampling = lock()?.take()?;
     let allocated = sampling.collections * sampling.nursery;
@@ -104,8 +107,8 @@ pub fn stop() -> Option<Outcome> {
 }
 
 impl Sampling {
-    /// `count` minor collections took so long; the innermost frame's line comes first in `stack`, each
-    /// `line first_line name<TAB>file`.
+    /// Records `count` minor collections and their duration. `stack` has a line for each frame,
+    /// innermost first: `line first_line name<TAB>file`.
     fn minor(
         &mut self,
         count: u64,
@@ -192,18 +195,18 @@ fn node_of(
     Some(parent)
 }
 
-/// Records `count` minor collections, which took so many nanoseconds and left `used` bytes, in this thread with this
-/// stack: a line for each frame, innermost first, `line first_line name<TAB>file`.
+/// Records `count` minor collections in this thread. `nanoseconds` is their duration, and `used` the bytes in use
+/// after them. `stack` has a line for each frame, innermost first: `line first_line name<TAB>file`.
 pub fn report_minors(count: u64, nanoseconds: u64, used: Option<u64>, os_thread: u64, stack: &str) {
     guarded(|| {
         let mut sampling = lock()?;
-        // Without room in the ring the sample is lost, and counted by the session.
+        // Without room in the ring the sample is lost, and the session counts it as lost.
         let sampling = sampling.as_mut()?;
         sampling.minor(count, Nanos(nanoseconds), used, os_thread, stack)
     });
 }
 
-/// How many minor collections make one sample; `None` if no session of this kind is on.
+/// The number of minor collections for each sample; `None` if no session of this kind is on.
 pub fn minors_per_sample() -> Option<u64> {
     lock()?.as_ref().map(|sampling| sampling.every)
 }

@@ -1,38 +1,40 @@
-//! The GIL trap: how C code that Python calls gets the interpreter's lock.
+//! The GIL trap: a way for C code that Python calls to get the interpreter's lock.
 //!
-//! Python calls C functions without the lock, on PyPy even those of `ctypes.PyDLL`. But PyPy holds it whenever it
-//! allocates an object. So the agent has Python allocate one large object of a certain size, and does its work inside
-//! of the `malloc` that PyPy calls for it.
+//! Python calls C functions without the lock, on PyPy even those of `ctypes.PyDLL`. But PyPy holds the lock whenever
+//! it allocates an object. So the agent makes Python allocate one large object of a certain size, and does its work
+//! inside the `malloc` that PyPy calls for this object.
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::binary::{LARGE_OBJECT, thread_pointer};
 
-/// The thread (its thread pointer) that has set a trap; 0 if there is none.
+/// The thread (its thread pointer) that has set a trap; 0 if no trap is set.
 static THREAD: AtomicUsize = AtomicUsize::new(0);
 /// The trap, which only that thread reads.
 static TRAP: AtomicPtr<GilTrap> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What is done when the calling thread allocates a large object of the size that it was asked for.
+/// The action to run when the calling thread allocates a large object of the requested size.
 pub struct GilTrap {
-    /// What to do then. `None`: note the calls of `malloc`.
+    /// The action. `None`: record the return addresses of the `malloc` calls.
     action: Option<Box<dyn FnOnce()>>,
-    /// Where the calls of `malloc` for such objects return to.
+    /// The return addresses of the `malloc` calls for such objects.
     sites: Vec<usize>,
-    /// The last object was allocated: no exception has ended Python's code before.
+    /// Whether the last object was allocated. If not, an exception has ended Python's code earlier.
     complete: bool,
 }
 
 impl GilTrap {
-    /// Bytes of the object. A signal handler may allocate meanwhile: nothing else asks for just so many.
+    /// Size of the object in bytes. A signal handler may allocate meanwhile, so this is a size that no
+    /// other code requests.
     const SIZE: usize = LARGE_OBJECT + 51_240;
     /// Bytes that PyPy may ask for beyond the object's size, for its header.
     pub const ROOM: usize = 64;
-    /// How often Python is asked: the exception of a signal handler may end its code before it allocates.
+    /// The largest number of attempts: an exception from a signal handler may end Python's code before it
+    /// allocates.
     pub const TRIES: u32 = 20;
 
-    /// Runs `action` with the interpreter's lock held; whether that was possible. `allocate(size)` has Python allocate
-    /// one large object of that size.
+    /// Runs `action` with the interpreter's lock held. Returns whether that was possible. `allocate(size)` makes
+    /// Python allocate one large object of that size.
     pub fn run(allocate: impl Fn(usize), action: impl FnOnce()) -> bool {
         let boxed: Box<dyn FnOnce() + '_> = Box::new(action);
         // SAFETY: only the lifetime changes: `take` removes the trap before this function returns.
@@ -52,9 +54,9 @@ impl GilTrap {
         false
     }
 
-    /// Where PyPy's calls of `malloc` for large objects return to. `allocate(size)` has Python allocate large objects of
-    /// that size, of each kind, and as the last one that is [`Self::ROOM`] bytes larger. `None` if the last one was not
-    /// allocated.
+    /// The return addresses of PyPy's `malloc` calls for large objects. `allocate(size)` makes Python allocate large
+    /// objects of that size, one of each kind, and then one that is [`Self::ROOM`] bytes larger. `None` if that last
+    /// object was not allocated.
     pub fn sites(allocate: impl Fn(usize)) -> Option<Vec<usize>> {
         (0..Self::TRIES).find_map(|_| {
             Self::set(None);
@@ -77,24 +79,26 @@ impl GilTrap {
     fn take() -> Option<Box<Self>> {
         THREAD.store(0, Ordering::Relaxed);
         let trap = TRAP.swap(std::ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: what `set` stored came from a box, and was swapped out by nobody else.
+        // SAFETY: the pointer that `set` stored came from a box, and no other code has swapped it
+        // out.
         (!trap.is_null()).then(|| unsafe { Box::from_raw(trap) })
     }
 
-    /// In the child of a fork: removes the trap, unless this thread has set it. Other threads are not in the child.
+    /// Removes the trap in the child of a fork, unless this thread has set it. Other threads do not exist in the
+    /// child.
     pub fn forget_other_threads() {
         if !Self::is_set() {
             THREAD.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Whether the calling thread allocates because the agent has asked it to.
+    /// Whether the calling thread allocates at the request of the agent.
     pub fn is_set() -> bool {
         THREAD.load(Ordering::Relaxed) == thread_pointer()
     }
 
-    /// Called at each large allocation: of `size` bytes, by a call that returns to `site`. Whether it was the one that
-    /// `action` has been run in.
+    /// Called at each large allocation, with its size in bytes and the return address of the call. Returns whether
+    /// `action` was run in it.
     pub fn visit(size: usize, site: usize) -> bool {
         if !Self::is_set() {
             return false;

@@ -1,51 +1,52 @@
 //! Allocation sampling inside a stock PyPy.
 //!
-//! PyPy allocates by raising `nursery_free` up to `nursery_top`, and calls a slow path when it gets there. This crate
-//! lowers `nursery_top` to the next sample point, so that the check that PyPy makes anyway decides what is sampled. It
-//! does so in the PyPy that a distribution ships: it finds the collector in the stripped library by the shape of its
-//! code, hooks three of its functions, and takes everything back when the session ends.
+//! PyPy allocates by raising `nursery_free` up to `nursery_top`, and calls a slow path at that limit. This crate lowers
+//! `nursery_top` to the next sample point, so the check that PyPy already makes decides which allocations are sampled.
+//! It works in the unchanged PyPy of a distribution: it finds the collector in the stripped library by the form of its
+//! code, hooks three of its functions, and restores them when the session ends.
 //!
-//! What it does:
+//! The crate records:
 //!
-//! - samples of allocated bytes, with stack, type, class, and whether the object outlived its first minor collection;
+//! - samples of allocated bytes, with stack, type, class, and whether the object survived its first minor collection;
 //! - collections with their durations, memory totals, and time samples through PyPy's own `_vmprof`;
 //! - where the collector cannot be hooked: a sample at every k-th minor collection, which PyPy reports itself
 //!   ([`gc_hooks`]).
 //!
-//! What the caller (`nthbyte/_pypy.py`) owes it:
+//! The caller (`nthbyte/_pypy.py`) guarantees:
 //!
-//! - the functions are called in the order that `control/entry_points.rs` states, from Python code;
-//! - the library is loaded with `RTLD_NODELETE`: hooked code and registered functions lead into it for good;
-//! - `nthbyte._pypy` stays importable during a session: the agent has it allocate, to get the interpreter's lock.
+//! - it calls the functions from Python code, in the order that `control/entry_points.rs` states;
+//! - it loads the library with `RTLD_NODELETE`: hooked code and registered functions refer to it until the process
+//!   ends;
+//! - `nthbyte._pypy` can be imported during a session: the agent calls it to allocate, to get the interpreter's lock.
 //!
-//! What it is not for:
+//! The crate does not support:
 //!
-//! - a PyPy built without `_vmprof`: it refuses;
-//! - memory that is no object of the collector: `array.array`, buffers, the compiler's machine code;
-//! - two profilers at once: `SIGPROF` and `_vmprof` are its own during a session;
-//! - use as a Rust library: what is public is the C functions and what their documentation needs.
+//! - a PyPy without `_vmprof`: it returns an error;
+//! - memory outside the collector's objects: `array.array`, buffers, the compiler's machine code;
+//! - two profilers at the same time: a session uses `SIGPROF` and `_vmprof` exclusively;
+//! - use as a Rust library: only the C functions, and the items that their documentation needs, are public.
 //!
-//! Why a sample costs less than a microsecond: the type and the lifetime are looked up at the next minor collection, many
-//! objects at a time; the stack is read from PyPy's own list of frames instead of asking `_vmprof`'s handler; and the
-//! steps that a stack shares with the one before are not looked up again.
+//! A sample costs less than a microsecond for three reasons. The type and the lifetime are read at the next minor
+//! collection, for many objects at a time. The stack is read from PyPy's own list of frames, without a call of
+//! `_vmprof`'s handler. The steps that a stack shares with the previous stack are not looked up again.
 //!
 //! # Modules
 //!
 //! ```text
-//! control      what Python asks for: the C functions, a session from start to stop
-//! collector    what happens at a sample and at a collection
-//! stacks       who runs
-//! types        what objects are called
-//! gil_trap     how the interpreter's lock is got
-//! binary       the interpreter's machine code: all that depends on the processor
+//! control      sessions for Python: the C functions, start and stop
+//! collector    the work at a sample and at a collection
+//! stacks       Python stacks
+//! types        names of types
+//! gil_trap     a way to get the interpreter's lock
+//! binary       the interpreter's machine code: everything that depends on the processor
 //! gc_hooks     a sample at every k-th minor collection, which PyPy reports
 //! ```
 //!
-//! Imports go one way: `control → collector → stacks, types → gil_trap → binary`, and `control → gc_hooks`. So the
-//! name threads have, say, is an argument of what `control` calls, and nothing below asks `control` for it.
+//! Imports have one direction: `control → collector → stacks, types → gil_trap → binary`, and `control → gc_hooks`. For
+//! example, `control` passes the names of threads as an argument; no module below reads them from `control`.
 //!
-//! All that runs inside the collector's functions runs with the interpreter's lock held. So there is one engine, without
-//! locks of its own. It does not panic through PyPy's frames, does not wait, and calls no Python.
+//! All code inside the collector's functions runs with the interpreter's lock held. So there is one engine, without
+//! locks of its own. It does not unwind through PyPy's frames, does not wait, and calls no Python code.
 
 pub mod gc_hooks;
 

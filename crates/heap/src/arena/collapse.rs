@@ -1,30 +1,32 @@
-//! Collapsing an arena into a huge page, and when not to.
+//! Collapses an arena into a huge page, and decides when not to.
 //!
-//! The kernel is not asked again after it has refused a few times. And there is a pause after a collapse that was
-//! slow: the kernel then has to move other pages first, or a hypervisor has to find memory.
+//! After a few refusals the kernel is not asked again. A pause follows each slow collapse: a slow collapse means
+//! that the kernel must move other pages first, or that a hypervisor must find memory.
 
 use super::header::{Arena, Backing};
 use crate::geometry::ARENA_SIZE;
 use crate::os;
 use core::ops::Range;
 
-/// After this many refusals the kernel is not asked again: each time it looks for a huge page in vain.
+/// After this many refusals the kernel is not asked again: each time it searches for a huge page
+/// without success.
 const MAX_REFUSALS: u32 = 3;
-/// CPU time of a collapse where a huge page is available, in nanoseconds.
+/// CPU time of a collapse when a huge page is available, in nanoseconds.
 const EXPECTED_NANOS: u64 = 1_000_000;
-/// A collapse that takes longer is followed by a pause: the extra time, times this, of the process's CPU time.
+/// A pause follows a collapse that takes longer. Its length is the extra time multiplied by this, in CPU time
+/// of the process.
 const PAUSE_FACTOR: u64 = 100;
 
-/// What is known of earlier collapses.
+/// The results of earlier collapses.
 pub struct Collapses {
     refusals_left: u32,
-    /// No arena is collapsed while the process's CPU time, in nanoseconds, lies in this range. (A forked child's CPU time
-    /// begins at 0; so it may see one pause that it does not need.)
+    /// No arena is collapsed while the process's CPU time, in nanoseconds, is in this range. (The CPU time of a forked
+    /// child starts at 0, so a child may have one unnecessary pause.)
     pause: Range<u64>,
 }
 
 impl Collapses {
-    /// Nothing is known.
+    /// No collapse yet.
     pub const fn new() -> Self {
         Self {
             refusals_left: MAX_REFUSALS,
@@ -42,7 +44,7 @@ impl Collapses {
         !self.pause.is_empty() && self.pause.contains(&os::process_nanos())
     }
 
-    /// Collapses an arena, if the kernel does not refuse. It counts as huge either way.
+    /// Collapses an arena, if the kernel does not refuse. The arena counts as huge in both cases.
     ///
     /// # Safety
     /// The arena is mapped and in no queue.

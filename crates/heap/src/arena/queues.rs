@@ -1,12 +1,13 @@
-//! Arenas with free pages, ordered by how many they have.
+//! Arenas with free pages, ordered by their number of free pages.
 
 use super::header::Arena;
 use crate::geometry::PAGES_PER_ARENA;
 use core::ptr::null_mut;
 
-/// A queue for each number of free pages; the arena that was queued last comes first.
+/// A queue for each number of free pages; the arena that was queued last is first.
 pub struct Queues {
-    /// Index i has the arenas with i + 1 free pages, and index 0 also those with none.
+    /// Index i has the arenas with i + 1 free pages, and index 0 also the arenas without free
+    /// pages.
     pub heads: [*mut Arena; PAGES_PER_ARENA as usize],
     /// Bit i: queue i is not empty.
     filled: u128,
@@ -26,7 +27,7 @@ impl Queues {
         self.filled == 0
     }
 
-    /// An arena with the fewest free pages. The queues are not all empty.
+    /// An arena with the fewest free pages. At least one queue is not empty.
     pub fn fullest(&self) -> *mut Arena {
         self.heads[self.filled.trailing_zeros() as usize]
     }
@@ -54,7 +55,7 @@ impl Queues {
         }
     }
 
-    /// Takes an arena out of its queue.
+    /// Removes an arena from its queue.
     ///
     /// # Safety
     /// The arena is in the queue of its number of free pages.

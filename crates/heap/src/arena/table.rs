@@ -1,10 +1,10 @@
-//! Which parts of the address space are arenas.
+//! The table of the address ranges that are arenas.
 
 use crate::geometry::{ADDRESS_BITS, ARENA_BITS};
 
-/// A byte for each 2 MiB of the address space: whether it is an arena of this heap. So `free` needs one comparison with
-/// memory. It takes 64 MiB of address space on x86-64, and very little memory: only the OS pages that are
-/// touched.
+/// A byte for each 2 MiB of the address space: 1 if it is an arena of this heap. With it, `free` needs one comparison
+/// with memory. The table has 64 MiB of address space on x86-64, and uses very little memory: only the OS pages that
+/// are touched.
 #[derive(Clone, Copy)]
 pub struct ArenaTable(*mut u8);
 
@@ -14,10 +14,11 @@ impl ArenaTable {
         Self(address)
     }
 
-    /// Whether an address lies in an arena. Any number is allowed: bits above [`ADDRESS_BITS`] are
-    /// ignored, so that the look-up stays inside the table. No block has such an address: the kernel maps
-    /// memory there only for a program that asks for it, and no allocator does (Documentation/arch/x86/
-    /// x86_64/5level-paging.rst). A tag in the top byte of a pointer, as on AArch64, does no harm.
+    /// Whether an address is in an arena. Any number is allowed: bits above [`ADDRESS_BITS`] are ignored,
+    /// so the lookup stays inside the table. No block has a higher address: the kernel maps memory there
+    /// only for a program that requests it, and no allocator does
+    /// (Documentation/arch/x86/x86_64/5level-paging.rst). A tag in the top byte of a pointer, as on
+    /// AArch64, changes nothing.
     #[inline(always)]
     pub fn holds(self, address: *mut u8) -> bool {
         const UNUSED: u32 = usize::BITS - ADDRESS_BITS;

@@ -8,33 +8,34 @@ use crate::varint::{put, take};
 /// The first bytes of a block's header.
 pub(crate) const MAGIC: [u8; 4] = *b"\xf5nbk";
 
-/// Magic, length of the body, checksum of the body, checksum of these three.
+/// Length of a header: magic, length of the body, checksum of the body, checksum of these three.
 pub(crate) const HEADER: usize = 16;
 
-/// The longest body. The writer ends a block at 128 KiB, and its longest event is one with a
-/// [`super::MAX_EXTENSION`]. Readers allow for a code object with a [`super::MAX_TABLE`].
+/// The longest body. The writer ends a block at 128 KiB, and its longest event contains an
+/// extension of [`super::MAX_EXTENSION`]. Readers allow for a code object with a table of
+/// [`super::MAX_TABLE`].
 pub(crate) const MAX_BODY: usize = 4 << 20;
 
-/// The most that the columns of a block may hold together.
+/// The largest total size of a block's columns.
 pub(crate) const MAX_COLUMNS: usize = 4 << 20;
 
-/// A body never holds more than this many events a byte: keeps what a reader makes of a file
-/// proportional to its length.
+/// The largest number of events for each byte of a body. It keeps a reader's memory proportional to
+/// the file's length.
 pub(crate) const MAX_EVENTS_A_BYTE: usize = 8;
 
-/// The texts of a block are never longer than this many times its body: for the same reason. So are
-/// its extensions.
+/// The texts of a block are at most this many times as long as its body, for the same reason. The
+/// same limit holds for its extensions.
 pub(crate) const MAX_TEXT_EXPANSION: usize = 64;
 
-/// The other columns never hold more than this many bytes an event, together. The longest event is
-/// an allocation at a new site in a new context: fourteen numbers and its kind, 141 bytes at most.
-/// Without this bound 190 bytes could make a reader decompress 4 MiB.
+/// The largest total size of the other columns for each event, in bytes. The longest event is an
+/// allocation at a new site in a new context: fourteen numbers and its kind, at most 141 bytes.
+/// Without this limit 190 bytes could make a reader decompress 4 MiB.
 pub(crate) const MAX_BYTES_AN_EVENT: usize = 160;
 
-/// Columns shorter than this are not worth a compressed frame of their own.
+/// Shorter columns are not compressed separately.
 const MIN_COMPRESSED: usize = 64;
 
-/// Compresses columns and puts blocks together. Keeps its buffers.
+/// Compresses columns and assembles blocks. Reuses its buffers.
 pub(crate) struct Packer {
     compressor: zstd::bulk::Compressor<'static>,
     compressed: Vec<u8>,
@@ -45,7 +46,7 @@ impl Packer {
     pub(crate) fn new() -> io::Result<Self> {
         use zstd::zstd_safe::CParameter;
         let mut compressor = zstd::bulk::Compressor::new(1)?;
-        // Bounds what the compressor itself takes: it runs in the profiled process.
+        // Limits the memory of the compressor, which runs in the profiled process.
         compressor.set_parameter(CParameter::WindowLog(17))?;
         compressor.set_parameter(CParameter::HashLog(12))?;
         compressor.set_parameter(CParameter::ContentSizeFlag(false))?;
@@ -58,7 +59,7 @@ impl Packer {
         })
     }
 
-    /// The bytes of a block that holds what the encoder holds.
+    /// The bytes of a block with the encoder's events.
     pub(crate) fn pack(&mut self, encoder: &Encoder) -> io::Result<&[u8]> {
         self.fill(encoder, true)?;
         let length = |column: Column| encoder.columns()[column as usize].len();
@@ -116,7 +117,7 @@ impl Packer {
     }
 }
 
-/// What a block's header says, once its checksum was found right.
+/// The content of a block's header whose checksum is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Length of the body.
@@ -125,7 +126,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads a header; `None` if these bytes are not one.
+    /// Reads a header; `None` if the bytes are not a header.
     pub(crate) fn parse(bytes: &[u8; HEADER]) -> Option<Self> {
         let word = |at: usize| {
             let bytes: [u8; 4] = bytes[at..at + 4].try_into().expect("four bytes");
@@ -139,18 +140,18 @@ impl Header {
         })
     }
 
-    /// Whether the body that the header was made for has this checksum.
+    /// Whether the checksum of the header's body is this one.
     pub(crate) fn fits(&self, check: u32) -> bool {
         check == self.check
     }
 }
 
-/// Whether a column holds bytes that the writer was given, rather than numbers.
+/// Whether a column contains texts or bytes from the caller, not numbers.
 fn is_text(column: usize) -> bool {
     column == Column::Texts as usize || column == Column::Extensions as usize
 }
 
-/// Takes the columns out of a body. Keeps its buffer.
+/// Extracts the columns from a body. Reuses its buffer.
 #[derive(Default)]
 pub(crate) struct Unpacker {
     decompressor: Option<zstd::bulk::Decompressor<'static>>,
@@ -159,10 +160,10 @@ pub(crate) struct Unpacker {
 }
 
 impl Unpacker {
-    /// Decompresses a body whose checksum was found right.
+    /// Decompresses a body whose checksum is right.
     ///
     /// # Errors
-    /// `Malformed` if it does not keep to the format.
+    /// `Malformed` if the body does not follow the format.
     pub(crate) fn unpack(&mut self, version: u32, mut body: &[u8]) -> Result<Firsts, Malformed> {
         const CUT: Malformed = Malformed("a block that ends too early");
         let len = body.len();
@@ -193,7 +194,7 @@ impl Unpacker {
         } else {
             COLUMNS
         };
-        // `events` is proportional to the body's length, so this is no overflow.
+        // `events` is proportional to the body's length, so this does not overflow.
         let mut numbers = events as usize * MAX_BYTES_AN_EVENT;
         for column in 0..columns {
             let mut length = || {
@@ -244,7 +245,7 @@ impl Unpacker {
         }
     }
 
-    /// The columns of the body that was unpacked last.
+    /// The columns of the last body.
     pub(crate) fn columns(&self) -> [&[u8]; COLUMNS] {
         std::array::from_fn(|at| {
             let start = if at == 0 { 0 } else { self.ends[at - 1] };

@@ -1,4 +1,4 @@
-//! The sources that are not as the header says them. Each block repeats them, so that no block
+//! The sources that differ from the header's sources. Each block repeats them, so that no block
 //! depends on another.
 
 use crate::event::{SourceDefinition, SourceId};
@@ -8,13 +8,13 @@ use crate::meta::Source;
 #[derive(Debug)]
 pub(crate) struct Changed {
     pub(crate) id: SourceId,
-    /// `None` if only its period is another one.
+    /// `None` if only its period differs.
     definition: Option<Source>,
     pub(crate) period: u64,
 }
 
 impl Changed {
-    /// The definition with the period of now, if the header does not have it.
+    /// The definition with the current period, if the header does not have it.
     pub(crate) fn definition(&self) -> Option<SourceDefinition<'_>> {
         let definition = self.definition.as_ref()?.definition();
         Some(SourceDefinition {
@@ -24,7 +24,7 @@ impl Changed {
     }
 }
 
-/// In the order in which they first changed.
+/// Sources in the order of their first change.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedSources(Vec<Changed>);
 

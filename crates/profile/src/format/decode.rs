@@ -1,4 +1,4 @@
-//! The columns of a block back into events.
+//! Decodes the columns of a block into events.
 
 use super::{
     COLUMNS, Column, Context, Firsts, MAX_EXTENSION, MAX_TABLE, MAX_TEXT, Site, kind, likely_block,
@@ -10,8 +10,8 @@ use crate::event::{
 };
 use crate::varint::{take, unzigzag};
 
-/// What makes a column unreadable though its checksum is right: the file was not made by a writer
-/// that keeps to the format.
+/// The reason why a column with the right checksum cannot be read: the writer of the file did not
+/// follow the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
@@ -19,10 +19,11 @@ const UNKNOWN_KIND: Malformed = Malformed("an unknown kind of event");
 
 type Result<T> = std::result::Result<T, Malformed>;
 
-/// Takes events out of the columns of one block.
+/// Reads events from the columns of one block.
 ///
-/// Checks what it needs in order not to fail: that numbers fit, that texts are texts, that every
-/// definition can be numbered. Whether something refers to a definition that exists is for the
+/// The decoder checks everything that could make it fail: that numbers fit, that texts are valid,
+/// that every definition can be numbered. The caller checks whether a reference has a definition,
+/// because the definition may have been in a lost block.
 /// caller to see, for the definition may have been in a block that is lost.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
@@ -31,7 +32,7 @@ pub(crate) struct Decoder<'a> {
     next: Firsts,
     columns: [&'a [u8]; COLUMNS],
     contexts: Vec<Context>,
-    /// The sites of this block, with indexes into `contexts`, each with the last size it asked for.
+    /// The sites of this block, with indexes into `contexts`, each with the last requested size.
     sites: Vec<(Site, u64)>,
     last_allocation: u64,
     last_freed: u64,
@@ -66,7 +67,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The numbers that the next definitions and the next sample get.
+    /// The numbers of the next definitions and the next sample.
     pub(crate) fn next_numbers(&self) -> Firsts {
         self.next
     }
@@ -246,7 +247,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// The context that a column says, as an index into `contexts`.
+    /// Reads a context from a column, as an index into `contexts`.
     fn context(&mut self, column: Column, source_of_version_1: SourceId) -> Result<u32> {
         let said = self.take(column)?;
         if self.version == 1 {
@@ -255,7 +256,7 @@ impl<'a> Decoder<'a> {
                 source: source_of_version_1,
                 labels: LabelSetId::NONE,
             };
-            // Not looked for further back: a hostile block has any number of them.
+            // Only the last context is compared: a hostile block may have any number of contexts.
             if self.contexts.last() != Some(&context) {
                 self.contexts.push(context);
             }
@@ -392,7 +393,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// The totals that are present, each relative to the last of its kind.
+    /// The totals that are present. Each is relative to the last value of its kind.
     fn totals<const N: usize>(
         &mut self,
         column: Column,

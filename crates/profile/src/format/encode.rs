@@ -1,4 +1,4 @@
-//! Events into the columns of one block.
+//! Encodes events into the columns of one block.
 
 use std::collections::HashMap;
 
@@ -15,23 +15,23 @@ use crate::event::{
 use crate::lines::{line_at, without_columns};
 use crate::varint::{put, zigzag};
 
-/// A block is full when its columns hold twice as many bytes as all blocks before it take in the
-/// file (it takes about as many as they then), but at least this many: wherever a file breaks off,
-/// only a part of it is lost …
+/// A block is full when its columns have twice as many bytes as all earlier blocks in the file (in
+/// the file the block is then about as long as these), but at least this many. So only a part of a
+/// file is lost if it ends early, wherever it ends.
 const FIRST_BYTES: usize = 2 << 10;
-/// … and at most this many.
+/// The upper limit of the same size.
 const FULL_BYTES: usize = 128 << 10;
-/// It is full too when it has this many sites or contexts: bounds their tables.
+/// A block is also full when it has this many sites or contexts. This limits their tables.
 const FULL_SITES: usize = 4 << 10;
 
-/// A point to which the encoder can be set back: what comes after the blocks written so far.
+/// A state to which the encoder can return: the end of the blocks that are written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     next: Firsts,
     written: usize,
 }
 
-/// The columns of the block that is being written.
+/// The columns of the current block.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     tick: u64,
@@ -40,27 +40,27 @@ pub(crate) struct Encoder {
     columns: [Vec<u8>; COLUMNS],
     len: usize,
     events: usize,
-    /// Bytes in the file of all blocks before.
+    /// Total length of all earlier blocks in the file.
     written: usize,
-    /// Sources that each block has to repeat.
+    /// Sources that each block must repeat.
     changed: ChangedSources,
-    /// First line and location table of each code object that has one. Lines are worked out here
-    /// because the tables, even compressed, are larger than all else in a profile of a short run:
-    /// a program uses few of the lines that it has.
+    /// First line and location table of each code object that has a table. Lines are computed here
+    /// and not stored as tables, because the tables, even compressed, are larger than all other
+    /// data in a profile of a short run: a program uses few of its lines.
     tables: Vec<Option<(u32, Box<[u8]>)>>,
     /// Numbers of the contexts of this block.
     contexts: HashMap<Context, u32, FixedState>,
-    /// The context that was asked for last, and its number.
+    /// The last context and its number.
     last_context: Option<(Context, u32)>,
     /// Numbers of the sites of this block.
     sites: HashMap<Site, u32, FixedState>,
-    /// The last size that each site asked for.
+    /// The last requested size of each site.
     last_sizes: Vec<u64>,
     last_allocation: u64,
     last_freed: u64,
     last_cpu: u64,
     last_collection: u64,
-    /// The last values of a collection's totals, absent ones as they were before.
+    /// The last values of a collection's totals; an absent total keeps its previous value.
     collection_totals: [u64; 3],
     last_memory: u64,
     memory_totals: [u64; 4],
@@ -121,8 +121,8 @@ impl Encoder {
         &self.columns
     }
 
-    /// Begins the next block; the numbers of definitions and samples go on. `stored`: the length of
-    /// the block before, as it is in the file.
+    /// Begins the next block; the numbers of definitions and samples continue. `stored`: the length
+    /// of the previous block in the file.
     pub(crate) fn begin(&mut self, stored: usize) {
         self.firsts = self.next;
         self.columns.iter_mut().for_each(Vec::clear);
@@ -142,7 +142,8 @@ impl Encoder {
         self.memory_totals = [0; 4];
     }
 
-    /// What is encoded from here on can be taken back. The block must be empty.
+    /// Returns a mark. Events that are encoded after it can be removed again. The block must be
+    /// empty.
     pub(crate) fn mark(&self) -> Mark {
         Mark {
             next: self.next,
@@ -150,8 +151,8 @@ impl Encoder {
         }
     }
 
-    /// Drops the block, and goes on as if nothing had been encoded since `mark`. Definitions cannot
-    /// be taken back.
+    /// Removes all events since `mark`, as if they had not been encoded. Definitions cannot be
+    /// removed.
     pub(crate) fn take_back(&mut self, mark: Mark) {
         self.next = mark.next;
         self.begin(0);
@@ -241,7 +242,7 @@ impl Encoder {
         self.bytes(&text.as_bytes()[..end.unwrap_or(0)]);
     }
 
-    /// A block says of each source that is not as the header says it what it is.
+    /// Repeats each source that differs from the header.
     fn repeat_sources(&mut self) {
         let changed = std::mem::take(&mut self.changed);
         for source in changed.iter() {
@@ -303,7 +304,7 @@ impl Encoder {
             }
             Lines::Direct | Lines::LocationTable(_) => self.number(0),
         }
-        // Not lost with the block: nodes of later blocks need it.
+        // The table is not lost with the block: nodes of later blocks need it.
         self.tables.push(match code.lines {
             Lines::LocationTable(table) if table.len() <= MAX_TABLE => {
                 Some((code.first_line, without_columns(table).into()))
@@ -367,8 +368,8 @@ impl Encoder {
         self.put(Column::Points, u64::from(allocation.points.wrapping_sub(1)));
     }
 
-    /// The number of a context in this block, and what says it in a column: 0 if it is new, in which
-    /// case it is defined now.
+    /// The number of a context in this block, and its representation in a column: 0 if the context
+    /// is new; then it is defined now.
     fn context(&mut self, context: Context) -> (u32, u64) {
         if let Some((last, number)) = self.last_context
             && last == context
@@ -389,7 +390,7 @@ impl Encoder {
     }
 
     fn site(&mut self, allocation: &Allocation) -> usize {
-        // A known site has a known context, so nothing is defined for it.
+        // A known site has a known context, so no context is defined for it.
         let (context, said) = self.context(Context {
             thread: allocation.thread,
             source: allocation.source,
@@ -483,7 +484,7 @@ impl Encoder {
     }
 }
 
-/// Which of the values there are: a bit each, the first the lowest.
+/// A bit for each value, set if the value is present; the first value has the lowest bit.
 fn present(values: &[Option<u64>]) -> u64 {
     let bit = |(at, value): (usize, &Option<u64>)| u64::from(value.is_some()) << at;
     values.iter().enumerate().map(bit).sum()

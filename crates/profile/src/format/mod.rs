@@ -1,9 +1,9 @@
 //! The bytes of a profile; docs/format.md is the specification.
 //!
-//! A *block* is what is written, checksummed and, if need be, lost at once. Inside it, events are
-//! split into *columns*: bytes of one nature stand together, because that compresses a sixth to a
-//! quarter better than the same bytes interleaved (docs/format.md, "Choices"). Every number in a column is
-//! relative to something nearby in the same block.
+//! A *block* is the unit of writing, checksums and loss. Inside it, events are split into *columns*: bytes
+//! with the same meaning are stored together, because they compress a sixth to a quarter better than
+//! interleaved bytes (docs/format.md, "Choices"). Every number in a column is relative to a number nearby
+//! in the same block.
 
 use crate::event::{LabelSetId, SourceId, ThreadId};
 
@@ -12,35 +12,36 @@ mod changed_sources;
 pub(crate) mod decode;
 pub(crate) mod encode;
 
-/// The first bytes of a profile. The first is not ASCII and the last four catch what damages
-/// line ends or stops at a ^Z, as in PNG.
+/// The first bytes of a profile. The first byte is not ASCII, and the last four detect programs
+/// that change line ends or stop at a ^Z, as in PNG.
 pub const MAGIC: [u8; 8] = *b"\x89nthb\r\n\x1a";
 
 /// The version of the format that this crate writes, and the newest that it reads. It reads all
 /// versions from 1 on.
 pub(crate) const VERSION: u32 = 2;
 
-/// The unit of all times but durations. Three digits of
-/// nanoseconds would cost a byte a sample and say nothing.
+/// The unit of all times except durations. Three digits of nanoseconds would cost a byte for each
+/// sample and give no information.
 pub(crate) const TICK_NANOS: u32 = 1000;
 
-/// The most bytes of JSON that describe a session.
+/// The largest size of a session's description in JSON, in bytes.
 pub(crate) const MAX_META: usize = 1 << 20;
 
-/// The longest text that a definition may carry; the writer cuts a longer one.
+/// The longest text of a definition, in bytes; the writer cuts a longer text.
 pub(crate) const MAX_TEXT: usize = 16 << 10;
 
-/// The longest location table; the writer drops a longer one, and its lines are not known.
+/// The longest location table, in bytes; the writer drops a longer table, and its lines are not
+/// known.
 pub(crate) const MAX_TABLE: usize = 2 << 20;
 
-/// The longest extension; the writer drops a longer one.
+/// The longest extension, in bytes; the writer drops a longer one.
 pub(crate) const MAX_EXTENSION: usize = 1 << 20;
 
-/// What the first byte of an event says. An allocation's survival is part of its kind.
+/// The first byte of an event. An allocation's survival is part of its kind.
 ///
-/// Kinds below [`EXTENSIONS`](kind::EXTENSIONS) are those of the format's version. From there on,
-/// all that an event has is in [`Column::Extensions`], with its length, so that a reader can skip
-/// kinds that it does not know.
+/// The format's version defines the kinds below [`EXTENSIONS`](kind::EXTENSIONS). From there on,
+/// the whole event is in [`Column::Extensions`], with its length, so that a reader can skip unknown
+/// kinds.
 pub(crate) mod kind {
     pub(crate) const CODE: u8 = 0;
     pub(crate) const NODE: u8 = 1;
@@ -64,7 +65,7 @@ pub(crate) mod kind {
     pub(crate) const LAST_OF_VERSION_1: u8 = END;
 }
 
-/// The columns of a block, in the order in which they are stored.
+/// The columns of a block, in the order of storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Column {
@@ -76,13 +77,13 @@ pub(crate) enum Column {
     SiteDefinitions,
     /// Allocations: time since the previous allocation.
     Times,
-    /// Allocations: size, relative to the last one of the same site.
+    /// Allocations: size, relative to the last size of the same site.
     Sizes,
-    /// Allocations: block, relative to the size rounded up.
+    /// Allocations: block size, relative to the rounded size.
     Blocks,
-    /// Allocations: points covered, less one.
+    /// Allocations: number of covered sample points, minus one.
     Points,
-    /// Frees: how many samples ago.
+    /// Frees: the distance to the sample, counted in samples.
     FreedSamples,
     /// Frees: time since the previous free.
     FreedTimes,
@@ -90,17 +91,17 @@ pub(crate) enum Column {
     Nodes,
     /// Time samples.
     Cpu,
-    /// Collections: kind, detail, thread, which totals are there.
+    /// Collections: kind, detail, thread, and which totals are present.
     Collections,
     /// Collections: time since the start of the previous one, duration.
     CollectionTimes,
     /// Collections: their totals, relative to those of the previous one.
     CollectionTotals,
-    /// Memory totals: which are there, time and totals relative to the previous ones.
+    /// Memory totals: which totals are present, time and totals relative to the previous ones.
     Memory,
     /// Numbers of all other events, and the lengths of texts.
     Numbers,
-    /// Texts and location tables, end to end.
+    /// Texts and location tables, without separators.
     Texts,
     /// New contexts: thread, source, label set.
     Contexts,
@@ -108,13 +109,13 @@ pub(crate) enum Column {
     Extensions,
 }
 
-/// How many columns there are.
+/// The number of columns.
 pub(crate) const COLUMNS: usize = Column::Extensions as usize + 1;
 
-/// How many columns of these there were in version 1.
+/// The number of columns in version 1.
 pub(crate) const COLUMNS_OF_VERSION_1: usize = Column::Texts as usize + 1;
 
-/// How many definitions and samples came before a block, those of lost blocks included.
+/// Number of definitions and samples before a block, including those in lost blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Firsts {
     /// Number of the block's first [`CodeId`](crate::event::CodeId).
@@ -143,7 +144,7 @@ impl Firsts {
     };
 }
 
-/// What most samples share with the one before: thread, source and label set.
+/// Values that most samples share with the previous sample: thread, source and label set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
     pub(crate) thread: ThreadId,
@@ -151,11 +152,12 @@ pub(crate) struct Context {
     pub(crate) labels: LabelSetId,
 }
 
-/// A site of this block: the number of its context in the block, stack and type, which most
-/// allocations share with an earlier one.
+/// A site of this block: the number of its context in the block, stack and type. Most allocations
+/// share them with an earlier allocation.
 pub(crate) type Site = (u32, u32, u32);
 
-/// The block that a size makes likely: the size rounded up to the alignment, at least one unit.
+/// The most probable block size for a requested size: the size rounded up to the alignment, at
+/// least one unit.
 pub(crate) const fn likely_block(size: u64) -> u64 {
     if size <= 16 {
         16

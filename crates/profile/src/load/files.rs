@@ -1,4 +1,4 @@
-//! Where a file begins and ends, and what it says of its processes.
+//! Handles the start and the end of a file, and its data about processes.
 
 use super::Loader;
 use super::numbers::Numbers;
@@ -7,14 +7,14 @@ use crate::meta::Meta;
 use crate::model::{Damage, Profile};
 use crate::processes::{self, Process, ProcessId, extension};
 
-/// What is known of a file's session only at its end.
+/// Data about a file's session that is complete only at the file's end.
 #[derive(Default)]
 pub(super) struct Session {
     pub(super) end: Option<End>,
     pub(super) memory: Vec<Memory>,
-    /// Whether the file was merged from several: it names its processes itself.
+    /// Whether the file was merged from several files: then it contains its processes itself.
     is_merged: bool,
-    /// Bytes of what it says of them.
+    /// Total size in bytes of the data about processes.
     process_bytes: usize,
 }
 
@@ -54,7 +54,7 @@ impl Loader {
         }
     }
 
-    /// A process of a file that was merged from several; threads that follow are its own.
+    /// Reads a process of a merged file; the threads after it belong to it.
     fn process(&mut self, json: &[u8]) -> Option<()> {
         self.session.process_bytes += json.len();
         if self.session.process_bytes > processes::MAX_BYTES {
@@ -64,7 +64,7 @@ impl Loader {
         process.start = self.at(process.start);
         process.end = self.at(process.end);
         if !self.session.is_merged {
-            // It says more than the header, which was taken for it so far.
+            // This event has more data than the header, which described the process until now.
             self.session.is_merged = true;
             self.profile.processes.truncate(self.first_process);
         }
@@ -82,7 +82,7 @@ impl Loader {
         Some(())
     }
 
-    /// At the end of a file.
+    /// Called at the end of a file.
     pub(super) fn end(&mut self, mut damage: Vec<Damage>) {
         let session = std::mem::take(&mut self.session);
         let process = &mut self.profile.processes[self.first_process];
@@ -93,7 +93,7 @@ impl Loader {
             process.allocated = session.end.and_then(|end| end.allocated);
             process.memory = session.memory;
         } else if session.end.is_none() {
-            // What the rest of the file had is not known.
+            // The rest of the file is not known.
             process.complete = false;
         }
         damage.append(&mut self.damage);
@@ -103,7 +103,7 @@ impl Loader {
         self.all_damage.extend(damage);
     }
 
-    /// The profile of all files that were read; there was at least one.
+    /// The profile of all files that were read; at least one was read.
     pub(crate) fn finish(mut self) -> Profile {
         self.profile.sum_processes();
         for (process, mut damage) in self.all_damage {

@@ -1,12 +1,12 @@
-//! From numbers in a file to numbers in the tables.
+//! Maps numbers in a file to numbers in the tables.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use foldhash::fast::RandomState;
 
-/// Numbers of one kind of definition, from those in the file to those of the tables. There is
-/// one run for each stretch without a gap.
+/// Maps the numbers of one kind of definition from the file to the tables. There is one run for
+/// each part without a gap.
 pub(super) struct Numbers {
     runs: Vec<(u32, Vec<u32>)>,
     next: u32,
@@ -20,7 +20,7 @@ impl Numbers {
         }
     }
 
-    /// The next definition has this number in the file.
+    /// Sets the number in the file of the next definition.
     pub(super) fn skip_to(&mut self, next: u32) {
         if self.next != next {
             self.next = next;
@@ -50,7 +50,7 @@ impl Numbers {
     }
 }
 
-/// Distinct values, numbered in the order in which they first came.
+/// Distinct values, numbered in the order of their first appearance.
 pub(super) struct Interner<T> {
     numbers: HashMap<T, u32, RandomState>,
 }

@@ -1,11 +1,13 @@
-//! Code that is changed while other threads execute the page that it lies in.
+//! Changes code in a page while other threads execute code in the same page.
 //!
-//! No page is ever writable and executable at once. A copy of the page is made elsewhere, changed, and given the
-//! protection of the page. Then `mremap` puts it in the page's place. For other threads that is one step: whoever
-//! executes the page meanwhile either still has the old one, or takes a page fault that waits for the kernel's lock of
-//! the address space and then finds the new one. All bytes but those that change are the same in both.
+//! No page is ever writable and executable at the same time. A copy of the page is made elsewhere, changed, and given
+//! the protection of the page. Then `mremap` moves the copy to the address of the page. For other threads this is one
+//! step: a thread that executes the page meanwhile either still uses the old page, or takes a page fault, waits for
+//! the kernel's lock of the address space, and then finds the new page. Only the changed bytes differ between the two
+//! pages.
 //!
-//! (A file's page cannot be written through a second mapping of the file: what is written there is private to it.)
+//! (A second mapping of the file does not help: data written to a private mapping of a file is not visible in another
+//! mapping.)
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -20,14 +22,14 @@ pub fn page_size() -> usize {
     })
 }
 
-/// Changes code in pages that have this protection: all of it, or nothing.
+/// Changes code in pages that have this protection. If an error is returned, nothing was changed.
 ///
 /// # Safety
-/// No thread executes, or returns to, an instruction that is changed; what is written is code. One thread at a time
-/// changes code of these pages. They are readable and have this protection.
+/// No thread executes, or returns to, an instruction that is changed. The new bytes are valid code. Only one thread
+/// at a time changes code of these pages. The pages are readable and have this protection.
 ///
 /// # Errors
-/// One clause, if the system does not let code be changed.
+/// One clause, if the system does not allow the change.
 pub unsafe fn write(at: usize, bytes: &[u8], protection: c_int) -> Result<(), String> {
     let start = at & !(page_size() - 1);
     let length = (at + bytes.len() - start).next_multiple_of(page_size());
@@ -36,7 +38,7 @@ pub unsafe fn write(at: usize, bytes: &[u8], protection: c_int) -> Result<(), St
         .map_err(|error| refused(&error))
 }
 
-/// Puts other pages in the place of those at `start`: with the same content but for `bytes` at `offset`.
+/// Replaces the pages at `start` with pages of the same content, except for `bytes` at `offset`.
 ///
 /// # Safety
 /// As for [`write`].
@@ -48,14 +50,16 @@ unsafe fn replace(
     protection: c_int,
 ) -> io::Result<()> {
     let copy = fresh(length)?;
-    // SAFETY: all pages are mapped, the copy is writable and nobody else's, and the bytes lie in it.
+    // SAFETY: all pages are mapped, the copy is writable and used only here, and the bytes lie in
+    // it.
     unsafe {
         std::ptr::copy_nonoverlapping(start as *const u8, copy as *mut u8, length);
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), (copy + offset) as *mut u8, bytes.len());
     }
     let place = || -> io::Result<()> {
         protect(copy, length, protection)?;
-        // SAFETY: what takes the pages' place is the same but for the bytes, which the caller answers for.
+        // SAFETY: the new pages differ from the old ones only in `bytes`, which the caller guarantees to
+        // be valid.
         let moved = unsafe {
             libc::mremap(
                 copy as *mut c_void,
@@ -71,14 +75,14 @@ unsafe fn replace(
         Ok(())
     };
     place().inspect_err(|_| {
-        // SAFETY: the copy was not moved, and nobody refers to it.
+        // SAFETY: the copy was not moved, and nothing refers to it.
         unsafe { libc::munmap(copy as *mut c_void, length) };
     })
 }
 
-/// Fresh memory, readable and writable, of whole pages.
+/// New memory of whole pages, readable and writable.
 pub(super) fn fresh(length: usize) -> io::Result<usize> {
-    // SAFETY: asks for fresh memory and replaces none.
+    // SAFETY: asks for new memory and replaces no mapping.
     let memory = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -95,7 +99,8 @@ pub(super) fn fresh(length: usize) -> io::Result<usize> {
     Ok(memory as usize)
 }
 
-/// A fresh page, readable and writable, less than `reach` bytes from `target`. Once code in it has been executed it is
+/// A new page, readable and writable, less than `reach` bytes from `target`. After code in the page was executed, the
+/// page is never unmapped: a thread may still execute it when the hook is removed.
 /// never unmapped: a thread may still be on its way through it when the hook is removed.
 pub fn page_near(target: usize, reach: usize) -> Result<usize, String> {
     let page = page_size();
@@ -105,7 +110,7 @@ pub fn page_near(target: usize, reach: usize) -> Result<usize, String> {
             .into_iter()
             .flatten()
         {
-            // SAFETY: asks for fresh memory and replaces none (MAP_FIXED_NOREPLACE).
+            // SAFETY: asks for new memory and replaces no mapping (MAP_FIXED_NOREPLACE).
             let found = unsafe {
                 libc::mmap(
                     at as *mut c_void,
@@ -122,14 +127,14 @@ pub fn page_near(target: usize, reach: usize) -> Result<usize, String> {
             if found as usize == at {
                 return Ok(at);
             }
-            // SAFETY: an old kernel took the address as a hint; the page is ours and unused.
+            // SAFETY: an old kernel treated the address as a hint; the page is ours and unused.
             unsafe { libc::munmap(found, page) };
         }
     }
     Err("no memory within reach of the code".to_owned())
 }
 
-/// Makes a page of [`page_near`] that has been filled executable, and read-only.
+/// Makes a filled page of [`page_near`] executable and read-only.
 ///
 /// # Errors
 /// One clause, if the system does not allow that.
@@ -137,9 +142,9 @@ pub fn seal(page: usize) -> Result<(), String> {
     protect(page, page_size(), libc::PROT_READ | libc::PROT_EXEC).map_err(|error| refused(&error))
 }
 
-/// Gives a page of [`page_near`] back that no code leads to.
+/// Unmaps a page of [`page_near`] that no code refers to.
 pub fn give_back(page: usize) {
-    // SAFETY: the page is the caller's, who has no more use for it.
+    // SAFETY: the page belongs to the caller, who does not use it any more.
     unsafe { libc::munmap(page as *mut c_void, page_size()) };
 }
 
@@ -148,7 +153,7 @@ fn refused(error: &io::Error) -> String {
 }
 
 fn protect(page: usize, length: usize, protection: c_int) -> io::Result<()> {
-    // SAFETY: whole pages, which nobody else uses yet.
+    // SAFETY: whole pages, which nothing else uses yet.
     match unsafe { libc::mprotect(page as *mut c_void, length, protection) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -207,7 +212,7 @@ mod tests {
             }
             for number in 0..1000_u32 {
                 let number = number as u8;
-                // SAFETY: nobody else executes this function.
+                // SAFETY: no other thread executes this function.
                 unsafe { write(memory + 64, &function(number), PROTECTION) }.unwrap();
                 assert_eq!(call(memory + 64), u32::from(number));
             }
@@ -223,7 +228,7 @@ mod tests {
         let memory = executable(3, &[(at, 5), (0, 8), (2 * page_size(), 9)]);
         assert_eq!(call(memory + at), 5);
         for number in [6, 4, 6] {
-            // SAFETY: nobody else executes this code.
+            // SAFETY: no other thread executes this code.
             unsafe { write(memory + at, &function(number), PROTECTION) }.unwrap();
             assert_eq!(
                 [at, 0, 2 * page_size()].map(|at| call(memory + at)),
@@ -235,7 +240,7 @@ mod tests {
     #[test]
     fn what_is_refused_changes_nothing() {
         let memory = executable(1, &[(0, 5)]);
-        // SAFETY: nobody else executes this code.
+        // SAFETY: no other thread executes this code.
         let refused = unsafe { write(memory, &function(6), -1) };
         assert!(refused.unwrap_err().contains("code pages"));
         assert_eq!(call(memory), 5);

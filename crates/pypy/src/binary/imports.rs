@@ -1,4 +1,4 @@
-//! Import slots of a loaded library that lead to another function for a while.
+//! Import slots of a loaded library that are changed for a while to call another function.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::memory_map::MemoryMap;
 
-/// An import slot, and what it leads to instead of the imported function. Dropping it changes nothing.
+/// An import slot, and the function that replaces the imported one. Dropping this value changes
+/// nothing.
 #[derive(Debug)]
 pub struct Redirect {
     /// The slot.
     pub(super) slot: *mut usize,
     before: usize,
-    /// The address that takes the import's place.
+    /// The address of the replacement function.
     pub(super) function: usize,
-    /// Of the page that the slot lies in.
+    /// The protection of the page that the slot lies in.
     protection: c_int,
 }
 
@@ -22,13 +23,14 @@ pub struct Redirect {
 unsafe impl Send for Redirect {}
 
 impl Redirect {
-    /// Gets ready to have slots lead to `function`, and does not change them.
+    /// Prepares the redirection of the slots to `function`. The slots are not changed yet.
     ///
     /// # Errors
     /// One clause, if a slot is not mapped.
     ///
     /// # Safety
-    /// They are import slots of a loaded library, and `function` has the type that they are called with.
+    /// The slots are import slots of a loaded library, and `function` has the type of the imported
+    /// function.
     pub unsafe fn prepare(
         slots: &[*mut usize],
         function: usize,
@@ -46,14 +48,15 @@ impl Redirect {
         slots.iter().map(prepare).collect()
     }
 
-    /// Has the slot lead to the function, or where it led before. One store; and where the loader has made the page
-    /// read-only (RELRO), two system calls, after which it is read-only again.
+    /// Makes the slot refer to the replacement function (`on`), or to the original one again. This is one store. If
+    /// the loader has made the page read-only (RELRO), two system calls are added: one before, and one that makes
+    /// the page read-only again.
     ///
-    /// Redirects of one library are turned by one thread at a time: while a session is started or stopped by the one
-    /// that does so, else by the one that holds the interpreter's lock.
+    /// Only one thread at a time calls this for redirects of one library. While a session is started or stopped it
+    /// is the thread that does so, at other times the thread that holds the interpreter's lock.
     ///
     /// # Errors
-    /// One clause, if the system does not let the page be changed.
+    /// One clause, if the system does not allow the change.
     pub fn turn(&self, on: bool) -> Result<(), String> {
         let value = if on { self.function } else { self.before };
         let is_sealed = self.protection & libc::PROT_WRITE == 0;
@@ -63,8 +66,8 @@ impl Redirect {
                 .map_err(refused)?;
         }
         // SAFETY: the slot is mapped, aligned and writable. Other threads may call through it meanwhile: they see the
-        // old address or the new one. A page that is read-only has no slots that the loader fills later (lazy
-        // binding), so nobody else writes to it.
+        // old address or the new one. A read-only page has no slots that the loader fills later (lazy binding), so no
+        // other thread writes to it.
         unsafe { AtomicUsize::from_ptr(self.slot) }.store(value, Ordering::SeqCst);
         if is_sealed {
             self.protect(self.protection).map_err(refused)?;
@@ -75,15 +78,15 @@ impl Redirect {
     fn protect(&self, protection: c_int) -> io::Result<()> {
         let page = super::code_pages::page_size();
         let start = self.slot as usize & !(page - 1);
-        // SAFETY: changes the protection of the page of the slot, which stays readable. Slots are aligned, so that
-        // none lies in two pages.
+        // SAFETY: changes the protection of the slot's page, which stays readable. Slots are aligned, so a slot
+        // never lies in two pages.
         match unsafe { libc::mprotect(start as *mut c_void, page, protection) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// For tests: a redirect of a slot that is not looked at.
+    /// For tests: a redirect of a slot whose page is not checked.
     #[cfg(test)]
     pub(super) const fn untouched(slot: *mut usize, function: usize) -> Self {
         Self {
@@ -116,7 +119,7 @@ mod tests {
                     .unwrap()
             };
             assert_eq!(map(), protection);
-            // SAFETY: the slot is mapped and nobody calls it.
+            // SAFETY: the slot is mapped and no code calls through it.
             let redirects =
                 unsafe { Redirect::prepare(&[slot], 9, &MemoryMap::read().unwrap()) }.unwrap();
             for (on, value) in [(true, 9), (true, 9), (false, 7)] {

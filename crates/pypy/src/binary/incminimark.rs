@@ -1,4 +1,5 @@
-//! PyPy's collector, `incminimark.py`: what is known of it beforehand, and what the search in the library finds.
+//! PyPy's collector, `incminimark.py`: constants that do not change between versions, and the results of the
+//! search in the library.
 
 /// Objects above this size do not go through the nursery (`large_object` in `incminimark.py`, in bytes).
 pub const LARGE_OBJECT: usize = (16384 + 512) * 8;
@@ -6,10 +7,10 @@ pub const LARGE_OBJECT: usize = (16384 + 512) * 8;
 /// The collector's struct is smaller than this.
 pub const COLLECTOR_STRUCT: usize = 0x800;
 
-/// The states of a major collection are numbered from 0 to one less than this.
+/// Major collections have this many states, numbered from 0.
 pub const MAJOR_STATES: usize = 4;
 
-/// What the search found: addresses in this process, offsets in the collector's struct.
+/// The result of the search: addresses in this process, and offsets in the collector's struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collector {
     /// The collector's struct.
@@ -22,15 +23,15 @@ pub struct Collector {
     pub nursery_free: usize,
     /// Offset of `nursery_top`.
     pub nursery_top: usize,
-    /// The steps of major collections, if they are where they should be.
+    /// The steps of major collections, if the search has found them.
     pub major: Option<Major>,
-    /// Slow paths that agree.
+    /// Number of slow paths that use this collector and this function.
     pub sites: u32,
-    /// Slow paths of the next best candidate.
+    /// Number of slow paths of the second-best candidate.
     pub runner_up: u32,
 }
 
-/// Where major collections take their steps.
+/// The function that executes a step of a major collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Major {
     /// `major_collection_step(gc, reserving_size)`.

@@ -1,7 +1,8 @@
-//! Where `libpypy3*-c.so` (or a `pypy3` linked in one piece) lies in memory, as the loader knows it.
+//! The place of `libpypy3*-c.so` (or of a statically linked `pypy3`) in memory, from the loader's
+//! data.
 //!
-//! Nothing is read from the disk: segments, imports and the build id come from the program headers
-//! and the dynamic section that are mapped anyway.
+//! No file is read: segments, imports and the build id come from the program headers and the dynamic
+//! section, which are mapped already.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
@@ -21,7 +22,8 @@ type Relocation = Rela64<LittleEndian>;
 type Symbol = Sym64<LittleEndian>;
 type Dynamic = Dyn64<LittleEndian>;
 
-/// A symbol that only PyPy's library defines; it starts the interpreter in every embedding.
+/// A symbol that only PyPy's library defines: the function of the embedding interface that executes
+/// source code.
 const MARKER: &CStr = c"pypy_execute_source";
 
 /// The interpreter's library as it is mapped into this process.
@@ -30,7 +32,7 @@ pub struct Library {
     base: usize,
     /// Executable memory.
     pub text: Range<usize>,
-    /// Writable memory, zero-initialised part included.
+    /// Writable memory, including the zero-initialised part.
     pub data: Range<usize>,
     /// The calling thread's copy of the thread-local memory, if it lies at the same distance from the thread pointer in
     /// every thread.
@@ -48,10 +50,10 @@ struct Wanted {
 }
 
 impl Library {
-    /// The library that the running interpreter comes from; `None` if this is no PyPy.
+    /// The library of the running interpreter; `None` if the interpreter is not PyPy.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
-        // SAFETY: `MARKER` is a terminated string; RTLD_DEFAULT asks for no library of its own.
+        // SAFETY: `MARKER` is a terminated string; RTLD_DEFAULT searches all loaded libraries.
         let marker = unsafe { libc::dlsym(libc::RTLD_DEFAULT, MARKER.as_ptr()) };
         if marker.is_null() {
             return None;
@@ -60,7 +62,7 @@ impl Library {
             address: marker as usize,
             found: None,
         };
-        // SAFETY: `look` matches the type that is called, and `wanted` outlives the call.
+        // SAFETY: `look` has the type of the callback, and `wanted` outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut wanted).cast()) };
         wanted.found
     }
@@ -97,7 +99,8 @@ impl Library {
 
     fn symbol_name(&self, index: usize) -> &'static CStr {
         let symbol = (self.symbols as *const Symbol).wrapping_add(index);
-        // SAFETY: relocations refer to symbols of the library's table, and those to its strings.
+        // SAFETY: relocations refer to symbols of the library's table, and symbols refer to its
+        // strings.
         unsafe {
             CStr::from_ptr(
                 (self.strings + (*symbol).st_name.get(LittleEndian) as usize) as *const _,
@@ -192,7 +195,8 @@ impl Tables {
                 DT_PLTRELSZ => plt_size = value,
                 DT_RELA => rela = address,
                 DT_RELASZ => rela_size = value,
-                // So many relocations at the table's start refer to no symbol: 700,000 in PyPy's library.
+                // The number of relocations at the table's start that refer to no symbol: 700,000 in
+                // PyPy's library.
                 DT_RELACOUNT => relative = value * size_of::<Relocation>(),
                 _ => {}
             }

@@ -1,14 +1,14 @@
-//! Which protection the pages of this process have, as `/proc/self/maps` says.
+//! The protection of the pages of this process, from `/proc/self/maps`.
 
 use std::ffi::c_int;
 use std::ops::Range;
 
-/// The process's mappings at the moment when it was read.
+/// The process's mappings at the moment of reading.
 #[derive(Debug)]
 pub struct MemoryMap(Vec<(Range<usize>, c_int)>);
 
 impl MemoryMap {
-    /// Reads it, in about 10 µs and 0.3 µs for each mapping.
+    /// Reads `/proc/self/maps`. Cost: about 10 µs, and 0.3 µs for each mapping.
     ///
     /// # Errors
     /// One clause, if there is no `/proc`.
@@ -26,7 +26,7 @@ impl MemoryMap {
     /// The protection (`PROT_*`) of the pages that these bytes lie in.
     ///
     /// # Errors
-    /// One clause, if it is not one, or nothing is mapped there.
+    /// One clause, if the pages have different protections, or nothing is mapped there.
     pub fn protection(&self, bytes: Range<usize>) -> Result<c_int, String> {
         let of = |address: usize| {
             let after = self.0.partition_point(|(range, _)| range.end <= address);
@@ -49,9 +49,9 @@ impl MemoryMap {
     }
 }
 
-/// `7f00-8f00 r-xp …`
+/// Parses a line such as `7f00-8f00 r-xp …`.
 fn mapping(line: &[u8]) -> Option<(Range<usize>, c_int)> {
-    // The rest of a line is a path, which need not be UTF-8.
+    // The end of a line is a path, which may not be UTF-8.
     let end = line.iter().position(|&byte| byte == b' ')?;
     let (start, end) = std::str::from_utf8(&line[..end]).ok()?.split_once('-')?;
     let address = |digits| usize::from_str_radix(digits, 16).ok();

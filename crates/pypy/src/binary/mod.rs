@@ -1,9 +1,9 @@
 //! The interpreter's machine code: where it is, what is in it, and how it is changed and changed back.
 //!
 //! ```text
-//! incminimark    what is known of the collector beforehand, and what the search finds
+//! incminimark    constants of the collector, and the results of the search
 //! library        where the library lies in memory, and its imports
-//! memory_map     which protection each page has
+//! memory_map     the protection of each page
 //! imports        import slots that lead to another function for a while
 //! code_pages     code that is changed without ever being writable and executable at once
 //! x86_64/        what depends on the processor:
@@ -11,14 +11,14 @@
 //!   control_flow     follows a function's branches
 //!   patching         jumps into hooks, and calls of them
 //!   entry            code that passes small requests of memory on at once
-//!   thread_pointer   who the calling thread is
-//!   cache            what is fetched before it is needed
+//!   thread_pointer   the identity of the calling thread
+//!   cache            prefetching
 //! unsupported    the same for a processor without a folder: nothing is found
 //! ```
 //!
 //! To support another processor, add a folder with the files of `x86_64` and choose it below.
 
-// Where there is no folder, nothing changes code and nothing is left of what a search would find.
+// Without a folder for the processor, nothing changes code, and the results of a search are unused.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 mod code_pages;
@@ -52,10 +52,10 @@ pub use memory_map::MemoryMap;
 pub const CAN_HOOK: bool = architecture::CAN_HOOK;
 
 impl Collector {
-    /// The collector of the library. The search takes milliseconds and runs once in the life of a process.
+    /// Finds the collector of the library. The search takes milliseconds and runs once in a process.
     ///
     /// # Errors
-    /// One clause that says which expectation failed.
+    /// One clause that names the expectation that failed.
     pub fn find(library: &Library) -> Result<Self, String> {
         static FOUND: OnceLock<Collector> = OnceLock::new();
         if let Some(&known) = FOUND.get() {

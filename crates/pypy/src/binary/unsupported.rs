@@ -1,4 +1,4 @@
-//! A processor for which there is no folder: nothing is found, so nothing is changed.
+//! The replacement for a processor without a folder: nothing is found, so nothing is changed.
 
 /// The collector cannot be hooked.
 pub const CAN_HOOK: bool = false;
@@ -28,7 +28,7 @@ pub mod patching {
     use crate::binary::imports::Redirect;
     use crate::binary::memory_map::MemoryMap;
 
-    /// There is none.
+    /// A detour cannot exist on this processor.
     #[derive(Clone, Copy, Debug)]
     pub enum Detour {}
 
@@ -76,7 +76,7 @@ pub mod patching {
         }
     }
 
-    /// There is none.
+    /// A call site cannot exist on this processor.
     #[derive(Clone, Copy, Debug)]
     pub enum CallSite {}
 
@@ -118,13 +118,14 @@ pub mod patching {
 }
 
 pub mod entry {
-    //! Imports are not redirected: what follows is never called.
+    //! Imports are not redirected: these functions are never called.
 
     use std::ffi::c_void;
 
-    /// Called instead of `malloc(size)`; the second argument is where the call returns to.
+    /// Called instead of `malloc(size)`; the second argument is the return address of the call.
     pub type MallocHook = unsafe extern "C" fn(usize, usize) -> *mut c_void;
-    /// Called instead of `calloc(count, size)`; the third argument is where the call returns to.
+    /// Called instead of `calloc(count, size)`; the third argument is the return address of the
+    /// call.
     pub type CallocHook = unsafe extern "C" fn(usize, usize, usize) -> *mut c_void;
 
     /// `malloc` itself.
@@ -139,14 +140,14 @@ pub mod entry {
 }
 
 pub mod cache {
-    //! Nothing is fetched before it is needed.
+    //! No prefetch on this processor.
 
     /// Does nothing.
     pub const fn prefetch<T>(_: *const T) {}
 }
 
 pub mod thread_pointer {
-    //! Who the calling thread is.
+    //! The identity of the calling thread.
 
     use std::ops::Range;
 
@@ -157,7 +158,7 @@ pub mod thread_pointer {
         unsafe { libc::pthread_self() as usize }
     }
 
-    /// It is not known where that memory lies.
+    /// The place of thread-local memory is not known on this processor.
     #[must_use]
     pub fn static_thread_local(_: usize, _: usize) -> Option<Range<usize>> {
         None

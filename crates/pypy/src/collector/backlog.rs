@@ -1,4 +1,5 @@
-//! Finished events on their way to the ring: a small period finishes more of them in one collection than the ring holds.
+//! Finished events that wait for room in the ring: with a small period, one collection can finish more events than the
+//! ring holds.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,28 +10,28 @@ use super::pending::PendingSample;
 use crate::types::Types;
 use nthbyte_session::{Recording, Session};
 
-/// More events than these do not wait for the ring.
+/// At most this many events wait for the ring.
 const LONGEST: usize = 1 << 18;
-/// Slots of the ring that are left free, for definitions.
+/// Slots of the ring that stay free, for definitions.
 const SPARE_SLOTS: usize = 64;
-/// How long the end of a session waits for room.
+/// The longest time that the end of a session waits for room.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// An event that is complete.
 #[derive(Clone, Copy, Debug)]
 pub enum Finished {
-    /// A sample of which it is known whether the object survives, or will not be known.
+    /// A sample. It is known whether the object survives, or it will never be known.
     Sample(PendingSample),
     /// A collection.
     Collection(Collection),
 }
 
-/// What waits for room in the ring, oldest first.
+/// The events that wait for room in the ring, oldest first.
 #[derive(Debug, Default)]
 pub struct Backlog(VecDeque<Finished>);
 
 impl Backlog {
-    /// Hands an event over, or keeps it until there is room.
+    /// Writes an event to the ring, or keeps it until there is room.
     pub fn push(&mut self, finished: Finished, recording: &mut Recording<'_>, types: &mut Types) {
         if self.0.is_empty() && recording.room() > SPARE_SLOTS {
             hand_over(finished, recording, types);
@@ -45,7 +46,7 @@ impl Backlog {
         }
     }
 
-    /// Hands over as much as there is room for.
+    /// Writes as many waiting events as there is room for.
     pub fn catch_up(&mut self, recording: &mut Recording<'_>, types: &mut Types) {
         while !self.0.is_empty() && recording.room() > SPARE_SLOTS {
             if let Some(finished) = self.0.pop_front() {
@@ -54,7 +55,7 @@ impl Backlog {
         }
     }
 
-    /// Hands over everything: the session ends, and there is nothing to keep waiting.
+    /// Writes all waiting events, at the end of the session.
     pub fn drain(&mut self, session: &Session, types: &mut Types) {
         let until = Instant::now() + LONGEST_WAIT;
         while !self.0.is_empty() && Instant::now() < until {

@@ -1,6 +1,6 @@
-//! What the hooked functions of the collector (see [`super::hooks`]) do, and what they keep.
+//! The work of the hooks in the collector's functions (see [`super::hooks`]), and its state.
 //!
-//! Everything here runs with the interpreter's lock held: RPython code holds it whenever it allocates
+//! All code here runs with the interpreter's lock held: RPython code holds it whenever it allocates
 //! or collects. So one engine serves all threads, without locks of its own.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -18,7 +18,7 @@ use nthbyte_session::{Session, guarded};
 
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
 
-/// One session inside the collector.
+/// The part of a session that runs inside the collector.
 pub struct Engine {
     pub(super) session: Session,
     pub(super) sampling: Sampling,
@@ -40,14 +40,14 @@ impl Engine {
         ENGINE.store(Box::into_raw(Box::new(engine)), Ordering::Release);
     }
 
-    /// Switches sampling off, with the interpreter's lock held. `thread_names` are those that Python knows, by the
-    /// operating system's numbers. `None` if it was not on.
+    /// Switches sampling off, with the interpreter's lock held. `thread_names` are the names that Python has
+    /// given, by the operating system's thread numbers. `None` if sampling was not on.
     pub fn end(thread_names: Vec<(u64, String)>) -> Option<Remains> {
         let engine = ENGINE.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if engine.is_null() {
             return None;
         }
-        // SAFETY: `begin` made it from a box, and after the swap nobody else has it.
+        // SAFETY: `begin` made the pointer from a box, and after the swap no other code has it.
         let Self {
             session,
             mut sampling,
@@ -57,17 +57,17 @@ impl Engine {
         Some(sampling.into_remains(session))
     }
 
-    /// In the child of a fork, which has one thread: gets ready for `_vmprof` to be enabled again. Whether it is to be
-    /// enabled.
+    /// Prepares `_vmprof` to be enabled again in the child of a fork, which has one thread. Returns whether Python
+    /// must enable it.
     pub fn after_fork() -> bool {
         // SAFETY: there is no other thread.
         unsafe { Self::current() }.is_some_and(|engine| engine.sampling.vmprof().reopen().is_ok())
     }
 
-    /// The engine that is on, for whoever holds the interpreter's lock.
+    /// The engine that is on. Only the holder of the interpreter's lock may call this.
     pub unsafe fn current<'a>() -> Option<&'a mut Self> {
-        // SAFETY: only the lock's holder uses the engine, and the hooks do not nest uses of it:
-        // none calls the interpreter while it holds the reference.
+        // SAFETY: only the holder of the lock uses the engine, and the hooks do not hold two
+        // references at once: none calls the interpreter while it holds one.
         unsafe { ENGINE.load(Ordering::Acquire).as_mut() }
     }
 
@@ -84,7 +84,7 @@ impl Engine {
 
     /// A large object was allocated.
     pub fn large(&mut self, block: usize, size: usize) {
-        // What the collector itself allocates during a collection is no object.
+        // An allocation by the collector itself during a collection is not an object.
         if self.sampling.in_minor {
             return;
         }
@@ -94,12 +94,12 @@ impl Engine {
         }
     }
 
-    /// The collection that is under way frees a large block.
+    /// The current collection frees a large block.
     pub fn freed(&mut self, block: usize) {
         self.sampling.freed(block);
     }
 
-    /// A minor collection has ended: it is known which pending samples' objects survived it.
+    /// A minor collection has ended: it is known which objects of pending samples survived it.
     pub(super) fn settle(&mut self, started: Nanos) {
         guarded(|| {
             if let Some(mut recording) = self.session.record(LostKind::Other) {
@@ -108,7 +108,7 @@ impl Engine {
         });
     }
 
-    /// A step of a major collection has ended, before which the collector was in this state.
+    /// A step of a major collection has ended. `before` is the collector's state before the step.
     pub(super) fn step(&mut self, before: State, started: Nanos) {
         guarded(|| {
             if let Some(mut recording) = self.session.record(LostKind::Other) {

@@ -1,4 +1,4 @@
-//! The functions that take the place of the collector's.
+//! The functions that replace functions of the collector.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ static MAJOR_STEP: AtomicUsize = AtomicUsize::new(0);
 pub struct HookedFunction {
     /// The function's name in PyPy's source.
     pub name: &'static str,
-    /// The address of what takes its place.
+    /// The address of the function that replaces it.
     pub hook: usize,
     original: &'static AtomicUsize,
 }
@@ -54,13 +54,13 @@ impl HookedFunction {
         }
     }
 
-    /// Sets where the function itself is once it is hooked. To be called before that.
+    /// Sets the address of the original function. Call this before the hook is placed.
     pub fn moved_to(&self, address: usize) {
         self.original.store(address, Ordering::Relaxed);
     }
 }
 
-/// Takes the place of `collect_and_reserve(gc, size)`.
+/// Replaces `collect_and_reserve(gc, size)`.
 ///
 /// # Safety
 /// Called by the interpreter, with its lock held.
@@ -83,7 +83,8 @@ unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
         Verdict::Full => {
             engine.sampling.in_reserve = true;
             let object = original();
-            // SAFETY: the lock is held; the collection may have ended the session meanwhile.
+            // SAFETY: the lock is held. The engine is read again, because the collection may have
+            // ended the session.
             let Some(engine) = (unsafe { Engine::current() }) else {
                 return object;
             };
@@ -100,7 +101,7 @@ unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
     }
 }
 
-/// Takes the place of `_minor_collection(gc)`.
+/// Replaces `_minor_collection(gc)`.
 ///
 /// # Safety
 /// Called by the interpreter, with its lock held.
@@ -127,7 +128,8 @@ unsafe extern "C" fn minor_hook(gc: *mut c_void) {
     let started = engine.session.now();
     engine.sampling.in_minor = true;
     Work::Minor.run(original);
-    // SAFETY: the lock is held; the collection may have ended the session meanwhile.
+    // SAFETY: the lock is held. The engine is read again, because the collection may have ended the
+    // session.
     let Some(engine) = (unsafe { Engine::current() }) else {
         return;
     };
@@ -138,7 +140,7 @@ unsafe extern "C" fn minor_hook(gc: *mut c_void) {
     }
 }
 
-/// Takes the place of `major_collection_step(gc, reserving_size)`.
+/// Replaces `major_collection_step(gc, reserving_size)`.
 ///
 /// # Safety
 /// Called by the interpreter, with its lock held.

@@ -1,5 +1,5 @@
-//! Large objects. The collector allocates them by a few calls of `malloc` and `calloc`, and frees those that died
-//! young during the minor collection.
+//! Large objects. The collector allocates them with a few calls of `malloc` and `calloc`. During a minor
+//! collection it frees those that died young.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -8,14 +8,15 @@ use super::engine::Engine;
 use crate::gil_trap::GilTrap;
 use crate::stacks::Work;
 
-/// Where the library's calls for large objects return to: the same for the life of the process.
+/// The return addresses of the library's calls for large objects. They stay the same until the
+/// process ends.
 static SITES: OnceLock<Vec<usize>> = OnceLock::new();
 
-/// Finds the calls in the library that allocate large objects; they are known by the address that they return to.
-/// `allocate`: see [`GilTrap::sites`].
+/// Finds the calls in the library that allocate large objects, by their return addresses. `allocate`: see
+/// [`GilTrap::sites`].
 ///
 /// # Errors
-/// Why they cannot be known.
+/// The reason why they cannot be found.
 pub fn find_sites(allocate: impl Fn(usize)) -> Result<&'static [usize], String> {
     if let Some(known) = SITES.get() {
         return Ok(known);
@@ -26,25 +27,25 @@ pub fn find_sites(allocate: impl Fn(usize)) -> Result<&'static [usize], String> 
     }
 }
 
-/// Takes the place of `malloc` where it is redirected, from [`LARGE_OBJECT`](crate::binary::LARGE_OBJECT) bytes on; `site` is where the call
-/// returns to.
+/// Replaces a redirected `malloc`, for requests of [`LARGE_OBJECT`](crate::binary::LARGE_OBJECT) bytes or more. `site`
+/// is the return address of the call.
 ///
 /// # Safety
 /// As `malloc`.
 pub unsafe extern "C" fn malloc_hook(size: usize, site: usize) -> *mut c_void {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     let block = unsafe { libc::malloc(size) };
     allocated(block, size, site);
     block
 }
 
-/// Takes the place of `calloc` where it is redirected, from [`LARGE_OBJECT`](crate::binary::LARGE_OBJECT) bytes on; `site` is where the call
-/// returns to.
+/// Replaces a redirected `calloc`, for requests of [`LARGE_OBJECT`](crate::binary::LARGE_OBJECT) bytes or more. `site`
+/// is the return address of the call.
 ///
 /// # Safety
 /// As `calloc`; the product does not overflow.
 pub unsafe extern "C" fn calloc_hook(count: usize, each: usize, site: usize) -> *mut c_void {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     let block = unsafe { libc::calloc(count, each) };
     allocated(block, count * each, site);
     block
@@ -55,7 +56,7 @@ fn allocated(block: *mut c_void, size: usize, site: usize) {
         return;
     }
     // Other large blocks (arenas, buffers of the program) are allocated by other calls, some of them without
-    // the lock. So the site comes first: only if it is one of an object may the engine be used.
+    // the lock. So the site is checked first: the engine may be used only if the site allocates objects.
     if !SITES.get().is_some_and(|sites| sites.contains(&site)) {
         return;
     }
@@ -65,17 +66,17 @@ fn allocated(block: *mut c_void, size: usize, site: usize) {
     }
 }
 
-/// Takes the place of `free` for the library while it is watched which sampled large objects are freed.
+/// Replaces the library's `free` while a sampled large object is pending.
 ///
 /// # Safety
 /// As `free`.
 pub unsafe extern "C" fn free_hook(block: *mut c_void) {
     if Work::Minor.is_here() {
-        // SAFETY: this thread is collecting, so it holds the lock.
+        // SAFETY: this thread runs a collection, so it holds the lock.
         if let Some(engine) = unsafe { Engine::current() } {
             engine.freed(block as usize);
         }
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     unsafe { libc::free(block) };
 }

@@ -15,9 +15,9 @@ use crate::binary::MAJOR_STATES;
 /// The steps of one session.
 #[derive(Debug)]
 pub struct Majors {
-    /// The word with the collector's state.
+    /// The address of the word with the collector's state.
     state: *const i64,
-    /// When the collection that is under way began, if its first step was seen.
+    /// The start of the current collection, if its first step was seen.
     began: Option<Nanos>,
     /// Bytes in use at the end of the sweep.
     left: Option<u64>,
@@ -44,20 +44,22 @@ impl State {
     }
 }
 
-/// What a step was.
+/// The result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The phase in which it was taken.
+    /// The phase of the step.
     pub phase: MajorPhase,
-    /// With it the collector knew what is garbage, and called the destructors: also those that free machine code.
+    /// After this step the collector knew which objects are garbage, and had called their destructors, which also
+    /// free machine code.
     pub has_marked: bool,
-    /// It was the last of a collection that began then and left so many bytes in use.
+    /// This step was the last of its collection: the start of the collection, and the bytes in use
+    /// after it.
     pub ends: Option<(Nanos, Option<u64>)>,
 }
 
 impl Majors {
-    /// `state` is the address of the collector's `gc_state`, in its struct. `None` if what is there is no state. The
-    /// interpreter's lock must be held.
+    /// `state` is the address of `gc_state` in the collector's struct. `None` if the word there is not a valid
+    /// state. The interpreter's lock must be held.
     #[must_use]
     pub fn new(state: usize) -> Option<Self> {
         let majors = Self {
@@ -75,14 +77,14 @@ impl Majors {
         State(unsafe { self.state.read_volatile() })
     }
 
-    /// Whether the collector is counting its memory anew, from nothing.
+    /// Whether the collector counts its memory again from zero.
     #[must_use]
     pub fn is_sweeping(&self) -> bool {
         self.state() == SWEEPING
     }
 
-    /// A step was taken at these times, before which the state was `before`. `None` if that is no phase. `in_use` gives
-    /// the bytes that are in use now.
+    /// Notes a step that was executed between these times. `before` is the state before it. `None` if that is not a
+    /// known phase. `in_use` returns the bytes that are in use now.
     pub fn step(
         &mut self,
         before: State,
@@ -108,7 +110,7 @@ impl Majors {
         })
     }
 
-    /// This process is the child of a fork: the collection that is under way began in the parent.
+    /// Forgets the current collection in the child of a fork: it began in the parent.
     pub fn forget(&mut self) {
         self.began = None;
     }
@@ -150,7 +152,7 @@ mod tests {
         let ends = [1, 2, 0].map(|after| step(&mut majors, after).unwrap().ends.is_some());
         assert_eq!(ends, [false, false, true]);
 
-        // The collector has another state than we know.
+        // The collector has a state that is not known.
         step(&mut majors, 4);
         assert_eq!(step(&mut majors, 0), None);
         word.set(-1);

@@ -1,15 +1,15 @@
 //! What happens at a sample and at a collection.
 //!
 //! ```text
-//! nursery      where `nursery_top` stands, so that the next sample point is not missed
-//! engine       one session inside the collector, for whoever holds the interpreter's lock
-//! sampling     how samples are taken, and finished after a collection
+//! nursery      the value of `nursery_top`, so that the next sample point is not missed
+//! engine       the part of a session inside the collector; the interpreter's lock protects it
+//! sampling     takes samples, and finishes them after a collection
 //! hooks        the functions that take the place of the collector's
 //! large        large objects, which come from `malloc`
 //! pending      sampled objects until the next minor collection
 //! majors       the steps of major collections
-//! totals       where the collector keeps its memory totals
-//! statistics   memory totals, now and then
+//! totals       finds the collector's memory totals
+//! statistics   records memory totals at intervals
 //! backlog      events that wait for room in the ring
 //! ```
 

@@ -10,24 +10,25 @@
 //!       nursery_free       nursery_top = the nearer of both
 //! ```
 //!
-//! *Invariant:* the bytes up to `mark` have been counted, and the next sample point is
-//! `mark + bytes_until_sample`. Bytes that were allocated beyond `mark` without the slow path hold no
-//! sample point. A collection keeps the invariant: it moves `nursery_free`, and `mark` with it
-//! (3.3). So does an object outside the nursery: its bytes count down, and `mark` stays (3.4).
+//! *Invariant:* the bytes up to `mark` have been counted, and the next sample point is at `mark +
+//! bytes_until_sample`. Bytes that were allocated beyond `mark` without the slow path contain no sample
+//! point. A collection keeps the invariant: it moves `nursery_free` and `mark` together (3.3). An object
+//! outside the nursery keeps it too: its bytes are counted, and `mark` stays (3.4).
 //!
-//! One thing goes beyond the paper. PyPy ends the nursery early under memory pressure, by setting
-//! `nursery_free = nursery_top` (`raw_malloc_memory_pressure`). So that this can be distinguished from bytes
-//! that were allocated, the limit is never a multiple of 8 while sampling is on: it is the last byte
-//! *before* the point where `nursery_free` would pass the sample point or reach the end.
+//! One detail is not in the paper. Under memory pressure PyPy ends the nursery early: it sets `nursery_free
+//! = nursery_top` (`raw_malloc_memory_pressure`). To distinguish this from allocated bytes, the limit is
+//! never a multiple of 8 while sampling is on: it is the last byte *before* the point at which
+//! `nursery_free` would pass the sample point or reach the end.
 
 use nthbyte_sampling::Sampler;
 
-/// What the slow path is to do.
+/// The result of a call of the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The nursery has room: the object is here, and covers so many sample points.
+    /// The nursery has room: the address of the object, and the number of sample points that it
+    /// covers.
     Fits(usize, u32),
-    /// The nursery is full up to its end, which is back in `nursery_top`.
+    /// The nursery is full up to its end, and `nursery_top` is the end again.
     Full,
 }
 
@@ -40,7 +41,7 @@ pub struct Nursery {
     mark: usize,
     end: usize,
     limit: usize,
-    /// A collection is due before the nursery is full.
+    /// A collection is due although the nursery is not full.
     closed: bool,
     allocated: u64,
     pressures: u64,
@@ -50,8 +51,8 @@ impl Nursery {
     /// Switches sampling on.
     ///
     /// # Safety
-    /// `free` and `top` are the addresses of `nursery_free` and `nursery_top`, stay so, and every
-    /// method is called with the interpreter's lock held.
+    /// `free` and `top` are the addresses of `nursery_free` and `nursery_top` as long as the value
+    /// exists, and every method is called with the interpreter's lock held.
     pub unsafe fn begin(free: *mut usize, top: *mut usize, sampler: Sampler) -> Self {
         // SAFETY: the caller's promise.
         let (mark, end) = unsafe { (free.read(), top.read()) };
@@ -70,35 +71,38 @@ impl Nursery {
         nursery
     }
 
-    /// Switches sampling off: both pointers are what they would be without it.
+    /// Switches sampling off: both pointers get the values that they would have without sampling.
     pub fn end(&mut self) {
         self.catch_up();
         self.set_top(self.end);
     }
 
-    /// Bytes allocated since [`Nursery::begin`], as far as they were counted.
+    /// Bytes that were allocated since [`Nursery::begin`] and counted.
     #[must_use]
     pub const fn allocated(&self) -> u64 {
         self.allocated
     }
 
-    /// Counts from zero again: this process is the child of a fork, with a profile of its own.
+    /// Counts from zero again in the child of a fork, which has a profile of its own.
     pub const fn forget_allocated(&mut self) {
         self.allocated = 0;
     }
 
-    /// How often memory pressure ended the nursery early; up to a period of bytes is not counted then.
+    /// The number of times that memory pressure ended the nursery early. Each time, less than a period
+    /// of bytes is not counted.
     #[must_use]
     pub const fn pressures(&self) -> u64 {
         self.pressures
     }
 
-    /// The slow path was called for an object of `size` bytes, which `nursery_free` includes already.
+    /// Handles a call of the slow path for an object of `size` bytes, which `nursery_free` already
+    /// includes.
     pub fn slow_path(&mut self, size: usize) -> Verdict {
         let free = self.get_free();
         let object = free.wrapping_sub(size);
         if self.get_top() != self.limit {
-            // A collection that no hook has seen. How many bytes were allocated before this object is not known.
+            // No hook saw this collection. The number of bytes that were allocated before this object is not
+            // known.
             self.end = self.get_top();
             self.mark = object;
         }
@@ -120,28 +124,28 @@ impl Nursery {
         Verdict::Fits(object, points)
     }
 
-    /// After [`Verdict::Full`], the collector found room for an object of `size` bytes; how many
-    /// sample points does it cover? With 0 bytes: it found none.
+    /// After [`Verdict::Full`], the collector found room for an object of `size` bytes. Returns the
+    /// number of sample points that the object covers. `size` is 0 if the collector found no room.
     pub fn reserved(&mut self, size: usize) -> u32 {
         let points = self.count(size);
         self.resume();
         points
     }
 
-    /// Has the next allocation find the nursery full, so that the collector empties it.
+    /// Makes the nursery look full to the next allocation, so that the collector empties it.
     pub fn close(&mut self) {
         self.catch_up();
         self.closed = true;
         self.set_limit();
     }
 
-    /// A minor collection begins that the slow path did not ask for.
+    /// Called before a minor collection that the slow path did not start.
     pub fn before_collection(&mut self) {
         self.catch_up();
         self.set_top(self.end);
     }
 
-    /// Such a collection has ended: the pointers are new.
+    /// Called after such a collection: the pointers have changed.
     pub fn resume(&mut self) {
         self.mark = self.get_free();
         self.end = self.get_top();
@@ -149,8 +153,8 @@ impl Nursery {
         self.set_limit();
     }
 
-    /// An object of `size` bytes was allocated outside of the nursery (3.4); how many sample points
-    /// does it cover?
+    /// Counts an object of `size` bytes that was allocated outside the nursery (3.4). Returns the
+    /// number of sample points that the object covers.
     pub fn outside(&mut self, size: usize) -> u32 {
         self.catch_up();
         let points = self.count(size);
@@ -158,14 +162,14 @@ impl Nursery {
         points
     }
 
-    /// Counts what was allocated since `mark`.
+    /// Counts the bytes that were allocated since `mark`.
     fn catch_up(&mut self) {
         let free = self.get_free();
         if free.is_multiple_of(8) {
             self.count(free.saturating_sub(self.mark));
             self.mark = free;
         } else {
-            // Memory pressure: PyPy set it to `nursery_top`, which would be the end without sampling.
+            // Memory pressure: PyPy set it to `nursery_top`. Without sampling that would be the end.
             self.pressures += 1;
             // SAFETY: the promise of `begin`.
             unsafe { self.free.write(self.end) };
@@ -182,8 +186,8 @@ impl Nursery {
         }
     }
 
-    /// `nursery_free` is a multiple of 8, so `free > limit` holds exactly if `free` has passed the
-    /// sample point (`free >= mark + until`) or has reached the end.
+    /// `nursery_free` is a multiple of 8, so `free > limit` is true exactly if `free` has passed
+    /// the sample point (`free >= mark + until`) or has reached the end.
     fn set_limit(&mut self) {
         let until = if self.closed {
             0
@@ -220,16 +224,17 @@ mod tests {
 
     use super::*;
 
-    /// PyPy's side, reduced to the two pointers; addresses stand for themselves, there is no memory.
+    /// PyPy's side, reduced to the two pointers. The addresses are only numbers: there is no memory
+    /// behind them.
     struct Collector {
         pointers: Box<[usize; 2]>,
         base: usize,
         size: usize,
         /// Pinned objects in the nursery: address and size, in order.
         pinned: Vec<(usize, usize)>,
-        /// Those that `nursery_top` has not reached since the last collection.
+        /// The pinned objects that `nursery_top` has not reached since the last collection.
         ahead: Vec<(usize, usize)>,
-        /// How often `collect_and_reserve` was called.
+        /// The number of calls of `collect_and_reserve`.
         asked: u32,
     }
 
@@ -283,7 +288,7 @@ mod tests {
         }
     }
 
-    /// xorshift64*: enough to choose what to do next.
+    /// xorshift64*: random enough to choose the next action.
     struct Choice(u64);
 
     impl Choice {
@@ -295,7 +300,7 @@ mod tests {
         }
     }
 
-    /// What the collector does, with a [`Nursery`] in its slow path and without.
+    /// The collector's allocation, once with a [`Nursery`] in its slow path and once without.
     fn allocate(collector: &mut Collector, nursery: &mut Nursery, size: usize) -> u32 {
         let object = collector.pointers[0];
         if object + size <= collector.pointers[1] {
@@ -315,8 +320,9 @@ mod tests {
         }
     }
 
-    /// Each allocation covers as many sample points as a sampler that sees all of them says: in the
-    /// nursery, around pinned objects, outside of it, over collections asked for and not.
+    /// Each allocation covers the same number of sample points as with a sampler that sees all
+    /// allocations: in the nursery, around pinned objects, outside the nursery, and across
+    /// requested and other collections.
     #[test]
     fn each_sampled_byte_is_found_and_no_other() {
         for seed in 1..300u64 {
@@ -382,7 +388,7 @@ mod tests {
     }
 
     /// `raw_malloc_memory_pressure` sets `nursery_free = nursery_top`: the bytes in between were not
-    /// allocated, and the collector gets to see a full nursery.
+    /// allocated, and the collector sees a full nursery.
     #[test]
     fn memory_pressure_is_no_allocation() {
         for period in [64, 4096, 1 << 20] {

@@ -1,9 +1,9 @@
 //! Sampled objects between their allocation and the next minor collection (section 3.5 of the paper).
 //!
-//! Only then is it known which type an object has (its header is written after the allocation) and whether it
-//! survives. Layout of a header (`incminimark.py`): the low 32 bits are the type, the flags are above.
-//! An object that was moved leaves -42 in its place and its new address in the next word; the nursery
-//! is not cleared, so an object that died is found as it was.
+//! The type and the survival of an object are known only at that collection, because its header is written
+//! after the allocation. Layout of a header (`incminimark.py`): the low 32 bits are the type, the flags are
+//! above. A moved object leaves -42 in its old place and its new address in the next word. The nursery is not
+//! cleared, so a dead object is unchanged.
 
 use nthbyte_profile::event::{Allocation, Survival, TypeId};
 
@@ -18,24 +18,24 @@ const PINNED: u64 = 1 << (32 + 8);
 /// One word of card marks stands for this many array items (`card_page_indices` is 128, a bit each).
 const ITEMS_PER_CARD_WORD: usize = 128 * 64;
 
-/// Where a pending sample's object is.
+/// The place of a pending sample's object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// In the nursery, at this address.
     Nursery(usize),
-    /// A large object: `malloc` gave this address and this many bytes.
+    /// A large object: the address that `malloc` returned, and its size in bytes.
     Large(usize, usize),
 }
 
-/// A sample whose object has not been through a minor collection yet.
+/// A sample whose object has not yet been part of a minor collection.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingSample {
     place: Place,
-    /// What is known so far.
+    /// The properties that are known at the allocation.
     pub allocation: Allocation,
-    /// Type as the collector numbers it; 0 until it is known.
+    /// The collector's number of the type; 0 until it is known.
     pub type_number: u32,
-    /// Class of an instance, as [`Types::class`](crate::types::Types::class) numbers it.
+    /// The class of an instance, with the numbers of [`Types::class`](crate::types::Types::class).
     pub class: Option<u32>,
     freed: bool,
 }
@@ -65,11 +65,11 @@ impl PendingSample {
         }
     }
 
-    /// The minor collection is over: fills in type and survival.
+    /// Sets type and survival, after the minor collection.
     ///
     /// # Safety
-    /// The object was allocated, and its header written, since the last minor collection but this one,
-    /// and the nursery has not been written to since this one ended.
+    /// The object was allocated, and its header written, after the previous minor collection, and the
+    /// nursery has not been written to since this collection ended.
     pub unsafe fn resolve(&mut self) {
         self.allocation.survival = Survival::Survived;
         match self.place {
@@ -95,7 +95,7 @@ impl PendingSample {
         }
     }
 
-    /// Reads the type of an object that is initialised and where it was allocated.
+    /// Reads the type of an object that is initialised and was not moved.
     ///
     /// # Safety
     /// No minor collection has begun since the object's header was written.
@@ -115,7 +115,7 @@ impl PendingSample {
         hit
     }
 
-    /// Where the object is, once its type has been read; `None` for a large one.
+    /// The address of the object, after its type was read; `None` for a large object.
     #[must_use]
     pub const fn address(&self) -> Option<usize> {
         match self.place {
@@ -131,7 +131,7 @@ impl PendingSample {
         }
     }
 
-    /// The minor collection is over: fetches the header into the cache from where the object was moved to.
+    /// Fetches the header of a moved object into the cache, after the minor collection.
     ///
     /// # Safety
     /// As for [`PendingSample::resolve`].
@@ -168,12 +168,12 @@ const fn type_number(header: u64) -> u32 {
     header as u32
 }
 
-/// The type of a large object: its header follows the card marks, if it has them. Their number follows
-/// from the array's length, which with words as items follows from the size.
+/// The type of a large object. Its header follows the card marks, if there are any. The number of card
+/// marks follows from the array's length, and with words as items the length follows from the size.
 unsafe fn type_of_large(address: usize, size: usize) -> u32 {
     let words = size / 8;
     for marks in [words / ITEMS_PER_CARD_WORD, words / ITEMS_PER_CARD_WORD + 1] {
-        // SAFETY: the block is a hundred kilobytes and more; the marks are a small part of it.
+        // SAFETY: the block has more than a hundred kilobytes; the marks are a small part of it.
         let header = unsafe { *(address as *const u64).add(marks) };
         if marks > 0
             && header & HAS_CARDS != 0
@@ -209,7 +209,7 @@ mod tests {
 
     fn resolved(words: &[u64]) -> PendingSample {
         let mut pending = PendingSample::in_nursery(words.as_ptr() as usize, allocation());
-        // SAFETY: the words stand for an object and what it was moved to.
+        // SAFETY: the words have the layout of an object and of its moved copy.
         unsafe { pending.resolve() };
         pending
     }
@@ -240,7 +240,7 @@ mod tests {
             let mut pending = PendingSample::large(0x5000, 1 << 20, allocation());
             assert!(!pending.note_free(0x6000));
             assert_eq!(freed && pending.note_free(0x5000), freed);
-            // SAFETY: of a large object no memory is read.
+            // SAFETY: no memory is read for a large object.
             unsafe { pending.resolve() };
             assert_eq!(pending.allocation.survival, survival);
         }
@@ -250,7 +250,7 @@ mod tests {
     fn the_header_of_a_large_array_follows_its_card_marks() {
         let mut block = vec![0u64; 20_000];
         block[0] = 0x1000;
-        // SAFETY: the block has the size that is given.
+        // SAFETY: the block has the given size.
         let plain = unsafe { type_of_large(block.as_ptr() as usize, 160_000) };
         assert_eq!(plain, 0x1000);
         block[0] = u64::MAX;

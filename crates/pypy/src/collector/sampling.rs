@@ -1,4 +1,4 @@
-//! How samples are taken and finished, with the interpreter's lock held.
+//! Takes and finishes samples, with the interpreter's lock held.
 
 use std::ops::Range;
 
@@ -18,22 +18,24 @@ use crate::types::{Recent, Types};
 use nthbyte_session::ticks::TICKS;
 use nthbyte_session::{PerEpoch, Recording, Session};
 
-/// When more samples than these are pending, they are recorded without waiting for a minor collection, and it is not known
-/// whether the objects survive.
+/// If more samples than this are pending, they are recorded before the next minor collection. Then it is not known
+/// whether their objects survive.
 const MOST_PENDING: usize = 1 << 18;
-/// Samples that follow each other faster than this are not published provisionally one by one, but when the first is this
-/// old, or there are so many. As a rule a minor collection comes before: to publish each takes an eighth of a sample's time.
+/// Samples in quick succession are not published provisionally one by one, but when the first is this old, or when the
+/// count limit is reached. Usually a minor collection comes earlier. To publish each sample takes an eighth of a
+/// sample's time.
 const UNPUBLISHED_FOR: Nanos = Nanos(1_000_000);
 const MOST_UNPUBLISHED: usize = 16;
 /// A sample that is pending for longer than this is published again, with its type.
 const TYPED_AFTER: Nanos = Nanos(1_000_000_000);
-/// After so many minor collections without a large object `free` is not watched any more. To redirect it may take two
-/// system calls, and a `free` that is watched a nanosecond more.
+/// After this many minor collections without a large object `free` is not hooked any more. A redirection may take two
+/// system calls, and a hooked `free` takes a nanosecond more.
 const WATCHED_MINORS: u32 = 16;
-/// Objects whose headers are fetched into the cache together: after a collection they are not in it.
+/// Number of objects whose headers are fetched into the cache together: after a collection the
+/// headers are not in it.
 const FETCHED_TOGETHER: usize = 16;
 
-/// What takes samples, and finishes them.
+/// Takes samples and finishes them.
 pub struct Sampling {
     pub nursery: Nursery,
     stacks: Stacks,
@@ -43,10 +45,10 @@ pub struct Sampling {
     pub majors: Option<Majors>,
     pub pending: Vec<PendingSample>,
     profile: PerEpoch<Profile>,
-    /// Large objects among the pending samples.
+    /// The number of large objects among the pending samples.
     pending_large: usize,
-    /// `free` of the library, redirected while a sampled large object is pending, and for [`WATCHED_MINORS`] minor
-    /// collections after.
+    /// The library's imports of `free`. They are redirected while a sampled large object is pending, and for
+    /// [`WATCHED_MINORS`] minor collections after that.
     frees: Vec<Redirect>,
     watching: bool,
     /// Minor collections since the last large object was sampled.
@@ -55,26 +57,26 @@ pub struct Sampling {
     pub in_minor: bool,
 }
 
-/// What belongs to one profile.
+/// The state that belongs to one profile.
 #[derive(Default)]
 struct Profile {
-    /// When the last sample was taken.
+    /// The time of the last sample.
     sampled: Option<Nanos>,
-    /// So many of the pending samples, the oldest, were published.
+    /// The number of pending samples, from the oldest on, that were published.
     published: usize,
-    /// So many were published with their types.
+    /// The number of pending samples that were published with their types.
     typed: usize,
-    /// What is finished and waits for room in the ring.
+    /// Finished events that wait for room in the ring.
     backlog: Backlog,
 }
 
-/// What an engine leaves when it ends.
+/// The parts of an engine that remain after its end.
 pub struct Remains {
     /// The session.
     pub session: Session,
-    /// `_vmprof`, to be disabled.
+    /// `_vmprof`, which must be disabled.
     pub vmprof: Vmprof,
-    /// Bytes allocated while it was on.
+    /// Bytes that were allocated while sampling was on.
     pub allocated: u64,
     /// Sentences for the profile's reader.
     pub notes: Vec<String>,
@@ -83,7 +85,7 @@ pub struct Remains {
 }
 
 impl Sampling {
-    /// Begins to sample.
+    /// Starts sampling.
     pub fn new(
         session: &Session,
         mut nursery: Nursery,
@@ -94,7 +96,8 @@ impl Sampling {
         frees: Vec<Redirect>,
     ) -> Self {
         if types.await_probe_instances() {
-            // They are old after a collection, and one costs least now, before the program has filled the nursery.
+            // The probe instances are old after a collection. A collection costs least now, before the program has
+            // filled the nursery.
             nursery.close();
         }
         let mut profile = PerEpoch::default();
@@ -118,13 +121,13 @@ impl Sampling {
         }
     }
 
-    /// Ends the sampling: the nursery and the imports are what they were.
+    /// Ends sampling: restores the nursery and the imports.
     pub fn stop(&mut self) {
         self.nursery.end();
         self.watch(false);
     }
 
-    /// What is left once [`Sampling::finish_all`] has been called.
+    /// The parts that remain after [`Sampling::finish_all`].
     pub fn into_remains(self, session: Session) -> Remains {
         let notes = self.notes();
         Remains {
@@ -136,19 +139,19 @@ impl Sampling {
         }
     }
 
-    /// `_vmprof`, to be enabled again.
+    /// `_vmprof`, to enable it again.
     pub fn vmprof(&mut self) -> &mut Vmprof {
         self.stacks.vmprof()
     }
 
-    /// The collection that is under way frees a large block.
+    /// The current collection frees a large block.
     pub fn freed(&mut self, block: usize) {
         if self.pending_large > 0 {
             let _ = self.pending.iter_mut().any(|one| one.note_free(block));
         }
     }
 
-    /// The session ends: records what is not recorded yet.
+    /// Records everything that is not recorded yet, at the end of the session.
     pub fn finish_all(&mut self, session: &Session, thread_names: Vec<(u64, String)>) {
         if let Some(mut recording) = session.record(LostKind::Other) {
             self.begin(&mut recording);
@@ -267,7 +270,7 @@ impl Sampling {
         }
     }
 
-    /// Publishes the samples that were not published yet, as far as there is room.
+    /// Publishes the samples that were not published yet, if there is room.
     #[inline(never)]
     fn publish(&mut self, recording: &mut Recording<'_>) {
         let profile = self.profile.of(recording.epoch());
@@ -278,16 +281,18 @@ impl Sampling {
         }
     }
 
-    /// Redirects `free`, or no longer.
+    /// Switches the redirection of `free` on or off.
     fn watch(&mut self, on: bool) {
         if self.watching != on {
             self.watching = on;
-            // If it fails, either large objects count as survivors, or the hook stays and passes everything on.
+            // If this fails, either large objects count as survivors, or the hook stays and only calls the
+            // original.
             self.frees.iter().for_each(|free| _ = free.turn(on));
         }
     }
 
-    /// Hands over what waits for room. In the child of a fork, forgets first what belongs to the parent.
+    /// Writes waiting events, if there is room. In the child of a fork, first forgets the events of the
+    /// parent.
     fn begin(&mut self, recording: &mut Recording<'_>) {
         if !self.profile.is_of(recording.epoch()) {
             self.begin_in_child();
@@ -296,7 +301,7 @@ impl Sampling {
         backlog.catch_up(recording, &mut self.types);
     }
 
-    /// This process is a child with a profile of its own.
+    /// Starts again in a child process with a profile of its own.
     #[cold]
     #[inline(never)]
     fn begin_in_child(&mut self) {
@@ -310,13 +315,14 @@ impl Sampling {
         self.watch(false);
     }
 
-    /// Hands an event over, or keeps it until there is room.
+    /// Writes an event to the ring, or keeps it until there is room.
     fn finish(&mut self, recording: &mut Recording<'_>, finished: Finished) {
         let backlog = &mut self.profile.of(recording.epoch()).backlog;
         backlog.push(finished, recording, &mut self.types);
     }
 
-    /// No sample is pending any more; `pending` is the list, whose memory is used again.
+    /// Notes that no sample is pending any more. `pending` is the empty list, whose memory is used
+    /// again.
     fn none_is_pending(&mut self, recording: &Recording<'_>, mut pending: Vec<PendingSample>) {
         pending.clear();
         self.pending = pending;
@@ -337,7 +343,7 @@ impl Sampling {
         self.none_is_pending(recording, pending);
     }
 
-    /// Publishes the pending samples with their types, each once, as far as there is room.
+    /// Publishes the pending samples with their types, each once, if there is room.
     #[cold]
     #[inline(never)]
     fn publish_types(&mut self, recording: &mut Recording<'_>) {
@@ -355,12 +361,14 @@ impl Sampling {
         profile.published = profile.published.max(typed);
     }
 
-    /// Finds out the type of a pending sample. Its header has been written: it is older than the
-    /// allocation that is under way.
+    /// Reads the type of a pending sample's object. Its header has been written: the object is
+    /// older than the current allocation.
     fn read_type(&mut self, object: &mut PendingSample) {
-        // SAFETY: no collection has begun since, so the object is where it was; see above.
+        // SAFETY: no collection has begun since the allocation, so the object was not moved, and
+        // its header is written.
         unsafe { object.read_type() };
-        // SAFETY: as above; what a young object refers to is not freed before it is old.
+        // SAFETY: as above; an object that a young object refers to is not freed before the young
+        // object is old.
         unsafe { self.classify(object, &mut Recent::default()) };
     }
 
@@ -370,16 +378,16 @@ impl Sampling {
     /// As for [`Types::class`].
     unsafe fn classify(&mut self, object: &mut PendingSample, recent: &mut Recent) {
         if let Some(address) = object.address() {
-            // SAFETY: passed on to the caller.
+            // SAFETY: the caller's promise.
             object.class = unsafe { self.types.class(object.type_number, address, recent) };
         }
     }
 
-    /// A minor collection has ended: it is known which pending samples' objects survived it.
+    /// Called after a minor collection: it is known which objects of pending samples survived it.
     pub fn settle(&mut self, recording: &mut Recording<'_>, started: Nanos) {
         self.begin(recording);
         let ended = recording.now();
-        // In the child of a fork the profile's clock begins at zero.
+        // In the child of a fork the profile's clock starts at zero.
         let started = started.min(ended);
         self.stacks.collected();
         if self.majors.is_none() {
@@ -391,14 +399,15 @@ impl Sampling {
         for together in pending.chunks_mut(FETCHED_TOGETHER) {
             together.iter().for_each(PendingSample::prefetch);
             for object in &*together {
-                // SAFETY: as below.
+                // SAFETY: see `resolve` below.
                 unsafe { object.prefetch_moved() };
             }
             for object in together {
                 // SAFETY: the collection has just ended and nothing was allocated since.
                 unsafe { object.resolve() };
-                // SAFETY: a minor collection frees no old objects, and a major one takes its steps only
-                // after it: what this object referred to is where it was, or has been moved.
+                // SAFETY: a minor collection frees no old objects, and a major collection executes its
+                // steps only after it: each object that this one referred to is in its old place, or
+                // was moved.
                 unsafe { self.classify(object, &mut recent) };
                 self.finish(recording, Finished::Sample(*object));
             }
@@ -416,7 +425,8 @@ impl Sampling {
         self.stacks.ticks(recording);
     }
 
-    /// A step of a major collection has ended, before which the collector was in this state.
+    /// Called after a step of a major collection. `before` is the collector's state before the
+    /// step.
     pub fn step(&mut self, recording: &mut Recording<'_>, before: State, started: Nanos) {
         self.begin(recording);
         let times = started.min(recording.now())..recording.now();
@@ -435,7 +445,7 @@ impl Sampling {
         }
     }
 
-    /// Records a collection or a step of one, and the bytes that it left.
+    /// Records a collection or a step of one, and the bytes in use after it.
     fn collected(
         &mut self,
         recording: &mut Recording<'_>,

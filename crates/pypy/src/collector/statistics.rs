@@ -6,13 +6,13 @@ use super::totals::{self, Totals};
 use nthbyte_session::Recording;
 use nthbyte_session::process::ResidentSet;
 
-/// Memory totals are written at most this often.
+/// The shortest time between two records of memory totals.
 const EVERY: Nanos = Nanos(20_000_000);
-/// While the collector sweeps it counts the old objects anew, from nothing. Where it is not known whether it does, a total
-/// that has fallen is not believed for so long.
+/// While the collector sweeps, it counts the old objects again from zero. If it is not known whether it sweeps, a total
+/// that has fallen is ignored for this long.
 const SWEEP: Nanos = Nanos(2_000_000_000);
 
-/// What one session has seen of the collector.
+/// The readings of one session.
 #[derive(Debug)]
 pub struct Statistics {
     totals: Option<Totals>,
@@ -22,11 +22,11 @@ pub struct Statistics {
     in_arenas: InArenas,
 }
 
-/// Bytes of old objects in arenas, as they were before a sweep that is under way.
+/// Bytes of old objects in arenas. During a sweep this is the value before the sweep.
 #[derive(Debug, Default)]
 struct InArenas {
     bytes: u64,
-    /// Since when the collector has had a smaller number.
+    /// The time since which the collector's number has been smaller.
     fallen: Option<Nanos>,
 }
 
@@ -45,7 +45,7 @@ impl InArenas {
 }
 
 impl Statistics {
-    /// Nothing seen yet.
+    /// No readings yet.
     #[must_use]
     pub fn new(nursery_size: Option<usize>) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Statistics {
         }
     }
 
-    /// Forgets readings; their times are of another session.
+    /// Forgets the readings: their times belong to another session.
     pub fn forget(&mut self) {
         *self = Self {
             totals: self.totals,
@@ -65,7 +65,7 @@ impl Statistics {
         };
     }
 
-    /// Bytes that the collector counts as in use, if it is known where.
+    /// Bytes that the collector counts as in use, if the place of this total is known.
     pub fn in_use(&mut self) -> Option<u64> {
         let totals = self.totals()?;
         Some(read(totals.in_arenas).saturating_add(read(totals.large)))
@@ -76,8 +76,8 @@ impl Statistics {
         self.totals
     }
 
-    /// Records memory totals, now and then. `is_sweeping`: see [`Majors::is_sweeping`](super::majors::Majors::is_sweeping);
-    /// `None` if it is not known.
+    /// Records memory totals, if the last record is old enough. `is_sweeping`: see
+    /// [`Majors::is_sweeping`](super::majors::Majors::is_sweeping); `None` if it is not known.
     pub fn memory(
         &mut self,
         recording: &mut Recording<'_>,
@@ -126,7 +126,7 @@ mod tests {
             now += EVERY.0;
             arenas.read(Nanos(now), bytes, is_sweeping)
         };
-        // It has begun before.
+        // The sweep has begun before.
         assert_eq!(read(&mut arenas, 30, Some(true)), 30);
         assert_eq!(read(&mut arenas, 50, Some(false)), 50);
         assert_eq!(read(&mut arenas, 60, Some(false)), 60);
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(swept, [60; 3]);
         assert_eq!(read(&mut arenas, 42, Some(false)), 42);
 
-        // Nobody tells.
+        // It is not known whether the collector sweeps.
         assert_eq!(read(&mut arenas, 43, None), 43);
         let held = (0..1000)
             .take_while(|_| read(&mut arenas, 41, None) == 43)

@@ -1,4 +1,4 @@
-//! Where the collector keeps its memory totals.
+//! Finds the places where the collector keeps its memory totals.
 //!
 //! ```text
 //! collector ── rawmalloced_total_size            bytes of large objects
@@ -6,29 +6,30 @@
 //!           └─ total_memory_used                 bytes of old objects in them
 //! ```
 //!
-//! Offsets differ between versions. But PyPy reports the numbers (`gc._get_stats`), so the words are found
-//! by their values: a total is the one word that has had its value at each of several moments, between
-//! which the value has changed. A peak stands beside each total; it differs from it at the moment after memory was
-//! freed. A total for which several words are left is not recorded. The bytes of the arenas rarely
-//! change; but translation sorts fields of one type by their names, so they are the word before.
+//! Offsets differ between versions. But PyPy reports the numbers (`gc._get_stats`), so the words are found by their
+//! values. A total is the one word that had the reported value at each of several moments, between which the value
+//! changed. A peak is stored beside each total; it differs from the total after memory was freed. If several words
+//! are possible, the total is not recorded. The bytes of the arenas change rarely. But translation sorts fields of
+//! one type by their names, so they are in the word before.
 //!
 //! Both structs lie in the library's own data. Other memory that the collector refers to, such as the nursery, is not
-//! searched: it holds the numbers too, as the objects with which Python reports them.
+//! searched: it also contains the numbers, in the objects with which Python reports them.
 
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Words of the collector's struct, and of those that it refers to, in which the totals are looked for.
+/// Number of words that are searched for the totals, in the collector's struct and in each struct that
+/// it refers to.
 const WORDS: usize = 128;
 
-/// Addresses of the totals: 64-bit words that live as long as the process.
+/// Addresses of the totals: 64-bit words that exist until the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
     /// Bytes of old objects in arenas.
     pub in_arenas: usize,
     /// Bytes of large objects.
     pub large: usize,
-    /// Bytes of the arenas, if they are where they should be.
+    /// Bytes of the arenas, if this total was found.
     pub arenas: Option<usize>,
 }
 
@@ -43,20 +44,21 @@ pub struct ReportedTotals {
     pub arenas: usize,
 }
 
-/// The words that have had the right values so far.
+/// The words that have had the right values at each report until now.
 #[derive(Debug)]
 struct Candidates {
     in_arenas: Vec<usize>,
     large: Vec<usize>,
-    /// Those of `in_arenas` before which the bytes of the arenas have been each time.
+    /// The candidates for `in_arenas` for which the word before had the bytes of the arenas at each
+    /// report.
     after_arenas: Vec<usize>,
     observations: u32,
 }
 
 static FOUND: Mutex<Option<Candidates>> = Mutex::new(None);
 
-/// PyPy has reported its totals. `data` is the library's writable memory; `read` gives the word at an address, or
-/// `None` where there is no memory.
+/// Notes PyPy's report of its totals. `data` is the library's writable memory. `read` returns the word at an
+/// address, or `None` if no memory is there.
 pub fn observe(
     gc: usize,
     data: &Range<usize>,
@@ -71,7 +73,7 @@ pub fn observe(
     }
 }
 
-/// Where the totals are, if the reports so far have shown it. Does not wait.
+/// The places of the totals, if the reports are sufficient. Does not wait.
 pub fn found() -> Option<Totals> {
     FOUND.try_lock().ok()?.as_ref()?.totals()
 }
@@ -134,8 +136,8 @@ impl Candidates {
 mod tests {
     use super::*;
 
-    /// A collector two of whose words refer to others: to the arenas, and to memory elsewhere, in which
-    /// there is a copy of the total.
+    /// A collector that has two references: one to the arenas, and one to memory elsewhere that
+    /// contains a copy of the total.
     #[test]
     fn peaks_and_copies_are_not_taken_for_totals() {
         let memory = std::cell::RefCell::new(vec![0usize; 6 * WORDS]);

@@ -1,4 +1,4 @@
-//! The C functions that Python calls: `nthbyte_pypy_` and what they do.
+//! The C functions that Python calls; their names begin with `nthbyte_pypy_`.
 //!
 //! Python calls them without the interpreter's lock. In a session with the collector hooked they come in this order:
 //!
@@ -23,26 +23,27 @@ use crate::gc_hooks;
 use crate::stacks::{DESCRIPTOR, Vmprof, take_over};
 use crate::types::{ProbeInstance, Types};
 
-/// Whether the collector can be hooked on this processor. If not, there are sessions through `gc.hooks` only.
+/// Whether the collector can be hooked on this processor. If not, all sessions use `gc.hooks`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_can_hook() -> c_int {
     c_int::from(binary::CAN_HOOK)
 }
 
-/// Gets ready for `_vmprof.enable`: the descriptor for it to write to, or -1 and a line in `message`.
+/// Prepares for `_vmprof.enable`. Returns the descriptor to which `_vmprof` must write; or -1, with a
+/// line in `message`.
 ///
 /// # Safety
 /// `message` has room for `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nthbyte_pypy_prepare_vmprof(message: *mut c_char, length: usize) -> c_int {
     preparation::prepare().unwrap_or_else(|why| {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller's promise.
         unsafe { copy_text(&why, message, length) };
         -1
     })
 }
 
-/// Hands over the names of types: the text of `gc.get_typeids_z()`, uncompressed, and the numbers of
+/// Sets the names of types: the uncompressed text of `gc.get_typeids_z()`, and the numbers of
 /// `gc.get_typeids_list()`.
 ///
 /// # Safety
@@ -64,9 +65,9 @@ pub unsafe extern "C" fn nthbyte_pypy_set_types(
     python::keep_types(Types::new(text.to_vec(), numbers.to_vec()));
 }
 
-/// Hands over `count` instances whose classes are known; from them the way from an instance to its class is found.
-/// `addresses` are of an instance and its class by turns, and `names` the classes' qualified names, each ended by a
-/// zero. To be called after [`nthbyte_pypy_set_types`].
+/// Sets `count` instances whose classes are known. With them the agent finds how an instance refers to its class.
+/// `addresses` are pairs of the addresses of an instance and its class. `names` are the classes' qualified names,
+/// each followed by a zero byte. Call this after [`nthbyte_pypy_set_types`].
 ///
 /// # Safety
 /// `addresses` has `2 * count` numbers, and `names` has `count` texts.
@@ -95,8 +96,9 @@ pub unsafe extern "C" fn nthbyte_pypy_set_probe_instances(
     python::keep_probe_instances(instances);
 }
 
-/// Reports PyPy's memory totals, in bytes: old objects in arenas, large objects, and the arenas. To be called at
-/// several moments, between which they change: from that follows where the collector keeps them.
+/// Reports PyPy's memory totals, in bytes: old objects in arenas, large objects, and the arenas. Call this at
+/// several moments, between which the totals change: the agent then finds the places where the collector keeps
+/// them.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_report_totals(in_arenas: usize, large: usize, arenas: usize) {
     if let Some(library) = Library::of_this_process()
@@ -112,10 +114,10 @@ pub extern "C" fn nthbyte_pypy_report_totals(in_arenas: usize, large: usize, are
     }
 }
 
-/// Names a thread of the program, for the session that is about to stop.
+/// Sets the name of a thread of the program, for the session that is about to stop.
 ///
 /// # Safety
-/// `name` ends with a zero.
+/// `name` ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nthbyte_pypy_name_thread(os_id: u64, name: *const c_char) {
     // SAFETY: the caller's promise.
@@ -126,7 +128,7 @@ pub unsafe extern "C" fn nthbyte_pypy_name_thread(os_id: u64, name: *const c_cha
 /// Starts a session with the settings in `config`, a JSON text. Returns 0, or 1 with one line in `message`.
 ///
 /// # Safety
-/// `config` ends with a zero; `message` has room for `length` bytes.
+/// `config` ends with a zero byte; `message` has room for `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nthbyte_pypy_start(
     config: *const c_char,
@@ -142,7 +144,7 @@ pub unsafe extern "C" fn nthbyte_pypy_start(
     match started {
         Ok(()) => 0,
         Err(why) => {
-            // SAFETY: passed on to the caller.
+            // SAFETY: the caller's promise.
             unsafe { copy_text(&why, message, length) };
             1
         }
@@ -150,7 +152,7 @@ pub unsafe extern "C" fn nthbyte_pypy_start(
 }
 
 /// Stops the session. Returns 0 with the JSON of an [`Outcome`](nthbyte_session::Outcome) in `result`; or 1
-/// if there was none.
+/// if no session was on.
 ///
 /// # Safety
 /// `result` has room for `length` bytes.
@@ -164,34 +166,34 @@ pub unsafe extern "C" fn nthbyte_pypy_stop(result: *mut c_char, length: usize) -
     0
 }
 
-/// In the child of a fork, where `_vmprof` has closed its file: gets ready for it to be disabled and enabled again.
-/// The descriptor for it to write to, or -1: go on without stacks.
+/// Prepares `_vmprof` to be disabled and enabled again in the child of a fork, where it has closed its file.
+/// Returns the descriptor to which it must write; or -1: the session continues without stacks.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_reopen_vmprof() -> c_int {
     if Engine::after_fork() { DESCRIPTOR } else { -1 }
 }
 
-/// After [`nthbyte_pypy_reopen_vmprof`] and `_vmprof.enable`: takes stacks from it again.
+/// Reads stacks from `_vmprof` again, after [`nthbyte_pypy_reopen_vmprof`] and `_vmprof.enable`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_attach_vmprof() {
-    // Without its handler, samples have no stacks from now on.
+    // If this fails, samples have no stacks from now on.
     let _ = take_over();
 }
 
-/// Whether `_vmprof` is to be disabled after the session: not if the program has done so, even if it has
-/// enabled it again for itself.
+/// Whether Python must disable `_vmprof` after the session. It must not if the program has disabled
+/// `_vmprof`, even if the program has enabled it again for itself.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_owns_vmprof() -> c_int {
     c_int::from(!Vmprof::is_taken_away())
 }
 
-/// Undoes [`nthbyte_pypy_prepare_vmprof`].
+/// Reverses [`nthbyte_pypy_prepare_vmprof`].
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_release_vmprof() {
     preparation::undo();
 }
 
-/// In a session through `gc.hooks`: how many minor collections make one sample.
+/// In a session through `gc.hooks`: the number of minor collections for each sample.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_minors_per_sample() -> c_int {
     let minors = gc_hooks::minors_per_sample();
@@ -200,12 +202,12 @@ pub extern "C" fn nthbyte_pypy_minors_per_sample() -> c_int {
         .unwrap_or(c_int::MAX)
 }
 
-/// In a session through `gc.hooks`: reports `count` minor collections, which took so many nanoseconds and left `used` bytes
-/// (-1: not known), in this thread with this stack: a line for each frame, innermost first, `line first_line
-/// name<TAB>file`.
+/// In a session through `gc.hooks`: reports `count` minor collections in this thread. `nanoseconds` is their duration,
+/// and `used` the bytes in use after them (-1: not known). `stack` has a line for each frame, innermost first: `line
+/// first_line name<TAB>file`.
 ///
 /// # Safety
-/// `stack` ends with a zero.
+/// `stack` ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nthbyte_pypy_report_minors(
     count: u64,

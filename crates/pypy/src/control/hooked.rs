@@ -17,29 +17,29 @@ use crate::collector::{
 use crate::gil_trap::GilTrap;
 use crate::stacks::{FrameList, Vmprof};
 
-/// No nursery is larger than this.
+/// The search refuses a larger nursery.
 const LARGEST_NURSERY: usize = 1 << 32;
 
-/// A session that is on.
+/// A running session.
 #[derive(Debug)]
 struct Running {
     hooks: Vec<Detour>,
-    /// The calls that allocate large objects; none if one of them has a shape that cannot be changed.
+    /// The calls that allocate large objects; empty if one of them cannot be changed.
     calls: Vec<CallSite>,
-    /// The library's imports of `malloc` and `calloc`: redirected until the calls are changed, or else for the whole
-    /// session. Not for longer than needed: a call of a Python function in the interpreter costs PyPy a `malloc` and a
-    /// `free` (`rvmprof.enter_code`).
+    /// The library's imports of `malloc` and `calloc`. They are redirected until the calls are changed, or else for
+    /// the whole session. The redirection is short because a call of a Python function in the interpreter costs PyPy a
+    /// `malloc` and a `free` (`rvmprof.enter_code`).
     allocators: Vec<Redirect>,
 }
 
-/// Held while a session is started or stopped. That runs Python, so a signal handler may ask for either meanwhile, in the
-/// same thread: nobody waits for the lock.
+/// Locked while a session is started or stopped. Starting and stopping run Python code, so a signal handler in the same
+/// thread may start or stop a session meanwhile. Therefore no thread waits for the lock.
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 
 /// Starts the session of this process.
 ///
 /// # Errors
-/// One line: why the hook cannot be placed, with the library's build id.
+/// One line that says why the hook cannot be placed, with the library's build id.
 pub fn start(config: &Config) -> Result<(), String> {
     let mut place = RUNNING.try_lock().map_err(|why| match why {
         TryLockError::WouldBlock => "a session is being started or stopped; try again later",
@@ -52,7 +52,8 @@ pub fn start(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Stops the session of this process: what came of it. `None` if there is none, or one is being started or stopped.
+/// Stops the session of this process and returns its result. `None` if there is no session, or one is being started
+/// or stopped.
 pub fn stop() -> Option<Outcome> {
     let mut place = RUNNING.try_lock().ok()?;
     let running = place.take()?;
@@ -95,7 +96,7 @@ impl Running {
         if let Some(major) = collector.major {
             match detour(&library, &map, major.step, &HookedFunction::major_step()) {
                 Ok(detour) => hooks.push(detour),
-                // The session goes without major collections, and a note says so.
+                // The session continues without major collections, and a note says so.
                 Err(_) => collector.major = None,
             }
         }
@@ -148,7 +149,7 @@ impl Running {
         Ok(())
     }
 
-    /// Places the hooks and switches sampling on, with the interpreter's lock held.
+    /// Places the hooks and starts sampling, with the interpreter's lock held.
     fn begin(
         &mut self,
         collector: &Collector,
@@ -192,12 +193,11 @@ impl Running {
         placed
     }
 
-    /// Places the hooks, with the interpreter's lock held, inside of the `malloc` that the allocation of a large object
-    /// has called.
+    /// Places the hooks, with the interpreter's lock held, inside the `malloc` call for a large object.
     fn place_hooks(&self) -> Result<(), String> {
         for hook in &self.hooks {
-            // SAFETY: the collector's functions are entered with the lock held, so no other thread is about to enter them,
-            // and this one is in none of them.
+            // SAFETY: the collector's functions are called with the lock held, so no other thread is about to enter
+            // them, and this thread is in none of them.
             unsafe { hook.place() }?;
         }
         for call in &self.calls {
@@ -225,40 +225,40 @@ impl Running {
         outcome
     }
 
-    /// Switches sampling off and removes the hooks, with the interpreter's lock held.
+    /// Stops sampling and removes the hooks, with the interpreter's lock held.
     fn end(&self) -> Option<Remains> {
         let remains = Engine::end(python::take_thread_names());
         self.remove_hooks();
         remains
     }
 
-    /// Removes the hooks that are in place, with the interpreter's lock held.
+    /// Removes the placed hooks, with the interpreter's lock held.
     fn remove_hooks(&self) {
         for hook in &self.hooks {
-            // SAFETY: as in `place_hooks`. If it fails the hook stays, and calls the original from now on.
+            // SAFETY: as in `place_hooks`. If it fails, the hook stays and only calls the original.
             let _ = unsafe { hook.remove() };
         }
         for call in &self.calls {
-            // SAFETY: as in `place_hooks`. If it fails the call goes through the hook, which passes everything on.
+            // SAFETY: as in `place_hooks`. If it fails, the hook stays and only calls the original.
             let _ = unsafe { call.remove() };
         }
     }
 
-    /// Has the imports of `malloc` and `calloc` lead where they led before.
+    /// Restores the imports of `malloc` and `calloc`.
     fn restore_imports(&mut self) {
         for redirect in self.allocators.drain(..) {
-            // If it fails the entry stays, and passes everything on.
+            // If it fails, the import stays redirected, and the hook only calls the original.
             let _ = redirect.turn(false);
         }
     }
 
-    /// Runs `action` with the interpreter's lock held; whether that was possible.
+    /// Runs `action` with the interpreter's lock held. Returns whether that was possible.
     fn with_lock(&self, action: impl FnOnce()) -> bool {
         GilTrap::run(|size| allocate(Request::OneLarge, size), action)
     }
 }
 
-/// Compares what the search has found with what can be observed.
+/// Compares the results of the search with values that can be observed.
 fn check(collector: &Collector, settings: &Settings) -> Result<(), String> {
     let read = |offset: usize| {
         // SAFETY: the address lies in the library's writable memory (`search` looked).
@@ -292,7 +292,7 @@ fn check(collector: &Collector, settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// The hook of a function at `target`, ready to be placed.
+/// A detour for the function at `target`. It is not placed yet.
 fn detour(
     library: &Library,
     map: &MemoryMap,
@@ -325,7 +325,7 @@ fn allocators(library: &Library, map: &MemoryMap) -> Result<Vec<Redirect>, Strin
     Ok(redirects)
 }
 
-/// The calls that return to these places. `None` if one of them is of another kind than those that can be changed.
+/// The calls with these return addresses. `None` if one of them is a kind of call that cannot be changed.
 fn calls(
     library: &Library,
     sites: &[usize],
@@ -337,7 +337,8 @@ fn calls(
     sites.iter().map(prepare).collect()
 }
 
-/// The library's imports of a function, to be redirected to one that is called like it.
+/// The library's imports of a function, prepared for a redirection to `function`, which has the
+/// same type.
 fn imports(
     library: &Library,
     name: &CStr,
@@ -351,7 +352,6 @@ fn imports(
             name.to_string_lossy()
         ));
     }
-    // SAFETY: the slots are the library's imports of `name`; the functions that are given are called like what they
-    // take the place of.
+    // SAFETY: the slots are the library's imports of `name`, and the callers pass a function of the same type.
     unsafe { Redirect::prepare(&slots, function, map) }
 }

@@ -1,13 +1,13 @@
-//! What Python asks for: sessions, started and stopped.
+//! Starts and stops sessions for Python.
 //!
 //! ```text
-//! entry_points   the C functions that Python calls, and in which order
-//! python         what Python has passed to the agent, and what it is asked to do
-//! preparation    what surrounds PyPy's `_vmprof` during a session
+//! entry_points   the C functions that Python calls, and their order
+//! python         data from Python, and allocations that the agent requests from Python
+//! preparation    changes around PyPy's `_vmprof` during a session
 //! hooked         a session with the collector hooked
 //! ```
 //!
-//! A session through `gc.hooks` is [`crate::gc_hooks`].
+//! [`crate::gc_hooks`] has the session through `gc.hooks`.
 
 mod entry_points;
 mod hooked;
@@ -18,10 +18,12 @@ use nthbyte_session::{Config, Outcome};
 
 use crate::gc_hooks;
 
-/// Starts a session: with the collector hooked, or through `gc.hooks` if Python says `"method": "gc-hooks"`.
+/// Starts a session: with the collector hooked, or through `gc.hooks` if the configuration has `"method":
+/// "gc-hooks"`.
 ///
 /// # Errors
-/// One line that says what is wrong; if the collector cannot be hooked, the other method is still there.
+/// One line that says what is wrong. If the collector cannot be hooked, a session through `gc.hooks` is
+/// still possible.
 fn start(config: &Config) -> Result<(), String> {
     let method = config.pypy.get("method");
     match method.and_then(serde_json::Value::as_str) {
@@ -30,7 +32,7 @@ fn start(config: &Config) -> Result<(), String> {
     }
 }
 
-/// Stops the session: what came of it. `None` if there is none.
+/// Stops the session and returns its result. `None` if there is no session.
 fn stop() -> Option<Outcome> {
     if gc_hooks::is_on() {
         gc_hooks::stop()

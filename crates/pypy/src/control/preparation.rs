@@ -1,5 +1,5 @@
-//! What surrounds PyPy's `_vmprof` during a session: its calls of the system go through nthbyte, and what SIGPROF did
-//! before is kept.
+//! Changes around PyPy's `_vmprof` during a session: its system calls are redirected to nthbyte, and the previous
+//! action of SIGPROF is kept.
 
 use std::ffi::c_int;
 use std::sync::Mutex;
@@ -7,23 +7,23 @@ use std::sync::Mutex;
 use crate::binary::{Library, MemoryMap, Redirect};
 use crate::stacks::{DESCRIPTOR, Vmprof, lseek_hook, mmap_hook, write_hook};
 
-/// What is in place, and what was before.
+/// The redirected imports, and the previous action of SIGPROF.
 #[derive(Debug)]
 struct Preparation {
     redirects: Vec<Redirect>,
     sigprof: Disposition,
 }
 
-/// What a signal does: a handler, or one of `SIG_DFL` and `SIG_IGN`; and flags.
+/// The action of a signal: a handler, `SIG_DFL` or `SIG_IGN`; and flags.
 #[derive(Debug)]
 struct Disposition(usize, c_int);
 
 static PREPARATION: Mutex<Option<Preparation>> = Mutex::new(None);
 
-/// Gets ready for `_vmprof.enable`: the descriptor for it to write to.
+/// Prepares for `_vmprof.enable`. Returns the descriptor to which `_vmprof` must write.
 ///
 /// # Errors
-/// One line: why there can be no session now.
+/// One line that says why a session is not possible now.
 pub fn prepare() -> Result<c_int, String> {
     let mut place = PREPARATION
         .lock()
@@ -35,7 +35,7 @@ pub fn prepare() -> Result<c_int, String> {
     Ok(DESCRIPTOR)
 }
 
-/// Undoes [`prepare`], after `_vmprof.disable`.
+/// Reverses [`prepare`], after `_vmprof.disable`.
 pub fn undo() {
     if let Ok(mut place) = PREPARATION.lock()
         && let Some(preparation) = place.take()
@@ -49,7 +49,7 @@ impl Preparation {
         let library = Library::of_this_process().ok_or("this interpreter is not PyPy")?;
         // SAFETY: zero is a valid value of the struct, which the call fills in.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: asks for the current action only.
+        // SAFETY: only reads the current action.
         unsafe { libc::sigaction(libc::SIGPROF, std::ptr::null(), &raw mut action) };
         if action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN {
             return Err("another profiler is using SIGPROF; stop it first".to_owned());
@@ -68,7 +68,7 @@ impl Preparation {
             (c"mmap64", mmap_hook as *const () as usize),
         ] {
             let slots = library.import_slots(name);
-            // SAFETY: the slots are the library's imports of `name`, and the hook is called like it.
+            // SAFETY: the slots are the library's imports of `name`, and the hook has the same type.
             let redirects = unsafe { Redirect::prepare(&slots, function, &map) }?;
             preparation.redirects.extend(redirects);
         }
@@ -85,7 +85,7 @@ impl Preparation {
 
     fn turn_off(&self) {
         for redirect in self.redirects.iter().rev() {
-            // If it fails the hook stays, and passes everything on.
+            // If it fails, the hook stays and only calls the original.
             let _ = redirect.turn(false);
         }
     }
@@ -94,7 +94,7 @@ impl Preparation {
         self.turn_off();
         let Disposition(handler, flags) = self.sigprof;
         if !Vmprof::is_taken_away() {
-            // SAFETY: puts back the action that `prepare` found: the default, or to ignore the signal.
+            // SAFETY: restores the action that `prepare` found: the default, or to ignore the signal.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 (action.sa_sigaction, action.sa_flags) = (handler, flags);

@@ -1,26 +1,26 @@
-//! What Python has passed to the agent, and what it is asked to do.
+//! Data that Python passes to the agent, and allocations that the agent requests from Python.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Mutex;
 
 use crate::types::{ProbeInstance, Types};
 
-/// What Python is asked to allocate, and to drop: the numbers stand in `nthbyte/_pypy.py` too.
+/// An allocation that the agent requests from Python. `nthbyte/_pypy.py` uses the same numbers.
 #[derive(Clone, Copy, Debug)]
 pub enum Request {
     /// A few small objects.
     Small = 0,
-    /// Large objects of each kind, of the size that is given, and as the last one that is
+    /// Large objects of each kind, of the given size. The last object is
     /// [`GilTrap::ROOM`](crate::gil_trap::GilTrap::ROOM) larger.
     LargeOfEachKind = 1,
-    /// One object of the size that is given.
+    /// One object of the given size.
     OneLarge = 2,
 }
 
-/// Has Python call its `_allocate(request, size)`; `size` is in bytes.
+/// Makes Python call its `_allocate(request, size)`; `size` is in bytes.
 ///
-/// PyPy's interface for embedding is used, not a callback: to make a callback, PyPy sets up threads, and
-/// from then on every loop stops now and then to let others run. A tight loop takes a quarter longer then.
+/// This uses PyPy's embedding interface, not a callback. For a callback PyPy sets up threads, and from
+/// then on every loop stops regularly to let other threads run. A tight loop then takes a quarter longer.
 pub fn allocate(request: Request, size: usize) {
     type Execute = unsafe extern "C" fn(*const c_char) -> c_int;
     // SAFETY: the name is a terminated string.
@@ -32,13 +32,13 @@ pub fn allocate(request: Request, size: usize) {
     if let Ok(source) = source
         && !execute.is_null()
     {
-        // SAFETY: the function has this type since PyPy 2.x. It takes the interpreter's lock itself, and C functions
-        // that Python calls, which lead here, are called without it.
+        // SAFETY: the function has this type since PyPy 2.x. It takes the interpreter's lock itself, and the C
+        // functions that lead to this call are called without the lock.
         unsafe { std::mem::transmute::<*mut c_void, Execute>(execute)(source.as_ptr()) };
     }
 }
 
-/// What Python says in the configuration under `"pypy"`.
+/// The settings in the configuration under `"pypy"`.
 #[derive(Debug)]
 pub struct Settings {
     /// Bytes of the nursery, if PyPy knows.
@@ -63,10 +63,10 @@ impl Settings {
     }
 }
 
-/// The type names, between sessions: all sessions of a process use them.
+/// The type names between sessions: all sessions of a process share them.
 static TYPES: Mutex<Option<Types>> = Mutex::new(None);
 
-/// The type names, for a new session.
+/// Removes the type names from the store, for a new session.
 pub fn take_types() -> Types {
     TYPES
         .lock()
@@ -75,14 +75,14 @@ pub fn take_types() -> Types {
         .unwrap_or_default()
 }
 
-/// Keeps them for the next session.
+/// Stores the type names for the next session.
 pub fn keep_types(types: Types) {
     if let Ok(mut place) = TYPES.lock() {
         *place = Some(types);
     }
 }
 
-/// Adds instances whose classes are known to the type names.
+/// Adds instances whose classes are known to the stored type names.
 pub fn keep_probe_instances(instances: Vec<ProbeInstance>) {
     if let Ok(mut place) = TYPES.lock()
         && let Some(types) = place.as_mut()
@@ -94,14 +94,14 @@ pub fn keep_probe_instances(instances: Vec<ProbeInstance>) {
 /// Names of threads, by the operating system's numbers, for the session that is about to stop.
 static THREAD_NAMES: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
 
-/// Keeps the name of a thread.
+/// Stores the name of a thread.
 pub fn keep_thread_name(os_id: u64, name: String) {
     if let Ok(mut names) = THREAD_NAMES.lock() {
         names.push((os_id, name));
     }
 }
 
-/// The names of threads that were kept since the last call.
+/// Returns the names that were stored since the last call.
 pub fn take_thread_names() -> Vec<(u64, String)> {
     THREAD_NAMES
         .lock()

@@ -1,14 +1,14 @@
-//! The stack of a thread, read where PyPy keeps it.
+//! The stack of a thread, read from PyPy's own list.
 //!
-//! PyPy links what runs in a thread into a list, the *frame list* (see [`super::links`]), whether or not `_vmprof` is on.
-//! The handler of SIGPROF walks that list, and for each piece of machine code looks up which Python
-//! frames are inlined at that place: a microsecond and many cold cache lines a sample. Here a place in machine code is a
-//! step of the stack like a frame. The handler is asked only for the frames at places that were not seen before; and from
-//! time to time, whether the frames at all known places are still the same.
+//! PyPy links the running frames of a thread into a list, the *frame list* (see [`super::links`]), whether or not
+//! `_vmprof` is on. The handler of SIGPROF walks that list. For each piece of machine code it looks up the Python
+//! frames that are inlined at that place; this costs a microsecond and many cold cache lines for each sample. Here a
+//! place in machine code is a step of the stack like a frame. The handler is called only for the frames at new places,
+//! and at intervals to check that the frames at all known places are still the same.
 //!
-//! The word where the list begins is found by its value: among PyPy's thread-local words it is the one from which the
-//! frames follow that the handler has recorded. The first sample of each thread, and every 1024th after it, is compared
-//! with the handler's record. If they ever differ, all later stacks are walked by the handler.
+//! The word where the list begins is found by its value. It is the one of PyPy's thread-local words that leads to the
+//! frames that the handler has recorded. The first sample of each thread, and every 1024th sample after it, is compared
+//! with the handler's record. If they ever differ, the handler walks all later stacks.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -22,36 +22,38 @@ use super::record::{CODE_TAG, RawFrame};
 use crate::binary::thread_pointer;
 use nthbyte_session::process::CachedProbe;
 
-/// A record with fewer frames holds the whole stack. Of a longer one the last frames may be cut.
+/// A record with fewer frames holds the whole stack. In a longer record the last frames may be
+/// missing.
 const WHOLE_RECORD: usize = 200;
 const CUT: usize = 2;
-/// Stacks between two that are compared with the handler's record.
+/// Number of stacks between two comparisons with the handler's record.
 const CHECK_EVERY: u32 = 1024;
-/// Records after which the search for the word ends, found or not.
+/// Number of records after which the search for the word ends, even without a result.
 const LOOKS: u32 = 64;
-/// Interpreted frames that a record needs, to find the word: fewer may follow from another word by chance.
+/// Number of interpreted frames that a record needs for the search: another word may lead to fewer frames
+/// by chance.
 const FEWEST_FRAMES: usize = 3;
-/// If there are more known places for each minor collection since the last time, they are forgotten rather than looked
-/// up again.
+/// If there are more known places than this for each minor collection since the last check, they are forgotten instead
+/// of looked up again.
 const RENEWED_A_MINOR: usize = 4;
-/// A frame of no code.
+/// A frame without code.
 const OUTSIDE: RawFrame = RawFrame {
     compiled: false,
     unique_id: 1,
 };
-/// Minor collections after which places are looked up again in any case: a minor collection frees the machine code of a
-/// loop that dies young, and no hook sees that.
+/// Number of minor collections after which places are looked up again in any case: a minor collection frees the machine
+/// code of a loop that dies young, and no hook sees that.
 const MINORS: u32 = 128;
 
-/// Frame lists of this process so far: one a session.
+/// Number of frame lists of this process until now: one for each session.
 static FRAME_LISTS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// The number of the [`FrameList`] for which this thread's list was last compared with a record.
+    /// The number of the [`FrameList`] that last compared this thread's list with a record.
     static SEEN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The list of PyPy's stacks, if it could be found.
+/// PyPy's list of frames, if it was found.
 #[derive(Debug)]
 pub struct FrameList {
     state: State,
@@ -59,16 +61,16 @@ pub struct FrameList {
     until_check: u32,
     /// The frames at places in machine code, innermost first.
     places: KeyMap<usize, Vec<RawFrame>>,
-    /// Minor collections since the places were looked up.
+    /// Number of minor collections since the places were looked up.
     minors: u32,
-    /// Machine code may have been freed since.
+    /// Whether machine code may have been freed since then.
     distrusted: bool,
-    /// Some place was found to stand for other frames than before, or could not be looked up.
+    /// Whether some place now stands for other frames, or could not be looked up.
     mistaken: bool,
 }
 
-/// Distances are from the thread pointer; thread-local words of a library that was there at the start have the
-/// same one in every thread.
+/// Distances are from the thread pointer. Thread-local words of a library that was loaded at the program's
+/// start have the same distance in every thread.
 #[derive(Debug)]
 enum State {
     Sought {
@@ -76,13 +78,14 @@ enum State {
         looks: u32,
     },
     Found(isize),
-    /// Found, and then it was another stack than the handler's.
+    /// The word was found, but then its list differed from the handler's record.
     Broken,
     None,
 }
 
 impl FrameList {
-    /// Not found yet. `thread_local` is the library's thread-local memory in the calling thread.
+    /// A list that is not found yet. `thread_local` is the library's thread-local memory in the
+    /// calling thread.
     #[must_use]
     pub fn sought(thread_local: Option<Range<usize>>) -> Self {
         let words: Vec<isize> = thread_local
@@ -106,7 +109,7 @@ impl FrameList {
         }
     }
 
-    /// Whether the list was found not to be the stack.
+    /// Whether the list was found to differ from the stack.
     #[must_use]
     pub const fn is_broken(&self) -> bool {
         matches!(self.state, State::Broken)
@@ -117,17 +120,17 @@ impl FrameList {
         self.minors += 1;
     }
 
-    /// Machine code may have been freed: other code may soon lie at the known places.
+    /// Notes that machine code may have been freed: the known places may soon contain other code.
     pub fn distrust(&mut self) {
         self.distrusted = true;
     }
 
-    /// Looks the known places up again where that is due, all together; whether they may stand for other frames than
-    /// before. To be called after each [`FrameList::walk`], before [`FrameList::inlined`]. `raise` has the handler walk a
-    /// list.
+    /// Looks all known places up again if that is due. Returns whether they may stand for other frames than before.
+    /// Call this after each [`FrameList::walk`], before [`FrameList::inlined`]. `raise` makes the handler walk a list.
     pub fn renew(&mut self, raise: impl FnMut(Substitute, &mut Vec<RawFrame>)) -> bool {
         let is_due = self.minors >= MINORS || self.distrusted || self.mistaken;
-        // Of a thread whose list was not compared with a record yet, no place is known, and its list must not be changed.
+        // No place is known for a thread whose list was not compared with a record yet, and its list must not be
+        // changed.
         if !is_due || SEEN.get() != self.number {
             return false;
         }
@@ -140,7 +143,7 @@ impl FrameList {
         !is_unchanged
     }
 
-    /// Whether all known places stand for the same frames as before.
+    /// Whether all known places still stand for the same frames.
     fn are_unchanged(&self, mut raise: impl FnMut(Substitute, &mut Vec<RawFrame>)) -> bool {
         let (mut places, mut known) = (Vec::new(), Vec::new());
         for (&place, frames) in &self.places {
@@ -158,8 +161,8 @@ impl FrameList {
         self.ask(&places, &mut raise) == Some(known)
     }
 
-    /// Fills `steps` with the calling thread's stack, innermost first. If it returns false there are none: the
-    /// handler has to walk the stack, and [`FrameList::learn`] gets what it found; after that a walk may succeed.
+    /// Fills `steps` with the calling thread's stack, innermost first. If it returns false, there are no steps:
+    /// the handler must walk the stack, and [`FrameList::learn`] gets the result. After that a walk may succeed.
     pub fn walk(&mut self, steps: &mut Vec<Step>) -> bool {
         steps.clear();
         let State::Found(head) = self.state else {
@@ -168,7 +171,7 @@ impl FrameList {
         if self.until_check == 0 || SEEN.get() != self.number {
             return false;
         }
-        // SAFETY: `learn` saw the list of this thread begin at this word.
+        // SAFETY: `learn` found that the list of this thread begins at this word.
         if unsafe { read(head, steps) } {
             self.until_check -= 1;
             return true;
@@ -177,8 +180,8 @@ impl FrameList {
         false
     }
 
-    /// Learns from the frames that the handler has found, after [`FrameList::walk`] has returned false. `raise` has the
-    /// handler walk another list.
+    /// Learns from the frames that the handler has found, after [`FrameList::walk`] has returned false. `raise` makes
+    /// the handler walk another list.
     pub fn learn(
         &mut self,
         frames: &[RawFrame],
@@ -208,13 +211,13 @@ impl FrameList {
                     return;
                 }
                 let mut steps = Vec::new();
-                // SAFETY: the list of this thread begins there.
+                // SAFETY: the list of this thread begins at this word.
                 if !unsafe { read(head, &mut steps) } {
                     return;
                 }
                 let mut agrees = self.agrees(&steps, frames, &mut raise);
                 if agrees == Some(false) {
-                    // Perhaps only the frames at known places are wrong.
+                    // The frames at known places may be the only error.
                     self.places.clear();
                     self.mistaken = true;
                     agrees = self.agrees(&steps, frames, &mut raise);
@@ -232,7 +235,8 @@ impl FrameList {
         }
     }
 
-    /// Whether the steps have the frames of a record. `None` if the handler cannot be called now.
+    /// Whether the steps have the same frames as a record. `None` if the handler cannot be called
+    /// now.
     fn agrees(
         &mut self,
         steps: &[Step],
@@ -261,8 +265,8 @@ impl FrameList {
         Some(frames)
     }
 
-    /// The frames at a place of the calling thread's stack, innermost first. `None` if the handler cannot be called now;
-    /// then the next [`FrameList::renew`] returns true.
+    /// The frames at a place of the calling thread's stack, innermost first. `None` if the handler cannot be called
+    /// now; then the next [`FrameList::renew`] returns true.
     pub fn inlined(
         &mut self,
         place: usize,
@@ -281,11 +285,11 @@ impl FrameList {
         self.places.get(&place).map(Vec::as_slice)
     }
 
-    /// The frames at places in machine code, innermost first, those of each place followed by [`OUTSIDE`]. `None` if the
-    /// list was not found.
+    /// The frames at places in machine code, innermost first. [`OUTSIDE`] follows the frames of each place. `None` if
+    /// the list was not found.
     ///
-    /// The handler is made to walk a list of these places, each followed by an interpreted frame: not all machine
-    /// code has frames, and the handler writes no record of a stack without frames.
+    /// The handler walks a list of these places, with an interpreted frame after each: some machine code has no frames,
+    /// and the handler writes no record of a stack without frames.
     fn ask(
         &self,
         places: &[usize],
@@ -304,7 +308,7 @@ impl FrameList {
     }
 }
 
-/// Whether the interpreted frames of a list that begins at this word, if it is one, are those of a record.
+/// Whether a list begins at this word and its interpreted frames are the frames of a record.
 fn begins_at(word: isize, recorded: &[RawFrame], probe: &CachedProbe) -> bool {
     let frames = certain(recorded).iter().filter(|frame| !frame.compiled);
     let frames: Vec<u64> = frames.map(|frame| frame.unique_id).collect();
@@ -315,7 +319,7 @@ fn begins_at(word: isize, recorded: &[RawFrame], probe: &CachedProbe) -> bool {
     })
 }
 
-/// Whether a stack is what was recorded of it, the whole or the innermost part.
+/// Whether a stack agrees with its record, which holds the whole stack or its innermost part.
 fn agree<T: PartialEq>(own: &[T], recorded: &[T], is_whole: bool) -> bool {
     own.starts_with(recorded) && (own.len() == recorded.len() || !is_whole)
 }
@@ -325,7 +329,7 @@ const fn is_whole(recorded: &[RawFrame]) -> bool {
     recorded.len() < WHOLE_RECORD
 }
 
-/// The frames of a record but for those that may be cut.
+/// The frames of a record, without those that may be incomplete.
 fn certain(recorded: &[RawFrame]) -> &[RawFrame] {
     let cut = if is_whole(recorded) { 0 } else { CUT };
     &recorded[..recorded.len() - cut]

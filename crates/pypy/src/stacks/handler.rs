@@ -1,5 +1,5 @@
-//! PyPy's `_vmprof` from both sides: its handler of SIGPROF is called here, and its calls of `write`, `mmap` and
-//! `lseek` lead here. Everything is safe in a signal handler; see [`super::vmprof`].
+//! Both sides of PyPy's `_vmprof`: this module calls its handler of SIGPROF, and receives its calls of `write`,
+//! `mmap` and `lseek`. All code here is safe in a signal handler; see [`super::vmprof`].
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -12,58 +12,58 @@ use super::record::{
 };
 use crate::binary::thread_pointer;
 
-/// How often a thread that cannot walk tries again at once.
+/// Number of immediate retries of a thread that cannot begin a walk.
 const SPINS: u32 = 2000;
-/// How often it tries again after that, each time after 50 µs or more. A tick tries less often: it may be lost, and the
-/// code that it has interrupted may be such that a fork waits for.
+/// Number of retries after that, each after 50 µs or more. A tick retries less often: a lost tick is acceptable, and a
+/// fork may wait for the code that the tick has interrupted.
 pub const NAPS: u32 = 20_000;
 const NAPS_OF_A_TICK: u32 = 20;
 
 type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// What `_vmprof` takes for the descriptor of its file. No file can have this number, whatever the program
-/// closes and opens: all that is written to it comes here.
+/// The number that `_vmprof` uses as the descriptor of its file. No file can have this number, so all data
+/// that is written to it arrives here.
 pub const DESCRIPTOR: c_int = c_int::MAX;
-/// What `_vmprof` has written there, but for stacks: the names of code.
+/// The data that `_vmprof` has written, without stacks: the names of code.
 pub static NAMES: MemoryFile = MemoryFile::none();
 /// The handler of SIGPROF that `_vmprof` installed; null while it must not be called.
 pub static HANDLER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-/// Whether the program has switched `_vmprof` off: it is the program's from then on.
+/// Whether the program has switched `_vmprof` off: from then on `_vmprof` belongs to the program.
 pub static TAKEN_AWAY: AtomicBool = AtomicBool::new(false);
-/// Where `_vmprof` has its buffers; 0 while they are not known.
+/// The address of `_vmprof`'s buffers; 0 if it is not known.
 pub static BUFFERS_AT: AtomicUsize = AtomicUsize::new(0);
-/// Whether `_vmprof.enable` is to come, which gets the buffers.
+/// Whether the next `mmap` may be that of `_vmprof.enable`, which allocates the buffers.
 pub static BUFFERS_AWAITED: AtomicBool = AtomicBool::new(false);
-/// The thread (its thread pointer) whose record is being taken. Only one at a time calls the handler,
-/// so that no record is left behind in a buffer for another thread to write.
+/// The thread (its thread pointer) that is taking a record. Only one thread at a time calls the
+/// handler, so that no record stays in a buffer for another thread to write.
 pub static WALKING: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of the record that was taken.
+/// Length of the last record in bytes.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// A record, for whoever holds [`WALKING`].
+/// A record. Only the thread that holds [`WALKING`] uses it.
 #[repr(align(8))]
 pub struct Record(pub std::cell::UnsafeCell<[u8; LONGEST_RECORD]>);
-// SAFETY: used by the thread that holds `WALKING` only.
+// SAFETY: only the thread that holds `WALKING` uses it.
 unsafe impl Sync for Record {}
-/// The record that was taken last.
+/// The last record.
 pub static RECORD_TAKEN: Record = Record(std::cell::UnsafeCell::new([0; LONGEST_RECORD]));
 
-/// What the collector does.
+/// The work of the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// A minor collection.
     Minor,
-    /// A step of a major one.
+    /// A step of a major collection.
     Major,
 }
 
-/// The thread (its thread pointer) in which each kind of work is under way; 0 if there is none.
+/// The thread (its thread pointer) that does each kind of work; 0 if none does.
 static WORKING: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 impl Work {
     const ALL: [Self; 2] = [Self::Minor, Self::Major];
 
-    /// Does it, in the calling thread, by calling `work`.
+    /// Calls `work` and marks the calling thread as doing this kind of work.
     pub fn run(self, work: impl FnOnce()) {
         let thread = &WORKING[self as usize];
         thread.store(thread_pointer(), Ordering::Relaxed);
@@ -71,30 +71,30 @@ impl Work {
         thread.store(0, Ordering::Relaxed);
     }
 
-    /// Whether it is under way in the calling thread.
+    /// Whether the calling thread is doing this work.
     #[must_use]
     pub fn is_here(self) -> bool {
         WORKING[self as usize].load(Ordering::Relaxed) == thread_pointer()
     }
 
-    /// What is under way in the calling thread.
+    /// The work that the calling thread is doing.
     fn here() -> Option<Self> {
         Self::ALL.into_iter().find(|work| work.is_here())
     }
 
-    /// The word for it in a tick, in which 0 is none.
+    /// The word for this work in a tick; 0 means no work.
     const fn word(self) -> u64 {
         self as u64 + 1
     }
 
-    /// What a word in a tick says.
+    /// The work for a word in a tick.
     #[must_use]
     pub fn from_word(word: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|work| work.word() == word)
     }
 }
 
-/// Replaces `write` for the library: what `_vmprof` writes is kept, all else is written.
+/// Replaces the library's `write`: keeps the data that `_vmprof` writes, and writes all other data.
 ///
 /// # Safety
 /// As `write(2)`.
@@ -107,9 +107,10 @@ pub unsafe extern "C" fn write_hook(fd: c_int, data: *const c_void, length: usiz
     let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) };
     match bytes.first() {
         Some(&MARKER_STACKTRACE) if (SHORTEST_RECORD + 1..=LONGEST_RECORD).contains(&length) => {
-            // A record that no walk waits for is dropped.
+            // A record is dropped if no walk waits for it.
             if WALKING.load(Ordering::Relaxed) == thread_pointer() {
-                // SAFETY: this thread holds `WALKING`, so the place is its own; the length was checked.
+                // SAFETY: this thread holds `WALKING`, so no other thread uses the record; the length
+                // was checked.
                 unsafe {
                     let place = RECORD_TAKEN.0.get().cast::<u8>();
                     std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, length);
@@ -117,7 +118,8 @@ pub unsafe extern "C" fn write_hook(fd: c_int, data: *const c_void, length: usiz
                 TAKEN.store(length, Ordering::Relaxed);
             }
         }
-        // The last that `_vmprof` writes, when it is switched off. nthbyte does that only after [`forbid`].
+        // The last record that `_vmprof` writes when it is switched off. nthbyte switches it off only after
+        // [`forbid`].
         Some(&MARKER_TRAILER) if length == TRAILER => {
             if !HANDLER.load(Ordering::Relaxed).is_null() {
                 TAKEN_AWAY.store(true, Ordering::Relaxed);
@@ -125,14 +127,15 @@ pub unsafe extern "C" fn write_hook(fd: c_int, data: *const c_void, length: usiz
                 BUFFERS_AT.store(0, Ordering::Relaxed);
             }
         }
-        // `_vmprof` writes one buffer at a time, under a lock of its own. A code object whose name is lost has none in
-        // the profile.
+        // `_vmprof` writes one buffer at a time, under a lock of its own. If a name is lost, its code object has no
+        // name in the profile.
         _ => _ = NAMES.append(bytes),
     }
     length.cast_signed()
 }
 
-/// Replaces `mmap` for the library: notes where `_vmprof.enable` gets its buffers.
+/// Replaces the library's `mmap`: records the address of the buffers that `_vmprof.enable`
+/// allocates.
 ///
 /// # Safety
 /// As `mmap(2)`.
@@ -155,14 +158,14 @@ pub unsafe extern "C" fn mmap_hook(
     result
 }
 
-/// Replaces `lseek` for the library: `_vmprof` rewinds a file of memory totals at each sample, even
-/// where it has none, and the system call that fails takes as long as the walk.
+/// Replaces the library's `lseek`. At each sample `_vmprof` rewinds a file of memory totals, even
+/// if it has no such file, and the failing system call takes as long as the walk.
 ///
 /// # Safety
 /// As `lseek(2)`.
 pub unsafe extern "C" fn lseek_hook(fd: c_int, offset: libc::off_t, whence: c_int) -> libc::off_t {
     if fd < 0 {
-        // SAFETY: errno is the thread's own; this is what the call would have done.
+        // SAFETY: errno belongs to the thread; the system call would set it in the same way.
         unsafe { *libc::__errno_location() = libc::EBADF };
         return -1;
     }
@@ -170,12 +173,12 @@ pub unsafe extern "C" fn lseek_hook(fd: c_int, offset: libc::off_t, whence: c_in
     unsafe { libc::lseek(fd, offset, whence) }
 }
 
-/// Takes the place of the handler of SIGPROF, so that each tick is either recorded or counted.
+/// Replaces the handler of SIGPROF, so that each tick is either recorded or counted.
 pub unsafe extern "C" fn tick(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     if !TICKS.are_wanted() {
         return;
     }
-    // SAFETY: errno is the thread's own; it is put back below, as the interrupted code expects.
+    // SAFETY: errno belongs to the thread; it is restored below, as the interrupted code expects.
     let errno = unsafe { *libc::__errno_location() };
     if WALKING.load(Ordering::Relaxed) == thread_pointer() {
         TICKS.miss();
@@ -189,18 +192,18 @@ pub unsafe extern "C" fn tick(signal: c_int, info: *mut libc::siginfo_t, context
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// What the handler shall walk instead of the stack.
+/// A list that the handler walks instead of the stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Substitute {
-    /// Where the list of the calling thread begins.
+    /// The word where the list of the calling thread begins.
     pub head: *mut usize,
-    /// A list that is valid meanwhile.
+    /// A list that stays valid during the walk.
     pub list: usize,
 }
 
 impl Substitute {
-    /// Puts the list in; what was there is to be put in again before [`done`]. A tick of the clock that comes
-    /// meanwhile finds that this thread walks, and is counted for that walk's stack.
+    /// Replaces the thread's list and returns the previous one, which must be restored before [`done`]. A
+    /// tick of the clock meanwhile finds that this thread walks, and is counted for the stack of that walk.
     fn put_in(self) -> Self {
         // SAFETY: the word belongs to the calling thread.
         unsafe {
@@ -211,8 +214,8 @@ impl Substitute {
     }
 }
 
-/// Calls PyPy's handler and leaves its record in `RECORD_TAKEN`: its length, or `None` without a
-/// record. After `Some`, [`done`] must follow. Safe in a signal handler.
+/// Calls PyPy's handler, which leaves its record in `RECORD_TAKEN`. Returns the record's length, or
+/// `None` if there is no record. After `Some`, [`done`] must follow. Safe in a signal handler.
 pub fn walk(
     signal: c_int,
     info: *mut libc::siginfo_t,
@@ -227,9 +230,9 @@ pub fn walk(
     let before = substitute.map(Substitute::put_in);
     let handler = HANDLER.load(Ordering::Acquire);
     if !handler.is_null() {
-        // SAFETY: this is the handler that `_vmprof` installed; it reads its own thread's stack list and
-        // the program counter of the context, and is made to run at any moment. It stays in force while
-        // this thread holds `WALKING`: whoever has it forbidden waits for that.
+        // SAFETY: this is the handler that `_vmprof` installed. It reads its own thread's stack list and
+        // the program counter of the context, and may run at any moment. It stays valid while this
+        // thread holds `WALKING`: a call of `forbid` waits for that.
         unsafe { std::mem::transmute::<*mut c_void, Handler>(handler)(signal, info, context) };
     }
     before.map(Substitute::put_in);
@@ -241,8 +244,8 @@ pub fn walk(
     Some(length)
 }
 
-/// Takes [`WALKING`]; whether that was possible. A walk takes a microsecond: only if the thread that walks has lost its
-/// processor does another have to wait.
+/// Takes [`WALKING`] and returns whether that was possible. A walk takes a microsecond: another thread must wait only
+/// if the walking thread has lost its processor.
 fn begin(naps: u32) -> bool {
     let own = thread_pointer();
     let nap = libc::timespec {
@@ -264,12 +267,12 @@ fn begin(naps: u32) -> bool {
     false
 }
 
-/// Gives [`WALKING`] back.
+/// Releases [`WALKING`].
 pub fn done() {
     WALKING.store(0, Ordering::Release);
 }
 
-/// Before a fork: keeps walks from beginning, and waits for one that is under way. [`resume`] must follow.
+/// Before a fork: prevents new walks, and waits for a running one. [`resume`] must follow.
 pub fn pause() {
     begin(NAPS);
 }
@@ -280,14 +283,14 @@ pub fn resume() {
     let _ = WALKING.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
 }
 
-/// Keeps the handler from being called any more. When this returns, no thread is in it.
+/// Prevents further calls of the handler. When this returns, no thread is in the handler.
 pub fn forbid() {
     HANDLER.store(std::ptr::null_mut(), Ordering::Release);
     pause();
     resume();
 }
 
-/// Stores the record that was just taken as a tick. Safe in a signal handler.
+/// Stores the last record as a tick. Safe in a signal handler.
 fn record_tick(length: usize) {
     // SAFETY: this thread holds `WALKING`.
     let record = unsafe { &*RECORD_TAKEN.0.get() };
@@ -302,11 +305,11 @@ mod tests {
     unsafe extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
         let mut record = [7u8; 33];
         record[0] = MARKER_STACKTRACE;
-        // SAFETY: the record has the length that is given.
+        // SAFETY: the record has the given length.
         unsafe { write_hook(DESCRIPTOR, record.as_ptr().cast(), record.len()) };
     }
 
-    /// One test, for there is one state in a process.
+    /// One test, because the state is shared by the whole process.
     #[test]
     fn a_walk_waits_its_turn_and_ends_with_vmprof() {
         let null = std::ptr::null_mut();
@@ -320,7 +323,7 @@ mod tests {
         HANDLER.store(handler as *mut c_void, Ordering::Release);
         assert_eq!(walked(), Some(33));
 
-        // Another thread walks, and loses its processor.
+        // Another thread walks and loses its processor.
         let (begun, wait) = std::sync::mpsc::channel();
         let other = std::thread::spawn(move || {
             pause();
@@ -332,7 +335,7 @@ mod tests {
         assert_eq!(walked(), Some(33));
         other.join().unwrap();
 
-        // A record that nobody waits for is dropped; all else is kept, in order.
+        // A record that no walk waits for is dropped; all other data is kept, in order.
         NAMES.make().unwrap();
         // SAFETY: the handler has no precondition.
         unsafe { handler(0, null, null.cast()) };

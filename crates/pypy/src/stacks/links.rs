@@ -1,5 +1,5 @@
-//! The elements of the frame list, in which PyPy links what runs in a thread (`rvmprof/src/shared/vmprof.h`, `struct vmprof_stack_s`),
-//! innermost first:
+//! The elements of the frame list, in which PyPy links the running frames of a thread, innermost first
+//! (`rvmprof/src/shared/vmprof.h`, `struct vmprof_stack_s`):
 //!
 //! ```text
 //! thread-local vmprof_tl_stack ──► next, value, kind ──► next, value, kind ──► 0
@@ -12,17 +12,18 @@ use std::num::NonZeroU64;
 use super::record::{CODE_TAG, JITTED_TAG, RawFrame};
 use crate::binary::thread_pointer;
 
-/// Kinds in a list are smaller than this.
+/// All kinds in a list are smaller than this.
 pub const KINDS: usize = 7;
-/// Of longer lists the handler makes the record, of the innermost thousand words.
+/// The longest list that is read here. For a longer list the handler makes the record, of its
+/// innermost thousand words.
 const LONGEST: usize = 4096;
 
-/// One step of a stack, in a word that is not 0, for a sample reads and writes many. Addresses, and PyPy's numbers of
-/// code objects, which count up from 4, are below 2^61: three bits are left.
+/// One step of a stack, in one nonzero word, because a sample reads and writes many steps. Addresses, and PyPy's
+/// numbers of code objects (which count up from 4) are below 2^61: three bits are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step(NonZeroU64);
 
-/// What a step is.
+/// The two kinds of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
     /// A frame.
@@ -32,7 +33,7 @@ pub enum StepKind {
 }
 
 impl Step {
-    /// The lowest bit is set, and the next two are one of these.
+    /// The lowest bit is set, and the next two bits are one of these values.
     const INTERPRETED: u64 = 0;
     const COMPILED: u64 = 1;
     const PLACE: u64 = 2;
@@ -58,7 +59,7 @@ impl Step {
         Self(NonZeroU64::MIN | value << 3 | kind << 1)
     }
 
-    /// Which kind of step it is.
+    /// The kind of the step.
     #[must_use]
     pub const fn kind(self) -> StepKind {
         let value = self.0.get() >> 3;
@@ -86,20 +87,20 @@ pub struct Link {
     pub next: usize,
     /// See the kinds above.
     pub value: usize,
-    /// One of them; others have no frames.
+    /// One of these kinds; other kinds have no frames.
     pub kind: usize,
 }
 
-/// A list of our own, for the handler to walk.
+/// A list of our own that the handler walks.
 #[derive(Debug)]
 pub struct OwnList {
     links: Vec<Link>,
-    /// What the links of machine code refer to.
+    /// The words that the links of machine code refer to.
     _stacks: Vec<[usize; 2]>,
 }
 
 impl OwnList {
-    /// The list of these places in machine code, each followed by interpreted code with this number.
+    /// A list of these places in machine code, with interpreted code of this number after each.
     #[must_use]
     pub fn of(places: &[usize], outside: u64) -> Self {
         let stacks: Vec<[usize; 2]> = places.iter().map(|&place| [place, 0]).collect();
@@ -130,17 +131,17 @@ impl OwnList {
     }
 }
 
-/// The calling thread's word at this distance.
+/// The address of the calling thread's word at this distance.
 pub fn word_at(distance: isize) -> *mut usize {
     thread_pointer().wrapping_add_signed(distance) as *mut usize
 }
 
-/// Appends the steps of a list, innermost first; whether that was the whole list.
+/// Appends the steps of a list, innermost first. Returns whether that was the whole list.
 ///
 /// # Safety
 /// The word at the distance `head` holds the list of the calling thread.
 pub unsafe fn read(head: isize, steps: &mut Vec<Step>) -> bool {
-    // SAFETY: the caller's promise; nobody but this thread changes it.
+    // SAFETY: the caller's promise; only this thread changes the word.
     let mut at = unsafe { word_at(head).read_volatile() };
     for _ in 0..LONGEST {
         if at == 0 {
@@ -150,7 +151,7 @@ pub unsafe fn read(head: isize, steps: &mut Vec<Step>) -> bool {
         if at % 8 != 0 || steps.try_reserve(1).is_err() {
             return false;
         }
-        // SAFETY: an element of the list, which lives as long as the call that it stands for.
+        // SAFETY: an element of the list, which exists as long as the call that it stands for.
         let link = unsafe { &*(at as *const Link) };
         match link.kind {
             CODE_TAG => steps.push(Step::frame(RawFrame {
@@ -159,8 +160,8 @@ pub unsafe fn read(head: isize, steps: &mut Vec<Step>) -> bool {
             })),
             JITTED_TAG => {
                 let place = link.value.wrapping_sub(8) as *const usize;
-                // SAFETY: `value` is a place in the stack of this thread; machine code has called something, and
-                // the call has put its place there.
+                // SAFETY: `value` is a place in the stack of this thread. Machine code has called a function,
+                // and the call has stored its place there.
                 steps.push(Step::place(unsafe { place.read() }));
             }
             _ => {}
@@ -170,8 +171,8 @@ pub unsafe fn read(head: isize, steps: &mut Vec<Step>) -> bool {
     false
 }
 
-/// The elements of what may be a list; `None` if it is none. `read` gives the word at an address, or `None` where there
-/// is no memory.
+/// The elements of a possible list; `None` if it is not a list. `read` returns the word at an address, or `None` if no
+/// memory is there.
 pub fn links(head: isize, read: impl Fn(usize) -> Option<usize>) -> Option<Vec<Link>> {
     let mut links = Vec::new();
     let mut at = read(word_at(head) as usize)?;

@@ -1,13 +1,13 @@
-//! Who runs: the Python stack of a thread.
+//! The Python stack of a thread.
 //!
 //! ```text
-//! record        what `_vmprof` writes: frames and their kinds
-//! names         the names of code objects in it
-//! handler       `_vmprof`'s handler of SIGPROF, called from here, and its calls of the system, listened to
+//! record        the records of `_vmprof`: frames and their kinds
+//! names         the names of code objects in the records
+//! handler       calls `_vmprof`'s handler of SIGPROF, and receives its system calls
 //! links         the elements of PyPy's own list of frames
 //! frame_list    the stack, read from that list
-//! vmprof        the stack, from either
-//! nodes         the nodes of the stack tree that steps of a stack have led to lately
+//! vmprof        the stack, read from the list or by the handler
+//! nodes         a table of recent steps and their nodes of the stack tree
 //! tree          stacks as nodes of the profile's stack tree
 //! ```
 

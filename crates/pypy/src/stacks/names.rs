@@ -1,4 +1,4 @@
-//! Records of `_vmprof`'s file and buffers: the names of code objects.
+//! Parses the records of `_vmprof`'s file and buffers: the names of code objects.
 
 use super::record::{
     BUFFER, BUFFERS, LONGEST_RECORD, MARKER_HEADER, MARKER_META, MARKER_STACKTRACE,
@@ -8,19 +8,19 @@ use super::record::{
 /// The name of a code object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeName {
-    /// Function.
+    /// Name of the function.
     pub name: String,
-    /// File.
+    /// Path of the file.
     pub file: String,
-    /// Line of the definition.
+    /// Line of the definition, from 1.
     pub line: u32,
 }
 
-/// The first record of a piece of the file.
+/// The result of parsing the first record of a piece of the file.
 pub enum Parsed {
-    /// A name: the record's length, the unique id and the name.
+    /// A name: the record's length in bytes, the unique id and the name.
     Name(usize, u64, CodeName),
-    /// Something else of this length.
+    /// Another record, of this length in bytes.
     Other(usize),
     /// The piece ends before the record does.
     More,
@@ -28,7 +28,7 @@ pub enum Parsed {
     Broken,
 }
 
-/// The first record in a piece of the file.
+/// Parses the first record in a piece of the file.
 pub fn parse(bytes: &[u8]) -> Parsed {
     let word_at = |at: usize| bytes.get(at..at + 8).map(word);
     let sized = |at: usize| word_at(at).and_then(|length| usize::try_from(length).ok());
@@ -62,7 +62,7 @@ pub fn parse(bytes: &[u8]) -> Parsed {
             Some(_) => Parsed::Broken,
             None => Parsed::More,
         },
-        // struct timeval and eight bytes of a zone.
+        // A `struct timeval` and eight bytes of a time zone.
         MARKER_TIME_N_ZONE | MARKER_TRAILER => whole(TRAILER),
         MARKER_META => match sized(1) {
             Some(key) if key < 1024 => match sized(9 + key) {
@@ -78,7 +78,7 @@ pub fn parse(bytes: &[u8]) -> Parsed {
 }
 
 /// The names that are not in the file yet. A code object's name is in a buffer before its code runs. So the record of
-/// code that runs is whole, even while others are appended after it.
+/// running code is complete, even while other records are appended after it.
 pub fn names_in_buffers(start: usize) -> Vec<(u64, CodeName)> {
     let mut names = Vec::new();
     if start == 0 {
@@ -86,7 +86,8 @@ pub fn names_in_buffers(start: usize) -> Vec<(u64, CodeName)> {
     }
     let mut buffer = vec![0u8; BUFFER];
     for index in 0..BUFFERS {
-        // SAFETY: `_vmprof` keeps its twenty buffers mapped until it is disabled, and `detach` comes first.
+        // SAFETY: `_vmprof` keeps its twenty buffers mapped until it is disabled, and `detach` is called
+        // before that.
         unsafe {
             let from = (start + index * BUFFER) as *const u8;
             std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), BUFFER);
@@ -103,7 +104,7 @@ pub fn names_in_buffers(start: usize) -> Vec<(u64, CodeName)> {
     names
 }
 
-/// `py:function:line:file`; colons in the parts were replaced by whoever wrote it.
+/// Parses `py:function:line:file`. PyPy has replaced colons in the parts.
 fn code_name(text: &[u8]) -> CodeName {
     let text = String::from_utf8_lossy(text);
     let mut parts = text.splitn(4, ':').skip(1);

@@ -1,5 +1,5 @@
-//! To which node of the stack tree a step leads from another node: a small table of the last ones, so that a stack that
-//! has changed in a few places costs few cache lines.
+//! A small table of recent steps in the stack tree, from a node to the next one. With it, a stack that has changed in a
+//! few places costs few cache lines.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -12,13 +12,13 @@ use crate::binary::prefetch;
 /// A power of two.
 const SETS: usize = 256;
 
-/// Where the entry for a step is: it follows from the step, the one outside of it and their depth. So the entries
-/// for a stack can be fetched all at once, before it is known which node any of its steps leads to.
+/// The place of a step's entry. It follows from the step, the next outer step and their depth. So all entries for
+/// a stack can be fetched together, before the node of any step is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
 impl Slot {
-    /// The slot of a step so many steps from the outermost.
+    /// The slot of the step at a depth, counted from the outermost step.
     #[must_use]
     pub fn of(step: Step, outside: Option<Step>, depth: usize) -> Self {
         let mut hasher = FixedState::default().build_hasher();
@@ -64,7 +64,7 @@ impl Nodes {
         prefetch(&raw const self.0[slot.0 as usize]);
     }
 
-    /// The node to which a step leads from `parent`, if the table has it.
+    /// The node that a step leads to from `parent`, if the table has it.
     #[must_use]
     pub fn get(&self, slot: Slot, parent: NodeId, step: Step) -> Option<NodeId> {
         let mut entries = self.0[slot.0 as usize].0.iter().flatten();
@@ -73,7 +73,7 @@ impl Nodes {
             .map(|entry| entry.node)
     }
 
-    /// Adds the node to which a step leads from `parent`, in place of the oldest entry of the slot.
+    /// Adds the node that a step leads to from `parent`. It replaces the oldest entry of the slot.
     pub fn put(&mut self, slot: Slot, parent: NodeId, step: Step, node: NodeId) {
         let set = &mut self.0[slot.0 as usize].0;
         set.copy_within(..3, 1);
@@ -115,7 +115,7 @@ mod tests {
                 unique_id: u64::from(number / 3),
             }),
         };
-        // Steps below seven nodes, to which one step leads each.
+        // Seven nodes, each with one step to a node below it.
         let way = |number: u32| {
             let (parent, last) = (number % 7, step(number / 7));
             (Slot::of(last, Some(step(parent)), 1), NodeId(parent), last)

@@ -1,5 +1,5 @@
-//! What `_vmprof` writes: records of stacks, and the names of code objects (`rvmprof/src/shared/vmprof_unix.c`,
-//! `vmprof_stack.h`).
+//! The data that `_vmprof` writes: records of stacks, and the names of code objects
+//! (`rvmprof/src/shared/vmprof_unix.c`, `vmprof_stack.h`).
 //!
 //! ```text
 //! stack:   0x01, count: i64, depth: i64, depth × word     (innermost frame first; two words a frame)
@@ -9,13 +9,14 @@
 
 /// `struct profbuf_s`: two 32-bit numbers and the data.
 pub const BUFFER: usize = 8192;
-/// How many buffers there are.
+/// Number of buffers.
 pub const BUFFERS: usize = 20;
 /// The longest record, in bytes.
 pub const LONGEST_RECORD: usize = BUFFER - 8;
 /// The shortest record of a stack: one without frames.
 pub const SHORTEST_RECORD: usize = 17;
-/// The record that ends a profile: a marker, a time and eight bytes of a zone.
+/// Length in bytes of the record that ends a profile: a marker, a time and eight bytes of a time
+/// zone.
 pub const TRAILER: usize = 25;
 
 /// Begins the record of a stack.
@@ -24,7 +25,7 @@ pub const MARKER_STACKTRACE: u8 = 1;
 pub const MARKER_VIRTUAL_IP: u8 = 2;
 /// Begins the record that ends a profile.
 pub const MARKER_TRAILER: u8 = 3;
-/// Stands in the record that begins a profile.
+/// Part of the record that begins a profile.
 pub const MARKER_HEADER: u8 = 5;
 /// Begins a record of the time.
 pub const MARKER_TIME_N_ZONE: u8 = 6;
@@ -39,7 +40,7 @@ pub const JITTED_TAG: usize = 3;
 /// One frame of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawFrame {
-    /// Compiled by the just-in-time compiler.
+    /// Whether the just-in-time compiler has compiled the frame's code.
     pub compiled: bool,
     /// PyPy's number of the code object.
     pub unique_id: u64,
@@ -81,7 +82,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(decoded(&record), expected);
-        // What follows the frames is none of them, and a record that is cut has fewer.
+        // The bytes after the frames are not frames, and an incomplete record has fewer frames.
         record.extend([7; 40]);
         assert_eq!(decoded(&record), expected);
         assert_eq!(decoded(&record[..SHORTEST_RECORD + 20]), expected[..1]);

@@ -1,4 +1,4 @@
-//! From raw stacks to nodes of the profile's stack tree.
+//! Converts raw stacks to nodes of the profile's stack tree.
 
 use std::cell::RefCell;
 
@@ -13,14 +13,16 @@ use crate::gil_trap::GilTrap;
 use nthbyte_session::ticks::TICKS;
 use nthbyte_session::{Appearance, Epoch, PerEpoch, Recording};
 
-/// The file whose frames, and those outside of them, are nthbyte's own and not the program's.
+/// The launcher's file. Its frames, and the frames outside of them, belong to nthbyte and not to
+/// the program.
 const LAUNCHER: &str = "/nthbyte/_run.py";
 
 thread_local! {
     static OS_THREAD: RefCell<PerEpoch<u64>> = const { RefCell::new(PerEpoch::new(0)) };
 }
 
-/// The operating system's number of the calling thread; one system call a thread, and another one in the child of a fork.
+/// The operating system's number of the calling thread. It costs one system call for each thread, and another one in
+/// the child of a fork.
 fn os_thread(epoch: Epoch) -> u64 {
     OS_THREAD.with_borrow_mut(|number| {
         // SAFETY: gettid has no precondition.
@@ -33,19 +35,20 @@ fn os_thread(epoch: Epoch) -> u64 {
 #[derive(Debug)]
 pub struct Stacks {
     vmprof: Vmprof,
-    /// The stack that is being read, innermost step first.
+    /// The current stack, innermost step first.
     steps: Vec<Step>,
-    /// The last one, in the same order: most stacks share their outer steps with the one before.
+    /// The previous stack, in the same order: most stacks share their outer steps with the previous
+    /// one.
     last: Vec<Step>,
     /// The frames of one place in machine code.
     inlined: Vec<RawFrame>,
     known: PerEpoch<Known>,
 }
 
-/// Nodes that steps lead to.
+/// The known nodes of steps.
 #[derive(Debug)]
 struct Known {
-    /// Those of the last stack's steps, that of the outermost first, as far as they are known.
+    /// The nodes of the previous stack's steps, outermost first, as far as they are known.
     last: Vec<NodeId>,
     nodes: Nodes,
 }
@@ -75,13 +78,13 @@ impl Stacks {
         }
     }
 
-    /// Gives `_vmprof` back.
+    /// Returns `_vmprof` at the end.
     #[must_use]
     pub fn into_vmprof(self) -> Vmprof {
         self.vmprof
     }
 
-    /// `_vmprof`, to be attached anew.
+    /// `_vmprof`, to attach it again.
     pub fn vmprof(&mut self) -> &mut Vmprof {
         &mut self.vmprof
     }
@@ -102,13 +105,13 @@ impl Stacks {
         self.vmprof.code_freed();
     }
 
-    /// The calling thread, if there is room for it.
+    /// The calling thread. `None` if the ring has no room for its definition.
     pub fn thread(recording: &mut Recording<'_>) -> Option<ThreadId> {
         recording.thread(os_thread(recording.epoch()))
     }
 
-    /// The calling thread and its stack; `None` if the ring has no room for what is new of them. What the agent
-    /// itself has Python allocate is nobody's.
+    /// The calling thread and its stack; `None` if the ring has no room for the new definitions. An allocation
+    /// at the agent's own request has no stack.
     pub fn here(&mut self, recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
         let thread = Self::thread(recording)?;
         if GilTrap::is_set() {
@@ -116,13 +119,13 @@ impl Stacks {
         }
         self.vmprof.stack(&mut self.steps);
         if self.vmprof.renew() {
-            // Steps may lead to other nodes than before.
+            // Steps may now lead to other nodes.
             self.known.forget();
         }
         Some((thread, self.intern(recording)?))
     }
 
-    /// Records the time samples that were taken since the last call.
+    /// Records the time samples since the last call.
     pub fn ticks(&mut self, recording: &mut Recording<'_>) {
         if !TICKS.are_wanted() {
             return;
@@ -138,7 +141,7 @@ impl Stacks {
         });
     }
 
-    /// The node of the stack in `steps`, which becomes the last one.
+    /// The node of the stack in `steps`, which becomes the previous stack.
     fn intern(&mut self, recording: &mut Recording<'_>) -> Option<NodeId> {
         let known = self.known.of_or_begin(recording.epoch(), Known::clear);
         let pairs = self.steps.iter().rev().zip(self.last.iter().rev());
@@ -169,7 +172,7 @@ impl Stacks {
     }
 }
 
-/// `stack` with the collector on top.
+/// The node of `stack` with the collector as its innermost frame.
 fn collecting(recording: &mut Recording<'_>, stack: NodeId, work: Work) -> Option<NodeId> {
     let code = recording.named_function(match work {
         Work::Minor => "minor collection",
@@ -183,18 +186,18 @@ fn collecting(recording: &mut Recording<'_>, stack: NodeId, work: Work) -> Optio
     })
 }
 
-/// The step of a stack so many steps from the outermost.
+/// The step at a depth, counted from the outermost step.
 fn step(stack: &[Step], depth: usize) -> Step {
     stack[stack.len() - 1 - depth]
 }
 
-/// Where the node is known that this step leads to.
+/// The slot of the table for this step.
 fn slot(stack: &[Step], depth: usize) -> Slot {
     let outside = depth.checked_sub(1).map(|depth| step(stack, depth));
     Slot::of(step(stack, depth), outside, depth)
 }
 
-/// The node to which a step leads from another one, where that is not known.
+/// Finds the node that a step leads to from another one, if the table does not have it.
 #[inline(never)]
 fn new_below(
     vmprof: &mut Vmprof,
@@ -237,7 +240,7 @@ fn node_of_frame(
             position: 0,
             kind,
         }),
-        // With all that called it.
+        // The frame is hidden together with all frames outside of it.
         Appearance::Hidden => Some(NodeId::ROOT),
     }
 }

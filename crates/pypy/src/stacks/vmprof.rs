@@ -1,18 +1,17 @@
-//! Stacks, through PyPy's own profiler.
+//! Reads stacks through PyPy's own profiler.
 //!
-//! `_vmprof.enable(fd, …)` installs a handler for SIGPROF that walks the stack of the thread it runs in
-//! and writes one record to `fd` before it returns (`rvmprof/src/shared/vmprof_unix.c`). The handler is
-//! an ordinary function: here it is called directly. And it writes through an import slot of the
-//! library: that slot is redirected, so that the record is taken where it lies and no system call is
-//! made. `fd` is a number that no file can have.
+//! `_vmprof.enable(fd, …)` installs a handler for SIGPROF that walks the stack of its thread and writes one record to
+//! `fd` before it returns (`rvmprof/src/shared/vmprof_unix.c`). The handler is an ordinary function: this module calls
+//! it directly. The handler writes through an import slot of the library. That slot is redirected, so the record is
+//! read from its buffer without a system call. `fd` is a number that no file can have.
 //!
-//! For most samples it need not be called at all: see [`super::frame_list`].
+//! For most samples the handler is not called at all: see [`super::frame_list`].
 //!
-//! Names are written a buffer at a time, and kept in a memory file. What is still in a buffer is read
-//! there: `prepare_concurrent_bufs` gets all twenty from one `mmap`, which is watched as well.
+//! `_vmprof` writes names a buffer at a time; they are kept in a memory file. Names that are still in a buffer are read
+//! from there: `prepare_concurrent_bufs` gets all twenty buffers from one `mmap`, which is redirected too.
 //!
-//! The program may switch `_vmprof` off, and on again for itself. The last record that it writes when it is switched off
-//! shows that. From then on it is not used, and samples have no stacks.
+//! The program may switch `_vmprof` off, and on again for itself. The last record that `_vmprof` writes when it is
+//! switched off shows that. From then on `_vmprof` is not used, and samples have no stacks.
 
 use std::ffi::c_void;
 use std::sync::Once;
@@ -42,7 +41,7 @@ pub struct Vmprof {
     frame_list: FrameList,
 }
 
-/// What the handler is called with: a signal that came from nowhere.
+/// The arguments for a direct call of the handler: a signal without a sender.
 struct Signal {
     info: libc::siginfo_t,
     context: libc::ucontext_t,
@@ -58,7 +57,7 @@ impl Default for Signal {
 }
 
 impl Signal {
-    /// Has the handler walk a stack, and appends its frames, innermost first.
+    /// Makes the handler walk a stack, and appends its frames, innermost first.
     fn raise(&mut self, substitute: Option<Substitute>, frames: &mut Vec<RawFrame>) {
         let info = &raw mut self.info;
         let context = (&raw mut self.context).cast();
@@ -78,19 +77,19 @@ impl std::fmt::Debug for Signal {
 }
 
 impl Vmprof {
-    /// Gets ready for `_vmprof.enable`.
+    /// Prepares for `_vmprof.enable`.
     ///
     /// # Errors
-    /// One line, if there is no descriptor left.
+    /// One line, if no descriptor is left.
     pub fn prepare() -> Result<(), String> {
         TAKEN_AWAY.store(false, Ordering::Relaxed);
         await_buffers()
     }
 
-    /// Takes over from a `_vmprof` that was just enabled with [`DESCRIPTOR`].
+    /// Takes over a `_vmprof` that was just enabled with [`DESCRIPTOR`].
     ///
     /// # Errors
-    /// One line, if its handler is not there.
+    /// One line, if its handler is not installed.
     pub fn attach(ticking: bool, frame_list: FrameList) -> Result<Self, String> {
         let vmprof = Self {
             read: 0,
@@ -103,8 +102,8 @@ impl Vmprof {
         TICKS.begin(ticking).map_err(no_file)?;
         take_over()?;
         ATFORK.call_once(|| {
-            // SAFETY: the functions may be called at any fork. `_vmprof` has registered its own before,
-            // so that the timer that it starts again in the parent is stopped after it.
+            // SAFETY: the functions may be called at any fork. `_vmprof` has registered its own
+            // functions before, so the timer that it starts again in the parent is stopped after it.
             unsafe {
                 libc::pthread_atfork(Some(before_fork), Some(forked_parent), Some(forked_child))
             };
@@ -112,11 +111,11 @@ impl Vmprof {
         Ok(vmprof)
     }
 
-    /// In the child of a fork, `_vmprof` has closed its file: reads what names there are and makes
-    /// other files, for it to be enabled anew.
+    /// Called in the child of a fork, where `_vmprof` has closed its file: reads the existing names
+    /// and makes new files, so that `_vmprof` can be enabled again.
     ///
     /// # Errors
-    /// One line, if there is no descriptor left, or `_vmprof` is not ours any more.
+    /// One line, if no descriptor is left, or `_vmprof` belongs to the program now.
     pub fn reopen(&mut self) -> Result<(), String> {
         if Self::is_taken_away() {
             return Err("the program has switched _vmprof off".to_owned());
@@ -131,13 +130,13 @@ impl Vmprof {
         await_buffers()
     }
 
-    /// Whether the program has switched `_vmprof` off: then it is not ours to switch off.
+    /// Whether the program has switched `_vmprof` off: then nthbyte must not switch it off.
     #[must_use]
     pub fn is_taken_away() -> bool {
         TAKEN_AWAY.load(Ordering::Relaxed)
     }
 
-    /// Whether places in machine code may stand for other frames than before. To be asked after each
+    /// Whether places in machine code may stand for other frames than before. Call this after each
     /// [`Vmprof::stack`].
     pub fn renew(&mut self) -> bool {
         let signal = &mut self.signal;
@@ -145,7 +144,7 @@ impl Vmprof {
             .renew(|list, found| signal.raise(Some(list), found))
     }
 
-    /// Walks the stack of the calling thread; fills `steps`, innermost first.
+    /// Walks the stack of the calling thread and fills `steps`, innermost first.
     pub fn stack(&mut self, steps: &mut Vec<Step>) {
         steps.clear();
         if !HANDLER.load(Ordering::Relaxed).is_null() && !self.frame_list.walk(steps) {
@@ -153,7 +152,7 @@ impl Vmprof {
         }
     }
 
-    /// The same where [`FrameList::walk`] has failed.
+    /// Does the same after a failed [`FrameList::walk`].
     #[cold]
     #[inline(never)]
     fn ask(&mut self, steps: &mut Vec<Step>) {
@@ -167,8 +166,8 @@ impl Vmprof {
         }
     }
 
-    /// Fills `frames` with those at a place in machine code of the stack that was walked last, innermost first. If they
-    /// cannot be had now, there are none until [`Vmprof::renew`] is asked again.
+    /// Fills `frames` with the frames at a place in machine code of the last stack, innermost first. If they are not
+    /// available now, `frames` stays empty until the next [`Vmprof::renew`].
     pub fn inlined(&mut self, place: usize, frames: &mut Vec<RawFrame>) {
         let signal = &mut self.signal;
         let known = self
@@ -178,7 +177,7 @@ impl Vmprof {
         frames.extend_from_slice(known.unwrap_or_default());
     }
 
-    /// Whether stacks were read from a list that was found not to be the stack.
+    /// Whether stacks were read from a list that was found to differ from the stack.
     #[must_use]
     pub const fn is_broken(&self) -> bool {
         self.frame_list.is_broken()
@@ -194,7 +193,7 @@ impl Vmprof {
         self.frame_list.distrust();
     }
 
-    /// The name of a code object, if it has been written anywhere.
+    /// The name of a code object, if `_vmprof` has written it.
     pub fn name(&mut self, unique_id: u64) -> Option<&CodeName> {
         if !self.names.contains_key(&unique_id) {
             self.read_names();
@@ -207,7 +206,7 @@ impl Vmprof {
         self.names.get(&unique_id)
     }
 
-    /// Reads what was appended to the file.
+    /// Reads the names that were appended to the file.
     fn read_names(&mut self) {
         let mut block = vec![0u8; 1 << 16];
         if self.read < NAMES.start() {
@@ -240,7 +239,7 @@ impl Vmprof {
     }
 }
 
-/// After this the handler is not called any more.
+/// Prevents further calls of the handler.
 impl Drop for Vmprof {
     fn drop(&mut self) {
         forbid();
@@ -263,16 +262,16 @@ fn no_file(error: std::io::Error) -> String {
 
 static ATFORK: Once = Once::new();
 
-/// Puts [`tick`] in the place of the handler that `_vmprof` has just installed, and stops its timer if
-/// no time samples are wanted.
+/// Replaces the handler that `_vmprof` has just installed by [`tick`], and stops its timer if no time
+/// samples are wanted.
 ///
 /// # Errors
-/// One line, if it is not there.
+/// One line, if the handler is not installed.
 pub fn take_over() -> Result<(), String> {
     BUFFERS_AWAITED.store(false, Ordering::Relaxed);
     // SAFETY: zero is a valid value of the struct, which the call fills in.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: asks for the current action only.
+    // SAFETY: only reads the current action.
     let asked = unsafe { libc::sigaction(libc::SIGPROF, std::ptr::null(), &raw mut action) };
     let handler = action.sa_sigaction;
     if asked != 0 || handler == libc::SIG_DFL || handler == libc::SIG_IGN {
@@ -280,7 +279,7 @@ pub fn take_over() -> Result<(), String> {
     }
     HANDLER.store(handler as *mut c_void, Ordering::Release);
     action.sa_sigaction = tick as *const () as usize;
-    // SAFETY: `tick` is a handler of the type that SA_SIGINFO asks for, and is safe in a signal.
+    // SAFETY: `tick` has the type that SA_SIGINFO requires, and is safe in a signal handler.
     unsafe { libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut()) };
     stop_unwanted_timer();
     Ok(())
@@ -296,8 +295,8 @@ fn stop_unwanted_timer() {
     }
 }
 
-/// No thread is in the handler when the process forks: in the child it would stay there for ever, with
-/// the lock and the buffer that it has.
+/// Waits until no thread is in the handler when the process forks: in the child that thread does not
+/// exist, and the handler's lock and buffer would stay in use until the process ends.
 extern "C" fn before_fork() {
     pause();
 }

@@ -1,4 +1,4 @@
-//! The Python class of an instance, which the paper leaves as future work.
+//! The Python class of an instance. The paper leaves this as future work.
 //!
 //! PyPy keeps an instance's attributes in an array whose layout a *map* describes; the map's end, the
 //! *terminator*, knows the class (`pypy/objspace/std/mapdict.py`):
@@ -7,23 +7,23 @@
 //! instance ── map ──▶ attribute … ── terminator ──▶ terminator ── w_cls ──▶ class ── name ──▶ "C"
 //! ```
 //!
-//! The offsets of the four fields differ between versions, and that of `map` between kinds of instances
-//! (of subclasses of `object`, `list`, `dict`, …). They are found at the first minor collection, by
-//! following all short paths from instances whose classes are known: `id()` of an object is its address
-//! when it is old. Where no path is found, the type is called `instance`.
+//! The offsets of the four fields differ between versions, and the offset of `map` differs between
+//! kinds of instances (of subclasses of `object`, `list`, `dict`, …). The search at the first minor
+//! collection follows all short paths from instances whose classes are known: `id()` of an object is
+//! its address when the object is old. If no path is found, the type is called `instance`.
 
 use nthbyte_session::KeyMap;
 
-/// Words of an object that are searched for a field, and of a class, which has about ninety.
+/// Number of words that are searched for a field in an object. A class has about ninety words.
 const WORDS: usize = 24;
 const CLASS_WORDS: usize = 160;
 /// The header of an object that was moved; see `collector/pending.rs`.
 const FORWARDED: i64 = -42;
-/// A longer name is not read, and of more classes the names are not kept.
+/// The longest name that is read, in bytes, and the largest number of classes whose names are kept.
 const LONGEST_NAME: usize = 1000;
 const MOST_CLASSES: usize = 1 << 20;
 
-/// An old instance and its class, by address, and the class's name.
+/// The addresses of an old instance and its class, and the class's name.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// Address of the instance.
@@ -34,7 +34,7 @@ pub struct Known<'a> {
     pub qualified_name: &'a [u8],
 }
 
-/// Where the fields are, and the classes seen so far.
+/// The offsets of the fields, and the known classes.
 #[derive(Debug)]
 pub struct Classes {
     /// Offset of `map`, by the type of the instance.
@@ -47,13 +47,13 @@ pub struct Classes {
     names: Vec<Box<[u8]>>,
 }
 
-/// The map that was followed last, which many instances share, and the class that it led to. Valid as long as no object is
-/// moved or freed: then another map may lie at the address.
+/// The last map, which many instances share, and its class. Valid as long as no object is moved or freed: after that
+/// another map may lie at the address.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Recent(Option<(usize, u32)>);
 
 impl Classes {
-    /// Searches for the fields. `read` gives the word at an address, or `None` where there is no memory.
+    /// Searches for the fields. `read` returns the word at an address, or `None` if no memory is there.
     pub fn probe(known: &[Known<'_>], read: impl Fn(usize) -> Option<usize>) -> Option<Self> {
         let words = |count: usize| (1..count).map(|word| word * 8);
         let first = known.first()?;
@@ -95,11 +95,11 @@ impl Classes {
         })
     }
 
-    /// The number of the class of an instance of this type, if it is known where to look.
+    /// The number of the class of an instance of this type, if the offsets are known.
     ///
     /// # Safety
-    /// `instance` is an initialised object of the type, and no major collection has taken a step since
-    /// it was reachable: what it refers to has not been freed. Since `recent` was empty, nothing has been moved or freed.
+    /// `instance` is an initialised object of the type, and no major collection has executed a step since the object
+    /// was reachable: no object that it refers to was freed. Since `recent` was empty, no object was moved or freed.
     pub unsafe fn of(
         &mut self,
         type_number: u32,
@@ -123,11 +123,12 @@ impl Classes {
     /// The number of the class of the instances that a map describes.
     ///
     /// # Safety
-    /// `map` is a map, and what it refers to has not been freed.
+    /// `map` is a map, and no object that it refers to was freed.
     unsafe fn of_map(&mut self, map: usize) -> Option<u32> {
         // SAFETY: the caller's promise; the offsets were probed.
         let class = unsafe { follow(follow(map, self.terminator)?, self.class)? };
-        // SAFETY: `class` is a class, and its name a text of RPython's: header, hash, length, bytes.
+        // SAFETY: `class` is a class, and its name is an RPython string: header, hash, length,
+        // bytes.
         let name = unsafe {
             let text = follow(class, self.name)?;
             let length = *(text as *const usize).add(2);
@@ -159,17 +160,17 @@ impl Classes {
     }
 }
 
-/// The object that a field refers to, where the collector has moved it to.
+/// The object that a field refers to, at its new address if the collector has moved it.
 ///
 /// # Safety
-/// The object is one, and has a reference at this offset, or null.
+/// `object` is an object with a reference, or null, at this offset.
 unsafe fn follow(object: usize, offset: usize) -> Option<usize> {
     // SAFETY: the caller's promise.
     let target = unsafe { *((object + offset) as *const usize) };
     if target == 0 || !target.is_multiple_of(8) {
         return None;
     }
-    // SAFETY: a reference leads to a header, or to what a moved object has left.
+    // SAFETY: a reference is the address of a header, or of the words that a moved object leaves.
     unsafe {
         match *(target as *const i64) {
             FORWARDED => Some(*(target as *const usize).add(1)),
@@ -197,7 +198,7 @@ const fn type_number(header: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// A small heap: objects are lists of words; its addresses are those of the words.
+    /// A small heap: objects are lists of words; addresses are the addresses of the words.
     #[test]
     fn the_path_is_found_and_followed() {
         let names = [*b"Outer.A\0", *b"Outer.B\0"];
@@ -234,7 +235,7 @@ mod tests {
         let mut recent = Recent::default();
         let [a, b] = [(&instances[0], "Outer.A"), (&instances[1], "Outer.B")];
         for (instance, name) in [a, b, b, a] {
-            // SAFETY: the instance is laid out as the probe has seen.
+            // SAFETY: the instance has the layout that the probe has found.
             let index = unsafe { found.of(64, at(instance), &mut recent) }.expect("a known type");
             assert_eq!(found.name(index), name);
             // SAFETY: the type is not known, so nothing is read.

@@ -1,8 +1,8 @@
-//! What objects are called.
+//! Names of types.
 //!
 //! ```text
 //! names          the collector's types, by the numbers in objects' headers
-//! python_names   what a Python programmer calls them
+//! python_names   their Python names
 //! classes        the Python class of an instance
 //! ```
 

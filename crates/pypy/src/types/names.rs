@@ -1,7 +1,7 @@
 //! Names of the collector's types.
 //!
-//! `gc.get_typeids_z()` holds a line for each type, `member12   GcStruct pypy.….W_IntObject { … }`, and
-//! `gc.get_typeids_list()` the numbers that stand in objects' headers, in the same order.
+//! `gc.get_typeids_z()` has a line for each type, such as `member12   GcStruct pypy.….W_IntObject { …
+//! }`. `gc.get_typeids_list()` has the numbers in objects' headers, in the same order.
 
 use nthbyte_profile::event::{TypeId, TypeName};
 use nthbyte_session::KeyMap;
@@ -16,26 +16,27 @@ use nthbyte_session::process::CachedProbe;
 pub struct Types {
     text: Vec<u8>,
     numbers: Vec<u32>,
-    /// Where a type's line is in the text, by number; filled when the first name is asked for.
+    /// The place of each type's line in the text, by number. It is filled at the first lookup of a
+    /// name.
     lines: KeyMap<u32, (u32, u32)>,
     classes: Option<Classes>,
     /// Young instances of known classes, until the first minor collection.
     probe_instances: Vec<ProbeInstance>,
 }
 
-/// An instance whose class is known: from a few of them follows where an instance has its class.
+/// An instance whose class is known. A few of them show where an instance refers to its class.
 #[derive(Debug)]
 pub struct ProbeInstance {
-    /// Where it will be when it is old.
+    /// The address of the instance when it is old.
     pub instance: usize,
-    /// Where its class will be.
+    /// The address of its class when the class is old.
     pub class: usize,
     /// `__qualname__` of the class.
     pub qualified_name: Box<[u8]>,
 }
 
 impl Types {
-    /// Keeps both tables.
+    /// Stores both tables.
     #[must_use]
     pub fn new(text: Vec<u8>, numbers: Vec<u32>) -> Self {
         Self {
@@ -45,18 +46,20 @@ impl Types {
         }
     }
 
-    /// Has the next minor collection, after which these instances are old, find the way from an instance to its class.
+    /// Stores the instances. After the next minor collection they are old, and show how an instance refers to its
+    /// class.
     pub fn probe_with(&mut self, instances: Vec<ProbeInstance>) {
         self.probe_instances = instances;
     }
 
-    /// Whether that collection is still to come. Until then no class is known.
+    /// Whether that collection has not happened yet. Before it no class is known.
     #[must_use]
     pub fn await_probe_instances(&self) -> bool {
         !self.probe_instances.is_empty()
     }
 
-    /// A minor collection has ended: reads the instances of [`Types::probe_with`], if there are any.
+    /// Called after a minor collection: reads the instances of [`Types::probe_with`], if there are
+    /// any.
     pub fn read_probe_instances(&mut self) {
         if self.probe_instances.is_empty() {
             return;
@@ -75,7 +78,7 @@ impl Types {
         self.probe_instances = Vec::new();
     }
 
-    /// The number of an instance's class, if it is known where to look. See [`Classes::of`].
+    /// The number of an instance's class, if the offsets are known. See [`Classes::of`].
     ///
     /// # Safety
     /// As for [`Classes::of`].
@@ -85,14 +88,14 @@ impl Types {
         instance: usize,
         recent: &mut Recent,
     ) -> Option<u32> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller's promise.
         unsafe { self.classes.as_mut()?.of(number, instance, recent) }
     }
 
-    /// The number in the profile of a type, or of an instance's class; "not known" for a number that is
-    /// no type.
+    /// The profile's number of a type, or of an instance's class. A number that is not a type gives
+    /// "not known".
     pub fn id(&mut self, recording: &mut Recording<'_>, number: u32, class: Option<u32>) -> TypeId {
-        // The class above the type, where 0 is none.
+        // The class is in the upper half and the type in the lower half; class 0 means none.
         let key = class.map_or(0, |class| u64::from(class) + 1) << 32 | u64::from(number);
         if let Some(known) = recording.known_type(key) {
             return known.id;
@@ -138,8 +141,8 @@ impl Types {
     }
 }
 
-/// `member12   GcStruct a.b.C { x, y }` → `a.b.C`; `member8  GcArray of * GcStruct object { typeptr }` →
-/// `GcArray of * object`.
+/// Converts `member12   GcStruct a.b.C { x, y }` to `a.b.C`, and `member8  GcArray of * GcStruct object
+/// { typeptr }` to `GcArray of * object`.
 fn native_name(line: &str) -> &str {
     let text = line
         .split_once(char::is_whitespace)

@@ -1,6 +1,6 @@
-//! What a Python programmer calls an RPython type. The table is in docs/pypy.md as well.
+//! Python's names of RPython types. docs/pypy.md has the same table.
 
-/// RPython's name without its module, and Python's.
+/// Pairs of RPython's name without its module, and Python's name.
 const NAMES: &[(&str, &str)] = &[
     // Numbers.
     ("W_IntObject", "int"),
@@ -108,7 +108,7 @@ const NAMES: &[(&str, &str)] = &[
     ("JitVirtualRef", "JIT reference"),
 ];
 
-/// The Python name of an RPython type: from the table, by rule, or RPython's own.
+/// The Python name of an RPython type: from the table, by rule, or RPython's own name.
 #[must_use]
 pub fn python_name(native: &str) -> String {
     let last = if native.contains(' ') {
@@ -148,7 +148,7 @@ fn known(last: &str) -> Option<&'static str> {
         .map(|&(_, name)| name)
 }
 
-/// `W_CountObject` → `Count`.
+/// Converts `W_CountObject` to `Count`.
 fn plain(name: &str) -> &str {
     let name = name.strip_prefix("W_").unwrap_or(name);
     name.strip_suffix("Object")

@@ -1,41 +1,41 @@
 //! Limits on growth, for continuous integration.
 //!
-//! A limit is passed only if the whole interval of the growth lies above it. So a change below the limit fails
-//! in one case of 40 at most, however coarse the samples are, and a program that did not change far less often.
+//! A limit is exceeded only if the whole interval of the growth is above it. So a change below the limit fails
+//! in at most one case of 40, for any number of samples, and an unchanged program fails much more rarely.
 
 use std::str::FromStr;
 
 use super::{Change, Diff, Measure, Row};
 use crate::text;
 
-/// The most that something may grow by.
+/// The largest allowed growth of a row or of the total.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
-    /// The row that is meant; without one, the total.
+    /// The name of the row; `None` means the total.
     pub row: Option<String>,
-    /// By how much.
+    /// The allowed growth.
     pub growth: Growth,
 }
 
 /// An amount of growth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Growth {
-    /// As a part of the old figure.
+    /// As a part of the old value.
     Relative(f64),
-    /// In the unit of what is compared: bytes, allocations or seconds.
+    /// In the unit of the measure: bytes, allocations or seconds.
     Absolute(f64),
 }
 
-/// Why a limit cannot be used.
+/// The reason why a limit cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LimitError {
-    /// Not written as it must be.
+    /// The text is not a valid limit.
     #[error("`{0}` is no limit: write '+5%', '+10MiB' or 'NAME:+5%'")]
     Form(String),
     /// There is no such row.
     #[error("there is no row `{0}` on either side")]
     NoRow(String),
-    /// There are several.
+    /// Several rows have this name.
     #[error("{1} rows are called `{0}`: give more of its name, or use --by function")]
     SeveralRows(String, usize),
     /// The measure is not known on both sides.
@@ -43,12 +43,12 @@ pub enum LimitError {
     NotKnown(&'static str),
 }
 
-/// What became of a limit.
+/// The result of checking a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Whether the growth is above the limit beyond doubt.
+    /// Whether the growth is certainly above the limit.
     pub exceeded: bool,
-    /// One line that says so, or why not.
+    /// One line that explains the result.
     pub text: String,
 }
 
@@ -85,7 +85,8 @@ impl FromStr for Limit {
 }
 
 impl Limit {
-    /// Whether the growth is above the limit, in the measure that the rows are in the order of. Ask before rows are left away.
+    /// Checks whether the growth is above the limit, in the measure that orders the rows. Call this before
+    /// [`Diff::truncate`].
     ///
     /// # Errors
     /// If there is no such row or measure.
@@ -139,7 +140,7 @@ impl Limit {
 
 fn row<'a>(diff: &'a Diff, name: &str) -> Result<&'a Row, LimitError> {
     let found: Vec<&Row> = diff.rows.iter().filter(|row| row.name == name).collect();
-    // Without its class or module, if that leaves no doubt.
+    // The name without its class or module, if that is unique.
     let ends = |row: &&Row| {
         row.name
             .strip_suffix(name)

@@ -1,12 +1,12 @@
-//! Which function of the old side is which of the new one.
+//! Matches the functions of the old side with those of the new side.
 //!
 //! Nothing is guessed: two functions are one if their names, files and lines are the same, or if they differ in
 //! a way that leaves no doubt.
 //!
 //! - *Another place of a folder.* A file that only one side has may lie under another folder on the other: a virtual
 //!   environment, a checkout, another version's standard library. Files with the longest common end of their paths
-//!   are candidates; if there is one such, and at least half of the functions that were seen in the smaller one have names
-//!   that were seen in the other, it is the same file.
+//!   are candidates; if there is one such, and at least half of the functions that were seen in the smaller one have
+//!   names that were seen in the other, it is the same file.
 //! - *Another line.* In one file, a name that each side has once is the same function wherever it
 //!   stands. Names that need not be unique (`<lambda>`, `<listcomp>`, or one that a side has several times) are the
 //!   same function only if the nearest unique functions before and after moved by as many lines as they did.
@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::runs::Key;
 
-/// A folder that was taken for another.
+/// A folder of the old side that was matched with a folder of the new side.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Folder {
     /// On the old side.
@@ -27,20 +27,20 @@ pub struct Folder {
     pub new: String,
 }
 
-/// What the functions of the old side are on the new one.
+/// The functions of the new side for the functions of the old side.
 #[derive(Debug, Default)]
 pub(super) struct Matching {
     /// Files that have another path.
     files: HashMap<String, String>,
-    /// First lines that changed: by name, the new side's file and the old first line.
-    /// `None`: the new side has another function there.
+    /// First lines that changed: by name, the new side's file and the old first line. `None`: the
+    /// new side has another function at this line.
     lines: HashMap<(String, String, u32), Option<u32>>,
     /// Folders whose files were matched, in the order of their names.
     pub(super) folders: Vec<Folder>,
 }
 
 impl Matching {
-    /// `prefixes`: folders that the user says are the same, the old one first.
+    /// `prefixes`: pairs of folders that the user declares equal, the old one first.
     pub(super) fn of(old: &[&Function], new: &[&Function], prefixes: &[(String, String)]) -> Self {
         let (old_names, new_names) = (names_by_file(old), names_by_file(new));
         let mut matching = Self::default();
@@ -75,7 +75,7 @@ impl Matching {
         matching
     }
 
-    /// The new side's key of an old one; the same if nothing moved.
+    /// The new side's key for an old key; the same key if the function did not move.
     pub(super) fn translate(&self, key: &Key) -> Key {
         let mut key = key.clone();
         if let Some(file) = self.files.get(&key.file) {
@@ -127,7 +127,8 @@ impl Matching {
 /// The first lines of the functions of one file, by name.
 type Lines<'a> = BTreeMap<&'a str, BTreeSet<u32>>;
 
-/// The functions of a file that have another line: name, old and new line; none if another function has the old one.
+/// The functions of a file whose line changed: name, old and new line; no new line if another function has the old
+/// one.
 fn moves<'a>(old: &Lines<'a>, new: &Lines<'a>) -> Vec<(&'a str, u32, Option<u32>)> {
     let mut found = Vec::new();
     let mut anchors = BTreeMap::new();
@@ -156,7 +157,7 @@ fn moves<'a>(old: &Lines<'a>, new: &Lines<'a>) -> Vec<(&'a str, u32, Option<u32>
             match to.filter(|to| others.contains(to)) {
                 Some(to) if to != line => found.push((name, line, Some(to))),
                 Some(_) => {}
-                // It has the line of another: not the same, whatever that is.
+                // Another function has its line, so they are not the same.
                 None if others.contains(&line) => found.push((name, line, None)),
                 None => {}
             }
@@ -165,7 +166,7 @@ fn moves<'a>(old: &Lines<'a>, new: &Lines<'a>) -> Vec<(&'a str, u32, Option<u32>
     found
 }
 
-/// By how much the unique functions around a line moved, if they agree.
+/// The number of lines by which the unique functions around a line moved, if they agree.
 fn shift(anchors: &BTreeMap<u32, i64>, line: u32) -> Option<i64> {
     let before = anchors.range(..=line).next_back().map(|(_, &shift)| shift);
     let after = anchors.range(line..).next().map(|(_, &shift)| shift);
@@ -176,7 +177,8 @@ fn shift(anchors: &BTreeMap<u32, i64>, line: u32) -> Option<i64> {
     }
 }
 
-/// Whether a programmer gave this name: the interpreter's own, `<lambda>`, are no evidence.
+/// Whether a programmer chose this name: the interpreter's own names, such as `<lambda>`, are not
+/// evidence.
 fn is_name(name: &str) -> bool {
     !name.ends_with('>')
 }
@@ -203,7 +205,7 @@ fn below<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
 }
 
-/// Where a file of the old side lies on the new one, and the folders in which the two are.
+/// The path on the new side of a file of the old side, and the folders of both.
 fn elsewhere(
     file: &str,
     names: &BTreeSet<&str>,
@@ -213,7 +215,7 @@ fn elsewhere(
     let only_new = new.keys().copied().filter(|path| !old.contains_key(path));
     let candidates = closest(file, only_new);
     let [path] = candidates[..] else { return None };
-    // And the other way round: no other file of the old side is as close to it.
+    // The same test in the other direction: no other file of the old side is as close to it.
     let only_old = old.keys().copied().filter(|path| !new.contains_key(path));
     if closest(path, only_old) != [file] {
         return None;
@@ -227,7 +229,7 @@ fn elsewhere(
         .count();
     let base = file.rsplit('/').next().unwrap_or(file);
     let is_same = if fewest == 0 {
-        // Nothing but the module's own code: then its file's name must mean something.
+        // If the file has only the module's own code, its file's name must be specific.
         !base.starts_with("__") && names.intersection(theirs).next().is_some()
     } else {
         2 * common >= fewest
@@ -244,7 +246,7 @@ fn elsewhere(
     })
 }
 
-/// Those paths that have the longest end in common with this one: at least the file's name.
+/// The paths that share the longest end with this one: at least the file's name.
 fn closest<'a>(path: &str, among: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut longest = 1;
     let mut found = Vec::new();
@@ -390,14 +392,14 @@ mod tests {
             &[],
         );
         assert!(found.folders.is_empty());
-        // Two that are equally close.
+        // Two files that are equally close.
         let new = [
             function("f", "/b/util.py", 1),
             function("f", "/c/util.py", 1),
         ];
         let found = matching(&[function("f", "/a/util.py", 1)], &new, &[]);
         assert!(found.folders.is_empty());
-        // Packages' own files, with nothing to tell them by.
+        // `__init__.py` files, which cannot be distinguished.
         let old = [function("<module>", "/p/a/__init__.py", 1)];
         let new = [function("<module>", "/p/b/__init__.py", 1)];
         assert!(matching(&old, &new, &[]).folders.is_empty());

@@ -1,9 +1,9 @@
-//! What changed from one profile to another, and whether that is real.
+//! The differences between two profiles, and whether they are significant.
 //!
-//! Each side has one run or several. A run is one process, or a family of them: profiles of one side of which one names the
-//! other as its parent. Rows of the old side are matched with those of the new one (`matching`), the sums over the
-//! samples of each are compared ([`crate::statistics::difference`]), and of the rows whose difference passes, at most
-//! a part [`RATE`] is expected to have passed by chance ([`crate::statistics::discovery`]).
+//! Each side has one run or several. A run is one process, or a family of them: profiles of one side of which one names
+//! the other as its parent. Rows of the old side are matched with those of the new one (`matching`), the sums over the
+//! samples of each are compared ([`crate::statistics::difference`]), and of the rows whose difference passes, at most a
+//! part [`RATE`] is expected to have passed by chance ([`crate::statistics::discovery`]).
 
 mod limit;
 mod matching;
@@ -34,26 +34,26 @@ use matching::Matching;
 use runs::{Key, Run};
 use sides::{Pair, Sides};
 
-/// The false discovery rate: of the rows that are said to differ, and of the totals.
+/// The false discovery rate: for the rows that are reported to differ, and for the totals.
 pub const RATE: f64 = 0.05;
 
-/// How two sides are compared.
+/// The settings of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// What a row stands for.
     pub by: By,
-    /// Whether what a function called counts as its own.
+    /// Whether a function's value includes the functions that it called.
     pub inclusive: bool,
-    /// Folders of the old side that are the same as others of the new one.
+    /// Pairs of equal folders: one of the old side, one of the new side.
     pub prefixes: Vec<(String, String)>,
 }
 
-/// A comparison. As JSON, it is what docs/diff.md describes.
+/// A comparison. docs/diff.md describes its JSON form.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diff {
     /// What the rows stand for.
     pub by: By,
-    /// Whether what a function called counts as its own.
+    /// Whether a function's value includes the functions that it called.
     pub inclusive: bool,
     /// The old side.
     pub old: SideFacts,
@@ -63,40 +63,40 @@ pub struct Diff {
     pub rate: f64,
     /// Whether every allocation was recorded, on both sides.
     pub exact: bool,
-    /// What can be compared: what both sides know.
+    /// The measures that both sides know.
     pub measures: Vec<Measure>,
-    /// All samples together.
+    /// The changes of the sums over all samples.
     pub totals: BTreeMap<Measure, Change>,
-    /// Folders of the old side that were taken for others of the new one.
+    /// Folders of the old side that were matched with folders of the new side.
     pub folders: Vec<Folder>,
-    /// How many rows were matched though they have another line or file.
+    /// The number of rows that were matched although their line or file changed.
     pub moved: usize,
-    /// What concerns all figures.
+    /// Remarks about all values.
     pub notes: Vec<String>,
-    /// What the rows are in the order of: see [`Diff::sort`].
+    /// The measure that orders the rows: see [`Diff::sort`].
     pub what: Measure,
-    /// How many rows differ significantly in that measure.
+    /// The number of rows that differ significantly in that measure.
     pub significant_rows: usize,
     /// The rows.
     pub rows: Vec<Row>,
-    /// How many rows were left away by [`Diff::truncate`].
+    /// The number of rows that [`Diff::truncate`] removed.
     pub rows_left_out: usize,
 }
 
 /// A row of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Function, file or type, as the new side has it.
+    /// Function, file or type, as on the new side.
     pub name: String,
     /// Source file; empty if there is none.
     pub file: String,
     /// Line: the function's definition, or the line that ran; 0 if there is none.
     pub line: u32,
-    /// Where the old side has it, if that is another place.
+    /// The place on the old side, if it differs.
     pub old_place: Option<Place>,
-    /// The side that alone has samples of it.
+    /// The side with samples of this row, if only one side has them.
     pub only: Option<Which>,
-    /// For each measure, what changed.
+    /// The change in each measure.
     pub changes: BTreeMap<Measure, Change>,
 }
 
@@ -119,24 +119,24 @@ pub enum Which {
     New,
 }
 
-/// What changed, in one measure.
+/// The change in one measure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Change {
     /// The old side: mean over its runs.
     pub old: Estimate,
     /// The new side: mean over its runs.
     pub new: Estimate,
-    /// New less old.
+    /// The new value minus the old value.
     pub difference: Estimate,
     /// The difference as a part of the old estimate; `None` if that is 0.
     pub relative: Option<f64>,
-    /// The probability of a difference as large by chance.
+    /// The probability of at least this difference by chance.
     pub p: f64,
     /// The smallest false discovery rate at which the difference passes.
     pub q: f64,
     /// Whether it passes at [`RATE`].
     pub significant: bool,
-    /// What it was worked out from.
+    /// The values from which the change was computed.
     #[serde(skip)]
     evidence: Evidence,
 }
@@ -170,7 +170,7 @@ impl Change {
         }
     }
 
-    /// The difference from the old side grown by this factor.
+    /// The difference between the new value and the old value multiplied by this factor.
     fn beyond(&self, factor: f64) -> Estimate {
         let Evidence {
             old, new, spread, ..
@@ -309,9 +309,10 @@ impl Row {
     }
 }
 
-/// Says which of these differ significantly, with the false discovery rate controlled over all of them.
+/// Decides which of these changes are significant, with the false discovery rate controlled over all of
+/// them.
 fn judge<'a>(changes: impl Iterator<Item = &'a mut Change>) {
-    // What neither side has is no test.
+    // A row that is 0 on both sides is not a test.
     let is_there = |change: &&mut Change| change.old.estimate > 0.0 || change.new.estimate > 0.0;
     let changes: Vec<&mut Change> = changes.filter(is_there).collect();
     let test = |change: &&mut Change| Test {

@@ -17,13 +17,14 @@ use super::runs::Key;
 use super::sides;
 use crate::flamegraph::{self, Base};
 
-/// Writes the page of the new side, coloured by what changed. Of several runs, means are shown; their sessions are laid
-/// over one another. `progress` is told how many steps of how many are done.
+/// Writes the page of the new side, coloured by the change. For several runs the page shows means, and their sessions
+/// are combined on one time axis. `progress` is called with the number of finished steps and of all steps.
 ///
 /// # Errors
-/// Whatever `out` reports.
+/// The errors of `out`.
 ///
 /// # Panics
+/// If a side is empty.
 /// If a side is empty.
 pub fn write_page(
     old: &[Profile],
@@ -60,7 +61,7 @@ pub fn write_page(
     flamegraph::write_difference(&new_side, &base, out, progress)
 }
 
-/// Things, each numbered once.
+/// Values, each numbered once.
 struct Numbered<T> {
     all: Vec<T>,
     numbers: HashMap<T, u32, RandomState>,
@@ -145,7 +146,7 @@ impl Tables {
         let first = side.samplings.len() as u32;
         side.samplings.extend(&profile.samplings);
         let sampling = |of: SamplingId| SamplingId(first + of.0);
-        // Sessions of different lengths are laid over one another.
+        // The times of sessions of different lengths are scaled to the longest.
         let (length, longest) = (profile.end.0.max(1), side.end.0);
         let time =
             |of: Nanos| Nanos((u128::from(of.0) * u128::from(longest) / u128::from(length)) as u64);
@@ -183,7 +184,7 @@ impl Tables {
         let function = self.functions.number(Function {
             name: key.name,
             file: key.file,
-            // Another function than any of the new side: where it is does not matter.
+            // A function that does not exist on the new side: its line does not matter.
             first_line: if key.first_line > u32::MAX / 2 {
                 0
             } else {

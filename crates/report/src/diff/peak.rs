@@ -1,4 +1,4 @@
-//! The moment at which most bytes were alive, as the samples tell.
+//! The moment with the most live bytes, estimated from the samples.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::SampleId;
@@ -6,9 +6,9 @@ use nthbyte_profile::model::Lifetime;
 
 use super::runs::lifetimes_end;
 
-/// Nanoseconds since 1970 of that moment, over all processes of a run; `None` if it is not known when
-/// objects were freed. Samples are expected in the order of their times; where they are not, by a little, nothing is
-/// lost but the order of events that are close together.
+/// Nanoseconds since 1970 of that moment, over all processes of a run; `None` if the times of frees are not known.
+/// Samples are expected in the order of their times. If they differ slightly, only the order of events that are
+/// close together is affected.
 pub(super) fn moment(processes: &[&Profile]) -> Option<u64> {
     if !processes.iter().all(|profile| lifetimes_end(profile)) {
         return None;
@@ -56,7 +56,8 @@ pub(super) fn is_alive(profile: &Profile, id: SampleId, moment: u64) -> bool {
     })
 }
 
-/// When the object was allocated, and when it was freed if it was. `None` if it died at an unknown time.
+/// The times of the allocation and of the free, if there was one. `None` if the object died at an
+/// unknown time.
 fn life(profile: &Profile, id: SampleId) -> Option<(u64, Option<u64>)> {
     let samples = &profile.samples;
     let from = samples.time(id).0;

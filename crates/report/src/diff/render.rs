@@ -7,7 +7,7 @@ use crate::estimate::Estimate;
 use crate::summary::{By, place, wrap};
 use crate::text::{self, Cut};
 
-/// No table is narrower: figures that are cut would be wrong.
+/// The smallest width of a table: cut numbers would be wrong.
 const NARROWEST: usize = 60;
 
 /// From this width on, the interval has a column of its own.
@@ -16,7 +16,7 @@ const WITH_INTERVAL: usize = 90;
 /// Columns between two columns of a table.
 const GAP: usize = 2;
 
-/// So many rows that do not differ significantly are enough.
+/// The number of rows without a significant difference that are shown.
 const OTHERS: usize = 5;
 
 impl Diff {
@@ -152,7 +152,7 @@ impl Diff {
         });
     }
 
-    /// What a row stands for, where there is room where that is, and where it was.
+    /// The name of a row and, if there is room, its place and its old place.
     fn label(&self, row: &Row, columns: usize) -> String {
         match self.by {
             By::Type => return text::fit(&row.name, columns, Cut::End),
@@ -228,7 +228,7 @@ fn described(side: &SideFacts, exact: bool) -> String {
 
 const fn kind(by: By) -> &'static str {
     match by {
-        // Runs have no processes in common, so a row is a function.
+        // Two runs have no processes in common, so a row is a function.
         By::Function | By::Process => "function",
         By::Line => "line",
         By::File => "file",

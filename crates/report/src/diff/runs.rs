@@ -1,4 +1,4 @@
-//! What one run says of each row: sums over samples, for each quantity that can be compared.
+//! The values of one run for each row: sums over samples, for each quantity that can be compared.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ pub enum Measure {
     Allocations,
     /// Bytes alive at the end.
     Alive,
-    /// Bytes alive when most were.
+    /// Bytes alive at the moment with the most live bytes.
     Peak,
     /// Bytes that died young.
     Young,
@@ -33,7 +33,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// All of them, in the order of their discriminants.
+    /// All measures, in the order of their discriminants.
     pub const ALL: [Self; 6] = [
         Self::Bytes,
         Self::Allocations,
@@ -79,13 +79,13 @@ impl Sum for Cell {
     }
 }
 
-/// What a row stands for, on one side.
+/// The identity of a row on one side.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     /// Function, file or type.
     pub(super) name: String,
     pub(super) file: String,
-    /// Of the function; 0 where there is none.
+    /// First line of the function; 0 if there is none.
     pub(super) first_line: u32,
     /// With [`By::Line`], the line that ran.
     pub(super) line: u32,
@@ -128,7 +128,7 @@ pub(super) struct Run {
     pub(super) rows: HashMap<Key, Cell, RandomState>,
     pub(super) all: Cell,
     pub(super) functions: Vec<Function>,
-    /// Which measures can be known.
+    /// The measures that are known.
     pub(super) known: [bool; Measure::ALL.len()],
     /// Whether every allocation was recorded.
     pub(super) exact: bool,
@@ -138,14 +138,15 @@ pub(super) struct Run {
     pub(super) typical_allocations: f64,
     /// Seconds that a time sample stands for.
     pub(super) tick: f64,
-    /// Bytes that the agent counted, if it did to the end.
+    /// Bytes that the agent counted, if it counted until the end.
     pub(super) counted: Option<u64>,
     pub(super) samples: u64,
     pub(super) duration_nanos: u64,
 }
 
 impl Run {
-    /// `processes`: the profiles of a run; at least one. `inclusive`: what a function called counts as its own.
+    /// `processes`: the profiles of a run; at least one. `inclusive`: a function's value includes the functions
+    /// that it called.
     pub(super) fn of(processes: &[&Profile], by: By, inclusive: bool) -> Self {
         let peak = peak::moment(processes);
         let mut run = Self {
@@ -273,9 +274,9 @@ fn cells(profile: &Profile, has_time: bool, peak: Option<u64>) -> (Vec<Cell>, Ve
     (stacks, types)
 }
 
-/// Which measures the profile can tell.
+/// The measures that the profile contains.
 fn known(profile: &Profile, has_time: bool) -> [bool; Measure::ALL.len()] {
-    // As in a file imported from VMProf.
+    // A file imported from VMProf is like this.
     let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
     let ends = lifetimes_end(profile);
     Measure::ALL.map(|measure| match measure {
@@ -285,13 +286,13 @@ fn known(profile: &Profile, has_time: bool) -> [bool; Measure::ALL.len()] {
     })
 }
 
-/// Whether it is known when objects were freed that survived their first collection.
+/// Whether the times of frees are known for objects that survived their first collection.
 pub(super) fn lifetimes_end(profile: &Profile) -> bool {
     let survived = |id: SampleId| profile.samples.lifetime(id) == Lifetime::Survived;
     !profile.meta.interpreter.starts_with("PyPy") && !profile.samples.ids().any(survived)
 }
 
-/// The longest period of the allocation samples: what goes unseen most easily is what counts.
+/// The longest period of the allocation samples. It determines which changes can be missed.
 fn period(profile: &Profile) -> f64 {
     profile
         .periods()
@@ -299,7 +300,7 @@ fn period(profile: &Profile) -> f64 {
         .map_or(1.0, |&period| period.max(1) as f64)
 }
 
-/// Seconds that a time sample stands for on average; `None` without time samples, or if that is not known.
+/// Mean number of seconds for each time sample; `None` without time samples, or if unknown.
 fn tick(profile: &Profile) -> Option<f64> {
     let hz = profile.time_hz()?;
     (!profile.cpu.is_empty() && hz > 0.0).then(|| 1.0 / hz)

@@ -1,4 +1,5 @@
-//! The two sides of a comparison: their runs, what each row has in each run, and what to know of both.
+//! The two sides of a comparison: their runs, the values of each row in each run, and remarks about
+//! both.
 
 use std::collections::HashMap;
 
@@ -16,11 +17,11 @@ use crate::statistics::difference::Side;
 use crate::statistics::spread::{Prior, Scatter, Spread};
 use crate::text;
 
-/// The standard deviation between runs of the same program that is assumed of a total that was counted, where there is one
-/// run a side: docs/exactness.md measures 0.000 to 0.1 %.
+/// The assumed standard deviation between runs of the same program, for a counted total, if each side has one run:
+/// docs/exactness.md measures 0.000 to 0.1 %.
 const COUNTED_DEVIATION: f64 = 1e-3;
 
-/// What there is to know of a side.
+/// The properties of a side.
 #[derive(Clone, Debug, Serialize)]
 pub struct SideFacts {
     /// Number of runs.
@@ -67,7 +68,7 @@ impl SideFacts {
     }
 }
 
-/// The profiles of each run: those of which one is the parent of the other belong together.
+/// The profiles of each run: a process and its children belong to the same run.
 pub(super) fn families(profiles: &[Profile]) -> Vec<Vec<&Profile>> {
     let parent = |child: usize| {
         let of = &profiles[child].meta;
@@ -80,7 +81,7 @@ pub(super) fn families(profiles: &[Profile]) -> Vec<Vec<&Profile>> {
         })
     };
     let eldest = |mut at: usize| {
-        // Bounded: a damaged file may name a circle.
+        // Limited: the parents in a damaged file may form a circle.
         for _ in 0..profiles.len() {
             match parent(at) {
                 Some(parent) => at = parent,
@@ -105,7 +106,7 @@ pub(super) fn families(profiles: &[Profile]) -> Vec<Vec<&Profile>> {
 pub(super) struct Pair {
     pub(super) old_key: Option<Key>,
     pub(super) new_key: Option<Key>,
-    /// What each run has of it.
+    /// The value of each run.
     old: Vec<Cell>,
     new: Vec<Cell>,
 }
@@ -142,7 +143,7 @@ impl Sides {
                 let at = pair(&mut pairs, matching.translate(key));
                 let row = &mut pairs[at];
                 row.old[number].add(cell);
-                // Of several runs, the same one whatever the order of the table.
+                // With several runs, the choice must not depend on the order of the table.
                 if row.old_key.as_ref().is_none_or(|known| key < known) {
                     row.old_key = Some(key.clone());
                 }
@@ -162,7 +163,7 @@ impl Sides {
         pairs
     }
 
-    /// What changed in each row.
+    /// The change of each row.
     pub(super) fn changes(&self, pairs: &[Pair], measure: Measure) -> Vec<Change> {
         let degrees = self.degrees();
         let scatters: Vec<Scatter> = match degrees {
@@ -184,7 +185,7 @@ impl Sides {
         pairs.iter().enumerate().map(change).collect()
     }
 
-    /// What changed in all.
+    /// The change of the total.
     pub(super) fn total(&self, measure: Measure) -> Change {
         let cells = |runs: &[Run]| -> Vec<Cell> { runs.iter().map(|run| run.all).collect() };
         let mut pair = Pair {
@@ -218,14 +219,14 @@ impl Sides {
         Change::of(old, new, spread)
     }
 
-    /// That of a row by itself.
+    /// The spread of a single row.
     fn spread(&self, pair: &Pair, measure: Measure) -> Option<Spread> {
         let degrees = self.degrees()?;
         let scatter = self.scatter(pair, measure);
         Some(Prior::of(&[], degrees, 0.0).spread(&scatter, degrees))
     }
 
-    /// Of the variance between runs; `None` if there is one run a side.
+    /// The degrees of freedom of the variance between runs; `None` if each side has one run.
     fn degrees(&self) -> Option<f64> {
         let runs = self.all().count();
         (runs > 2).then(|| (runs - 2) as f64)
@@ -293,7 +294,7 @@ fn side<'a>(runs: &[Run], cells: impl Iterator<Item = &'a Cell>, measure: Measur
     }
 }
 
-/// What a reader of the figures has to know.
+/// Remarks that a reader of the values needs.
 pub(super) fn notes(
     old: &[Profile],
     new: &[Profile],
@@ -348,7 +349,7 @@ pub(super) fn notes(
     notes
 }
 
-/// Whether nothing is unknown of a figure.
+/// Whether a value has no error.
 pub(super) fn is_certain(estimate: &Estimate) -> bool {
     estimate.low >= estimate.high
 }

@@ -1,4 +1,4 @@
-//! A profile, taken apart: its sites, those among them whose growth is tested, and the verdicts.
+//! The analysis of a profile: its sites, the candidates whose growth is tested, and the verdicts.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::estimate::{Estimate, Estimator, Totals};
 /// Points of a curve.
 const POINTS: usize = 48;
 
-/// Callers that are named.
+/// The largest number of callers in a finding.
 const CALLERS: usize = 4;
 
 /// A site whose growth is tested.
@@ -29,15 +29,15 @@ pub(crate) struct Candidate {
     pub(super) evidence: Evidence,
 }
 
-/// Where the run ends for a site.
+/// The end of the run for a site.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) moment: Moment,
-    /// Whether that is before the session's end, because what it holds was freed then.
+    /// Whether that is before the session's end, because the site's objects were freed then.
     pub(super) early: bool,
 }
 
-/// A profile, taken apart.
+/// The analysis of a profile.
 #[derive(Debug)]
 pub(crate) struct Analysis<'a> {
     pub(super) profile: &'a Profile,
@@ -47,7 +47,7 @@ pub(crate) struct Analysis<'a> {
     pub(super) sites: Sites,
     pub(super) estimator: Estimator,
     pub(super) allocated: f64,
-    /// Whether it is recorded when an object is freed.
+    /// Whether the frees of objects are recorded.
     pub(crate) knows_frees: bool,
     pub(crate) candidates: Vec<Candidate>,
 }
@@ -84,7 +84,7 @@ impl<'a> Analysis<'a> {
         analysis
     }
 
-    /// What is tested of each candidate.
+    /// The test of each candidate.
     pub(crate) fn tests(&self) -> Vec<Test> {
         let candidates = self.candidates.iter();
         let test = |candidate: &Candidate| Test {
@@ -149,7 +149,7 @@ impl<'a> Analysis<'a> {
         })
     }
 
-    /// Where the run ends for these; `None` if they hold next to nothing there.
+    /// The end of the run for these objects; `None` if almost nothing is alive there.
     pub(super) fn end(&self, numbers: &[u32]) -> Option<End> {
         let closing = self.clocks.moment(self.closing);
         let (mut now, mut then) = (0.0, 0.0);
@@ -229,7 +229,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// Parts of the weight of some objects, by what `of` says of each; largest first.
+    /// The shares of the weight of some objects, grouped by the result of `of`; largest first.
     pub(super) fn shares<T: Ord>(
         &self,
         lives: &[&Life],
@@ -287,7 +287,7 @@ impl<'a> Analysis<'a> {
     }
 }
 
-/// Whether an object is alive where the run ends for it.
+/// Whether an object is alive at the end of the run for its site.
 pub(super) fn alive_at(life: &Life, end: End) -> bool {
     life.birth[0] <= end.moment[0] && (life.death[0] == NEVER || life.death[0] > end.moment[0])
 }

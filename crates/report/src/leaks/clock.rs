@@ -1,17 +1,17 @@
 //! The two clocks of a run: time, and work.
 //!
-//! Both give a moment as a position from 0, the session's start, to 1, its end. *Time* is what a
-//! person waits for. *Work* is the number of samples so far: the bytes that the program allocated,
-//! where an object counts for one period at most, so that one huge table does not use up the
-//! clock. Work stands still while the program waits or the machine is busy elsewhere, which makes
-//! it the better measure of "in proportion to what was done". What stops in either clock has
-//! stopped.
+//! Both give a moment as a position from 0, the session's start, to 1, its end. *Time* is the time
+//! that a person waits. *Work* is the number of samples until then: the bytes that the program
+//! allocated, with at most one period for each object, so that one very large table does not
+//! dominate the clock. Work does not advance while the program waits or the machine is busy with
+//! other programs, so it is the better measure for growth in proportion to work. Growth that stops
+//! in one of the clocks has stopped.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
 
-/// A pause that is shorter may be the machine's: it counts as [`PAUSE`] at most. What the program does
-/// without allocating, or waits for, takes longer where it matters.
+/// A shorter pause may be caused by the machine: it counts as [`PAUSE`] at most. Important pauses, in
+/// which the program waits or works without allocating, take longer.
 const SHORT: u64 = 500_000_000;
 
 /// The most that a short pause counts, as a part of the run.
@@ -26,7 +26,7 @@ const MARKS: usize = 1024;
 /// One of the two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    /// Nanoseconds, but for short pauses.
+    /// Nanoseconds, except for short pauses.
     Time = 0,
     /// Samples.
     Work = 1,
@@ -39,7 +39,7 @@ pub(crate) type Moment = [f32; 2];
 #[derive(Clone, Debug)]
 pub(crate) struct Clocks {
     end: u64,
-    /// The ends of pauses that count less, and what is taken off the time from there on.
+    /// The ends of pauses that count less, and the time to subtract after each.
     pauses: Vec<(u64, u64)>,
     /// The times at which the work clock stands at 0, 1/MARKS, … 1.
     marks: Vec<u64>,
@@ -78,7 +78,7 @@ impl Clocks {
         }
     }
 
-    /// Where both clocks stand at a moment.
+    /// The position of a moment in both clocks.
     pub(crate) fn moment(&self, at: Nanos) -> Moment {
         [self.time(at) as f32, self.work(at) as f32]
     }
@@ -105,8 +105,8 @@ impl Clocks {
     }
 
     /// The moment at which the program's end may have begun: after 99 % of the work, and late. A
-    /// program that leaves its main function frees what that holds, in no time and without
-    /// allocating.
+    /// program that returns from its main function frees the objects of that function in almost no
+    /// time and without allocating.
     pub(crate) fn closing(&self) -> Nanos {
         let worked = self.marks[MARKS * 99 / 100];
         let takes = (self.end / 20).max(ENDING).min(self.end / 2);

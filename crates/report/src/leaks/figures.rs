@@ -1,4 +1,4 @@
-//! From judged sites to findings: one for each leak, with its figures and its evidence.
+//! Makes findings from judged sites: one for each leak, with its values and its evidence.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,10 +12,11 @@ use super::survival::{self, Observation};
 use super::verdict::{Evidence, Verdict};
 use crate::estimate::{Estimate, Totals};
 
-/// The share of what a function keeps that must pass a line for both to be one leak.
+/// Two functions are one leak if at least this share of the kept bytes of one passes a line of the
+/// other.
 const TOGETHER: f64 = 0.8;
 
-/// Lifetimes of which a survival curve is made at most.
+/// The largest number of lifetimes for a survival curve.
 const LIFETIMES: u64 = 1_000_000;
 
 impl Analysis<'_> {
@@ -42,7 +43,7 @@ impl Analysis<'_> {
         self.join(findings)
     }
 
-    /// Of the candidates of one function: its lines if they are most of it, else itself.
+    /// For the candidates of one function: its lines if they make up most of it, else the function.
     fn most_specific(&self, numbers: &[usize]) -> Vec<usize> {
         let site = |number: usize| &self.sites.sites[self.candidates[number].site];
         let held = |number: usize| self.candidates[number].evidence.work.held();
@@ -189,12 +190,13 @@ impl Analysis<'_> {
         }
     }
 
-    /// How long the run should go on for the growth that there seems to be to pass.
+    /// The number of minutes that the run must be longer, so that the apparent growth passes the
+    /// test.
     fn more_minutes(&self, evidence: &Evidence, tests: usize) -> f64 {
         let growth = &evidence.work;
         let have = (growth.later.0 - growth.later.1).max(1.0);
         let by_count = discovery::needed(tests.max(1)) / have;
-        // The site's first half of a window must lie in the first half of the run.
+        // The first half of the site's window must be in the first half of the run.
         let by_age = 2.0 * growth.start;
         let factor = by_count.max(by_age).max(1.5);
         (factor - 1.0) * self.profile.end.0 as f64 / 60e9
@@ -264,13 +266,13 @@ impl Analysis<'_> {
         }
         for (finding, lifetimes) in findings.iter_mut().zip(lifetimes) {
             finding.survival = survival::curve(lifetimes);
-            // Few are at risk at the greatest ages.
+            // Few objects are at risk at the greatest ages.
             let middle = finding.survival.get(finding.survival.len() / 2);
             finding.kept = middle.map_or(1.0, |point| point.share);
         }
     }
 
-    /// Makes one of findings of which one calls the other at the lines that leak.
+    /// Joins findings if one calls the other at the lines that leak.
     fn join(&self, findings: Vec<Finding>) -> Vec<Finding> {
         let mut head: Vec<usize> = (0..findings.len()).collect();
         for (callee, finding) in findings.iter().enumerate() {

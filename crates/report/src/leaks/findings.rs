@@ -1,4 +1,4 @@
-//! Findings: what is shown of a leak, and of what holds memory without being one.
+//! Findings: the values that are shown for a leak, and for memory that is held without a leak.
 
 use serde::Serialize;
 
@@ -13,14 +13,15 @@ pub struct Place {
     pub function: String,
     /// Source file.
     pub file: String,
-    /// The line that ran; where that is not recorded (PyPy), that of the function's definition.
+    /// The line of the allocation; if it is not recorded (PyPy), the line of the function's
+    /// definition.
     pub line: u32,
 }
 
 /// A part of what a finding keeps.
 #[derive(Clone, Debug, Serialize)]
 pub struct Share<T> {
-    /// What it is.
+    /// The line or type.
     pub what: T,
     /// From 0 to 1.
     pub share: f64,
@@ -29,29 +30,29 @@ pub struct Share<T> {
 /// Something that leaks or may leak.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// Whether it does.
+    /// Whether it leaks.
     pub verdict: Verdict,
-    /// The line of the user's own code that allocates most of what is kept.
+    /// The line of the user's own code that allocates most of the kept bytes.
     pub place: Place,
     /// All lines of that function that take part, largest first.
     pub lines: Vec<Share<Place>>,
-    /// The types of what is kept, largest first.
+    /// The types of the kept objects, largest first.
     pub types: Vec<Share<String>>,
-    /// Who called, in most cases: lines of own code, innermost first.
+    /// The most frequent callers: lines of own code, innermost first.
     pub callers: Vec<Place>,
-    /// The line of a library where most of it is allocated, if it is in one.
+    /// The line of a library where most of it is allocated, if a library allocates it.
     pub inner: Option<Place>,
     /// Bytes alive at the end.
     pub held: Estimate,
-    /// Samples among them.
+    /// Number of samples alive at the end.
     pub samples: u64,
     /// Growth in bytes a minute.
     pub per_minute: Estimate,
     /// Bytes kept of each MiB that the program allocates.
     pub per_mib: f64,
-    /// The share of what these lines allocate that is never freed, as far as was seen.
+    /// The share of these lines' allocations that was not freed during the session.
     pub kept: f64,
-    /// Whether it was freed as the program ended; then `held` is from just before that.
+    /// Whether it was freed at the program's end; then `held` is the value just before that.
     pub freed_at_end: bool,
     /// The mean position of the growth in the window: 0.5 if it is steady.
     pub mean_position: f64,
@@ -59,7 +60,7 @@ pub struct Finding {
     pub p: f64,
     /// The same, adjusted for the number of tests.
     pub adjusted_p: f64,
-    /// How many minutes more the program should run, if there is not enough data.
+    /// The number of additional minutes that the program must run, if there is not enough data.
     pub more_minutes: Option<f64>,
     /// Estimated live bytes over the run, at equal distances in time.
     pub curve: Vec<f64>,
@@ -85,9 +86,9 @@ pub struct Part {
 /// A function that holds memory without leaking.
 #[derive(Clone, Debug, Serialize)]
 pub struct Holder {
-    /// Its line with most of it.
+    /// Its line with the most bytes.
     pub place: Place,
-    /// Why it is no leak.
+    /// The reason why it is not a leak.
     pub verdict: Verdict,
     /// Bytes alive at the end.
     pub held: Estimate,
@@ -97,9 +98,9 @@ pub struct Holder {
 
 impl Finding {
     /// Whether this may be memory that is kept for reuse, or that another, larger leak holds. CPython
-    /// does not free the blocks of some types but keeps a stock of them for the next objects of that
-    /// type: who allocated a block and who keeps the object may differ, and the stock grows until it is
-    /// full. So does it look where nearly all of what is allocated dies.
+    /// does not free the blocks of some types, but keeps a free list of them for the next objects of
+    /// that type. So the site that allocated a block may differ from the site that keeps the object,
+    /// and the free list grows until it is full. It looks the same if almost all allocated objects die.
     pub(crate) fn may_be_reused(&self, findings: &[Self]) -> bool {
         let listed = self
             .types
@@ -137,5 +138,5 @@ const FREE_LISTS: [&str; 8] = [
     "coroutine",
 ];
 
-/// The most that such a stock holds in practice, in bytes: 2000 tuples of each of a few sizes.
+/// The largest size of such a free list in practice, in bytes: 2000 tuples of each of a few sizes.
 const STOCK: f64 = 1_048_576.0;

@@ -1,7 +1,7 @@
-//! How the live bytes of a site grew: the curve, and what chance says about it.
+//! The growth of a site's live bytes: the curve, and statistical tests of it.
 //!
-//! The curve is `L(t)`: the weights of the samples born before `t` less those freed before `t`. It
-//! is looked at from [`Growth::start`], when start-up is over and the site has allocated for the first
+//! The curve is `L(t)`: the weights of the samples born before `t` minus those freed before `t`. It is
+//! examined from [`Growth::start`], when start-up is over and the site has allocated for the first
 //! time, to the end, in [`CELLS`] equal cells of one of the [clocks](super::clock).
 
 use nthbyte_profile::Profile;
@@ -17,26 +17,28 @@ pub(crate) const CELLS: usize = 32;
 /// The part of the run that counts as start-up for every site.
 const START_UP: f64 = 0.1;
 
-/// Above this probability of being seen, an object's size is known rather than estimated.
+/// If an object is sampled with more than this probability, its size is treated as known, not
+/// estimated.
 const CERTAIN: f64 = 0.98;
 
 /// The growth of one site in one clock.
 #[derive(Clone, Debug)]
 pub(crate) struct Growth {
-    /// Where the window begins, as a position of the clock.
+    /// The start of the window, as a position of the clock.
     pub(crate) start: f64,
     /// Live bytes at the limits of the cells.
     pub(crate) levels: [f64; CELLS + 1],
-    /// How many sampled objects the live bytes stand on: fewer if some are much larger than the rest.
+    /// The effective number of sampled objects behind the live bytes: it is smaller if some objects
+    /// are much larger than the others.
     pub(crate) objects: f64,
-    /// The same, with clusters counted once.
+    /// The same number, with clusters counted once.
     pub(crate) effective: f64,
-    /// Bytes of what was alive in the middle of the window and was freed before its end.
+    /// Bytes that were alive in the middle of the window and were freed before its end.
     pub(crate) freed_late: f64,
-    /// Bytes at the end of what was born in the first half of the window.
+    /// Bytes alive at the end that were born in the first half of the window.
     pub(crate) kept_early: f64,
-    /// Objects on which the test of growth after the first third of the window rests: those that
-    /// speak for it, those against.
+    /// Numbers of objects in the test of growth after the first third of the window: for growth,
+    /// and against it.
     pub(crate) later: (f64, f64),
     /// The same for growth in its second half.
     pub(crate) late: (f64, f64),
@@ -44,7 +46,7 @@ pub(crate) struct Growth {
     pub(crate) cells: (u32, u32),
 }
 
-/// Where a run ends for a site, as a position; what dies later counts as alive.
+/// The end of a run for a site, as a position; objects that die later count as alive.
 pub(crate) type End = f64;
 
 impl Growth {
@@ -117,7 +119,7 @@ impl Growth {
         }
         for (number, change) in net.iter().enumerate() {
             growth.levels[number + 1] = growth.levels[number] + change;
-            // What is left of sums that cancel.
+            // The rounding error of sums that cancel.
             let none = 1e-9 * live.max(1.0);
             growth.cells.0 += u32::from(*change > none);
             growth.cells.1 += u32::from(*change < -none);
@@ -150,7 +152,7 @@ impl Growth {
         self.levels[CELLS] - self.levels[CELLS / 2]
     }
 
-    /// Most bytes alive at any time in the window.
+    /// The largest number of live bytes in the window.
     pub(crate) fn peak(&self) -> f64 {
         self.levels.iter().copied().fold(0.0, f64::max)
     }
@@ -208,7 +210,8 @@ impl Growth {
         at_least(self.cells.0.into(), self.cells.1.into(), 0.5)
     }
 
-    /// The least that the larger of both could have been with as much evidence, all of it for growth.
+    /// The smallest possible value of the larger one of both, with the same amount of evidence, all
+    /// of it for growth.
     pub(crate) fn least_p(&self) -> f64 {
         let later = 0.5_f64.powf(self.later.0 + self.later.1);
         let cells = 0.5_f64.powf(f64::from(self.cells.0 + self.cells.1));
@@ -224,7 +227,7 @@ impl Growth {
             let after = (self.held() - self.levels[from]).max(0.0) / unit;
             let part = (CELLS - from) as f64 / CELLS as f64;
             let share = part / 2.0 / (part / 2.0 + 1.0 - part);
-            // As few late ones: as many early ones.
+            // The test for few late objects is the test for many early ones.
             at_least(before, after, 1.0 - share) < STOPPED
         })
     }
@@ -236,9 +239,9 @@ const STOPPED: f64 = 0.005;
 /// One of two sets of samples whose bytes are compared.
 #[derive(Clone, Copy, Debug, Default)]
 struct Side {
-    /// Bytes that were seen and are certain.
+    /// Bytes of sampled objects that are certain.
     certain: f64,
-    /// Bytes of the others.
+    /// Bytes of the other objects.
     bytes: f64,
     /// Their sum of weight times bytes.
     squares: f64,
@@ -255,8 +258,9 @@ impl Side {
     }
 }
 
-/// Two sets as counts of samples of one common weight: that of the uncertain ones, or the period.
-/// A certain difference counts as so many samples: less than it is worth.
+/// Two sets as numbers of samples of one common weight: the weight of the uncertain samples, or the
+/// period. A certain difference counts as this number of samples, which is less than its real
+/// evidence.
 fn counts(sides: &[Side; 2], period: f64) -> (f64, f64) {
     let bytes = sides[0].bytes + sides[1].bytes;
     let unit = if bytes > 0.0 {

@@ -1,15 +1,15 @@
 //! PyPy: whether the heap as a whole grows.
 //!
-//! On PyPy, nthbyte sees whether an object survives its first minor collection, and not when it is
-//! freed after that. What can be known is how much memory is in use just after each major
-//! collection, when nothing dead is left; and which sites make what becomes old. If the
-//! former grows each time, the leak is among the latter.
+//! On PyPy, nthbyte sees whether an object survives its first minor collection, but not when it is
+//! freed after that. Two facts are known: the memory in use just after each major collection, when
+//! no dead object is left; and the sites whose objects become old. If that memory grows each time,
+//! the leak is among these sites.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::CollectionKind;
 use serde::Serialize;
 
-/// The fewest major collections from which something follows.
+/// The smallest number of major collections that allows a conclusion.
 const FEWEST: usize = 5;
 
 /// Growth from one major collection to the next that counts, as a part.
@@ -57,7 +57,7 @@ impl Heap {
         let middle = after[after.len() / 2].1 as f64;
         let enough =
             last.1 as f64 >= middle * (1.0 + GROWN) && middle >= first.1 as f64 * (1.0 + GROWN);
-        // It grew until the last of them, and that was not long ago.
+        // It grew until the last collection, and that was recent.
         let recent = last.0 * 2 >= profile.end.0;
         Self {
             grows: Some(p <= 0.01 && enough && recent),
@@ -72,7 +72,7 @@ impl Heap {
 /// The probability of so many pairs in ascending order, if all orders are equally likely (Mann,
 /// Econometrica 13, 1945), exact: the distribution of the number of inversions.
 fn mann_kendall(values: &[u64]) -> f64 {
-    // Beyond these, the last ones say enough.
+    // The last values are sufficient evidence.
     let values = &values[values.len().saturating_sub(60)..];
     let number = values.len();
     if number < 2 {
@@ -83,7 +83,7 @@ fn mann_kendall(values: &[u64]) -> f64 {
     let descending = pairs
         .filter(|&(one, other)| values[one] >= values[other])
         .count();
-    // Of all orders of so many, the part with a given number of inversions.
+    // For all orders of this many values, the part with each number of inversions.
     let mut part = vec![1.0];
     for place in 1..number {
         let mut next = vec![0.0; part.len() + place];

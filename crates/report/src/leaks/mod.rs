@@ -1,4 +1,4 @@
-//! What accumulates: a verdict for each allocation site, with its evidence.
+//! Finds memory that accumulates: a verdict for each allocation site, with its evidence.
 //!
 //! [`Leaks::of`] does this, a file a step:
 //!
@@ -6,7 +6,7 @@
 //! 2. [`sites`]: samples are grouped by line, function, type and caller.
 //! 3. [`growth`]: the live bytes of each site over the run, and tests on them.
 //! 4. [`discovery`]: the tests are adjusted for their number.
-//! 5. [`verdict`]: a leak is told from a cache that fills, start-up, a burst.
+//! 5. [`verdict`]: a leak is distinguished from a cache that fills, start-up, and a burst.
 //! 6. [`figures`]: sites that are one leak become one of the [`findings`], with figures; [`survival`] gives the
 //!    share that lives on.
 //!
@@ -37,7 +37,7 @@ use crate::estimate::Estimate;
 use analysis::Analysis;
 use discovery::Test;
 
-/// What accumulates in one or several processes. As JSON, it is what docs/leaks.md describes.
+/// Memory that accumulates in one or several processes. docs/leaks.md describes the JSON form.
 #[derive(Clone, Debug, Serialize)]
 pub struct Leaks {
     /// Whether anything leaks: there is a finding, or a heap that grows.
@@ -50,7 +50,7 @@ pub struct Leaks {
     pub profiles: Vec<Report>,
 }
 
-/// What accumulates in one process.
+/// Memory that accumulates in one process.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The file.
@@ -69,21 +69,21 @@ pub struct Report {
     pub exact: bool,
     /// Number of allocation samples.
     pub samples: u64,
-    /// Bytes alive at the end, estimated; on PyPy, of what was old once.
+    /// Estimated bytes alive at the end; on PyPy, bytes of objects that became old.
     pub live: Estimate,
-    /// What leaks, largest first.
+    /// Leaks, largest first.
     pub findings: Vec<Finding>,
-    /// What may leak, and needs more data.
+    /// Possible leaks that need more data.
     pub undecided: Vec<Finding>,
-    /// What else holds memory, and why that is no leak; largest first.
+    /// Other sites that hold memory, and the reason why they are not leaks; largest first.
     pub others: Vec<Holder>,
-    /// How many more there are of `others`.
+    /// The number of further sites that are not in `others`.
     pub others_left_out: usize,
     /// The largest leak that may have gone unnoticed, in bytes a minute; 0 if none may.
     pub unnoticed_per_minute: f64,
-    /// The heap as a whole, where lifetimes are not recorded (PyPy); else `null`.
+    /// The whole heap, if lifetimes are not recorded (PyPy); else `null`.
     pub heap: Option<Heap>,
-    /// What cannot be known from this profile, a sentence each.
+    /// Facts that this profile cannot show, a sentence each.
     pub limits: Vec<String>,
 }
 
@@ -120,7 +120,7 @@ impl Leaks {
 }
 
 impl Report {
-    /// Whether anything leaks.
+    /// Whether there is a leak.
     #[must_use]
     pub fn leaks(&self) -> bool {
         !self.findings.is_empty()
@@ -158,7 +158,7 @@ impl Report {
             .into_iter()
             .filter(|one| !findings.iter().any(|finding| finding.names(&one.place)));
         let mut undecided: Vec<Finding> = undecided.collect();
-        // As many frees may be among the events that were lost.
+        // This many frees may be among the lost events.
         let (certain, unsure): (Vec<_>, Vec<_>) = findings
             .into_iter()
             .partition(|finding| finding.samples > lost(profile));
@@ -209,10 +209,10 @@ impl Report {
     }
 }
 
-/// Fewer samples do not make a clock.
+/// The smallest number of samples for a clock.
 const FEWEST_SAMPLES: usize = 100;
 
-/// Events that the agent had to drop, frees perhaps among them.
+/// Number of events that the agent dropped, which may include frees.
 fn lost(profile: &Profile) -> u64 {
     let counts = profile.lost.iter().map(|(_, count)| *count);
     counts.fold(0, u64::saturating_add)

@@ -7,13 +7,13 @@ use crate::estimate::Estimate;
 use crate::summary::{place, wrap};
 use crate::text::{self, Cut};
 
-/// No line is narrower.
+/// The smallest width of a line.
 const NARROWEST: usize = 60;
 
 /// From this width on the table has curves.
 const ROOMY: usize = 90;
 
-/// What may leak, and is shown of each profile.
+/// The largest number of undecided findings that are shown for each profile.
 const UNDECIDED: usize = 3;
 
 /// Columns of the curve of a finding, and of the ones in the table.
@@ -273,7 +273,7 @@ impl Heap {
     }
 }
 
-/// Adds a line that belongs to the one before.
+/// Adds a line that continues the previous one.
 fn indented(text: &mut String, line: &str, width: usize) {
     let mut wrapped = String::new();
     wrap(&mut wrapped, line, width - 2);

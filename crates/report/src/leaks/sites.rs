@@ -1,9 +1,9 @@
 //! Allocation sites, and the objects of each that lived long enough to matter.
 //!
 //! A site is a set of samples with something in common, at one of five [`Level`]s. All begin with
-//! the innermost frame of the user's *own code*: who calls `json.loads` and keeps what it returns
-//! can change his line, not the library's. Where a stack has no frame of own code, its innermost
-//! frame stands for it.
+//! the innermost frame of the user's *own code*: the user can change the line that calls
+//! `json.loads` and keeps the result, not the library's line. If a stack has no frame of own code,
+//! its innermost frame is used.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +21,7 @@ pub(crate) enum Level {
     Function,
     /// … and its line.
     Line,
-    /// … and what was allocated.
+    /// … and the allocated type.
     Type,
     /// … (the line) and the line of own code that called.
     Caller,
@@ -49,7 +49,7 @@ pub(crate) struct Life {
     pub(crate) death: Moment,
 }
 
-/// What is shorter does not change live bytes at the resolution of the curves.
+/// Shorter lives do not change live bytes at the resolution of the curves.
 const SHORTEST: f32 = 1.0 / 512.0;
 
 /// A site, and all that is needed to judge it.
@@ -62,9 +62,9 @@ pub(crate) struct Site {
     pub(crate) line: u32,
     /// Indexes into [`Sites::lives`].
     pub(crate) lives: Vec<u32>,
-    /// The first birth of any object, however short its life.
+    /// The first birth of any object, even of a short-lived one.
     pub(crate) first: Moment,
-    /// How many samples there are, however short their lives.
+    /// The number of samples, including short-lived objects.
     pub(crate) births: u64,
 }
 
@@ -78,7 +78,7 @@ enum Import {
     Running(u32),
 }
 
-/// For every node of the stack tree, the frames that matter. Frames are indexes into
+/// For each node of the stack tree, its frame of own code. Frames are indexes into
 /// `Profile::frames`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own {
@@ -90,13 +90,13 @@ pub(crate) struct Own {
     importing: Import,
 }
 
-/// What is known of frames.
+/// Properties of frames and functions.
 #[derive(Debug)]
 pub(crate) struct Frames {
     /// By node.
     pub(crate) own: Vec<Own>,
-    /// By function: functions that a person takes for one have one group. A comprehension belongs
-    /// to the function that it stands in.
+    /// By function: functions that a user regards as one have one group. A comprehension belongs to
+    /// the function that contains it.
     pub(crate) group: Vec<u32>,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Sites {
     pub(crate) sites: Vec<Site>,
     /// The sites of a stack and a type, one of each level.
     of: HashMap<(NodeId, u32), [u32; LEVELS.len()], RandomState>,
-    /// A module as part of whose import most of the program runs: that says nothing.
+    /// A module whose import includes most of the program's run: such an import shows nothing.
     main_module: Option<u32>,
 }
 
@@ -251,7 +251,8 @@ impl Sites {
             let life = match samples.freed(id) {
                 Some(freed) => clocks.moment(freed.max(born)),
                 None if samples.lifetime(id) == Lifetime::DiedYoung => birth,
-                // On PyPy, where this is not known for what became old, the longest that it can be.
+                // On PyPy the lifetime of old objects is not known: this is the longest possible
+                // one.
                 None => [NEVER; 2],
             };
             let lasts = life
@@ -321,7 +322,7 @@ impl Sites {
         numbers
     }
 
-    /// The numbers of the sites to look at: each set of samples once, at its most general level.
+    /// The numbers of the sites to examine: each set of samples once, at its most general level.
     pub(crate) fn distinct(&self) -> Vec<usize> {
         let mut seen = HashSet::with_hasher(RandomState::default());
         let mut order: Vec<usize> = (0..self.sites.len()).collect();
@@ -341,8 +342,8 @@ impl Sites {
         order
     }
 
-    /// Whether a module is being imported when this site allocates. Each is imported once, so
-    /// what that keeps has an end, however late.
+    /// Whether a module is being imported when this site allocates. Each module is imported once,
+    /// so its memory stops growing, even if late.
     pub(crate) fn is_import(&self, profile: &Profile, lives: &[u32]) -> bool {
         let importing = lives.iter().filter(|&&life| {
             let stack = profile.samples.stack(self.lives[life as usize].sample);

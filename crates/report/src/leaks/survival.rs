@@ -1,17 +1,17 @@
-//! What share of the objects of a site survives for so long: the estimate of Kaplan and Meier
+//! The share of the objects of a site that survive a given age: the estimate of Kaplan and Meier
 //! (JASA 53, 1958), in which each sample counts by its weight.
 //!
 //! An object that is alive at the end has an age, but its lifetime is not known: it is *censored*.
-//! It counts among those at risk up to its age and then no more.
+//! It is among the objects at risk up to its age, and not after it.
 
 use serde::Serialize;
 
-/// A lifetime, or as much of one as was seen.
+/// A lifetime, or the part of it that was seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
     /// Nanoseconds.
     pub(crate) age: u64,
-    /// Whether it ended; else it is censored.
+    /// Whether the lifetime ended; else it is censored.
     pub(crate) ended: bool,
     /// Bytes that the sample stands for.
     pub(crate) weight: f64,
@@ -31,7 +31,7 @@ const POINTS: usize = 24;
 
 /// The curve, at ages that divide the longest one seen.
 pub(crate) fn curve(mut lifetimes: Vec<Observation>) -> Vec<Survival> {
-    // Where both happen at one age, what ended was at risk beside what is censored.
+    // At the same age, lifetimes that ended come before censored ones, which are still at risk.
     lifetimes.sort_by_key(|life| (life.age, !life.ended));
     let longest = lifetimes.last().map_or(0, |life| life.age);
     let mut at_risk: f64 = lifetimes.iter().map(|life| life.weight).sum();
@@ -68,7 +68,8 @@ mod tests {
 
     #[test]
     fn as_kaplan_and_meier_do() {
-        // Their own example, section 1.4: ends at 0.8, 3.1, 5.4, 9.2; losses at 1.0, 2.7, 7.0, 12.1.
+        // The example in section 1.4 of the paper: ends at 0.8, 3.1, 5.4, 9.2; losses at 1.0, 2.7,
+        // 7.0, 12.1.
         let lives = vec![
             life(80, true),
             life(100, false),

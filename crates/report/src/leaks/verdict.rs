@@ -1,15 +1,15 @@
-//! What the growth of a site means.
+//! The meaning of a site's growth.
 //!
 //! A site leaks if its live bytes still grow at the end of the run as they did before: in time, and in
-//! proportion to the work done. That they grew at all is tested, and the tests are
-//! [adjusted](super::discovery) for their number. How they grew is judged by the limits below: a cache
-//! also grows until it is full, and no test on the samples knows what the program means to do.
+//! proportion to the work. The tests show whether the bytes grew at all; they are
+//! [adjusted](super::discovery) for their number. The limits below judge the form of the growth: a
+//! cache also grows until it is full, and no test of the samples knows the program's intention.
 
 use serde::Serialize;
 
 use super::growth::{CELLS, Growth};
 
-/// What is smaller is not worth a verdict, in bytes.
+/// Smaller sites get no verdict, in bytes.
 pub const SMALLEST: f64 = 16.0 * 1024.0;
 
 /// A site that first allocates after this part of the run is too new to judge.
@@ -32,45 +32,45 @@ const CERTAIN: (f64, f64) = (2.5, 0.42);
 /// Growth in the first half of the window, against growth in the second.
 const EARLY: f64 = 0.25;
 
-/// What was born in the first half of the window and kept, against the growth over all.
+/// Kept bytes that were born in the first half of the window, compared with the whole growth.
 const KEPT: f64 = 0.2;
 
-/// The largest fall on the way against the growth over all.
+/// The largest fall in the window, compared with the whole growth.
 const FALL: f64 = 0.5;
 
 /// The same for a container that grows, and how many objects such a site has at most.
 const CONTAINER: (f64, f64) = (0.15, 4.0);
 
-/// What a site's live bytes do.
+/// The behaviour of a site's live bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// They grow, and nothing says that this ends.
+    /// They grow, without a sign that the growth ends.
     Leak,
-    /// They may: there are too few samples, or the site is too new.
+    /// They may grow: there are too few samples, or the site is too new.
     NotEnoughData,
-    /// They grow, but CPython keeps blocks of such objects for reuse: they may be a stock, or another
-    /// line's by now.
+    /// They grow, but CPython keeps blocks of such objects for reuse: the blocks may be in a free
+    /// list, or another line may use them now.
     Reused,
-    /// What becomes old here grows steadily; whether it is freed later is not recorded (PyPy).
+    /// Old objects of this site grow steadily; whether they are freed later is not recorded (PyPy).
     Suspect,
-    /// They grow, but less and less.
+    /// They grow, but more and more slowly.
     Slowing,
     /// They grew, and have stopped.
     LevelledOff,
-    /// They stay, while the objects are replaced by new ones: a cache that is full, a buffer, a pool.
+    /// They stay constant, while new objects replace the old ones: a full cache, a buffer, a pool.
     Replaced,
     /// They were allocated as the program started, and stay.
     StartUp,
-    /// They are what modules keep, each of which is imported once.
+    /// Modules keep them, and each module is imported once.
     Imported,
     /// They were allocated within a short time, and stay.
     Burst,
-    /// They were more, and have been freed.
+    /// They were more, and were freed.
     Shrank,
 }
 
-/// A site's growth in both clocks, and beside it what is known otherwise.
+/// A site's growth in both clocks, and other known facts.
 #[derive(Clone, Debug)]
 pub(crate) struct Evidence {
     pub(crate) work: Growth,
@@ -129,7 +129,8 @@ impl Evidence {
         }
     }
 
-    /// Whether it grew and then no more. A machine that is busy elsewhere stops time, but not for long.
+    /// Whether it grew and then stopped. On a machine that is busy with other programs time passes
+    /// without growth, but not for long.
     fn stops(&self) -> bool {
         self.work.stops(&[CELLS / 2, CELLS * 3 / 4, CELLS * 7 / 8])
             || self.time.stops(&[CELLS / 2, CELLS * 5 / 8])
@@ -143,7 +144,8 @@ impl Evidence {
         let early = growth.net() - late;
         let fall = growth.drawdown() / growth.net().max(1.0);
         let kept = growth.kept_early >= KEPT * growth.net() && fall <= FALL;
-        // A container that grows is copied into a larger block: nothing old is kept, but nothing falls.
+        // A growing container is copied into a larger block: no old object is kept, but the live bytes
+        // do not fall.
         let container = fall <= CONTAINER.0 && growth.objects <= CONTAINER.1;
         early >= EARLY * late && (kept || container)
     }
@@ -151,7 +153,7 @@ impl Evidence {
     fn without_growth(&self) -> Verdict {
         let growth = &self.work;
         let few = growth.late.0 + growth.late.1 < 6.0;
-        // Some growth, too little of it to say.
+        // Some growth, but not enough for a decision.
         let may_grow =
             growth.net_late() > 0.0 && growth.late_p() <= 0.25 && self.time.late_p() <= 0.25;
         if few && may_grow && growth.net() >= SMALLEST && !self.stops() && self.grew_early() {

@@ -1,6 +1,6 @@
 //! The processor's cache.
 
-/// Has what is at an address fetched into the cache: it will be needed. The address need not be mapped.
+/// Fetches the data at an address into the cache before it is needed. The address may be unmapped.
 #[inline]
 pub fn prefetch<T>(address: *const T) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -1,26 +1,26 @@
-//! A function's instructions, followed along its branches.
+//! The instructions of a function, found by following its branches.
 
 use std::collections::HashSet;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
-/// Instructions of a function that are followed at most.
+/// At most this many instructions of a function are followed.
 const LONGEST_FUNCTION: usize = 30_000;
-/// A jump further than this leaves the function.
+/// A jump over more bytes than this leaves the function.
 const FARTHEST_JUMP: usize = 1 << 16;
 
-/// What the search needs to know of a function.
+/// The properties of a function that the search uses.
 #[derive(Debug, Default)]
 pub struct Function {
-    /// Functions that it calls directly, in the order in which they were met, each once.
+    /// Functions that it calls directly, each once, in the order of the first call.
     pub calls: Vec<usize>,
-    /// Offsets from a register (other than the stack's) where it stores a word.
+    /// Offsets from a register (other than the stack pointer) at which it stores a word.
     pub stores: HashSet<usize>,
     /// The constants that it stores as words, and their offsets from a register.
     pub constants: HashSet<(usize, i32)>,
-    /// Addresses relative to `%rip` where it stores a word.
+    /// Addresses relative to `%rip` at which it stores a word.
     pub stores_absolute: HashSet<usize>,
-    /// Addresses that it jumps to within itself.
+    /// Targets of its jumps within itself.
     pub targets: HashSet<usize>,
 }
 

@@ -1,17 +1,17 @@
-//! What the library's imports of `malloc` and `calloc` lead to while they are redirected.
+//! The functions that the library's imports of `malloc` and `calloc` refer to while they are redirected.
 //!
-//! Requests that are too small to be objects pass at two instructions. The others go to a hook, which gets the place
-//! that the call returns to as one more argument.
+//! Requests that are too small for a large object cost two more instructions. Other requests call a hook, which gets
+//! the return address of the call as an additional argument.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::binary::incminimark::LARGE_OBJECT;
 
-/// Called instead of `malloc(size)`; the second argument is where the call returns to.
+/// Called instead of `malloc(size)`; the second argument is the return address of the call.
 pub type MallocHook = unsafe extern "C" fn(usize, usize) -> *mut c_void;
-/// Called instead of `calloc(count, size)`, whose product does not overflow; the third argument is where the call
-/// returns to.
+/// Called instead of `calloc(count, size)`, whose product does not overflow; the third argument is the return
+/// address of the call.
 pub type CallocHook = unsafe extern "C" fn(usize, usize, usize) -> *mut c_void;
 
 static MALLOC_HOOK: AtomicUsize = AtomicUsize::new(0);
@@ -51,13 +51,15 @@ unsafe extern "C" {
     fn nthbyte_calloc_entry();
 }
 
-/// The address to be called like `malloc`; requests from [`LARGE_OBJECT`] bytes on go to the hook.
+/// The address of a function with the type of `malloc`. It passes requests of [`LARGE_OBJECT`]
+/// bytes or more to the hook.
 pub fn malloc(hook: MallocHook) -> usize {
     MALLOC_HOOK.store(hook as usize, Ordering::Release);
     nthbyte_malloc_entry as *const () as usize
 }
 
-/// The address to be called like `calloc`; requests from [`LARGE_OBJECT`] bytes on go to the hook.
+/// The address of a function with the type of `calloc`. It passes requests of [`LARGE_OBJECT`]
+/// bytes or more to the hook.
 pub fn calloc(hook: CallocHook) -> usize {
     CALLOC_HOOK.store(hook as usize, Ordering::Release);
     nthbyte_calloc_entry as *const () as usize

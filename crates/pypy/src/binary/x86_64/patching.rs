@@ -1,4 +1,4 @@
-//! Changing functions and calls of a running interpreter, and changing them back.
+//! Changes functions and calls of a running interpreter, and restores them.
 
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
@@ -14,27 +14,29 @@ use crate::binary::memory_map::MemoryMap;
 
 /// Bytes of `jmp rel32` and of `call rel32`.
 const JUMP: usize = 5;
-/// How far from the code a page for it may lie: a `jmp rel32` and relocated operands must reach.
+/// The largest distance between the code and a page for it: a `jmp rel32` and relocated operands
+/// must reach the page.
 const REACH: usize = 0x7000_0000;
-/// Where in a detour's page the stub lies that goes to the hook; the moved instructions are at its start.
+/// Offset in a detour's page of the stub that jumps to the hook. The moved instructions are at the page's
+/// start.
 const STUB: usize = 256;
 
 const OUT_OF_REACH: &str = "no memory within reach of the code";
 
-/// A function whose first instructions are replaced by a jump to a hook. To drop it changes nothing:
-/// [`Detour::remove`] puts the instructions back.
+/// A function whose first instructions are replaced by a jump to a hook. Dropping this value changes
+/// nothing: [`Detour::remove`] restores the instructions.
 #[derive(Clone, Debug)]
 pub struct Detour {
     target: usize,
     hook: usize,
     original: Vec<u8>,
     page: usize,
-    /// Of the pages that the first instructions lie in.
+    /// The protection of the pages that the first instructions lie in.
     protection: c_int,
 }
 
 impl Detour {
-    /// Prepares the page for the function at `target` in `code` (mapped at `text`), or finds that of an earlier
+    /// Prepares the page for the function at `target` in `code` (mapped at `text`), or reuses the page of an earlier
     /// session, even if that session could not remove its jump. The function is not changed until [`Detour::place`].
     ///
     /// # Errors
@@ -89,7 +91,7 @@ impl Detour {
             if leaves {
                 return Err("it is hooked already".to_owned());
             }
-            // `endbr64` may stay out of the copy: the trampoline is reached by direct jumps and calls only.
+            // The copy does not need `endbr64`: only direct jumps and calls lead to the trampoline.
             if instruction.code() != Code::Endbr64 {
                 prologue.push(instruction);
             }
@@ -116,7 +118,7 @@ impl Detour {
         })
     }
 
-    /// What takes the place of the first instructions.
+    /// The bytes that replace the first instructions.
     fn jump(&self) -> Result<Vec<u8>, String> {
         let jump = jump(self.target, self.page + STUB).ok_or(OUT_OF_REACH)?;
         let mut bytes = vec![0x90; self.original.len()];
@@ -124,34 +126,34 @@ impl Detour {
         Ok(bytes)
     }
 
-    /// The function as it was: call this from the hook.
+    /// The original function. The hook calls this address.
     #[must_use]
     pub const fn original(&self) -> usize {
         self.page
     }
 
-    /// Puts the jump in.
+    /// Writes the jump.
     ///
     /// # Safety
-    /// No thread may be at, or return to, the replaced instructions: they are the first ones of the
-    /// function, so it is enough that no thread is about to enter it.
+    /// No thread is at the replaced instructions, or returns to them. They are the first
+    /// instructions of the function, so it is enough that no thread is about to enter it.
     ///
     /// # Errors
-    /// One clause, if the system does not let code be changed.
+    /// One clause, if the system does not allow the change.
     pub unsafe fn place(&self) -> Result<(), String> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller's promise.
         unsafe { code_pages::write(self.target, &self.jump()?, self.protection) }
     }
 
-    /// Puts the original instructions back.
+    /// Restores the original instructions.
     ///
     /// # Safety
     /// As for [`Detour::place`].
     ///
     /// # Errors
-    /// One clause, if the system does not let code be changed.
+    /// One clause, if the system does not allow the change.
     pub unsafe fn remove(&self) -> Result<(), String> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller's promise.
         unsafe { code_pages::write(self.target, &self.original, self.protection) }
     }
 
@@ -165,21 +167,22 @@ impl Detour {
     }
 }
 
-/// A call of an imported function, `call rel32` to its stub in the library, that goes to a hook for a while. Other calls
-/// of the function are not changed.
+/// A call of an imported function (`call rel32` to the function's stub in the library) that calls a hook for a while.
+/// Other calls of the same function are not changed.
 #[derive(Debug)]
 pub struct CallSite {
     /// The call instruction.
     at: usize,
     original: [u8; JUMP],
     stub: usize,
-    /// Of the pages that the call lies in.
+    /// The protection of the pages that the call lies in.
     protection: c_int,
 }
 
 impl CallSite {
-    /// The call that returns to `site` in `code` (mapped at `text`), ready to go to the function that its import slot,
-    /// one of `redirects`, is redirected to. `None` if it is another kind of call, or of another function.
+    /// The call with the return address `site` in `code` (mapped at `text`), prepared to call the replacement function
+    /// of `redirects`, which contains its import slot. `None` if the instruction is another kind of call, or calls
+    /// another function.
     #[must_use]
     pub fn prepare(
         code: &[u8],
@@ -217,7 +220,8 @@ impl CallSite {
         })
     }
 
-    /// A stub of the hook within reach of a call at `at`: one of an earlier call or session, or a new one.
+    /// A stub that jumps to the hook, within reach of a call at `at`: the stub of an earlier call or
+    /// session, or a new one.
     fn stub(at: usize, hook: usize) -> Option<usize> {
         static STUBS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
         let mut stubs = STUBS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -226,41 +230,42 @@ impl CallSite {
             return Some(stub);
         }
         let stub = page_near(at, REACH).ok()?;
-        // SAFETY: `page_near` gave a fresh private writable page.
+        // SAFETY: `page_near` gave a new private writable page.
         unsafe { write_stub(stub, hook) };
         seal(stub).inspect_err(|_| give_back(stub)).ok()?;
         stubs.push((hook, stub));
         Some(stub)
     }
 
-    /// Has the call go to the hook.
+    /// Changes the call to call the hook.
     ///
     /// # Safety
-    /// No thread is about to make the call; one may be in it.
+    /// No thread is about to make the call. A thread may be inside the called function.
     ///
     /// # Errors
-    /// One clause, if the system does not let code be changed.
+    /// One clause, if the system does not allow the change.
     pub unsafe fn place(&self) -> Result<(), String> {
         let mut call = jump(self.at, self.stub).ok_or(OUT_OF_REACH)?;
         call[0] = self.original[0];
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller's promise.
         unsafe { code_pages::write(self.at, &call, self.protection) }
     }
 
-    /// Has the call go where it went before.
+    /// Restores the original call.
     ///
     /// # Safety
     /// As for [`CallSite::place`].
     ///
     /// # Errors
-    /// One clause, if the system does not let code be changed.
+    /// One clause, if the system does not allow the change.
     pub unsafe fn remove(&self) -> Result<(), String> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller's promise.
         unsafe { code_pages::write(self.at, &self.original, self.protection) }
     }
 }
 
-/// Fills a detour's page with the moved instructions, the jump back to `back`, and the stub; and makes it executable.
+/// Writes the moved instructions, the jump back to `back`, and the stub to a detour's page, and makes the page
+/// executable.
 ///
 /// # Safety
 /// The page is writable.
@@ -281,7 +286,7 @@ unsafe fn fill(page: usize, moved: &[Instruction], back: usize, hook: usize) -> 
     seal(page)
 }
 
-/// `jmp *0(%rip)`, followed by the address.
+/// Writes `jmp *0(%rip)`, followed by the address.
 ///
 /// # Safety
 /// There are 14 writable bytes at `at`.
@@ -322,11 +327,12 @@ mod tests {
     #[test]
     fn a_detour_calls_the_original_and_leaves_no_trace() {
         let target = victim as *const () as usize;
-        // SAFETY: a function's code and what follows it in the same executable segment, read only.
+        // SAFETY: the bytes are a function's code and the code after it in the same executable
+        // segment; they are only read.
         let code = unsafe { std::slice::from_raw_parts(target as *const u8, 64) };
         let detour =
             Detour::prepare(code, target, target, hook as *const () as usize, &map()).unwrap();
-        // SAFETY: the trampoline continues with the function of this type.
+        // SAFETY: the trampoline continues in a function of this type.
         let original =
             unsafe { std::mem::transmute::<usize, extern "C" fn(u64) -> u64>(detour.original()) };
         ORIGINAL.set(original).unwrap();
@@ -336,7 +342,7 @@ mod tests {
         unsafe { detour.place() }.unwrap();
         assert!(!detour.is_removed());
         assert_eq!(call(2), 1007);
-        // The next session finds the hook of one that could not remove it.
+        // A session that could not remove its hook leaves it for the next session.
         let stayed =
             Detour::prepare(code, target, target, hook as *const () as usize, &map()).unwrap();
         assert_eq!(stayed.original(), detour.original());
@@ -363,7 +369,7 @@ mod tests {
 
     #[test]
     fn one_call_goes_to_the_hook() {
-        // A call of the stub at 16, a return; the stub jumps through the slot at 32.
+        // A call of the stub at 16, and a return; the stub jumps through the slot at 32.
         let page = page_near(victim as *const () as usize, REACH).unwrap();
         let slot = (page + 32) as *mut usize;
         let text = [
@@ -388,10 +394,11 @@ mod tests {
         assert!(prepare(page + 5, std::ptr::null_mut()).is_none());
         assert!(prepare(page + 6, slot).is_none() && prepare(page + 26, slot).is_none());
         let site = prepare(page + 5, slot).unwrap();
-        // SAFETY: the code calls a function of this type, with the stack aligned for none: it needs none.
+        // SAFETY: the code calls a function of this type, which does not depend on the alignment of the
+        // stack.
         let call = unsafe { std::mem::transmute::<usize, extern "C" fn(u64) -> u64>(page) };
         assert_eq!(call(2), 7);
-        // SAFETY: no other thread has this code.
+        // SAFETY: no other thread executes this code.
         unsafe { site.place() }.unwrap();
         assert_eq!(call(3), 8);
         // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! Finding PyPy's collector in a library without symbols.
+//! Finds PyPy's collector in a library without symbols.
 //!
 //! An allocation in compiled RPython code looks like this on x86-64 (`incminimark.py`,
 //! `malloc_fixedsize`; the order of the first lines varies):
@@ -16,16 +16,15 @@
 //!     call collect_and_reserve
 //! ```
 //!
-//! There are more than ten thousand slow paths, all with the same `GC` (the collector's struct) and
-//! the same target; no other pair has a tenth as many. So a byte search for the last three
-//! instructions finds both. The code around them has the offsets of the two fields. Among
-//! the functions that `collect_and_reserve` calls, the one that sets both fields is `_minor_collection`.
+//! There are more than ten thousand slow paths, all with the same `GC` (the collector's struct) and the same call
+//! target. No other pair of struct and target has a tenth as many. So a byte search for the last three instructions
+//! finds both. The code around them contains the offsets of the two fields. Of the functions that
+//! `collect_and_reserve` calls, the one that sets both fields is `_minor_collection`.
 //!
-//! Beside `_minor_collection`, `collect_and_reserve` calls `minor_collection_with_major_progress`, which calls
-//! `major_collection_step`, which sets the collector's state to 0, 1, 2 and 3: no other function that is called there
-//! does so.
+//! `collect_and_reserve` also calls `minor_collection_with_major_progress`, which calls `major_collection_step`. That
+//! function sets the collector's state to 0, 1, 2 and 3; no other function that is called there does so.
 //!
-//! To search 20 MB takes a few milliseconds. Nothing is changed: bytes are read.
+//! The search of 20 MB takes a few milliseconds. It only reads bytes.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -37,20 +36,22 @@ use crate::binary::incminimark::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT, MAJO
 
 /// A library with fewer slow paths is refused (PyPy 7.3.x and 8.0.x have 13,000 to 16,000).
 const FEWEST_SITES: u32 = 2000;
-/// The winner must have this many times the sites of the runner-up (measured: 13 to 27 times).
+/// The best candidate must have this many times the slow paths of the second-best one (measured: 13
+/// to 27 times).
 const LEAD: u32 = 5;
 /// Bytes of code before a slow path that are searched for the fields' offsets.
 const AROUND: usize = 600;
 /// Bytes before and after the comparison that are searched for the store.
 const CLOSE_BY: usize = 24;
-/// Slow paths that the offsets are taken from.
+/// The number of slow paths that the search for the fields' offsets reads.
 const SLOW_PATHS_FOR_FIELDS: usize = 800;
-/// When so many agree and lead, the rest of the library is not searched.
+/// If this many slow paths agree on one candidate and it leads, the rest of the library is not
+/// searched.
 const ENOUGH: u32 = 3000;
-/// Searches `code`, which is mapped at `text`; the struct must lie in `data`.
+/// Searches `code`, which is mapped at `text`. The collector's struct must lie in `data`.
 ///
 /// # Errors
-/// One clause that says which expectation failed.
+/// One clause that names the expectation that failed.
 pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector, String> {
     let mut sites = Vec::new();
     let mut votes = Votes::default();
@@ -97,10 +98,10 @@ pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector
     })
 }
 
-/// How many slow paths there are for each pair of collector and target.
+/// The number of slow paths for each pair of collector and target.
 type Votes = KeyMap<(usize, usize), u32>;
 
-/// The pair with the most votes, their number, and that of the runner-up.
+/// The pair with the most votes, its votes, and the votes of the second-best pair.
 fn ranking(votes: &Votes) -> Option<((usize, usize), u32, u32)> {
     let (&winner, &count) = votes.iter().max_by_key(|&(&pair, &count)| (count, pair))?;
     let others = votes.iter().filter(|&(&pair, _)| pair != winner);
@@ -148,8 +149,8 @@ fn slow_paths<'a>(
     })
 }
 
-/// The offsets of the two fields: `nursery_top` is the one that code near the slow paths compares a
-/// register with, and `nursery_free` the one where it stores that same register close by.
+/// The offsets of the two fields. Code near the slow paths compares a register with `nursery_top`,
+/// and stores the same register to `nursery_free` close by.
 fn fields(
     code: &[u8],
     text: usize,
@@ -216,8 +217,8 @@ fn clear_winner(votes: &KeyMap<usize, u32>) -> Option<usize> {
     (count > 100 && others < count / 2).then_some(winner)
 }
 
-/// The one function that `collect_and_reserve` calls, directly or through one more, and that sets
-/// both fields.
+/// The one function that sets both fields, of those that `collect_and_reserve` calls directly or
+/// through one other function.
 fn minor_collection(
     code: &[u8],
     text: usize,
@@ -267,8 +268,8 @@ fn minor_collection(
     }
 }
 
-/// The one function that is called where minor collections are, by a function that `collect_and_reserve` calls, and that
-/// sets one field to each of the states.
+/// The one function that sets one field to each of the states. A function that `collect_and_reserve` calls, and that
+/// also calls the minor collection, calls it.
 fn major_collection(code: &[u8], text: usize, slow_path: &Function, minor: usize) -> Option<Major> {
     let mut found = HashSet::new();
     for &callee in slow_path.calls.iter().filter(|&&call| call != minor) {
@@ -304,7 +305,7 @@ mod tests {
     const TEXT: usize = 0x40_0000;
     const DATA: Range<usize> = 0x80_0000..0x80_4000;
 
-    /// `mov $16, %esi; lea gc(%rip), %rdi; call target`, at this index of the code.
+    /// `mov $16, %esi; lea gc(%rip), %rdi; call target` at this index of the code.
     fn slow_path(at: usize, gc: usize, target: usize) -> Vec<u8> {
         let relative = |to: usize, next: usize| {
             let distance = to.wrapping_sub(TEXT + next).cast_signed();
@@ -335,7 +336,7 @@ mod tests {
         assert!(refused(&[]).contains("no allocation site"));
         assert!(refused(&slow_paths_of(&[(1900, 0)])).contains("1900 against 0"));
         assert!(refused(&slow_paths_of(&[(2100, 0), (500, 16)])).contains("2100 against 500"));
-        // They agree, and there is no nursery around them.
+        // The slow paths agree, but no nursery code is around them.
         let refused = refused(&slow_paths_of(&[(2100, 0), (300, 16)]));
         assert!(!refused.contains("against"), "{refused}");
     }
@@ -351,7 +352,7 @@ mod tests {
         };
         let agreed = slow_paths_of(&[(2100, 0)]);
         for _ in 0..20 {
-            // Bytes of no meaning, where the functions are and around the slow paths.
+            // Random bytes in place of the functions and around the slow paths.
             let mut code = agreed.clone();
             code[..1000].iter_mut().for_each(|place| *place = byte());
             code.extend((0..1000).map(|_| byte()));

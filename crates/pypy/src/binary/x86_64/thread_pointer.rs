@@ -1,11 +1,11 @@
-//! Who the calling thread is, and where its static thread-local memory lies.
+//! The identity of the calling thread, and the place of its static thread-local memory.
 
 use std::ops::Range;
 
 /// Thread-local memory of all libraries together is smaller than this.
 const LARGEST_STATIC_TLS: usize = 64 << 10;
 
-/// The address that identifies the calling thread, at the cost of one instruction.
+/// The address that identifies the calling thread. It costs one instruction.
 #[must_use]
 pub fn thread_pointer() -> usize {
     let pointer: usize;
@@ -15,8 +15,8 @@ pub fn thread_pointer() -> usize {
 }
 
 /// The calling thread's copy of a library's thread-local memory, if it lies at the same distance from the thread
-/// pointer in every thread. Libraries that are there when the program starts have it right below the thread pointer
-/// (System V ABI, "variant II"); that of later ones is allocated anywhere.
+/// pointer in every thread. Libraries that are loaded at the program's start have this memory right below the
+/// thread pointer (System V ABI, "variant II"). For libraries that are loaded later it is allocated anywhere.
 #[must_use]
 pub fn static_thread_local(start: usize, length: usize) -> Option<Range<usize>> {
     let distance = thread_pointer().checked_sub(start)?;

@@ -1,10 +1,11 @@
-//! A stand-in for PyPy's thread and for the handler of `_vmprof`.
+//! A replacement for PyPy's thread and for the handler of `_vmprof`.
 
 use super::super::links::{KINDS, Link};
 use super::super::record::JITTED_TAG;
 use super::*;
 
-/// PyPy's side: thread-local words, of which the third holds the list. What it refers to is left to itself.
+/// PyPy's side: thread-local words, of which the third holds the list. The tests never free the elements of
+/// the list.
 struct Thread {
     words: Box<[usize; 4]>,
 }
@@ -40,7 +41,7 @@ impl Thread {
     }
 }
 
-/// What the handler finds in a list: at place `p` in machine code, `p % 4` frames.
+/// The frames that the handler finds in a list: at place `p` in machine code, `p % 4` frames.
 fn handler(mut at: usize) -> Vec<RawFrame> {
     let mut frames = Vec::new();
     while at != 0 {
@@ -80,7 +81,7 @@ fn the_list_is_found_and_read_as_the_handler_reads_it() {
     let mut thread = Thread::new();
     let mut frame_list = thread.sought();
     let mut steps = Vec::new();
-    // Too few frames tell nothing.
+    // Too few frames show nothing.
     thread.interpret(5);
     frame_list.learn(&handler(thread.words[2]), raise);
     (6..9).for_each(|unique_id| thread.interpret(unique_id));
@@ -115,7 +116,7 @@ fn the_list_is_found_and_read_as_the_handler_reads_it() {
     assert_eq!(steps[0], Step::frame(handler(thread.words[2])[0]));
     assert_eq!(steps[1], Step::place(4002));
 
-    // Machine code has been freed, but none of these places.
+    // Machine code was freed, but none at these places.
     assert!(!frame_list.renew(nothing));
     for place in 5000..5300 {
         assert!(frame_list.inlined(place, raise).is_some());
@@ -126,7 +127,7 @@ fn the_list_is_found_and_read_as_the_handler_reads_it() {
     assert!(!frame_list.renew(raise) && !frame_list.renew(nothing));
     assert_eq!(frame_list.inlined(4002, nothing).unwrap().len(), 2);
 
-    // One of them stands for other code now.
+    // One place stands for other code now.
     (0..MINORS).for_each(|_| frame_list.collected());
     let other = |substitute, found: &mut Vec<RawFrame>| {
         raise(substitute, found);
@@ -134,14 +135,14 @@ fn the_list_is_found_and_read_as_the_handler_reads_it() {
         at.map(|at| found.remove(at));
     };
     assert!(frame_list.renew(other) && !frame_list.renew(nothing));
-    // There is not always the time to look up many.
+    // There is not always enough time to look up many places.
     for place in [4002, 4003] {
         assert!(frame_list.inlined(place, raise).is_some());
     }
     frame_list.distrust();
     assert!(frame_list.renew(raise) && frame_list.places.is_empty());
 
-    // And the handler has no record: what was made of the place is to be forgotten, but by no thread whose list is
+    // The handler has no record. So the frames of the place must be forgotten, but not by a thread whose list is
     // not known.
     assert!(frame_list.inlined(4002, nothing).is_none());
     let never = |_: Substitute, _: &mut Vec<RawFrame>| panic!("another thread's list");
@@ -168,7 +169,7 @@ fn another_list_than_the_handlers_is_not_read() {
     frame_list.learn(&other, raise);
     assert!(frame_list.is_broken() && !frame_list.walk(&mut Vec::new()));
 
-    // No word fits: it is not looked for any more.
+    // No word fits: the search has ended.
     let mut frame_list = thread.sought();
     frame_list.learn(&other, raise);
     assert!(matches!(frame_list.state, State::None));
