@@ -5,6 +5,12 @@
 
 use unicode_width::UnicodeWidthChar;
 
+/// The least width of a table. A narrower one would cut digits, and show wrong figures.
+pub(crate) const NARROWEST: usize = 60;
+
+/// The space between two columns of a table.
+pub(crate) const GAP: usize = 2;
+
 /// Replaces the part that was cut off; one column wide.
 const ELLIPSIS: char = '…';
 

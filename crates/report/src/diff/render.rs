@@ -5,16 +5,10 @@ use std::fmt::Write;
 use super::{Change, Diff, Measure, RATE, Row, SideFacts, Which, sides};
 use crate::estimate::Estimate;
 use crate::summary::{By, place, wrap};
-use crate::text::{self, Cut};
-
-/// The smallest width of a table: cut numbers would be wrong.
-const NARROWEST: usize = 60;
+use crate::text::{self, Cut, GAP, NARROWEST};
 
 /// From this width on, the interval has a column of its own.
 const WITH_INTERVAL: usize = 90;
-
-/// Columns between two columns of a table.
-const GAP: usize = 2;
 
 /// The number of rows without a significant difference that are shown.
 const OTHERS: usize = 5;

@@ -6,16 +6,10 @@ use nthbyte_profile::meta::{Distances, Method};
 
 use super::{By, Row, Summary, TimeRow};
 use crate::estimate::Estimate;
-use crate::text::{self, Cut};
+use crate::text::{self, Cut, GAP, NARROWEST};
 
 /// From this width on, both ends of an interval are shown; below it, the larger distance (`±5%`).
 const WIDE: usize = 120;
-
-/// The least width of a table. A narrower one would cut digits, and show wrong figures.
-const NARROWEST: usize = 60;
-
-/// The space between two columns of the table.
-const GAP: usize = 2;
 
 impl Summary {
     /// The summary as text with lines of at most `width` columns (but at least 60).
