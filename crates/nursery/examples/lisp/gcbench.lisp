@@ -1,0 +1,38 @@
+; GCBench (John Ellis, Pete Kovac and Hans Boehm): trees of many sizes, built in two ways, beside data that lives long.
+
+(define (top-down! depth tree)
+  (if (< 0 depth)
+    (do (set-left! tree (node nil nil))
+        (set-right! tree (node nil nil))
+        (top-down! (- depth 1) (left tree))
+        (top-down! (- depth 1) (right tree)))
+    nil))
+
+(define (bottom-up depth)
+  (if (< 0 depth)
+    (node (bottom-up (- depth 1)) (bottom-up (- depth 1)))
+    (node nil nil)))
+
+(define (size depth)
+  (if (< 0 depth) (+ 1 (* 2 (size (- depth 1)))) 1))
+
+(define (construct depth rounds)
+  (let (round 0)
+    (while (< round rounds)
+      (top-down! depth (node nil nil))
+      (bottom-up depth)
+      (set! round (+ round 1)))))
+
+(define (main deepest)
+  (let (long-lived (node nil nil))
+    (top-down! deepest long-lived)
+    (let (table (vector 500000))
+      (let (at 0)
+        (while (< at 250000)
+          (vector-set! table at (* at at))
+          (set! at (+ at 1))))
+      (let (depth 4)
+        (while (< depth (+ deepest 1))
+          (construct depth (quotient (* 2 (size deepest)) (size depth)))
+          (set! depth (+ depth 2))))
+      (vector-ref table 1000))))
