@@ -279,6 +279,7 @@ fn gil() -> Option<Gil> {
     unsafe { Gil::of_caller() }
 }
 
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe extern "C" fn sampled(_: *mut c_void, sample: &Sample) -> u32 {
     let Some(mut gil) = gil() else {
         return NOT_INTERESTED;
@@ -292,6 +293,7 @@ unsafe extern "C" fn sampled(_: *mut c_void, sample: &Sample) -> u32 {
     })
 }
 
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe extern "C" fn freed(_: *mut c_void, contents: *const c_void, token: u32) {
     if let Some(mut gil) = gil() {
         guarded(&mut gil, (), |agent| {

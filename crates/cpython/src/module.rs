@@ -6,13 +6,15 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::agent;
 use crate::api::{
     CompilerFlags, Gil, IGNORE_COOKIE, METH_NOARGS, METH_O, METH_VARARGS, MethodDef, PyObject,
 };
 use nthbyte_session::Config;
-use nthbyte_session::process::image;
+use nthbyte_session::process::{host_images, image};
 
 /// `PyModuleDef` of `Include/moduleobject.h`.
 #[repr(C)]
@@ -65,9 +67,15 @@ extern "C" fn PyInit__native() -> *mut PyObject {
     unsafe { gil.module((&raw mut *definition).cast::<c_void>()) }
 }
 
-/// `prepare()`: installs the heap early, if possible.
+/// Whether the start of the next session is that of `nthbyte run`.
+static IS_PREPARED: AtomicBool = AtomicBool::new(false);
+
+/// `prepare()`: installs the heap early, if possible. `nthbyte run` calls this, as the first step. So it is the time to
+/// release what the interpreter's start used: then what nthbyte itself needs does not come on top.
 unsafe extern "C" fn prepare(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     answer(None, |gil| {
+        IS_PREPARED.store(true, Relaxed);
+        host_images::release();
         // The start of a session reports the error.
         let _ = agent::prepare(gil);
         None
@@ -110,6 +118,9 @@ unsafe extern "C" fn start(_module: *mut PyObject, config: *mut PyObject) -> *mu
             .and_then(|config| agent::start(gil, &config));
         // The start's code is not needed again.
         image::release();
+        if IS_PREPARED.swap(false, Relaxed) {
+            host_images::release();
+        }
         started.err()
     })
 }

@@ -35,6 +35,7 @@ impl Addresses {
     }
 
     /// Makes room for one more address. Returns false if there is no memory.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub fn reserve(&mut self) -> bool {
         if (self.len + 1) * 2 <= self.capacity {
             return true;
@@ -65,6 +66,7 @@ impl Addresses {
     }
 
     /// Inserts an address that is not 0 and not in the set. The caller has called `reserve` before.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub fn insert(&mut self, address: usize, tag: Tag) {
         debug_assert!((self.len + 1) * 2 <= self.capacity);
         let mut index = self.home(address);
@@ -86,6 +88,7 @@ impl Addresses {
 
     /// Removes an address and returns its tag, if it is in the set.
     #[inline]
+    #[unsafe(link_section = "nthbyte_hot")]
     pub fn remove(&mut self, address: usize) -> Option<Tag> {
         if self.len == 0 {
             return None;

@@ -101,6 +101,7 @@ impl Arenas {
 
     /// Returns an empty page, and the number of bytes at its start that the page must not use; `None` if there is no
     /// memory.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub fn acquire(&mut self, table: ArenaTable) -> Option<(*mut Page, usize)> {
         if self.dirty_arenas.is_empty() && self.clean_arenas.is_empty() {
             if self.back_off > 0 {
@@ -143,6 +144,7 @@ impl Arenas {
     ///
     /// # Safety
     /// The page came from [`Arenas::acquire`] and is empty.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub unsafe fn release(&mut self, page: *mut Page, table: ArenaTable) {
         let arena = Arena::of(page.cast());
         // SAFETY: the page lies in a mapped arena, since it came from here.

@@ -16,6 +16,7 @@ macro_rules! entry {
         /// As for the function of this name in [`slow`].
         #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
+        #[unsafe(link_section = "nthbyte_hot")]
         pub unsafe extern "C" fn $name<const OBJECT: bool>($($argument: $type),*) -> *mut c_void {
             core::arch::naked_asm!(
                 "mov rax, [rsp]",
@@ -32,6 +33,7 @@ macro_rules! entry {
         /// As for the function of this name in [`slow`].
         #[cfg(target_arch = "aarch64")]
         #[unsafe(naked)]
+        #[unsafe(link_section = "nthbyte_hot")]
         pub unsafe extern "C" fn $name<const OBJECT: bool>($($argument: $type),*) -> *mut c_void {
             core::arch::naked_asm!(
                 "str x30, [x0, {site}]",

@@ -29,6 +29,7 @@ pub struct Functions {
 macro_rules! export {
     ($object:literal, $malloc:ident, $free:ident) => {
         #[unsafe(no_mangle)]
+        #[unsafe(link_section = "nthbyte_hot")]
         unsafe extern "C" fn $malloc(context: *mut c_void, size: usize) -> *mut c_void {
             // SAFETY: by the contract of this module.
             unsafe {
@@ -42,6 +43,7 @@ macro_rules! export {
         }
 
         #[unsafe(no_mangle)]
+        #[unsafe(link_section = "nthbyte_hot")]
         unsafe extern "C" fn $free(context: *mut c_void, block: *mut c_void) {
             // SAFETY: by the contract of this module.
             unsafe {

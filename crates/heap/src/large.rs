@@ -23,6 +23,7 @@ const READ_LIMIT: usize = 1 << 20;
 
 #[cold]
 #[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_void {
     // SAFETY: `heap` is a heap; the embedder guarantees that its fallbacks work.
     unsafe {
@@ -43,6 +44,7 @@ pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_voi
 /// Like `malloc`, but without huge pages: a program may touch little of a large block of zeroes.
 #[cold]
 #[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe fn calloc(
     heap: *mut Heap,
     count: usize,
@@ -65,6 +67,7 @@ pub unsafe fn calloc(
 /// copied. The result counts as a new allocation of the whole size.
 #[cold]
 #[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe fn realloc(
     heap: *mut Heap,
     block: *mut c_void,
@@ -94,6 +97,7 @@ pub unsafe fn realloc(
 
 /// Frees a block that is not in an arena, or null.
 #[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
     context: *mut c_void,
     block: *mut c_void,
@@ -145,6 +149,7 @@ unsafe fn advise_huge(heap: *mut Heap, block: *mut c_void, size: usize) {
 }
 
 /// Counts a block of a fallback, reports it if it covers a sample point, and returns it.
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Domain) -> *mut c_void {
     if block.is_null() {
         return block;

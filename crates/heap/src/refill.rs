@@ -14,6 +14,7 @@ use crate::heap::Heap;
 impl Heap {
     /// Fills the list of a settled class, which is empty although k is not 0. Returns false if there is no
     /// memory.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub fn refill(&mut self, class: usize, table: ArenaTable) -> bool {
         debug_assert!(self.classes[class].until_sample() > 0 && self.slots[class].head.is_null());
         let blocks = self.classes[class].next_refill();
@@ -28,6 +29,7 @@ impl Heap {
     }
 
     /// Settles a class, shortens its list to the blocks that it retains, and renews its budget.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub fn rebalance(&mut self, class: usize, table: ArenaTable) {
         let (kept, rest) = self.split(class, self.classes[class].max_retained());
         let returned = self.return_list(rest, table);
@@ -39,6 +41,7 @@ impl Heap {
 
     /// Shortens the list to an eighth of k, so that D2 leaves room for pushes, and renews the budget. The class is
     /// settled; its countdown may have been changed after that.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub fn trim(&mut self, class: usize, table: ArenaTable) {
         let keep = self.classes[class].until_sample() / 8;
         if self.classes[class].listed > keep {

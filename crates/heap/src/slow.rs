@@ -20,6 +20,7 @@ const fn domain(object: bool) -> Domain {
 }
 
 /// A request above [`SMALL_LIMIT`](crate::geometry::SMALL_LIMIT). A table has its class, if it has one.
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
     context: *mut c_void,
     size: usize,
@@ -43,6 +44,7 @@ pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
 
 /// Like [`fast::malloc`], for calls within this module: the allocation site is already stored.
 #[inline(always)]
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe fn malloc<const OBJECT: bool>(context: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: as for `fast::malloc`.
     unsafe {
@@ -56,6 +58,7 @@ unsafe fn malloc<const OBJECT: bool>(context: *mut c_void, size: usize) -> *mut 
 }
 
 /// Allocates zeroed memory for `count` elements of `size` bytes.
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe extern "C" fn calloc<const OBJECT: bool>(
     context: *mut c_void,
     count: usize,
@@ -78,6 +81,7 @@ pub unsafe extern "C" fn calloc<const OBJECT: bool>(
 }
 
 /// The class's list is empty: a sample point was reached, or all blocks are used.
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe extern "C" fn malloc_empty<const OBJECT: bool>(
     context: *mut c_void,
     size: usize,
@@ -87,6 +91,7 @@ pub unsafe extern "C" fn malloc_empty<const OBJECT: bool>(
 }
 
 /// Allocates a block of a class whose list is empty.
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe fn allocate(heap: *mut Heap, class: usize, requested: usize, domain: Domain) -> *mut c_void {
     let table = Heap::table(heap.cast());
     // SAFETY: `heap` is a heap that no other thread uses. The reference ends before the observer runs.
@@ -115,6 +120,7 @@ unsafe fn allocate(heap: *mut Heap, class: usize, requested: usize, domain: Doma
 /// Allocates the block of a settled class that covers the next sample point.
 #[cold]
 #[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe fn allocate_sampled(
     heap: *mut Heap,
     class: usize,
@@ -167,6 +173,7 @@ unsafe fn allocate_sampled(
 /// written to.
 #[cold]
 #[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe extern "C" fn free_spent(context: *mut c_void, block: *mut c_void) {
     let heap: *mut Heap = context.cast();
     let block: *mut Block = block.cast();
@@ -192,6 +199,7 @@ pub unsafe extern "C" fn free_spent(context: *mut c_void, block: *mut c_void) {
     }
 }
 
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe fn free_sampled(heap: *mut Heap, block: *mut Block) {
     // SAFETY: `block` is a sampled block of this heap, so its label precedes it.
     unsafe {
@@ -201,6 +209,7 @@ unsafe fn free_sampled(heap: *mut Heap, block: *mut Block) {
 }
 
 /// Resizes a block.
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe extern "C" fn realloc<const OBJECT: bool>(
     context: *mut c_void,
     block: *mut c_void,

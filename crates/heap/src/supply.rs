@@ -11,6 +11,7 @@ use core::ptr::null_mut;
 impl Heap {
     /// At most `limit` blocks of a class, and their number; none if there is no memory. The blocks come from the page
     /// to which a block was returned last; if there is none, they are carved.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub fn take(&mut self, class: usize, limit: usize, table: ArenaTable) -> (*mut Block, usize) {
         // SAFETY: pages in a class's queue, and its fresh page, are pages of this heap in use.
         unsafe {
@@ -43,6 +44,7 @@ impl Heap {
     /// A block from a page for sampled blocks; null if there is no memory. Its label has no token of the
     /// observer yet.
     #[allow(clippy::cast_possible_truncation)] // there are fewer than 256 classes
+    #[unsafe(link_section = "nthbyte_hot")]
     pub fn take_sampled(&mut self, class: usize, table: ArenaTable) -> *mut Block {
         // SAFETY: pages in a group's queue, and its fresh page, are pages of this heap in use.
         unsafe {
@@ -90,6 +92,7 @@ impl Heap {
 
     /// A page whose freed blocks are pushed to `slot`: for a class, or for a group of classes if `slot` is
     /// [`SAMPLED_SLOT`].
+    #[unsafe(link_section = "nthbyte_hot")]
     fn new_page(&mut self, class: usize, slot: usize, table: ArenaTable) -> Option<*mut Page> {
         let mut acquired = self.arenas.acquire(table);
         if acquired.is_none() && !self.arenas.is_backing_off() {
@@ -128,6 +131,7 @@ impl Heap {
 
     /// Returns the blocks of a list to their pages. The result is the number of blocks. Consecutive
     /// blocks of one page, which are common, are moved together and not written to.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub fn return_list(&mut self, list: *mut Block, table: ArenaTable) -> usize {
         let mut total = 0;
         let mut first = list;
@@ -162,6 +166,7 @@ impl Heap {
 
     /// Like [`Heap::return_block`], for `count` blocks of one page that are linked from `first` to
     /// `last`.
+    #[unsafe(link_section = "nthbyte_hot")]
     unsafe fn return_run(
         &mut self,
         page: *mut Page,

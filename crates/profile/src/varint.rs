@@ -3,6 +3,7 @@
 //! become 0, 1, 2, 3, …
 
 /// Appends an unsigned number.
+#[inline]
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);

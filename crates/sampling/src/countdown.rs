@@ -61,6 +61,7 @@ impl Countdown {
     /// exponential distances it is exact up to 64; for the bytes after the 64th point, it is the expected
     /// number, and the countdown starts again at the end of the allocation. That is allowed because the distribution
     /// has no memory. (The weight of a sample does not depend on the number.)
+    #[inline(always)]
     pub fn advance(&mut self, bytes: u64, points: &mut SamplePoints) -> u32 {
         if bytes < self.bytes_until_sample {
             if self.bytes_until_sample != u64::MAX {

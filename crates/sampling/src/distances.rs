@@ -82,6 +82,7 @@ impl SamplePoints {
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss
     )]
+    #[inline(always)]
     pub fn next_distance(&mut self) -> u64 {
         match self.distances {
             Distances::Fixed | Distances::Every => self.period.bytes(),

@@ -39,6 +39,7 @@ static NUMBERS: Numbers = {
 /// ln x = e·ln 2 + 2·(s + s³/3 + s⁵/5 + …). As |s| ≤ 0.172, ten terms leave an error below 2^-56. Twelve are summed, as
 /// two sums of every second term, which a processor computes in parallel.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_wrap)] // exponents are small
+#[inline(always)]
 pub fn negative_ln(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
     const HALF: u64 = 0x3FE << 52;

@@ -232,6 +232,7 @@ impl Recorder {
 
     /// Pushes new definitions. Those without room stay in their list.
     #[inline(never)]
+    #[unsafe(link_section = "nthbyte_hot")]
     fn push_definitions(&mut self) -> Option<()> {
         if !self.interner.new_bulky.is_empty() {
             let definitions = std::mem::take(&mut self.interner.new_bulky);

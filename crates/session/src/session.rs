@@ -333,6 +333,7 @@ impl Recording<'_> {
 
     /// The number of a type that is identified by its name only. A new name is defined first.
     #[inline]
+    #[unsafe(link_section = "nthbyte_hot")]
     pub fn named_type(&mut self, name: &'static str) -> Option<TypeId> {
         if let Some(known) = self.recorder.interner.types.named(name) {
             return Some(known);

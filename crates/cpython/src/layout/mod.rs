@@ -46,6 +46,10 @@ macro_rules! layout {
             $($(#[$doc])* pub $field: usize,)*
             /// Features of the version, and how it marks them.
             pub features: Features,
+            /// Bits of `PyASCIIObject.state`.
+            pub str_bits: StrBits,
+            /// Where containers store the addresses of their memory.
+            pub containers: Containers,
         }
 
         impl Layout {
@@ -94,7 +98,7 @@ layout! {
     bytes_value,
     /// `PyASCIIObject.length`.
     str_length,
-    /// `PyASCIIObject.state`; see [`crate::sampling::strings`].
+    /// `PyASCIIObject.state`; see [`StrBits`].
     str_state,
     /// `sizeof(PyASCIIObject)`: where the characters of an ASCII string begin.
     ascii_size,
@@ -144,6 +148,13 @@ pub struct Features {
     pub entry_frames: bool,
     /// The location of the values of an instance's attributes.
     pub values: Values,
+    /// Distance in bytes from an object back to the address of its dictionary, where that is a word of its own.
+    pub dictionary_before: usize,
+    /// Distance in bytes from an object back to the address of its array of values, in [`Values::BesideDictionary`].
+    pub array_before: usize,
+    /// Possible sizes before an object: nothing, the collector's header, or that header and the two words of
+    /// `_PyType_PreHeaderSize`. Multiples of 16.
+    pub pre_headers: [usize; 3],
     /// Bits of `tp_flags` for types whose instances have two words before the collector's header.
     pub flags_of_pre_header: u64,
     /// Whether an interpreter may have its own GIL.
@@ -153,15 +164,39 @@ pub struct Features {
 /// The location of the values of an instance's attributes (`Include/internal/pycore_object.h`, `pycore_dict.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// In an array, whose address is 32 bytes before the object; or in a dictionary, whose address is 24 bytes before
-    /// it.
+    /// In an array, whose address is [`Features::array_before`] the object; or in a dictionary, whose address is
+    /// [`Features::dictionary_before`] it.
     BesideDictionary,
-    /// In an array or a dictionary, whose address is 24 bytes before the object. The lowest bit is set for an array,
-    /// and is not part of the address.
+    /// In an array or a dictionary, whose address is [`Features::dictionary_before`] the object. The lowest bit is set
+    /// for an array, and is not part of the address.
     Tagged,
-    /// In an array behind the object, if the array is marked as valid; else in a dictionary, whose address is 24 bytes
-    /// before the object.
+    /// In an array behind the object, if the array is marked as valid; else in a dictionary, whose address is
+    /// [`Features::dictionary_before`] the object.
     Inline,
+}
+
+/// Bits of `PyASCIIObject.state` (`Include/cpython/unicodeobject.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StrBits {
+    /// Position of the three bits that say how many bytes a character has.
+    pub kind_shift: u32,
+    /// Set if the characters follow the header.
+    pub compact: u32,
+    /// Set if all characters are ASCII. The header is shorter then.
+    pub ascii: u32,
+}
+
+/// Offsets of the fields in which containers store the addresses of their memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Containers {
+    /// `PyListObject.ob_item`.
+    pub list_items: usize,
+    /// `PySetObject.table`.
+    pub set_table: usize,
+    /// `PyByteArrayObject.ob_bytes`.
+    pub bytearray_buffer: usize,
+    /// `dequeobject.leftblock` and `dequeobject.rightblock`.
+    pub deque_blocks: [usize; 2],
 }
 
 /// `Py_TPFLAGS_…` of `Include/object.h`. They mean the same in all versions that have them.
@@ -222,8 +257,22 @@ impl Layout {
             first_owner_without_code: 3,
             entry_frames: true,
             values: Values::Inline,
+            dictionary_before: 24,
+            array_before: 32,
+            pre_headers: [0, 16, 32],
             flags_of_pre_header: type_flags::MANAGED_DICT | type_flags::MANAGED_WEAKREF,
             own_gils: true,
+        },
+        str_bits: StrBits {
+            kind_shift: 2,
+            compact: 1 << 5,
+            ascii: 1 << 6,
+        },
+        containers: Containers {
+            list_items: 24,
+            set_table: 40,
+            bytearray_buffer: 32,
+            deque_blocks: [24, 32],
         },
     };
 

@@ -27,26 +27,40 @@ enum Place {
     Values,
 }
 
-/// The variables of the operations, where their objects store the address of their memory (`PyListObject`,
-/// `PySetObject`, `PyByteArrayObject`, `dequeobject`), and the name of that memory.
-const KINDS: [(&CStr, Place, Domain, &str); 6] = [
-    (c"lists", Place::Field(24), Domain::Memory, "list items"),
-    (c"sets", Place::Field(40), Domain::Memory, "set table"),
-    (
-        c"arrays",
-        Place::Field(32),
-        Domain::Object,
-        "bytearray buffer",
-    ),
-    (c"blocks", Place::Field(24), Domain::Memory, "deque block"),
-    (c"blocks", Place::Field(32), Domain::Memory, "deque block"),
-    (
-        c"instances",
-        Place::Values,
-        Domain::Memory,
-        "instance attributes",
-    ),
-];
+/// The variables of the operations, where their objects store the address of their memory, the domain and the name of
+/// that memory.
+fn kinds(layout: &Layout) -> [(&CStr, Place, Domain, &'static str); 6] {
+    let at = layout.containers;
+    let field = Place::Field;
+    [
+        (c"lists", field(at.list_items), Domain::Memory, "list items"),
+        (c"sets", field(at.set_table), Domain::Memory, "set table"),
+        (
+            c"arrays",
+            field(at.bytearray_buffer),
+            Domain::Object,
+            "bytearray buffer",
+        ),
+        (
+            c"blocks",
+            field(at.deque_blocks[0]),
+            Domain::Memory,
+            "deque block",
+        ),
+        (
+            c"blocks",
+            field(at.deque_blocks[1]),
+            Domain::Memory,
+            "deque block",
+        ),
+        (
+            c"instances",
+            Place::Values,
+            Domain::Memory,
+            "instance attributes",
+        ),
+    ]
+}
 
 /// An upper limit of the allocations that the operations make.
 const MOST: usize = 8192;
@@ -102,21 +116,21 @@ impl AllocationSites {
             Heap::stop(heap);
             names?
         };
-        for (variable, place, domain, kind) in &KINDS {
+        for (variable, place, domain, kind) in kinds(layout) {
             let objects = names.value(variable)?;
             for at in 0..objects.tuple_length()? {
                 let object = objects.element(at)?;
                 let found = match place {
                     Place::Field(offset) => {
                         // SAFETY: the object is live, and of a type that has a word there.
-                        let memory = unsafe { field::<usize>(object.address(), *offset) };
+                        let memory = unsafe { field::<usize>(object.address(), offset) };
                         seen.iter().rfind(|seen| seen.block == memory)
                     }
                     Place::Values => attributes::separate_values(layout, object.address())
                         .and_then(|values| seen.iter().rfind(|seen| seen.holds(values))),
                 };
                 if let Some(seen) = found
-                    && seen.domain == *domain
+                    && seen.domain == domain
                 {
                     sites.add(seen.site, kind);
                 }

@@ -9,10 +9,6 @@ use crate::memory::Probe;
 
 /// The largest number of keys that are compared; an array has at most 30.
 const MAX_KEYS: usize = 64;
-/// Distance in bytes from an object back to its dictionary's address, and in [`Values::BesideDictionary`] to its
-/// array's address.
-const DICTIONARY: usize = 24;
-const ARRAY: usize = 32;
 
 /// The value of the attribute whose name is the interned `str` at `key`.
 pub fn read(layout: &Layout, probe: Probe, object: usize, key: usize) -> Option<usize> {
@@ -22,7 +18,7 @@ pub fn read(layout: &Layout, probe: Probe, object: usize, key: usize) -> Option<
         let (at, _) = position(layout, probe, keys, key)?;
         return probe.read::<usize>(values.checked_add(at * 8)?);
     }
-    let word = probe.read::<usize>(object.checked_sub(DICTIONARY)?)?;
+    let word = probe.read::<usize>(object.checked_sub(layout.features.dictionary_before)?)?;
     if word == 0 || word & 1 != 0 {
         return None;
     }
@@ -46,10 +42,11 @@ pub fn separate_values(layout: &Layout, object: usize) -> Option<usize> {
 fn values(layout: &Layout, probe: Probe, object: usize, object_type: usize) -> Option<usize> {
     match layout.features.values {
         Values::BesideDictionary => probe
-            .read::<usize>(object.checked_sub(ARRAY)?)
+            .read::<usize>(object.checked_sub(layout.features.array_before)?)
             .filter(|&values| values != 0),
         Values::Tagged => {
-            let word = probe.read::<usize>(object.checked_sub(DICTIONARY)?)?;
+            let word =
+                probe.read::<usize>(object.checked_sub(layout.features.dictionary_before)?)?;
             (word & 1 != 0).then_some(word + 1)
         }
         Values::Inline => {

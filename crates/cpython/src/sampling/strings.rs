@@ -9,12 +9,6 @@ use crate::memory::field;
 /// Longer text, in characters, is cut: programs can create names of any length.
 const MAX_CHARS: usize = 10_000;
 
-/// Bits of `PyASCIIObject.state`: the size of a character, whether the characters follow the header, and whether all
-/// are ASCII (the header is shorter then).
-const KIND_SHIFT: u32 = 2;
-const COMPACT: u32 = 1 << 5;
-const ASCII: u32 = 1 << 6;
-
 /// Appends the text of the `str` at `address`. Lone surrogates become U+FFFD. Returns false if there is no memory, or
 /// the string has an unknown form.
 ///
@@ -28,17 +22,18 @@ pub unsafe fn append(layout: &Layout, address: usize, to: &mut String) -> bool {
             field::<u32>(address, layout.str_state),
         )
     };
-    if state & COMPACT == 0 {
+    let bits = layout.str_bits;
+    if state & bits.compact == 0 {
         return false;
     }
     let length = length.min(MAX_CHARS);
     let data = address
-        + if state & ASCII != 0 {
+        + if state & bits.ascii != 0 {
             layout.ascii_size
         } else {
             layout.unicode_size
         };
-    let kind = (state >> KIND_SHIFT & 7) as usize;
+    let kind = (state >> bits.kind_shift & 7) as usize;
     if to.try_reserve(length * kind).is_err() {
         return false;
     }

@@ -368,6 +368,7 @@ impl Program {
     }
 
     /// Records the pending sample, with its type.
+    #[unsafe(link_section = "nthbyte_hot")]
     fn settle(
         &self,
         profile: &mut Profile,

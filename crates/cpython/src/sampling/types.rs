@@ -30,9 +30,6 @@ const DICT_KEYS: &str = "dict keys";
 const REFERENCES: &str = "references";
 const RAW: &str = "raw memory";
 
-/// Possible sizes before an object: nothing, the collector's header, or the header and two words.
-const PRE_HEADERS: [usize; 3] = [0, 16, 32];
-
 /// The description of a type object at the time when its name was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
@@ -124,7 +121,7 @@ impl Types {
         recording: &mut Recording<'_>,
     ) -> TypeId {
         if origin == Origin::Object {
-            for pre_header in PRE_HEADERS {
+            for pre_header in layout.features.pre_headers {
                 if size < pre_header + 16 {
                     break;
                 }
@@ -213,10 +210,12 @@ impl Types {
         let probe = self.probe?;
         let object = self.type_object(layout, address, probe)?;
         let name = self.name(layout, address, &object, probe)?;
+        let features = &layout.features;
+        let [nothing, header, header_and_words] = features.pre_headers;
         let pre_header = match object.flags {
-            f if f & flags::HAVE_GC == 0 => 0,
-            f if f & layout.features.flags_of_pre_header != 0 => 32,
-            _ => 16,
+            f if f & flags::HAVE_GC == 0 => nothing,
+            f if f & features.flags_of_pre_header != 0 => header_and_words,
+            _ => header,
         };
         let mut known = Known {
             id: TypeId::UNKNOWN,
@@ -402,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_detail_holds_what_is_known_of_a_type() {
-        for pre_header in PRE_HEADERS {
+        for pre_header in [0, 16, 32] {
             for (basic_size, is_str) in [(16, false), (56, true), (BASIC_SIZES as usize - 1, false)]
             {
                 let known = Known {

@@ -113,7 +113,17 @@ impl Walker {
         std::mem::swap(&mut self.seen, &mut self.before);
         self.seen.clear();
         self.cut_before = std::mem::take(&mut self.cut);
-        // SAFETY: the thread state is live, and so are the frames of a thread that holds the GIL.
+        let first_without_code = layout.features.first_owner_without_code;
+        // Fields in local variables: the compiler cannot know that no write below changes the layout.
+        let [owner_at, code_at, instruction_at, previous_at] = [
+            layout.frame_owner,
+            layout.frame_code,
+            layout.frame_instruction,
+            layout.frame_previous,
+        ];
+        let mut room = self.seen.capacity().min(MAX_DEPTH);
+        // SAFETY: the thread state is live, and so are the frames of a thread that holds the GIL. A frame is written
+        // to `seen` only while its length is less than `room`, which is at most its capacity.
         unsafe {
             let holder = match layout.thread_cframe {
                 UNUSED => thread,
@@ -122,27 +132,27 @@ impl Walker {
             let tags = layout.features.reference_tags;
             let mut frame = field::<usize>(holder, layout.current_frame);
             while frame != 0 {
-                let owner = field::<u8>(frame, layout.frame_owner);
-                let code = field::<usize>(frame, layout.frame_code) & !tags;
-                if owner < layout.features.first_owner_without_code
-                    && code != 0
-                    && codes.is_code(code)
-                {
-                    if self.seen.len() == MAX_DEPTH {
-                        self.cut = true;
-                        break;
-                    }
-                    if self.seen.len() == self.seen.capacity() {
+                let owner = field::<u8>(frame, owner_at);
+                let code = field::<usize>(frame, code_at) & !tags;
+                if owner < first_without_code && code != 0 && codes.is_code(code) {
+                    let len = self.seen.len();
+                    if len == room {
+                        if len == MAX_DEPTH {
+                            self.cut = true;
+                            break;
+                        }
                         self.seen.try_reserve(64).ok()?;
+                        room = self.seen.capacity().min(MAX_DEPTH);
                     }
-                    let instruction = field::<usize>(frame, layout.frame_instruction);
-                    self.seen.push(Seen {
+                    let instruction = field::<usize>(frame, instruction_at);
+                    self.seen.as_mut_ptr().add(len).write(Seen {
                         frame,
                         code,
                         instruction,
                     });
+                    self.seen.set_len(len + 1);
                 }
-                frame = field::<usize>(frame, layout.frame_previous);
+                frame = field::<usize>(frame, previous_at);
             }
         }
         Some(())

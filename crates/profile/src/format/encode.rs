@@ -39,6 +39,8 @@ pub(crate) struct Encoder {
     next: Firsts,
     columns: [Vec<u8>; COLUMNS],
     len: usize,
+    /// The block is full when `len` is at least this: 0 once it has [`FULL_SITES`].
+    full_len: usize,
     events: usize,
     /// Total length of all earlier blocks in the file.
     written: usize,
@@ -74,6 +76,7 @@ impl Encoder {
             next: Firsts::START,
             columns: Default::default(),
             len: 0,
+            full_len: FIRST_BYTES,
             events: 0,
             written: 0,
             changed: ChangedSources::default(),
@@ -103,14 +106,9 @@ impl Encoder {
     }
 
     /// Whether the block should end here.
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.len
-            >= self
-                .written
-                .saturating_mul(2)
-                .clamp(FIRST_BYTES, FULL_BYTES)
-            || self.last_sizes.len() >= FULL_SITES
-            || self.contexts.len() >= FULL_SITES
+        self.len >= self.full_len
     }
 
     pub(crate) fn firsts(&self) -> Firsts {
@@ -126,7 +124,7 @@ impl Encoder {
     pub(crate) fn begin(&mut self, stored: usize) {
         self.firsts = self.next;
         self.columns.iter_mut().for_each(Vec::clear);
-        self.written = self.written.saturating_add(stored);
+        self.set_written(self.written.saturating_add(stored));
         self.len = 0;
         self.events = 0;
         self.contexts.clear();
@@ -156,7 +154,13 @@ impl Encoder {
     pub(crate) fn take_back(&mut self, mark: Mark) {
         self.next = mark.next;
         self.begin(0);
-        self.written = mark.written;
+        self.set_written(mark.written);
+    }
+
+    /// Sets the length of all earlier blocks, and the length at which this empty block will be full.
+    fn set_written(&mut self, written: usize) {
+        self.written = written;
+        self.full_len = written.saturating_mul(2).clamp(FIRST_BYTES, FULL_BYTES);
     }
 
     pub(crate) fn event(&mut self, event: &Event<'_>) {
@@ -370,12 +374,18 @@ impl Encoder {
 
     /// The number of a context in this block, and its representation in a column: 0 if the context
     /// is new; then it is defined now.
+    #[inline]
     fn context(&mut self, context: Context) -> (u32, u64) {
         if let Some((last, number)) = self.last_context
             && last == context
         {
             return (number, u64::from(number));
         }
+        self.other_context(context)
+    }
+
+    #[inline(never)]
+    fn other_context(&mut self, context: Context) -> (u32, u64) {
         let new = self.contexts.len() as u32 + 1;
         let number = *self.contexts.entry(context).or_insert(new);
         self.last_context = Some((context, number));
@@ -386,6 +396,9 @@ impl Encoder {
         self.put(Column::Contexts, u64::from(context.source.0));
         let newest = u64::from(self.next.label_set);
         self.signed(Column::Contexts, newest, u64::from(context.labels.0));
+        if self.contexts.len() >= FULL_SITES {
+            self.full_len = 0;
+        }
         (number, 0)
     }
 
@@ -405,6 +418,9 @@ impl Encoder {
         // A block ends long before it has 2^32 sites.
         self.sites.insert(site, number as u32);
         self.last_sizes.push(0);
+        if self.last_sizes.len() >= FULL_SITES {
+            self.full_len = 0;
+        }
         self.put(Column::Sites, 0);
         self.put(Column::SiteDefinitions, said);
         let newest = u64::from(self.next.node);

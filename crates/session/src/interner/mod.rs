@@ -68,6 +68,7 @@ impl Interner {
 
     /// The number of a node; a new node is defined first. `None` if there is no room.
     #[inline]
+    #[unsafe(link_section = "nthbyte_hot")]
     pub(crate) fn node(&mut self, node: Node) -> Option<NodeId> {
         if let Some(known) = self.nodes.find(&node) {
             return Some(known);

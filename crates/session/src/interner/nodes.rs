@@ -79,6 +79,7 @@ impl Nodes {
     }
 
     /// Defines a node. The caller has reserved space for it.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub(crate) fn define(&mut self, node: &Node) -> NodeId {
         let node = pack(node);
         let (line, at) = slot_of(&self.lines, node);

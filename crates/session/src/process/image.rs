@@ -3,11 +3,21 @@
 //! When a page is touched, the kernel maps sixteen pages around it. So most of the library is resident once it has
 //! started: one megabyte, which counts as the program's memory. Most of it is not needed again, and half of the
 //! remainder is needed only to write a block. So the pages of code and constants are released after a session's start
-//! and after each block. The kernel maps them again on demand, in small pieces. (`layout.ld` places code that runs
-//! together side by side.)
+//! and after each block. The kernel maps them again on demand, in small pieces.
+//!
+//! The code that runs inside an allocation is never released, because an allocation must not wait for the disk: the
+//! page cache may have lost the file by then. Its functions are in the section `nthbyte_hot`
+//! (`#[unsafe(link_section = "nthbyte_hot")]`), which the linker places in one piece.
+//!
+//! The file may be replaced or removed while the library is mapped: the mapping keeps the old file, as long as it is
+//! not overwritten in place. If it is cut short in place, the kernel takes the pages away from every process, resident
+//! or not. No shared library survives that.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::sync::OnceLock;
+
+use super::segments::{self, Segment};
 
 /// Segments are mapped in multiples of this size.
 const PAGE: usize = 4096;
@@ -16,105 +26,111 @@ const PAGE: usize = 4096;
 /// slower start. With pieces of 16 KiB, 100 KiB more were resident, and a start took 0.4 ms less.
 const PIECE: usize = 2 * PAGE;
 
-/// Start and length of a library's read-only segments; a library has at most four.
-type Ranges = [(usize, usize); 4];
+/// The parts of a library that may be released. A library has at most four read-only segments, and the hot code splits
+/// one of them.
+type Ranges = [Range<usize>; 5];
 
-/// The read-only segments of this library, set by the first [`release`].
+/// The parts of this library that may be released, set by the first [`release`].
 static CONSTANT: OnceLock<Ranges> = OnceLock::new();
 
-/// Releases the pages of this library's code and constants. The kernel maps the needed ones again, from the page cache.
-/// Pages that were written to, such as relocated data, stay.
+unsafe extern "C" {
+    /// The bounds of the section, which the linker defines.
+    #[link_name = "__start_nthbyte_hot"]
+    static HOT_START: u8;
+    #[link_name = "__stop_nthbyte_hot"]
+    static HOT_STOP: u8;
+}
+
+/// The code that runs inside an allocation, in whole pages.
+fn hot() -> Range<usize> {
+    let (start, stop) = (&raw const HOT_START as usize, &raw const HOT_STOP as usize);
+    start & !(PAGE - 1)..stop.next_multiple_of(PAGE)
+}
+
+/// Releases the pages of this library's code and constants, but not of the hot code. The kernel maps the needed ones
+/// again, from the page cache. Pages that were written to, such as relocated data, stay.
+// In the hot section, so that there is one in each library.
+#[unsafe(link_section = "nthbyte_hot")]
 pub fn release() {
     CONSTANT.get_or_init(|| {
-        let mut constant = Ranges::default();
-        let data = (&raw mut constant).cast::<c_void>();
-        // SAFETY: the callback has the type that is asked for, and `data` is what it expects.
-        unsafe { libc::dl_iterate_phdr(Some(find_ours), data) };
-        for (start, len) in constant {
-            cut(start, len);
-        }
+        let constant = find();
+        constant.iter().for_each(cut);
         constant
     });
     release_again();
 }
 
+/// The read-only segments of this library, without the hot code.
+fn find() -> Ranges {
+    let hot = hot();
+    let mut found = Ranges::default();
+    let mut free = found.iter_mut();
+    segments::for_each(&mut |segment: Segment| {
+        if segment.is_ours && !segment.is_writable {
+            let Range { start, end } = segment.pages;
+            for part in [start..end.min(hot.start), start.max(hot.end)..end] {
+                if !part.is_empty()
+                    && let Some(range) = free.next()
+                {
+                    *range = part;
+                }
+            }
+        }
+    });
+    found
+}
+
 /// Splits a mapping into pieces; the kernel does not map pages of other pieces around a touched address. Neighbouring
 /// pieces differ in a `madvise` setting that matters only for reads from the disk.
-fn cut(start: usize, len: usize) {
+fn cut(range: &Range<usize>) {
     // SAFETY: no preconditions.
     if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != PAGE as i64 {
         return;
     }
-    for piece in (start..start + len).step_by(2 * PIECE) {
-        let rest = start + len - piece;
-        // SAFETY: the range is mapped, and the advice changes nothing in it.
-        unsafe { libc::madvise(piece as *mut c_void, PIECE.min(rest), libc::MADV_RANDOM) };
+    for piece in range.clone().step_by(2 * PIECE) {
+        let length = PIECE.min(range.end - piece);
+        advise(&(piece..piece + length), libc::MADV_RANDOM);
     }
 }
 
 /// Does the same as [`release`] if that was called before. Any thread may call this.
 pub fn release_again() {
-    for &(start, len) in CONSTANT.get().iter().copied().flatten() {
-        if len > 0 {
-            // SAFETY: in a position-independent library, no code writes to a segment without PF_W. So reading it from
-            // the file again gives the same content.
-            unsafe { libc::madvise(start as *mut c_void, len, libc::MADV_DONTNEED) };
-        }
+    for range in CONSTANT.get().into_iter().flatten() {
+        // In a position-independent library, no code writes to a segment without PF_W. So reading it from the file
+        // again gives the same content.
+        advise(range, libc::MADV_DONTNEED);
     }
 }
 
-/// # Safety
-/// `image` is what `dl_iterate_phdr` gives, and `data` points to [`Ranges`].
-unsafe extern "C" fn find_ours(
-    image: *mut libc::dl_phdr_info,
-    _size: usize,
-    data: *mut c_void,
-) -> c_int {
-    // SAFETY: by the contract; headers are mapped as long as their image is, and none is unloaded during
-    // the call.
-    let (base, headers, constant) = unsafe {
-        let headers = std::slice::from_raw_parts((*image).dlpi_phdr, (*image).dlpi_phnum.into());
-        let base = (*image).dlpi_addr as usize;
-        (base, headers, &mut *data.cast::<Ranges>())
-    };
-    let own = release as fn() as usize;
-    let mut found = Ranges::default();
-    let mut free = found.iter_mut();
-    let mut ours = false;
-    for header in headers.iter().filter(|one| one.p_type == libc::PT_LOAD) {
-        let start = base + header.p_vaddr as usize;
-        let end = start + header.p_memsz as usize;
-        ours |= (start..end).contains(&own);
-        if header.p_flags & libc::PF_W == 0
-            && let Some(range) = free.next()
-        {
-            let first = start & !(PAGE - 1);
-            *range = (first, end - first);
-        }
+/// Gives the kernel advice for a part of a segment that no code writes to.
+fn advise(range: &Range<usize>, advice: c_int) {
+    if !range.is_empty() {
+        // SAFETY: the range is mapped from the library's file, and nothing was written to it. The content does not
+        // change: the kernel reads it from the file again.
+        unsafe { libc::madvise(range.start as *mut c_void, range.len(), advice) };
     }
-    if ours {
-        *constant = found;
-    }
-    c_int::from(ours) // the last to look at, if it is ours
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The mapping that contains an address.
+    fn mapping_of(address: usize) -> Option<Range<usize>> {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().find_map(|line| {
+            let (start, end) = line.split(' ').next()?.split_once('-')?;
+            let address_of = |text| usize::from_str_radix(text, 16).ok();
+            let range = address_of(start)?..address_of(end)?;
+            range.contains(&address).then_some(range)
+        })
+    }
+
     #[test]
     fn what_is_released_is_mapped_again_in_pieces() {
         release();
-        let own = release as fn() as usize;
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let around = |line: &str| {
-            let (start, end) = line.split(' ').next()?.split_once('-')?;
-            let address = |text| usize::from_str_radix(text, 16).ok();
-            let (start, end) = (address(start)?, address(end)?);
-            (start..end).contains(&own).then_some(end - start)
-        };
-        let piece = maps.lines().find_map(around);
-        assert!(piece.is_some_and(|len| len <= PIECE), "{piece:?}");
+        let piece = mapping_of(find as fn() -> Ranges as usize).unwrap();
+        assert!(piece.len() <= PIECE, "{piece:?}");
         // The content stays the same whenever it is released.
         let texts: Vec<String> = (0..100)
             .map(|number| {
@@ -123,5 +139,25 @@ mod tests {
             })
             .collect();
         assert_eq!(texts.last().map(String::as_str), Some("99"));
+    }
+
+    #[test]
+    fn hot_code_is_not_released() {
+        release();
+        let hot = hot();
+        assert!(hot.contains(&(release as fn() as usize)));
+        let own = CONSTANT.get().unwrap();
+        assert!(
+            own.iter()
+                .any(|range| range.end == hot.start || range.start == hot.end)
+        );
+        for range in own {
+            assert!(
+                range.end <= hot.start || hot.end <= range.start,
+                "{range:?}"
+            );
+        }
+        let total: usize = own.iter().map(Range::len).sum();
+        assert!(hot.len() < total / 4, "{} of {total}", hot.len());
     }
 }

@@ -6,14 +6,18 @@
 //! reads        reads of addresses that may be unmapped
 //! resident     the resident set size
 //! image        releases this library's own pages
+//! host_images  releases what the host's start-up used of its images
+//! segments     the segments of the process's images
 //! ```
 
+pub mod host_images;
 pub mod image;
 
 mod descriptor;
 mod memory_file;
 mod reads;
 mod resident;
+mod segments;
 
 pub(crate) use descriptor::{Identity, duplicate_high};
 pub use memory_file::MemoryFile;

@@ -50,6 +50,7 @@ impl Probe {
     }
 
     /// Reads up to `into.len()` bytes, and returns how many bytes it read.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub fn bytes(&self, address: usize, into: &mut [u8]) -> usize {
         let local = libc::iovec {
             iov_base: into.as_mut_ptr().cast(),

@@ -1,0 +1,174 @@
+//! Releases the memory of the host's code and constants that its start-up used.
+//!
+//! An interpreter touches four megabytes of its own code and constants before the program begins, and needs half of
+//! them. The pages belong to files. So they can be released at any time, and the kernel maps them again when they are
+//! touched, sixteen at a time.
+//!
+//! Only pages that still are the file's are released, and only of segments that nothing may write to. A page that was
+//! written to (a debugger's breakpoint, a probe, relocated text) has a copy in memory and stays. `/proc/self/pagemap`
+//! tells them apart; without it nothing is released. Memory that the program has locked stays too.
+//!
+//! As for any page that the kernel drops when memory is short, the file must still be readable. A file that was
+//! replaced or removed is: the mapping keeps it.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use super::segments::{self, Segment};
+
+/// Segments of more images than this are not looked at.
+const MOST: usize = 1024;
+/// Number of pages whose entries are read at a time.
+const ENTRIES: usize = 512;
+const PAGE: usize = 4096;
+
+/// Bits of an entry (Documentation/admin-guide/mm/pagemap.rst).
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+/// The page belongs to a file, or is shared.
+const OF_FILE: u64 = 1 << 61;
+
+/// Releases what is unchanged of all images except this library. Opens a file for a moment.
+pub fn release() {
+    // SAFETY: no preconditions.
+    if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != PAGE as i64 {
+        return;
+    }
+    let Ok(entries) = File::open("/proc/self/pagemap") else {
+        return;
+    };
+    let mut found: Vec<Range<usize>> = Vec::new();
+    if found.try_reserve_exact(MOST).is_err() {
+        return;
+    }
+    segments::for_each(&mut |segment: Segment| {
+        if !segment.is_writable && !segment.is_ours && found.len() < MOST {
+            found.push(segment.pages);
+        }
+    });
+    for pages in found {
+        release_unchanged(&entries, pages);
+    }
+}
+
+/// Releases the runs of unchanged pages in a range.
+fn release_unchanged(entries: &File, pages: Range<usize>) {
+    let mut buffer = [0u8; ENTRIES * 8];
+    for start in pages.clone().step_by(ENTRIES * PAGE) {
+        let count = ((pages.end - start) / PAGE).min(ENTRIES);
+        let bytes = &mut buffer[..count * 8];
+        if entries
+            .read_exact_at(bytes, (start / PAGE * 8) as u64)
+            .is_err()
+        {
+            return;
+        }
+        let (bytes, _) = bytes.as_chunks::<8>();
+        let mut at = 0;
+        for run in bytes.chunk_by(|&a, &b| is_unchanged(a) == is_unchanged(b)) {
+            if is_unchanged(run[0]) {
+                let address = start + at * PAGE;
+                // SAFETY: each page is the file's, or is not in memory. The content does not change: the kernel reads
+                // it from the file again.
+                unsafe {
+                    libc::madvise(
+                        address as *mut c_void,
+                        run.len() * PAGE,
+                        libc::MADV_DONTNEED,
+                    )
+                };
+            }
+            at += run.len();
+        }
+    }
+}
+
+/// Whether an entry is that of a page which is the file's, or is not in memory.
+fn is_unchanged(entry: [u8; 8]) -> bool {
+    let entry = u64::from_ne_bytes(entry);
+    entry & SWAPPED == 0 && (entry & PRESENT == 0 || entry & OF_FILE != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    fn is_present(entries: &File, address: usize) -> bool {
+        let mut entry = [0; 8];
+        entries
+            .read_exact_at(&mut entry, (address / PAGE * 8) as u64)
+            .unwrap();
+        u64::from_ne_bytes(entry) & PRESENT != 0
+    }
+
+    /// Pages of a private mapping that were written to keep their content; the others are released.
+    #[test]
+    fn changed_pages_stay() {
+        const PAGES: usize = 1200;
+        let path = std::env::temp_dir().join(format!("nthbyte-pages-{}", std::process::id()));
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.write_all(&vec![7; PAGES * PAGE]).unwrap();
+        // SAFETY: a new mapping.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                PAGES * PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                0,
+            )
+        } as usize;
+        let byte = |page: usize| (start + page * PAGE) as *mut u8;
+        let changed = [0, 3, 511, 512, 700, PAGES - 1];
+        // SAFETY: within the mapping.
+        unsafe {
+            (0..PAGES).for_each(|page| assert_eq!(byte(page).read_volatile(), 7));
+            changed
+                .iter()
+                .for_each(|&page| byte(page).write_volatile(9));
+            // A write may have split a huge page, which unmaps the rest of it.
+            for page in 0..PAGES {
+                let _ = byte(page).read_volatile();
+            }
+        }
+        let entries = File::open("/proc/self/pagemap").unwrap();
+        release_unchanged(&entries, start..start + PAGES * PAGE);
+        for page in 0..PAGES {
+            assert_eq!(
+                is_present(&entries, start + page * PAGE),
+                changed.contains(&page),
+                "{page}"
+            );
+        }
+        // SAFETY: within the mapping, which nothing uses afterwards.
+        unsafe {
+            for page in 0..PAGES {
+                let expected = if changed.contains(&page) { 9 } else { 7 };
+                assert_eq!(byte(page).read_volatile(), expected, "{page}");
+            }
+            libc::munmap(start as *mut c_void, PAGES * PAGE);
+        }
+    }
+
+    #[test]
+    fn the_program_goes_on() {
+        let before: Vec<String> = std::env::args().collect();
+        for _ in 0..20 {
+            release();
+        }
+        assert_eq!(std::env::args().collect::<Vec<_>>(), before);
+        assert_eq!(format!("{:.3} {}", 2f64.sqrt(), 1 << 20), "1.414 1048576");
+    }
+}

@@ -1,0 +1,121 @@
+"""What nthbyte costs, in instructions: one sample, one refill, one start.
+
+Valgrind counts them, so the counts do not depend on the machine's speed or load. ``crates/heap/tests/instructions.rs`` counts
+those of the fast paths. A bound is a few percent above what was counted when it was set. Where a change is worth more, raise it,
+and say why.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from harness import SCRIPT, run, samples
+
+# Each is the count of one event: with the period of 4 KiB, 20 frames deep, strings of 1000 bytes that are dropped at once.
+MOST_FOR_A_SAMPLE = 2_350
+MOST_FOR_A_REFILL = 450
+# A start of `nthbyte run` and its end, without those of Python.
+MOST_FOR_A_START = 15_000_000
+
+# Work that the time decides: it is done a few times a second, not at each sample.
+BY_THE_CLOCK = re.compile("resident|memory|wake|statistics|collapse|writer|nthbyte_heap")
+
+PROGRAM = """
+def work(times, size):
+    for _ in range(times):
+        "x" * size
+
+def deep(depth):
+    work(10_000, 1000) if depth == 0 else deep(depth - 1)
+
+deep(20)
+kept = [[number] for number in range(20_000)]
+"""
+
+pytestmark = pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
+
+
+@dataclass
+class Counts:
+    """Instructions and calls by function, of the main thread."""
+
+    own: Counter[str] = field(default_factory=Counter)
+    """Without the functions that it calls."""
+    with_callees: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+
+
+def read(path: Path) -> Counts:
+    """Reads the file of Valgrind's tool callgrind."""
+    counts, names = Counts(), dict[str, str]()
+    function = callee = ""
+    is_call = False
+    for line in path.read_text().splitlines():
+        if match := re.match(r"(c?fn)=(\(\d+\)) ?(.*)", line):
+            kind, number, name = match.groups()
+            if name:
+                names[number] = name
+            if kind == "fn":
+                function = names[number]
+            else:
+                callee = names[number]
+        elif line.startswith("calls="):
+            counts.calls[callee] += int(line[6:].split()[0])
+            is_call = True
+        elif match := re.match(r"[-+*\d]\S* (\d+)$", line):
+            counts.with_callees[function] += int(match[1])
+            if not is_call:
+                counts.own[function] += int(match[1])
+            is_call = False
+    return counts
+
+
+def count(folder: Path, *words: str | Path) -> Counts:
+    """Runs Python with these words, and counts."""
+    out = folder / "counts"
+    tool = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={out}"]
+    environment = {"PYTHONHASHSEED": "0", "PYTHONPYCACHEPREFIX": ""}
+    run([*tool, sys.executable, *map(str, words)], folder, environment=environment).ok()
+    return read(Path(f"{out}-01"))
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Counts, int]:
+    """The counts of a program with many samples, and the number of samples."""
+    folder = tmp_path_factory.mktemp("sampled")
+    (folder / "app.py").write_text(PROGRAM)
+    counts = count(folder, SCRIPT, "run", "-q", "--seed=1", "--every=4KiB", "-o", "out.nthb", "app.py")
+    return counts, samples(folder / "out.nthb")
+
+
+def test_a_sample(sampled: tuple[Counts, int]) -> None:
+    counts, taken = sampled
+    assert taken > 2000
+    ours = {
+        name: instructions
+        for name, instructions in counts.own.items()
+        if re.match("nthbyte_(cpython|session|sampling)", name) and not BY_THE_CLOCK.search(name)
+    }
+    assert any("sampled" in name for name in ours)
+    assert sum(ours.values()) / taken < MOST_FOR_A_SAMPLE, Counter(ours).most_common(10)
+
+
+def test_a_refill(sampled: tuple[Counts, int]) -> None:
+    counts, _ = sampled
+    (refill,) = (name for name in counts.calls if re.fullmatch(r"nthbyte_heap::refill::.*::refill", name))
+    assert counts.calls[refill] > 500
+    assert counts.with_callees[refill] / counts.calls[refill] < MOST_FOR_A_REFILL
+
+
+def test_a_start(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("")
+    plain = sum(count(tmp_path, "app.py").own.values())
+    profiled = sum(count(tmp_path, SCRIPT, "run", "-q", "-o", "out.nthb", "app.py").own.values())
+    assert plain < profiled < plain + MOST_FOR_A_START, f"{profiled - plain:,}"
