@@ -65,6 +65,8 @@ pub struct Heap {
     pub large_countdown: Countdown,
     /// Bytes that the fallbacks served since the session's start.
     pub large_bytes: u64,
+    /// The bytes of live blocks of the fallbacks, estimated: what the samples of those that are live stand for.
+    pub large_in_use: u64,
     /// The address of the last large block for which huge pages were requested.
     pub advised: usize,
     /// Sampled blocks of the fallbacks that are still in use.
@@ -118,6 +120,7 @@ impl Heap {
             fallbacks,
             large_countdown: Countdown::NEVER,
             large_bytes: 0,
+            large_in_use: 0,
             advised: 0,
             large_sampled: Addresses::new(),
             remote: AtomicPtr::new(null_mut()),

@@ -134,7 +134,7 @@ pub(crate) fn parse_memory(mut bytes: &[u8]) -> Option<(ProcessId, Memory)> {
 }
 
 /// The number of totals in [`Memory`].
-pub(crate) const TOTALS: usize = 4;
+pub(crate) const TOTALS: usize = 5;
 
 pub(crate) fn totals(memory: &Memory) -> [Option<u64>; TOTALS] {
     [
@@ -142,17 +142,19 @@ pub(crate) fn totals(memory: &Memory) -> [Option<u64>; TOTALS] {
         memory.heap_reserved,
         memory.rss,
         memory.allocated,
+        memory.peak_rss,
     ]
 }
 
 pub(crate) fn of_totals(time: Nanos, totals: [Option<u64>; TOTALS]) -> Memory {
-    let [heap_used, heap_reserved, rss, allocated] = totals;
+    let [heap_used, heap_reserved, rss, allocated, peak_rss] = totals;
     Memory {
         time,
         heap_used,
         heap_reserved,
         rss,
         allocated,
+        peak_rss,
     }
 }
 

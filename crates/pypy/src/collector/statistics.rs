@@ -4,7 +4,6 @@ use nthbyte_profile::event::{Memory, Nanos};
 
 use super::totals::{self, Totals};
 use nthbyte_session::Recording;
-use nthbyte_session::process::ResidentSet;
 
 /// The shortest time between two records of memory totals.
 const EVERY: Nanos = Nanos(20_000_000);
@@ -18,7 +17,6 @@ pub struct Statistics {
     totals: Option<Totals>,
     nursery: Option<usize>,
     written: Nanos,
-    rss: ResidentSet,
     in_arenas: InArenas,
 }
 
@@ -52,7 +50,6 @@ impl Statistics {
             totals: None,
             nursery: nursery_size,
             written: Nanos(0),
-            rss: ResidentSet::default(),
             in_arenas: InArenas::default(),
         }
     }
@@ -102,8 +99,10 @@ impl Statistics {
             heap_reserved: arenas
                 .zip(used)
                 .map(|(arenas, (_, large))| sum((arenas + nursery, large))),
-            rss: self.rss.size(now),
+            // The writer thread reads the resident set.
+            rss: None,
             allocated: Some(allocated),
+            peak_rss: None,
         });
     }
 }

@@ -128,7 +128,7 @@ pub(super) fn of(
                 bytes_allocated: counted.unwrap_or(bytes.estimate as u64),
                 bytes_counted: counted.is_some(),
                 peak_heap_used: peak(|memory| memory.heap_used),
-                peak_rss: peak(|memory| memory.rss),
+                peak_rss: peak(|memory| memory.peak_rss.max(memory.rss)),
                 complete,
             }
         })

@@ -18,4 +18,4 @@ mod resident;
 pub(crate) use descriptor::{Identity, duplicate_high};
 pub use memory_file::MemoryFile;
 pub use reads::{CachedProbe, Plain, Probe, field};
-pub use resident::ResidentSet;
+pub(crate) use resident::ResidentSet;

@@ -13,6 +13,7 @@ use super::thread::Shared;
 use crate::clock::Clock;
 use crate::outcome::Outcome;
 use crate::output::Output;
+use crate::process::ResidentSet;
 use crate::record::Record;
 
 /// A block is written at least this often while there is data, so that a killed process loses less than a second. A
@@ -31,6 +32,7 @@ pub(crate) struct Drain {
     sink: Sink,
     path: PathBuf,
     pending: Pending,
+    resident: ResidentSet,
     flushed: Instant,
     dirty: bool,
     samples: u64,
@@ -68,6 +70,7 @@ impl Drain {
             sink,
             path,
             pending: Pending::default(),
+            resident: ResidentSet::default(),
             flushed: Instant::now(),
             dirty: false,
             samples: 0,
@@ -89,6 +92,7 @@ impl Drain {
             }
             record.for_each_event(|event| self.write(event, shared));
         }
+        self.record_resident(shared, false);
         let interval = self.flush_interval();
         // A full block has overwritten samples that are still pending, or that belong to the next block.
         let is_overwritten =
@@ -99,6 +103,16 @@ impl Drain {
             self.write_all(shared, interval / 2);
         }
         writes
+    }
+
+    /// Records the resident set size, if the file exists: in the child of a fork it alone is no reason for a file.
+    fn record_resident(&mut self, shared: &Shared, is_last: bool) {
+        if matches!(self.sink, Sink::Open(_)) {
+            let readings = self.resident.readings(self.clock.now(), is_last);
+            for memory in readings.into_iter().flatten() {
+                self.write(&Event::Memory(memory), shared);
+            }
+        }
     }
 
     /// Takes all records from the ring and writes them, so that the thread can stop.
@@ -168,6 +182,7 @@ impl Drain {
     /// Writes the remaining data and the end.
     pub(super) fn finish(mut self, shared: &Shared, end: End) -> Outcome {
         self.work(shared);
+        self.record_resident(shared, true);
         self.flush(shared);
         let mut outcome = Outcome {
             path: Some(self.path.clone()),
