@@ -23,15 +23,16 @@ pub(crate) struct ResidentSet {
 
 impl ResidentSet {
     /// The readings to record now, in the order of their times; the last one has this time. Before a change comes the
-    /// last reading before it, so that the change has its right time. `is_last` makes a reading without regard to the
+    /// last reading before it, so that the change has its right time, and the peak that was passed between the two, if there
+    /// is one. `is_last` makes a reading without regard to the
     /// time, and returns it even if it is unchanged.
-    pub(crate) fn readings(&mut self, now: Nanos, is_last: bool) -> [Option<Memory>; 2] {
+    pub(crate) fn readings(&mut self, now: Nanos, is_last: bool) -> [Option<Memory>; 3] {
         let (least, most) = BETWEEN;
         let is_due = self
             .read
             .is_none_or(|read| now.0.saturating_sub(read.0) >= (now.0 / 16).clamp(least, most));
         if !(is_due || is_last) {
-            return [None, None];
+            return [None; 3];
         }
         self.read = Some(now);
         let (rss, peak_rss) = read();
@@ -44,18 +45,31 @@ impl ResidentSet {
         self.select(memory, is_last)
     }
 
-    fn select(&mut self, memory: Memory, is_last: bool) -> [Option<Memory>; 2] {
+    fn select(&mut self, memory: Memory, is_last: bool) -> [Option<Memory>; 3] {
         if !is_last
             && self
                 .recorded
                 .is_some_and(|before| !has_changed(&before, &memory))
         {
             self.skipped = Some(memory);
-            return [None, None];
+            return [None; 3];
         }
+        let passed = self
+            .recorded
+            .and_then(|before| peak_between(&before, &memory));
         self.recorded = Some(memory);
-        [self.skipped.take(), Some(memory)]
+        [self.skipped.take(), passed, Some(memory)]
     }
+}
+
+/// The peak that lies between two readings, if the size was larger there than at both.
+fn peak_between(before: &Memory, now: &Memory) -> Option<Memory> {
+    let is_passed = now.peak_rss > before.peak_rss && now.peak_rss > now.rss;
+    is_passed.then_some(Memory {
+        time: Nanos(now.time.0.saturating_sub(1000)),
+        rss: now.peak_rss,
+        ..*now
+    })
 }
 
 fn has_changed(before: &Memory, now: &Memory) -> bool {
@@ -111,31 +125,32 @@ mod tests {
     fn a_change_is_recorded_with_the_reading_before_it() {
         let mut set = ResidentSet::default();
         assert_eq!(
-            set.select(memory(1, 1000, 1000), false)[1],
+            set.select(memory(1, 1000, 1000), false)[2],
             Some(memory(1, 1000, 1000))
         );
         for time in 2..9 {
-            assert_eq!(set.select(memory(time, 1003, 1000), false), [None, None]);
+            assert_eq!(set.select(memory(time, 1003, 1000), false), [None; 3]);
         }
         let grown = memory(9, 1004, 1000);
         assert_eq!(
             set.select(grown, false),
-            [Some(memory(8, 1003, 1000)), Some(grown)]
+            [Some(memory(8, 1003, 1000)), None, Some(grown)]
         );
         // The peak was passed between two readings.
-        let peak = memory(10, 1004, 1500);
-        assert_eq!(set.select(peak, false), [None, Some(peak)]);
-        let last = memory(11, 1004, 1500);
-        assert_eq!(set.select(last, true), [None, Some(last)]);
+        let peak = memory(10_000, 1004, 1500);
+        let passed = memory(9_000, 1500, 1500);
+        assert_eq!(set.select(peak, false), [None, Some(passed), Some(peak)]);
+        let last = memory(10_001, 1004, 1500);
+        assert_eq!(set.select(last, true), [None, None, Some(last)]);
     }
 
     #[test]
     fn readings_are_not_too_frequent() {
         let mut set = ResidentSet::default();
         let millis = |count: u64| Nanos(count * 1_000_000);
-        assert!(set.readings(millis(0), false)[1].is_some());
-        assert_eq!(set.readings(millis(19), false), [None, None]);
-        assert!(set.readings(millis(19), true)[1].is_some());
+        assert!(set.readings(millis(0), false)[2].is_some());
+        assert_eq!(set.readings(millis(19), false), [None; 3]);
+        assert!(set.readings(millis(19), true)[2].is_some());
         set.readings(millis(40), false);
         assert_eq!(set.read, Some(millis(40)));
         set.readings(millis(3_600_000), false);
@@ -149,11 +164,11 @@ mod tests {
     #[test]
     fn the_peak_is_the_kernels() {
         let mut set = ResidentSet::default();
-        let before = set.readings(Nanos(0), true)[1].unwrap();
+        let before = set.readings(Nanos(0), true)[2].unwrap();
         let block = vec![1u8; 64 << 20];
         std::hint::black_box(&block);
         drop(block);
-        let after = set.readings(Nanos(1), true)[1].unwrap();
+        let after = set.readings(Nanos(1), true)[2].unwrap();
         assert!(after.peak_rss.unwrap() >= before.rss.unwrap() + (60 << 20));
         assert!(after.rss.unwrap() <= after.peak_rss.unwrap());
         assert!(peak_of_usage().unwrap() * 50 >= after.peak_rss.unwrap() * 49);

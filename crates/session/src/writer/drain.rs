@@ -243,10 +243,17 @@ impl Drain {
     fn fail(&mut self, error: &std::io::Error, shared: &Shared) {
         shared.set_dead();
         let when = self.clock.now().0 / 1_000_000_000;
-        self.sink = Sink::Failed(format!(
-            "{}; the profile ends {when} s after its start",
-            describe(&self.path, error)
-        ));
+        let after = format!("the profile ends {when} s after its start");
+        let failed = Sink::Failed(format!("{}; {after}", describe(&self.path, error)));
+        if let Sink::Open(mut writer) = std::mem::replace(&mut self.sink, failed) {
+            let reason = match error.kind() {
+                io::ErrorKind::StorageFull => "the disk was full".to_owned(),
+                _ => format!("writing failed: {error}"),
+            };
+            if let Ok((block, places)) = writer.last_words(&format!("{reason}; {after}")) {
+                writer.get_mut().write_last_words(&block, places);
+            }
+        }
     }
 }
 
