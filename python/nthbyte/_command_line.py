@@ -26,6 +26,12 @@ class Program:
         """The arguments that start the same program with Python alone."""
 
     @property
+    def is_name(self) -> bool:
+        """Whether the target is not a path, but perhaps the name of a console script."""
+        target = self.target
+        return self.kind == "script" and target != "-" and os.sep not in target and not os.path.isfile(target)
+
+    @property
     def name(self) -> str:
         """A short name for the profile's file name."""
         if self.kind == "code":
