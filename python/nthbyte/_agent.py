@@ -129,6 +129,15 @@ class Agent:
         creates all types of ``ast``: 0.4 MB that many programs do not need.
         """
 
+    def execute(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        """Calls the program's function. On CPython, the frames below it do not count towards the recursion limit."""
+        if function is exec:
+            # Plain Python reports the same event for a script.
+            sys.audit("exec", arguments[0])
+            self._native.execute(*arguments)
+        else:
+            self._native.execute(function, arguments)
+
     def prepare(self) -> None:
         """Installs the heap for later allocations, if possible."""
         self._native.prepare()

@@ -102,13 +102,12 @@ class Running:
     def execute(self) -> None:
         """Runs the program.
 
-        ``__main__`` calls this method from its outermost frame, and this method calls the program directly: each
-        frame of nthbyte takes one from the recursion limit of the program.
+        ``__main__`` calls this method from its outermost frame, so that few frames of nthbyte lie below the program.
         """
         try:
-            call, arguments = self._load()
+            function, arguments = self._load()
             self._has_loaded = True
-            call(*arguments)
+            load().execute(function, arguments)
         except SystemExit:
             self._discard_unless_begun()
             raise

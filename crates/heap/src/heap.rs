@@ -10,6 +10,7 @@ use crate::geometry::{
 use crate::observer::{Domain, Fallback, Observer};
 use crate::os;
 use crate::page::{Block, Page, Slot};
+use crate::reservation;
 use crate::shared::Shared;
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
@@ -83,10 +84,10 @@ impl Heap {
     /// ends.
     ///
     /// `fallbacks` are the fallbacks of [`Domain::Object`] and [`Domain::Memory`]. Returns `None` if there is
-    /// no address space (64 MiB, of which very little is touched).
+    /// no address space: 64 MiB, of which very little is touched, or 1 or 2 MiB where the address space is limited.
     #[must_use]
     pub fn create(config: Config, fallbacks: [Fallback; 2]) -> Option<NonNull<Self>> {
-        let base = os::map(STATE_SIZE + TABLE_SIZE)?;
+        let base = reservation::reserve()?;
         // SAFETY: just mapped, writable zeroes, page-aligned, large enough; nothing else refers to
         // it.
         unsafe {

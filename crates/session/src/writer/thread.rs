@@ -160,6 +160,7 @@ pub(super) fn spawn(
 ) -> Result<Running, (Box<Drain>, io::Error)> {
     let parcel = Arc::new(Mutex::new(Some(drain)));
     let (shared, received) = (Arc::clone(shared), Arc::clone(&parcel));
+    spare_addresses();
     let signals = BlockedSignals::all();
     let spawned = std::thread::Builder::new()
         .name("nthbyte".into())
@@ -178,6 +179,18 @@ pub(super) fn spawn(
         Err(error) => {
             let drain = open(&parcel).expect("a thread that was not started takes nothing");
             Err((drain, error))
+        }
+    }
+}
+
+/// Where addresses are limited (`ulimit -v`), keeps glibc from reserving 64 MiB of them for the thread's `malloc`.
+fn spare_addresses() {
+    // SAFETY: zeroes are a valid `rlimit`, which the function fills. `mallopt` may be called at any time.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        let is_known = libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) == 0;
+        if is_known && limit.rlim_cur != libc::RLIM_INFINITY {
+            libc::mallopt(libc::M_ARENA_MAX, 1);
         }
     }
 }
