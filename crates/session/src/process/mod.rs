@@ -5,10 +5,12 @@
 //! memory_file  a file in memory that a signal handler may append to
 //! reads        reads of addresses that may be unmapped
 //! resident     the resident set size
+//! nap          naps that a signal handler can end
 //! image        releases this library's own pages
 //! ```
 
 pub mod image;
+pub(crate) mod nap;
 
 mod descriptor;
 mod memory_file;

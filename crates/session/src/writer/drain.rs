@@ -179,6 +179,20 @@ impl Drain {
         Ok(())
     }
 
+    /// The session's time.
+    pub(super) fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// Records what ends the process, if there is a file.
+    pub(super) fn ended_by(&mut self, reason: &str, shared: &Shared) {
+        if let Sink::Open(writer) = &mut self.sink
+            && let Err(error) = writer.ended_by(reason)
+        {
+            self.fail(&error, shared);
+        }
+    }
+
     /// Writes the remaining data and the end.
     pub(super) fn finish(mut self, shared: &Shared, end: End) -> Outcome {
         self.work(shared);

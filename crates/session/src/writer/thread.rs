@@ -12,7 +12,8 @@ use nthbyte_profile::event::{End, Nanos};
 use super::drain::Drain;
 use crate::lost::Lost;
 use crate::outcome::Outcome;
-use crate::process::image;
+use crate::process::{image, nap};
+use crate::termination::{self, WriterCount};
 
 /// How long the thread sleeps if it is not woken.
 const NAP: Duration = Duration::from_millis(200);
@@ -141,8 +142,9 @@ impl Shared {
 pub(super) struct Running(JoinHandle<()>);
 
 impl Running {
+    #[allow(clippy::unused_self)] // there is a thread to wake
     pub(super) fn wake(&self) {
-        self.0.thread().unpark();
+        nap::wake();
     }
 
     /// Waits for the end of the thread.
@@ -168,10 +170,12 @@ pub(super) fn spawn(
         .spawn(move || {
             let drain = open(&received).expect("the parcel is handed over before the spawn");
             drop(received);
+            let count = WriterCount::new();
             let leave = LeaveSomething(&shared);
             let left = run(drain, &shared);
             std::mem::forget(leave);
             shared.leave(left);
+            drop(count);
         });
     drop(signals);
     match spawned {
@@ -202,6 +206,15 @@ fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
 /// The loop of the thread. It runs until a request ends it.
 fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
     loop {
+        let calls = nap::calls();
+        if termination::is_requested() {
+            let end = End {
+                time: drain.now(),
+                allocated: None,
+            };
+            drain.ended_by("SIGTERM", shared);
+            return Left::Outcome(drain.finish(shared, end));
+        }
         match shared.request() {
             Request::Work => {
                 if drain.work(shared) {
@@ -209,7 +222,7 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
                     image::release_again();
                 }
                 if shared.request() == Request::Work {
-                    std::thread::park_timeout(NAP.min(drain.flush_interval()));
+                    nap::nap(calls, NAP.min(drain.flush_interval()));
                 }
             }
             Request::Stop => {
