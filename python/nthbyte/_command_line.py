@@ -29,7 +29,9 @@ class Program:
     def is_name(self) -> bool:
         """Whether the target is not a path, but perhaps the name of a console script."""
         target = self.target
-        return self.kind == "script" and target != "-" and os.sep not in target and not os.path.isfile(target)
+        if self.kind != "script" or os.sep in target or target.endswith((".py", ".pyc", ".pyz", ".zip")):
+            return False
+        return target != "-" and not os.path.isfile(target)
 
     @property
     def name(self) -> str:

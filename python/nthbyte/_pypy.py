@@ -57,10 +57,6 @@ class PyPyAgent(Agent):
         self._interval = _NO_TIMER
         os.register_at_fork(after_in_child=self._forked)
 
-    def execute(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Calls the program's function. PyPy limits the recursion by the size of the stack, not by a count."""
-        function(*arguments)
-
     def start(self, config: Config) -> None:
         """Starts a session. Raises Error if it cannot start."""
         if self._on:

@@ -107,7 +107,14 @@ class Running:
         try:
             function, arguments = self._load()
             self._has_loaded = True
-            load().execute(function, arguments)
+            if sys.implementation.name == "pypy":
+                function(*arguments)
+            elif function is exec:
+                # Plain Python reports the same event for a script.
+                sys.audit("exec", arguments[0])
+                load().execute(*arguments)
+            else:
+                load().execute(function, arguments)
         except SystemExit:
             self._discard_unless_begun()
             raise

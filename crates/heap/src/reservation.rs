@@ -32,6 +32,8 @@ pub fn reserve() -> Option<NonNull<u8>> {
 fn reserve_parts() -> Option<NonNull<u8>> {
     let mut wanted = Pages([0; PAGES / 64]);
     let mut is_free = [true; PLACES.len()];
+    // `free` may be called with null.
+    wanted.add_around(0, 1);
     let is_known = os::for_each_mapping(|start, end| {
         wanted.add_around(start, end);
         for (place, is_free) in PLACES.iter().zip(&mut is_free) {
@@ -123,6 +125,7 @@ mod tests {
         let base = reserve_parts().expect("there is room");
         let table = crate::arena::ArenaTable::at(base.as_ptr().wrapping_add(STATE_SIZE));
         let own = base.addr().get()..base.addr().get() + STATE_SIZE + TABLE_SIZE;
+        assert!(!table.holds(core::ptr::null_mut()));
         let mut mappings = 0;
         assert!(os::for_each_mapping(|start, end| {
             // No block lies between the parts of the table.
