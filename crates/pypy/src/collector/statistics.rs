@@ -62,6 +62,11 @@ impl Statistics {
         };
     }
 
+    /// Makes the next totals be recorded, however old the last ones are.
+    pub fn become_due(&mut self) {
+        self.written = Nanos(0);
+    }
+
     /// Bytes that the collector counts as in use, if the place of this total is known.
     pub fn in_use(&mut self) -> Option<u64> {
         let totals = self.totals()?;
