@@ -35,6 +35,9 @@ def resolve(program: Program) -> Program:
             line = [path, *program.arguments]
             return Program("script", path, program.arguments, line)
     elsewhere = _on_path(name)
+    if os.path.isdir(name):
+        # The interpreter says what is missing in it.
+        return program
     if elsewhere is None:
         fail(f"there is no file {name!r} here, and no console script of this name for {sys.executable}", 2)
     if _is_python(elsewhere):

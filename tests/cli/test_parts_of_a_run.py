@@ -143,7 +143,7 @@ for _ in range(16):
     if pid == 0:
         os.close(go)
         os.read(ready, 1)
-        os.write(1, f"{claim(sys.argv[1]).path}\n".encode())
+        os.write(1, f"{claim(sys.argv[1]).path} ".encode())
         os._exit(0)
     children.append(pid)
 os.close(go)
