@@ -187,6 +187,7 @@ def test_a_console_script_runs_as_by_its_path(interpreter: Interpreter, tmp_path
     done = python.nthbyte("run", "-q", "shell", folder=tmp_path)
     assert done.status == 2 and "is not a Python script" in done.err
     # Another Python's script is not run by this one.
+    (tmp_path / "greet").rmdir()
     elsewhere = {"PATH": f"{scripts}:{os.environ['PATH']}"}
     done = Interpreter(where).nthbyte("run", "-q", "greet", folder=tmp_path, environment=elsewhere)
     assert done.status == 2 and "belongs to another Python" in done.err
