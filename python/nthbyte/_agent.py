@@ -128,6 +128,11 @@ class Agent:
         The last argument says whether the source is a file; other sources are UTF-8. The built-in ``compile`` first
         creates all types of ``ast``: 0.4 MB that many programs do not need.
         """
+        self.execute: Callable[[Any, Any], object] = self._native.execute
+        """Executes code with its globals, or calls a function with a tuple of arguments. CPython only.
+
+        The frames below do not count towards the recursion limit.
+        """
 
     def prepare(self) -> None:
         """Installs the heap for later allocations, if possible."""

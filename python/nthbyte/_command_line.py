@@ -26,6 +26,14 @@ class Program:
         """The arguments that start the same program with Python alone."""
 
     @property
+    def is_name(self) -> bool:
+        """Whether the target is not a path, but perhaps the name of a console script."""
+        target = self.target
+        if self.kind != "script" or os.sep in target or target.endswith((".py", ".pyc", ".pyz", ".zip")):
+            return False
+        return target != "-" and not os.path.isfile(target)
+
+    @property
     def name(self) -> str:
         """A short name for the profile's file name."""
         if self.kind == "code":

@@ -19,7 +19,8 @@ class EndLine:
     """Ends the session and prints one line: the number of samples, and the command that shows them."""
 
     def __init__(self, path: str):
-        self._path = path
+        self.path = path
+        """The path of the profile."""
         self._pid = os.getpid()
         self._started = time.time()
 
@@ -55,7 +56,7 @@ class EndLine:
 
     def _children(self) -> int:
         """Counts the children's profiles: ``app.1234.nthb`` beside ``app.nthb``, written since the start."""
-        stem, suffix = os.path.splitext(self._path)
+        stem, suffix = os.path.splitext(self.path)
         folder, start = os.path.split(stem + ".")
         try:
             return sum(

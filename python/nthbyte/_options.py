@@ -19,10 +19,49 @@ if TYPE_CHECKING:
 DESCRIPTION = "Run a Python program and record which allocations it makes"
 
 HUGE_PAGES = ("thp", "hugetlb", "off")
+DEFAULT_HUGE_PAGES = "thp"
 
 # The interpreters' names, by sys.implementation.name.
 _NAMES = {"cpython": "CPython", "pypy": "PyPy"}
 _EVERYWHERE = ("cpython", "pypy")
+
+
+_UNITS_OF_TIME = (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0))
+
+
+def parse_seconds(text: str) -> float:
+    """Returns a duration in seconds: ``60s``, ``1.5m``, ``500ms``, ``2h``; a number alone is in seconds.
+
+    Raises ValueError, with one line for the user, if ``text`` is not a duration of up to a year.
+    """
+    number, factor = text.strip(), 1.0
+    for unit, seconds in _UNITS_OF_TIME:
+        if number.endswith(unit):
+            number, factor = number[: -len(unit)].rstrip(), seconds
+            break
+    digits = number.replace(".", "", 1)
+    if not (digits.isascii() and digits.isdigit()):
+        raise ValueError(f"{text!r} is not a time: write 60s, 1.5m or 500ms")
+    value = float(number) * factor
+    if value > 366 * 86400:
+        raise ValueError(f"{text!r} is more than a year")
+    return value
+
+
+def parse_signal(text: str) -> int:
+    """Returns the number of a signal that a program can handle: ``USR1``, ``SIGUSR1``, ``10``.
+
+    Raises ValueError, with one line for the user, if there is no such signal.
+    """
+    import _signal  # type: ignore[import-not-found]
+
+    name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
+    number: Any = int(text) if text.isascii() and text.isdigit() else getattr(_signal, name, None)
+    if name.startswith("SIG_") or not isinstance(number, int) or not 0 < number < _signal.NSIG:
+        raise ValueError(f"there is no signal {text!r}: write USR1 or USR2, for example")
+    if number in (_signal.SIGKILL, _signal.SIGSTOP):
+        raise ValueError(f"no program can handle the signal {text!r}: use USR1, for example")
+    return number
 
 
 class Option:
@@ -101,6 +140,12 @@ OPTIONS = (
         is_argument=False,
     ),
     Option(
+        "force",
+        "replace the profile OUT if it exists; without it, a new name is taken",
+        default=False,
+        short="-f",
+    ),
+    Option(
         "every",
         "mean distance between samples, from 64B to 1TiB; 1 records every allocation (default: 512KiB)",
         default=DEFAULT_PERIOD,
@@ -134,10 +179,31 @@ OPTIONS = (
         "huge_pages",
         "memory pages of the object heap: transparent huge pages (thp), pages of the system's pool of huge "
         "pages (hugetlb), or ordinary pages (off) (default: thp)",
-        default="thp",
+        default=DEFAULT_HUGE_PAGES,
         placeholder="KIND",
         check=_huge_pages,
         interpreters=("cpython",),
+    ),
+    Option(
+        "start_after",
+        "begin to record when the program has run for TIME: 60s, 1.5m, 500ms",
+        placeholder="TIME",
+        read=parse_seconds,
+        is_argument=False,
+    ),
+    Option(
+        "for",
+        "record for TIME, then let the program run on without",
+        placeholder="TIME",
+        read=parse_seconds,
+        is_argument=False,
+    ),
+    Option(
+        "signal",
+        "begin to record at the signal NAME (USR1, for example), end at the next one; each recording has its own file",
+        placeholder="NAME",
+        read=parse_signal,
+        is_argument=False,
     ),
     Option("quiet", "print nothing at the end", default=False, short="-q", is_argument=False),
 )

@@ -16,7 +16,8 @@ import sys
 from nthbyte._agent import Error, load
 from nthbyte._command_line import fail, read
 from nthbyte._end_line import EndLine
-from nthbyte._session import begin, configure, exiting
+from nthbyte._options import DEFAULT_HUGE_PAGES
+from nthbyte._session import begin, configure, discard, exiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from nthbyte._command_line import Program
+    from nthbyte._config import Config
 
     # A function that runs the program, and its arguments.
     Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -33,8 +35,13 @@ if TYPE_CHECKING:
 def start(words: list[str]) -> Running:
     """Starts the session. ``words`` are the arguments after ``nthbyte run``. Exits on an error."""
     options, program = read(words)
+    if program.is_name:
+        from nthbyte._console_script import resolve
+
+        program = resolve(program)
     output = options.pop("output") or f"nthbyte-{program.name}.{os.getpid()}.nthb"
     is_quiet = options.pop("quiet")
+    schedule = {name: options.pop(name) for name in ("start_after", "for", "signal")}
     try:
         config = configure(output, options, program.command_line)
     except ValueError as error:
@@ -43,7 +50,10 @@ def start(words: list[str]) -> Running:
     running = Running(_prepare(program))
     limit = _stop_tracemalloc()
     try:
-        begin(config, at_exit=None if is_quiet else EndLine(config["output"]))
+        if any(value is not None for value in schedule.values()):
+            _begin_by_schedule(config, options["force"], is_quiet, schedule)
+        else:
+            _begin(config, options["force"], is_quiet)
     except Error as error:
         fail(str(error), 1)
     if limit:
@@ -53,29 +63,75 @@ def start(words: list[str]) -> Running:
     return running
 
 
+def _begin(config: Config, force: bool, is_quiet: bool) -> None:
+    """Starts a session that lasts until the program ends."""
+    line = None if is_quiet else EndLine(config["output"])
+    path = begin(config, force=force, at_exit=line)
+    if path == config["output"]:
+        return
+    if line is not None:
+        line.path = path
+    old, new = os.path.relpath(config["output"]), os.path.relpath(path)
+    print(f"nthbyte: {old} exists: the profile is {new} (-f replaces it)", file=sys.stderr)
+
+
+def _begin_by_schedule(config: Config, force: bool, is_quiet: bool, schedule: dict[str, Any]) -> None:
+    """Starts a session later, or one that ends before the program, but installs the heap now."""
+    from nthbyte._schedule import Schedule
+
+    if sys.implementation.name == "cpython" and config["huge_pages"] == DEFAULT_HUGE_PAGES:
+        load().prepare()
+    Schedule(
+        config,
+        force=force,
+        is_quiet=is_quiet,
+        start_after=schedule["start_after"],
+        length=schedule["for"],
+        signal=schedule["signal"],
+    ).run()
+
+
 class Running:
     """A program whose session has started."""
 
     def __init__(self, load: Loader):
         self._load = load
+        self._has_loaded = False
+        self._main = sys.modules["__main__"]
 
     def execute(self) -> None:
         """Runs the program.
 
-        ``__main__`` calls this method from its outermost frame, and this method calls the program directly: each
-        frame of nthbyte takes one from the recursion limit of the program.
+        ``__main__`` calls this method from its outermost frame, so that few frames of nthbyte lie below the program.
         """
         try:
-            call, arguments = self._load()
-            call(*arguments)
+            function, arguments = self._load()
+            self._has_loaded = True
+            if sys.implementation.name == "pypy":
+                function(*arguments)
+            elif function is exec:
+                # Plain Python reports the same event for a script.
+                sys.audit("exec", arguments[0])
+                load().execute(*arguments)
+            else:
+                load().execute(function, arguments)
         except SystemExit:
+            self._discard_unless_begun()
             raise
         except BaseException as error:
+            self._discard_unless_begun()
             _hide_own_frames(error)
             if isinstance(error, KeyboardInterrupt) and sys.implementation.name == "pypy":
                 # PyPy kills itself then, without calls of the functions registered with atexit.
                 exiting()
             raise
+
+    def _discard_unless_begun(self) -> None:
+        """Removes the profile of a program that could not be loaded."""
+        # runpy sets the specification when it has found the module.
+        is_module = self._load.__name__ == "load_module"
+        if not self._has_loaded or (is_module and self._main.__spec__ is None):
+            discard()
 
 
 def _become(program: Program) -> None:
@@ -117,7 +173,7 @@ def _prepare(program: Program) -> Loader:
     sys.modules["nthbyte.__main__"] = launcher
     sys.modules["__main__"] = main
     if program.kind == "module":
-        return lambda: _load_module(program.target)
+        return _module_loader(program.target)
     if program.kind == "code":
         return lambda: _load_code(program.target, main)
     if program.target != "-" and _is_package_path(program.target):
@@ -126,7 +182,7 @@ def _prepare(program: Program) -> Loader:
             sys.path.insert(0, path)
         else:
             sys.path[0] = path
-        return lambda: _load_module("__main__", alter_argv=False)
+        return _module_loader("__main__", alter_argv=False)
     return _prepare_script(program.target, main)
 
 
@@ -153,11 +209,14 @@ def _compile(source: bytes, name: str, is_file: bool) -> CodeType:
     return compile(source if is_file else source.decode(), name, "exec", dont_inherit=True)
 
 
-def _load_module(name: str, alter_argv: bool = True) -> Call:
-    import runpy
+def _module_loader(name: str, alter_argv: bool = True) -> Loader:
+    def load_module() -> Call:
+        import runpy
 
-    # The interpreter itself calls this function for -m, and for folders and zip files.
-    return runpy._run_module_as_main, (name, alter_argv)  # type: ignore[attr-defined]
+        # The interpreter itself calls this function for -m, and for folders and zip files.
+        return runpy._run_module_as_main, (name, alter_argv)  # type: ignore[attr-defined]
+
+    return load_module
 
 
 def _is_package_path(path: str) -> bool:

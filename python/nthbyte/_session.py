@@ -6,11 +6,11 @@ import _operator
 import _thread
 import atexit
 import os
-import stat
 import sys
 
 from nthbyte._agent import Error, Result, interpreter, load
 from nthbyte._children import follow
+from nthbyte._claim import abandon, claim
 from nthbyte._options import check
 from nthbyte._size import DEFAULT_PERIOD
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from nthbyte._size import Size
 
     Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
-
-# The first bytes of every profile: see docs/format.md.
-MAGIC = b"\x89nthb\r\n\x1a"
 
 # Called when the process exits; None until the first session.
 _at_exit: Callable[[], None] | None = None
@@ -40,6 +37,7 @@ _running: Config | None = None
 def start(
     output: Path,
     *,
+    force: bool = False,
     every: Size = DEFAULT_PERIOD,
     fixed: bool = False,
     seed: int | None = None,
@@ -49,6 +47,8 @@ def start(
 ) -> None:
     """Starts recording the allocations of all threads of this process into the file ``output``.
 
+    force: replace the profile ``output`` if it exists. Otherwise a new name is taken, with a RuntimeWarning that says
+        it; ``stop`` returns it too.
     every: mean distance between samples, in bytes or as a text such as ``"512KiB"``; from 64 B
         to 1 TiB, or 1 to record every allocation.
     fixed: sample at exactly every n-th byte instead of at random distances. PyPy only.
@@ -65,7 +65,16 @@ def start(
     Error if nthbyte is already running, if the file cannot be written, if this interpreter is not
     supported, or if a signal handler calls it while a session is being started or stopped.
     """
-    begin(configure(output, _options(every, fixed, seed, cpu, native, huge_pages)))
+    _begin_and_warn(configure(output, _options(force, every, fixed, seed, cpu, native, huge_pages)), force)
+
+
+def _begin_and_warn(config: Config, force: bool) -> None:
+    """Starts a session for the caller of the calling function, and warns it if the profile has another name."""
+    path = begin(config, force=force)
+    if path != config["output"]:
+        import warnings
+
+        warnings.warn(f"{config['output']} exists: the profile is {path}", RuntimeWarning, stacklevel=3)
 
 
 def stop() -> Result:
@@ -114,6 +123,7 @@ class Profiler:
         self,
         output: Path,
         *,
+        force: bool = False,
         every: Size = DEFAULT_PERIOD,
         fixed: bool = False,
         seed: int | None = None,
@@ -121,11 +131,12 @@ class Profiler:
         native: bool = False,
         huge_pages: str = "thp",
     ):
-        self._config = configure(output, _options(every, fixed, seed, cpu, native, huge_pages))
+        self._config = configure(output, _options(force, every, fixed, seed, cpu, native, huge_pages))
+        self._force = force
         self.result: Result | None = None
 
     def __enter__(self) -> Profiler:
-        begin(self._config)
+        _begin_and_warn(self._config, self._force)
         return self
 
     def __exit__(
@@ -138,10 +149,17 @@ class Profiler:
 
 
 def _options(
-    every: Size, fixed: bool, seed: int | None, cpu: int | None, native: bool, huge_pages: str
+    force: bool,
+    every: Size,
+    fixed: bool,
+    seed: int | None,
+    cpu: int | None,
+    native: bool,
+    huge_pages: str,
 ) -> dict[str, Any]:
     """Returns the arguments of ``start`` and ``Profiler`` by name."""
     return {
+        "force": force,
         "every": every,
         "fixed": fixed,
         "seed": seed,
@@ -182,8 +200,14 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
     }
 
 
-def begin(config: Config, *, family: str | None = None, at_exit: Callable[[], None] | None = None) -> None:
-    """Starts a session. It ends with the process at the latest. Child processes join it.
+def begin(
+    config: Config,
+    *,
+    family: str | None = None,
+    force: bool = False,
+    at_exit: Callable[[], None] | None = None,
+) -> str:
+    """Starts a session and returns its profile's path. It ends with the process at the latest. Child processes join it.
 
     family: for a child, the path of the profile of the first process.
     at_exit: called when the process exits, in place of a plain stop.
@@ -192,8 +216,13 @@ def begin(config: Config, *, family: str | None = None, at_exit: Callable[[], No
     global _running, _at_exit
     _refuse_to_interrupt()
     with _turn:
-        _refuse_to_overwrite(config["output"])
-        _start(config)
+        claimed = claim(config["output"], force=force)
+        config = {**config, "output": claimed.path}
+        try:
+            load().start(config)
+        except BaseException:
+            claimed.withdraw()
+            raise
         _running = {**config, "output": family or config["output"]}
         if _at_exit is None:
             # atexit runs its functions in reverse order: this one runs after all functions of the program.
@@ -201,6 +230,7 @@ def begin(config: Config, *, family: str | None = None, at_exit: Callable[[], No
             _call_on_os_exit(exiting)
             follow(lambda: _running)
         _at_exit = at_exit or end_quietly
+        return claimed.path
 
 
 def end_quietly() -> None:
@@ -210,6 +240,20 @@ def end_quietly() -> None:
     except Error:
         # The program has stopped it.
         pass
+
+
+def discard() -> None:
+    """Stops the session and removes its profile, because the program did not begin."""
+    try:
+        abandon(finish().path)
+    except Error:
+        # No session is running.
+        pass
+
+
+def is_running() -> bool:
+    """Whether this module has started a session that has not been stopped."""
+    return _running is not None
 
 
 def exiting() -> None:
@@ -231,36 +275,6 @@ def _call_on_os_exit(function: Callable[[], None]) -> None:
     # Programs pickle this function; a pickle contains the names of the module and of the function.
     _exit.__module__, _exit.__qualname__ = exit_now.__module__, exit_now.__name__
     sys.modules[exit_now.__module__]._exit = os._exit = _exit  # type: ignore[attr-defined, assignment]
-
-
-def _start(config: Config) -> None:
-    """Starts the session. If that fails, removes the new file, if any."""
-    path = config["output"]
-    was_there = os.path.lexists(path)
-    try:
-        load().start(config)
-    except Error:
-        if not was_there:
-            try:
-                os.unlink(path)
-            except OSError:
-                # There is no new file.
-                pass
-        raise
-
-
-def _refuse_to_overwrite(path: str) -> None:
-    """Raises Error if there is a file at ``path`` that is not a profile."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return
-        with open(path, "rb") as file:
-            head = file.read(len(MAGIC))
-    except OSError:
-        # The file is missing or not readable. If it is not writable either, the agent reports that.
-        return
-    if head and head != MAGIC:
-        raise Error(f"{path} exists and is not a profile: choose another name with -o, or remove it")
 
 
 def _text(argument: str) -> str:

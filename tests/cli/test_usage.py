@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import COMMAND, Interpreter, report, run
+from harness import COMMAND, Interpreter, report, run, summary
 
 # Wrong arguments of `run`, and a part of the message.
 WRONG_RUNS: dict[str, tuple[list[str], str]] = {
@@ -23,6 +23,12 @@ WRONG_RUNS: dict[str, tuple[list[str], str]] = {
     "negative seed": (["--seed", "-1", "x.py"], "--seed is"),
     "nonsense as huge pages": (["--huge-pages", "big", "x.py"], "--huge-pages"),
     "too many time samples": (["--cpu", "1000000", "x.py"], "--cpu"),
+    "a console script that is missing": (["missing"], "no console script"),
+    "another program": (["ls"], "is not a Python script"),
+    "an interpreter": (["python3", "x.py"], "leave out 'python3'"),
+    "nonsense as time": (["--for", "soon", "x.py"], "'soon' is not a time"),
+    "nonsense as signal": (["--signal", "NONE", "x.py"], "no signal 'NONE'"),
+    "a signal that nobody handles": (["--signal", "KILL", "x.py"], "'KILL'"),
     "missing script": (["missing.py"], "can't open 'missing.py'"),
     "a folder without main": (["."], "__main__"),
 }
@@ -51,24 +57,36 @@ def test_options_of_other_interpreters_are_refused(interpreter: Interpreter, tmp
 def test_a_file_that_is_not_a_profile_is_kept(interpreter: Interpreter, tmp_path: Path) -> None:
     thesis = tmp_path / "thesis.txt"
     thesis.write_text("the only copy")
-    done = interpreter.nthbyte("run", "-o", thesis, "-c", "print(1)", folder=tmp_path)
+    done = interpreter.nthbyte("run", "-f", "-o", thesis, "-c", "print(1)", folder=tmp_path)
     [line] = done.err.splitlines()
     assert "is not a profile" in line
     assert (done.status, done.out, thesis.read_text()) == (1, "", "the only copy")
+    done = interpreter.nthbyte("run", "-q", "-o", thesis, "-c", "print(1)", folder=tmp_path).ok()
+    assert "thesis.txt exists: the profile is thesis-2.txt" in done.err
+    assert (done.out, thesis.read_text()) == ("1\n", "the only copy")
 
 
-def test_a_profile_is_overwritten(interpreter: Interpreter, tmp_path: Path) -> None:
-    for _ in range(2):
-        interpreter.nthbyte("run", "-q", "-o", "out.nthb", "-c", "pass", folder=tmp_path).ok()
-    assert [path.name for path in tmp_path.iterdir()] == ["out.nthb"]
+def test_a_profile_is_kept_unless_it_is_to_be_replaced(interpreter: Interpreter, tmp_path: Path) -> None:
+    def run(number: int, *options: str) -> str:
+        words = ["-q", "-o", "out.nthb", *options, "-c", "pass", str(number)]
+        return interpreter.nthbyte("run", *words, folder=tmp_path).ok().err
+
+    def numbers() -> dict[str, str]:
+        return {path.name: summary(path)["command"][-1] for path in tmp_path.glob("*.nthb")}
+
+    assert run(1) == ""
+    assert run(2) == "nthbyte: out.nthb exists: the profile is out-2.nthb (-f replaces it)\n"
+    run(3)
+    assert run(4, "-f") == ""
+    assert numbers() == {"out.nthb": "4", "out-2.nthb": "2", "out-3.nthb": "3"}
 
 
 @pytest.mark.parametrize(
     ("path", "said"),
     [
         ("missing/out.nthb", "does not exist"),
-        (".", "it is a folder"),
-        ("/proc/out.nthb", "cannot be made in its folder"),
+        (".", "is a folder"),
+        ("/proc/out.nthb", "cannot be made"),
     ],
 )
 def test_a_path_that_cannot_be_written(

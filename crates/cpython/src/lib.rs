@@ -27,7 +27,8 @@
 //! # Modules
 //!
 //! ```text
-//! module       the extension module: start, stop, prepare, compile
+//! module       the extension module: start, stop, prepare, compile, execute
+//! recursion    calls the program so that no frame below it counts
 //! agent        the agent of the process: sessions, and the functions that the patches call
 //! verify       compares the layout with the results of CPython's public functions
 //! patches/     the replaced parts of the interpreter, one file each
@@ -47,6 +48,7 @@ mod layout;
 mod memory;
 mod module;
 mod patches;
+mod recursion;
 mod sampling;
 mod verify;
 

@@ -1,7 +1,7 @@
 //! This library as an extension module of CPython.
 //!
 //! `ctypes` would also work, but costs each profiled program half a megabyte and 4 ms. The module has `start(config)`,
-//! `stop()`, `prepare()` and `compile()`. It looks up CPython's functions by name, like the rest of the library.
+//! `stop()`, `prepare()`, `compile()` and `execute()`. It looks up CPython's functions by name, like the rest of the library.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,6 +13,7 @@ use crate::agent;
 use crate::api::{
     CompilerFlags, Gil, IGNORE_COOKIE, METH_NOARGS, METH_O, METH_VARARGS, MethodDef, PyObject,
 };
+use crate::recursion::without_calls_below;
 use nthbyte_session::Config;
 use nthbyte_session::process::{host_images, image};
 
@@ -45,6 +46,7 @@ extern "C" fn PyInit__native() -> *mut PyObject {
     let methods = Box::leak(Box::new([
         method(c"prepare", prepare, METH_NOARGS),
         method(c"compile", compile, METH_VARARGS),
+        method(c"execute", execute, METH_VARARGS),
         method(c"start", start, METH_O),
         method(c"stop", stop, METH_NOARGS),
         MethodDef {
@@ -105,6 +107,24 @@ unsafe extern "C" fn compile(_module: *mut PyObject, arguments: *mut PyObject) -
     };
     // SAFETY: `bytes` end with a zero and live as long as `source`; the name is live.
     unsafe { gil.compile(CStr::from_ptr(text), name.as_ptr(), &mut flags) }
+}
+
+/// `execute(code: CodeType, globals: dict)` or `execute(function, arguments: tuple)`: runs the program, as the interpreter
+/// does without a frame below it.
+unsafe extern "C" fn execute(_module: *mut PyObject, arguments: *mut PyObject) -> *mut PyObject {
+    let Some(gil) = gil() else {
+        return null_mut();
+    };
+    // SAFETY: CPython calls this with a live tuple.
+    let arguments = unsafe { gil.object(arguments) };
+    let argument = |at| arguments.and_then(|arguments| arguments.element(at));
+    let (Some(what), Some(with)) = (argument(0), argument(1)) else {
+        return null_mut();
+    };
+    without_calls_below(&gil, || {
+        // SAFETY: both are live; the caller, `_agent.py`, passes objects of these types.
+        unsafe { gil.execute(what.as_ptr(), with.as_ptr()) }
+    })
 }
 
 /// `start(config: str) -> str | None`: returns the error in one line.

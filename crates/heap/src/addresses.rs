@@ -8,14 +8,22 @@ use crate::os;
 use crate::page::Tag;
 use core::ptr::{NonNull, null_mut};
 
+/// What is kept of a sampled block.
+#[derive(Clone, Copy)]
+pub struct Sampled {
+    pub tag: Tag,
+    /// The bytes that the sample stands for.
+    pub stands_for: u64,
+}
+
 #[derive(Clone, Copy)]
 struct Entry {
     /// The block; 0 in an empty slot.
     address: usize,
-    tag: Tag,
+    sampled: Sampled,
 }
 
-/// A set of addresses, each with a tag.
+/// A set of addresses of sampled blocks.
 pub struct Addresses {
     entries: *mut Entry,
     /// A power of two, or 0.
@@ -55,7 +63,7 @@ impl Addresses {
         for index in 0..old.capacity {
             let entry = old.entry(index);
             if entry.address != 0 {
-                self.insert(entry.address, entry.tag);
+                self.insert(entry.address, entry.sampled);
             }
         }
         if let Some(memory) = NonNull::new(old.entries) {
@@ -67,34 +75,34 @@ impl Addresses {
 
     /// Inserts an address that is not 0 and not in the set. The caller has called `reserve` before.
     #[unsafe(link_section = "nthbyte_hot")]
-    pub fn insert(&mut self, address: usize, tag: Tag) {
+    pub fn insert(&mut self, address: usize, sampled: Sampled) {
         debug_assert!((self.len + 1) * 2 <= self.capacity);
         let mut index = self.home(address);
         while self.entry(index).address != 0 {
             index = self.after(index);
         }
-        self.set(index, Entry { address, tag });
+        self.set(index, Entry { address, sampled });
         self.len += 1;
     }
 
-    /// The tag of an address, if it is in the set.
+    /// What is kept of an address, if it is in the set.
     #[inline]
-    pub fn get(&self, address: usize) -> Option<Tag> {
+    pub fn get(&self, address: usize) -> Option<Sampled> {
         if self.len == 0 {
             return None;
         }
-        self.find(address).map(|index| self.entry(index).tag)
+        self.find(address).map(|index| self.entry(index).sampled)
     }
 
-    /// Removes an address and returns its tag, if it is in the set.
+    /// Removes an address and returns what was kept of it, if it is in the set.
     #[inline]
     #[unsafe(link_section = "nthbyte_hot")]
-    pub fn remove(&mut self, address: usize) -> Option<Tag> {
+    pub fn remove(&mut self, address: usize) -> Option<Sampled> {
         if self.len == 0 {
             return None;
         }
         let mut hole = self.find(address)?;
-        let tag = self.entry(hole).tag;
+        let sampled = self.entry(hole).sampled;
         let mut index = self.after(hole);
         loop {
             let entry = self.entry(index);
@@ -111,9 +119,15 @@ impl Addresses {
             }
             index = self.after(index);
         }
-        self.set(hole, Entry { address: 0, tag });
+        self.set(
+            hole,
+            Entry {
+                address: 0,
+                sampled,
+            },
+        );
         self.len -= 1;
-        Some(tag)
+        Some(sampled)
     }
 
     fn find(&self, address: usize) -> Option<usize> {
@@ -168,15 +182,16 @@ mod tests {
                 match operation {
                     0 if !model.contains_key(&address) => {
                         prop_assert!(ours.reserve());
-                        ours.insert(address, Tag { token, session: 1 });
+                        let tag = Tag { token, session: 1 };
+                        ours.insert(address, Sampled { tag, stands_for: 1 });
                         model.insert(address, token);
                     }
                     1 => {
-                        let removed = ours.remove(address).map(|tag| tag.token);
+                        let removed = ours.remove(address).map(|sampled| sampled.tag.token);
                         prop_assert_eq!(removed, model.remove(&address));
                     }
                     _ => {
-                        let found = ours.get(address).map(|tag| tag.token);
+                        let found = ours.get(address).map(|sampled| sampled.tag.token);
                         prop_assert_eq!(found, model.get(&address).copied());
                     }
                 }

@@ -10,6 +10,7 @@ use crate::geometry::{
 use crate::observer::{Domain, Fallback, Observer};
 use crate::os;
 use crate::page::{Block, Page, Slot};
+use crate::reservation;
 use crate::shared::Shared;
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
@@ -65,6 +66,8 @@ pub struct Heap {
     pub large_countdown: Countdown,
     /// Bytes that the fallbacks served since the session's start.
     pub large_bytes: u64,
+    /// The bytes of live blocks of the fallbacks, estimated: what the samples of those that are live stand for.
+    pub large_in_use: u64,
     /// The address of the last large block for which huge pages were requested.
     pub advised: usize,
     /// Sampled blocks of the fallbacks that are still in use.
@@ -81,10 +84,10 @@ impl Heap {
     /// ends.
     ///
     /// `fallbacks` are the fallbacks of [`Domain::Object`] and [`Domain::Memory`]. Returns `None` if there is
-    /// no address space (64 MiB, of which very little is touched).
+    /// no address space: 64 MiB, of which very little is touched, or 1 or 2 MiB where the address space is limited.
     #[must_use]
     pub fn create(config: Config, fallbacks: [Fallback; 2]) -> Option<NonNull<Self>> {
-        let base = os::map(STATE_SIZE + TABLE_SIZE)?;
+        let base = reservation::reserve()?;
         // SAFETY: just mapped, writable zeroes, page-aligned, large enough; nothing else refers to
         // it.
         unsafe {
@@ -118,6 +121,7 @@ impl Heap {
             fallbacks,
             large_countdown: Countdown::NEVER,
             large_bytes: 0,
+            large_in_use: 0,
             advised: 0,
             large_sampled: Addresses::new(),
             remote: AtomicPtr::new(null_mut()),

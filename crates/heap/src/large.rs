@@ -4,6 +4,7 @@
 //! Allocation Sampling in a Garbage Collected Virtual Machine"; its footnotes 10 and 11 are about a block that covers
 //! several sample points).
 
+use crate::addresses::Sampled;
 use crate::config::HugePages;
 use crate::geometry::SMALLEST_OS_PAGE;
 use crate::heap::Heap;
@@ -11,6 +12,7 @@ use crate::observer::{Domain, NOT_INTERESTED, Sample};
 use crate::os;
 use crate::page::Tag;
 use core::ffi::c_void;
+use nthbyte_sampling::Weight;
 
 /// Blocks of this size or more get huge pages: glibc makes a new mapping for each of them
 /// (`DEFAULT_MMAP_THRESHOLD_MAX`), so all their memory is allocated by page faults, and the advice ends with the block
@@ -84,8 +86,8 @@ pub unsafe fn realloc(
         if new.is_null() {
             return new;
         }
-        if let Some(tag) = (*heap).large_sampled.remove(block.addr()) {
-            Heap::report_freed(heap, new, tag);
+        if let Some(sampled) = remove(heap, block) {
+            Heap::report_freed(heap, new, sampled.tag);
         }
         // The advice remains for a block that grows, which may happen one byte at a time.
         if wants_huge_pages(heap, new, size) && (*heap).advised != new.addr() {
@@ -116,8 +118,8 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
         if let Some(shared) = (*heap).shared {
             return shared.free(block, domain);
         }
-        if let Some(tag) = (*heap).large_sampled.remove(block.addr()) {
-            Heap::report_freed(heap, block, tag);
+        if let Some(sampled) = remove(heap, block) {
+            Heap::report_freed(heap, block, sampled.tag);
         }
         let fallback = (*heap).fallback(domain);
         (fallback.free)(fallback.context, block);
@@ -170,6 +172,10 @@ unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Doma
             return block;
         }
         let session = this.session;
+        let (distances, period) = (points.distances(), points.period().bytes());
+        let stands_for = Weight::of(distances, period, size as u64, size as u64, covered);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a weight is positive
+        let stands_for = stands_for.bytes as u64;
         let sample = Sample {
             block,
             requested: size,
@@ -181,11 +187,23 @@ unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Doma
         let token = Heap::report(heap, &sample);
         if token != NOT_INTERESTED {
             // The address is still in the set if the block was freed without a call of the heap.
-            (*heap).large_sampled.remove(block.addr());
-            (*heap)
-                .large_sampled
-                .insert(block.addr(), Tag { token, session });
+            remove(heap, block);
+            let tag = Tag { token, session };
+            let sampled = Sampled { tag, stands_for };
+            (*heap).large_sampled.insert(block.addr(), sampled);
+            (*heap).large_in_use += stands_for;
         }
         block
+    }
+}
+
+/// Removes a block from the set of sampled blocks, and what it stands for from the total.
+#[inline]
+unsafe fn remove(heap: *mut Heap, block: *mut c_void) -> Option<Sampled> {
+    // SAFETY: `heap` is a heap that no other thread uses.
+    unsafe {
+        let sampled = (*heap).large_sampled.remove(block.addr())?;
+        (*heap).large_in_use -= sampled.stands_for;
+        Some(sampled)
     }
 }

@@ -53,6 +53,7 @@
 //! | `class` | size classes and their budgets |
 //! | `addresses` | the set of sampled large blocks |
 //! | `arena` | where pages come from; huge pages; purging. Inside: `header`, `queues`, `table`, `collapse` |
+//! | `reservation` | the addresses of the state and the arena table |
 //! | `heap` | the state of a heap |
 //! | `list` | the invariants D1 and D2 |
 //! | `supply` | blocks from pages to lists, and back |
@@ -81,6 +82,7 @@ mod observer;
 mod os;
 mod page;
 mod refill;
+mod reservation;
 mod session;
 mod shared;
 mod slow;

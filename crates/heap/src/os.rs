@@ -55,6 +55,74 @@ pub fn map_hugetlb(size: usize) -> Option<NonNull<u8>> {
     map_with(null_mut(), size, libc::MAP_HUGETLB | TWO_MIB)
 }
 
+/// Maps `size` bytes of zeroes at an address that is free, or returns `None`.
+pub fn map_at(address: usize, size: usize) -> Option<NonNull<u8>> {
+    let wanted = core::ptr::with_exposed_provenance_mut(address);
+    let flags = libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let found = map_with(wanted, size, flags)?;
+    if found.as_ptr() == wanted {
+        return Some(found);
+    }
+    // Linux before 4.17 takes the address as a wish.
+    // SAFETY: just mapped; nothing refers to it.
+    unsafe { unmap(found.as_ptr(), size) };
+    None
+}
+
+/// Whether the process may not have as many addresses as it likes (`ulimit -v`).
+pub fn has_limited_addresses() -> bool {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the pointer is to a local variable.
+    let failed = keep_errno(|| unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) });
+    failed == 0 && limit.rlim_cur != libc::RLIM_INFINITY
+}
+
+/// Calls `visit` with the start and the end of each mapping of the process. Returns false if they are not known.
+pub fn for_each_mapping(mut visit: impl FnMut(usize, usize)) -> bool {
+    // SAFETY: the text ends with a zero.
+    let file = keep_errno(|| unsafe {
+        libc::open(
+            c"/proc/self/maps".as_ptr(),
+            libc::O_RDONLY | libc::O_CLOEXEC,
+        )
+    });
+    if file < 0 {
+        return false;
+    }
+    // Each line begins with two hexadecimal numbers: `start-end `.
+    let (mut numbers, mut at) = ([0usize; 2], 0);
+    let mut buffer = [0u8; 4096];
+    let got = loop {
+        // SAFETY: the pointer and the length are those of the buffer.
+        let got =
+            keep_errno(|| unsafe { libc::read(file, buffer.as_mut_ptr().cast(), buffer.len()) });
+        for &byte in &buffer[..usize::try_from(got).unwrap_or(0)] {
+            match (byte, at) {
+                (b'\n', _) => (numbers, at) = ([0; 2], 0),
+                (b'-', 0) => at = 1,
+                (b' ', 1) => {
+                    visit(numbers[0], numbers[1]);
+                    at = 2;
+                }
+                (_, 0 | 1) => {
+                    let digit = (byte as char).to_digit(16).unwrap_or(0);
+                    numbers[at] = numbers[at] << 4 | digit as usize;
+                }
+                _ => {}
+            }
+        }
+        if got <= 0 {
+            break got;
+        }
+    };
+    // SAFETY: opened above.
+    keep_errno(|| unsafe { libc::close(file) });
+    got == 0
+}
+
 fn map_with(hint: *mut u8, size: usize, flags: c_int) -> Option<NonNull<u8>> {
     // SAFETY: an anonymous mapping without MAP_FIXED touches no existing memory.
     let address = keep_errno(|| unsafe {

@@ -12,6 +12,10 @@ pub struct Statistics {
     pub in_pages: usize,
     /// Bytes of blocks in use, without blocks of the fallbacks.
     pub in_use: usize,
+    /// Bytes of live blocks of the fallbacks that were allocated during a session: an estimate, which is what the
+    /// samples of the live blocks stand for. Exact if every allocation is sampled. To count each block would cost a
+    /// look-up in a table for each of them, because a block does not tell its size when it is freed.
+    pub in_use_large: u64,
     /// Bytes allocated since the session began, or since the heap was made if there was no session: the sizes of
     /// blocks, and the requested sizes of the fallbacks' blocks.
     pub allocated: u64,
@@ -80,6 +84,7 @@ impl Heap {
             reserved: self.arenas.count * ARENA_SIZE,
             in_pages: self.arenas.pages_in_use * PAGE_SIZE,
             in_use,
+            in_use_large: self.large_in_use,
             allocated,
             allocated_large: self.large_bytes,
             lost: self.lost,

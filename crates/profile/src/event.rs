@@ -344,7 +344,7 @@ pub enum MajorPhase {
 pub struct Memory {
     /// Time of the totals.
     pub time: Nanos,
-    /// Heap memory in blocks that are in use.
+    /// Heap memory in blocks that are in use, large ones included.
     pub heap_used: Option<u64>,
     /// Heap memory taken from the operating system.
     pub heap_reserved: Option<u64>,
@@ -352,6 +352,8 @@ pub struct Memory {
     pub rss: Option<u64>,
     /// Bytes allocated since the session's start, sampled or not, if the agent can count them.
     pub allocated: Option<u64>,
+    /// The largest resident set size that the process has had until now, as the kernel counts it.
+    pub peak_rss: Option<u64>,
 }
 
 /// The kind of dropped events.

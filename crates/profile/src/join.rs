@@ -198,7 +198,11 @@ fn sum_memory(processes: &[Process]) -> Vec<Memory> {
             }
         }
         last[number] = now;
-        all.push(of_totals(time, sums));
+        // The processes reach their peaks at different times, so the sum of them means nothing.
+        all.push(Memory {
+            peak_rss: None,
+            ..of_totals(time, sums)
+        });
     }
     all
 }
@@ -210,11 +214,10 @@ impl Process {
     /// Bytes in use that a forked child had before its first allocation: its first total minus the
     /// bytes that it had allocated until then.
     fn inherited(&self) -> u64 {
-        let first = self.memory.first();
-        let inherited = |first: &Memory| {
-            let used = first.heap_used?;
-            Some(used.saturating_sub(first.allocated?))
+        let inherited = |memory: &Memory| {
+            let used = memory.heap_used?;
+            Some(used.saturating_sub(memory.allocated?))
         };
-        first.and_then(inherited).unwrap_or(0)
+        self.memory.iter().find_map(inherited).unwrap_or(0)
     }
 }

@@ -12,12 +12,14 @@ use crate::event::{Memory, Nanos};
 use crate::meta::Meta;
 use crate::varint::{put, take};
 
-/// Kinds of events that only a merged file has.
+/// Kinds of events about processes. The first two are in merged files only.
 pub(crate) mod extension {
     /// A process, as JSON: the threads that are defined after it belong to it.
     pub(crate) const PROCESS: u8 = 64;
     /// Memory totals of one process.
     pub(crate) const PROCESS_MEMORY: u8 = 65;
+    /// Why the process or its session ended early, as text.
+    pub(crate) const ENDED_BY: u8 = 66;
 }
 
 /// The largest total size of the JSON for the processes of one file, in bytes. It limits the memory
@@ -56,6 +58,9 @@ pub struct Process {
     /// All allocated bytes, if the agent counted them until the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated: Option<u64>,
+    /// What ended the process or its session early, if the agent could tell: a signal, or a full disk. One line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_by: Option<String>,
     /// The process's memory totals, if the profile has several processes; see
     /// [`Profile::memory_of`](crate::Profile::memory_of).
     #[serde(skip)]
@@ -86,6 +91,7 @@ impl Process {
             end: start,
             complete: false,
             allocated: None,
+            ended_by: None,
             memory: Vec::new(),
         }
     }
@@ -134,7 +140,7 @@ pub(crate) fn parse_memory(mut bytes: &[u8]) -> Option<(ProcessId, Memory)> {
 }
 
 /// The number of totals in [`Memory`].
-pub(crate) const TOTALS: usize = 4;
+pub(crate) const TOTALS: usize = 5;
 
 pub(crate) fn totals(memory: &Memory) -> [Option<u64>; TOTALS] {
     [
@@ -142,17 +148,19 @@ pub(crate) fn totals(memory: &Memory) -> [Option<u64>; TOTALS] {
         memory.heap_reserved,
         memory.rss,
         memory.allocated,
+        memory.peak_rss,
     ]
 }
 
 pub(crate) fn of_totals(time: Nanos, totals: [Option<u64>; TOTALS]) -> Memory {
-    let [heap_used, heap_reserved, rss, allocated] = totals;
+    let [heap_used, heap_reserved, rss, allocated, peak_rss] = totals;
     Memory {
         time,
         heap_used,
         heap_reserved,
         rss,
         allocated,
+        peak_rss,
     }
 }
 

@@ -404,6 +404,7 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
             heap_reserved: Some(used.next_multiple_of(2 << 20)),
             rss: Some(used.next_multiple_of(2 << 20) + (24 << 20)),
             allocated: Some(u64::from(self.samples) * self.setup.period),
+            peak_rss: None,
         }));
     }
 }

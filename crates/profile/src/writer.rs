@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use crate::event::{Allocation, End, Event};
+use crate::event::{Allocation, End, Event, Extension};
 use crate::format::{MAGIC, MAX_META, TICK_NANOS, VERSION, block::Packer, encode::Encoder};
 use crate::meta::Meta;
+use crate::processes::extension;
 
 /// Creates the file of a profile, or empties an existing file. Only its owner can read it (mode
 /// 0600), because a profile contains private details of a program.
@@ -61,6 +62,8 @@ pub struct Writer<W: Write> {
     encoder: Encoder,
     packer: Packer,
     written: u64,
+    /// Where the last block begins in the file; 0 if there is none.
+    last_block: u64,
 }
 
 impl<W: Write> std::fmt::Debug for Writer<W> {
@@ -98,6 +101,7 @@ impl<W: Write> Writer<W> {
             encoder: Encoder::new(TICK_NANOS),
             packer,
             written: header.len() as u64,
+            last_block: 0,
         })
     }
 
@@ -131,7 +135,9 @@ impl<W: Write> Writer<W> {
             Err(error) => Err(error),
         };
         self.encoder.begin(*result.as_ref().unwrap_or(&0));
-        self.written += result? as u64;
+        let length = result? as u64;
+        self.last_block = self.written;
+        self.written += length;
         self.out.flush()
     }
 
@@ -168,6 +174,35 @@ impl<W: Write> Writer<W> {
             }
         }
         Ok(blocks)
+    }
+
+    /// Records what ends the process or its session early, in one line: the name of a signal, for example.
+    ///
+    /// # Errors
+    /// The errors of the file, when the block was full.
+    pub fn ended_by(&mut self, reason: &str) -> io::Result<()> {
+        self.write(&Event::Extension(Extension {
+            kind: extension::ENDED_BY,
+            bytes: reason.as_bytes(),
+        }))
+    }
+
+    /// Returns a block that says why no more can be written, after an error of the file; it replaces the rest of the
+    /// file from one of two places. At the first, an incomplete block may lie, whose space may suffice on a full disk.
+    /// At the second lies the last complete block, if there is one. Events since the last block are lost.
+    ///
+    /// # Errors
+    /// There is no memory to compress the block.
+    pub fn last_words(&mut self, reason: &str) -> io::Result<(Vec<u8>, [Option<u64>; 2])> {
+        self.encoder.begin(0);
+        self.encoder.event(&Event::Extension(Extension {
+            kind: extension::ENDED_BY,
+            bytes: reason.as_bytes(),
+        }));
+        let block = self.packer.pack(&self.encoder)?.to_vec();
+        self.encoder.begin(0);
+        let last = (self.last_block > 0).then_some(self.last_block);
+        Ok((block, [Some(self.written), last]))
     }
 
     /// Writes the end of the session, and the last block.

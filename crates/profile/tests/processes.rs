@@ -321,6 +321,7 @@ fn with_memory(path: &Path, made: FakeProcess, totals: &[(u64, u64, u64, u64)], 
             heap_reserved: None,
             rss: Some(rss),
             allocated: Some(allocated),
+            peak_rss: Some(rss + 5),
         };
         writer.write(&Event::Memory(memory)).expect("an event");
     }

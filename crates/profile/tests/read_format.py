@@ -106,7 +106,7 @@ class Block:
         self.sizes: list[int] = []
         self.time = self.freed_time = self.cpu_time = self.collection_time = self.memory_time = 0
         self.collection_totals = [0] * 3
-        self.memory_totals = [0] * 4
+        self.memory_totals = [0] * 5
 
     def varint(self, column: str) -> int:
         return self.columns[column].varint()

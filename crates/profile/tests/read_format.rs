@@ -94,7 +94,7 @@ fn line(event: &Event<'_>, next: &mut Firsts) -> String {
             format!("collection {what} {detail} {thread} {start} {duration} {totals}")
         }
         Event::Memory(m) => {
-            let totals = optional(&[m.heap_used, m.heap_reserved, m.rss, m.allocated]);
+            let totals = optional(&[m.heap_used, m.heap_reserved, m.rss, m.allocated, m.peak_rss]);
             format!("memory {} {totals}", m.time.0)
         }
         Event::Lost(kind, count) => format!("lost {} {count}", *kind as u8),

@@ -131,6 +131,7 @@ fn event<'a>(seed: &'a Seed, nodes: u32, samples: u32, label_sets: u32) -> Event
             heap_reserved: optional(seed, 1),
             rss: optional(seed, 2),
             allocated: optional(seed, 3),
+            peak_rss: optional(seed, 0),
         }),
         14 => Event::Lost(LostKind::CpuSamples, seed.numbers[0]),
         15 => Event::Label(Label {

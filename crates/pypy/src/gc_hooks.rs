@@ -154,6 +154,7 @@ impl Sampling {
             heap_reserved: None,
             rss: None,
             allocated: Some(self.collections * self.nursery),
+            peak_rss: None,
         });
         Some(())
     }

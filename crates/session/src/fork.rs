@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::lock::Holder;
 use crate::registry;
+use crate::termination;
 use crate::ticks::TICKS;
 
 /// How long the writer thread stays stopped after a fork, in nanoseconds.
@@ -174,6 +175,7 @@ extern "C" fn after_fork_in_parent() {
 }
 
 extern "C" fn after_fork_in_child() {
+    termination::after_fork_in_child();
     TICKS.after_fork_in_child();
     registry::slots().for_each(|slot| slot.after_fork_in_child());
 }

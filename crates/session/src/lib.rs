@@ -61,7 +61,7 @@
 //! writer      the writer thread, the drain, pending samples
 //! output      the profile's file, with a provisional end
 //! ticks       time samples, from a signal handler to the file
-//! guard       stops panics
+//! guard       stops panics                              termination  completes the profile at SIGTERM
 //! process     descriptors, reads that cannot fault, resident size, the library's own pages
 //! config, outcome, clock
 //! ```
@@ -82,6 +82,7 @@ mod record;
 mod recorder;
 mod registry;
 mod session;
+mod termination;
 #[cfg(test)]
 mod tests;
 mod writer;

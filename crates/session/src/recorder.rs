@@ -120,7 +120,9 @@ impl Recorder {
     #[cold]
     #[inline(never)]
     fn begin_after_fork(&mut self) -> Nanos {
+        let mut begins = false;
         if let ToDo::BeginAnew { is_whole } = self.slot.fork.notice(crate::monotonic_nanos()) {
+            begins = true;
             let child = self.of_child();
             if is_whole {
                 std::mem::replace(self, child).writer.leave_to_parent();
@@ -133,7 +135,8 @@ impl Recorder {
             self.interner.forget_keys();
         }
         let now = self.clock.now();
-        if now.0.wrapping_sub(self.woken.0) > WAKE_AFTER.0 {
+        // In a child, at once: it may rest after this, until a signal ends it.
+        if begins || now.0.wrapping_sub(self.woken.0) > WAKE_AFTER.0 {
             self.wake(now);
         }
         now

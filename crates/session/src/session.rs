@@ -37,7 +37,7 @@ use crate::record::{Bulky, Record, text};
 use crate::recorder::Recorder;
 use crate::registry::{self, Slot, Status};
 use crate::writer::LONGEST_WAIT;
-use crate::{fork, ticks};
+use crate::{fork, termination, ticks};
 
 /// One profiling run of this process. Dropping it ends the run, if it was not [finished](Session::finish) before.
 #[derive(Debug)]
@@ -70,6 +70,7 @@ impl Session {
         // SAFETY: the lock was acquired; the borrow ends here.
         unsafe { *slot.recorder() = Some(recorder) };
         guard::reset();
+        termination::watch();
         slot.set_status(Status::Running);
         slot.lock.release();
         Ok(session)
@@ -161,6 +162,7 @@ impl Session {
         };
         let failed = self.slot.has_failed();
         self.slot.set_status(Status::Finished);
+        termination::unwatch();
         let mut outcome = recorder.finish(allocated);
         if failed && outcome.path.is_some() {
             outcome.notes.push(INTERNAL_ERROR.to_owned());

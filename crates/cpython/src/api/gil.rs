@@ -162,6 +162,42 @@ impl Gil {
         }
     }
 
+    /// The current thread's state, which lives as long as the thread runs Python.
+    #[must_use]
+    pub fn thread_state(&self) -> *mut c_void {
+        // SAFETY: the GIL is held.
+        unsafe { (self.api.PyThreadState_GetUnchecked)() }
+    }
+
+    /// The recursion limit.
+    #[must_use]
+    pub fn recursion_limit(&self) -> i32 {
+        // SAFETY: the GIL is held.
+        unsafe { (self.api.Py_GetRecursionLimit)() }
+    }
+
+    /// Changes the recursion limit.
+    pub fn set_recursion_limit(&self, limit: i32) {
+        // SAFETY: the GIL is held.
+        unsafe { (self.api.Py_SetRecursionLimit)(limit) }
+    }
+
+    /// Executes a code object with a dictionary of globals, or calls any other object with a tuple of arguments. On
+    /// failure, returns null and leaves Python's error set.
+    ///
+    /// # Safety
+    /// Both are live objects of these types.
+    pub unsafe fn execute(&self, what: *mut PyObject, with: *mut PyObject) -> *mut PyObject {
+        // SAFETY: the GIL is held; by the caller.
+        unsafe {
+            if (*what).ob_type == self.api.PyCode_Type {
+                (self.api.PyEval_EvalCode)(what, with, with)
+            } else {
+                (self.api.PyObject_Call)(what, with, std::ptr::null_mut())
+            }
+        }
+    }
+
     /// The module object of a definition. The definition must never be freed.
     ///
     /// # Safety

@@ -166,6 +166,10 @@ api! {
         PyObject_GetAttrString: fn(*mut PyObject, *const c_char) -> *mut PyObject;
         PyObject_CallNoArgs: fn(*mut PyObject) -> *mut PyObject;
         PyObject_CallOneArg: fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+        PyObject_Call: fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
+        PyEval_EvalCode: fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
+        Py_GetRecursionLimit: fn() -> c_int;
+        Py_SetRecursionLimit: fn(c_int);
         PyObject_IsTrue: fn(*mut PyObject) -> c_int;
         PyObject_Size: fn(*mut PyObject) -> isize;
         PyModuleDef_Init: fn(*mut c_void) -> *mut PyObject;

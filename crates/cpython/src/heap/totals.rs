@@ -1,11 +1,9 @@
-//! Memory totals of the heap and of the process.
+//! Memory totals of the heap.
 
 use std::ffi::c_void;
 
 use nthbyte_heap::{Heap, Statistics};
 use nthbyte_profile::event::{Memory, Nanos};
-
-use nthbyte_session::process::ResidentSet;
 
 /// The age at which totals are taken again with a sample, between collections.
 const MEMORY_AGE: Nanos = Nanos(100_000_000);
@@ -14,7 +12,6 @@ const MEMORY_AGE: Nanos = Nanos(100_000_000);
 pub struct Totals {
     /// The heap, as the context that its functions take.
     heap: *mut c_void,
-    rss: ResidentSet,
     taken: Option<Nanos>,
     /// The heap's count of allocated bytes when this process was forked.
     allocated_before: u64,
@@ -26,7 +23,6 @@ impl Totals {
     pub fn of(heap: *mut c_void) -> Self {
         Self {
             heap,
-            rss: ResidentSet::default(),
             taken: None,
             allocated_before: 0,
         }
@@ -44,10 +40,10 @@ impl Totals {
         counted.saturating_sub(self.allocated_before)
     }
 
-    /// Bytes of heap blocks in use.
+    /// Bytes of all blocks in use, large ones included.
     #[must_use]
     pub fn heap_used(&self) -> u64 {
-        self.statistics().in_use as u64
+        in_use(&self.statistics())
     }
 
     /// Whether the last totals are old enough to take new ones.
@@ -63,10 +59,12 @@ impl Totals {
         let heap = self.statistics();
         Memory {
             time: now,
-            heap_used: Some(heap.in_use as u64),
+            heap_used: Some(in_use(&heap)),
             heap_reserved: Some(heap.reserved as u64),
-            rss: self.rss.size(now),
+            // The writer thread reads the resident set.
+            rss: None,
             allocated: Some(requested(self.own(heap.allocated))),
+            peak_rss: None,
         }
     }
 
@@ -74,4 +72,9 @@ impl Totals {
         // SAFETY: totals are taken by the holder of the GIL; an observer may call the heap.
         unsafe { Heap::statistics(self.heap.cast()) }
     }
+}
+
+/// Bytes of small blocks, which the heap counts, and of large ones, which it estimates from their samples.
+fn in_use(heap: &Statistics) -> u64 {
+    heap.in_use as u64 + heap.in_use_large
 }

@@ -430,6 +430,7 @@ fn collections(recording: &Recording, clock: &Clock) -> Vec<Moment> {
             heap_reserved: value("total_size_of_arenas"),
             rss: value("VmRSS"),
             allocated: None,
+            peak_rss: None,
         };
         let minor = Collection {
             start: time,

@@ -8,6 +8,7 @@ use crate::event::{
     FrameKind, Label, LabelSetId, Lines, LostKind, MajorPhase, Memory, Nanos, Node, NodeId,
     SampleId, SourceDefinition, SourceId, Survival, Thread, ThreadId, TypeId, TypeName,
 };
+use crate::processes::{TOTALS, of_totals};
 use crate::varint::{take, unzigzag};
 
 /// The reason why a column with the right checksum cannot be read: the writer of the file did not
@@ -40,7 +41,7 @@ pub(crate) struct Decoder<'a> {
     last_collection: u64,
     collection_totals: [u64; 3],
     last_memory: u64,
-    memory_totals: [u64; 4],
+    memory_totals: [u64; TOTALS],
 }
 
 impl<'a> Decoder<'a> {
@@ -63,7 +64,7 @@ impl<'a> Decoder<'a> {
             last_collection: 0,
             collection_totals: [0; 3],
             last_memory: 0,
-            memory_totals: [0; 4],
+            memory_totals: [0; TOTALS],
         }
     }
 
@@ -381,16 +382,9 @@ impl<'a> Decoder<'a> {
         let time = self.signed(Column::Memory, self.last_memory)?;
         self.last_memory = time;
         let mut totals = self.memory_totals;
-        let [heap_used, heap_reserved, rss, allocated] =
-            self.totals(Column::Memory, present, &mut totals)?;
+        let present = self.totals(Column::Memory, present, &mut totals)?;
         self.memory_totals = totals;
-        Ok(Memory {
-            time: self.nanos(time),
-            heap_used,
-            heap_reserved,
-            rss,
-            allocated,
-        })
+        Ok(of_totals(self.nanos(time), present))
     }
 
     /// The totals that are present. Each is relative to the last value of its kind.

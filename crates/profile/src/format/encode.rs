@@ -13,6 +13,7 @@ use crate::event::{
     Lines, Memory, Nanos, Node, SampleId, SourceDefinition, SourceId, Survival, Thread, TypeName,
 };
 use crate::lines::{line_at, without_columns};
+use crate::processes::{self, TOTALS};
 use crate::varint::{put, zigzag};
 
 /// A block is full when its columns have twice as many bytes as all earlier blocks in the file (in
@@ -65,7 +66,7 @@ pub(crate) struct Encoder {
     /// The last values of a collection's totals; an absent total keeps its previous value.
     collection_totals: [u64; 3],
     last_memory: u64,
-    memory_totals: [u64; 4],
+    memory_totals: [u64; TOTALS],
 }
 
 impl Encoder {
@@ -91,7 +92,7 @@ impl Encoder {
             last_collection: 0,
             collection_totals: [0; 3],
             last_memory: 0,
-            memory_totals: [0; 4],
+            memory_totals: [0; TOTALS],
         }
     }
 
@@ -137,7 +138,7 @@ impl Encoder {
         self.last_collection = 0;
         self.collection_totals = [0; 3];
         self.last_memory = 0;
-        self.memory_totals = [0; 4];
+        self.memory_totals = [0; TOTALS];
     }
 
     /// Returns a mark. Events that are encoded after it can be removed again. The block must be
@@ -482,12 +483,7 @@ impl Encoder {
 
     fn memory(&mut self, memory: &Memory) {
         self.kind(kind::MEMORY);
-        let totals = [
-            memory.heap_used,
-            memory.heap_reserved,
-            memory.rss,
-            memory.allocated,
-        ];
+        let totals = processes::totals(memory);
         self.put(Column::Memory, present(&totals));
         let time = self.ticks(memory.time);
         self.signed(Column::Memory, time, self.last_memory);

@@ -7,6 +7,9 @@ use crate::meta::Meta;
 use crate::model::{Damage, Profile};
 use crate::processes::{self, Process, ProcessId, extension};
 
+/// The longest text that says what ended a process, in bytes.
+const LONGEST_REASON: usize = 1 << 10;
+
 /// Data about a file's session that is complete only at the file's end.
 #[derive(Default)]
 pub(super) struct Session {
@@ -47,6 +50,7 @@ impl Loader {
         let known = match extension.kind {
             extension::PROCESS => self.process(extension.bytes),
             extension::PROCESS_MEMORY => self.process_memory(extension.bytes),
+            extension::ENDED_BY => self.ended_by(extension.bytes),
             _ => None,
         };
         if known.is_none() {
@@ -73,6 +77,14 @@ impl Loader {
         Some(())
     }
 
+    /// Reads what ended the process. A long text is cut: a file may contain anything.
+    fn ended_by(&mut self, text: &[u8]) -> Option<()> {
+        let text = &text[..text.len().min(LONGEST_REASON)];
+        let process = self.profile.processes.get_mut(self.process.index())?;
+        process.ended_by = Some(String::from_utf8_lossy(text).into_owned());
+        Some(())
+    }
+
     fn process_memory(&mut self, bytes: &[u8]) -> Option<()> {
         let (process, memory) = processes::parse_memory(bytes)?;
         let time = self.saw(memory.time);
@@ -92,6 +104,10 @@ impl Loader {
             process.complete = session.end.is_some();
             process.allocated = session.end.and_then(|end| end.allocated);
             process.memory = session.memory;
+            if let (true, Some(reason)) = (process.complete, &process.ended_by) {
+                let note = format!("process {} was ended by {reason}", process.meta.pid);
+                process.meta.notes.push(note);
+            }
         } else if session.end.is_none() {
             // The rest of the file is not known.
             process.complete = false;

@@ -165,6 +165,8 @@ impl Sampling {
         }
         if let Some(mut recording) = session.record(LostKind::Other) {
             self.stacks.ticks(&mut recording);
+            self.statistics.become_due();
+            self.record_memory(&mut recording);
             for (os_id, name) in thread_names {
                 recording.rename_thread(os_id, &name);
             }
@@ -418,11 +420,16 @@ impl Sampling {
             self.watch(false);
         }
         self.collected(recording, CollectionKind::Minor, started..ended, None);
-        let is_sweeping = self.majors.as_ref().map(Majors::is_sweeping);
-        let allocated = self.nursery.allocated();
-        self.statistics
-            .memory(recording, ended, allocated, is_sweeping);
+        self.record_memory(recording);
         self.stacks.ticks(recording);
+    }
+
+    /// Records memory totals, if the last ones are old enough.
+    fn record_memory(&mut self, recording: &mut Recording<'_>) {
+        let is_sweeping = self.majors.as_ref().map(Majors::is_sweeping);
+        let (now, allocated) = (recording.now(), self.nursery.allocated());
+        self.statistics
+            .memory(recording, now, allocated, is_sweeping);
     }
 
     /// Called after a step of a major collection. `before` is the collector's state before the

@@ -4,7 +4,6 @@ use nthbyte_profile::event::{Memory, Nanos};
 
 use super::totals::{self, Totals};
 use nthbyte_session::Recording;
-use nthbyte_session::process::ResidentSet;
 
 /// The shortest time between two records of memory totals.
 const EVERY: Nanos = Nanos(20_000_000);
@@ -18,7 +17,6 @@ pub struct Statistics {
     totals: Option<Totals>,
     nursery: Option<usize>,
     written: Nanos,
-    rss: ResidentSet,
     in_arenas: InArenas,
 }
 
@@ -52,7 +50,6 @@ impl Statistics {
             totals: None,
             nursery: nursery_size,
             written: Nanos(0),
-            rss: ResidentSet::default(),
             in_arenas: InArenas::default(),
         }
     }
@@ -63,6 +60,11 @@ impl Statistics {
             totals: self.totals,
             ..Self::new(self.nursery)
         };
+    }
+
+    /// Makes the next totals be recorded, however old the last ones are.
+    pub fn become_due(&mut self) {
+        self.written = Nanos(0);
     }
 
     /// Bytes that the collector counts as in use, if the place of this total is known.
@@ -102,8 +104,10 @@ impl Statistics {
             heap_reserved: arenas
                 .zip(used)
                 .map(|(arenas, (_, large))| sum((arenas + nursery, large))),
-            rss: self.rss.size(now),
+            // The writer thread reads the resident set.
+            rss: None,
             allocated: Some(allocated),
+            peak_rss: None,
         });
     }
 }

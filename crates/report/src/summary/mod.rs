@@ -86,6 +86,9 @@ pub struct Summary {
     pub all: Everything,
     /// Work of the garbage collector.
     pub collections: Collections,
+    /// The largest resident set, in bytes: the kernel's own figure. Of several processes, the largest sum at one time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_rss: Option<u64>,
     /// Whether the session ended normally.
     pub complete: bool,
     /// The agent's remarks.
@@ -210,6 +213,7 @@ impl Summary {
             bytes_counted: counted.is_some(),
             all,
             collections: collections(profile),
+            peak_rss: processes::peak_rss(&profile.memory),
             complete: profile.complete,
             notes: meta.notes.clone(),
             damage: damage(profile),

@@ -45,6 +45,9 @@ pub struct ProcessSummary {
     pub peak_rss: Option<u64>,
     /// Whether its session ended in an orderly way.
     pub complete: bool,
+    /// What ended it or its session early, if that is known: a signal, or a full disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_by: Option<String>,
 }
 
 impl ProcessSummary {
@@ -96,6 +99,12 @@ pub(super) fn labelled<T: Copy>(
     (labels.collect(), totals.collect())
 }
 
+/// The largest resident set.
+pub(super) fn peak_rss(memory: &[Memory]) -> Option<u64> {
+    let peaks = memory.iter().map(|at| at.peak_rss.max(at.rss));
+    peaks.max().flatten()
+}
+
 pub(super) fn of(
     profile: &Profile,
     totals: &[Split],
@@ -128,8 +137,9 @@ pub(super) fn of(
                 bytes_allocated: counted.unwrap_or(bytes.estimate as u64),
                 bytes_counted: counted.is_some(),
                 peak_heap_used: peak(|memory| memory.heap_used),
-                peak_rss: peak(|memory| memory.rss),
+                peak_rss: peak_rss(profile.memory_of(number)),
                 complete,
+                ended_by: process.ended_by.clone(),
             }
         })
         .collect()

@@ -135,7 +135,12 @@ impl Summary {
     fn collected(&self) -> Option<String> {
         let number = text::grouped(self.collections.count);
         let took = text::duration(self.collections.duration_nanos);
-        (self.collections.count > 0).then(|| format!("{number} collections took {took}"))
+        let peak = self.peak_rss.map(|rss| text::bytes(rss as f64));
+        let peak = peak.map(|rss| format!("RSS at most {rss}"));
+        let collected =
+            (self.collections.count > 0).then(|| format!("{number} collections took {took}"));
+        let parts: Vec<String> = collected.into_iter().chain(peak).collect();
+        (!parts.is_empty()).then(|| parts.join(" · "))
     }
 
     fn lifetimes(&self) -> String {
@@ -198,6 +203,17 @@ impl Summary {
         let cut = self.processes.iter().filter(|process| !process.complete);
         let cut: Vec<String> = cut.map(|process| process.pid.to_string()).collect();
         match (self.processes.len(), &cut[..]) {
+            (0 | 1, _) if self.processes.iter().any(|one| one.ended_by.is_some()) => {
+                let reasons = self
+                    .processes
+                    .iter()
+                    .filter_map(|one| one.ended_by.as_deref());
+                let reason: String = reasons.collect();
+                format!(
+                    "! the profile is incomplete: {}",
+                    text::fit(&reason, 300, Cut::End)
+                )
+            }
             (0 | 1, _) | (_, []) => {
                 "! the profile is incomplete: the program was killed, or is still running"
                     .to_owned()

@@ -84,6 +84,21 @@ impl Output {
         self.write_all(&held)
     }
 
+    /// Ends the file with these bytes after an error: at the first of the places where the disk has room for them. What
+    /// lies there already has its room on a full disk.
+    pub(crate) fn write_last_words(&mut self, bytes: &[u8], places: [Option<u64>; 2]) {
+        self.held = None;
+        if !self.can_shrink {
+            return;
+        }
+        for place in places.into_iter().flatten() {
+            self.length = place;
+            if self.overwrite(bytes).is_ok() {
+                return;
+            }
+        }
+    }
+
     /// Writes bytes over the provisional end, without holding them.
     fn overwrite(&mut self, bytes: &[u8]) -> io::Result<()> {
         let start = self.length;

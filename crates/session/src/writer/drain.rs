@@ -13,6 +13,7 @@ use super::thread::Shared;
 use crate::clock::Clock;
 use crate::outcome::Outcome;
 use crate::output::Output;
+use crate::process::ResidentSet;
 use crate::record::Record;
 
 /// A block is written at least this often while there is data, so that a killed process loses less than a second. A
@@ -31,6 +32,7 @@ pub(crate) struct Drain {
     sink: Sink,
     path: PathBuf,
     pending: Pending,
+    resident: ResidentSet,
     flushed: Instant,
     dirty: bool,
     samples: u64,
@@ -68,6 +70,7 @@ impl Drain {
             sink,
             path,
             pending: Pending::default(),
+            resident: ResidentSet::default(),
             flushed: Instant::now(),
             dirty: false,
             samples: 0,
@@ -89,6 +92,7 @@ impl Drain {
             }
             record.for_each_event(|event| self.write(event, shared));
         }
+        self.record_resident(shared, false);
         let interval = self.flush_interval();
         // A full block has overwritten samples that are still pending, or that belong to the next block.
         let is_overwritten =
@@ -99,6 +103,16 @@ impl Drain {
             self.write_all(shared, interval / 2);
         }
         writes
+    }
+
+    /// Records the resident set size, if the file exists: in the child of a fork it alone is no reason for a file.
+    fn record_resident(&mut self, shared: &Shared, is_last: bool) {
+        if matches!(self.sink, Sink::Open(_)) {
+            let readings = self.resident.readings(self.clock.now(), is_last);
+            for memory in readings.into_iter().flatten() {
+                self.write(&Event::Memory(memory), shared);
+            }
+        }
     }
 
     /// Takes all records from the ring and writes them, so that the thread can stop.
@@ -165,9 +179,24 @@ impl Drain {
         Ok(())
     }
 
+    /// The session's time.
+    pub(super) fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// Records what ends the process, if there is a file.
+    pub(super) fn ended_by(&mut self, reason: &str, shared: &Shared) {
+        if let Sink::Open(writer) = &mut self.sink
+            && let Err(error) = writer.ended_by(reason)
+        {
+            self.fail(&error, shared);
+        }
+    }
+
     /// Writes the remaining data and the end.
     pub(super) fn finish(mut self, shared: &Shared, end: End) -> Outcome {
         self.work(shared);
+        self.record_resident(shared, true);
         self.flush(shared);
         let mut outcome = Outcome {
             path: Some(self.path.clone()),
@@ -228,10 +257,17 @@ impl Drain {
     fn fail(&mut self, error: &std::io::Error, shared: &Shared) {
         shared.set_dead();
         let when = self.clock.now().0 / 1_000_000_000;
-        self.sink = Sink::Failed(format!(
-            "{}; the profile ends {when} s after its start",
-            describe(&self.path, error)
-        ));
+        let after = format!("the profile ends {when} s after its start");
+        let failed = Sink::Failed(format!("{}; {after}", describe(&self.path, error)));
+        if let Sink::Open(mut writer) = std::mem::replace(&mut self.sink, failed) {
+            let reason = match error.kind() {
+                io::ErrorKind::StorageFull => "the disk was full".to_owned(),
+                _ => format!("writing failed: {error}"),
+            };
+            if let Ok((block, places)) = writer.last_words(&format!("{reason}; {after}")) {
+                writer.get_mut().write_last_words(&block, places);
+            }
+        }
     }
 }
 

@@ -12,7 +12,8 @@ use nthbyte_profile::event::{End, Nanos};
 use super::drain::Drain;
 use crate::lost::Lost;
 use crate::outcome::Outcome;
-use crate::process::image;
+use crate::process::{image, nap};
+use crate::termination::{self, WriterCount};
 
 /// How long the thread sleeps if it is not woken.
 const NAP: Duration = Duration::from_millis(200);
@@ -141,8 +142,9 @@ impl Shared {
 pub(super) struct Running(JoinHandle<()>);
 
 impl Running {
+    #[allow(clippy::unused_self)] // there is a thread to wake
     pub(super) fn wake(&self) {
-        self.0.thread().unpark();
+        nap::wake();
     }
 
     /// Waits for the end of the thread.
@@ -160,6 +162,7 @@ pub(super) fn spawn(
 ) -> Result<Running, (Box<Drain>, io::Error)> {
     let parcel = Arc::new(Mutex::new(Some(drain)));
     let (shared, received) = (Arc::clone(shared), Arc::clone(&parcel));
+    spare_addresses();
     let signals = BlockedSignals::all();
     let spawned = std::thread::Builder::new()
         .name("nthbyte".into())
@@ -167,10 +170,12 @@ pub(super) fn spawn(
         .spawn(move || {
             let drain = open(&received).expect("the parcel is handed over before the spawn");
             drop(received);
+            let count = WriterCount::new();
             let leave = LeaveSomething(&shared);
             let left = run(drain, &shared);
             std::mem::forget(leave);
             shared.leave(left);
+            drop(count);
         });
     drop(signals);
     match spawned {
@@ -182,6 +187,18 @@ pub(super) fn spawn(
     }
 }
 
+/// Where addresses are limited (`ulimit -v`), keeps glibc from reserving 64 MiB of them for the thread's `malloc`.
+fn spare_addresses() {
+    // SAFETY: zeroes are a valid `rlimit`, which the function fills. `mallopt` may be called at any time.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        let is_known = libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) == 0;
+        if is_known && limit.rlim_cur != libc::RLIM_INFINITY {
+            libc::mallopt(libc::M_ARENA_MAX, 1);
+        }
+    }
+}
+
 fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
     parcel.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
@@ -189,6 +206,15 @@ fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
 /// The loop of the thread. It runs until a request ends it.
 fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
     loop {
+        let calls = nap::calls();
+        if termination::is_requested() {
+            let end = End {
+                time: drain.now(),
+                allocated: None,
+            };
+            drain.ended_by("SIGTERM", shared);
+            return Left::Outcome(drain.finish(shared, end));
+        }
         match shared.request() {
             Request::Work => {
                 if drain.work(shared) {
@@ -196,7 +222,7 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
                     image::release_again();
                 }
                 if shared.request() == Request::Work {
-                    std::thread::park_timeout(NAP.min(drain.flush_interval()));
+                    nap::nap(calls, NAP.min(drain.flush_interval()));
                 }
             }
             Request::Stop => {

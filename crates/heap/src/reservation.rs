@@ -1,0 +1,145 @@
+//! The address space of a heap: its state and the arena table.
+//!
+//! The table has a byte for each 2 MiB of all addresses that a program may have: 64 MiB. They cost address space only. But
+//! where that is limited (`ulimit -v`), they would be taken from the program. There, only some parts of the table are
+//! mapped: those for the addresses near the mappings that the process has now. The kernel puts new mappings beside the old
+//! ones, and the limit keeps them near. Other parts of the table are never looked up, because no block has such an address;
+//! what else may be mapped at their place does not matter.
+
+use crate::geometry::{ADDRESS_BITS, ARENA_BITS, SMALLEST_OS_PAGE, STATE_SIZE, TABLE_SIZE};
+use crate::os;
+use core::ptr::NonNull;
+
+/// The pages of the table.
+const PAGES: usize = TABLE_SIZE / SMALLEST_OS_PAGE;
+/// The addresses that one page of the table covers: 8 GiB.
+const COVERED_BITS: u32 = ARENA_BITS + SMALLEST_OS_PAGE.trailing_zeros();
+/// Mappings may appear up to this many pages of the table away from the present ones: 512 GiB.
+const MARGIN: usize = 64;
+/// Addresses for the table, far from those that the kernel chooses itself.
+const PLACES: [usize; 4] = [1 << 37, 1 << 38, 3 << 37, 1 << 39];
+
+/// Maps zeroes for the state, and behind it the table, or the parts of it that are needed. `None` if there is no address
+/// space.
+pub fn reserve() -> Option<NonNull<u8>> {
+    let whole = || os::map(STATE_SIZE + TABLE_SIZE);
+    if os::has_limited_addresses() && os::page_size() == SMALLEST_OS_PAGE {
+        return reserve_parts().or_else(whole);
+    }
+    whole()
+}
+
+fn reserve_parts() -> Option<NonNull<u8>> {
+    let mut wanted = Pages([0; PAGES / 64]);
+    let mut is_free = [true; PLACES.len()];
+    // `free` may be called with null.
+    wanted.add_around(0, 1);
+    let is_known = os::for_each_mapping(|start, end| {
+        wanted.add_around(start, end);
+        for (place, is_free) in PLACES.iter().zip(&mut is_free) {
+            *is_free &= end <= *place || start >= place + STATE_SIZE + TABLE_SIZE;
+        }
+    });
+    if !is_known {
+        return None;
+    }
+    let place = PLACES.iter().zip(is_free).find(|&(_, is_free)| is_free)?.0;
+    let state = os::map_at(*place, STATE_SIZE)?;
+    let mut page = 0;
+    while let Some((first, last)) = wanted.next_run(page) {
+        let offset = first * SMALLEST_OS_PAGE;
+        let size = (last - first) * SMALLEST_OS_PAGE;
+        if os::map_at(place + STATE_SIZE + offset, size).is_none() {
+            wanted.unmap(*place, first);
+            return None;
+        }
+        page = last;
+    }
+    Some(state)
+}
+
+/// A set of pages of the table.
+struct Pages([u64; PAGES / 64]);
+
+impl Pages {
+    /// Adds the pages for the addresses of a mapping and around it.
+    fn add_around(&mut self, start: usize, end: usize) {
+        if start >> ADDRESS_BITS != 0 {
+            // A mapping of the kernel's.
+            return;
+        }
+        let first = (start >> COVERED_BITS).saturating_sub(MARGIN);
+        let last = ((end - 1) >> COVERED_BITS) + MARGIN;
+        for page in first..=last.min(PAGES - 1) {
+            self.0[page / 64] |= 1 << (page % 64);
+        }
+    }
+
+    fn holds(&self, page: usize) -> bool {
+        self.0[page / 64] >> (page % 64) & 1 == 1
+    }
+
+    /// The first run of pages from this one on: its first page, and the page after its last.
+    fn next_run(&self, from: usize) -> Option<(usize, usize)> {
+        let first = (from..PAGES).find(|&page| self.holds(page))?;
+        let last = (first..PAGES).find(|&page| !self.holds(page));
+        Some((first, last.unwrap_or(PAGES)))
+    }
+
+    /// Unmaps the state and the runs before a page.
+    fn unmap(&self, place: usize, before: usize) {
+        let address = |offset: usize| core::ptr::with_exposed_provenance_mut(place + offset);
+        // SAFETY: mapped by `reserve_parts`, and not in use yet.
+        unsafe { os::unmap(address(0), STATE_SIZE) };
+        let mut page = 0;
+        while let Some((first, last)) = self.next_run(page).filter(|&(first, _)| first < before) {
+            let size = (last - first) * SMALLEST_OS_PAGE;
+            // SAFETY: as above.
+            unsafe { os::unmap(address(STATE_SIZE + first * SMALLEST_OS_PAGE), size) };
+            page = last;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_cover_what_is_mapped_and_little_else() {
+        let mut pages = Pages([0; PAGES / 64]);
+        let covered = 1usize << COVERED_BITS;
+        pages.add_around(100 * covered, 100 * covered + 1);
+        pages.add_around(5000 * covered, 5003 * covered);
+        pages.add_around(usize::MAX << 20, usize::MAX);
+        pages.add_around((PAGES - 1) * covered, PAGES * covered);
+        assert_eq!(pages.next_run(0), Some((36, 165)));
+        assert_eq!(pages.next_run(165), Some((5000 - MARGIN, 5003 + MARGIN)));
+        assert_eq!(pages.next_run(5100), Some((PAGES - 1 - MARGIN, PAGES)));
+        assert_eq!(pages.next_run(PAGES), None);
+    }
+
+    /// Looks up every address that this process has mapped, and blocks that it maps afterwards.
+    #[test]
+    fn a_table_in_parts_can_be_looked_up() {
+        let base = reserve_parts().expect("there is room");
+        let table = crate::arena::ArenaTable::at(base.as_ptr().wrapping_add(STATE_SIZE));
+        let own = base.addr().get()..base.addr().get() + STATE_SIZE + TABLE_SIZE;
+        assert!(!table.holds(core::ptr::null_mut()));
+        let mut mappings = 0;
+        assert!(os::for_each_mapping(|start, end| {
+            // No block lies between the parts of the table.
+            if start >> ADDRESS_BITS == 0 && !own.contains(&start) {
+                for address in [start, end - 1] {
+                    assert!(!table.holds(core::ptr::without_provenance_mut(address)));
+                }
+                mappings += 1;
+            }
+        }));
+        assert!(mappings > 10);
+        let arena = os::map_aligned(1 << ARENA_BITS, core::ptr::null_mut()).expect("an arena");
+        // SAFETY: the arena lies below 2^ADDRESS_BITS.
+        unsafe { table.set(arena.as_ptr(), true) };
+        assert!(table.holds(arena.as_ptr()));
+    }
+}

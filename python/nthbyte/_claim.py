@@ -1,0 +1,146 @@
+"""Claims the file of a profile, so that two sessions never write to the same one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+
+from nthbyte._agent import Error
+
+# The first bytes of every profile: see docs/format.md.
+MAGIC = b"\x89nthb\r\n\x1a"
+
+# Another process holds the lock of a file for the time of one write. After this many seconds it must be stopped.
+_LONGEST_WAIT = 1.0
+
+
+class Claim:
+    """A file that only this process uses for a profile."""
+
+    def __init__(self, path: str, is_new: bool = False, was_empty: bool = False):
+        self.path = path
+        self._is_new = is_new
+        self._was_empty = was_empty
+
+    def withdraw(self) -> None:
+        """Makes the file what it was, because no session began."""
+        try:
+            if self._is_new:
+                os.unlink(self.path)
+            elif self._was_empty:
+                os.truncate(self.path, 0)
+        except OSError:
+            # It is gone already, or the folder does not allow it.
+            pass
+
+
+def claim(path: str, *, force: bool = False) -> Claim:
+    """Makes a new file for a profile: at ``path``, or with a free name that resembles it.
+
+    A file that is there stays as it is, unless it is empty. With ``force``, a profile is replaced; no other file is. A
+    device or a pipe is used as it is. The new file begins like a profile, so that no other session claims it.
+
+    Raises Error if the file cannot be made.
+    """
+    number = 1
+    candidate = path
+    while True:
+        claimed = _take(candidate, force)
+        if claimed is not None:
+            return claimed
+        number += 1
+        candidate = numbered(path, number)
+
+
+def numbered(path: str, number: int) -> str:
+    """Returns another name for a profile: ``app.nthb`` becomes ``app-2.nthb``. (``app.2.nthb`` belongs to a child.)"""
+    stem, suffix = os.path.splitext(path)
+    return f"{stem}-{number}{suffix}"
+
+
+def abandon(path: str) -> None:
+    """Removes a profile whose program did not begin."""
+    try:
+        if stat.S_ISREG(os.lstat(path).st_mode):
+            os.unlink(path)
+    except OSError:
+        # It is gone already, or the folder does not allow it.
+        pass
+
+
+def _take(path: str, force: bool) -> Claim | None:
+    """Claims this path; None if a file is there."""
+    is_new = False
+    try:
+        if not os.path.lexists(path):
+            # Two processes may come here, but only one of them makes the file.
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            is_new = True
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise Error(_explain(path, error)) from None
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, "")
+        if not stat.S_ISREG(mode):
+            return Claim(path)
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        if os.path.islink(path):
+            # A link to a file that does not exist yet.
+            return Claim(path)
+        raise Error(_explain(path, error)) from None
+    except PermissionError as error:
+        if not force and os.access(os.path.dirname(path), os.W_OK):
+            # Another user's file.
+            return None
+        raise Error(_explain(path, error)) from None
+    except OSError as error:
+        raise Error(_explain(path, error)) from None
+    try:
+        _lock(file)
+        head = os.pread(file, len(MAGIC), 0)
+        if not head:
+            os.write(file, MAGIC)
+            return Claim(path, is_new, was_empty=True)
+        if not force:
+            return None
+        if head != MAGIC[: len(head)]:
+            raise Error(f"{path} exists and is not a profile: choose another name with -o, or remove it")
+        return Claim(path)
+    except OSError as error:
+        raise Error(_explain(path, error)) from None
+    finally:
+        # This also gives up the lock.
+        os.close(file)
+
+
+def _lock(file: int) -> None:
+    """Keeps other processes from claiming the file; as far as the file system can. Does not wait for long."""
+    end = time.monotonic() + _LONGEST_WAIT
+    while True:
+        try:
+            os.lockf(file, os.F_TLOCK, 0)
+            return
+        except (AttributeError, OSError) as error:
+            is_held = isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EAGAIN)
+            if not is_held or time.monotonic() > end:
+                return
+        time.sleep(0.001)
+
+
+def _explain(path: str, error: OSError) -> str:
+    folder = os.path.dirname(path)
+    if error.errno == errno.ENOENT and not os.path.isdir(folder):
+        return f"the folder of {path} does not exist; make it, or choose another with -o"
+    if error.errno == errno.EISDIR:
+        return f"{path} is a folder; choose the name of a file with -o"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"not allowed to write {path}; choose another place with -o"
+    if error.errno == errno.ENOSPC:
+        return f"no space left for {path}; choose another place with -o"
+    return f"the file {path} cannot be made ({error.strerror}); choose another place with -o"

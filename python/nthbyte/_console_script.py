@@ -1,0 +1,84 @@
+"""Finds the console script that a word such as ``pytest`` means."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from nthbyte._agent import interpreter
+from nthbyte._command_line import Program, fail
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# The beginnings of the names of interpreters.
+_INTERPRETERS = ("python", "pypy")
+
+
+def resolve(program: Program) -> Program:
+    """Returns the program with the path of its console script, if its target is not a path.
+
+    The script is one of the interpreter that runs. Exits if there is none, or if it is not written in Python.
+    """
+    name = program.target
+    if os.path.isdir(name) and os.path.exists(os.path.join(name, "__main__.py")):
+        return program
+    base = name.rstrip("0123456789.")
+    if base in _INTERPRETERS:
+        fail(f"leave out {name!r}: nthbyte run SCRIPT runs it with {interpreter()}, {sys.executable}", 2)
+    for folder in _folders():
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            if not _is_python(path):
+                fail(f"{path} is not a Python script: nthbyte run profiles Python programs", 2)
+            line = [path, *program.arguments]
+            return Program("script", path, program.arguments, line)
+    elsewhere = _on_path(name)
+    if os.path.isdir(name):
+        # The interpreter says what is missing in it.
+        return program
+    if elsewhere is None:
+        fail(f"there is no file {name!r} here, and no console script of this name for {sys.executable}", 2)
+    if _is_python(elsewhere):
+        fail(
+            f"{elsewhere} belongs to another Python than {sys.executable}: install nthbyte for that one",
+            2,
+        )
+    fail(f"{elsewhere} is not a Python script: nthbyte run profiles Python programs", 2)
+
+
+def _folders() -> Iterator[str]:
+    """The folders with the console scripts of this interpreter."""
+    yield os.path.dirname(sys.executable)
+    import sysconfig
+
+    schemes = sysconfig.get_scheme_names()
+    for scheme in (None, f"{os.name}_user"):
+        if scheme is None:
+            yield sysconfig.get_path("scripts")
+        elif scheme in schemes and not sys.flags.no_user_site:
+            yield sysconfig.get_path("scripts", scheme)
+    # `pip install --target` puts them beside the packages.
+    yield os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bin")
+
+
+def _on_path(name: str) -> str | None:
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def _is_python(path: str) -> bool:
+    """Whether a file has an interpreter line with a Python in it. Long paths are on the second line, for ``sh``."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(2048)
+    except OSError:
+        return False
+    first, _, rest = head.partition(b"\n")
+    second = rest.partition(b"\n")[0]
+    lines = [first, second] if second.startswith(b"'''exec'") else [first]
+    return head.startswith(b"#!") and any(name.encode() in line for name in _INTERPRETERS for line in lines)

@@ -1,0 +1,176 @@
+"""Recordings of a part of a program's run: ``--start-after``, ``--for`` and ``--signal``.
+
+Until a recording begins, nothing is done. A thread of this module waits for the next time, if there is one. CPython
+3.12 and later warn of a fork in a process with several threads, so the thread ends before a fork and is started again
+after it, in the child too.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import os
+import sys
+import time
+
+from nthbyte._agent import Error
+from nthbyte._children import child_path
+from nthbyte._end_line import EndLine
+from nthbyte._session import begin, exiting, is_running
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from nthbyte._config import Config
+
+# The longest wait for the end of a thread before a fork, in seconds.
+_LONGEST_WAIT = 0.2
+
+
+class Schedule:
+    """Begins and ends recordings of this process and of its forked children."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        force: bool,
+        is_quiet: bool,
+        start_after: float | None,
+        length: float | None,
+        signal: int | None,
+    ):
+        self._config = config
+        self._force = force
+        self._is_quiet = is_quiet
+        self._start_after = start_after
+        self._length = length
+        self._signal = signal
+        self._pid = os.getpid()
+        self._has_begun = False
+        self._alarm: _Alarm | None = None
+
+    def run(self) -> None:
+        """Begins now, or prepares for later. Raises Error if a recording cannot begin now."""
+        if self._signal is not None:
+            import _signal  # type: ignore[import-not-found]
+
+            try:
+                _signal.signal(self._signal, self._toggle)
+            except (OSError, ValueError) as error:
+                raise Error(f"the signal {self._signal} cannot be handled: {error}") from None
+        os.register_at_fork(
+            before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._after_fork
+        )
+        if self._start_after is not None:
+            self._alarm = _Alarm(time.monotonic() + self._start_after, self._begin_or_print)
+        elif self._signal is None:
+            self._begin()
+        atexit.register(self._at_exit)
+
+    def _toggle(self, signal: int, frame: Any) -> None:
+        if is_running():
+            self._end()
+        else:
+            self._begin_or_print()
+
+    def _begin_or_print(self) -> None:
+        try:
+            self._begin()
+        except Error as error:
+            self._print(str(error))
+
+    def _begin(self) -> None:
+        if is_running():
+            return
+        self._cancel()
+        config, family, line = self._config, None, None
+        if os.getpid() != self._pid:
+            family = config["output"]
+            path = child_path(family, os.getpid())
+            config = {**config, "output": path, "parent_pid": self._pid}
+        elif not self._is_quiet:
+            line = EndLine(config["output"])
+        path = begin(config, family=family, force=self._force, at_exit=line)
+        # The next recording does not replace this one.
+        self._force = False
+        self._has_begun = True
+        if line is not None:
+            line.path = path
+        if path != config["output"]:
+            self._print(f"{os.path.relpath(config['output'])} exists: the profile is {os.path.relpath(path)}")
+        if self._length is not None:
+            self._alarm = _Alarm(time.monotonic() + self._length, self._end)
+
+    def _end(self) -> None:
+        self._cancel()
+        exiting()
+
+    def _cancel(self) -> None:
+        alarm, self._alarm = self._alarm, None
+        if alarm is not None:
+            alarm.cancel()
+
+    def _before_fork(self) -> None:
+        if self._alarm is not None:
+            self._alarm.pause()
+
+    def _after_fork(self) -> None:
+        if self._alarm is not None:
+            self._alarm.resume()
+
+    def _at_exit(self) -> None:
+        self._cancel()
+        if not (self._has_begun or self._is_quiet) and os.getpid() == self._pid:
+            self._print("the program ended before a recording began, so there is no profile")
+
+    def _print(self, text: str) -> None:
+        try:
+            print(f"nthbyte: {text}", file=sys.__stderr__, flush=True)
+        except (OSError, ValueError):
+            # The program has closed stderr.
+            pass
+
+
+class _Alarm:
+    """A thread that calls a function at a time, unless it is cancelled before."""
+
+    def __init__(self, at: float, action: Callable[[], None]):
+        self._at = at
+        self._action = action
+        self._native_id = 0
+        self.resume()
+
+    def resume(self) -> None:
+        """Starts the thread."""
+        self._lock = _thread.allocate_lock()
+        self._lock.acquire()
+        _thread.start_new_thread(self._wait, (self._lock,))
+
+    def cancel(self) -> None:
+        """Ends the thread, which does nothing any more, unless it has called the function already."""
+        try:
+            self._lock.release()
+        except RuntimeError:
+            # The thread has taken the lock, or was cancelled before.
+            pass
+
+    def pause(self) -> None:
+        """Ends the thread and waits a little until the system has no such thread."""
+        self.cancel()
+        end = time.monotonic() + _LONGEST_WAIT
+        path = f"/proc/self/task/{self._native_id}"
+        while self._native_id and os.path.exists(path) and time.monotonic() < end:
+            time.sleep(0.0002)
+
+    def _wait(self, lock: Any) -> None:
+        self._native_id = _thread.get_native_id()
+        while True:
+            left = self._at - time.monotonic()
+            if left <= 0:
+                break
+            if lock.acquire(timeout=min(left, _thread.TIMEOUT_MAX)):
+                return
+        # Only one of two takes the lock: this thread here, or the one that cancels by releasing it.
+        self._action()

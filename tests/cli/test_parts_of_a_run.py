@@ -1,0 +1,193 @@
+"""``--start-after``, ``--for`` and ``--signal`` record parts of a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness import Interpreter, summary
+
+# Runs each phase until a condition holds, so no outcome depends on time.
+PROGRAM = """
+import glob, os, signal, sys, time
+kept = []
+def phase():
+    kept.append([[n] for n in range(20_000)])
+def until(holds):
+    end = time.monotonic() + 300
+    while not holds():
+        phase()
+        assert time.monotonic() < end
+def profiles():
+    return len(glob.glob("out*.nthb"))
+def open_files():
+    return sum(os.path.realpath(f"/proc/self/fd/{fd}").endswith(".nthb") for fd in os.listdir("/proc/self/fd"))
+def before(): until(lambda: profiles() == 1)
+def during(): until(lambda: open_files() == 0)
+def after(): [phase() for _ in range(20)]
+"""
+
+TIMED = PROGRAM + "before(); during(); after()"
+
+SIGNALS = (
+    PROGRAM
+    + """
+def first(): [phase() for _ in range(20)]
+def second(): [phase() for _ in range(20)]
+def third(): [phase() for _ in range(20)]
+first()
+os.kill(os.getpid(), signal.SIGUSR1)
+second()
+os.kill(os.getpid(), signal.SIGUSR1)
+after()
+os.kill(os.getpid(), signal.SIGUSR1)
+third()
+"""
+)
+
+
+def functions(profile: Path) -> set[str]:
+    return {row["name"] for row in summary(profile)["rows"]}
+
+
+def test_a_time_after_the_start(interpreter: Interpreter, tmp_path: Path) -> None:
+    options = ["--every", "1K", "-o", "out.nthb", "--start-after", "300ms", "--for", "0.3s"]
+    # A thread that waits is no reason for a warning of a fork, and stays out of the child.
+    program = f"import os\nif os.fork() == 0: os._exit(0)\nos.wait()\n{TIMED}"
+    done = interpreter.nthbyte(
+        "run", *options, "-c", program, folder=tmp_path, flags=("-W", "error::DeprecationWarning")
+    ).ok()
+    [line] = done.err.splitlines()
+    assert "samples" in line
+    assert "after" not in functions(tmp_path / "out.nthb")
+    assert summary(tmp_path / "out.nthb")["complete"]
+
+
+def test_each_recording_of_a_signal_has_its_file(interpreter: Interpreter, tmp_path: Path) -> None:
+    options = ["--every", "1K", "-o", "out.nthb", "--signal", "USR1"]
+    interpreter.nthbyte("run", *options, "-c", SIGNALS, folder=tmp_path).ok()
+    one, two = functions(tmp_path / "out.nthb"), functions(tmp_path / "out-2.nthb")
+    assert "second" in one and not one & {"first", "third", "after"}
+    assert "third" in two and not two & {"first", "second", "after"}
+
+
+@pytest.mark.parametrize("option", [("--start-after", "1h"), ("--signal", "SIGUSR2")])
+def test_a_program_that_ends_before(
+    option: tuple[str, str], interpreter: Interpreter, tmp_path: Path
+) -> None:
+    done = interpreter.nthbyte("run", *option, "-o", "out.nthb", "-c", "print(1)", folder=tmp_path).ok()
+    assert done.out == "1\n"
+    assert done.err == "nthbyte: the program ended before a recording began, so there is no profile\n"
+    assert not list(tmp_path.iterdir())
+
+
+CHILD = """
+import os, signal, sys
+pid = os.fork()
+if pid == 0:
+    os.kill(os.getpid(), signal.SIGUSR1)
+    kept = [[n] for n in range(50_000)]
+    sys.exit()
+os.waitpid(pid, 0)
+os.kill(os.getpid(), signal.SIGUSR1)
+print(pid)
+"""
+
+
+def test_a_forked_child_has_its_own_recordings(interpreter: Interpreter, tmp_path: Path) -> None:
+    options = ["-q", "--every", "1K", "-o", "out.nthb", "--signal", "USR1"]
+    done = interpreter.nthbyte("run", *options, "-c", CHILD, folder=tmp_path).ok()
+    child = summary(tmp_path / f"out.{done.out.strip()}.nthb")
+    assert child["samples"] > 1000
+    [process] = child["processes"]
+    assert process["parent_pid"] == summary(tmp_path / "out.nthb")["pid"]
+
+
+API = """
+import os, sys, warnings
+import nthbyte
+warnings.simplefilter("error")
+kept = []
+nthbyte.start("out.nthb", every="1K")
+kept += [[n] for n in range(10_000)]
+first = nthbyte.stop()
+warnings.simplefilter("always")
+with nthbyte.Profiler("out.nthb", every="1K") as second:
+    kept += [[n] for n in range(20_000)]
+nthbyte.start("out.nthb", force=True)
+third = nthbyte.stop()
+print(*[os.path.basename(one.path) for one in (first, second.result, third)], second.result.samples > 500)
+"""
+
+
+def test_two_sessions_never_write_to_one_file(interpreter: Interpreter, tmp_path: Path) -> None:
+    done = interpreter.python("-c", API, folder=tmp_path).ok()
+    assert done.out.split() == ["out.nthb", "out-2.nthb", "out.nthb", "True"]
+    assert "RuntimeWarning" in done.err and "out-2.nthb" in done.err
+    # An empty file is one that the program has made for the profile.
+    (tmp_path / "mine.nthb").touch()
+    words = ["run", "-q", "-o", "mine.nthb", "-c", "pass"]
+    assert interpreter.nthbyte(*words, folder=tmp_path).ok().err == ""
+    assert summary(tmp_path / "mine.nthb")["complete"]
+
+
+RACE = """
+import os, sys
+from nthbyte._claim import claim
+ready, go = os.pipe()
+children = []
+for _ in range(16):
+    pid = os.fork()
+    if pid == 0:
+        os.close(go)
+        os.read(ready, 1)
+        os.write(1, f"{claim(sys.argv[1]).path} ".encode())
+        os._exit(0)
+    children.append(pid)
+os.close(go)
+for pid in children:
+    os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_processes_claim_different_files(is_there: bool, interpreter: Interpreter, tmp_path: Path) -> None:
+    path = tmp_path / "out.nthb"
+    if is_there:
+        path.touch()
+    done = interpreter.python("-c", RACE, path, folder=tmp_path).ok()
+    names = sorted(os.path.basename(line) for line in done.out.split())
+    assert names == sorted(["out.nthb", *(f"out-{number}.nthb" for number in range(2, 17))])
+
+
+def console_scripts(folder: Path, interpreter: str) -> None:
+    folder.mkdir()
+    (folder / "greet").write_text(f"#!{interpreter}\nimport sys; print(sys.argv, sys.path[0], __name__)\n")
+    (folder / "shell").write_text("#!/bin/sh\necho hello\n")
+    for name in ("greet", "shell"):
+        (folder / name).chmod(0o755)
+
+
+def test_a_console_script_runs_as_by_its_path(interpreter: Interpreter, tmp_path: Path) -> None:
+    where = interpreter.python("-c", "import sys; print(sys.executable)", folder=tmp_path).ok().out.strip()
+    if interpreter.tree is not None:
+        pytest.skip("a virtual environment of a chroot")
+    interpreter.python("-m", "venv", "--without-pip", "venv", folder=tmp_path).ok()
+    python = Interpreter(str(tmp_path / "venv" / "bin" / "python"))
+    scripts = tmp_path / "venv" / "bin"
+    console_scripts(tmp_path / "made", f"{scripts}/python")
+    for name in ("greet", "shell"):
+        (tmp_path / "made" / name).rename(scripts / name)
+    (tmp_path / "greet").mkdir()  # a folder without __main__.py is no program
+    plain = python.python(scripts / "greet", "-x", folder=tmp_path).ok()
+    assert python.nthbyte("run", "-q", "greet", "-x", folder=tmp_path) == plain
+    assert len(list(tmp_path.glob("nthbyte-greet.*.nthb"))) == 1
+    done = python.nthbyte("run", "-q", "shell", folder=tmp_path)
+    assert done.status == 2 and "is not a Python script" in done.err
+    # Another Python's script is not run by this one.
+    (tmp_path / "greet").rmdir()
+    elsewhere = {"PATH": f"{scripts}:{os.environ['PATH']}"}
+    done = Interpreter(where).nthbyte("run", "-q", "greet", folder=tmp_path, environment=elsewhere)
+    assert done.status == 2 and "belongs to another Python" in done.err

@@ -1,0 +1,39 @@
+"""Limits of the system and of the interpreter are as without nthbyte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import Interpreter, run, summary
+
+# A program that allocates and frees blocks of all kinds, in a thread too.
+PROGRAM = """
+import threading
+def work():
+    return sum(len([[n], str(n), bytes(n)]) for n in range(3000))
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+print(work())
+"""
+
+
+@pytest.mark.parametrize("words", [["-c", "print(1)"], ["app.py"]])
+def test_a_small_address_space_suffices(words: list[str], cpython: Interpreter, tmp_path: Path) -> None:
+    """``ulimit -v``: 12 MiB more than plain Python needs suffice; the library itself has 3 MiB, an arena 2 MiB."""
+    if cpython.tree is not None:
+        pytest.skip("the limit would hold for the tools that enter the chroot")
+    (tmp_path / "app.py").write_text(PROGRAM)
+
+    def limited(kibibytes: int, *words: str) -> int:
+        shell = ["sh", "-c", f'ulimit -v {kibibytes}; exec "$@"', "sh"]
+        return run([*shell, *cpython.words([*words], tmp_path)], tmp_path).status
+
+    sizes = range(10 << 10, 200 << 10, 2 << 10)
+    plain = next(size for size in sizes if limited(size, *words) == 0)
+    profile = tmp_path / "out.nthb"
+    command = ["-m", "nthbyte", "run", "-q", "-o", str(profile), *words]
+    assert limited(plain + (12 << 10), *command) == 0
+    assert summary(profile)["complete"]
