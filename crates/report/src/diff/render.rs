@@ -115,7 +115,10 @@ impl Diff {
             0 if others.is_empty() => format!("No {kind} of {all} differs in {named}."),
             0 => format!("No {kind} of {all} differs in {named} by more than chance explains."),
             1 => format!("1 {kind} of {all} differs in {named}:"),
-            number => format!("{number} of {all} {kind}s differ in {named}:"),
+            number => {
+                let ending = if kind.ends_with('s') { "es" } else { "s" };
+                format!("{number} of {all} {kind}{ending} differ in {named}:")
+            }
         };
         wrap(text, &head, width);
         if !significant.is_empty() {
@@ -222,7 +225,6 @@ fn described(side: &SideFacts, exact: bool) -> String {
 
 const fn kind(by: By) -> &'static str {
     match by {
-        // Two runs have no processes in common, so a row is a function.
         By::Function => "function",
         By::Line => "line",
         By::File => "file",
