@@ -3,12 +3,13 @@
 For each program: where the line that leaks stands in what each tool says, how many lines there are, and what the tool
 costs. ``--write docs/leaks.md`` puts the table into that page.
 
-*Rank* is the place of the first planted line. Of nthbyte, among the findings of ``nthbyte leaks``, the largest first. memray
-gives no verdict: ``memray table --leaks`` lists what was not freed when the program ended. Here its records are summed by the
-innermost line of the program's own file, as `nthbyte leaks` does it, or else by the innermost line; the largest first.
+*Rank* is the place of the first planted line. Of nthbyte, among the findings of ``nthbyte leaks``, the largest first.
+memray gives no verdict: ``memray table --leaks`` lists what was not freed when the program ended. Here its records are
+summed by the innermost line of the program's own file, as ``nthbyte leaks`` does it, or else by the innermost line;
+the largest first.
 
-*CPU* is the CPU time of the run and its children over that of the plain run: the least of some rounds, in each of which all
-three run one after the other.
+*CPU* is the CPU time of the run and its children over that of the plain run: the least of some rounds, in each of which
+all three run one after the other.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ const END: u64 = 10_000_000_000;
 
 /// Objects that a function allocates, evenly over the run: each stands for a sample.
 #[derive(Clone, Copy)]
-struct Made {
+struct Objects {
     samples: u64,
     size: u64,
     type_id: u32,
@@ -31,7 +31,7 @@ struct Made {
 
 const TYPES: [&str; 3] = ["", "str", "app.Thing"];
 
-fn profile(functions: &[Made]) -> Profile {
+fn profile(functions: &[Objects]) -> Profile {
     let meta = Meta {
         sources: Source::of_session(Method::CutFreeLists, Distances::Exponential, PERIOD, None),
         interpreter: "CPython 3.11.7".to_owned(),
@@ -97,8 +97,8 @@ fn profile(functions: &[Made]) -> Profile {
 }
 
 /// What dies at once.
-fn churn(samples: u64) -> Made {
-    Made {
+fn churn(samples: u64) -> Objects {
+    Objects {
         samples,
         size: 64,
         type_id: 1,
@@ -194,7 +194,7 @@ fn of_two(mut family: Profile, is_second: impl Fn(&Sample) -> bool) -> Profile {
     family
 }
 
-const KEPT: Made = Made {
+const KEPT: Objects = Objects {
     samples: 100,
     size: 1600,
     type_id: 2,
@@ -216,7 +216,7 @@ fn each_process_is_judged_by_itself() {
 
 #[test]
 fn what_a_process_keeps_is_gone_when_it_ends() {
-    let kept = Made {
+    let kept = Objects {
         samples: 200,
         ..KEPT
     };
@@ -233,16 +233,16 @@ fn what_a_process_keeps_is_gone_when_it_ends() {
 
 #[test]
 fn the_collector_is_fed_by_containers_that_it_finds_alive() {
-    let strings = Made {
+    let strings = Objects {
         lives: Some(0.2),
         young: false,
         ..churn(500)
     };
-    let things = Made {
+    let things = Objects {
         type_id: 2,
         ..strings
     };
-    let dead = Made {
+    let dead = Objects {
         type_id: 2,
         ..churn(4000)
     };
