@@ -13,7 +13,7 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-ruff check-mypy check-structure \
-        test-structure test-cpython test-formats test-processes test-pypy test-page system interpreters lock bench count exactness leaks clean
+        test-structure test-cpython test-formats test-processes test-pypy test-page system interpreters lock bench count exactness leaks leaks-peers clean
 
 all: $(VENVS)
 
@@ -182,6 +182,10 @@ exactness: build/bench/installed
 # Planted leaks, and programs without, twenty times each, into docs/leaks.md.
 leaks: all build/site/installed
 	$(BIN)/python tests/leaks/planted.py --write docs/leaks.md
+
+# The same leaks under memray too, into docs/leaks.md.
+leaks-peers: build/bench/installed
+	build/bench/bin/python bench/leaks/peers.py --write docs/leaks.md
 
 clean:
 	rm -rf build .venv .venv-pypy $(TARGET)

@@ -52,7 +52,7 @@ class EndLine:
             parts.append(f"{result.lost:,} events lost")
         parts.extend(note.rstrip(".") for note in result.notes)
         family = " --all" if children else ""
-        return f"{', '.join(parts)}; see it with: nthbyte summary {path}{family}"
+        return f"{', '.join(parts)}; see it with: nthbyte explain {path}{family}"
 
     def _children(self) -> int:
         """Counts the children's profiles: ``app.1234.nthb`` beside ``app.nthb``, written since the start."""

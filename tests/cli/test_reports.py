@@ -31,6 +31,8 @@ COMMANDS = {
     "summary": ["summary", "{profile}"],
     "summary as JSON": ["summary", "{profile}", "--json"],
     "tree": ["tree", "{profile}"],
+    "explain": ["explain", "{profile}"],
+    "explain as JSON": ["explain", "{profile}", "--json"],
     "diff": ["diff", "{profile}", "{profile}"],
     "diff as JSON": ["diff", "{profile}", "{profile}", "--json"],
     "flamegraph": ["flamegraph", "{profile}", "-o", "{out}"],

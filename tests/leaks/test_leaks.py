@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,49 @@ def test_one_leaking_worker_is_told_from_the_others(tmp_path: Path) -> None:
     report = planted.judge("leak_in_one_worker", tmp_path, SEED).report
     leaking = [profile for profile in report["profiles"] if profile["findings"]]
     assert (len(report["profiles"]), len(leaking)) == (5, 1)
+
+
+def test_a_family_has_one_answer(tmp_path: Path) -> None:
+    program = planted.PROGRAMS / "leak_in_one_worker.py"
+    words = ["run", "-q", "--every", "16KiB", "--seed", "3", "-o", "app.nthb", program]
+    harness.cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
+    files = [path.name for path in sorted(tmp_path.glob("*.nthb"), key=lambda path: (len(path.name), path))]
+    assert (files[0], len(files)) == ("app.nthb", 5)
+    harness.report("merge", *files, "-o", "all.nthb", folder=tmp_path).ok()
+
+    def verdicts(*words: str) -> list[Any]:
+        done = harness.report("leaks", "--json", *words, folder=tmp_path).ok()
+        profiles = json.loads(done.out)["profiles"]
+        kept = ("pid", "samples", "live", "findings", "undecided", "others")
+        return sorted(
+            ({name: one[name] for name in kept} for one in profiles), key=lambda one: int(one["pid"])
+        )
+
+    by_name = verdicts(*files)
+    assert [bool(one["findings"]) for one in by_name].count(True) == 1
+    assert verdicts("app.nthb", "--all") == by_name
+    # A merged file has the clock of its first process: times may differ by a microsecond.
+    merged = verdicts("all.nthb")
+    for name in ("pid", "samples", "live"):
+        assert [one[name] for one in merged] == [one[name] for one in by_name]
+    places = [[[finding["place"] for finding in one["findings"]] for one in all] for all in (merged, by_name)]
+    assert places[0] == places[1]
+    # Without --all, the first process alone, which only waits.
+    assert not verdicts("app.nthb")[0]["findings"]
+
+
+def test_a_program_that_is_started_has_no_profile(tmp_path: Path) -> None:
+    """As docs/leaks.md says: what leaks there is not seen."""
+    (tmp_path / "child.py").write_text("kept = [bytes(5000) for _ in range(1000)]\n")
+    program = "import subprocess, sys\nsubprocess.run([sys.executable, 'child.py'], check=True)\n"
+    (tmp_path / "app.py").write_text(program)
+    words = ["run", "-q", "--every", "16KiB", "-o", "app.nthb", "app.py"]
+    harness.cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
+    assert [path.name for path in tmp_path.glob("*.nthb")] == ["app.nthb"]
+    (profile,) = json.loads(harness.report("leaks", "--json", "app.nthb", folder=tmp_path).ok().out)[
+        "profiles"
+    ]
+    assert profile["findings"] == []
 
 
 def test_too_little_is_said_to_be_too_little(tmp_path: Path) -> None:

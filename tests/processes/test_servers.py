@@ -50,7 +50,7 @@ def check_end(folder: Path) -> None:
     """Checks that the one line at the end says how to see all processes."""
     [line] = [line for line in (folder / "log").read_text().splitlines() if line.startswith("nthbyte: ")]
     assert "2 child processes" in line
-    assert line.endswith("nthbyte summary app.nthb --all")
+    assert line.endswith("nthbyte explain app.nthb --all")
 
 
 def test_gunicorn(tmp_path: Path) -> None:

@@ -34,6 +34,22 @@ impl Profiles {
         &self.paths[0]
     }
 
+    /// The words that name them on a command line.
+    pub fn words(&self) -> Vec<String> {
+        let paths = self.paths.iter().map(|path| path.display().to_string());
+        let all = self.all.then(|| "--all".to_owned());
+        paths.chain(all).collect()
+    }
+
+    /// The number of profiles that `--all` would add; 0 if it is given.
+    pub fn more_processes(&self) -> usize {
+        let [path] = &self.paths[..] else { return 0 };
+        if self.all {
+            return 0;
+        }
+        family::find(path).map_or(0, |family| family.members.len())
+    }
+
     /// Finds all of them. Prints one line on stderr if some are left out.
     ///
     /// # Errors
@@ -49,12 +65,39 @@ impl Profiles {
     }
 }
 
+/// The runs of a program that these profiles are of: each one process, or a family of them. With `all`, each profile is the
+/// first of its family, if it has one.
+///
+/// # Errors
+/// If one is named twice, cannot be read or is not a profile; with `all`, if none has a family.
+pub fn runs(paths: &[PathBuf], all: bool) -> Result<Vec<Inputs>> {
+    family::require_distinct(paths)?;
+    let runs = if all {
+        let mut runs = Vec::new();
+        for path in paths {
+            let family = family::find(path)?;
+            leave_out(path, &family);
+            runs.push([vec![path.clone()], family.members].concat());
+        }
+        family::require_distinct(&runs.concat())?;
+        runs
+    } else {
+        family::runs(paths)?
+    };
+    Ok(runs.into_iter().map(|paths| Inputs { paths }).collect())
+}
+
 /// The files that a command reads as one profile.
 pub struct Inputs {
     paths: Vec<PathBuf>,
 }
 
 impl Inputs {
+    /// The paths.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
     /// Reads them. If a part of them is damaged, prints one line about it on stderr.
     ///
     /// # Errors
@@ -80,6 +123,16 @@ impl Inputs {
         Ok(Profile::load_all(&self.paths, |done, total| {
             progress.at(done, total)
         })?)
+    }
+
+    /// Reads each by itself, with its path. If a part of one is damaged, prints one line about it on stderr.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_each(&self) -> Result<Vec<(String, Profile)>> {
+        let each = self.paths.iter();
+        each.map(|path| Ok((path.display().to_string(), load(path)?)))
+            .collect()
     }
 
     /// Makes sure that writing destroys no profile: see [`Output::protect`].

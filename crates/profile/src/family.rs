@@ -202,6 +202,46 @@ pub fn require_distinct(paths: &[PathBuf]) -> Result<(), FamilyError> {
     Ok(())
 }
 
+/// The runs that these profiles are of, in the order of their first ones. Profiles of which one names the other as its
+/// parent are of one run, if the parent began first.
+///
+/// # Errors
+/// If one cannot be read.
+pub fn runs(paths: &[PathBuf]) -> Result<Vec<Vec<PathBuf>>, FamilyError> {
+    let metas = paths.iter().map(|path| describe(path));
+    let metas = metas.collect::<Result<Vec<Meta>, _>>()?;
+    // The last process of that number before the child: the system reuses numbers.
+    let parent = |child: usize| {
+        let of = &metas[child];
+        let may_be = |&at: &usize| {
+            at != child
+                && of.parent_pid == Some(metas[at].pid)
+                && metas[at].started_unix_nanos <= of.started_unix_nanos
+        };
+        let found = (0..metas.len()).filter(may_be);
+        found.max_by_key(|&at| metas[at].started_unix_nanos)
+    };
+    let first = |mut at: usize| {
+        // Limited: parents in damaged files could form a circle.
+        for _ in 0..metas.len() {
+            match parent(at) {
+                Some(parent) => at = parent,
+                None => break,
+            }
+        }
+        at
+    };
+    let mut runs: Vec<(usize, Vec<PathBuf>)> = Vec::new();
+    for (at, path) in paths.iter().enumerate() {
+        let first = first(at);
+        match runs.iter_mut().find(|(known, _)| *known == first) {
+            Some((_, run)) => run.push(path.clone()),
+            None => runs.push((first, vec![path.clone()])),
+        }
+    }
+    Ok(runs.into_iter().map(|(_, run)| run).collect())
+}
+
 impl Profile {
     /// Reads several profiles as one: processes in the order of their starts, and times since the start of the first
     /// process. Samples keep their weights, even if their periods differ. Calls `progress` after each block with the

@@ -10,6 +10,7 @@ use nthbyte_profile::Profile;
 use nthbyte_report::By;
 use nthbyte_report::diff::{Diff, Limit, Measure, Options, write_page};
 
+use crate::input::{self, Inputs};
 use crate::output::{self, Output};
 use crate::progress::Progress;
 
@@ -26,6 +27,9 @@ pub struct Arguments {
     /// Several runs of the new program: the same as `--` before them.
     #[arg(long, num_args = 1.., value_name = "NEW")]
     new: Vec<PathBuf>,
+    /// Each profile with those of the processes that its program started: app.1235.nthb beside app.nthb.
+    #[arg(long)]
+    all: bool,
     /// What a row stands for.
     #[arg(long, value_enum, default_value_t = Rows::Function)]
     by: Rows,
@@ -64,6 +68,8 @@ enum Rows {
     File,
     /// The type of what was allocated.
     Type,
+    /// A process: the first, the second and so on in the order of their starts.
+    Process,
 }
 
 impl From<Rows> for By {
@@ -73,6 +79,7 @@ impl From<Rows> for By {
             Rows::Line => Self::Line,
             Rows::File => Self::File,
             Rows::Type => Self::Type,
+            Rows::Process => Self::Process,
         }
     }
 }
@@ -124,12 +131,24 @@ impl Arguments {
     /// If a profile cannot be read, has not what is to be compared, or standard output cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let (old, new) = self.sides()?;
+        let (old, new) = (input::runs(old, self.all)?, input::runs(new, self.all)?);
+        let inputs: Vec<PathBuf> = old
+            .iter()
+            .chain(&new)
+            .flat_map(Inputs::paths)
+            .cloned()
+            .collect();
+        if self.all && inputs.len() == old.len() + new.len() {
+            bail!(
+                "beside none of these profiles is that of a process that it started: leave --all out"
+            );
+        }
         let options = Options {
             by: self.by.into(),
             inclusive: self.total,
             prefixes: self.strip_prefix.clone(),
         };
-        let (old, new) = (load(old)?, load(new)?);
+        let (old, new) = (load(&old)?, load(&new)?);
         let mut diff = Diff::of(&old, &new, &options);
         if let Some(what) = self.what.map(Measure::from) {
             if !diff.measures.contains(&what) {
@@ -144,7 +163,7 @@ impl Arguments {
             bail!("nothing can be compared: one side has allocation samples, the other has not");
         }
         if diff.what == Measure::Cpu && options.by == By::Type {
-            bail!("what takes time has no type: use --by function, line or file");
+            bail!("what takes time has no type: use --by function, line, file or process");
         }
         let outcomes = self.fail_on.iter().map(|limit| limit.check(&diff));
         let outcomes = outcomes
@@ -158,7 +177,7 @@ impl Arguments {
             .flamegraph
             .map(|path| Output::beside(Path::new(""), Some(path), "html"));
         if let Some(page) = &page {
-            for input in self.profiles.iter().chain(&self.new) {
+            for input in &inputs {
                 page.protect(input, false)?;
             }
             let progress = Progress::steps("writing");
@@ -205,11 +224,8 @@ impl Arguments {
     }
 }
 
-fn load(paths: &[PathBuf]) -> Result<Vec<Profile>> {
-    paths
-        .iter()
-        .map(|path| crate::input::load_quietly(path))
-        .collect()
+fn load(runs: &[Inputs]) -> Result<Vec<Profile>> {
+    runs.iter().map(Inputs::load_quietly).collect()
 }
 
 /// The command line with `--new` for the `--` of `nthbyte diff OLD… -- NEW…`, so that options may follow the profiles.

@@ -1,20 +1,19 @@
 //! `nthbyte leaks`: what accumulates, with the evidence.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
 use nthbyte_report::Leaks;
 
+use crate::input::Profiles;
 use crate::output::{self, Output};
 
 /// What `leaks` takes.
 #[derive(Args)]
 pub struct Arguments {
-    /// The profiles (.nthb): one, or those of all processes of a program.
-    #[arg(required = true, value_name = "PROFILE")]
-    profiles: Vec<PathBuf>,
+    #[command(flatten)]
+    profiles: Profiles,
     /// Exit with status 1 if something leaks.
     #[arg(long)]
     fail: bool,
@@ -29,11 +28,7 @@ impl Arguments {
     /// # Errors
     /// If a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<ExitCode> {
-        let mut profiles = Vec::with_capacity(self.profiles.len());
-        for path in &self.profiles {
-            profiles.push((path.display().to_string(), crate::input::load(path)?));
-        }
-        let leaks = Leaks::of(&profiles);
+        let leaks = Leaks::of(&self.profiles.find()?.load_each()?);
         Output::Standard.write(|out| {
             if self.json {
                 serde_json::to_writer_pretty(&mut *out, &leaks)?;

@@ -2,6 +2,7 @@
 
 pub mod diff;
 mod elsewhere;
+mod explain;
 mod export;
 mod flamegraph;
 mod import;
@@ -22,6 +23,8 @@ use crate::view;
 pub enum Command {
     /// Run a Python program and record which allocations it makes.
     Run(elsewhere::Words),
+    /// Say in a screen of sentences what a profile shows: the command to start with.
+    Explain(explain::Arguments),
     /// Show which functions allocated most, with 95 % intervals.
     Summary(summary::Arguments),
     /// Show the tree of calls that led to the allocations.
@@ -55,6 +58,7 @@ impl Command {
             Self::Leaks(arguments) => return arguments.run(),
             Self::Run(words) => words.refuse("run"),
             Self::Tune(words) => words.refuse("tune"),
+            Self::Explain(arguments) => arguments.run(),
             Self::Summary(arguments) => arguments.run(),
             Self::Tree(arguments) => arguments.run(),
             Self::View(arguments) => arguments.run(),

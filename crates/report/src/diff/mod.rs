@@ -1,14 +1,12 @@
 //! The differences between two profiles, and whether they are significant.
 //!
-//! Each side has one run or several. A run is one process, or a family of them: profiles of one side of which one names
-//! the other as its parent. Rows of the old side are matched with those of the new one (`matching`), the sums over the
+//! Each side has one run or several. A run is a profile, of one process or of a family of them. Rows of the old side are matched with those of the new one (`matching`), the sums over the
 //! samples of each are compared ([`crate::statistics::difference`]), and of the rows whose difference passes, at most a
 //! part [`RATE`] is expected to have passed by chance ([`crate::statistics::discovery`]).
 
 mod limit;
 mod matching;
 mod page;
-mod peak;
 mod render;
 mod runs;
 mod sides;
@@ -180,7 +178,7 @@ impl Change {
 }
 
 impl Diff {
-    /// Compares two sides, each of one profile or several. Rows are in the order of the first
+    /// Compares two sides, each of one run or several. Rows are in the order of the first
     /// measure that is known.
     ///
     /// # Panics
@@ -192,9 +190,8 @@ impl Diff {
             "a side without a profile"
         );
         let runs = |profiles: &[Profile]| -> Vec<Run> {
-            let families = sides::families(profiles);
-            let run = |family: &Vec<&Profile>| Run::of(family, options.by, options.inclusive);
-            families.iter().map(run).collect()
+            let run = |profile: &Profile| Run::of(profile, options.by, options.inclusive);
+            profiles.iter().map(run).collect()
         };
         let sides = Sides {
             old: runs(old),

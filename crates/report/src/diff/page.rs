@@ -14,7 +14,6 @@ use nthbyte_profile::model::{
 
 use super::matching::Matching;
 use super::runs::Key;
-use super::sides;
 use crate::flamegraph::{self, Base};
 
 /// Writes the page of the new side, coloured by the change. For several runs the page shows means, and their sessions
@@ -52,11 +51,10 @@ pub fn write_page(
         side.stacks.clone_from(&tables.stacks.all);
         side.types.clone_from(&tables.types);
     }
-    let runs = |side: &[Profile]| sides::families(side).len() as u32;
     let base = Base {
         old: &old_side,
-        old_runs: runs(old),
-        new_runs: runs(new),
+        old_runs: old.len() as u32,
+        new_runs: new.len() as u32,
     };
     flamegraph::write_difference(&new_side, &base, out, progress)
 }

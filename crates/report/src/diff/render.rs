@@ -115,7 +115,10 @@ impl Diff {
             0 if others.is_empty() => format!("No {kind} of {all} differs in {named}."),
             0 => format!("No {kind} of {all} differs in {named} by more than chance explains."),
             1 => format!("1 {kind} of {all} differs in {named}:"),
-            number => format!("{number} of {all} {kind}s differ in {named}:"),
+            number => {
+                let ending = if kind.ends_with('s') { "es" } else { "s" };
+                format!("{number} of {all} {kind}{ending} differ in {named}:")
+            }
         };
         wrap(text, &head, width);
         if !significant.is_empty() {
@@ -149,9 +152,9 @@ impl Diff {
     /// The name of a row and, if there is room, its place and its old place.
     fn label(&self, row: &Row, columns: usize) -> String {
         match self.by {
-            By::Type => return text::fit(&row.name, columns, Cut::End),
+            By::Type | By::Process => return text::fit(&row.name, columns, Cut::End),
             By::File => return text::fit(&row.name, columns, Cut::Start),
-            By::Function | By::Line | By::Process => {}
+            By::Function | By::Line => {}
         }
         let mut at = place(&row.file, row.line, if columns < 40 { 1 } else { 3 });
         if let Some(old) = &row.old_place
@@ -222,11 +225,11 @@ fn described(side: &SideFacts, exact: bool) -> String {
 
 const fn kind(by: By) -> &'static str {
     match by {
-        // Two runs have no processes in common, so a row is a function.
-        By::Function | By::Process => "function",
+        By::Function => "function",
         By::Line => "line",
         By::File => "file",
         By::Type => "type",
+        By::Process => "process",
     }
 }
 

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::SampleId;
+use nthbyte_profile::event::Nanos;
 use nthbyte_profile::model::{Function, Lifetime};
 use serde::Serialize;
 
-use super::peak;
 use crate::estimate::{Moments, Totals};
 use crate::inclusive::{self, KeyTotals, Sum};
+use crate::peak;
 use crate::summary::{By, NO_FILE, NO_STACK, NO_TYPE};
 
 /// A quantity that is compared.
@@ -122,7 +122,7 @@ impl Key {
     }
 }
 
-/// One run of the program: one process, or a family of them.
+/// One run of the program: a profile of one process, or of a family of them.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) rows: HashMap<Key, Cell, RandomState>,
@@ -132,7 +132,7 @@ pub(super) struct Run {
     pub(super) known: [bool; Measure::ALL.len()],
     /// Whether every allocation was recorded.
     pub(super) exact: bool,
-    /// Mean distance between samples, in bytes; the largest of all processes.
+    /// Mean distance between samples, in bytes; the longest.
     pub(super) period: f64,
     /// Allocations that a sample stands for on average.
     pub(super) typical_allocations: f64,
@@ -145,26 +145,23 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// `processes`: the profiles of a run; at least one. `inclusive`: a function's value includes the functions
-    /// that it called.
-    pub(super) fn of(processes: &[&Profile], by: By, inclusive: bool) -> Self {
-        let peak = peak::moment(processes);
+    /// `inclusive`: a function's value includes the functions that it called.
+    pub(super) fn of(profile: &Profile, by: By, inclusive: bool) -> Self {
+        let tick = tick(profile);
         let mut run = Self {
             rows: HashMap::default(),
             all: Cell::default(),
-            functions: Vec::new(),
-            known: [true; Measure::ALL.len()],
-            exact: true,
-            period: 1.0,
+            functions: profile.functions.clone(),
+            known: known(profile, tick.is_some()),
+            exact: profile.is_exact(),
+            period: period(profile),
             typical_allocations: 1.0,
-            tick: 0.0,
-            counted: Some(0),
-            samples: 0,
-            duration_nanos: 0,
+            tick: tick.unwrap_or(0.0),
+            counted: profile.allocated,
+            samples: profile.samples.len() as u64,
+            duration_nanos: profile.end.0,
         };
-        for profile in processes {
-            run.add(profile, by, inclusive, peak);
-        }
+        run.add(profile, by, inclusive);
         let allocations = run.all.of(Measure::Allocations).estimate;
         run.typical_allocations = match run.samples {
             0 => run.period / 64.0,
@@ -173,42 +170,30 @@ impl Run {
         run
     }
 
-    fn add(&mut self, profile: &Profile, by: By, inclusive: bool, peak: Option<u64>) {
-        let tick = tick(profile);
-        let known = known(profile, tick.is_some());
-        for (mine, its) in self.known.iter_mut().zip(known) {
-            *mine &= its;
-        }
-        self.exact &= profile.is_exact();
-        self.period = self.period.max(period(profile));
-        self.tick = self.tick.max(tick.unwrap_or(0.0));
-        self.counted = self
-            .counted
-            .zip(profile.allocated)
-            .map(|(one, other)| one + other);
-        self.samples += profile.samples.len() as u64;
-        self.duration_nanos = self.duration_nanos.max(profile.end.0);
-        self.functions.extend(profile.functions.iter().cloned());
-
-        let (stacks, types) = cells(profile, tick.is_some(), peak);
+    fn add(&mut self, profile: &Profile, by: By, inclusive: bool) {
+        let cells = Cells::of(profile, self.tick > 0.0);
         let mut add = |key: Key, cell: &Cell| self.rows.entry(key).or_default().add(cell);
         let (keys, frames) = keys(profile, by);
         if by == By::Type {
-            for (names, cell) in profile.types.iter().zip(&types) {
+            for (names, cell) in profile.types.iter().zip(&cells.types) {
                 let name = match names.name.as_str() {
                     "" => NO_TYPE,
                     name => name,
                 };
                 add(Key::named(name), cell);
             }
+        } else if by == By::Process {
+            for (number, cell) in (1..).zip(&cells.processes) {
+                add(Key::named(&process_name(number)), cell);
+            }
         } else {
-            let totals = inclusive::by_key(profile, &stacks, &frames, keys.len());
+            let totals = inclusive::by_key(profile, &cells.stacks, &frames, keys.len());
             for (key, KeyTotals { own, total }) in keys.into_iter().zip(&totals) {
                 add(key, if inclusive { total } else { own });
             }
-            add(Key::named(NO_STACK), &stacks[0]);
+            add(Key::named(NO_STACK), &cells.stacks[0]);
         }
-        for cell in &stacks {
+        for cell in &cells.stacks {
             self.all.add(cell);
         }
     }
@@ -230,66 +215,95 @@ fn keys(profile: &Profile, by: By) -> (Vec<Key>, Vec<u32>) {
     (keys, frames)
 }
 
-/// The sums of each stack and of each type.
-fn cells(profile: &Profile, has_time: bool, peak: Option<u64>) -> (Vec<Cell>, Vec<Cell>) {
-    let samples = &profile.samples;
-    let shapes = samples.shapes().iter();
-    let shapes: Vec<Totals> = shapes
-        .map(|&shape| Totals::of_sample(profile, shape))
-        .collect();
-    let mut stacks = vec![Cell::default(); profile.stacks.len()];
-    let mut types = vec![Cell::default(); profile.types.len()];
-    for id in samples.ids() {
-        let totals = &shapes[samples.shape_id(id).0 as usize];
-        let at_peak = peak.is_some_and(|moment| peak::is_alive(profile, id, moment));
-        let cells = [
-            &mut stacks[samples.stack(id).index()],
-            &mut types[samples.type_id(id).index()],
-        ];
-        for cell in cells {
-            cell.of_mut(Measure::Bytes).add(&totals.bytes);
-            cell.of_mut(Measure::Allocations).add(&totals.allocations);
-            match samples.lifetime(id) {
-                Lifetime::DiedYoung => cell.of_mut(Measure::Young).add(&totals.bytes),
-                Lifetime::StillLive => cell.of_mut(Measure::Alive).add(&totals.bytes),
-                Lifetime::Freed | Lifetime::Survived => {}
-            }
-            if at_peak {
-                cell.of_mut(Measure::Peak).add(&totals.bytes);
+/// A process by its place in the order of starts: process numbers differ from run to run.
+fn process_name(number: usize) -> String {
+    match number {
+        1 => "first process".to_owned(),
+        number => format!("process {number} by start"),
+    }
+}
+
+/// The sums of each stack, of each type and of each process.
+struct Cells {
+    stacks: Vec<Cell>,
+    types: Vec<Cell>,
+    processes: Vec<Cell>,
+}
+
+impl Cells {
+    fn of(profile: &Profile, has_time: bool) -> Self {
+        let mut cells = Self {
+            stacks: vec![Cell::default(); profile.stacks.len()],
+            types: vec![Cell::default(); profile.types.len()],
+            processes: vec![Cell::default(); profile.processes.len().max(1)],
+        };
+        cells.add_allocations(profile, peak::moment(profile));
+        if has_time {
+            cells.add_time(profile);
+        }
+        cells
+    }
+
+    fn add_allocations(&mut self, profile: &Profile, peak: Option<Nanos>) {
+        let samples = &profile.samples;
+        let shapes = samples.shapes().iter();
+        let shapes: Vec<Totals> = shapes
+            .map(|&shape| Totals::of_sample(profile, shape))
+            .collect();
+        for id in samples.ids() {
+            let totals = &shapes[samples.shape_id(id).0 as usize];
+            let at_peak = peak.is_some_and(|moment| peak::is_alive(profile, id, moment));
+            let process = profile.process_of(samples.thread(id));
+            let cells = [
+                &mut self.stacks[samples.stack(id).index()],
+                &mut self.types[samples.type_id(id).index()],
+                &mut self.processes[process.index()],
+            ];
+            for cell in cells {
+                cell.of_mut(Measure::Bytes).add(&totals.bytes);
+                cell.of_mut(Measure::Allocations).add(&totals.allocations);
+                match samples.lifetime(id) {
+                    Lifetime::DiedYoung => cell.of_mut(Measure::Young).add(&totals.bytes),
+                    Lifetime::StillLive => cell.of_mut(Measure::Alive).add(&totals.bytes),
+                    Lifetime::Freed | Lifetime::Survived => {}
+                }
+                if at_peak {
+                    cell.of_mut(Measure::Peak).add(&totals.bytes);
+                }
             }
         }
     }
-    if has_time {
+
+    fn add_time(&mut self, profile: &Profile) {
         for sample in &profile.cpu {
             let tick = profile.sampling(sample.sampling).period as f64 / 1e9;
-            let cell = &mut stacks[sample.stack.index()];
-            cell.of_mut(Measure::Cpu).add(&Moments {
+            let moments = Moments {
                 estimate: tick,
                 seen: 0.0,
                 variance: tick * tick,
                 third: 2.0 * tick.powi(3),
-            });
+            };
+            let process = profile.process_of(sample.thread);
+            for cell in [
+                &mut self.stacks[sample.stack.index()],
+                &mut self.processes[process.index()],
+            ] {
+                cell.of_mut(Measure::Cpu).add(&moments);
+            }
         }
     }
-    (stacks, types)
 }
 
 /// The measures that the profile contains.
 fn known(profile: &Profile, has_time: bool) -> [bool; Measure::ALL.len()] {
     // A file imported from VMProf is like this.
     let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
-    let ends = lifetimes_end(profile);
+    let ends = peak::lifetimes_end(profile);
     Measure::ALL.map(|measure| match measure {
         Measure::Bytes | Measure::Allocations | Measure::Young => !only_time,
         Measure::Alive | Measure::Peak => !only_time && ends,
         Measure::Cpu => has_time,
     })
-}
-
-/// Whether the times of frees are known for objects that survived their first collection.
-pub(super) fn lifetimes_end(profile: &Profile) -> bool {
-    let survived = |id: SampleId| profile.samples.lifetime(id) == Lifetime::Survived;
-    !profile.meta.interpreter.starts_with("PyPy") && !profile.samples.ids().any(survived)
 }
 
 /// The longest period of the allocation samples. It determines which changes can be missed.

@@ -56,7 +56,7 @@ impl SideFacts {
         let longest = runs.iter().map(|run| run.period).fold(1.0, f64::max);
         Self {
             runs: runs.len(),
-            profiles: profiles.len(),
+            profiles: profiles.iter().map(|run| run.processes.len()).sum(),
             command: profiles[0].meta.command.clone(),
             interpreter: profiles[0].meta.interpreter.clone(),
             duration_nanos: mean(runs.iter().map(|run| run.duration_nanos).collect()),
@@ -66,39 +66,6 @@ impl SideFacts {
             bytes_allocated: mean(counted.unwrap_or_else(estimates)),
         }
     }
-}
-
-/// The profiles of each run: a process and its children belong to the same run.
-pub(super) fn families(profiles: &[Profile]) -> Vec<Vec<&Profile>> {
-    let parent = |child: usize| {
-        let of = &profiles[child].meta;
-        (0..profiles.len()).find(|&at| {
-            let (start, end) = (profiles[at].meta.started_unix_nanos, profiles[at].end.0);
-            let lived = start..=start.saturating_add(end);
-            at != child
-                && of.parent_pid == Some(profiles[at].meta.pid)
-                && lived.contains(&of.started_unix_nanos)
-        })
-    };
-    let eldest = |mut at: usize| {
-        // Limited: the parents in a damaged file may form a circle.
-        for _ in 0..profiles.len() {
-            match parent(at) {
-                Some(parent) => at = parent,
-                None => break,
-            }
-        }
-        at
-    };
-    let mut families: Vec<(usize, Vec<&Profile>)> = Vec::new();
-    for (at, profile) in profiles.iter().enumerate() {
-        let first = eldest(at);
-        match families.iter_mut().find(|(known, _)| *known == first) {
-            Some((_, family)) => family.push(profile),
-            None => families.push((first, vec![profile])),
-        }
-    }
-    families.into_iter().map(|(_, family)| family).collect()
 }
 
 /// A row of both sides.

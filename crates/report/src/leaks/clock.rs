@@ -64,11 +64,13 @@ impl Clocks {
         let most = end / PAUSE;
         let mut off = 0;
         let mut pauses = Vec::new();
-        for pair in times.windows(2) {
-            let pause = pair[1] - pair[0];
+        // A process may wait for the machine after its last sample too, before it ends.
+        let next = times.iter().skip(1).copied().chain([end]);
+        for (from, to) in times.iter().copied().zip(next) {
+            let pause = to - from;
             if pause > most && pause < SHORT {
                 off += pause - most;
-                pauses.push((pair[1], off));
+                pauses.push((to, off));
             }
         }
         Self {
@@ -119,5 +121,52 @@ impl Clocks {
         let low = (at as usize).min(MARKS - 1);
         let (from, to) = (self.marks[low] as f64, self.marks[low + 1] as f64);
         from + (to - from) * (at - low as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nthbyte_profile::event::{LabelSetId, NodeId, ThreadId, TypeId};
+    use nthbyte_profile::meta::Meta;
+    use nthbyte_profile::model::{Lifetime, Sample, SamplingId, Shape};
+
+    use super::*;
+
+    /// A sample each millisecond for 100 ms, with a pause after the one with this number; then the end.
+    fn clocks(pause_after: u64, pause: u64) -> Clocks {
+        let mut profile = Profile::empty(Meta::default());
+        let time = |number: u64| number * 1_000_000 + if number > pause_after { pause } else { 0 };
+        for number in 0..100 {
+            profile.samples.push(Sample {
+                time: Nanos(time(number)),
+                thread: ThreadId(0),
+                stack: NodeId::ROOT,
+                shape: Shape {
+                    size: 16,
+                    block: 16,
+                    points: 1,
+                    sampling: SamplingId(0),
+                },
+                type_id: TypeId::UNKNOWN,
+                labels: LabelSetId::NONE,
+                lifetime: Lifetime::StillLive,
+                freed: None,
+            });
+        }
+        profile.end = Nanos(time(100));
+        Clocks::of(&profile)
+    }
+
+    #[test]
+    fn a_short_pause_counts_little_wherever_it_is() {
+        for after in [0, 50, 99] {
+            let short = clocks(after, 300_000_000);
+            // The 301 ms of the pause count as a fiftieth of the run's 400 ms: 107 ms in all.
+            let before = short.time(Nanos(after * 1_000_000));
+            assert!((before - after as f64 / 107.0).abs() < 1e-3, "{before}");
+            let long = clocks(after, 900_000_000);
+            assert!(long.time(Nanos(after * 1_000_000)) <= 0.1);
+            assert!((short.time(Nanos(400_000_000)) - 1.0).abs() < 1e-9);
+        }
     }
 }

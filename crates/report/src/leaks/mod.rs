@@ -19,6 +19,7 @@ mod figures;
 mod findings;
 mod growth;
 mod heap;
+mod parts;
 mod render;
 mod sites;
 mod survival;
@@ -26,8 +27,12 @@ mod verdict;
 
 pub use findings::{Finding, Holder, Place, Share};
 pub use heap::Heap;
+pub(crate) use render::name;
+pub(crate) use sites::Frames;
 pub use survival::Survival;
 pub use verdict::{SMALLEST, Verdict};
+
+use std::borrow::Cow;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::meta::Method;
@@ -91,18 +96,38 @@ pub struct Report {
 const OTHERS: usize = 8;
 
 impl Leaks {
-    /// Judges all sites of some profiles, each with its file's name. False discoveries are controlled
-    /// over all of them together.
+    /// Judges all sites of some profiles, each with its file's name. Each process is judged by itself, also where a
+    /// profile has several. False discoveries are controlled over all of them together.
     #[must_use]
     pub fn of(profiles: &[(String, Profile)]) -> Self {
-        let analyses: Vec<Analysis<'_>> = profiles
+        let profiles = profiles.iter().map(|(name, profile)| (&name[..], profile));
+        Self::of_processes(profiles)
+    }
+
+    /// The same for one profile, of one process or several.
+    #[must_use]
+    pub fn of_one(name: &str, profile: &Profile) -> Self {
+        Self::of_processes([(name, profile)].into_iter())
+    }
+
+    fn of_processes<'a>(profiles: impl Iterator<Item = (&'a str, &'a Profile)>) -> Self {
+        let mut processes: Vec<(&str, Cow<'_, Profile>)> = Vec::new();
+        for (name, profile) in profiles {
+            if profile.processes.len() > 1 {
+                let parts = parts::of(profile).into_iter();
+                processes.extend(parts.map(|part| (name, Cow::Owned(part))));
+            } else {
+                processes.push((name, Cow::Borrowed(profile)));
+            }
+        }
+        let analyses: Vec<Analysis<'_>> = processes
             .iter()
             .map(|(_, profile)| Analysis::of(profile))
             .collect();
         let tests: Vec<Test> = analyses.iter().flat_map(Analysis::tests).collect();
         let (adjusted, counted) = discovery::adjust(&tests, discovery::RATE);
         let mut adjusted = adjusted.into_iter();
-        let reports: Vec<Report> = profiles
+        let reports: Vec<Report> = processes
             .iter()
             .zip(analyses)
             .map(|((name, profile), analysis)| {

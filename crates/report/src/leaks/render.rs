@@ -94,7 +94,9 @@ impl Report {
                 let _ = writeln!(text, "  … and {more} more");
             }
         }
-        if !self.others.is_empty() {
+        // Of several processes, only those with something to say have the whole list.
+        let is_quiet = several && self.findings.is_empty() && self.undecided.is_empty();
+        if !self.others.is_empty() && !is_quiet {
             text.push('\n');
             text.push_str("No leak, though it holds memory:\n");
             for other in &self.others {
@@ -327,7 +329,8 @@ fn with_share<T>(share: &Share<T>, show: impl Fn(&T) -> String) -> String {
     }
 }
 
-fn name(at: &Place) -> String {
+/// A place in a sentence: the function, the end of the file's path, and the line.
+pub(crate) fn name(at: &Place) -> String {
     let name = text::fit(&at.function, 60, Cut::End);
     let place = place(&at.file, at.line, 2);
     format!("{name} {}", text::fit(&place, 60, Cut::Start))

@@ -149,7 +149,7 @@ pub(crate) fn folded(mut name: &str) -> &str {
 }
 
 impl Frames {
-    fn of(profile: &Profile) -> Self {
+    pub(crate) fn of(profile: &Profile) -> Self {
         let mut groups: HashMap<(&str, &str), u32, RandomState> = HashMap::default();
         let mut group = Vec::with_capacity(profile.functions.len());
         for function in &profile.functions {

@@ -1,0 +1,43 @@
+//! `nthbyte explain`: the answers first, a screen of them.
+
+use anyhow::Result;
+use clap::Args;
+use nthbyte_report::Explanation;
+use nthbyte_report::explain::Asked;
+
+use crate::input::Profiles;
+use crate::output::{self, Output};
+
+/// What `explain` takes.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    profiles: Profiles,
+    /// Write JSON, as docs/explain.md describes it.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    /// Prints the answers.
+    ///
+    /// # Errors
+    /// If a profile cannot be read, or standard output cannot be written.
+    pub fn run(self) -> Result<()> {
+        let profile = self.profiles.find()?.load_quietly()?;
+        let asked = Asked {
+            words: self.profiles.words(),
+            more_processes: self.profiles.more_processes(),
+        };
+        let explanation = Explanation::of(&profile, &asked);
+        Output::Standard.write(|out| {
+            if self.json {
+                serde_json::to_writer_pretty(&mut *out, &explanation)?;
+                writeln!(out)?;
+            } else {
+                out.write_all(explanation.render(output::terminal_width()).as_bytes())?;
+            }
+            Ok(())
+        })
+    }
+}

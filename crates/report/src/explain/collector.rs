@@ -1,0 +1,181 @@
+//! How long the collector takes, and which places feed it.
+//!
+//! CPython's collector runs when so many more containers were made than freed, and goes through those that are alive: so what
+//! feeds it is containers that are alive when it next runs. PyPy's runs when the nursery is full, so every byte that is allocated in it
+//! brings it nearer, and it copies what survives.
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{CollectionKind, Nanos, SampleId};
+use nthbyte_profile::model::{Lifetime, ProcessId};
+
+use super::places::{self, By, is_clear, types_text};
+use super::{Answer, Facts, Topic, weight};
+use crate::estimate::{Estimate, Totals};
+use crate::leaks::name;
+use crate::text;
+
+/// From this part of the run on, it is one of the first answers.
+const LARGE: f64 = 0.1;
+
+/// Below this part it does not matter what feeds it.
+const SMALL: f64 = 0.01;
+
+/// Types of CPython that its collector does not track: they refer to no other object, or are a part of one.
+const UNTRACKED: [&str; 15] = [
+    "",
+    "str",
+    "bytes",
+    "int",
+    "float",
+    "complex",
+    "bool",
+    "bytearray",
+    "range",
+    "dict keys",
+    "list items",
+    "set table",
+    "bytearray buffer",
+    "deque block",
+    "instance attributes",
+];
+
+pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
+    let profile = facts.profile;
+    let (mut young, mut steps, mut nanos) = (0_u64, 0_u64, 0_u64);
+    for collection in &profile.collections {
+        match collection.kind {
+            // Its steps are counted.
+            CollectionKind::Major => continue,
+            CollectionKind::MajorStep(_) => steps += 1,
+            CollectionKind::Generation(_) | CollectionKind::Minor => young += 1,
+        }
+        nanos = nanos.saturating_add(collection.duration.0);
+    }
+    if young + steps == 0 {
+        return None;
+    }
+    let ran = profile.processes.iter().map(|process| process.duration().0);
+    let ran = if profile.processes.len() > 1 {
+        ran.fold(0, u64::saturating_add)
+    } else {
+        profile.end.0
+    };
+    let part = (nanos as f64 / ran.max(1) as f64).min(1.0);
+    let weight = match part {
+        part if part >= LARGE => weight::COLLECTOR_IS_LARGE,
+        part if part >= SMALL => weight::COLLECTOR,
+        _ => weight::FINE,
+    };
+    let mut answer = facts.answer(Topic::Collector, weight, &["view"]);
+    let runs = match (young, steps) {
+        (1, 0) => "1 collection".to_owned(),
+        (young, 0) => format!("{} collections", text::grouped(young)),
+        (young, steps) => format!(
+            "{} minor collections and {} steps of major ones",
+            text::grouped(young),
+            text::grouped(steps)
+        ),
+    };
+    let whose = if profile.processes.len() > 1 {
+        "that the processes ran"
+    } else {
+        "of the run"
+    };
+    answer.say(format!(
+        "The collector takes {} of the time {whose}: {runs} in {}.",
+        text::percent(part),
+        text::duration(nanos)
+    ));
+    answer.figure("seconds", Estimate::exact(nanos as f64 / 1e9));
+    answer.figure("share", Estimate::exact(part));
+    answer.figure("collections", Estimate::exact((young + steps) as f64));
+    if part >= SMALL {
+        feeds(facts, &mut answer);
+    }
+    Some(answer)
+}
+
+/// The place that feeds the collector most.
+fn feeds(facts: &Facts<'_>, answer: &mut Answer) {
+    let profile = facts.profile;
+    let samples = &profile.samples;
+    let knows_frees = crate::peak::lifetimes_end(profile);
+    let starts = knows_frees.then(|| starts(profile));
+    let counts = |id: SampleId| match &starts {
+        Some(starts) => is_container(profile, id) && meets_collector(profile, starts, id),
+        None => samples.lifetime(id) == Lifetime::Survived,
+    };
+    let sums = facts.places.sums(counts);
+    let estimator = &facts.aggregate.estimator;
+    let figure = |sum: &Totals| match knows_frees {
+        true => estimator.allocations(sum),
+        false => estimator.bytes(sum),
+    };
+    let lines = facts.places.group(&sums, By::OwnLine).into_iter();
+    let mut lines = places::ranked(lines.map(|(key, sum)| (key, figure(&sum))));
+    let clear = is_clear(&lines);
+    lines.sort_by(|one, other| other.figure.low.total_cmp(&one.figure.low));
+    let Some(first) = lines.first() else {
+        return;
+    };
+    let mut all = Totals::default();
+    sums.iter().for_each(|sum| all.add(sum));
+    let whole = figure(&all);
+    let place = facts.places.place(first.key);
+    let most = if clear {
+        "most were made for"
+    } else {
+        "many were made for"
+    };
+    let here =
+        |id: SampleId| counts(id) && facts.places.key(samples.stack(id), By::OwnLine) == first.key;
+    let types = types_text(&facts.places.types(here));
+    let (made, of) = if knows_frees {
+        answer.figure("objects", whole);
+        answer.figure("line_objects", first.figure);
+        let of = format!(
+            "{} containers that were alive when it ran",
+            facts.count(&whole)
+        );
+        (facts.count(&first.figure), of)
+    } else {
+        answer.figure("survived_bytes", whole);
+        answer.figure("line_survived_bytes", first.figure);
+        let of = format!("{} that survived it", facts.bytes(&whole));
+        (facts.bytes(&first.figure), of)
+    };
+    answer.say(format!(
+        "Of the {of}, {most} {}: {made}; {types}.",
+        name(&place)
+    ));
+    answer.places.push(place);
+}
+
+fn is_container(profile: &Profile, id: SampleId) -> bool {
+    let names = &profile.types[profile.samples.type_id(id).index()];
+    !UNTRACKED.contains(&names.name.as_str())
+}
+
+/// When the youngest generation was collected, by process.
+fn starts(profile: &Profile) -> Vec<Vec<Nanos>> {
+    let mut starts = vec![Vec::new(); profile.processes.len().max(1)];
+    for collection in profile.collections.iter().filter(|of| of.kind.ends_youth()) {
+        let process = profile.process_of(collection.thread);
+        if let Some(starts) = starts.get_mut(process.index()) {
+            starts.push(collection.start);
+        }
+    }
+    starts.iter_mut().for_each(|starts| starts.sort_unstable());
+    starts
+}
+
+/// Whether the object was alive when the collector next ran after its allocation.
+fn meets_collector(profile: &Profile, starts: &[Vec<Nanos>], id: SampleId) -> bool {
+    let samples = &profile.samples;
+    let process: ProcessId = profile.process_of(samples.thread(id));
+    let starts = starts.get(process.index()).map_or(&[][..], Vec::as_slice);
+    let next = starts.partition_point(|&start| start < samples.time(id));
+    starts
+        .get(next)
+        .is_some_and(|&start| samples.freed(id).is_none_or(|freed| freed >= start))
+}

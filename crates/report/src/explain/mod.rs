@@ -1,0 +1,261 @@
+//! `nthbyte explain`: the answers to the questions that people have of a profile, in sentences, the most important first.
+//!
+//! Each question is a file, and gives at most a few [`Answer`]s with a [`Weight`](weight):
+//!
+//! | file | question |
+//! |---|---|
+//! | [`state`] | is the profile whole, and are there more processes? |
+//! | [`growth`] | what grows? The verdicts are those of [`crate::leaks`] |
+//! | [`allocators`] | who allocates, and in which process? |
+//! | [`young`] | what dies young in large numbers? |
+//! | [`collector`] | how long does the collector take, and what feeds it? |
+//! | [`peak`] | what was alive when most was? |
+//! | [`running`] | what takes the time? |
+//! | [`period`] | was the period too coarse for such questions? |
+//!
+//! A sentence states figures with their intervals. That one place has more than another is said only if their intervals do
+//! not overlap.
+
+mod allocators;
+mod collector;
+mod growth;
+mod peak;
+mod period;
+mod places;
+mod render;
+mod running;
+mod state;
+mod young;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use nthbyte_profile::Profile;
+use serde::Serialize;
+
+use crate::aggregate::Aggregate;
+use crate::estimate::Estimate;
+use crate::leaks::Place;
+use crate::text;
+use places::Places;
+
+/// The version of the JSON form. It changes only if a member is removed, or changes its meaning.
+pub const VERSION: u32 = 1;
+
+/// What is asked, as the user named it.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// The profiles, and `--all` if it was given: what a command that shows more is followed by.
+    pub words: Vec<String>,
+    /// Profiles of processes of the same program that are not read.
+    pub more_processes: usize,
+}
+
+/// The answers. docs/explain.md describes the JSON form.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Interpreter and version.
+    pub interpreter: String,
+    /// Number of processes.
+    pub processes: usize,
+    /// Length of the session, in nanoseconds.
+    pub duration_nanos: u64,
+    /// Number of allocation samples.
+    pub samples: u64,
+    /// Mean distance between samples, in bytes; the longest, if there were several.
+    pub period: u64,
+    /// Whether every allocation was recorded, so that the figures are exact.
+    pub exact: bool,
+    /// Bytes allocated in total: the agent's count if it is complete, else the estimate.
+    pub bytes_allocated: u64,
+    /// Whether `bytes_allocated` is the agent's count.
+    pub bytes_counted: bool,
+    /// The answers, the most important first.
+    pub answers: Vec<Answer>,
+}
+
+/// An answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Answer {
+    /// What it is about.
+    pub topic: Topic,
+    /// Sentences, the most important first.
+    pub sentences: Vec<String>,
+    /// The places that the sentences name, in their order.
+    pub places: Vec<Place>,
+    /// The figures of the sentences, by name.
+    pub figures: BTreeMap<&'static str, Estimate>,
+    /// The command that shows more, word by word.
+    pub more: Vec<String>,
+    /// Where the profiles are in `more`.
+    #[serde(skip)]
+    profiles: Range<usize>,
+    #[serde(skip)]
+    weight: u32,
+}
+
+/// What an answer is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Topic {
+    /// The profile is not whole.
+    Incomplete,
+    /// There are profiles of more processes.
+    Family,
+    /// Whether the period is small enough.
+    Period,
+    /// Something leaks.
+    Leak,
+    /// Something may leak.
+    MayLeak,
+    /// Nothing is known to leak.
+    NoLeak,
+    /// Who allocates.
+    Allocators,
+    /// Which process allocates.
+    Processes,
+    /// What dies young.
+    Young,
+    /// The collector's time, and what feeds it.
+    Collector,
+    /// What was alive at the peak.
+    Peak,
+    /// What takes the time.
+    Time,
+}
+
+/// The order of answers: the largest first.
+mod weight {
+    pub(super) const STATE: u32 = 100;
+    pub(super) const TOO_FEW_SAMPLES: u32 = 90;
+    pub(super) const LEAK: u32 = 80;
+    pub(super) const COLLECTOR_IS_LARGE: u32 = 70;
+    pub(super) const ALLOCATORS: u32 = 60;
+    pub(super) const MOST_DIES_YOUNG: u32 = 50;
+    pub(super) const PEAK: u32 = 45;
+    pub(super) const TIME: u32 = 40;
+    pub(super) const PROCESSES: u32 = 35;
+    pub(super) const COARSE: u32 = 30;
+    pub(super) const COLLECTOR: u32 = 25;
+    pub(super) const MAY_LEAK: u32 = 20;
+    pub(super) const SOME_DIES_YOUNG: u32 = 15;
+    pub(super) const NO_LEAK: u32 = 10;
+    pub(super) const FINE: u32 = 5;
+}
+
+/// The profile, and what several questions need of it.
+struct Facts<'a> {
+    profile: &'a Profile,
+    asked: &'a Asked,
+    aggregate: Aggregate,
+    places: Places<'a>,
+    exact: bool,
+    /// The longest period of the allocation samples.
+    period: u64,
+    /// Bytes allocated, as counted or estimated.
+    allocated: f64,
+    counted: bool,
+}
+
+impl Explanation {
+    /// Answers all questions.
+    #[must_use]
+    pub fn of(profile: &Profile, asked: &Asked) -> Self {
+        let aggregate = Aggregate::of(profile);
+        let estimate = aggregate.all.bytes.estimate;
+        let facts = Facts {
+            profile,
+            asked,
+            places: Places::of(profile),
+            exact: profile.is_exact(),
+            period: profile.periods().last().copied().unwrap_or(1).max(1),
+            allocated: profile.allocated.map_or(estimate, |bytes| bytes as f64),
+            counted: profile.allocated.is_some(),
+            aggregate,
+        };
+        let mut answers = Vec::new();
+        answers.extend(state::incomplete(&facts));
+        answers.extend(state::family(&facts));
+        answers.extend(growth::answers(&facts));
+        answers.extend(allocators::answer(&facts));
+        answers.extend(young::answer(&facts));
+        answers.extend(collector::answer(&facts));
+        answers.extend(peak::answer(&facts));
+        answers.extend(running::answer(&facts));
+        answers.extend(allocators::processes(&facts));
+        answers.extend(period::answer(&facts));
+        // The sort is stable: of equal weight, the first stays first.
+        answers.sort_by_key(|answer| std::cmp::Reverse(answer.weight));
+        Self {
+            version: VERSION,
+            command: profile.meta.command.clone(),
+            interpreter: profile.meta.interpreter.clone(),
+            processes: profile.processes.len(),
+            duration_nanos: profile.end.0,
+            samples: profile.samples.len() as u64,
+            period: facts.period,
+            exact: facts.exact,
+            bytes_allocated: facts.allocated as u64,
+            bytes_counted: facts.counted,
+            answers,
+        }
+    }
+}
+
+impl Facts<'_> {
+    /// An answer whose command is `nthbyte`, these words and the profile.
+    fn answer(&self, topic: Topic, weight: u32, command: &[&str]) -> Answer {
+        let mut more = vec!["nthbyte".to_owned(), command[0].to_owned()];
+        more.extend(self.asked.words.iter().cloned());
+        let profiles = 2..more.len();
+        more.extend(command[1..].iter().map(|&word| word.to_owned()));
+        Answer {
+            topic,
+            sentences: Vec::new(),
+            places: Vec::new(),
+            figures: BTreeMap::new(),
+            more,
+            profiles,
+            weight,
+        }
+    }
+
+    /// `94.4 MiB (80.9–110)`, or without an interval if there is none.
+    fn bytes(&self, bytes: &Estimate) -> String {
+        let shown = text::bytes(bytes.estimate);
+        if bytes.low >= bytes.high {
+            return shown;
+        }
+        let range = text::range(bytes.low, bytes.estimate, bytes.high);
+        format!("{shown} ({range})")
+    }
+
+    /// `559k (433k–710k)`.
+    fn count(&self, count: &Estimate) -> String {
+        let shown = text::count(count.estimate);
+        if count.low >= count.high {
+            return shown;
+        }
+        let (low, high) = (text::count(count.low), text::count(count.high));
+        format!("{shown} ({low}–{high})")
+    }
+
+    /// Bytes as a part of all that was allocated: `18 %`.
+    fn share(&self, bytes: f64) -> String {
+        text::percent((bytes / self.aggregate.all.bytes.estimate.max(1.0)).min(1.0))
+    }
+}
+
+impl Answer {
+    fn say(&mut self, sentence: String) {
+        self.sentences.push(sentence);
+    }
+
+    fn figure(&mut self, name: &'static str, figure: Estimate) {
+        self.figures.insert(name, figure);
+    }
+}

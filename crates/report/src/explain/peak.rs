@@ -1,0 +1,81 @@
+//! What was alive when most was.
+
+use super::places::{self, By, types_text};
+use super::{Answer, Facts, Topic, weight};
+use crate::estimate::{Estimate, Totals};
+use crate::leaks::name;
+use crate::peak as moment_of_peak;
+use crate::text;
+
+pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
+    let profile = facts.profile;
+    let mut answer = facts.answer(Topic::Peak, weight::PEAK, &["flamegraph"]);
+    match moment_of_peak::moment(profile) {
+        Some(moment) => {
+            let is_alive = |id| moment_of_peak::is_alive(profile, id, moment);
+            let sums = facts.places.sums(is_alive);
+            let mut all = Totals::default();
+            sums.iter().for_each(|sum| all.add(sum));
+            let estimator = &facts.aggregate.estimator;
+            let bytes = estimator.bytes(&all);
+            answer.figure("bytes", bytes);
+            answer.figure("at_nanos", Estimate::exact(moment.0 as f64));
+            let lines = facts.places.group(&sums, By::OwnLine).into_iter();
+            let lines = places::ranked(lines.map(|(key, sum)| (key, estimator.bytes(&sum))));
+            let of = |one: &places::Ranked| {
+                let share = one.figure.estimate / bytes.estimate.max(1.0);
+                let place = facts.places.place(one.key);
+                format!("{} {}", name(&place), text::percent(share.min(1.0)))
+            };
+            answer.places = lines
+                .iter()
+                .take(3)
+                .map(|one| facts.places.place(one.key))
+                .collect();
+            let first = lines.first()?;
+            answer.figure("line_bytes", first.figure);
+            answer.say(format!(
+                "At the peak, after {}, {} were alive; of that, {} were allocated for {}.",
+                text::duration(moment.0),
+                facts.bytes(&bytes),
+                facts.bytes(&first.figure),
+                name(&answer.places[0]),
+            ));
+            let next: Vec<String> = lines.iter().skip(1).take(2).map(of).collect();
+            let types = types_text(&facts.places.types(is_alive));
+            if !types.is_empty() {
+                answer.say(format!("The types: {types}."));
+            }
+            if !next.is_empty() {
+                answer.say(format!("Next: {}.", next.join("; ")));
+            }
+        }
+        None => {
+            let memory = profile.memory.iter();
+            let used = memory.filter_map(|memory| Some((memory.heap_used?, memory.time)));
+            let (used, time) = used.max_by_key(|&(used, time)| (used, std::cmp::Reverse(time)))?;
+            let used_bytes = Estimate::exact(used as f64);
+            answer.figure("heap_bytes", used_bytes);
+            answer.figure("at_nanos", Estimate::exact(time.0 as f64));
+            let unknown = if profile.samples.is_empty() {
+                ""
+            } else {
+                " What it was made of then is not known: the profile does not say when old objects are freed."
+            };
+            answer.say(format!(
+                "The heap was largest after {}: {}.{unknown}",
+                text::duration(time.0),
+                text::bytes(used as f64)
+            ));
+        }
+    }
+    let rss = profile.memory.iter().filter_map(|memory| memory.rss).max();
+    if let Some(rss) = rss.filter(|_| profile.processes.len() < 2) {
+        answer.figure("rss_bytes", Estimate::exact(rss as f64));
+        answer.say(format!(
+            "The process's RSS was {} at most.",
+            text::bytes(rss as f64)
+        ));
+    }
+    Some(answer)
+}

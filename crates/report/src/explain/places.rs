@@ -1,0 +1,183 @@
+//! Samples grouped by the places in the source that answers name.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use foldhash::fast::RandomState;
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{FrameKind, NodeId, SampleId};
+
+use crate::estimate::{Estimate, Totals};
+use crate::inclusive::Sum;
+use crate::leaks::{Frames, Place};
+use crate::summary::{NO_STACK, NO_TYPE};
+
+/// The places of stacks.
+pub(super) struct Places<'a> {
+    profile: &'a Profile,
+    frames: Frames,
+}
+
+/// What stands for a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// The innermost function.
+    Function,
+    /// The innermost line.
+    Line,
+    /// The innermost line of the program's own code: not the standard library, not an installed package. In a stack
+    /// without own code, the innermost line.
+    OwnLine,
+}
+
+/// A place: an index into `Profile::functions`, and a line; `None` without a Python frame.
+pub(super) type Key = Option<(u32, u32)>;
+
+impl Sum for Totals {
+    fn add(&mut self, other: &Self) {
+        Self::add(self, other);
+    }
+}
+
+impl<'a> Places<'a> {
+    pub(super) fn of(profile: &'a Profile) -> Self {
+        Self {
+            profile,
+            frames: Frames::of(profile),
+        }
+    }
+
+    /// The place that stands for a stack.
+    pub(super) fn key(&self, stack: NodeId, by: By) -> Key {
+        let frame = match by {
+            _ if stack == NodeId::ROOT => return None,
+            By::OwnLine => self.frames.own[stack.index()].frame,
+            By::Function | By::Line => {
+                let frames = self.profile.stack(stack);
+                // A note names what allocates inside of a function.
+                let mut frames = frames.skip_while(|frame| frame.kind == FrameKind::Note);
+                let frame = frames.next()?;
+                let line = if by == By::Line { frame.line } else { 0 };
+                return Some((frame.function, line));
+            }
+        };
+        let frame = self.profile.frames.get(frame as usize)?;
+        Some((frame.function, frame.line))
+    }
+
+    /// The sums over the stacks of each place, without those that are 0.
+    pub(super) fn group<T: Sum + PartialEq>(&self, stacks: &[T], by: By) -> Vec<(Key, T)> {
+        let nothing = T::default();
+        let with_samples = (0..).zip(stacks).filter(|(_, sum)| **sum != nothing);
+        group(with_samples.map(|(node, &sum)| (self.key(NodeId(node), by), sum)))
+    }
+
+    /// The sums of each stack over some samples.
+    pub(super) fn sums(&self, counts: impl Fn(SampleId) -> bool) -> Vec<Totals> {
+        let samples = &self.profile.samples;
+        let shapes = samples.shapes().iter();
+        let shapes: Vec<Totals> = shapes
+            .map(|&shape| Totals::of_sample(self.profile, shape))
+            .collect();
+        let mut stacks = vec![Totals::default(); self.profile.stacks.len()];
+        for id in samples.ids().filter(|&id| counts(id)) {
+            stacks[samples.stack(id).index()].add(&shapes[samples.shape_id(id).0 as usize]);
+        }
+        stacks
+    }
+
+    /// The types of some samples by their share of the bytes, largest first.
+    pub(super) fn types(&self, counts: impl Fn(SampleId) -> bool) -> Vec<(String, f64)> {
+        let samples = &self.profile.samples;
+        let weights = self.profile.shape_weights();
+        let chosen = samples.ids().filter(|&id| counts(id)).map(|id| {
+            let bytes = weights[samples.shape_id(id).0 as usize].bytes;
+            let names = &self.profile.types[samples.type_id(id).index()];
+            let name = match names.name.as_str() {
+                "" => NO_TYPE,
+                name => name,
+            };
+            (name, Bytes(bytes))
+        });
+        let mut types = group(chosen);
+        types.sort_by(|one, other| other.1.0.total_cmp(&one.1.0).then(one.0.cmp(other.0)));
+        let whole: f64 = types.iter().map(|(_, bytes)| bytes.0).sum();
+        let share = |(name, bytes): (&str, Bytes)| (name.to_owned(), bytes.0 / whole.max(1.0));
+        types.into_iter().map(share).collect()
+    }
+
+    pub(super) fn place(&self, key: Key) -> Place {
+        let Some((function, line)) = key else {
+            return Place {
+                function: NO_STACK.to_owned(),
+                file: String::new(),
+                line: 0,
+            };
+        };
+        let function = &self.profile.functions[function as usize];
+        Place {
+            function: function.name.clone(),
+            file: function.file.clone(),
+            line: if line == 0 { function.first_line } else { line },
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Bytes(f64);
+
+impl Sum for Bytes {
+    fn add(&mut self, other: &Self) {
+        self.0 += other.0;
+    }
+}
+
+fn group<K: Hash + Eq + Copy + Ord, T: Sum>(parts: impl Iterator<Item = (K, T)>) -> Vec<(K, T)> {
+    let mut sums: HashMap<K, T, RandomState> = HashMap::default();
+    for (key, part) in parts {
+        sums.entry(key).or_default().add(&part);
+    }
+    let mut sums: Vec<(K, T)> = sums.into_iter().collect();
+    // The order must not depend on the table.
+    sums.sort_unstable_by_key(|one| one.0);
+    sums
+}
+
+/// A place and its figure.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ranked {
+    pub(super) key: Key,
+    pub(super) figure: Estimate,
+}
+
+/// Places by their figures, largest first.
+pub(super) fn ranked(of: impl Iterator<Item = (Key, Estimate)>) -> Vec<Ranked> {
+    let mut ranked: Vec<Ranked> = of.map(|(key, figure)| Ranked { key, figure }).collect();
+    ranked.sort_by(|one, other| {
+        let figures = (other.figure.estimate).total_cmp(&one.figure.estimate);
+        figures.then(one.key.cmp(&other.key))
+    });
+    ranked
+}
+
+/// Whether the first of them certainly has the largest figure: its interval lies above all others.
+pub(super) fn is_clear(ranked: &[Ranked]) -> bool {
+    let Some((first, others)) = ranked.split_first() else {
+        return false;
+    };
+    others
+        .iter()
+        .all(|other| other.figure.high < first.figure.low)
+}
+
+/// The types of something in words, at most three: `str 76 %, dict 20 %`.
+pub(super) fn types_text(types: &[(String, f64)]) -> String {
+    let shown = types.iter().filter(|(_, share)| *share >= 0.05).take(3);
+    let shown: Vec<String> = shown
+        .map(|(name, share)| {
+            let name = crate::text::fit(name, 40, crate::text::Cut::End);
+            format!("{name} {}", crate::text::percent(*share))
+        })
+        .collect();
+    shown.join(", ")
+}

@@ -1,0 +1,69 @@
+//! What dies young in large numbers, and from which line.
+
+use nthbyte_profile::event::SampleId;
+use nthbyte_profile::model::Lifetime;
+
+use super::places::{self, By, is_clear, types_text};
+use super::{Answer, Facts, Topic, weight};
+use crate::leaks::name;
+
+/// From this share on, it is one of the first answers.
+const MOST: f64 = 0.5;
+
+/// Below this share it is no answer.
+const LEAST: f64 = 0.05;
+
+pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
+    let aggregate = &facts.aggregate;
+    let young = &aggregate.lifetimes[Lifetime::DiedYoung as usize];
+    let share = young.bytes.estimate / aggregate.all.bytes.estimate.max(1.0);
+    if young.samples == 0 || share < LEAST {
+        return None;
+    }
+    let weight = if share >= MOST {
+        weight::MOST_DIES_YOUNG
+    } else {
+        weight::SOME_DIES_YOUNG
+    };
+    let mut answer = facts.answer(Topic::Young, weight, &["summary", "--by", "line"]);
+    let bytes = aggregate.estimator.bytes(young);
+    let objects = aggregate.estimator.allocations(young);
+    answer.figure("bytes", bytes);
+    answer.figure("objects", objects);
+    let lines = facts.places.group(&aggregate.stacks, By::Line).into_iter();
+    let mut lines = places::ranked(
+        lines
+            .filter(|(_, split)| split.died_young.samples > 0)
+            .map(|(key, split)| (key, aggregate.estimator.allocations(&split.died_young))),
+    );
+    let clear = is_clear(&lines);
+    // A single sample of a small object stands for very many objects: what is certain of a line decides.
+    lines.sort_by(|one, other| other.figure.low.total_cmp(&one.figure.low));
+    let first = lines.first()?;
+    let samples = &facts.profile.samples;
+    let here = |id: SampleId| {
+        samples.lifetime(id) == Lifetime::DiedYoung
+            && facts.places.key(samples.stack(id), By::Line) == first.key
+    };
+    let place = facts.places.place(first.key);
+    let most = if clear {
+        "most from"
+    } else {
+        "among the first lines"
+    };
+    answer.say(format!(
+        "{} of what is allocated dies young: {}, {} objects; {most} {}.",
+        facts.share(bytes.estimate),
+        facts.bytes(&bytes),
+        facts.count(&objects),
+        name(&place)
+    ));
+    let types = types_text(&facts.places.types(here));
+    answer.say(format!(
+        "That line makes {} of them: {types}.",
+        facts.count(&first.figure)
+    ));
+    answer.places.push(place);
+    answer.figure("line_objects", first.figure);
+    Some(answer)
+}

@@ -1,0 +1,383 @@
+//! The answers of `explain`: they fit a screen whatever the profile is, and say no more than the samples do.
+
+use nthbyte_profile::event;
+use nthbyte_profile::event::{
+    Collection, CollectionKind, FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId,
+};
+use nthbyte_profile::meta::{Distances, Meta, Method, Source};
+use nthbyte_profile::model::{
+    Frame, Function, Lifetime, Process, ProcessId, Profile, Sample, Samples, SamplingId, Shape,
+    StackNode, ThreadNames, TypeNames,
+};
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_report::Explanation;
+use nthbyte_report::explain::{Answer, Asked, Topic};
+use nthbyte_report::text;
+use proptest::prelude::*;
+
+const PERIOD: u64 = 64 << 10;
+const END: u64 = 10_000_000_000;
+
+/// Objects that a function allocates, evenly over the run: each stands for a sample.
+#[derive(Clone, Copy)]
+struct Objects {
+    samples: u64,
+    size: u64,
+    type_id: u32,
+    /// How long each lives, as a part of the run; `None` is to its end.
+    lives: Option<f64>,
+    young: bool,
+}
+
+const TYPES: [&str; 3] = ["", "str", "app.Thing"];
+
+fn profile(functions: &[Objects]) -> Profile {
+    let meta = Meta {
+        sources: Source::of_session(Method::CutFreeLists, Distances::Exponential, PERIOD, None),
+        interpreter: "CPython 3.11.7".to_owned(),
+        command: vec!["app.py".to_owned()],
+        pid: 10,
+        ..Synthetic::default().meta()
+    };
+    let mut profile = Profile::empty(meta);
+    profile.end = Nanos(END);
+    profile.complete = true;
+    for name in &TYPES[1..] {
+        profile.types.push(TypeNames {
+            name: (*name).to_owned(),
+            native: String::new(),
+        });
+    }
+    let mut samples = Vec::new();
+    for (number, made) in (0..).zip(functions) {
+        profile.functions.push(Function {
+            name: format!("function_{number}"),
+            file: "/srv/app.py".to_owned(),
+            first_line: number * 10 + 1,
+        });
+        profile.frames.push(Frame {
+            function: number,
+            line: number * 10 + 2,
+            kind: FrameKind::Interpreted,
+        });
+        profile.stacks.push(StackNode {
+            parent: NodeId::ROOT,
+            frame: number,
+        });
+        for at in 0..made.samples {
+            let time = END * (2 * at + 1) / (2 * made.samples);
+            let freed = made.lives.map(|part| time + (part * END as f64) as u64);
+            let freed = freed.filter(|&freed| freed < END);
+            samples.push(Sample {
+                time: Nanos(time),
+                thread: ThreadId(0),
+                stack: NodeId(number + 1),
+                shape: Shape {
+                    size: made.size,
+                    block: made.size,
+                    points: 1,
+                    sampling: SamplingId(0),
+                },
+                type_id: TypeId(made.type_id),
+                labels: LabelSetId::default(),
+                lifetime: match freed {
+                    None => Lifetime::StillLive,
+                    Some(_) if made.young => Lifetime::DiedYoung,
+                    Some(_) => Lifetime::Freed,
+                },
+                freed: freed.map(Nanos),
+            });
+        }
+    }
+    samples.sort_by_key(|sample| sample.time);
+    for sample in samples {
+        profile.samples.push(sample);
+    }
+    profile
+}
+
+/// What dies at once.
+fn churn(samples: u64) -> Objects {
+    Objects {
+        samples,
+        size: 64,
+        type_id: 1,
+        lives: Some(1e-5),
+        young: true,
+    }
+}
+
+fn asked() -> Asked {
+    Asked {
+        words: vec!["app.nthb".to_owned()],
+        more_processes: 0,
+    }
+}
+
+fn explain(profile: &Profile) -> Explanation {
+    Explanation::of(profile, &asked())
+}
+
+fn answer(explanation: &Explanation, topic: Topic) -> Option<&Answer> {
+    let mut answers = explanation.answers.iter();
+    answers.find(|answer| answer.topic == topic)
+}
+
+fn collection(start: u64, nanos: u64) -> Collection {
+    Collection {
+        start: Nanos(start),
+        duration: Nanos(nanos),
+        thread: ThreadId(0),
+        kind: CollectionKind::Generation(0),
+        freed_objects: None,
+        bytes_before: None,
+        bytes_after: None,
+    }
+}
+
+#[test]
+fn more_than_another_is_said_only_where_intervals_are_apart() {
+    let clear = explain(&profile(&[churn(400), churn(100)]));
+    let first = answer(&clear, Topic::Allocators).unwrap();
+    assert!(first.sentences[0].contains("function_0"), "{first:?}");
+    assert!(
+        first.sentences[0].contains("more than any other function"),
+        "{first:?}"
+    );
+    let figure = first.figures["bytes"];
+    assert!(figure.low < figure.estimate && figure.estimate < figure.high);
+    assert_eq!(first.more, ["nthbyte", "summary", "app.nthb"]);
+    let unclear = explain(&profile(&[churn(400), churn(390)]));
+    let first = answer(&unclear, Topic::Allocators).unwrap();
+    assert!(first.sentences[0].contains("not certain"), "{first:?}");
+}
+
+#[test]
+fn what_accumulates_comes_before_who_allocates() {
+    let explanation = explain(&profile(&[churn(2000), KEPT]));
+    let leak = &explanation.answers[0];
+    assert_eq!(leak.topic, Topic::Leak);
+    assert_eq!(leak.places[0].function, "function_1");
+    assert_eq!(leak.places[0].line, 12);
+    assert_eq!(leak.more, ["nthbyte", "leaks", "app.nthb"]);
+    assert!(answer(&explanation, Topic::NoLeak).is_none());
+    let young = answer(&explanation, Topic::Young).unwrap();
+    assert_eq!(
+        (&young.places[0].function[..], young.places[0].line),
+        ("function_0", 2)
+    );
+    let none = explain(&profile(&[churn(2000)]));
+    assert!(answer(&none, Topic::Leak).is_none());
+    assert!(answer(&none, Topic::NoLeak).unwrap().figures["unnoticed_per_minute"].estimate > 0.0);
+}
+
+/// The samples for which `is_second` holds belong to a second process.
+fn of_two(mut family: Profile, is_second: impl Fn(&Sample) -> bool) -> Profile {
+    let samples: Vec<Sample> = family.samples.iter().collect();
+    family.samples = Samples::default();
+    for sample in samples {
+        let thread = ThreadId(u32::from(is_second(&sample)));
+        family.samples.push(Sample { thread, ..sample });
+    }
+    family.threads = vec![ThreadNames::default(); 2];
+    family.thread_processes = vec![ProcessId(0), ProcessId(1)];
+    let meta = Meta {
+        pid: 11,
+        parent_pid: Some(10),
+        ..family.meta.clone()
+    };
+    family.processes.push(Process::new(meta, Nanos(0)));
+    for process in &mut family.processes {
+        process.end = Nanos(END);
+        process.complete = true;
+    }
+    family
+}
+
+const KEPT: Objects = Objects {
+    samples: 100,
+    size: 1600,
+    type_id: 2,
+    lives: None,
+    young: false,
+};
+
+#[test]
+fn each_process_is_judged_by_itself() {
+    let family = profile(&[churn(2000), KEPT, churn(500)]);
+    let family = of_two(family, |sample| sample.stack != NodeId(1));
+    let explanation = explain(&family);
+    assert_eq!(explanation.processes, 2);
+    let leak = answer(&explanation, Topic::Leak).unwrap();
+    assert!(leak.sentences[0].starts_with("In process 11, "), "{leak:?}");
+    let most = answer(&explanation, Topic::Processes).unwrap();
+    assert!(most.sentences[0].contains("process 10"), "{most:?}");
+}
+
+#[test]
+fn what_a_process_keeps_is_gone_when_it_ends() {
+    let kept = Objects {
+        samples: 200,
+        ..KEPT
+    };
+    let middle = Nanos(END / 2);
+    let mut family = of_two(profile(&[kept]), |sample| sample.time > middle);
+    let peak = |profile: &Profile| {
+        let explanation = explain(profile);
+        answer(&explanation, Topic::Peak).unwrap().figures["bytes"].estimate
+    };
+    let together = peak(&family);
+    family.processes[0].end = middle;
+    assert!((peak(&family) - together / 2.0).abs() < 1.0);
+}
+
+#[test]
+fn the_collector_is_fed_by_containers_that_it_finds_alive() {
+    let strings = Objects {
+        lives: Some(0.2),
+        young: false,
+        ..churn(500)
+    };
+    let things = Objects {
+        type_id: 2,
+        ..strings
+    };
+    let dead = Objects {
+        type_id: 2,
+        ..churn(4000)
+    };
+    let mut profile = profile(&[strings, things, dead]);
+    profile.collections = (1..100)
+        .map(|number| collection(number * END / 100, END / 500))
+        .collect();
+    let explanation = explain(&profile);
+    let collector = answer(&explanation, Topic::Collector).unwrap();
+    assert!((collector.figures["share"].estimate - 0.198).abs() < 1e-9);
+    assert_eq!(collector.figures["collections"].estimate, 99.0);
+    // Neither strings, which it does not track, nor what is freed before it runs.
+    assert_eq!(collector.places[0].function, "function_1");
+    assert!(
+        collector.sentences[1].contains("app.Thing 100 %"),
+        "{collector:?}"
+    );
+    // It takes a fifth of the time: that comes before who allocates.
+    let order = |topic| {
+        explanation
+            .answers
+            .iter()
+            .position(|answer| answer.topic == topic)
+    };
+    assert!(order(Topic::Collector) < order(Topic::Allocators));
+    profile.collections.truncate(1);
+    let explanation = explain(&profile);
+    let collector = answer(&explanation, Topic::Collector).unwrap();
+    assert_eq!(collector.sentences.len(), 1, "{collector:?}");
+}
+
+#[test]
+fn a_coarse_period_is_said_with_a_better_one() {
+    let explanation = explain(&profile(&[churn(5), churn(3), churn(1)]));
+    let period = &explanation.answers[0];
+    assert_eq!(period.topic, Topic::Period);
+    // 30 samples of 64 KiB.
+    assert!(
+        period.sentences[0].contains("less than 1.88 MiB (30 samples) cannot be ranked"),
+        "{period:?}"
+    );
+    // The first has more than half of all: five samples of 64 KiB are 30 of 10.7 KiB.
+    assert_eq!(period.figures["proposed_period"].estimate, 8192.0);
+    assert_eq!(
+        period.more,
+        ["nthbyte", "run", "--every", "8KiB", "PROGRAM"]
+    );
+    let fine = explain(&profile(&[churn(400), churn(300)]));
+    let period = answer(&fine, Topic::Period).unwrap();
+    assert!(!period.figures.contains_key("proposed_period"));
+    assert_eq!(period.figures["rankable_functions"].estimate, 2.0);
+}
+
+#[test]
+fn an_empty_profile_says_that_it_is_empty() {
+    let explanation = explain(&profile(&[]));
+    assert_eq!(explanation.answers[0].topic, Topic::Period);
+    assert!(explanation.answers[0].sentences[0].starts_with("There is no sample"));
+    assert!(explanation.render(80).lines().count() <= 24);
+}
+
+#[test]
+fn what_is_missing_comes_first() {
+    let mut profile = profile(&[churn(500)]);
+    profile.complete = false;
+    profile.lost.push((event::LostKind::Other, 1234));
+    let asked = Asked {
+        more_processes: 3,
+        ..asked()
+    };
+    let explanation = Explanation::of(&profile, &asked);
+    assert_eq!(explanation.answers[0].topic, Topic::Incomplete);
+    let text = explanation.answers[0].sentences.join(" ");
+    assert!(
+        text.contains("breaks off") && text.contains("1,234 events were lost"),
+        "{text}"
+    );
+    assert_eq!(explanation.answers[1].topic, Topic::Family);
+    assert_eq!(
+        explanation.answers[1].more,
+        ["nthbyte", "explain", "app.nthb", "--all"]
+    );
+}
+
+#[test]
+fn the_json_is_what_the_document_says() {
+    let explanation = explain(&profile(&[churn(400)]));
+    let json = serde_json::to_value(&explanation).unwrap();
+    assert_eq!(json["version"], 1);
+    let page = include_str!("../../../docs/explain.md");
+    let documented =
+        |name: &str| page.contains(&format!("| `{name}`")) || page.contains(&format!(", `{name}`"));
+    for name in json.as_object().unwrap().keys() {
+        assert!(documented(name), "{name} is not in docs/explain.md");
+    }
+    for name in json["answers"][0].as_object().unwrap().keys() {
+        assert!(documented(name), "{name} is not in docs/explain.md");
+    }
+}
+
+#[test]
+fn a_word_is_quoted_for_a_shell() {
+    let asked = Asked {
+        words: vec!["it's a.nthb".to_owned()],
+        more_processes: 0,
+    };
+    let text = Explanation::of(&profile(&[churn(400)]), &asked).render(80);
+    assert!(
+        text.contains("nthbyte summary 'it'\\''s a.nthb'\n"),
+        "{text}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever the names, the paths and the width are.
+    #[test]
+    fn it_is_a_screen(seed in 0_u64..1000, samples in 0_u32..1000, hostile: bool, width in 0_usize..200, path in ".{0,120}", number in 1_usize..6) {
+        let setup = Synthetic { samples, seed, hostile, ..Synthetic::default() };
+        let profile = Profile::read(&setup.bytes()[..]).unwrap();
+        let asked = Asked { words: vec![path; number], more_processes: number };
+        let explanation = Explanation::of(&profile, &asked);
+        let shown = explanation.render(width);
+        prop_assert!(shown.lines().count() <= 24, "{shown}");
+        for line in shown.lines() {
+            prop_assert!(text::width(line) <= width.max(60), "{line}");
+            prop_assert_eq!(text::clean(line), line);
+        }
+        for answer in &explanation.answers {
+            prop_assert!(!answer.sentences.is_empty());
+            for figure in answer.figures.values() {
+                prop_assert!(figure.low <= figure.estimate && figure.estimate <= figure.high, "{answer:?}");
+                prop_assert!(figure.estimate.is_finite());
+            }
+        }
+    }
+}

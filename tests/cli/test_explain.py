@@ -1,0 +1,159 @@
+"""``nthbyte explain`` on real programs: what is planted is named, and the answers are a screen."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import COMMAND, Interpreter, cpythons, report, run, summary
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+# `churn` makes what dies young, `keep` what stays; `cycle` makes the containers that the collector finds alive.
+PROGRAM = """
+import gc
+kept = []
+
+def churn(number):
+    return [str(n) * 20 for n in range(number)]
+
+def keep(number):
+    kept.append(bytes(3000 + number % 7))
+
+def cycle(number):
+    for n in range(number):
+        one = [n]
+        one.append(one)
+
+for step in range(400):
+    churn(300)
+    keep(step)
+    cycle(100)
+gc.collect()
+"""
+
+
+def record(interpreter: Interpreter, folder: Path, program: str, *options: str) -> Path:
+    """Runs a program, and returns its profile."""
+    (folder / "app.py").write_text(program)
+    words = ["run", "-q", "--seed", "7", *options, "-o", "app.nthb", "app.py"]
+    interpreter.nthbyte(*words, folder=folder).ok()
+    return folder / "app.nthb"
+
+
+def explain(*words: str | Path, folder: Path) -> Any:
+    """Returns the answers by topic, after checks that hold of all profiles."""
+    text = report("explain", *words, folder=folder).ok().out
+    lines = text.splitlines()
+    assert len(lines) <= 24, text
+    assert max(map(len, lines)) <= 100, text
+    found = json.loads(report("explain", *words, "--json", folder=folder).ok().out)
+    assert found["version"] == 1
+    # The text is made of the sentences of the JSON, as many as have room.
+    plain = " ".join(text.split())
+    assert " ".join(found["answers"][0]["sentences"][0].split()) in plain
+    for answer in found["answers"]:
+        if "PROGRAM" not in answer["more"] and answer["more"][1] not in ("flamegraph", "view"):
+            run([str(COMMAND), *answer["more"][1:]], folder).ok()
+    return {answer["topic"]: answer for answer in found["answers"]}
+
+
+def test_it_names_what_was_planted(interpreter: Interpreter, tmp_path: Path) -> None:
+    profile = record(interpreter, tmp_path, PROGRAM, "--every", "8KiB")
+    found = explain(profile, folder=tmp_path)
+    churn = [place["function"] for place in found["young"]["places"]]
+    assert churn[0].split(".")[0] in ("churn", "<listcomp>")
+    allocators = [place["function"].split(".")[0] for place in found["allocators"]["places"]]
+    assert allocators[0] in ("churn", "<listcomp>")
+    total = summary(profile)
+    assert found["collector"]["figures"]["collections"]["estimate"] == total["collections"]["count"]
+    assert found["young"]["figures"]["bytes"] == total["all"]["died_young"]
+    if interpreter.is_pypy:
+        assert "heap_bytes" in found["peak"]["figures"]
+    else:
+        assert found["peak"]["places"][0]["function"] == "keep"
+        assert found["peak"]["figures"]["rss_bytes"]["estimate"] > 1 << 20
+
+
+def test_the_collector_is_fed_by_cycles(cpython: Interpreter, tmp_path: Path) -> None:
+    program = PROGRAM.replace("churn(300)", "pass").replace("cycle(100)", "cycle(3000)")
+    found = explain(record(cpython, tmp_path, program, "--every", "8KiB"), folder=tmp_path)
+    collector = found["collector"]
+    # Which part of the run it takes depends on the machine; here it is never so little that nothing is said.
+    assert collector["figures"]["share"]["estimate"] > 0.01
+    assert collector["places"][0]["function"] == "cycle"
+
+
+def test_a_leak_comes_first(tmp_path: Path) -> None:
+    program = ROOT / "tests/leaks/programs/leak_traceback.py"
+    words = ["run", "-q", "--every", "16KiB", "--seed", "7", "-o", "app.nthb", program]
+    cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
+    found = explain("app.nthb", folder=tmp_path)
+    assert next(iter(found)) == "leak"
+    leaks = json.loads(report("leaks", "app.nthb", "--json", folder=tmp_path).ok().out)
+    finding = leaks["profiles"][0]["findings"][0]
+    assert found["leak"]["places"][0] == finding["place"]
+    assert found["leak"]["figures"]["held"] == finding["held"]
+
+
+def test_the_leak_of_one_worker_of_four(tmp_path: Path) -> None:
+    program = ROOT / "tests/leaks/programs/leak_in_one_worker.py"
+    words = ["run", "-q", "--every", "16KiB", "--seed", "7", "-o", "app.nthb", program]
+    cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
+    one = explain("app.nthb", folder=tmp_path)
+    assert one["family"]["figures"]["profiles"]["estimate"] == 4
+    assert "leak" not in one
+    every = explain("app.nthb", "--all", folder=tmp_path)
+    assert every["leak"]["sentences"][0].startswith("In process ")
+    assert every["leak"]["places"][0]["function"] == "handle"
+    # One file of all processes, and their files one by one, have the same answers.
+    report("merge", "app.nthb", "--all", "-o", "all.nthb", folder=tmp_path).ok()
+    merged = explain("all.nthb", folder=tmp_path)
+    named = explain(*sorted(tmp_path.glob("app*.nthb")), folder=tmp_path)
+    for other in (merged, named):
+        assert {topic: other[topic]["figures"] for topic in other} == {
+            topic: every[topic]["figures"] for topic in every
+        }
+
+
+def test_too_few_samples_are_said_first(interpreter: Interpreter, tmp_path: Path) -> None:
+    found = explain(record(interpreter, tmp_path, "print('Hello')"), folder=tmp_path)
+    assert next(iter(found)) == "period"
+    assert found["period"]["more"][:3] == ["nthbyte", "run", "--every"]
+
+
+def test_a_killed_program(cpython: Interpreter, tmp_path: Path) -> None:
+    program = PROGRAM + "import os, time; time.sleep(2.5); os.kill(os.getpid(), 9)"
+    (tmp_path / "app.py").write_text(program)
+    words = ["run", "-q", "--every", "8KiB", "-o", "app.nthb", "app.py"]
+    done = cpython.nthbyte(*words, folder=tmp_path)
+    assert done.status == -signal.SIGKILL
+    found = explain("app.nthb", folder=tmp_path)
+    assert next(iter(found)) == "incomplete"
+
+
+@pytest.mark.parametrize("name", ["cpython", "pypy", "cut"])
+def test_files_of_version_1(name: str, tmp_path: Path) -> None:
+    profile = ROOT / f"crates/profile/tests/version1/{name}.nthb"
+    found = explain(profile, folder=tmp_path)
+    assert ("incomplete" in found) == (name == "cut")
+
+
+def test_every_allocation_recorded(tmp_path: Path) -> None:
+    profile = record(cpythons()[0], tmp_path, PROGRAM.replace("range(400)", "range(20)"), "--every", "1")
+    found = explain(profile, folder=tmp_path)
+    assert "period" not in found
+    figure = found["allocators"]["figures"]["bytes"]
+    assert figure["low"] == figure["estimate"] == figure["high"]
+    assert "the figures are exact" in report("explain", profile, folder=tmp_path).ok().out
+
+
+def test_time_samples(pypy: Interpreter, tmp_path: Path) -> None:
+    program = "import time\nend = time.process_time() + 1\n"
+    program += "def spin():\n    return sum(range(10000))\n\nwhile time.process_time() < end:\n    spin()\n"
+    found = explain(record(pypy, tmp_path, program, "--cpu", "200"), folder=tmp_path)
+    assert 0 < found["time"]["figures"]["seconds"]["estimate"] < 10
