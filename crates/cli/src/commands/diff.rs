@@ -12,6 +12,7 @@ use nthbyte_report::diff::{Diff, Limit, Measure, Options, write_page};
 
 use crate::output::{self, Output};
 use crate::progress::Progress;
+use crate::rows::Rows;
 
 /// What `diff` takes.
 #[derive(Args)]
@@ -51,30 +52,6 @@ pub struct Arguments {
     /// Write JSON, as docs/diff.md describes it.
     #[arg(long)]
     json: bool,
-}
-
-/// What a row can stand for.
-#[derive(Clone, Copy, ValueEnum)]
-enum Rows {
-    /// A function.
-    Function,
-    /// A line of a function.
-    Line,
-    /// A source file.
-    File,
-    /// The type of what was allocated.
-    Type,
-}
-
-impl From<Rows> for By {
-    fn from(rows: Rows) -> Self {
-        match rows {
-            Rows::Function => Self::Function,
-            Rows::Line => Self::Line,
-            Rows::File => Self::File,
-            Rows::Type => Self::Type,
-        }
-    }
 }
 
 /// What can be compared.
@@ -123,6 +100,9 @@ impl Arguments {
     /// # Errors
     /// If a profile cannot be read, has not what is to be compared, or standard output cannot be written.
     pub fn run(self) -> Result<ExitCode> {
+        if self.by == Rows::Process {
+            bail!("two runs have no process in common: use --by function, line, file or type");
+        }
         let (old, new) = self.sides()?;
         let options = Options {
             by: self.by.into(),
