@@ -111,7 +111,7 @@ impl Summary {
         if self.time.rows_left_out > 0 {
             let _ = writeln!(text, "… and {} more", self.time.rows_left_out);
         }
-        for line in self.folded() {
+        if let Some(line) = self.folded() {
             wrap(&mut text, &line, width);
         }
         text.push_str("Intervals are 95 %.\n");
