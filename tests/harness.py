@@ -128,6 +128,8 @@ def run(
     """
     variables = {**os.environ, "PYTHONPATH": str(SITE), "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
     variables.pop("PYTHONHOME", None)
+    if "COLUMNS" not in (environment or {}):
+        variables.pop("COLUMNS", None)
     process = subprocess.Popen(
         words,
         cwd=folder,

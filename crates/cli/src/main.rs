@@ -8,6 +8,8 @@ mod commands;
 mod input;
 mod output;
 mod progress;
+mod rows;
+mod selecting;
 mod view;
 
 use std::io;

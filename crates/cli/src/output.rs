@@ -117,9 +117,14 @@ impl Output {
     }
 }
 
-/// The width of tables in columns: that of the terminal, or 100 without one.
+/// The width of tables in columns: that of the environment's COLUMNS, else of the terminal that
+/// standard output is, or 100 if it is none.
 pub fn terminal_width() -> usize {
-    terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0))
+    let set = std::env::var("COLUMNS").ok();
+    let set = set.and_then(|columns| columns.trim().parse().ok());
+    set.filter(|&columns| columns > 0).unwrap_or_else(|| {
+        terminal_size::terminal_size_of(io::stdout()).map_or(100, |(width, _)| usize::from(width.0))
+    })
 }
 
 fn fill(

@@ -9,7 +9,8 @@ use std::time::Instant;
 use nthbyte_nursery::{Heap, Items, Observer, Sample, Settings, Type, TypeId};
 use nthbyte_sampling::{Distances, Period, Sampler};
 
-const USAGE: &str = "usage: rate [--every BYTES] [--seed N] [--nursery BYTES] [--no-field] [GIGABYTES]";
+const USAGE: &str =
+    "usage: rate [--every BYTES] [--seed N] [--nursery BYTES] [--no-field] [GIGABYTES]";
 /// An object's size: its header and a slot.
 const SIZE: usize = 16;
 

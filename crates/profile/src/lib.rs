@@ -16,6 +16,7 @@ pub mod model;
 mod processes;
 mod reader;
 mod samples;
+mod select;
 mod sources;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod synthetic;

@@ -241,6 +241,39 @@ impl Samples {
         Some(SampleId(id))
     }
 
+    /// Removes the samples for which `keep` returns false. The table of shapes stays, so a profile
+    /// without samples still knows how they were taken.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Sample) -> bool) {
+        let mut kept = 0;
+        for id in self.ids() {
+            let sample = self.get(id);
+            if !keep(&sample) {
+                continue;
+            }
+            let from = id.index();
+            self.time[kept] = sample.time;
+            self.thread[kept] = sample.thread;
+            self.stack[kept] = sample.stack;
+            self.shape[kept] = self.shape[from];
+            self.type_id[kept] = sample.type_id;
+            self.lifetime[kept] = sample.lifetime;
+            self.freed[kept] = self.freed[from];
+            // The column is shorter than the others, but not shorter than the samples with labels.
+            if let Some(labels) = self.labels.get_mut(kept) {
+                *labels = sample.labels;
+            }
+            kept += 1;
+        }
+        self.time.truncate(kept);
+        self.thread.truncate(kept);
+        self.stack.truncate(kept);
+        self.shape.truncate(kept);
+        self.type_id.truncate(kept);
+        self.labels.truncate(kept);
+        self.lifetime.truncate(kept);
+        self.freed.truncate(kept);
+    }
+
     /// Changes the stack of a sample.
     pub(crate) fn set_stack(&mut self, id: SampleId, stack: NodeId) {
         self.stack[id.index()] = stack;

@@ -1,51 +1,60 @@
-//! Totals of all samples of a profile, by stack and by type.
+//! Totals of all samples of a profile, by stack, by type and by process.
 //!
 //! A profile has millions of samples but only thousands of stacks and types. Every report that
 //! needs totals uses these tables. They take one pass and no search, since stacks and types are
 //! indexes.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::model::Lifetime;
+use nthbyte_profile::event::ThreadId;
+use nthbyte_profile::model::{Lifetime, ProcessId, Sample};
 
-use crate::estimate::{Estimator, Totals};
+use crate::estimate::{Estimator, Moments, Totals};
 use crate::inclusive::Sum;
+use crate::selection::{Moment, is_alive};
 
-/// Samples, divided into those that died young and all others.
+/// Samples, with the bytes of each lifetime and of what was alive at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Split {
-    /// Those that died young.
-    pub died_young: Totals,
-    /// All others.
-    pub others: Totals,
+pub struct ByLifetime {
+    /// All of them.
+    pub all: Totals,
+    /// The bytes of those of each [`Lifetime`].
+    pub lifetimes: [Moments; Lifetime::ALL.len()],
+    /// The bytes of those that were alive at the moment.
+    pub alive: Moments,
 }
 
-impl Split {
-    /// All of them.
-    #[must_use]
-    pub fn all(&self) -> Totals {
-        let mut all = self.died_young;
-        all.add(&self.others);
-        all
-    }
-
-    /// Adds other samples.
-    pub fn add(&mut self, other: &Self) {
-        self.died_young.add(&other.died_young);
-        self.others.add(&other.others);
-    }
-
-    pub(crate) fn of_lifetime(&mut self, lifetime: Lifetime) -> &mut Totals {
-        if lifetime == Lifetime::DiedYoung {
-            &mut self.died_young
-        } else {
-            &mut self.others
+impl ByLifetime {
+    fn count(&mut self, sample: &Totals, lifetime: Lifetime, is_alive: bool) {
+        self.all.add(sample);
+        self.lifetimes[lifetime as usize].add(&sample.bytes);
+        if is_alive {
+            self.alive.add(&sample.bytes);
         }
     }
+
+    /// The bytes of those with a lifetime.
+    #[must_use]
+    pub fn of(&self, lifetime: Lifetime) -> &Moments {
+        &self.lifetimes[lifetime as usize]
+    }
+
+    /// The bytes of those that did not die young.
+    #[must_use]
+    pub fn survivors(&self) -> Moments {
+        let mut sum = *self.of(Lifetime::Freed);
+        sum.add(self.of(Lifetime::Survived));
+        sum.add(self.of(Lifetime::StillLive));
+        sum
+    }
 }
 
-impl Sum for Split {
+impl Sum for ByLifetime {
     fn add(&mut self, other: &Self) {
-        Self::add(self, other);
+        self.all.add(&other.all);
+        for (sum, other) in self.lifetimes.iter_mut().zip(&other.lifetimes) {
+            sum.add(other);
+        }
+        self.alive.add(&other.alive);
     }
 }
 
@@ -54,50 +63,49 @@ impl Sum for Split {
 pub struct Aggregate {
     /// By stack: the samples with exactly this stack. Indexes are
     /// [`NodeId`](nthbyte_profile::event::NodeId)s.
-    pub stacks: Vec<Split>,
-    /// By type and lifetime. Indexes are [`TypeId`](nthbyte_profile::event::TypeId)s, then
-    /// [`Lifetime`]s.
-    pub types: Vec<[Totals; Lifetime::ALL.len()]>,
-    /// By lifetime.
-    pub lifetimes: [Totals; Lifetime::ALL.len()],
+    pub stacks: Vec<ByLifetime>,
+    /// By type. Indexes are [`TypeId`](nthbyte_profile::event::TypeId)s.
+    pub types: Vec<ByLifetime>,
+    /// By process. Indexes are [`ProcessId`]s.
+    pub processes: Vec<ByLifetime>,
     /// The sums over all samples.
-    pub all: Totals,
+    pub all: ByLifetime,
     /// Turns sums into estimates.
     pub estimator: Estimator,
 }
 
 impl Aggregate {
-    /// Passes over all samples once.
+    /// Passes over all samples once. `moment`: what was alive then is summed.
     #[must_use]
-    pub fn of(profile: &Profile) -> Self {
+    pub fn of(profile: &Profile, moment: Moment) -> Self {
         let samples = &profile.samples;
         let shapes = samples.shapes().iter();
         let shapes: Vec<Totals> = shapes
             .map(|&shape| Totals::of_sample(profile, shape))
             .collect();
-        let mut stacks = vec![Split::default(); profile.stacks.len()];
-        let mut types = vec![[Totals::default(); Lifetime::ALL.len()]; profile.types.len()];
+        let threads = (0..profile.threads.len() as u32).map(ThreadId);
+        let of_threads: Vec<ProcessId> = threads.map(|of| profile.process_of(of)).collect();
+        let mut stacks = vec![ByLifetime::default(); profile.stacks.len()];
+        let mut types = vec![ByLifetime::default(); profile.types.len()];
+        let mut processes = vec![ByLifetime::default(); profile.processes.len().max(1)];
         for id in samples.ids() {
             let totals = &shapes[samples.shape_id(id).0 as usize];
-            let lifetime = samples.lifetime(id);
-            stacks[samples.stack(id).index()]
-                .of_lifetime(lifetime)
-                .add(totals);
-            types[samples.type_id(id).index()][lifetime as usize].add(totals);
+            let sample: Sample = samples.get(id);
+            let process = of_threads.get(sample.thread.index());
+            let process = process.copied().unwrap_or(ProcessId::FIRST);
+            let alive = is_alive(&sample, moment);
+            let count = |sum: &mut ByLifetime| sum.count(totals, sample.lifetime, alive);
+            count(&mut stacks[sample.stack.index()]);
+            count(&mut types[sample.type_id.index()]);
+            count(&mut processes[process.index()]);
         }
-        let mut lifetimes = [Totals::default(); Lifetime::ALL.len()];
-        for of_type in &types {
-            for (sum, totals) in lifetimes.iter_mut().zip(of_type) {
-                sum.add(totals);
-            }
-        }
-        let mut all = Totals::default();
-        lifetimes.iter().for_each(|totals| all.add(totals));
-        let estimator = Estimator::new(profile, &all);
+        let mut all = ByLifetime::default();
+        types.iter().for_each(|totals| all.add(totals));
+        let estimator = Estimator::new(profile, &all.all);
         Self {
             stacks,
             types,
-            lifetimes,
+            processes,
             all,
             estimator,
         }

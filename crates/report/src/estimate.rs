@@ -46,6 +46,10 @@ pub struct Estimate {
     pub high: f64,
 }
 
+/// An interval is wide if an end is farther from the estimate than this part of it. From 100 % on, a
+/// distance suggests values below zero.
+const WIDE: f64 = 0.9;
+
 impl Estimate {
     /// A figure that is known exactly.
     #[must_use]
@@ -55,6 +59,12 @@ impl Estimate {
             low: value,
             high: value,
         }
+    }
+
+    /// Whether the interval is so wide that its ends say more than the estimate.
+    pub(crate) fn is_wide(&self) -> bool {
+        let distance = (self.high - self.estimate).max(self.estimate - self.low);
+        distance > WIDE * self.estimate
     }
 
     /// The larger distance from the estimate to an end of its interval, in percent of the estimate.
@@ -219,7 +229,12 @@ impl Estimator {
     /// Estimated bytes.
     #[must_use]
     pub fn bytes(&self, totals: &Totals) -> Estimate {
-        self.estimate(&totals.bytes, self.typical_bytes)
+        self.of_bytes(&totals.bytes)
+    }
+
+    /// Estimated bytes, from their sums alone.
+    pub(crate) fn of_bytes(&self, bytes: &Moments) -> Estimate {
+        self.estimate(bytes, self.typical_bytes)
     }
 
     /// Estimated number of allocations.

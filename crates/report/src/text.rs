@@ -21,6 +21,8 @@ pub enum Cut {
     End,
     /// The start is cut off. The end of a path is its most useful part.
     Start,
+    /// The middle is cut out.
+    Middle,
 }
 
 /// Bytes in binary units with three digits: `812 B`, `1.23 KiB`, `45.6 GiB`.
@@ -42,6 +44,19 @@ pub fn range(low: f64, estimate: f64, high: f64) -> String {
         digits(low / divisor, whole),
         digits(high / divisor, whole)
     )
+}
+
+/// From `low` to `high`, for an interval so wide that more digits say nothing: `0.9–5.4 MiB`, `0–422 KiB`.
+#[must_use]
+pub fn wide_range(low: f64, high: f64) -> String {
+    let (shown, unit) = scale(high);
+    let end = |value: f64| match value {
+        value if unit == "B" || value >= 9.95 => format!("{value:.0}"),
+        value if value < 0.05 => "0".to_owned(),
+        value => format!("{value:.1}"),
+    };
+    let low = if high > 0.0 { low * shown / high } else { low };
+    format!("{}–{} {unit}", end(low), end(shown))
 }
 
 /// Bytes with a sign: `+1.23 KiB`, `−45.6 MiB`, `0 B`.
@@ -211,12 +226,23 @@ pub fn fit(text: &str, columns: usize, cut: Cut) -> String {
     // A name of megabytes must not cost more than its visible part. Combining marks have no width,
     // but real names have only a few of them on each character.
     let most = columns.saturating_mul(8) + 64;
+    if cut == Cut::Middle {
+        // Nothing is to be cut out, or there is no room for two ends.
+        if columns < 3 || (text.len() <= most && width(&clean(text)) <= columns) {
+            return fit(text, columns, Cut::End);
+        }
+        let end = fit(text, columns / 2 + 1, Cut::Start);
+        let start = fit(text, columns - (width(&end) - 1), Cut::End);
+        // Each has an ellipsis, and one of them is enough.
+        return start + end.strip_prefix(ELLIPSIS).unwrap_or(&end);
+    }
     let part: String = match cut {
         Cut::End => text.chars().take(most).collect(),
         Cut::Start => {
             let skipped = text.chars().count().saturating_sub(most);
             text.chars().skip(skipped).collect()
         }
+        Cut::Middle => unreachable!("it is made of the other two"),
     };
     let cleaned = clean(&part);
     if part.len() == text.len() && width(&cleaned) <= columns {
@@ -243,6 +269,7 @@ pub fn fit(text: &str, columns: usize, cut: Cut) -> String {
             kept.push(ELLIPSIS);
             kept.iter().rev().collect()
         }
+        Cut::Middle => unreachable!("it is made of the other two"),
     }
 }
 
@@ -274,6 +301,10 @@ mod tests {
             assert_eq!(bytes(value), text);
         }
         assert_eq!(range(1500.0, 1536.0, 2048.0), "1.46–2.00");
+        assert_eq!(wide_range(943_718.4, 5_662_310.4), "0.9–5.4 MiB");
+        assert_eq!(wide_range(56.0, 432_128.0), "0.1–422 KiB");
+        assert_eq!(wide_range(0.0, 432_128.0), "0–422 KiB");
+        assert_eq!(wide_range(1.0, 90.0), "1–90 B");
         assert_eq!(signed_bytes(-1536.0), "−1.50 KiB");
         assert_eq!(signed_range(-1536.0, 2_097_152.0), "−0.00 … +2.00 MiB");
         assert_eq!(count(999.6), "1.00k");
@@ -297,14 +328,17 @@ mod tests {
         assert_eq!(fit("abcdef", 6, Cut::End), "abcdef");
         assert_eq!(fit("abcdef", 4, Cut::End), "abc…");
         assert_eq!(fit("abcdef", 4, Cut::Start), "…def");
+        assert_eq!(fit("abcdefgh", 5, Cut::Middle), "ab…gh");
+        assert_eq!(fit("abcdefgh", 8, Cut::Middle), "abcdefgh");
+        assert_eq!(fit("abcdefgh", 2, Cut::Middle), "a…");
         assert_eq!(fit("日本語", 4, Cut::End), "日…");
         assert_eq!(pad("日本語", 4, Cut::End), "日… ");
     }
 
     proptest! {
         #[test]
-        fn nothing_breaks_a_line(text in "\\PC{0,40}|[\\x00-\\u{2fff}]{0,40}", columns in 0_usize..30, start: bool) {
-            let shown = pad(&text, columns, if start { Cut::Start } else { Cut::End });
+        fn nothing_breaks_a_line(text in "\\PC{0,40}|[\\x00-\\u{2fff}]{0,40}", columns in 0_usize..30, cut in 0_usize..3) {
+            let shown = pad(&text, columns, [Cut::Start, Cut::Middle, Cut::End][cut]);
             prop_assert_eq!(width(&shown), columns);
             prop_assert!(shown.chars().all(is_harmless));
         }

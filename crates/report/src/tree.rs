@@ -16,6 +16,7 @@ use nthbyte_profile::model::Function;
 use crate::aggregate::Aggregate;
 use crate::estimate::{Estimate, Estimator, Totals};
 use crate::inclusive::{self, Children};
+use crate::selection::Moment;
 use crate::text::{self, Cut};
 use crate::time::{self, Clock, TimeTotals};
 
@@ -108,13 +109,13 @@ impl<'a> Tree<'a> {
     /// The `lines` functions that allocated most, in the call tree.
     #[must_use]
     pub fn of(profile: &'a Profile, lines: usize) -> Self {
-        let aggregate = Aggregate::of(profile);
+        let aggregate = Aggregate::of(profile, Moment::End);
         let measure = Measure::Bytes {
             estimator: aggregate.estimator,
             exact: profile.is_exact(),
         };
         let nodes = inclusive::with_callees(profile, &aggregate.stacks);
-        let nodes: Vec<Totals> = nodes.iter().map(crate::Split::all).collect();
+        let nodes: Vec<Totals> = nodes.iter().map(|node| node.all).collect();
         Self::grow(profile, measure, &nodes, lines)
     }
 
@@ -251,7 +252,7 @@ impl<'a> Tree<'a> {
             }
             Line::Hidden(number) => {
                 let (hidden, totals) = &self.branches[number].hidden;
-                (totals, format!("… {hidden} more"))
+                (totals, (format!("… {hidden} more"), String::new()))
             }
         };
         let whole = self.whole();
@@ -268,13 +269,15 @@ impl<'a> Tree<'a> {
         let rest = width.saturating_sub(text::width(&figures));
         // At least half of the line is for the name, at any depth.
         let prefix = text::fit(prefix, rest / 2, Cut::Start);
-        let label = text::fit(&label, rest.saturating_sub(text::width(&prefix)), Cut::End);
+        let left = rest.saturating_sub(text::width(&prefix));
+        let label = fit_label(label, left);
         let _ = writeln!(text, "{figures}{prefix}{label}");
     }
 
-    fn label(&self, branch: &Branch) -> String {
+    /// The name of a function, and its place in the source.
+    fn label(&self, branch: &Branch) -> (String, String) {
         let Some(function) = branch.function else {
-            return "the whole program".to_owned();
+            return ("the whole program".to_owned(), String::new());
         };
         let Function {
             name,
@@ -282,18 +285,35 @@ impl<'a> Tree<'a> {
             first_line,
         } = &self.profile.functions[function as usize];
         let file = file.rsplit('/').next().unwrap_or_default();
-        match (file.is_empty(), first_line) {
-            (true, _) => name.clone(),
-            (false, 0) => format!("{name} ({file})"),
-            (false, line) => format!("{name} ({file}:{line})"),
-        }
+        let place = match (file.is_empty(), first_line) {
+            (true, _) => String::new(),
+            (false, 0) => format!(" ({file})"),
+            (false, line) => format!(" ({file}:{line})"),
+        };
+        (name.clone(), place)
     }
+}
+
+/// The place is cut before the name.
+fn fit_label((name, place): (String, String), columns: usize) -> String {
+    let name = text::fit(&name, columns, Cut::Middle);
+    let left = columns.saturating_sub(text::width(&name));
+    // A space, two brackets and an ellipsis with some letters.
+    if left < 8 {
+        return name;
+    }
+    name + &text::fit(&place, left, Cut::Middle)
 }
 
 fn bytes(bytes: &Estimate, exact: bool) -> String {
     let shown = text::bytes(bytes.estimate);
-    if exact || bytes.estimate == 0.0 {
+    if exact {
         format!("{shown:>8}")
+    } else if bytes.estimate == 0.0 {
+        format!("{shown:>8}       ")
+    } else if bytes.is_wide() {
+        let shown = text::wide_range(bytes.low, bytes.high);
+        format!("{shown:>15}")
     } else {
         let error = format!("±{}", bytes.relative_error());
         format!("{shown:>8} {error:<6}")

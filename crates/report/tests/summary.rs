@@ -6,7 +6,7 @@ use nthbyte_profile::model::{Lifetime, Profile};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Writer};
 use nthbyte_report::summary::{NO_STACK, Row};
-use nthbyte_report::{By, Summary, Tree, text};
+use nthbyte_report::{By, Sort, Summary, Tree, text};
 use proptest::prelude::*;
 
 fn profile(setup: Synthetic) -> Profile {
@@ -110,13 +110,116 @@ fn rows_are_ordered_and_cut() {
             .is_sorted_by(|one, other| own(one) >= own(other))
     );
     let all = summary.rows.len();
+    let whole = summary.all.bytes.estimate;
+    summary.truncate(30);
     summary.truncate(10);
     assert_eq!((summary.rows.len(), summary.rows_left_out), (10, all - 10));
-    assert!(
-        summary
-            .render(100)
-            .contains(&format!("… and {} more", all - 10))
+    // The rows and what is left out add up.
+    let shown: f64 = summary.rows.iter().map(own).sum();
+    let rest = summary.bytes_left_out;
+    assert!(close(shown + rest.estimate, whole));
+    assert!(rest.low < rest.estimate && rest.estimate < rest.high);
+    let (from, to) = (rest.low / rest.estimate, rest.high / rest.estimate);
+    // Thousands of samples: the interval is that of their sum, not the sum of intervals.
+    assert!(0.9 < from && to < 1.1, "{rest:?}");
+    let text = summary.render(200);
+    let said = format!(
+        "… and {} more functions: {} ({}) together",
+        all - 10,
+        text::bytes(rest.estimate),
+        text::range(rest.low, rest.estimate, rest.high)
     );
+    assert!(text.contains(&said), "{said}\n{text}");
+    let least = text::bytes(summary.unlisted.high);
+    let said = format!("it allocated less than {least}, at 95 %");
+    assert!(text.contains(&said), "{said}\n{text}");
+}
+
+#[test]
+fn rows_can_have_another_order() {
+    let mut summary = Summary::of(&profile(Synthetic::default()), By::Function);
+    let orders: [(Sort, fn(&Row) -> f64); 5] = [
+        (Sort::Total, |row| row.total_bytes.estimate),
+        (Sort::Alive, |row| row.alive.expect("known").estimate),
+        (Sort::Young, |row| row.died_young.estimate),
+        (Sort::Allocs, |row| row.allocations.estimate),
+        (Sort::Own, |row| row.self_bytes.estimate),
+    ];
+    for (sort, figure) in orders {
+        let is_sorted = |summary: &Summary| {
+            let mut rows = summary.rows.iter().map(figure);
+            rows.by_ref().is_sorted_by(|one, other| one >= other)
+        };
+        assert!(!is_sorted(&summary), "{sort:?}");
+        summary.sort(sort);
+        assert!(is_sorted(&summary), "{sort:?}");
+    }
+}
+
+#[test]
+fn a_row_is_the_sum_of_its_lifetimes() {
+    let profile = profile(Synthetic::default());
+    for by in [By::Function, By::Type, By::Process] {
+        let summary = Summary::of(&profile, by);
+        let mut alive = 0.0;
+        for row in &summary.rows {
+            let survivors = row.freed.estimate + row.survived.estimate + row.still_live.estimate;
+            assert!(close(row.survivors.estimate, survivors), "{}", row.name);
+            let own = survivors + row.died_young.estimate;
+            assert!(close(row.self_bytes.estimate, own), "{}", row.name);
+            // At the end: allocated, and not freed.
+            assert_eq!(row.alive, Some(row.still_live), "{}", row.name);
+            let total = row.total_alive.expect("known").estimate;
+            assert!(row.still_live.estimate <= total * (1.0 + 1e-9));
+            alive += row.still_live.estimate;
+        }
+        assert!(alive > 0.0 && close(alive, summary.all.still_live.estimate));
+        assert_eq!(summary.all.alive, Some(summary.all.still_live));
+    }
+}
+
+#[test]
+fn a_terminals_width_is_used() {
+    let mut summary = Summary::of(&profile(Synthetic::default()), By::Function);
+    summary.truncate(20);
+    let (mut columns, mut widest) = (0, 0);
+    for width in [60, 80, 120, 200] {
+        let text = summary.render(width);
+        let lines = || text.lines().map(text::width);
+        assert!(lines().all(|columns| columns <= width), "{width}\n{text}");
+        let headings = text.lines().find(|line| line.contains("own bytes"));
+        let headings = headings.expect("headings");
+        assert!(headings.contains("alive"), "{width}: {headings}");
+        let number = headings.split("  ").filter(|part| !part.is_empty()).count();
+        assert!(number >= columns, "{width}: {headings}");
+        let wide = lines().max().expect("lines");
+        assert!(wide > widest, "{width}\n{text}");
+        (columns, widest) = (number, wide);
+        assert!(!text.contains(">999%"));
+    }
+    assert_eq!(columns, 8);
+}
+
+#[test]
+fn the_peak_of_the_resident_set_is_compared_with_what_was_alive_then() {
+    let profile = profile(Synthetic::default());
+    let summary = Summary::of(&profile, By::Function);
+    let most = profile.memory.iter().filter_map(|memory| memory.rss).max();
+    assert_eq!(summary.peak_rss, most);
+    let at = profile.memory.iter().find(|memory| memory.rss == most);
+    let at = at.expect("a moment").time;
+    let mut alive = 0.0;
+    for id in profile.samples.ids() {
+        let sample = profile.samples.get(id);
+        if sample.time <= at && sample.freed.is_none_or(|freed| freed > at) {
+            alive += profile.weight(id).bytes;
+        }
+    }
+    let covered = summary.alive_at_peak_rss.expect("known");
+    assert!(close(covered.estimate, alive));
+    let text = summary.render(200);
+    let said = format!("of which the profile covers {} (", text::bytes(alive));
+    assert!(text.contains(&said), "{text}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use nthbyte_report::diff::{Diff, Limit, Measure, Options, write_page};
 use crate::input::{self, Inputs};
 use crate::output::{self, Output};
 use crate::progress::Progress;
+use crate::rows::Rows;
 
 /// What `diff` takes.
 #[derive(Args)]
@@ -55,33 +56,6 @@ pub struct Arguments {
     /// Write JSON, as docs/diff.md describes it.
     #[arg(long)]
     json: bool,
-}
-
-/// What a row can stand for.
-#[derive(Clone, Copy, ValueEnum)]
-enum Rows {
-    /// A function.
-    Function,
-    /// A line of a function.
-    Line,
-    /// A source file.
-    File,
-    /// The type of what was allocated.
-    Type,
-    /// A process: the first, the second and so on in the order of their starts.
-    Process,
-}
-
-impl From<Rows> for By {
-    fn from(rows: Rows) -> Self {
-        match rows {
-            Rows::Function => Self::Function,
-            Rows::Line => Self::Line,
-            Rows::File => Self::File,
-            Rows::Type => Self::Type,
-            Rows::Process => Self::Process,
-        }
-    }
 }
 
 /// What can be compared.

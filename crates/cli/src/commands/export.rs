@@ -9,6 +9,7 @@ use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
 use crate::input::{Apart, Profiles};
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::selecting::{Frames, Selecting};
 
 /// What `export` takes.
 #[derive(Args)]
@@ -32,6 +33,10 @@ pub struct Arguments {
     /// pprof files labels, and speedscope files profiles.
     #[arg(long, value_enum)]
     by: Option<Apart>,
+    #[command(flatten)]
+    frames: Frames,
+    #[command(flatten)]
+    selecting: Selecting,
 }
 
 /// The formats.
@@ -66,6 +71,8 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         let inputs = self.profiles.find()?;
         let mut profile = inputs.load()?;
+        self.selecting.apply(&mut profile)?;
+        self.frames.apply(&mut profile, false);
         if self.by == Some(Apart::Process) {
             profile.root_by_process();
         }

@@ -9,6 +9,7 @@ use nthbyte_report::flamegraph;
 use crate::input::{Apart, Profiles};
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::selecting::{Frames, Selecting};
 
 /// What `flamegraph` takes.
 #[derive(Args)]
@@ -24,6 +25,10 @@ pub struct Arguments {
     /// Put each process at the top, with its own calls below it.
     #[arg(long, value_enum)]
     by: Option<Apart>,
+    #[command(flatten)]
+    frames: Frames,
+    #[command(flatten)]
+    selecting: Selecting,
 }
 
 impl Arguments {
@@ -34,6 +39,8 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         let inputs = self.profiles.find()?;
         let mut profile = inputs.load()?;
+        self.selecting.apply(&mut profile)?;
+        self.frames.apply(&mut profile, false);
         if self.by == Some(Apart::Process) {
             profile.root_by_process();
         }

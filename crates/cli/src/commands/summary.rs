@@ -2,10 +2,12 @@
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use nthbyte_report::{By, Summary};
+use nthbyte_report::{By, Sort, Summary};
 
 use crate::input::Profiles;
 use crate::output::{self, Output};
+use crate::rows::Rows;
+use crate::selecting::{Frames, Selecting};
 
 /// What `summary` takes.
 #[derive(Args)]
@@ -15,6 +17,9 @@ pub struct Arguments {
     /// What a row stands for.
     #[arg(long, value_enum, default_value_t = Rows::Function)]
     by: Rows,
+    /// The order of the rows (default: own; alive with --at).
+    #[arg(long, value_enum, conflicts_with = "time")]
+    sort: Option<Order>,
     /// Show at most N rows; 0 for all (default: 20 in a table, all in JSON).
     #[arg(long, value_name = "N")]
     top: Option<usize>,
@@ -25,31 +30,35 @@ pub struct Arguments {
     /// Write JSON (docs/summary-json.md describes it).
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    frames: Frames,
+    #[command(flatten)]
+    selecting: Selecting,
 }
 
-/// What a row can stand for.
+/// The order of the rows.
 #[derive(Clone, Copy, ValueEnum)]
-enum Rows {
-    /// A function.
-    Function,
-    /// A line of a function.
-    Line,
-    /// A source file.
-    File,
-    /// The type of the allocated object.
-    Type,
-    /// A process.
-    Process,
+enum Order {
+    /// Bytes that it allocated itself.
+    Own,
+    /// Bytes that it and what it called allocated.
+    Total,
+    /// Bytes that it allocated itself and that were alive at the end, or at --at.
+    Alive,
+    /// Bytes that it allocated itself and that died young.
+    Young,
+    /// Allocations that it made itself.
+    Allocs,
 }
 
-impl From<Rows> for By {
-    fn from(rows: Rows) -> Self {
-        match rows {
-            Rows::Function => Self::Function,
-            Rows::Line => Self::Line,
-            Rows::File => Self::File,
-            Rows::Type => Self::Type,
-            Rows::Process => Self::Process,
+impl From<Order> for Sort {
+    fn from(order: Order) -> Self {
+        match order {
+            Order::Own => Self::Own,
+            Order::Total => Self::Total,
+            Order::Alive => Self::Alive,
+            Order::Young => Self::Young,
+            Order::Allocs => Self::Allocs,
         }
     }
 }
@@ -61,15 +70,29 @@ impl Arguments {
     /// If the profile cannot be read or has no time samples to show, or if standard output cannot be
     /// written.
     pub fn run(self) -> Result<()> {
-        let profile = self.profiles.find()?.load_quietly()?;
-        let mut summary = Summary::of(&profile, self.by.into());
-        let time = !self.json && (self.time || summary.is_of_time_only());
+        let mut profile = self.profiles.find()?.load_quietly()?;
+        let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
+        let time = !self.json && (self.time || only_time);
+        let by = By::from(self.by);
         if time {
             crate::input::require_time(self.profiles.first(), &profile)?;
-            if summary.by == By::Type {
+            self.selecting.require_no_objects()?;
+            if by == By::Type {
                 bail!("time samples have no type: use --by function, line, file or process");
             }
         }
+        let selected = self.selecting.narrow(&mut profile)?;
+        self.frames.apply(&mut profile, !self.json);
+        let mut summary = Summary::of_selected(&profile, by, selected);
+        let default = match self.selecting.has_moment() {
+            true => Sort::Alive,
+            false => Sort::Own,
+        };
+        let sort = self.sort.map_or(default, Sort::from);
+        if sort == Sort::Alive && !summary.knows_what_is_alive() {
+            bail!("what is alive is not known on PyPy: use --sort own, and see what survived");
+        }
+        summary.sort(sort);
         match self.top.unwrap_or(if self.json { 0 } else { 20 }) {
             0 => {}
             rows => summary.truncate(rows),

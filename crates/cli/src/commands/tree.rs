@@ -6,6 +6,7 @@ use nthbyte_report::Tree;
 
 use crate::input::{Apart, Profiles};
 use crate::output::{self, Output};
+use crate::selecting::{Frames, Selecting};
 
 /// What `tree` takes.
 #[derive(Args)]
@@ -21,6 +22,10 @@ pub struct Arguments {
     /// Put each process at the top, with its own calls below it.
     #[arg(long, value_enum)]
     by: Option<Apart>,
+    #[command(flatten)]
+    frames: Frames,
+    #[command(flatten)]
+    selecting: Selecting,
 }
 
 impl Arguments {
@@ -32,13 +37,19 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         let inputs = self.profiles.find()?;
         let mut profile = inputs.load()?;
+        let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
+        let time = self.time || only_time;
+        if time {
+            crate::input::require_time(self.profiles.first(), &profile)?;
+            self.selecting.require_no_objects()?;
+        }
+        self.selecting.apply(&mut profile)?;
+        self.frames.apply(&mut profile, true);
         if self.by == Some(Apart::Process) {
             profile.root_by_process();
         }
         let lines = if self.top == 0 { usize::MAX } else { self.top };
-        let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
-        let tree = if self.time || only_time {
-            crate::input::require_time(self.profiles.first(), &profile)?;
+        let tree = if time {
             Tree::of_time(&profile, lines)
         } else {
             Tree::of(&profile, lines)

@@ -16,8 +16,9 @@ use clap::Args;
 use nthbyte_formats::firefox;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::input::{Inputs, Profiles};
+use crate::input::Profiles;
 use crate::progress::Progress;
+use crate::selecting::{Frames, Selecting};
 use gate::Gate;
 use server::Server;
 
@@ -35,6 +36,10 @@ pub struct Arguments {
     /// Also serve the text of the program's Python files, as they are on this machine now.
     #[arg(long)]
     sources: bool,
+    #[command(flatten)]
+    frames: Frames,
+    #[command(flatten)]
+    selecting: Selecting,
 }
 
 impl Arguments {
@@ -43,7 +48,7 @@ impl Arguments {
     /// # Errors
     /// If the profile cannot be read, or no port is free.
     pub fn run(self) -> Result<()> {
-        let json = convert(&self.profiles.find()?, self.sources)?;
+        let json = self.convert()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -74,22 +79,24 @@ impl Arguments {
             }
         })
     }
-}
 
-/// The profile as the Firefox Profiler reads it: JSON, gzipped.
-fn convert(inputs: &Inputs, sources: bool) -> Result<Vec<u8>> {
-    let profile = inputs.load()?;
-    let progress = Progress::steps("converting");
-    let mut json = Vec::new();
-    let options = firefox::Options {
-        sources,
-        ..firefox::Options::default()
-    };
-    firefox::write_gzip_with(&profile, options, &mut json, &mut |done, total| {
-        progress.at(done, total);
-    })
-    .context("cannot convert the profile")?;
-    Ok(json)
+    /// The profile as the Firefox Profiler reads it: JSON, gzipped.
+    fn convert(&self) -> Result<Vec<u8>> {
+        let mut profile = self.profiles.find()?.load()?;
+        self.selecting.apply(&mut profile)?;
+        self.frames.apply(&mut profile, false);
+        let progress = Progress::steps("converting");
+        let mut json = Vec::new();
+        let options = firefox::Options {
+            sources: self.sources,
+            ..firefox::Options::default()
+        };
+        firefox::write_gzip_with(&profile, options, &mut json, &mut |done, total| {
+            progress.at(done, total);
+        })
+        .context("cannot convert the profile")?;
+        Ok(json)
+    }
 }
 
 /// The page's address that makes it fetch the profile from this machine.

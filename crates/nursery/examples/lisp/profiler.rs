@@ -212,6 +212,7 @@ impl<W: Write> Observer for Profiler<W> {
             heap_used: Some(statistics.used as u64),
             heap_reserved: Some(statistics.reserved as u64),
             rss: None,
+            peak_rss: None,
             allocated: Some(statistics.allocated),
         }));
     }

@@ -3,12 +3,16 @@
 use std::fmt::Write;
 
 use super::{Change, Diff, Measure, RATE, Row, SideFacts, Which, sides};
+use crate::columns::{self, Column, named_place, wrap};
 use crate::estimate::Estimate;
-use crate::summary::{By, place, wrap};
-use crate::text::{self, Cut, GAP, NARROWEST};
+use crate::summary::By;
+use crate::text::{self, Cut, NARROWEST};
 
 /// From this width on, the interval has a column of its own.
 const WITH_INTERVAL: usize = 90;
+
+/// The number of that column.
+const INTERVAL: usize = 3;
 
 /// The number of rows without a significant difference that are shown.
 const OTHERS: usize = 5;
@@ -86,9 +90,9 @@ impl Diff {
                 Cut::End,
             )
         };
-        let figures: Vec<Vec<String>> = rows
+        let figures: Vec<[String; 5]> = rows
             .iter()
-            .map(|(measure, change)| figures(*measure, change, None, width))
+            .map(|(measure, change)| figures(*measure, change, None))
             .collect();
         table(text, width, "all", &figures, label);
     }
@@ -140,9 +144,9 @@ impl Diff {
     }
 
     fn rows_table(&self, text: &mut String, width: usize, rows: &[&Row]) {
-        let figures: Vec<Vec<String>> = rows
+        let figures: Vec<[String; 5]> = rows
             .iter()
-            .map(|row| figures(self.what, &row.changes[&self.what], row.only, width))
+            .map(|row| figures(self.what, &row.changes[&self.what], row.only))
             .collect();
         table(text, width, kind(self.by), &figures, |at, columns| {
             self.label(rows[at], columns)
@@ -150,26 +154,17 @@ impl Diff {
     }
 
     /// The name of a row and, if there is room, its place and its old place.
-    fn label(&self, row: &Row, columns: usize) -> String {
+    fn label(&self, row: &Row, left: usize) -> String {
         match self.by {
-            By::Type | By::Process => return text::fit(&row.name, columns, Cut::End),
-            By::File => return text::fit(&row.name, columns, Cut::Start),
+            By::Type | By::Process => return text::fit(&row.name, left, Cut::Middle),
+            By::File => return columns::path(&row.name, "", left),
             By::Function | By::Line => {}
         }
-        let mut at = place(&row.file, row.line, if columns < 40 { 1 } else { 3 });
-        if let Some(old) = &row.old_place
-            && old.line != row.line
-        {
-            let _ = write!(at, " (was :{})", old.line);
-        }
-        let full = text::fit(&row.name, columns, Cut::End);
-        let beside = columns.saturating_sub(text::width(&at) + 1);
-        let name = text::fit(&row.name, beside.max(columns / 2), Cut::End);
-        let room = columns.saturating_sub(text::width(&name) + 1);
-        if at.is_empty() || room < 6 {
-            return full;
-        }
-        format!("{name} {}", text::fit(&at, room, Cut::Start))
+        let was = match &row.old_place {
+            Some(old) if old.line != row.line => format!(" (was :{})", old.line),
+            _ => String::new(),
+        };
+        named_place(&row.name, &row.file, row.line, &was, left)
     }
 
     fn closing(&self, text: &mut String, width: usize) {
@@ -275,63 +270,48 @@ pub(super) fn interval(measure: Measure, of: &Estimate) -> String {
     }
 }
 
-fn figures(measure: Measure, change: &Change, only: Option<Which>, width: usize) -> Vec<String> {
+/// A row's figures: old, new, difference, interval, relative change.
+fn figures(measure: Measure, change: &Change, only: Option<Which>) -> [String; 5] {
     let certain = sides::is_certain(&change.difference);
     let relative = match only {
         Some(Which::New) => "new".to_owned(),
         Some(Which::Old) => "gone".to_owned(),
         None => change.relative.map_or(String::new(), relative),
     };
-    let mut figures = vec![
+    [
         amount(measure, change.old.estimate),
         amount(measure, change.new.estimate),
         signed(measure, change.difference.estimate),
-    ];
-    if width >= WITH_INTERVAL {
-        figures.push(if certain {
+        if certain {
             String::new()
         } else {
             interval(measure, &change.difference)
-        });
-    }
-    figures.push(relative);
-    figures
+        },
+        relative,
+    ]
 }
 
-/// Writes a table: figures to the right of their columns, and then what `label` gives for the
-/// number of a row and the columns that are left for it.
+/// Writes a table of rows' figures, and what `label` gives for the number of a row and the columns
+/// that are left for it.
 fn table(
     text: &mut String,
     width: usize,
     heading: &str,
-    figures: &[Vec<String>],
+    figures: &[[String; 5]],
     label: impl Fn(usize, usize) -> String,
 ) {
-    let mut headings = vec!["old", "new", "difference", "95 % interval", "change"];
-    if width < WITH_INTERVAL {
-        headings.remove(3);
-    }
-    let headings: Vec<String> = headings.into_iter().map(str::to_owned).collect();
-    let columns: Vec<usize> = (0..headings.len())
-        .map(|at| {
-            let cells = std::iter::once(&headings).chain(figures);
-            cells.map(|row| text::width(&row[at])).max().unwrap_or(0)
-        })
-        .collect();
-    let taken: usize = columns.iter().map(|column| column + GAP).sum();
-    let rest = width.saturating_sub(taken).max(12);
-    let mut line = |figures: &[String], label: &str| {
-        for (figure, &column) in figures.iter().zip(&columns) {
-            let missing = column.saturating_sub(text::width(figure));
-            text.extend(std::iter::repeat_n(' ', missing));
-            text.push_str(figure);
-            text.extend(std::iter::repeat_n(' ', GAP));
-        }
-        text.push_str(label);
-        text.push('\n');
-    };
-    line(&headings, heading);
-    for (at, figures) in figures.iter().enumerate() {
-        line(figures, &label(at, rest));
-    }
+    let headings = [
+        ("old", Some(1)),
+        ("new", Some(2)),
+        ("difference", None),
+        ("95 % interval", Some(3)),
+        ("change", None),
+    ];
+    let columns = headings.into_iter().enumerate();
+    let columns = columns.filter(|(at, _)| *at != INTERVAL || width >= WITH_INTERVAL);
+    let columns = columns.map(|(at, (heading, rank))| {
+        let cells = figures.iter().map(|row| row[at].clone());
+        Column::new(heading, rank, cells.collect())
+    });
+    columns::table(text, width, columns.collect(), heading, label);
 }

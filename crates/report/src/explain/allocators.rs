@@ -66,7 +66,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
 pub(super) fn largest(facts: &Facts<'_>, by: By) -> Vec<Ranked> {
     let aggregate = &facts.aggregate;
     let all = facts.places.group(&aggregate.stacks, by).into_iter();
-    places::ranked(all.map(|(key, split)| (key, aggregate.estimator.bytes(&split.all()))))
+    places::ranked(all.map(|(key, split)| (key, aggregate.estimator.bytes(&split.all))))
 }
 
 /// Which process allocates most, if there are several.

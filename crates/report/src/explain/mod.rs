@@ -36,6 +36,7 @@ use serde::Serialize;
 use crate::aggregate::Aggregate;
 use crate::estimate::Estimate;
 use crate::leaks::Place;
+use crate::selection::Moment;
 use crate::text;
 use places::Places;
 
@@ -152,6 +153,8 @@ struct Facts<'a> {
     profile: &'a Profile,
     asked: &'a Asked,
     aggregate: Aggregate,
+    /// Bytes allocated, as estimated.
+    estimate: f64,
     places: Places<'a>,
     exact: bool,
     /// The longest period of the allocation samples.
@@ -165,8 +168,8 @@ impl Explanation {
     /// Answers all questions.
     #[must_use]
     pub fn of(profile: &Profile, asked: &Asked) -> Self {
-        let aggregate = Aggregate::of(profile);
-        let estimate = aggregate.all.bytes.estimate;
+        let aggregate = Aggregate::of(profile, Moment::End);
+        let estimate = aggregate.estimator.bytes(&aggregate.all.all).estimate;
         let facts = Facts {
             profile,
             asked,
@@ -176,6 +179,7 @@ impl Explanation {
             allocated: profile.allocated.map_or(estimate, |bytes| bytes as f64),
             counted: profile.allocated.is_some(),
             aggregate,
+            estimate,
         };
         let mut answers = Vec::new();
         answers.extend(state::incomplete(&facts));
@@ -246,7 +250,7 @@ impl Facts<'_> {
 
     /// Bytes as a part of all that was allocated: `18 %`.
     fn share(&self, bytes: f64) -> String {
-        text::percent((bytes / self.aggregate.all.bytes.estimate.max(1.0)).min(1.0))
+        text::percent((bytes / self.estimate.max(1.0)).min(1.0))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The answers for a terminal: at most a screen.
 
 use super::{Answer, Explanation};
-use crate::summary::wrap;
+use crate::columns::wrap;
 use crate::text::{self, Cut, NARROWEST};
 
 /// Lines of a screen.

@@ -5,6 +5,7 @@ use nthbyte_profile::model::Lifetime;
 
 use super::places::{self, By, is_clear, types_text};
 use super::{Answer, Facts, Topic, weight};
+use crate::estimate::Totals;
 use crate::leaks::name;
 
 /// From this share on, it is one of the first answers.
@@ -15,8 +16,14 @@ const LEAST: f64 = 0.05;
 
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let aggregate = &facts.aggregate;
-    let young = &aggregate.lifetimes[Lifetime::DiedYoung as usize];
-    let share = young.bytes.estimate / aggregate.all.bytes.estimate.max(1.0);
+    let samples = &facts.profile.samples;
+    let stacks = facts
+        .places
+        .sums(|id| samples.lifetime(id) == Lifetime::DiedYoung);
+    let mut young = Totals::default();
+    stacks.iter().for_each(|sum| young.add(sum));
+    let bytes = aggregate.estimator.bytes(&young);
+    let share = bytes.estimate / facts.estimate.max(1.0);
     if young.samples == 0 || share < LEAST {
         return None;
     }
@@ -26,21 +33,16 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
         weight::SOME_DIES_YOUNG
     };
     let mut answer = facts.answer(Topic::Young, weight, &["summary", "--by", "line"]);
-    let bytes = aggregate.estimator.bytes(young);
-    let objects = aggregate.estimator.allocations(young);
+    let objects = aggregate.estimator.allocations(&young);
     answer.figure("bytes", bytes);
     answer.figure("objects", objects);
-    let lines = facts.places.group(&aggregate.stacks, By::Line).into_iter();
-    let mut lines = places::ranked(
-        lines
-            .filter(|(_, split)| split.died_young.samples > 0)
-            .map(|(key, split)| (key, aggregate.estimator.allocations(&split.died_young))),
-    );
+    let lines = facts.places.group(&stacks, By::Line).into_iter();
+    let mut lines =
+        places::ranked(lines.map(|(key, sum)| (key, aggregate.estimator.allocations(&sum))));
     let clear = is_clear(&lines);
     // A single sample of a small object stands for very many objects: what is certain of a line decides.
     lines.sort_by(|one, other| other.figure.low.total_cmp(&one.figure.low));
     let first = lines.first()?;
-    let samples = &facts.profile.samples;
     let here = |id: SampleId| {
         samples.lifetime(id) == Lifetime::DiedYoung
             && facts.places.key(samples.stack(id), By::Line) == first.key

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::{Finding, Heap, Holder, Leaks, Place, Report, Share, Verdict};
+use crate::columns::{place, wrap};
 use crate::estimate::Estimate;
-use crate::summary::{place, wrap};
 use crate::text::{self, Cut};
 
 /// The smallest width of a line.

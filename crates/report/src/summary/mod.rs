@@ -2,24 +2,25 @@
 
 mod processes;
 mod render;
+mod rows;
+mod tables;
 mod time;
 
 pub use processes::ProcessSummary;
-pub(crate) use render::{place, wrap};
+pub use rows::{Row, Sort};
 pub use time::{Time, TimeRow, Unit};
 
-use std::collections::HashMap;
-use std::hash::Hash;
-
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{LostKind, NodeId};
+use nthbyte_profile::event::{LostKind, Nanos};
 use nthbyte_profile::meta::Distances;
 use nthbyte_profile::model::Lifetime;
 use serde::Serialize;
 
-use crate::aggregate::{Aggregate, Split};
-use crate::estimate::{Estimate, Totals};
-use crate::inclusive::{self, KeyTotals, Sum};
+use crate::aggregate::{Aggregate, ByLifetime};
+use crate::estimate::{Estimate, Estimator, Totals};
+use crate::fold;
+use crate::inclusive::Sum;
+use crate::selection::{Moment, Selected, alive_at, lifetimes_are_known};
 
 /// The kind of the rows of a summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -82,13 +83,18 @@ pub struct Summary {
     pub bytes_allocated: u64,
     /// Whether `bytes_allocated` is the agent's count.
     pub bytes_counted: bool,
+    /// The selected part of the profile, and the moment of what is alive.
+    pub selection: Selected,
     /// Bytes of all samples, in total and by lifetime.
     pub all: Everything,
-    /// Work of the garbage collector.
-    pub collections: Collections,
     /// The largest resident set, in bytes: the kernel's own figure. Of several processes, the largest sum at one time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_rss: Option<u64>,
+    /// What was alive of the profile's objects then. Only of a whole profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alive_at_peak_rss: Option<Estimate>,
+    /// Work of the garbage collector.
+    pub collections: Collections,
     /// Whether the session ended normally.
     pub complete: bool,
     /// The agent's remarks.
@@ -101,8 +107,21 @@ pub struct Summary {
     pub rows: Vec<Row>,
     /// Number of rows that [`Summary::truncate`] removed.
     pub rows_left_out: usize,
+    /// Own bytes of these rows together.
+    pub bytes_left_out: Estimate,
+    /// Bytes of them that were alive at the moment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alive_left_out: Option<Estimate>,
     /// Figures from the time samples.
     pub time: Time,
+    /// The sums over the rows that were removed.
+    #[serde(skip)]
+    left_out: ByLifetime,
+    #[serde(skip)]
+    estimator: Estimator,
+    /// The names of frames that stand for removed ones.
+    #[serde(skip)]
+    folded: Vec<&'static str>,
 }
 
 /// Figures of all samples together.
@@ -120,6 +139,11 @@ pub struct Everything {
     pub survived: Estimate,
     /// … that were alive at the end.
     pub still_live: Estimate,
+    /// Bytes of all that did not die young.
+    pub survivors: Estimate,
+    /// Bytes of objects that were alive at the moment; `None` if that is not known (PyPy).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alive: Option<Estimate>,
 }
 
 /// Work of the garbage collector.
@@ -140,52 +164,32 @@ pub struct DamageNote {
     pub what: String,
 }
 
-/// One row of a summary.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Function, file or type.
-    pub name: String,
-    /// Source file; empty if there is none.
-    pub file: String,
-    /// Line: the function's definition, or the line that ran; 0 if there is none.
-    pub line: u32,
-    /// Samples that it allocated itself.
-    pub samples: u64,
-    /// Bytes that it allocated itself.
-    pub self_bytes: Estimate,
-    /// Bytes that it and all it called allocated.
-    pub total_bytes: Estimate,
-    /// Own bytes, as a part of all bytes.
-    pub share: f64,
-    /// Own allocations.
-    pub allocations: Estimate,
-    /// Own bytes that died young.
-    pub died_young: Estimate,
-    /// Allocations that it and all it called made.
-    pub total_allocations: Estimate,
-    /// Bytes that it and all it called allocated and that died young.
-    pub total_died_young: Estimate,
-}
-
-/// Name, file and line of a row.
-type Label = (String, String, u32);
-
 impl Summary {
-    /// Computes a summary with all its rows.
+    /// Computes a summary of a whole profile with all its rows.
     #[must_use]
     pub fn of(profile: &Profile, by: By) -> Self {
-        let aggregate = Aggregate::of(profile);
+        Self::of_selected(profile, by, Selected::everything())
+    }
+
+    /// Computes a summary of what [`Selection::narrow`](crate::Selection::narrow) has left of a profile.
+    #[must_use]
+    pub fn of_selected(profile: &Profile, by: By, selection: Selected) -> Self {
+        let aggregate = Aggregate::of(profile, selection.moment());
         let estimator = &aggregate.estimator;
-        let by_process = processes::totals(profile, &aggregate);
-        let lifetime =
-            |lifetime: Lifetime| estimator.bytes(&aggregate.lifetimes[lifetime as usize]);
+        let alive_is_known = lifetimes_are_known(profile);
+        let lifetime = |lifetime: Lifetime| estimator.of_bytes(aggregate.all.of(lifetime));
+        let peak_rss = processes::peak_rss(&profile.memory);
+        let covered = time_of_peak_rss(profile, peak_rss)
+            .filter(|_| alive_is_known && selection.is_everything());
         let all = Everything {
-            bytes: estimator.bytes(&aggregate.all),
-            allocations: estimator.allocations(&aggregate.all),
+            bytes: estimator.bytes(&aggregate.all.all),
+            allocations: estimator.allocations(&aggregate.all.all),
             died_young: lifetime(Lifetime::DiedYoung),
             freed: lifetime(Lifetime::Freed),
             survived: lifetime(Lifetime::Survived),
             still_live: lifetime(Lifetime::StillLive),
+            survivors: estimator.of_bytes(&aggregate.all.survivors()),
+            alive: alive_is_known.then(|| estimator.of_bytes(&aggregate.all.alive)),
         };
         let lost = |of_samples: bool| {
             let kinds = profile.lost.iter();
@@ -199,36 +203,62 @@ impl Summary {
             command: meta.command.clone(),
             interpreter: meta.interpreter.clone(),
             pid: meta.pid,
-            processes: processes::of(profile, &by_process, estimator),
+            processes: processes::of(profile, &aggregate),
             started_unix_nanos: meta.started_unix_nanos,
             duration_nanos: profile.end.0,
             period: profile.periods()[0],
             periods: profile.periods(),
             distances: distances(profile),
             method: meta.method().to_owned(),
-            samples: aggregate.all.samples,
+            samples: aggregate.all.all.samples,
             lost: lost(true),
             lost_other: lost(false),
             bytes_allocated: counted.unwrap_or(all.bytes.estimate as u64),
             bytes_counted: counted.is_some(),
             all,
+            peak_rss,
+            alive_at_peak_rss: covered
+                .map(|time| estimator.bytes(&alive_at(profile, Moment::Time(time)))),
             collections: collections(profile),
-            peak_rss: processes::peak_rss(&profile.memory),
             complete: profile.complete,
             notes: meta.notes.clone(),
             damage: damage(profile),
             unlisted: estimator.bytes(&Totals::default()),
-            rows: rows(profile, &aggregate, &by_process, by),
+            rows: rows::rows(profile, &aggregate, by, alive_is_known),
             rows_left_out: 0,
+            bytes_left_out: Estimate::exact(0.0),
+            alive_left_out: alive_is_known.then(|| Estimate::exact(0.0)),
             time: Time::of(profile, by),
+            left_out: ByLifetime::default(),
+            estimator: *estimator,
+            folded: fold::folded(profile),
+            selection,
         }
     }
 
     /// Removes all rows except the first ones.
     pub fn truncate(&mut self, rows: usize) {
-        self.rows_left_out += self.rows.len().saturating_sub(rows);
-        self.rows.truncate(rows);
+        if self.rows.len() > rows {
+            for row in self.rows.drain(rows..) {
+                self.rows_left_out += 1;
+                self.left_out.add(&row.own);
+            }
+            self.bytes_left_out = self.estimator.bytes(&self.left_out.all);
+            let alive = || self.estimator.of_bytes(&self.left_out.alive);
+            self.alive_left_out = self.all.alive.is_some().then(alive);
+        }
         self.time.truncate(rows);
+    }
+
+    /// Puts the rows into another order.
+    pub fn sort(&mut self, sort: Sort) {
+        rows::sort(&mut self.rows, sort);
+    }
+
+    /// Whether it is known what was alive; on PyPy it is not.
+    #[must_use]
+    pub fn knows_what_is_alive(&self) -> bool {
+        self.all.alive.is_some()
     }
 
     /// Whether there are only time samples, as in a file imported from VMProf.
@@ -236,6 +266,15 @@ impl Summary {
     pub fn is_of_time_only(&self) -> bool {
         self.samples == 0 && self.time.samples > 0
     }
+}
+
+/// When the resident set was largest, as far as it was read about then: the kernel knows the size of its peak, but not the time.
+fn time_of_peak_rss(profile: &Profile, peak: Option<u64>) -> Option<Nanos> {
+    let memory = profile.memory.iter();
+    let read = memory.filter_map(|of| of.rss.map(|rss| (rss, of.time)));
+    // The first of equal ones.
+    let (rss, time) = read.reduce(|most, next| if next.0 > most.0 { next } else { most })?;
+    (rss >= peak? / 10 * 9).then_some(time)
 }
 
 fn collections(profile: &Profile) -> Collections {
@@ -268,129 +307,4 @@ fn damage(profile: &Profile) -> Vec<DamageNote> {
         what: damage.what.clone(),
     };
     profile.damage.iter().map(note).collect()
-}
-
-/// Labels and their numbers. Equal labels have one number.
-struct Labels<K> {
-    numbers: HashMap<K, u32, foldhash::fast::RandomState>,
-    labels: Vec<Label>,
-}
-
-impl<K: Hash + Eq> Labels<K> {
-    fn new() -> Self {
-        Self {
-            numbers: HashMap::default(),
-            labels: Vec::new(),
-        }
-    }
-
-    fn number(&mut self, key: K, label: impl FnOnce() -> Label) -> u32 {
-        *self.numbers.entry(key).or_insert_with(|| {
-            self.labels.push(label());
-            self.labels.len() as u32 - 1
-        })
-    }
-}
-
-fn rows(profile: &Profile, aggregate: &Aggregate, by_process: &[Split], by: By) -> Vec<Row> {
-    let (labels, totals) = match by {
-        By::Type => by_type(profile, aggregate),
-        By::Process => processes::labelled(profile, by_process),
-        By::Function | By::Line | By::File => by_frame(profile, &aggregate.stacks, by),
-    };
-    let whole = aggregate.all.bytes.estimate;
-    let estimator = &aggregate.estimator;
-    let row = |((name, file, line), totals): (Label, KeyTotals<Split>)| {
-        let (own, total) = (totals.own.all(), totals.total.all());
-        Row {
-            name,
-            file,
-            line,
-            samples: own.samples,
-            self_bytes: estimator.bytes(&own),
-            total_bytes: estimator.bytes(&total),
-            // Without bytes, only samples of size 0 have rows.
-            share: own.bytes.estimate / whole.max(f64::MIN_POSITIVE),
-            allocations: estimator.allocations(&own),
-            died_young: estimator.bytes(&totals.own.died_young),
-            total_allocations: estimator.allocations(&total),
-            total_died_young: estimator.bytes(&totals.total.died_young),
-        }
-    };
-    let seen = |(_, totals): &(Label, KeyTotals<Split>)| totals.total.all().samples > 0;
-    let mut rows: Vec<Row> = labels
-        .into_iter()
-        .zip(totals)
-        .filter(seen)
-        .map(row)
-        .collect();
-    rows.sort_by(|one, other| {
-        let size = |row: &Row| (row.self_bytes.estimate, row.total_bytes.estimate);
-        let largest_first = size(other).partial_cmp(&size(one));
-        let label = |row: &Row| (row.name.clone(), row.file.clone(), row.line);
-        largest_first
-            .unwrap_or(std::cmp::Ordering::Equal)
-            .then_with(|| label(one).cmp(&label(other)))
-    });
-    rows
-}
-
-fn by_type(profile: &Profile, aggregate: &Aggregate) -> (Vec<Label>, Vec<KeyTotals<Split>>) {
-    let mut labels = Labels::new();
-    let mut totals: Vec<KeyTotals<Split>> = Vec::new();
-    for (names, lifetimes) in profile.types.iter().zip(&aggregate.types) {
-        let name = match names.name.as_str() {
-            "" => NO_TYPE,
-            name => name,
-        };
-        let number = labels.number(name, || (name.to_owned(), String::new(), 0));
-        if totals.len() <= number as usize {
-            totals.push(KeyTotals::default());
-        }
-        let mut own = Split::default();
-        for (&lifetime, sums) in Lifetime::ALL.iter().zip(lifetimes) {
-            own.of_lifetime(lifetime).add(sums);
-        }
-        totals[number as usize].own.add(&own);
-        totals[number as usize].total.add(&own);
-    }
-    (labels.labels, totals)
-}
-
-/// The rows of functions, lines or files, and the row of samples without a frame.
-fn by_frame<T: Sum>(profile: &Profile, stacks: &[T], by: By) -> (Vec<Label>, Vec<KeyTotals<T>>) {
-    let mut labels: Labels<(u32, u32)> = Labels::new();
-    let mut files: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
-    let mut keys = Vec::with_capacity(profile.frames.len());
-    for frame in &profile.frames {
-        let function = &profile.functions[frame.function as usize];
-        let file = || function.file.clone();
-        keys.push(match by {
-            By::Line => labels.number((frame.function, frame.line), || {
-                (function.name.clone(), file(), frame.line)
-            }),
-            By::File => {
-                let next = files.len() as u32;
-                let number = *files.entry(&function.file).or_insert(next);
-                let name = if function.file.is_empty() {
-                    NO_FILE
-                } else {
-                    &function.file
-                };
-                labels.number((number, 0), || (name.to_owned(), file(), 0))
-            }
-            By::Function | By::Type | By::Process => labels.number((frame.function, 0), || {
-                (function.name.clone(), file(), function.first_line)
-            }),
-        });
-    }
-    let mut labels = labels.labels;
-    let mut totals = inclusive::by_key(profile, stacks, &keys, labels.len());
-    let none = stacks[NodeId::ROOT.index()];
-    labels.push((NO_STACK.to_owned(), String::new(), 0));
-    totals.push(KeyTotals {
-        own: none,
-        total: none,
-    });
-    (labels, totals)
 }

@@ -1,13 +1,12 @@
 //! The processes of a profile: what each allocated.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{Memory, ThreadId};
-use nthbyte_profile::model::ProcessId;
+use nthbyte_profile::event::Memory;
 use serde::Serialize;
 
-use super::Label;
-use crate::aggregate::{Aggregate, Split};
-use crate::estimate::{Estimate, Estimator, Totals};
+use super::rows::Label;
+use crate::aggregate::Aggregate;
+use crate::estimate::Estimate;
 use crate::inclusive::KeyTotals;
 
 /// A process.
@@ -58,36 +57,6 @@ impl ProcessSummary {
     }
 }
 
-/// What each process allocated.
-pub(super) fn totals(profile: &Profile, aggregate: &Aggregate) -> Vec<Split> {
-    if let [_] = profile.processes[..] {
-        let mut all = Split::default();
-        for (&fate, totals) in nthbyte_profile::model::Lifetime::ALL
-            .iter()
-            .zip(&aggregate.lifetimes)
-        {
-            all.of_lifetime(fate).add(totals);
-        }
-        return vec![all];
-    }
-    let samples = &profile.samples;
-    let shapes = samples.shapes().iter();
-    let shapes: Vec<Totals> = shapes
-        .map(|&shape| Totals::of_sample(profile, shape))
-        .collect();
-    let threads = (0..profile.threads.len() as u32).map(ThreadId);
-    let processes: Vec<ProcessId> = threads.map(|thread| profile.process_of(thread)).collect();
-    let mut sums = vec![Split::default(); profile.processes.len()];
-    for id in samples.ids() {
-        let process = processes.get(samples.thread(id).index());
-        let process = process.copied().unwrap_or(ProcessId::FIRST);
-        sums[process.index()]
-            .of_lifetime(samples.lifetime(id))
-            .add(&shapes[samples.shape_id(id).0 as usize]);
-    }
-    sums
-}
-
 /// Rows of processes.
 pub(super) fn labelled<T: Copy>(
     profile: &Profile,
@@ -105,12 +74,8 @@ pub(super) fn peak_rss(memory: &[Memory]) -> Option<u64> {
     peaks.max().flatten()
 }
 
-pub(super) fn of(
-    profile: &Profile,
-    totals: &[Split],
-    estimator: &Estimator,
-) -> Vec<ProcessSummary> {
-    let numbered = profile.process_ids().zip(totals);
+pub(super) fn of(profile: &Profile, aggregate: &Aggregate) -> Vec<ProcessSummary> {
+    let numbered = profile.process_ids().zip(&aggregate.processes);
     numbered
         .map(|(number, totals)| {
             let process = &profile.processes[number.index()];
@@ -120,8 +85,8 @@ pub(super) fn of(
             } else {
                 (profile.end, profile.complete, profile.allocated)
             };
-            let all = totals.all();
-            let bytes = estimator.bytes(&all);
+            let all = totals.all;
+            let bytes = aggregate.estimator.bytes(&all);
             let memory = profile.memory_of(number).iter();
             let peak = |total: fn(&Memory) -> Option<u64>| memory.clone().filter_map(total).max();
             ProcessSummary {

@@ -4,12 +4,11 @@ use std::fmt::Write;
 
 use nthbyte_profile::meta::{Distances, Method};
 
-use super::{By, Row, Summary, TimeRow};
+use super::{By, Summary};
+use crate::columns::wrap;
 use crate::estimate::Estimate;
-use crate::text::{self, Cut, GAP, NARROWEST};
-
-/// From this width on, both ends of an interval are shown; below it, the larger distance (`±5%`).
-const WIDE: usize = 120;
+use crate::fold::IMPORT;
+use crate::text::{self, Cut, NARROWEST};
 
 impl Summary {
     /// The summary as text with lines of at most `width` columns (but at least 60).
@@ -18,7 +17,10 @@ impl Summary {
         let width = width.max(NARROWEST);
         let mut text = String::new();
         let mut head = vec![self.session()];
+        head.extend(self.selection.conditions().map(str::to_owned));
         head.extend(self.allocations());
+        head.extend(self.alive_then());
+        head.extend(self.resident());
         if self.time.samples > 0 {
             head.push(format!("{} (--time shows them)", self.time_samples()));
         }
@@ -29,22 +31,59 @@ impl Summary {
         }
         text.push('\n');
         self.table(&mut text, width);
-        if self.rows_left_out > 0 {
-            let _ = writeln!(text, "… and {} more", self.rows_left_out);
-        }
-        if self.distances != Distances::Every {
-            let mut line = "Intervals are 95 %.".to_owned();
-            // Processes are all listed.
-            if self.by != By::Process {
-                let unlisted = text::bytes(self.unlisted.high);
-                let _ = write!(
-                    line,
-                    " Anything without a sample may have allocated up to {unlisted}."
-                );
-            }
+        for line in self.closing() {
             wrap(&mut text, &line, width);
         }
         text
+    }
+
+    /// What is said below the table.
+    fn closing(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let [one, several] = self.by.nouns();
+        if self.rows_left_out > 0 {
+            let left_out = self.rows_left_out;
+            let noun = if left_out == 1 { one } else { several };
+            let mut line = format!(
+                "… and {} more {noun}: {} together",
+                text::grouped(left_out as u64),
+                self.show(&self.bytes_left_out, true)
+            );
+            if let Some(alive) = &self.alive_left_out {
+                let _ = write!(line, ", {} of it alive", self.show(alive, true));
+            }
+            lines.push(line);
+        }
+        lines.extend(self.folded());
+        if self.distances != Distances::Every {
+            let mut line = "Intervals are 95 %.".to_owned();
+            let nothing = text::bytes(self.unlisted.high);
+            // Processes are all listed.
+            if self.by == By::Process {
+                let _ = write!(line, " 0 B is less than {nothing}.");
+            } else {
+                let _ = write!(
+                    line,
+                    " A {one} without any sample is not listed: it allocated less than {nothing}, at 95 %. \
+                     0 B means the same."
+                );
+            }
+            lines.push(line);
+        }
+        lines
+    }
+
+    /// Says what the names of folded frames mean, if there are some.
+    fn folded(&self) -> Option<String> {
+        if matches!(self.by, By::Type | By::Process) {
+            return None;
+        }
+        let part = |name: &&str| match *name {
+            IMPORT => format!("{IMPORT} is the machinery of imports"),
+            name => format!("{name} is what starts the program"),
+        };
+        let parts: Vec<String> = self.folded.iter().map(part).collect();
+        (!parts.is_empty()).then(|| format!("{} (--all-frames shows it).", parts.join(", ")))
     }
 
     /// The summary of the time samples as text, with lines of at most `width` columns (but at
@@ -53,7 +92,9 @@ impl Summary {
     pub fn render_time(&self, width: usize) -> String {
         let width = width.max(NARROWEST);
         let mut text = String::new();
-        let mut head = vec![self.session(), self.time_samples()];
+        let mut head = vec![self.session()];
+        head.extend(self.selection.conditions().map(str::to_owned));
+        head.push(self.time_samples());
         head.extend(self.collected());
         if self.time.lost > 0 {
             let lost = text::grouped(self.time.lost);
@@ -69,6 +110,9 @@ impl Summary {
         self.time_table(&mut text, width);
         if self.time.rows_left_out > 0 {
             let _ = writeln!(text, "… and {} more", self.time.rows_left_out);
+        }
+        if let Some(line) = self.folded() {
+            wrap(&mut text, &line, width);
         }
         text.push_str("Intervals are 95 %.\n");
         text
@@ -116,11 +160,8 @@ impl Summary {
             Distances::Fixed => format!("exactly every {periods}"),
             Distances::Exponential => format!("one every {periods} on average"),
         };
-        let allocated = if self.bytes_counted {
-            text::bytes(self.bytes_allocated as f64)
-        } else {
-            self.show(&self.all.bytes, true)
-        };
+        // Not the agent's count: rows, pages and exports add up to the estimate.
+        let allocated = self.show(&self.all.bytes, true);
         let what = if self.distances == Distances::Every {
             "allocations"
         } else {
@@ -130,6 +171,30 @@ impl Summary {
             format!("{allocated} allocated · {samples} {what}, {way}"),
             self.lifetimes(),
         ]
+    }
+
+    /// What was alive at the moment, if it is not the end.
+    fn alive_then(&self) -> Option<String> {
+        let alive = self.all.alive.filter(|_| !self.selection.is_at_end())?;
+        let alive = self.show(&alive, true);
+        Some(format!("alive {}: {alive}", self.selection.when()))
+    }
+
+    /// The largest resident set, and how much of it the profile covers.
+    fn resident(&self) -> Option<String> {
+        let rss = self.peak_rss.filter(|&rss| rss > 0)?;
+        let upper = if self.processes.len() > 1 {
+            "at most "
+        } else {
+            ""
+        };
+        let mut line = format!("peak RSS {upper}{}", text::bytes(rss as f64));
+        if let Some(alive) = &self.alive_at_peak_rss {
+            let share = text::percent(alive.estimate / rss as f64);
+            let alive = self.show(alive, true);
+            let _ = write!(line, ", of which the profile covers {alive}: {share}");
+        }
+        Some(line)
     }
 
     fn collected(&self) -> Option<String> {
@@ -233,200 +298,21 @@ impl Summary {
         }
     }
 
-    /// An estimate of bytes, with both ends of its interval or with the larger distance to an end.
-    fn show(&self, bytes: &Estimate, wide: bool) -> String {
+    /// An estimate of bytes with its interval: both ends, or the larger distance to an end. If the
+    /// interval is too wide for that, only its ends.
+    pub(super) fn show(&self, bytes: &Estimate, wide: bool) -> String {
         let shown = text::bytes(bytes.estimate);
         if self.distances == Distances::Every || (bytes.estimate == 0.0 && !wide) {
             shown
+        } else if wide && bytes.estimate == 0.0 {
+            format!("{shown} ({})", text::wide_range(bytes.low, bytes.high))
         } else if wide {
             let range = text::range(bytes.low, bytes.estimate, bytes.high);
             format!("{shown} ({range})")
+        } else if bytes.is_wide() {
+            text::wide_range(bytes.low, bytes.high)
         } else {
             format!("{shown} ±{}", bytes.relative_error())
         }
     }
-
-    fn table(&self, text: &mut String, width: usize) {
-        let wide = width >= WIDE;
-        let mut headings = vec!["own bytes", "share", "total bytes", "allocs", "young"];
-        match self.by {
-            By::Type => {
-                headings.remove(2);
-            }
-            By::Process => headings = vec!["bytes", "share", "allocs", "young", "peak RSS", "ran"],
-            By::Function | By::Line | By::File => {}
-        }
-        let figures: Vec<Vec<String>> = self
-            .rows
-            .iter()
-            .map(|row| self.figures(row, wide))
-            .collect();
-        self.lines(text, width, &headings, &figures, |row, columns| {
-            let Row {
-                name, file, line, ..
-            } = &self.rows[row];
-            self.label(name, file, *line, columns)
-        });
-    }
-
-    fn time_table(&self, text: &mut String, width: usize) {
-        let clock = self.time.clock();
-        let figures = |row: &TimeRow| {
-            vec![
-                clock.show(&row.self_time, width >= WIDE),
-                text::percent(row.share),
-                clock.show(&row.total_time, width >= WIDE),
-                text::grouped(row.samples),
-            ]
-        };
-        let figures: Vec<_> = self.time.rows.iter().map(figures).collect();
-        let headings = ["own time", "share", "total time", "samples"];
-        self.lines(text, width, &headings, &figures, |row, columns| {
-            let TimeRow {
-                name, file, line, ..
-            } = &self.time.rows[row];
-            self.label(name, file, *line, columns)
-        });
-    }
-
-    /// Writes a table: right-aligned figures, then the label. `label` gets the number of the row and
-    /// the width that is left.
-    fn lines(
-        &self,
-        text: &mut String,
-        width: usize,
-        headings: &[&str],
-        figures: &[Vec<String>],
-        label: impl Fn(usize, usize) -> String,
-    ) {
-        let headings: Vec<String> = headings.iter().map(|&heading| heading.to_owned()).collect();
-        let mut columns = vec![0; headings.len()];
-        for row in std::iter::once(&headings).chain(figures) {
-            for (column, figure) in columns.iter_mut().zip(row) {
-                *column = text::width(figure).max(*column);
-            }
-        }
-        let taken: usize = columns.iter().map(|column| column + GAP).sum();
-        let rest = width.saturating_sub(taken).max(16);
-        let heading = match self.by {
-            By::Function => "function",
-            By::Line => "line",
-            By::File => "file",
-            By::Type => "type",
-            By::Process => "process",
-        };
-        line(text, &headings, &columns, heading);
-        for (row, figures) in figures.iter().enumerate() {
-            line(text, figures, &columns, &label(row, rest));
-        }
-    }
-
-    fn figures(&self, row: &Row, wide: bool) -> Vec<String> {
-        let own = &row.self_bytes;
-        let young = if own.estimate > 0.0 {
-            text::percent(row.died_young.estimate / own.estimate)
-        } else {
-            String::new()
-        };
-        let mut figures = vec![
-            self.show(own, wide),
-            text::percent(row.share),
-            self.show(&row.total_bytes, wide),
-            text::count(row.allocations.estimate),
-            young,
-        ];
-        if matches!(self.by, By::Type | By::Process) {
-            figures.remove(2);
-        }
-        if self.by == By::Process {
-            figures.extend(self.of_process(&row.name));
-        }
-        figures
-    }
-
-    /// The largest resident set of a process, and when and how long it ran.
-    fn of_process(&self, label: &str) -> [String; 2] {
-        let process = self.processes.iter().find(|of| of.label() == label);
-        let Some(process) = process else {
-            return [String::new(), String::new()];
-        };
-        let rss = process.peak_rss.map(|rss| text::bytes(rss as f64));
-        let took = text::duration(process.duration_nanos);
-        let ran = match process.start_nanos {
-            0 => took,
-            start => format!("{took} from {}", text::duration(start)),
-        };
-        [rss.unwrap_or_default(), ran]
-    }
-
-    /// The label of a row: its name, and its place in the source if there is room.
-    fn label(&self, name: &str, file: &str, line: u32, columns: usize) -> String {
-        match self.by {
-            By::Type | By::Process => return text::fit(name, columns, Cut::End),
-            By::File => return text::fit(name, columns, Cut::Start),
-            By::Function | By::Line => {}
-        }
-        let parts = if columns < 40 { 1 } else { 3 };
-        let place = place(file, line, parts);
-        let full = text::fit(name, columns, Cut::End);
-        if place.is_empty() {
-            return full;
-        }
-        let beside_place = columns.saturating_sub(text::width(&place) + 1);
-        let name = text::fit(name, beside_place.max(columns / 2), Cut::End);
-        let for_place = columns.saturating_sub(text::width(&name) + 1);
-        if for_place < 6 {
-            return full;
-        }
-        let place = text::fit(&place, for_place, Cut::Start);
-        format!("{name} {place}")
-    }
-}
-
-/// `file:line`, as far as they are known, with the last parts of the file's path.
-pub(crate) fn place(file: &str, line: u32, parts: usize) -> String {
-    let start = file
-        .rmatch_indices('/')
-        .nth(parts - 1)
-        .map_or(0, |(at, _)| at + 1);
-    let shown = &file[start..];
-    let mut place = if start <= 1 || parts == 1 {
-        shown.to_owned()
-    } else {
-        format!("…/{shown}")
-    };
-    if line > 0 && !file.is_empty() {
-        let _ = write!(place, ":{line}");
-    }
-    place
-}
-
-fn line(text: &mut String, figures: &[String], columns: &[usize], label: &str) {
-    for (figure, &column) in figures.iter().zip(columns) {
-        let missing = column.saturating_sub(text::width(figure));
-        text.extend(std::iter::repeat_n(' ', missing));
-        text.push_str(figure);
-        text.extend(std::iter::repeat_n(' ', GAP));
-    }
-    text.push_str(label);
-    text.push('\n');
-}
-
-/// Adds a line. If it is too wide, it is wrapped between words and continues indented.
-pub(crate) fn wrap(text: &mut String, line: &str, width: usize) {
-    let mut column = 0;
-    for word in line.split(' ') {
-        let word = text::fit(word, width - GAP, Cut::End);
-        let wide = text::width(&word);
-        if column > 0 && column + 1 + wide > width {
-            text.push_str("\n  ");
-            column = 2;
-        } else if column > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(&word);
-        column += wide;
-    }
-    text.push('\n');
 }

@@ -4,7 +4,8 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::LostKind;
 use serde::Serialize;
 
-use super::{By, Label, by_frame, processes};
+use super::rows::{Label, by_frame};
+use super::{By, processes};
 use crate::estimate::Estimate;
 use crate::inclusive::KeyTotals;
 use crate::time::{self, Clock, TimeTotals};

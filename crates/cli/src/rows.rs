@@ -1,0 +1,31 @@
+//! What a row of a table stands for: `--by`.
+
+use clap::ValueEnum;
+use nthbyte_report::By;
+
+/// What a row can stand for.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Rows {
+    /// A function.
+    Function,
+    /// A line of a function.
+    Line,
+    /// A source file.
+    File,
+    /// The type of the allocated object.
+    Type,
+    /// A process.
+    Process,
+}
+
+impl From<Rows> for By {
+    fn from(rows: Rows) -> Self {
+        match rows {
+            Rows::Function => Self::Function,
+            Rows::Line => Self::Line,
+            Rows::File => Self::File,
+            Rows::Type => Self::Type,
+            Rows::Process => Self::Process,
+        }
+    }
+}

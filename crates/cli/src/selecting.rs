@@ -1,0 +1,211 @@
+//! The options that select a part of a profile, and the frames that are shown. Every report has them.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::Nanos;
+use nthbyte_report::{At, Selected, Selection, fold};
+
+/// The part of a profile that a report is about.
+#[derive(Args)]
+pub struct Selecting {
+    /// Only what was allocated at this time or later: 10s, 500ms, 2min.
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = HEADING)]
+    since: Option<Nanos>,
+    /// Only what was allocated before this time.
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = HEADING)]
+    until: Option<Nanos>,
+    /// Only what this thread allocated: its name, the beginning of names with a `*` after it, or the system's number.
+    /// May be given several times.
+    #[arg(long = "thread", value_name = "NAME", help_heading = HEADING)]
+    threads: Vec<String>,
+    /// Only what this file or module allocated, or what it called. May be given several times.
+    #[arg(long = "where", value_name = "FILE|MODULE", help_heading = HEADING)]
+    places: Vec<String>,
+    /// Only what was freed before its process had allocated this many more bytes (1MiB if no number is given).
+    #[arg(
+        long,
+        value_name = "BYTES",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1MiB",
+        value_parser = size,
+        help_heading = HEADING
+    )]
+    temporary: Option<u64>,
+    /// What was alive then: when most was (peak), at the end, or at a time. The summary shows it beside what was allocated;
+    /// everything else is of what was alive only.
+    #[arg(long, value_name = "peak|end|TIME", value_parser = at, help_heading = HEADING)]
+    at: Option<At>,
+}
+
+const HEADING: &str = "Selection";
+
+impl Selecting {
+    fn selection(&self) -> Selection {
+        Selection {
+            since: self.since,
+            until: self.until,
+            threads: self.threads.clone(),
+            places: self.places.clone(),
+            temporary: self.temporary,
+            at: self.at,
+        }
+    }
+
+    /// Whether a moment is asked for.
+    pub fn has_moment(&self) -> bool {
+        self.at.is_some()
+    }
+
+    /// Removes all other samples from the profile.
+    ///
+    /// # Errors
+    /// If something that was named is not in the profile.
+    pub fn apply(&self, profile: &mut Profile) -> Result<()> {
+        Ok(self.selection().apply(profile)?)
+    }
+
+    /// The same, but leaves what was not alive at the moment.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn narrow(&self, profile: &mut Profile) -> Result<Selected> {
+        Ok(self.selection().narrow(profile)?)
+    }
+
+    /// Checks that the options can be used with time samples.
+    ///
+    /// # Errors
+    /// If one of them is about objects.
+    pub fn require_no_objects(&self) -> Result<()> {
+        if self.selection().is_about_objects() {
+            bail!("time is not alive and not freed: leave --at and --temporary out");
+        }
+        Ok(())
+    }
+}
+
+/// Whether the frames of imports and of the launcher are shown.
+#[derive(Args)]
+pub struct Frames {
+    /// Show the frames of the machinery of imports and of the launcher. This is the default where a file or JSON is written.
+    #[arg(long, conflicts_with = "fold_frames")]
+    all_frames: bool,
+    /// Leave them out: what they allocated is shown as [import] and [launcher]. This is the default in the terminal.
+    #[arg(long)]
+    fold_frames: bool,
+}
+
+impl Frames {
+    /// Folds them, if that is asked for or the default.
+    pub fn apply(&self, profile: &mut Profile, folds_by_default: bool) {
+        if self.fold_frames || (folds_by_default && !self.all_frames) {
+            fold::fold(profile);
+        }
+    }
+}
+
+/// A time since the start: seconds, or with a unit.
+fn time(text: &str) -> Result<Nanos, String> {
+    const UNITS: [(&str, f64); 6] = [
+        ("ms", 1e6),
+        ("us", 1e3),
+        ("min", 60e9),
+        ("m", 60e9),
+        ("s", 1e9),
+        ("h", 3600e9),
+    ];
+    let wrong = || "write a time as 10s, 500ms, 2min or 1.5h".to_owned();
+    let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
+    let (number, nanos) = match unit {
+        Some((unit, nanos)) => (&text[..text.len() - unit.len()], *nanos),
+        None => (text, 1e9),
+    };
+    let nanos = number_of(number).ok_or_else(wrong)? * nanos;
+    if nanos >= u64::MAX as f64 {
+        return Err(wrong());
+    }
+    Ok(Nanos(nanos as u64))
+}
+
+/// A size in bytes, in binary units.
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || "write a size as 512KiB, 0.5MiB or 524288".to_owned();
+    let number = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
+    let power = match &text[number.len()..] {
+        "" | "B" => 0,
+        "K" | "KiB" => 1,
+        "M" | "MiB" => 2,
+        "G" | "GiB" => 3,
+        "T" | "TiB" => 4,
+        _ => return Err(wrong()),
+    };
+    let bytes = number_of(number).ok_or_else(wrong)? * 1024_f64.powi(power);
+    if bytes >= u64::MAX as f64 {
+        return Err(wrong());
+    }
+    Ok(bytes as u64)
+}
+
+fn at(text: &str) -> Result<At, String> {
+    match text {
+        "peak" => Ok(At::Peak),
+        "end" => Ok(At::End),
+        text => time(text)
+            .map(At::Time)
+            .map_err(|_| "write peak, end, or a time as 10s, 500ms or 2min".to_owned()),
+    }
+}
+
+/// A number of digits with at most one point: no sign, no exponent, no `inf`.
+fn number_of(text: &str) -> Option<f64> {
+    let is_plain = text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    text.trim().parse().ok().filter(|_| is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_are_read() {
+        for (text, nanos) in [
+            ("10s", 10_000_000_000),
+            ("10", 10_000_000_000),
+            ("1.5s", 1_500_000_000),
+            ("500ms", 500_000_000),
+            ("7us", 7_000),
+            ("2min", 120_000_000_000),
+            ("2m", 120_000_000_000),
+            ("1h", 3_600_000_000_000),
+            ("0", 0),
+        ] {
+            assert_eq!(time(text), Ok(Nanos(nanos)), "{text}");
+        }
+        for wrong in [
+            "",
+            "s",
+            "-1s",
+            "1e5s",
+            "inf",
+            "10 s",
+            "10x",
+            "1..2",
+            "9e99",
+            "99999999999h",
+        ] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(size("1MiB"), Ok(1 << 20));
+        assert_eq!(size("0.5K"), Ok(512));
+        assert_eq!(size("100"), Ok(100));
+        for wrong in ["", "KiB", "1kb", "1 MiB", "-1", "9999999999TiB"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(at("peak"), Ok(At::Peak));
+        assert_eq!(at("end"), Ok(At::End));
+        assert_eq!(at("3s"), Ok(At::Time(Nanos(3_000_000_000))));
+        assert!(at("top").is_err());
+    }
+}

@@ -1,0 +1,155 @@
+//! Leaves out the frames that are not the program's: the machinery of `import`, and the launcher.
+//!
+//! A module that is imported is then called by the one that imports it, and the program's first
+//! frame is its own. What the machinery itself allocates, such as the code objects of the modules
+//! that it reads, belongs to one frame [`IMPORT`] below the importing function; what the launcher
+//! allocates, to [`LAUNCHER`]. So no figure is attributed to other code, and sums do not change.
+
+use std::collections::HashMap;
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{FrameKind, NodeId};
+use nthbyte_profile::model::{Frame, Function, StackNode};
+
+/// The name of the frame for the machinery of `import`.
+pub const IMPORT: &str = "[import]";
+
+/// The name of the frame for the launcher.
+pub const LAUNCHER: &str = "[launcher]";
+
+/// The files of the machinery of `import`, by the ends of their paths.
+const IMPORT_FILES: [&str; 6] = [
+    "<frozen importlib._bootstrap>",
+    "<frozen importlib._bootstrap_external>",
+    "<frozen zipimport>",
+    "/importlib/_bootstrap.py",
+    "/importlib/_bootstrap_external.py",
+    "/importlib/__init__.py",
+];
+
+/// The launcher's files: those of Python's `-m`, and of the package `nthbyte`.
+const LAUNCHER_FILES: [&str; 9] = [
+    "<frozen runpy>",
+    "/runpy.py",
+    "/bin/nthbyte",
+    "/nthbyte/__main__.py",
+    "/nthbyte/__init__.py",
+    "/nthbyte/_run.py",
+    "/nthbyte/_command_line.py",
+    "/nthbyte/_session.py",
+    "/nthbyte/_agent.py",
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Program,
+    Import,
+    Launcher,
+}
+
+/// Removes these frames from all stacks of a profile.
+pub fn fold(profile: &mut Profile) {
+    let functions: Vec<Part> = profile.functions.iter().map(part).collect();
+    if functions.iter().all(|&part| part == Part::Program) {
+        return;
+    }
+    let mut tree = Folded {
+        stacks: vec![profile.stacks[0]],
+        nodes: HashMap::default(),
+    };
+    // For each old node: the new node of the nearest frame that stays, and whether all frames up to
+    // here are the launcher's.
+    let mut outer = Vec::with_capacity(profile.stacks.len());
+    outer.push((NodeId::ROOT, true));
+    // The new stack of samples whose stack is the old node.
+    let mut new = Vec::with_capacity(profile.stacks.len());
+    new.push(NodeId::ROOT);
+    let old = std::mem::take(&mut profile.stacks);
+    let mut frames = [None; 2];
+    for &node in &old[1..] {
+        let (caller, is_start) = outer[node.parent.index()];
+        let function = profile.frames[node.frame as usize].function;
+        let part = match functions[function as usize] {
+            // Only the outermost ones: a program may use runpy itself.
+            Part::Launcher if !is_start => Part::Program,
+            part => part,
+        };
+        if part == Part::Program {
+            let node = tree.place(caller, node.frame);
+            outer.push((node, false));
+            new.push(node);
+            continue;
+        }
+        outer.push((caller, is_start && part == Part::Launcher));
+        let frame = *frames[usize::from(part == Part::Launcher)]
+            .get_or_insert_with(|| add_frame(profile, part));
+        new.push(tree.place(caller, frame));
+    }
+    profile.replace_stacks(tree.stacks, &new);
+}
+
+/// The names of the frames that [`fold`] has added to this profile.
+pub(crate) fn folded(profile: &Profile) -> Vec<&'static str> {
+    let functions = &profile.functions;
+    // They are at the end.
+    let last = &functions[functions.len().saturating_sub(2)..];
+    let names = [IMPORT, LAUNCHER].into_iter();
+    let is_there = |name: &&str| {
+        let mut last = last.iter();
+        last.any(|function| function.file.is_empty() && function.name == *name)
+    };
+    names.filter(is_there).collect()
+}
+
+/// Whether it is the name of a frame that stands for removed ones.
+pub(crate) fn is_name(name: &str) -> bool {
+    [IMPORT, LAUNCHER].contains(&name)
+}
+
+fn part(function: &Function) -> Part {
+    let file = function.file.as_str();
+    let is_one = |files: &[&str]| files.iter().any(|end| file.ends_with(end));
+    if is_one(&IMPORT_FILES) {
+        Part::Import
+    } else if is_one(&LAUNCHER_FILES) {
+        Part::Launcher
+    } else {
+        Part::Program
+    }
+}
+
+fn add_frame(profile: &mut Profile, part: Part) -> u32 {
+    let name = match part {
+        Part::Launcher => LAUNCHER,
+        Part::Import | Part::Program => IMPORT,
+    };
+    profile.functions.push(Function {
+        name: name.to_owned(),
+        file: String::new(),
+        first_line: 0,
+    });
+    profile.frames.push(Frame {
+        function: profile.functions.len() as u32 - 1,
+        line: 0,
+        kind: FrameKind::Note,
+    });
+    profile.frames.len() as u32 - 1
+}
+
+/// The new stack tree.
+struct Folded {
+    stacks: Vec<StackNode>,
+    nodes: HashMap<StackNode, NodeId, foldhash::fast::RandomState>,
+}
+
+impl Folded {
+    fn place(&mut self, parent: NodeId, frame: u32) -> NodeId {
+        let node = StackNode { parent, frame };
+        let stacks = &mut self.stacks;
+        *self.nodes.entry(node).or_insert_with(|| {
+            stacks.push(node);
+            // There are at most as many nodes as before.
+            NodeId(stacks.len() as u32 - 1)
+        })
+    }
+}

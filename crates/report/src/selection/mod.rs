@@ -1,0 +1,416 @@
+//! The part of a profile that a report is about: a time range, threads, places in the source, and what
+//! was alive at a moment.
+//!
+//! A [`Selection`] removes the other samples from the profile. So every report and every export
+//! takes it, and the figures and intervals of what is left are computed as always. The moment
+//! ([`At`]) is resolved on the whole profile first: the peak is that of the program, not that of the
+//! selected part of it.
+
+mod alive;
+mod place;
+mod work;
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{Nanos, ThreadId};
+use nthbyte_profile::model::{Lifetime, ProcessId};
+use serde::Serialize;
+
+pub use alive::Moment;
+pub(crate) use alive::{alive_at, is_alive};
+pub(crate) use place::module_path;
+
+use crate::text;
+use work::Work;
+
+/// Which samples a report is about. The default is all of them.
+///
+/// A kind of memory (a domain: the sources that its samples come from) is to be one more condition
+/// here; [`Selection::peak`] must then look at this domain only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Allocated at this time or later. So are time samples, collections and memory totals.
+    pub since: Option<Nanos>,
+    /// Allocated before this time.
+    pub until: Option<Nanos>,
+    /// Allocated by one of these threads: the name, its beginning with `*` after it, or the
+    /// system's number. Empty: by any thread.
+    pub threads: Vec<String>,
+    /// Allocated by one of these files or modules, or by what it called. Empty: by any.
+    pub places: Vec<String>,
+    /// Freed before the process had allocated this many more bytes.
+    pub temporary: Option<u64>,
+    /// Alive at this moment.
+    pub at: Option<At>,
+}
+
+/// A moment in a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// The end of each process.
+    End,
+    /// When the estimate of the live memory was largest, within the selected time.
+    Peak,
+    /// A time.
+    Time(Nanos),
+}
+
+/// Why a selection cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectionError {
+    /// The end of the time range is not after its start.
+    #[error("--until {until} is not after --since {since}")]
+    EmptyRange {
+        /// The start.
+        since: String,
+        /// The end.
+        until: String,
+    },
+    /// A time after the end.
+    #[error("{option} {time} is after the end of the profile, at {end}")]
+    AfterTheEnd {
+        /// The option that has it.
+        option: &'static str,
+        /// The time.
+        time: String,
+        /// When the profile ends.
+        end: String,
+    },
+    /// No thread has the name.
+    #[error("no thread has the name {name}; there are: {known}")]
+    NoThread {
+        /// What was asked for.
+        name: String,
+        /// Names that there are.
+        known: String,
+    },
+    /// No frame is in the file or module.
+    #[error(
+        "no frame of the profile is in {0}: write a module's name, or a file's as `nthbyte summary --by file` shows it"
+    )]
+    NoPlace(String),
+    /// The ends of objects are not recorded.
+    #[error(
+        "what was alive at a moment is not known: PyPy's profiles do not say when an object that survived is freed"
+    )]
+    NoLifetimes,
+    /// There is no allocation in the time range.
+    #[error("no allocation sample is in this time: there is no peak")]
+    NoPeak,
+}
+
+/// The selection as it was made: in docs/summary-json.md, member `selection`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Selected {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since_nanos: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until_nanos: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    threads: Vec<String>,
+    #[serde(rename = "where", skip_serializing_if = "Vec::is_empty")]
+    places: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temporary_bytes: Option<u64>,
+    /// `end`, `peak` or `time`.
+    at: &'static str,
+    /// Missing for the end: each process has its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_nanos: Option<u64>,
+    /// The conditions in words.
+    #[serde(skip)]
+    conditions: Option<String>,
+}
+
+impl Selection {
+    /// Removes all samples except the selected ones. Their description becomes a note of the profile,
+    /// which every export has.
+    ///
+    /// # Errors
+    /// If something that was named does not exist, or if a moment is asked for and the ends of
+    /// objects are not recorded.
+    pub fn apply(&self, profile: &mut Profile) -> Result<(), SelectionError> {
+        let selected = self.narrow(profile)?;
+        if self.at.is_some() {
+            let moment = selected.moment();
+            profile.retain_samples(|sample| is_alive(sample, moment));
+        }
+        if self.is_about_objects() {
+            profile.cpu.clear();
+        }
+        let moment = self.at.map(|_| format!("alive {}", selected.when()));
+        if let Some(text) = self.describe(moment) {
+            profile.meta.notes.push(text);
+        }
+        Ok(())
+    }
+
+    /// Removes all samples except the selected ones, but for the condition [`at`](Self::at): for a
+    /// report that shows what was alive at that moment beside what was allocated.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn narrow(&self, profile: &mut Profile) -> Result<Selected, SelectionError> {
+        self.check_times(profile)?;
+        if self.at.is_some() && !lifetimes_are_known(profile) {
+            return Err(SelectionError::NoLifetimes);
+        }
+        let threads = self.threads(profile)?;
+        let stacks = self.stacks(profile)?;
+        let selected = self.selected(profile)?;
+        let work = self.temporary.map(|most| (most, Work::of(profile)));
+        let (since, until) = self.range();
+        let in_time = |time: Nanos| since <= time && time < until;
+        let by_thread = |thread: ThreadId| {
+            let threads = threads.as_ref();
+            threads.is_none_or(|threads| threads.get(thread.index()).is_some_and(|&is| is))
+        };
+        let in_place = |stack: usize| stacks.as_ref().is_none_or(|stacks| stacks[stack]);
+        if threads.is_some() || stacks.is_some() || work.is_some() || self.has_range() {
+            // The clock of work needs the profile's tables, which samples are removed from.
+            let processes = profile.thread_processes.clone();
+            profile.retain_samples(|sample| {
+                let process = processes.get(sample.thread.index()).copied();
+                in_time(sample.time)
+                    && by_thread(sample.thread)
+                    && in_place(sample.stack.index())
+                    && work.as_ref().is_none_or(|(most, work)| {
+                        work.until_freed(process.unwrap_or(ProcessId::FIRST), sample)
+                            .is_some_and(|bytes| bytes <= *most as f64)
+                    })
+            });
+            profile.cpu.retain(|sample| {
+                in_time(sample.time) && by_thread(sample.thread) && in_place(sample.stack.index())
+            });
+        }
+        if self.has_range() {
+            let in_time = |time: Nanos| in_time(time);
+            profile.collections.retain(|of| in_time(of.start));
+            profile.memory.retain(|of| in_time(of.time));
+            for process in &mut profile.processes {
+                process.memory.retain(|of| in_time(of.time));
+            }
+        }
+        Ok(selected)
+    }
+
+    /// Whether it has a condition that time samples cannot have.
+    #[must_use]
+    pub fn is_about_objects(&self) -> bool {
+        self.at.is_some() || self.temporary.is_some()
+    }
+
+    fn has_range(&self) -> bool {
+        self.since.is_some() || self.until.is_some()
+    }
+
+    fn range(&self) -> (Nanos, Nanos) {
+        let until = self.until.unwrap_or(Nanos(u64::MAX));
+        (self.since.unwrap_or(Nanos(0)), until)
+    }
+
+    fn check_times(&self, profile: &Profile) -> Result<(), SelectionError> {
+        let show = |time: Nanos| text::duration(time.0);
+        let (since, until) = self.range();
+        if until <= since {
+            let (since, until) = (show(since), show(until));
+            return Err(SelectionError::EmptyRange { since, until });
+        }
+        let at = match self.at {
+            Some(At::Time(time)) => Some(time),
+            _ => None,
+        };
+        for (option, time) in [("--since", self.since), ("--at", at)] {
+            if let Some(time) = time.filter(|&time| time > profile.end) {
+                let (time, end) = (show(time), show(profile.end));
+                return Err(SelectionError::AfterTheEnd { option, time, end });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether each thread is selected; `None` if all are.
+    fn threads(&self, profile: &Profile) -> Result<Option<Vec<bool>>, SelectionError> {
+        if self.threads.is_empty() {
+            return Ok(None);
+        }
+        let mut selected = vec![false; profile.threads.len()];
+        for name in &self.threads {
+            let mut found = false;
+            for (is_selected, thread) in selected.iter_mut().zip(&profile.threads) {
+                let matches = match name.strip_suffix('*') {
+                    Some(start) => thread.name.starts_with(start),
+                    None => thread.name == *name || thread.os_id.to_string() == *name,
+                };
+                *is_selected |= matches;
+                found |= matches;
+            }
+            if !found {
+                let name = text::fit(name, 100, text::Cut::End);
+                let known = names_of(profile);
+                return Err(SelectionError::NoThread { name, known });
+            }
+        }
+        Ok(Some(selected))
+    }
+
+    /// Whether each stack has a frame in one of the places; `None` if all stacks are selected.
+    fn stacks(&self, profile: &Profile) -> Result<Option<Vec<bool>>, SelectionError> {
+        if self.places.is_empty() {
+            return Ok(None);
+        }
+        let mut functions = vec![false; profile.functions.len()];
+        for named in &self.places {
+            let mut found = false;
+            for (is_selected, function) in functions.iter_mut().zip(&profile.functions) {
+                if place::is_in(&function.file, named) {
+                    (*is_selected, found) = (true, true);
+                }
+            }
+            if !found {
+                let named = text::fit(named, 200, text::Cut::Start);
+                return Err(SelectionError::NoPlace(named));
+            }
+        }
+        let mut stacks = vec![false; profile.stacks.len()];
+        // Parents come before their children.
+        for (at, node) in profile.stacks.iter().enumerate().skip(1) {
+            let function = profile.frames[node.frame as usize].function;
+            stacks[at] = stacks[node.parent.index()] || functions[function as usize];
+        }
+        Ok(Some(stacks))
+    }
+
+    fn selected(&self, profile: &Profile) -> Result<Selected, SelectionError> {
+        let (at, at_nanos) = match self.at.unwrap_or(At::End) {
+            At::End => ("end", None),
+            At::Time(time) => ("time", Some(time)),
+            At::Peak => {
+                let peak = self.peak(profile).ok_or(SelectionError::NoPeak)?;
+                ("peak", Some(peak))
+            }
+        };
+        Ok(Selected {
+            since_nanos: self.since.map(|time| time.0),
+            until_nanos: self.until.map(|time| time.0),
+            threads: self.threads.clone(),
+            places: self.places.clone(),
+            temporary_bytes: self.temporary,
+            at,
+            at_nanos: at_nanos.map(|time| time.0),
+            conditions: self.describe(None),
+        })
+    }
+
+    /// The moment of the selected time at which the estimate of the live memory of all threads and
+    /// places is largest; `None` if there is no allocation before its end.
+    fn peak(&self, profile: &Profile) -> Option<Nanos> {
+        let (since, until) = self.range();
+        alive::peak(profile, since, until)
+    }
+
+    /// The conditions as one sentence; `None` if there are none.
+    fn describe(&self, moment: Option<String>) -> Option<String> {
+        let mut parts = Vec::new();
+        let show = |time: Nanos| text::duration(time.0);
+        match (self.since, self.until) {
+            (Some(since), Some(until)) => {
+                parts.push(format!("from {} to {}", show(since), show(until)));
+            }
+            (Some(since), None) => parts.push(format!("from {} on", show(since))),
+            (None, Some(until)) => parts.push(format!("until {}", show(until))),
+            (None, None) => {}
+        }
+        if !self.threads.is_empty() {
+            parts.push(format!("by thread {}", self.threads.join(" or ")));
+        }
+        if !self.places.is_empty() {
+            parts.push(format!("in {}, or below it", self.places.join(" or ")));
+        }
+        if let Some(bytes) = self.temporary {
+            let bytes = text::bytes(bytes as f64);
+            parts.push(format!("freed within {bytes} of further allocation"));
+        }
+        parts.extend(moment);
+        (!parts.is_empty()).then(|| format!("only what was allocated {}", parts.join("; ")))
+    }
+}
+
+impl Selected {
+    /// The moment for which a report says what was alive.
+    #[must_use]
+    pub fn moment(&self) -> Moment {
+        self.at_nanos
+            .map_or(Moment::End, |time| Moment::Time(Nanos(time)))
+    }
+
+    /// Whether it is the whole profile, at any moment.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        self.conditions.is_none()
+    }
+
+    /// Whether its moment is the end.
+    #[must_use]
+    pub fn is_at_end(&self) -> bool {
+        self.at_nanos.is_none()
+    }
+
+    /// The conditions in words, without the moment; `None` if there are none.
+    #[must_use]
+    pub fn conditions(&self) -> Option<&str> {
+        self.conditions.as_deref()
+    }
+
+    /// The moment in words: `at the end`, `at the peak, 12.3 s`, `at 12.3 s`.
+    #[must_use]
+    pub fn when(&self) -> String {
+        let time = text::duration(self.at_nanos.unwrap_or(0));
+        match self.at {
+            "peak" => format!("at the peak, {time}"),
+            "time" => format!("at {time}"),
+            _ => "at the end".to_owned(),
+        }
+    }
+
+    /// The whole profile at its end.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self {
+            at: "end",
+            ..Self::default()
+        }
+    }
+}
+
+/// Whether the profile says of every object when it was freed. On PyPy, only that it survived is known.
+pub(crate) fn lifetimes_are_known(profile: &Profile) -> bool {
+    let on_pypy = |interpreter: &str| interpreter.starts_with("PyPy");
+    let mut processes = profile.processes.iter();
+    let samples = &profile.samples;
+    !on_pypy(&profile.meta.interpreter)
+        && !processes.any(|process| on_pypy(&process.meta.interpreter))
+        && !samples
+            .ids()
+            .any(|id| samples.lifetime(id) == Lifetime::Survived)
+}
+
+/// The names of the threads, for a message.
+fn names_of(profile: &Profile) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for thread in &profile.threads {
+        let name = match thread.name.as_str() {
+            "" => thread.os_id.to_string(),
+            name => text::fit(name, 40, text::Cut::End),
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let more = names.len().saturating_sub(10);
+    names.truncate(10);
+    let mut text = names.join(", ");
+    if more > 0 {
+        text.push_str(&format!(", and {more} more"));
+    }
+    text
+}

@@ -1,0 +1,137 @@
+//! Stacks without the frames of imports and of the launcher, against the same made frame by frame.
+
+use nthbyte_profile::event::NodeId;
+use nthbyte_profile::model::Profile;
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_report::fold::{IMPORT, LAUNCHER, fold};
+use nthbyte_report::{By, Summary, Tree};
+
+const IMPORTS: &str = "<frozen importlib._bootstrap>";
+const START: &str = "/usr/lib/python3.13/runpy.py";
+
+/// A profile in which a third of the functions is of imports, and some that begin stacks start the program.
+fn profile() -> Profile {
+    let setup = Synthetic::default();
+    let mut profile = Profile::read(&setup.bytes()[..]).expect("a profile");
+    for (at, function) in profile.functions.iter_mut().enumerate() {
+        if at % 3 == 1 {
+            function.file = IMPORTS.to_owned();
+        }
+        if at % 7 == 0 {
+            function.file = START.to_owned();
+        }
+    }
+    profile
+}
+
+/// The frames of a stack from the outermost: name, file, line.
+fn frames(profile: &Profile, stack: NodeId) -> Vec<(String, String, u32)> {
+    let frames = profile.stack(stack).map(|frame| {
+        let function = &profile.functions[frame.function as usize];
+        (function.name.clone(), function.file.clone(), frame.line)
+    });
+    let mut frames: Vec<_> = frames.collect();
+    frames.reverse();
+    frames
+}
+
+fn slowly(frames: Vec<(String, String, u32)>) -> Vec<(String, String, u32)> {
+    let mut kept = Vec::new();
+    let mut last = None;
+    let mut is_start = true;
+    for frame in frames {
+        let is_launcher = is_start && frame.1 == START;
+        last = match frame.1.as_str() {
+            IMPORTS => Some(IMPORT),
+            START if is_launcher => Some(LAUNCHER),
+            _ => None,
+        };
+        is_start &= is_launcher;
+        if last.is_none() {
+            kept.push(frame);
+        }
+    }
+    kept.extend(last.map(|name| (name.to_owned(), String::new(), 0)));
+    kept
+}
+
+#[test]
+fn only_these_frames_are_removed() {
+    let before = profile();
+    let mut after = before.clone();
+    fold(&mut after);
+    assert!(after.stacks.len() < before.stacks.len());
+    let mut seen = [0; 2];
+    for (one, other) in before.samples.iter().zip(after.samples.iter()) {
+        let expected = slowly(frames(&before, one.stack));
+        for (count, name) in seen.iter_mut().zip([IMPORT, LAUNCHER]) {
+            *count += u32::from(expected.last().is_some_and(|last| last.0 == name));
+        }
+        assert_eq!(frames(&after, other.stack), expected);
+        assert_eq!((one.time, one.shape), (other.time, other.shape));
+    }
+    assert!(seen[0] > 100 && seen[1] > 0, "{seen:?}");
+    for (one, other) in before.cpu.iter().zip(&after.cpu) {
+        assert_eq!(
+            frames(&after, other.stack),
+            slowly(frames(&before, one.stack))
+        );
+    }
+    // A node has a number above its parent's.
+    let stacks = after.stacks.iter().enumerate().skip(1);
+    assert!(stacks.clone().all(|(at, node)| node.parent.index() < at));
+}
+
+#[test]
+fn the_programs_figures_stay() {
+    let before = profile();
+    let mut after = before.clone();
+    fold(&mut after);
+    let (one, other) = (
+        Summary::of(&before, By::Function),
+        Summary::of(&after, By::Function),
+    );
+    let close = |one: f64, other: f64| (one - other).abs() <= 1e-6 * one.max(1.0);
+    assert!(close(one.all.bytes.estimate, other.all.bytes.estimate));
+    let mut kept = 0;
+    for row in one
+        .rows
+        .iter()
+        .filter(|row| row.file != IMPORTS && row.file != START)
+    {
+        let same = |of: &&nthbyte_report::summary::Row| {
+            (&of.name, &of.file, of.line) == (&row.name, &row.file, row.line)
+        };
+        let found = other.rows.iter().find(same).expect("the same row");
+        assert!(close(row.self_bytes.estimate, found.self_bytes.estimate));
+        assert!(close(row.total_bytes.estimate, found.total_bytes.estimate));
+        kept += 1;
+    }
+    assert!(kept > 50);
+    let own = |summary: &Summary, file: &str| {
+        let rows = summary
+            .rows
+            .iter()
+            .filter(|row| row.file == file || row.name == file);
+        rows.map(|row| row.self_bytes.estimate).sum::<f64>()
+    };
+    assert!(close(own(&one, IMPORTS), own(&other, IMPORT)));
+    let text = other.render(120);
+    assert!(
+        text.contains("[import] is the machinery of imports"),
+        "{text}"
+    );
+    assert!(!one.render(120).contains("machinery"));
+    let by_file = Summary::of(&after, By::File);
+    assert!(by_file.rows.iter().any(|row| row.name == IMPORT));
+    assert!(!Tree::of(&after, 500).render(200).contains("importlib"));
+}
+
+#[test]
+fn a_program_without_such_frames_is_as_it_was() {
+    let mut profile = Profile::read(&Synthetic::default().bytes()[..]).expect("a profile");
+    let before = profile.clone();
+    fold(&mut profile);
+    assert_eq!(profile.stacks, before.stacks);
+    assert_eq!(profile.functions, before.functions);
+}
