@@ -29,7 +29,7 @@ SOURCES = "python/nthbyte"
 PYTHONS = ["python3.11", "python3.12", "python3.13", "python3.14", "python3.15", "pypy3"]
 
 # Compiles modules: reads their sources by name from standard input, and writes the bytecode by file name. The bytecode
-# contains a hash of the source. Python compares it with the source at each import, so an edited source is compiled anew.
+# contains a hash of the source. Python compares it with the source at each import, and compiles an edited source.
 COMPILE = """
 import base64, importlib.util, json, marshal, sys
 if sys.version_info >= (3, 9):

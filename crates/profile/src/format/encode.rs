@@ -16,9 +16,8 @@ use crate::lines::{line_at, without_columns};
 use crate::processes::{self, TOTALS};
 use crate::varint::{put, zigzag};
 
-/// A block is full when its columns have twice as many bytes as all earlier blocks in the file (in
-/// the file the block is then about as long as these), but at least this many. So only a part of a
-/// file is lost if it ends early, wherever it ends.
+/// A block is full when its columns have twice as many bytes as all earlier blocks in the file (in the file the block
+/// is then about as long as these), but at least this many. So only a part of a file is lost if it ends early.
 const FIRST_BYTES: usize = 2 << 10;
 /// The upper limit of the same size.
 const FULL_BYTES: usize = 128 << 10;
@@ -40,20 +39,18 @@ pub(crate) struct Encoder {
     next: Firsts,
     columns: [Vec<u8>; COLUMNS],
     len: usize,
-    /// The block is full when `len` is at least this: 0 once it has [`FULL_SITES`].
+    /// The block is full from this `len` on: 0 once it has [`FULL_SITES`].
     full_len: usize,
     events: usize,
     /// Total length of all earlier blocks in the file.
     written: usize,
     /// Sources that each block must repeat.
     changed: ChangedSources,
-    /// First line and location table of each code object that has a table. Lines are computed here
-    /// and not stored as tables, because the tables, even compressed, are larger than all other
-    /// data in a profile of a short run: a program uses few of its lines.
+    /// First line and location table of each code object that has a table. Lines are computed here and not stored as
+    /// tables, because the tables, even compressed, are larger than all other data in a profile of a short run.
     tables: Vec<Option<(u32, Box<[u8]>)>>,
-    /// Numbers of the contexts of this block.
+    /// Numbers of the contexts of this block, and the last one.
     contexts: HashMap<Context, u32, FixedState>,
-    /// The last context and its number.
     last_context: Option<(Context, u32)>,
     /// Numbers of the sites of this block.
     sites: HashMap<Site, u32, FixedState>,
@@ -120,8 +117,7 @@ impl Encoder {
         &self.columns
     }
 
-    /// Begins the next block; the numbers of definitions and samples continue. `stored`: the length
-    /// of the previous block in the file.
+    /// Begins the next block; numbers continue. `stored`: the length of the previous block in the file.
     pub(crate) fn begin(&mut self, stored: usize) {
         self.firsts = self.next;
         self.columns.iter_mut().for_each(Vec::clear);
@@ -141,8 +137,7 @@ impl Encoder {
         self.memory_totals = [0; TOTALS];
     }
 
-    /// Returns a mark. Events that are encoded after it can be removed again. The block must be
-    /// empty.
+    /// Returns a mark. Events that are encoded after it can be removed again. The block must be empty.
     pub(crate) fn mark(&self) -> Mark {
         Mark {
             next: self.next,
@@ -150,8 +145,7 @@ impl Encoder {
         }
     }
 
-    /// Removes all events since `mark`, as if they had not been encoded. Definitions cannot be
-    /// removed.
+    /// Removes all events since `mark`, as if they had not been encoded. Definitions cannot be removed.
     pub(crate) fn take_back(&mut self, mark: Mark) {
         self.next = mark.next;
         self.begin(0);
@@ -162,6 +156,13 @@ impl Encoder {
     fn set_written(&mut self, written: usize) {
         self.written = written;
         self.full_len = written.saturating_mul(2).clamp(FIRST_BYTES, FULL_BYTES);
+    }
+
+    /// Makes the block full if a table has too many entries.
+    fn end_block_at(&mut self, entries: usize) {
+        if entries >= FULL_SITES {
+            self.full_len = 0;
+        }
     }
 
     pub(crate) fn event(&mut self, event: &Event<'_>) {
@@ -309,7 +310,7 @@ impl Encoder {
             }
             Lines::Direct | Lines::LocationTable(_) => self.number(0),
         }
-        // The table is not lost with the block: nodes of later blocks need it.
+        // Nodes of later blocks need the table.
         self.tables.push(match code.lines {
             Lines::LocationTable(table) if table.len() <= MAX_TABLE => {
                 Some((code.first_line, without_columns(table).into()))
@@ -332,12 +333,9 @@ impl Encoder {
         let own = self.next.node;
         self.next.node = own.wrapping_add(1);
         self.put(Column::Nodes, u64::from(own.wrapping_sub(node.parent.0)));
-        let code = u64::from(node.code.0);
-        self.put(Column::Nodes, code);
-        self.put(
-            Column::Nodes,
-            u64::from(self.line(node.code, node.position)),
-        );
+        self.put(Column::Nodes, u64::from(node.code.0));
+        let line = self.line(node.code, node.position);
+        self.put(Column::Nodes, u64::from(line));
         self.put(Column::Nodes, node.kind as u64);
     }
 
@@ -373,8 +371,7 @@ impl Encoder {
         self.put(Column::Points, u64::from(allocation.points.wrapping_sub(1)));
     }
 
-    /// The number of a context in this block, and its representation in a column: 0 if the context
-    /// is new; then it is defined now.
+    /// The number of a context in this block, and its form in a column: 0 if it is new; then it is defined now.
     #[inline]
     fn context(&mut self, context: Context) -> (u32, u64) {
         if let Some((last, number)) = self.last_context
@@ -397,9 +394,7 @@ impl Encoder {
         self.put(Column::Contexts, u64::from(context.source.0));
         let newest = u64::from(self.next.label_set);
         self.signed(Column::Contexts, newest, u64::from(context.labels.0));
-        if self.contexts.len() >= FULL_SITES {
-            self.full_len = 0;
-        }
+        self.end_block_at(self.contexts.len());
         (number, 0)
     }
 
@@ -419,9 +414,7 @@ impl Encoder {
         // A block ends long before it has 2^32 sites.
         self.sites.insert(site, number as u32);
         self.last_sizes.push(0);
-        if self.last_sizes.len() >= FULL_SITES {
-            self.full_len = 0;
-        }
+        self.end_block_at(self.last_sizes.len());
         self.put(Column::Sites, 0);
         self.put(Column::SiteDefinitions, said);
         let newest = u64::from(self.next.node);
