@@ -47,7 +47,7 @@ refused(nthbyte.Error, "not running", nthbyte.stop)
 refused(ValueError, "out of range", nthbyte.start, "x.nthb", every=63)
 refused(ValueError, "size", nthbyte.Profiler, "x.nthb", every="lots")
 refused(nthbyte.Error, "does not exist", nthbyte.start, "missing/x.nthb")
-nthbyte.start("x.nthb")
+nthbyte.start("x.nthb", force=True)
 refused(nthbyte.Error, "running", nthbyte.start, "y.nthb")
 nthbyte.stop()
 refused(nthbyte.Error, "not running", nthbyte.stop)
@@ -58,7 +58,7 @@ import signal, nthbyte
 
 def interrupt(*_):
     # A service that starts and stops profiling on signals.
-    for call in (lambda: nthbyte.start("other.nthb"), nthbyte.stop):
+    for call in (lambda: nthbyte.start("other.nthb", force=True), nthbyte.stop):
         try:
             call()
         except nthbyte.Error:
@@ -69,13 +69,13 @@ signal.signal(signal.SIGALRM, interrupt)
 signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
 for _ in range(30):
     try:
-        nthbyte.start("x.nthb")
+        nthbyte.start("x.nthb", force=True)
         nthbyte.stop()
     except nthbyte.Error:
         pass
 signal.setitimer(signal.ITIMER_REAL, 0)
 interrupt()
-nthbyte.start("x.nthb")
+nthbyte.start("x.nthb", force=True)
 nthbyte.stop()
 """
 
@@ -100,7 +100,7 @@ TRACEMALLOC = """
 import tracemalloc, nthbyte
 tracemalloc.start()
 try:
-    nthbyte.start("x.nthb")
+    nthbyte.start("x.nthb", force=True)
 except nthbyte.Error as error:
     assert "tracemalloc" in str(error)
 else:
@@ -127,7 +127,7 @@ import nthbyte, random
 random.seed(1)
 kept = {}
 for number in range(60):
-    with nthbyte.Profiler("out.nthb", every=random.choice([1, 64, 512, 4096, 1 << 20])) as profiler:
+    with nthbyte.Profiler("out.nthb", force=True, every=random.choice([1, 64, 512, 4096, 1 << 20])) as profiler:
         for _ in range(300):
             kept[random.randrange(500)] = bytes(random.randrange(1200))
     for _ in range(100):
