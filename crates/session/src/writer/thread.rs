@@ -10,6 +10,7 @@ use std::time::Duration;
 use nthbyte_profile::event::{End, Nanos};
 
 use super::drain::Drain;
+use crate::keeper;
 use crate::lost::Lost;
 use crate::outcome::Outcome;
 use crate::process::image;
@@ -196,7 +197,11 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
                     image::release_again();
                 }
                 if shared.request() == Request::Work {
-                    std::thread::park_timeout(NAP.min(drain.flush_interval()));
+                    let nap = keeper::keep().unwrap_or(NAP);
+                    // The keeper takes time, and its own records need no wake.
+                    if shared.request() == Request::Work {
+                        std::thread::park_timeout(nap.min(NAP).min(drain.flush_interval()));
+                    }
                 }
             }
             Request::Stop => {
