@@ -7,13 +7,13 @@ use crate::layout::Layout;
 use crate::memory::field;
 
 /// Longer text, in characters, is cut: programs can create names of any length.
-const MAX_CHARS: usize = 10_000;
+pub const MAX_CHARS: usize = 10_000;
 
 /// Bits of `PyASCIIObject.state`: the size of a character, whether the characters follow the header, and whether all
 /// are ASCII (the header is shorter then).
-const KIND_SHIFT: u32 = 2;
-const COMPACT: u32 = 1 << 5;
-const ASCII: u32 = 1 << 6;
+pub const KIND_SHIFT: u32 = 2;
+pub const COMPACT: u32 = 1 << 5;
+pub const ASCII: u32 = 1 << 6;
 
 /// Appends the text of the `str` at `address`. Lone surrogates become U+FFFD. Returns false if there is no memory, or
 /// the string has an unknown form.
