@@ -33,6 +33,8 @@ def parse(words: list[str]) -> dict[str, Any]:
                 type=_reader(option.read),
                 default=option.default,
                 help=text,
+                # An option whose value may be missing takes a number only: see Option.takes.
+                **({} if option.alone is None else {"nargs": "?", "const": option.alone}),
             )
         else:
             parser.add_argument(*option.flags, action="store_true", help=text)

@@ -78,7 +78,7 @@ def split(words: list[str]) -> tuple[list[str], Program | None]:
         if word == "-" or not word.startswith("-"):
             return words[:at], Program("script", word, rest, words[at:])
         option = _BY_FLAG.get(word)
-        at += 2 if option is not None and option.placeholder else 1
+        at += 2 if option is not None and option.takes(rest) else 1
     return words, None
 
 
@@ -88,8 +88,9 @@ def _read_correct(words: list[str]) -> dict[str, Any] | None:
     ``argparse`` adds 1.4 MB to the program's memory: a twentieth of the memory of many programs.
     """
     options = {option.name: option.default for option in OPTIONS}
-    rest = iter(words)
-    for word in rest:
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
         flag, equals, value = word.partition("=")
         option = _BY_FLAG.get(flag)
         if option is None or (equals and not (option.placeholder and flag.startswith("--"))):
@@ -98,7 +99,10 @@ def _read_correct(words: list[str]) -> dict[str, Any] | None:
             options[option.name] = True
             continue
         if not equals:
-            value = next(rest, "")
+            if option.alone is not None and not option.takes(rest):
+                options[option.name] = option.alone
+                continue
+            value = rest.pop(0) if rest else ""
         if not value or value.startswith("-"):
             return None
         try:

@@ -21,6 +21,9 @@ DESCRIPTION = "Run a Python program and record which allocations it makes"
 HUGE_PAGES = ("thp", "hugetlb", "off")
 DEFAULT_HUGE_PAGES = "thp"
 
+# Time samples per second, if no number is given.
+_TIME_SAMPLES = 1000
+
 # The interpreters' names, by sys.implementation.name.
 _NAMES = {"cpython": "CPython", "pypy": "PyPy"}
 _EVERYWHERE = ("cpython", "pypy")
@@ -79,6 +82,7 @@ class Option:
         check: Callable[[Any], Any] | None = None,
         interpreters: tuple[str, ...] = _EVERYWHERE,
         is_argument: bool = True,
+        alone: Any = None,
     ):
         self.name = name
         """The name as an argument of ``start`` and as a key of the command line's options."""
@@ -96,6 +100,8 @@ class Option:
         """The interpreters that have the option, as ``sys.implementation.name``; empty if none has it yet."""
         self.is_argument = is_argument
         """Whether ``start`` has the option as a keyword."""
+        self.alone = alone
+        """The value if the command line has the option without one; None if it needs one."""
 
     @property
     def flag(self) -> str:
@@ -106,6 +112,17 @@ class Option:
     def flags(self) -> tuple[str, ...]:
         """The short form, if any, and the long form."""
         return (self.short, self.flag) if self.short else (self.flag,)
+
+    @property
+    def shown(self) -> str:
+        """The placeholder as the help shows it, with brackets if the value may be missing; empty without a value."""
+        if not self.placeholder:
+            return ""
+        return self.placeholder if self.alone is None else f"[{self.placeholder}]"
+
+    def takes(self, words: list[str]) -> bool:
+        """Whether the next of these words is the option's value."""
+        return bool(self.placeholder) and (self.alone is None or bool(words and words[0].isdecimal()))
 
     def is_here(self) -> bool:
         """Whether this interpreter has the option."""
@@ -123,6 +140,10 @@ def _number(what: str, low: int, high: int, bounds: str) -> Callable[[Any], int]
         return value
 
     return check
+
+
+def _time_samples(value: Any) -> int:
+    return _TIME_SAMPLES if value is True else _number("--cpu", 1, 10_000, "from 1 to 10000")(value)
 
 
 def _huge_pages(value: Any) -> Any:
@@ -168,11 +189,11 @@ OPTIONS = (
     ),
     Option(
         "cpu",
-        "also take time samples, HZ per second",
+        "also take time samples, HZ per second of CPU time (1000 without a number)",
         placeholder="HZ",
         read=int,
-        check=_number("--cpu", 1, 10_000, "from 1 to 10000"),
-        interpreters=("pypy",),
+        check=_time_samples,
+        alone=_TIME_SAMPLES,
     ),
     Option("native", "also record native memory and native frames", default=False, interpreters=()),
     Option(

@@ -41,7 +41,7 @@ def start(
     every: Size = DEFAULT_PERIOD,
     fixed: bool = False,
     seed: int | None = None,
-    cpu: int | None = None,
+    cpu: int | bool | None = None,
     native: bool = False,
     huge_pages: str = "thp",
 ) -> None:
@@ -53,7 +53,7 @@ def start(
         to 1 TiB, or 1 to record every allocation.
     fixed: sample at exactly every n-th byte instead of at random distances. PyPy only.
     seed: use the same random distances in each run.
-    cpu: also take this many time samples per second. PyPy only.
+    cpu: also take this many time samples per second of CPU time; True for 1000.
     native: not available yet, on any interpreter: only False is accepted.
     huge_pages: memory pages of the object heap: ``"thp"``, ``"hugetlb"`` or ``"off"``. CPython only.
 
@@ -127,7 +127,7 @@ class Profiler:
         every: Size = DEFAULT_PERIOD,
         fixed: bool = False,
         seed: int | None = None,
-        cpu: int | None = None,
+        cpu: int | bool | None = None,
         native: bool = False,
         huge_pages: str = "thp",
     ):
@@ -153,7 +153,7 @@ def _options(
     every: Size,
     fixed: bool,
     seed: int | None,
-    cpu: int | None,
+    cpu: int | bool | None,
     native: bool,
     huge_pages: str,
 ) -> dict[str, Any]:

@@ -80,8 +80,7 @@ def test_threads_markers_counters_and_description(
     names = set(loaded.threads())
     assert any("the-worker" in name for name in names) or interpreter.is_pypy, names
     assert any(name.endswith(": allocations") for name in names)
-    if interpreter.is_pypy:
-        assert any(name.endswith(": time") for name in names), names
+    assert any(name.endswith(": time") for name in names), names
     info = loaded.ask("profile", "info")
     counters = {one["label"]: one for process in info["processes"] for one in process.get("counters", [])}
     assert {"Heap used", "RSS"} & set(counters), counters

@@ -11,7 +11,8 @@ import pytest
 import nthbyte
 from harness import REPOSITORY, Interpreter, report
 from nthbyte import _options, _session
-from nthbyte._command_line import split
+from nthbyte._arguments import parse
+from nthbyte._command_line import read, split
 from nthbyte._config import Config
 from nthbyte._options import DESCRIPTION, OPTIONS
 
@@ -63,7 +64,7 @@ def test_the_page_of_options() -> None:
     expected = []
     for option in OPTIONS:
         if option.interpreters:
-            value = f" {option.placeholder}" if option.placeholder else ""
+            value = f" {option.shown}" if option.placeholder else ""
             flags = ", ".join(f"`{flag}{value}`" for flag in reversed(option.flags))
             expected.append(f"{flags} | {option.help} | {option.where()} ")
     assert rows == expected
@@ -98,7 +99,7 @@ def test_the_agent_knows_each_field_of_a_session() -> None:
 
 def test_options_of_other_interpreters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
-    other = {"fixed": True, "cpu": 100, "native": True, "huge_pages": "off"}
+    other = {"fixed": True, "native": True, "huge_pages": "off"}
     for name in ("cpython", "pypy"):
         monkeypatch.setattr(_options.sys.implementation, "name", name)
         for option in ARGUMENTS:
@@ -114,3 +115,31 @@ def test_wrong_values(wrong: dict[str, object]) -> None:
     given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
     with pytest.raises(ValueError, match=r"^[^\n]*$"):
         _options.check({**given, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["--cpu", "app.py"], 1000),
+        (["--cpu", "250", "app.py"], 250),
+        (["--cpu=250", "app.py"], 250),
+        (["--cpu", "-m", "app"], 1000),
+        (["--cpu", "-q", "app.py"], 1000),
+        (["--cpu", "--", "250"], 1000),
+        (["app.py", "--cpu"], None),
+    ],
+    ids=str,
+)
+def test_an_option_whose_value_may_be_missing(words: list[str], value: int | None) -> None:
+    options, program = read(words)
+    assert options["cpu"] == value
+    assert program.target in ("app.py", "app", "250")
+    # `argparse` reads the same, where there is a mistake elsewhere.
+    assert parse(split(words)[0])["cpu"] == value
+
+
+def test_true_means_the_usual_number() -> None:
+    given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
+    assert _options.check({**given, "cpu": True})["cpu"] == 1000
+    with pytest.raises(ValueError, match="--cpu is a whole number"):
+        _options.check({**given, "cpu": False})

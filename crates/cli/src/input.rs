@@ -231,7 +231,7 @@ pub fn load_quietly(path: &Path) -> Result<Profile> {
 pub fn require_time(path: &Path, profile: &Profile) -> Result<()> {
     if profile.cpu.is_empty() {
         bail!(
-            "{} has no time samples: record it on PyPy with `nthbyte run --cpu HZ`",
+            "{} has no time samples: record it with `nthbyte run --cpu`",
             path.display()
         );
     }

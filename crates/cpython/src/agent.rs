@@ -21,10 +21,10 @@ use crate::heap::huge_pages;
 use crate::layout::Layout;
 use crate::patches::allocators::{self, Installed};
 use crate::patches::gc_callbacks::{self, Entry};
-use crate::patches::{allocated_blocks, dealloc, raw_calloc};
+use crate::patches::{allocated_blocks, dealloc, raw_calloc, thread_starts};
 use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::tracker::Tracker;
-use crate::verify;
+use crate::{ticks, verify};
 
 static AGENT: AtomicPtr<AgentCell> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -115,6 +115,12 @@ pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
         return Err("a session is running already; stop it first".to_owned());
     }
     allocators::refuse_other_tracers(gil)?;
+    if config.cpu_hz.is_some()
+        && let Some(layout) = gil.agent().map(|agent| *agent.tracker.layout())
+    {
+        // SAFETY: the layout was verified.
+        unsafe { thread_starts::install(gil, &layout, ticks::thread_has_started) };
+    }
     let entry = Entry::install(gil, GC_HANDLERS)
         .map_err(|why| format!("cannot watch the garbage collector: {why}"))?;
     let begun = gil
@@ -149,6 +155,9 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
         entry.remove(gil);
     }
     let mut agent = gil.agent()?;
+    ticks::stop_timers();
+    ticks::record_waiting();
+    ticks::end();
     agent.tracker.record_memory();
     let (session, requested) = agent.tracker.end(totals.allocated)?;
     session.lost(
@@ -163,9 +172,6 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
 fn refuse_what_is_not_offered(config: &Config) -> Result<(), String> {
     if config.distances == Distances::Fixed {
         return Err("--fixed works on PyPy only; leave it out".to_owned());
-    }
-    if config.cpu_hz.is_some() {
-        return Err("--cpu works on PyPy only, so far; leave it out".to_owned());
     }
     if config.native {
         return Err("--native is not available yet; leave it out".to_owned());
@@ -245,7 +251,14 @@ impl Agent {
                 "types are not known: this system forbids a process to read itself".to_owned(),
             );
         }
-        let session = Session::start(config, config.meta(Method::CutFreeLists, seed, notes))?;
+        let mut config = config.clone();
+        if let Some(hz) = config.cpu_hz {
+            let rate = ticks::begin(self.tracker.layout(), hz, seed)?;
+            config.cpu_hz = Some(rate.hz());
+            notes.extend(rate.note());
+        }
+        let meta = config.meta(Method::CutFreeLists, seed, notes);
+        let session = Session::start(&config, meta).inspect_err(|_| ticks::end())?;
         self.tracker.begin(session, points.period());
         self.collection = None;
         self.tracker.record_memory();
@@ -303,7 +316,14 @@ unsafe extern "C" fn freed(_: *mut c_void, contents: *const c_void, token: u32) 
 }
 
 fn code_freed(gil: &mut Gil, code: usize) {
-    guarded(gil, (), |agent| agent.tracker.forget_code(code));
+    nthbyte_session::guarded(|| ticks::before_code_is_freed(code));
+    let is_forgotten = guarded(gil, false, |agent| {
+        agent.tracker.forget_code(code);
+        true
+    });
+    if !is_forgotten {
+        nthbyte_session::guarded(|| ticks::forget_code(code));
+    }
 }
 
 fn type_freed(gil: &mut Gil, class: usize) {
@@ -318,13 +338,17 @@ fn blocks_in_use(gil: &mut Gil) -> Option<usize> {
 }
 
 const GC_HANDLERS: gc_callbacks::Handlers = gc_callbacks::Handlers {
-    start: |gil| {
+    start: |gil, generation| {
         guarded(gil, (), |agent| {
             let used = agent.tracker.heap_used();
             agent.collection = agent.tracker.before_collection().map(|time| (time, used));
         });
+        if let Some(layout) = gil.agent().map(|agent| *agent.tracker.layout()) {
+            ticks::collection_started(gil, &layout, generation);
+        }
     },
     stop: |gil, generation, freed_objects| {
+        ticks::collection_ended();
         guarded(gil, (), |agent| {
             let Some(now) = agent.tracker.before_collection() else {
                 return;

@@ -15,7 +15,6 @@
 //!   the original allocator, and are not sampled.
 //! - Memory outside the domains `OBJ` and `MEM` is not sampled: for example, memory that an extension takes from
 //!   `malloc`.
-//! - There are no time samples.
 //!
 //! # Rules
 //!
@@ -32,6 +31,7 @@
 //! agent        the agent of the process: sessions, and the functions that the patches call
 //! verify       compares the layout with the results of CPython's public functions
 //! patches/     the replaced parts of the interpreter, one file each
+//! ticks/       time samples: timers, the signal handler, and what turns its words into stacks
 //! sampling/    converts sampled blocks into events: stack, type, thread, lifetime
 //! heap/        memory totals, and the collapse into huge pages
 //! layout/      the differences between versions, one file each
@@ -50,6 +50,7 @@ mod module;
 mod patches;
 mod recursion;
 mod sampling;
+mod ticks;
 mod verify;
 
 pub use agent::{Agent, AgentRef};

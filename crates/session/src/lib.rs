@@ -62,6 +62,7 @@
 //! output      the profile's file, with a provisional end
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM
+//! keeper      work of the host that the writer thread does
 //! process     descriptors, reads that cannot fault, resident size, the library's own pages
 //! config, outcome, clock
 //! ```
@@ -74,6 +75,7 @@ mod clock;
 mod fork;
 mod guard;
 mod interner;
+mod keeper;
 mod lock;
 mod lost;
 mod outcome;
@@ -91,5 +93,6 @@ pub use clock::{Clock, monotonic_nanos};
 pub use config::Config;
 pub use guard::guarded;
 pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
+pub use keeper::{Keeper, set_keeper};
 pub use outcome::{Outcome, copy_text};
-pub use session::{Recording, Session};
+pub use session::{Recording, Session, record_now};

@@ -1,8 +1,8 @@
 //! The records in the ring: events that own their text.
 
 use nthbyte_profile::event::{
-    Allocation, Code, Collection, CollectionKind, CpuSample, Event, Lines, Memory, Nanos, Node,
-    SampleId, Thread, ThreadId, TypeName,
+    Allocation, Code, Collection, CollectionKind, CpuSample, Event, Label, LabelSetId, Lines,
+    Memory, Nanos, Node, SampleId, Thread, ThreadId, TypeName,
 };
 
 /// An event on its way to the writer thread. A record has 56 bytes; the ring holds thousands.
@@ -41,6 +41,11 @@ pub(crate) enum Bulky {
         name: String,
     },
     ThreadName(ThreadId, String),
+    Label {
+        parent: LabelSetId,
+        key: &'static str,
+        value: String,
+    },
     Collection(Collection),
     Memory(Memory),
 }
@@ -136,6 +141,11 @@ impl Bulky {
                 name,
             }),
             Self::ThreadName(thread, name) => Event::ThreadName(*thread, name),
+            Self::Label { parent, key, value } => Event::Label(Label {
+                parent: *parent,
+                key,
+                value,
+            }),
             Self::Collection(collection) => Event::Collection(*collection),
             Self::Memory(memory) => Event::Memory(*memory),
         }

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use nthbyte_profile::event::{Code, CodeId, End, LostKind, Nanos, Node};
+use nthbyte_profile::event::{Code, CodeId, End, LabelSetId, LostKind, Nanos, Node};
 use nthbyte_profile::{Distances, Meta};
 use rtrb::{Producer, PushError};
 
@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::config::{Config, child_meta, child_path};
 use crate::fork::ToDo;
 use crate::interner::Interner;
+use crate::keeper;
 use crate::outcome::Outcome;
 use crate::record::{Bulky, Record, text};
 use crate::registry::Slot;
@@ -130,6 +131,7 @@ impl Recorder {
                 // Another thread may have been changing this data. It can be neither used nor dropped.
                 std::mem::forget(std::mem::replace(self, child));
             }
+            keeper::begin_in_child();
         }
         if self.slot.take_must_forget_keys() {
             self.interner.forget_keys();
@@ -198,6 +200,25 @@ impl Recorder {
             native: text(native)?,
         });
         Some(self.interner.types.define())
+    }
+
+    /// The number of a label set. A new one is defined first. `None` if there is no room.
+    pub(crate) fn label(
+        &mut self,
+        parent: LabelSetId,
+        key: &'static str,
+        value: &str,
+    ) -> Option<LabelSetId> {
+        let label = (parent, key, text(value)?);
+        if let Some(known) = self.interner.labels.get(&label) {
+            return Some(known);
+        }
+        self.interner.labels.reserve()?;
+        self.interner.reserve_bulky()?;
+        let value = text(value)?;
+        let definition = Bulky::Label { parent, key, value };
+        self.interner.new_bulky.push(definition);
+        Some(self.interner.labels.define(label))
     }
 
     /// Adds the definition of a thread.
@@ -313,7 +334,7 @@ impl Recorder {
 
     /// Wakes the writer thread, or starts it again, unless a fork forbids that at the moment.
     #[cold]
-    fn wake(&mut self, now: Nanos) {
+    pub(crate) fn wake(&mut self, now: Nanos) {
         self.since_wake = 0;
         self.woken = now;
         if self.slot.fork.lets_writer_run(crate::monotonic_nanos()) {

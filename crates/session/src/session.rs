@@ -25,8 +25,8 @@ use std::time::Instant;
 
 use nthbyte_profile::Meta;
 use nthbyte_profile::event::{
-    Allocation, Code, CodeId, Collection, CpuSample, LostKind, Memory, Nanos, Node, NodeId,
-    SampleId, ThreadId, TypeId, TypeName,
+    Allocation, Code, CodeId, Collection, CpuSample, LabelSetId, LostKind, Memory, Nanos, Node,
+    NodeId, SampleId, ThreadId, TypeId, TypeName,
 };
 
 use crate::config::Config;
@@ -87,25 +87,7 @@ impl Session {
             self.lost(wanted_for, 1);
             return None;
         }
-        self.begin_with_lock()
-    }
-
-    #[inline(always)]
-    fn begin_with_lock(&self) -> Option<Recording<'_>> {
-        if self.slot.is_running()
-            // SAFETY: the lock was acquired, and is released when the recording is dropped.
-            && let Some(recorder) = unsafe { self.slot.recorder() }
-        {
-            let mut recording = Recording {
-                recorder,
-                now: Nanos(0),
-                not_send: PhantomData,
-            };
-            recording.now = recording.recorder.begin();
-            return Some(recording);
-        }
-        self.slot.lock.release();
-        None
+        begin_with_lock(self.slot)
     }
 
     /// The time since the session's start. Does not take the lock. In the child of a fork, it is the parent's time
@@ -196,6 +178,34 @@ impl Session {
     pub(crate) fn with_writer(&self, change: impl FnOnce(&mut crate::writer::Writer)) {
         change(self.record(LostKind::Other).unwrap().recorder.writer());
     }
+}
+
+/// Begins a recording. The caller has acquired the slot's lock.
+#[inline(always)]
+fn begin_with_lock(slot: &'static Slot) -> Option<Recording<'static>> {
+    if slot.is_running()
+        // SAFETY: the lock was acquired, and is released when the recording is dropped.
+        && let Some(recorder) = unsafe { slot.recorder() }
+    {
+        let mut recording = Recording {
+            recorder,
+            now: Nanos(0),
+            not_send: PhantomData,
+        };
+        recording.now = recording.recorder.begin();
+        return Some(recording);
+    }
+    slot.lock.release();
+    None
+}
+
+/// Begins a recording in the running session of this process, for code that has no [`Session`]: the host's
+/// [keeper](crate::Keeper), for example. `None` if there is no session, if recording is not possible now, or if this
+/// process is the child of a fork that has not begun its own profile. Counts nothing as lost.
+#[must_use]
+pub fn record_now() -> Option<Recording<'static>> {
+    let slot = registry::slots().find(|slot| slot.is_running() && !slot.fork.is_child())?;
+    slot.lock.acquire().then(|| begin_with_lock(slot)).flatten()
 }
 
 impl Drop for Session {
@@ -435,6 +445,26 @@ impl Recording<'_> {
             .push_or_count(Some(Record::Freed(sample, time)), LostKind::Other);
     }
 
+    /// The label set `parent` with one more label. A new set is defined first. `None` if there is no room.
+    pub fn label(
+        &mut self,
+        parent: LabelSetId,
+        key: &'static str,
+        value: &str,
+    ) -> Option<LabelSetId> {
+        self.recorder.label(parent, key, value)
+    }
+
+    /// Wakes the writer thread, so that it calls the host's [keeper](crate::Keeper) soon.
+    pub fn wake_writer(&mut self) {
+        self.recorder.wake(self.now);
+    }
+
+    /// Removes the key of a function: see [`Session::forget_function`].
+    pub fn forget_function(&mut self, key: u64) -> bool {
+        self.recorder.interner.functions.forget(key)
+    }
+
     /// Records a time sample.
     pub fn cpu(&mut self, sample: CpuSample) {
         self.recorder
@@ -458,8 +488,13 @@ impl Recording<'_> {
         self.recorder.slot().lost.add(kind, events);
     }
 
-    /// Records the time samples whose ticks have arrived since the last call. See [`ticks`].
-    pub fn ticks(&mut self, stack: impl FnMut(&mut Self, &ticks::Tick<'_>) -> Option<NodeId>) {
-        ticks::TICKS.record(self, stack);
+    /// Records the time samples of at most `most` ticks that have arrived since the last call. Returns the number of
+    /// ticks that were read. See [`ticks`].
+    pub fn ticks(
+        &mut self,
+        most: usize,
+        place: impl FnMut(&mut Self, &ticks::Tick<'_>) -> Option<ticks::Place>,
+    ) -> usize {
+        ticks::TICKS.record(self, most, place)
     }
 }

@@ -4,13 +4,15 @@
 //! time, the thread, a word and a stack as bytes; the host defines the form of the last two. A later recording, in any
 //! thread, turns ticks into [`CpuSample`]s: [`Recording::ticks`].
 //!
-//! The host installs the handler and the timer. The handler calls one of three functions for each tick:
-//! [`store`](Ticks::store); [`miss`](Ticks::miss) if the tick interrupted a walk of the same thread's stack, so that it
-//! is recorded with that stack; or [`lose`](Ticks::lose).
+//! The host installs the handler and the timer. The handler calls one of four functions for each tick:
+//! [`store`](Ticks::store); [`store_walked`](Ticks::store_walked), which has room for the walk itself;
+//! [`miss`](Ticks::miss) if the tick interrupted a walk of the same thread's stack, so that it is recorded with that
+//! stack; or [`lose`](Ticks::lose).
 //!
 //! Forks: no handler stores a tick while the process forks. The child stores no ticks until the host calls
 //! [`begin`](Ticks::begin) again, because the file belongs to the parent.
 
+use std::cell::UnsafeCell;
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
@@ -26,6 +28,10 @@ use crate::session::Recording;
 pub const LONGEST_STACK: usize = 8192;
 /// Bytes before each stack in the file: time, thread, word, length.
 const HEADER: usize = 32;
+/// The largest size of all ticks that are not recorded yet. More are lost: the program's memory is limited.
+const LARGEST_BACKLOG: i64 = 64 << 20;
+/// How many times [`Ticks::end`] waits for a handler, a few milliseconds each.
+const WAITS: u32 = 500;
 /// Memory of read ticks, in bytes, that is kept before it is freed.
 const FORGET_AFTER: i64 = 1 << 20;
 
@@ -45,6 +51,38 @@ pub struct Ticks {
     /// The next offset to read. Used by the current recording only.
     read: AtomicI64,
     forgotten: AtomicI64,
+    /// Unread ticks before this offset cannot be trusted.
+    distrusted: AtomicI64,
+    /// Where a handler puts a stack before it is stored. Only the thread that holds the lock uses it.
+    walked: Walked,
+}
+
+/// See [`Ticks::walked`].
+struct Walked(UnsafeCell<[u8; LONGEST_STACK]>);
+// SAFETY: only the thread that holds the lock uses it.
+unsafe impl Sync for Walked {}
+
+/// The samples that a tick stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The stack.
+    pub stack: NodeId,
+    /// The labels of the thread's work.
+    pub labels: LabelSetId,
+    /// The number of samples: more than one if the timer expired more often than the signal arrived.
+    pub samples: u32,
+}
+
+impl Place {
+    /// One sample of a stack, without labels.
+    #[must_use]
+    pub const fn of(stack: NodeId) -> Self {
+        Self {
+            stack,
+            labels: LabelSetId::NONE,
+            samples: 1,
+        }
+    }
 }
 
 /// The data of one tick.
@@ -71,6 +109,8 @@ impl Ticks {
             lost: AtomicU64::new(0),
             read: AtomicI64::new(0),
             forgotten: AtomicI64::new(0),
+            distrusted: AtomicI64::new(0),
+            walked: Walked(UnsafeCell::new([0; LONGEST_STACK])),
         }
     }
 
@@ -88,16 +128,21 @@ impl Ticks {
         Ok(())
     }
 
-    /// Stops storing ticks, and discards ticks that are not recorded. No handler may run meanwhile.
+    /// Stops storing ticks, and discards ticks that are not recorded. Waits for a handler that stores one.
     pub fn end(&self) {
         self.are_wanted.store(false, Relaxed);
         self.are_paused.store(true, Relaxed);
+        // A handler takes microseconds, unless its thread has lost its processor.
+        let is_ours = (0..WAITS).any(|_| self.lock.acquire());
         self.file.close();
-        for offset in [&self.read, &self.forgotten] {
+        for offset in [&self.read, &self.forgotten, &self.distrusted] {
             offset.store(0, Relaxed);
         }
         self.missed.store(0, Relaxed);
         self.lost.store(0, Relaxed);
+        if is_ours {
+            self.lock.release();
+        }
     }
 
     /// Whether the session takes time samples.
@@ -109,12 +154,50 @@ impl Ticks {
 
     /// Stores a tick of the calling thread, or counts it as lost. Safe in a signal handler.
     pub fn store(&self, word: u64, stack: &[u8]) {
+        self.with_lock(1, || {
+            stack.len() <= LONGEST_STACK && self.append(word, stack)
+        });
+    }
+
+    /// Calls `walk` with room for a stack, and stores the tick of the calling thread: `walk` returns its word and the
+    /// length of its stack. If it returns `None`, or the tick cannot be stored, counts `samples` as lost. No other
+    /// thread's `walk` runs at the same time. Safe in a signal handler.
+    pub fn store_walked(
+        &self,
+        samples: u64,
+        walk: impl FnOnce(&mut [u8; LONGEST_STACK]) -> Option<(u64, usize)>,
+    ) {
+        self.with_lock(samples, || {
+            // SAFETY: this thread holds the lock, and the handler is not entered twice in one thread with it.
+            let room = unsafe { &mut *self.walked.0.get() };
+            let Some((word, length)) = walk(room) else {
+                return false;
+            };
+            self.append(word, &room[..length.min(LONGEST_STACK)])
+        });
+    }
+
+    /// Calls `store` with the lock. If it returns false, or cannot be called, counts `samples` as lost.
+    fn with_lock(&self, samples: u64, store: impl FnOnce() -> bool) {
         if self.are_paused.load(Relaxed) {
             return;
         }
-        if stack.len() > LONGEST_STACK || !self.lock.acquire() {
-            self.lose();
+        if !self.lock.acquire() {
+            self.lose_several(samples);
             return;
+        }
+        // The ticks may have ended while this thread waited.
+        let is_stored = self.are_paused.load(Relaxed) || store();
+        self.lock.release();
+        if !is_stored {
+            self.lose_several(samples);
+        }
+    }
+
+    /// Appends a tick of the calling thread to the file. The caller holds the lock.
+    fn append(&self, word: u64, stack: &[u8]) -> bool {
+        if self.file.length() - self.read.load(Relaxed) > LARGEST_BACKLOG {
+            return false;
         }
         // SAFETY: gettid has no precondition and is safe in a signal handler.
         let thread = unsafe { libc::syscall(libc::SYS_gettid) }.cast_unsigned();
@@ -123,11 +206,7 @@ impl Ticks {
         for (place, word) in header.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
-        let is_stored = self.file.append_both(&header, stack);
-        self.lock.release();
-        if !is_stored {
-            self.lose();
-        }
+        self.file.append_both(&header, stack)
     }
 
     /// Counts a tick that interrupted a walk of the same thread's stack. Safe in a signal handler.
@@ -137,7 +216,24 @@ impl Ticks {
 
     /// Counts a tick without a stack as lost. Safe in a signal handler.
     pub fn lose(&self) {
-        self.lost.fetch_add(1, Relaxed);
+        self.lose_several(1);
+    }
+
+    /// Counts several samples as lost. Safe in a signal handler.
+    pub fn lose_several(&self, samples: u64) {
+        self.lost.fetch_add(samples, Relaxed);
+    }
+
+    /// Whether there are ticks that are not recorded.
+    #[inline]
+    #[must_use]
+    pub fn are_waiting(&self) -> bool {
+        self.are_wanted() && self.read.load(Relaxed) < self.file.length()
+    }
+
+    /// Makes all ticks that are not recorded yet count as lost: what their stacks refer to may be gone.
+    pub fn distrust(&self) {
+        self.distrusted.store(self.file.length(), Relaxed);
     }
 
     /// The number of ticks that were [missed](Ticks::miss) since the last call. Each is a time sample of the walked
@@ -152,33 +248,48 @@ impl Ticks {
         }
     }
 
-    /// Records the stored ticks. `stack` turns a tick's stack into a node, or returns `None` if there is no room.
+    /// Records at most `most` of the stored ticks, and returns how many were read. `place` turns a tick into samples,
+    /// or returns `None` if that is not possible.
     pub(crate) fn record<'a>(
         &self,
         recording: &mut Recording<'a>,
-        mut stack: impl FnMut(&mut Recording<'a>, &Tick<'_>) -> Option<NodeId>,
-    ) {
+        most: usize,
+        mut place: impl FnMut(&mut Recording<'a>, &Tick<'_>) -> Option<Place>,
+    ) -> usize {
         if !self.are_wanted() {
-            return;
+            return 0;
         }
         let mut buffer = [0; LONGEST_STACK];
-        while let Some(tick) = self.next(&mut buffer) {
-            let thread = recording.thread(tick.thread);
-            match (thread, stack(recording, &tick)) {
-                (Some(thread), Some(stack)) => {
-                    let time = recording.at(tick.monotonic_nanos);
-                    recording.cpu(CpuSample {
-                        time,
+        let mut read = 0;
+        while read < most {
+            let at = self.read.load(Relaxed);
+            let Some(tick) = self.next(&mut buffer) else {
+                break;
+            };
+            read += 1;
+            let known = at >= self.distrusted.load(Relaxed);
+            let place = known.then(|| place(recording, &tick)).flatten();
+            match (recording.thread(tick.thread), place) {
+                (Some(thread), Some(place)) => {
+                    let sample = CpuSample {
+                        time: recording.at(tick.monotonic_nanos),
                         thread,
-                        stack,
-                        labels: LabelSetId::NONE,
+                        stack: place.stack,
+                        labels: place.labels,
                         source: SourceId::TIME,
-                    });
+                    };
+                    for _ in 0..place.samples {
+                        recording.cpu(sample);
+                    }
                 }
-                _ => recording.lost(LostKind::CpuSamples, 1),
+                (_, place) => {
+                    let samples = place.map_or(1, |place| place.samples);
+                    recording.lost(LostKind::CpuSamples, samples.into());
+                }
             }
         }
         recording.lost(LostKind::CpuSamples, self.lost.swap(0, Relaxed));
+        read
     }
 
     /// The next unread tick. Only the current recording may call this.
@@ -255,7 +366,8 @@ mod tests {
         // A tick that interrupts another one is counted; a child does not write to the file that its parent reads.
         assert!(ticks.lock.acquire());
         ticks.store(1, b"interrupted");
-        assert_eq!(ticks.lost.load(Relaxed), 2);
+        ticks.store_walked(3, |_| Some((1, 0)));
+        assert_eq!(ticks.lost.load(Relaxed), 2 + 3);
         ticks.lock.release();
         ticks.miss();
         assert_eq!((ticks.take_missed(), ticks.take_missed()), (1, 0));
@@ -269,6 +381,45 @@ mod tests {
         ticks.begin(true).unwrap();
         ticks.store(2, b"the child's");
         assert_eq!(ticks.next(&mut buffer).map(|tick| tick.word), Some(2));
+        ticks.end();
+    }
+
+    #[test]
+    fn a_walk_is_stored_or_lost_as_a_whole() {
+        let ticks = Ticks::new();
+        ticks.store_walked(5, |_| unreachable!("nobody wants it"));
+        ticks.begin(true).unwrap();
+        assert!(!ticks.are_waiting());
+        ticks.store_walked(2, |room| {
+            room[..3].copy_from_slice(b"one");
+            Some((4, 3))
+        });
+        ticks.store_walked(5, |_| None);
+        assert!(ticks.are_waiting());
+        assert_eq!(ticks.lost.load(Relaxed), 5);
+        let mut buffer = [0; LONGEST_STACK];
+        let tick = ticks.next(&mut buffer).unwrap();
+        assert_eq!((tick.word, tick.stack), (4, &b"one"[..]));
+        assert!(!ticks.are_waiting());
+        ticks.end();
+        ticks.store_walked(5, |_| unreachable!("it has ended"));
+    }
+
+    #[test]
+    fn a_backlog_has_a_limit() {
+        let ticks = Ticks::new();
+        ticks.begin(true).unwrap();
+        let size = (HEADER + LONGEST_STACK) as i64;
+        let room = LARGEST_BACKLOG / size + 1;
+        for _ in 0..room {
+            ticks.store(0, &[0; LONGEST_STACK]);
+        }
+        assert_eq!(ticks.lost.load(Relaxed), 0);
+        ticks.store(0, b"");
+        assert_eq!(ticks.lost.load(Relaxed), 1);
+        ticks.read.store(size, Relaxed);
+        ticks.store(0, b"");
+        assert_eq!(ticks.lost.load(Relaxed), 1);
         ticks.end();
     }
 }

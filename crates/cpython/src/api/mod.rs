@@ -89,6 +89,8 @@ pub const FILE_INPUT: c_int = 257;
 
 /// `METH_VARARGS`.
 pub const METH_VARARGS: c_int = 1;
+/// `METH_KEYWORDS`.
+pub const METH_KEYWORDS: c_int = 2;
 /// `METH_NOARGS`.
 pub const METH_NOARGS: c_int = 4;
 /// `METH_O`.
@@ -142,6 +144,7 @@ api! {
         PyMem_GetAllocator: fn(AllocatorDomain, *mut AllocatorEx);
         PyMem_SetAllocator: fn(AllocatorDomain, *mut AllocatorEx);
         PyThreadState_GetUnchecked | _PyThreadState_UncheckedGet: fn() -> *mut c_void;
+        PyGILState_GetThisThreadState: fn() -> *mut c_void;
         PyThreadState_GetInterpreter: fn(*mut c_void) -> *mut c_void;
         PyInterpreterState_Main: fn() -> *mut c_void;
         PyInterpreterState_Head: fn() -> *mut c_void;

@@ -217,7 +217,7 @@ pub mod type_flags {
 
 impl Layout {
     /// Offsets that are the same in 3.11 to 3.15, from `offsetof` with each version's headers. The others are unused.
-    const COMMON: Self = Self {
+    pub const COMMON: Self = Self {
         thread_cframe: UNUSED,
         current_frame: UNUSED,
         native_thread_id: UNUSED,

@@ -14,12 +14,12 @@ use crate::api::{Gil, Kept, METH_VARARGS, MethodDef, Object, PyObject};
 /// The name of the callback.
 const NAME: &CStr = c"nthbyte";
 
-/// The functions to call when a collection starts and when it ends. The second one gets the generation and the number
-/// of freed objects. Must not panic.
+/// The functions to call when a collection starts and when it ends. Both get the generation, the second one also the
+/// number of freed objects. Must not panic.
 #[derive(Clone, Copy)]
 pub struct Handlers {
     /// A collection starts.
-    pub start: fn(&mut Gil),
+    pub start: fn(&mut Gil, u8),
     /// A collection has ended.
     pub stop: fn(&mut Gil, u8, Option<u64>),
 }
@@ -86,7 +86,7 @@ unsafe extern "C" fn on_collection(_module: *mut PyObject, args: *mut PyObject) 
         (gil, collection)
     };
     match collection {
-        Some(Collection::Starts) => (handlers.start)(&mut gil),
+        Some(Collection::Starts(generation)) => (handlers.start)(&mut gil, generation),
         Some(Collection::Ended(generation, freed)) => (handlers.stop)(&mut gil, generation, freed),
         None => {}
     }
@@ -95,24 +95,23 @@ unsafe extern "C" fn on_collection(_module: *mut PyObject, args: *mut PyObject) 
 
 /// The content of a callback's arguments.
 enum Collection {
-    Starts,
+    Starts(u8),
     Ended(u8, Option<u64>),
 }
 
 impl Collection {
     fn read(arguments: Object<'_>) -> Option<Self> {
+        let info = arguments.element(1)?;
+        let number = |name: &CStr| info.value(name)?.integer();
+        let generation = number(c"generation")
+            .and_then(|n| u8::try_from(n).ok())
+            .unwrap_or(0);
         match arguments.element(0)?.text()?.as_str() {
-            "start" => Some(Self::Starts),
-            "stop" => {
-                let info = arguments.element(1)?;
-                let number = |name: &CStr| info.value(name)?.integer();
-                Some(Self::Ended(
-                    number(c"generation")
-                        .and_then(|n| u8::try_from(n).ok())
-                        .unwrap_or(0),
-                    number(c"collected").and_then(|n| u64::try_from(n).ok()),
-                ))
-            }
+            "start" => Some(Self::Starts(generation)),
+            "stop" => Some(Self::Ended(
+                generation,
+                number(c"collected").and_then(|n| u64::try_from(n).ok()),
+            )),
             _ => None,
         }
     }

@@ -8,6 +8,7 @@
 //! | `guarded` | the heap's functions | an interpreter is created without a GIL (3.13 and later) | the process ends |
 //! | `dealloc` | `tp_dealloc` of the code type and of `type` | the first session | the process ends |
 //! | `allocated_blocks` | the function of `sys.getallocatedblocks` | the first session | the process ends |
+//! | `thread_starts` | the functions of `_thread` that start threads | the first session with time samples | the process ends |
 //! | `gc_callbacks` | an entry in `gc.callbacks` | a session's start | its end |
 
 pub mod allocated_blocks;
@@ -16,3 +17,4 @@ pub mod dealloc;
 pub mod gc_callbacks;
 mod guarded;
 pub mod raw_calloc;
+pub mod thread_starts;

@@ -3,7 +3,7 @@
 //! A code object's address identifies it during its life. The session's interner stores its number and removes it when
 //! the code object is freed (`patches/dealloc.rs`). The agent holds no reference, so it does not delay the free.
 
-use nthbyte_profile::event::{Code, Lines};
+use nthbyte_profile::event::{Code, CodeId, Lines};
 
 use crate::api::Api;
 use crate::layout::Layout;
@@ -12,7 +12,7 @@ use crate::sampling::strings;
 use nthbyte_session::{Appearance, Recording};
 
 /// Longer position tables are left out, and their frames have no line numbers.
-const MAX_TABLE: usize = 4 << 20;
+pub const MAX_TABLE: usize = 4 << 20;
 
 /// Reads code objects.
 pub struct Codes {
@@ -108,15 +108,8 @@ impl Codes {
         if self.name == "Thread._bootstrap" && self.file.ends_with("/threading.py") {
             self.thread_bootstrap = code;
         }
-        if self.is_invisible() {
+        let Some(appearance) = appearance_of(&self.name, &self.file, &self.own_folder) else {
             return recording.hide_function(code as u64);
-        }
-        let is_runpy = self.file == "<frozen runpy>" || self.file.ends_with("/runpy.py");
-        let appearance = if is_runpy {
-            // `runpy` starts programs: its frames are at the outer end of their stacks.
-            Appearance::FrameWithin
-        } else {
-            Appearance::Frame
         };
         let definition = Code {
             name: &self.name,
@@ -126,21 +119,34 @@ impl Codes {
         };
         recording.define_function(code as u64, &definition, appearance)
     }
+}
 
-    /// Whether the code object belongs to nthbyte, or is the one that CPython 3.13 and later run between a class and
-    /// its `__init__` (`_Py_InitCleanup`, which has no file).
-    fn is_invisible(&self) -> bool {
-        let is_own = !self.own_folder.is_empty()
-            && self
-                .file
-                .strip_prefix(&self.own_folder)
-                .is_some_and(|rest| rest.starts_with('/'));
-        is_own || (self.file == "__init__" && self.name == "__init__")
+/// How frames of a function appear, by its name and file. `None` if they are hidden.
+pub fn appearance_of(name: &str, file: &str, own_folder: &str) -> Option<fn(CodeId) -> Appearance> {
+    if is_invisible(name, file, own_folder) {
+        return None;
     }
+    let is_runpy = file == "<frozen runpy>" || file.ends_with("/runpy.py");
+    Some(if is_runpy {
+        // `runpy` starts programs: its frames are at the outer end of their stacks.
+        Appearance::FrameWithin
+    } else {
+        Appearance::Frame
+    })
+}
+
+/// Whether a code object belongs to nthbyte, or is the one that CPython 3.13 and later run between a class and its
+/// `__init__` (`_Py_InitCleanup`, which has no file).
+fn is_invisible(name: &str, file: &str, own_folder: &str) -> bool {
+    let is_own = !own_folder.is_empty()
+        && file
+            .strip_prefix(own_folder)
+            .is_some_and(|rest| rest.starts_with('/'));
+    is_own || (file == "__init__" && name == "__init__")
 }
 
 /// The folder of this library's file.
-fn own_folder() -> Option<String> {
+pub fn own_folder() -> Option<String> {
     // SAFETY: a zeroed `Dl_info` is a valid place for the answer; the library's name is never freed.
     let path = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();

@@ -7,7 +7,7 @@ use crate::layout::Layout;
 use crate::memory::field;
 
 /// Longer text, in characters, is cut: programs can create names of any length.
-const MAX_CHARS: usize = 10_000;
+pub const MAX_CHARS: usize = 10_000;
 
 /// Appends the text of the `str` at `address`. Lone surrogates become U+FFFD. Returns false if there is no memory, or
 /// the string has an unknown form.

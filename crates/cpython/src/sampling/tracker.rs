@@ -138,6 +138,12 @@ impl Tracker {
         Some((self.session.take()?, requested))
     }
 
+    /// The layout of the interpreter.
+    #[must_use]
+    pub const fn layout(&self) -> &Layout {
+        &self.program.layout
+    }
+
     /// Whether a session is running.
     #[must_use]
     pub const fn is_on(&self) -> bool {

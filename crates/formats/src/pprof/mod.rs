@@ -5,7 +5,8 @@
 //! what was not seen to be freed: still live, and survived where nothing later was recorded (PyPy).
 //! All four are estimates, in whole numbers. The type of the object is the label `type`, so
 //! that a function's own bytes stay its own; `-tagfocus type=dict` asks for one. If there are several
-//! processes, the label `process` has the number of each. Where time was sampled, too, `samples` is a fifth type.
+//! processes, the label `process` has the number of each. The labels of a sample (on
+//! CPython, a time sample has `gil`: `held` or `released`) are its labels here too. Where time was sampled, too, `samples` is a fifth type.
 
 mod message;
 
@@ -15,7 +16,7 @@ use std::io::{self, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{NodeId, TypeId};
+use nthbyte_profile::event::{LabelSetId, NodeId, TypeId};
 use nthbyte_profile::model::{Lifetime, ProcessId};
 use prost::Message as _;
 
@@ -94,7 +95,7 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
     let process_key = strings.index(if has_several { "process" } else { "" });
     let sums = sum(profile, meter);
     let mut samples = Vec::with_capacity(sums.len());
-    for ((stack, type_id, process), sums) in sums {
+    for ((stack, type_id, process, set), sums) in sums {
         let estimates = [sums.allocations, sums.bytes, sums.in_use, sums.in_use_bytes];
         let mut value = estimates.map(|value| value.round() as i64).to_vec();
         if with_time {
@@ -111,10 +112,18 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
                 str: strings.index(&pid.to_string()),
             }
         });
+        let own: Vec<Label> = profile
+            .labels(set)
+            .into_iter()
+            .map(|(key, value)| Label {
+                key: strings.index(key),
+                str: strings.index(value),
+            })
+            .collect();
         samples.push(Sample {
             location_id: locations_of(profile, stack),
             value,
-            label: label.into_iter().chain(process).collect(),
+            label: label.into_iter().chain(process).chain(own).collect(),
         });
     }
     let function = functions(profile, &mut strings);
@@ -142,8 +151,8 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
     }
 }
 
-/// A stack, the type of what it allocated (time samples have none), and the process.
-type Key = (NodeId, Option<TypeId>, ProcessId);
+/// A stack, the type of what it allocated (time samples have none), the process, and the labels.
+type Key = (NodeId, Option<TypeId>, ProcessId, LabelSetId);
 
 /// Ordered by stack and type, so that equal profiles give equal files.
 fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
@@ -153,7 +162,8 @@ fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
     for id in samples.ids() {
         let weight = weights[samples.shape_id(id).0 as usize];
         let process = profile.process_of(samples.thread(id));
-        let key = (samples.stack(id), Some(samples.type_id(id)), process);
+        let type_id = Some(samples.type_id(id));
+        let key = (samples.stack(id), type_id, process, samples.labels(id));
         let sums = sums.entry(key).or_default();
         sums.allocations += weight.allocations;
         sums.bytes += weight.bytes;
@@ -168,7 +178,8 @@ fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
     }
     for sample in &profile.cpu {
         let process = profile.process_of(sample.thread);
-        let sums = sums.entry((sample.stack, None, process)).or_default();
+        let key = (sample.stack, None, process, sample.labels);
+        let sums = sums.entry(key).or_default();
         sums.time_samples += 1;
     }
     let mut sums: Vec<_> = sums.into_iter().collect();

@@ -10,7 +10,7 @@ use super::nodes::{Nodes, Slot};
 use super::record::{RawFrame, decode};
 use super::vmprof::Vmprof;
 use crate::gil_trap::GilTrap;
-use nthbyte_session::ticks::TICKS;
+use nthbyte_session::ticks::{Place, TICKS};
 use nthbyte_session::{Appearance, Epoch, PerEpoch, Recording};
 
 /// The launcher's file. Its frames, and the frames outside of them, belong to nthbyte and not to
@@ -130,14 +130,15 @@ impl Stacks {
         if !TICKS.are_wanted() {
             return;
         }
-        recording.ticks(|recording, tick| {
+        recording.ticks(usize::MAX, |recording, tick| {
             self.steps.clear();
             self.steps.extend(decode(tick.stack).map(Step::frame));
             let stack = self.intern(recording)?;
-            match Work::from_word(tick.word) {
-                Some(work) => collecting(recording, stack, work),
-                None => Some(stack),
-            }
+            let stack = match Work::from_word(tick.word) {
+                Some(work) => collecting(recording, stack, work)?,
+                None => stack,
+            };
+            Some(Place::of(stack))
         });
     }
 

@@ -138,13 +138,15 @@ impl Summary {
 
     fn time_samples(&self) -> String {
         let samples = text::grouped(self.time.samples);
-        match self.time.hz {
-            0 => format!("{samples} time samples"),
-            hz => format!(
-                "{samples} time samples, {} a second",
-                text::grouped(hz.into())
-            ),
-        }
+        let rate = match self.time.hz {
+            0 => String::new(),
+            hz => format!(", {} a second", text::grouped(hz.into())),
+        };
+        let gil = match self.time.gil_held {
+            Some(share) => format!("; GIL held in {}", text::percent(share)),
+            None => String::new(),
+        };
+        format!("{samples} time samples{rate}{gil}")
     }
 
     fn allocations(&self) -> [String; 2] {

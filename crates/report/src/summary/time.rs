@@ -1,7 +1,7 @@
 //! The summary of the time samples.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::LostKind;
+use nthbyte_profile::event::{LabelSetId, LostKind};
 use serde::Serialize;
 
 use super::rows::{Label, by_frame};
@@ -23,6 +23,8 @@ pub struct Time {
     pub unit: Unit,
     /// The time that all samples stand for.
     pub whole: f64,
+    /// The share of the samples whose thread held the GIL; `None` if no sample says that.
+    pub gil_held: Option<f64>,
     /// The rows, largest own time first.
     pub rows: Vec<TimeRow>,
     /// Number of rows that [`Summary::truncate`](super::Summary::truncate) removed.
@@ -76,6 +78,7 @@ impl Time {
                 None => Unit::Samples,
             },
             whole: clock.whole(),
+            gil_held: gil_held(profile),
             rows: if by == By::Type || clock.samples == 0 {
                 Vec::new()
             } else {
@@ -94,6 +97,24 @@ impl Time {
     pub(super) fn clock(&self) -> Clock {
         self.clock
     }
+}
+
+/// The share of the samples whose thread held the GIL, by their label.
+fn gil_held(profile: &Profile) -> Option<f64> {
+    let sets = 0..profile.label_sets.len() as u32;
+    let says: Vec<Option<bool>> = sets
+        .map(|set| {
+            let labels = profile.labels(LabelSetId(set));
+            let gil = labels.iter().find(|(key, _)| *key == "gil")?;
+            Some(gil.1 == "held")
+        })
+        .collect();
+    let samples = profile.cpu.iter();
+    let known: Vec<bool> = samples
+        .filter_map(|sample| says[sample.labels.index()])
+        .collect();
+    let held = known.iter().filter(|&&is_held| is_held).count();
+    (!known.is_empty()).then(|| held as f64 / known.len() as f64)
 }
 
 fn rows(profile: &Profile, clock: &Clock, by: By) -> Vec<TimeRow> {

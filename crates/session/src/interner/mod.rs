@@ -1,4 +1,4 @@
-//! Names and numbers in the profile: threads, functions, types, stack nodes.
+//! Names and numbers in the profile: threads, functions, types, labels, stack nodes.
 //!
 //! A definition is an event without a number: the file numbers definitions of one kind in the order in which they
 //! appear. So the code that counts definitions must also write them: the recorder, under its lock. An interner belongs
@@ -11,6 +11,7 @@
 
 mod epoch;
 mod functions;
+mod labels;
 mod nodes;
 mod threads;
 mod types;
@@ -27,6 +28,7 @@ use nthbyte_profile::event::{Node, NodeId};
 
 use crate::record::Bulky;
 use functions::Functions;
+use labels::Labels;
 use nodes::Nodes;
 use threads::Threads;
 use types::Types;
@@ -46,6 +48,7 @@ pub(crate) struct Interner {
     pub(crate) threads: Threads,
     pub(crate) functions: Functions,
     pub(crate) types: Types,
+    pub(crate) labels: Labels,
     nodes: Nodes,
     /// Definitions that are not yet in the ring, in the order of their numbers.
     pub(crate) new_bulky: Vec<Bulky>,
@@ -60,6 +63,7 @@ impl Interner {
             threads: Threads::default(),
             functions: Functions::default(),
             types: Types::default(),
+            labels: Labels::default(),
             nodes: Nodes::default(),
             new_bulky: Vec::new(),
             new_nodes: Vec::new(),

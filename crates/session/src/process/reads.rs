@@ -100,7 +100,7 @@ type Words = [usize; BLOCK / 8];
 type Block = (usize, Option<Words>);
 
 /// Reads words that lie close together, and fetches one block at a time. Changes after a fetch are not visible: create
-/// a new probe for each use.
+/// a new probe for each use, or [clear](CachedProbe::clear) it.
 pub struct CachedProbe {
     probe: Probe,
     blocks: RefCell<[Option<Block>; KEPT]>,
@@ -115,6 +115,14 @@ impl CachedProbe {
             probe: Probe::unchecked(),
             blocks: RefCell::new([None; KEPT]),
         }
+    }
+
+    /// Forgets the cached blocks. Safe in a signal handler, like [`CachedProbe::word`].
+    pub fn clear(&self) {
+        self.blocks
+            .borrow_mut()
+            .iter_mut()
+            .for_each(|block| *block = None);
     }
 
     /// The word at an address. `None` if the address is not aligned or not readable.

@@ -239,7 +239,7 @@ fn definitions_wait_for_room() {
 #[test]
 fn a_tick_becomes_a_time_sample() {
     let _lock = one_at_a_time();
-    use crate::ticks::TICKS;
+    use crate::ticks::{Place, TICKS};
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ticks");
     let session = start(&path, "exponential", 512);
@@ -250,19 +250,43 @@ fn a_tick_becomes_a_time_sample() {
     TICKS.lose();
     let before = session.now();
     let mut recording = session.record(LostKind::Other).unwrap();
-    recording.ticks(|recording, tick| {
-        assert_eq!(tick.word, u64::from(tick.stack[0]));
-        (tick.word != 1).then(|| a_function(recording, tick.word))
-    });
+    let gil = recording.label(LabelSetId::NONE, "gil", "held").unwrap();
+    assert_ne!(gil, LabelSetId::NONE);
+    assert_eq!(recording.label(LabelSetId::NONE, "gil", "held"), Some(gil));
+    assert_ne!(
+        recording.label(LabelSetId::NONE, "gil", "released"),
+        Some(gil)
+    );
+    let mut read = |most| {
+        recording.ticks(most, |recording, tick| {
+            assert_eq!(tick.word, u64::from(tick.stack[0]));
+            (tick.word != 1).then(|| Place {
+                stack: a_function(recording, tick.word),
+                labels: gil,
+                samples: 1 + tick.word as u32 / 2,
+            })
+        })
+    };
+    assert_eq!([read(2), read(2), read(2)], [2, 1, 0]);
+    // What follows cannot be trusted.
+    TICKS.store(1, &[1]);
+    TICKS.distrust();
+    assert_eq!(read(2), 1);
     drop(recording);
     TICKS.end();
     let outcome = session.finish(None);
     let found = Profile::read(&path);
     let names = found.cpu.iter().map(|sample| found.function(sample.stack));
-    assert!(names.eq(["function 0", "function 2"]));
+    assert!(names.eq(["function 0", "function 2", "function 2"]));
+    assert!(
+        found
+            .cpu
+            .iter()
+            .all(|sample| sample.labels == LabelSetId(1))
+    );
     assert!(found.cpu.iter().all(|sample| sample.time <= before));
     // SAFETY: no preconditions.
     let thread = unsafe { libc::gettid() }.cast_unsigned();
     assert_eq!(found.threads, [u64::from(thread)]);
-    assert_eq!((outcome.lost, found.lost), (2, 2));
+    assert_eq!((outcome.lost, found.lost), (3, 3));
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use nthbyte_profile::event::{End, Nanos};
 
 use super::drain::Drain;
+use crate::keeper;
 use crate::lost::Lost;
 use crate::outcome::Outcome;
 use crate::process::{image, nap};
@@ -222,7 +223,11 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
                     image::release_again();
                 }
                 if shared.request() == Request::Work {
-                    nap::nap(calls, NAP.min(drain.flush_interval()));
+                    let longest = keeper::keep().unwrap_or(NAP);
+                    // The keeper takes time, and its own records need no wake.
+                    if shared.request() == Request::Work {
+                        nap::nap(calls, longest.min(NAP).min(drain.flush_interval()));
+                    }
                 }
             }
             Request::Stop => {

@@ -1,0 +1,230 @@
+//! Time samples: the Python stacks of threads that use the processor.
+//!
+//! ```text
+//! timers ─ a timer for each thread, on its own CPU clock ─▶ signal ─▶ handler ─▶ walk ─▶ session's ticks
+//!    ▲                                                                                        │
+//! keeper (writer thread): finds threads, and records ticks ◀─ resolve ◀───────────────────────┘
+//! ```
+//!
+//! The handler runs between any two instructions of the thread: it may hold any lock, and its frames may be half
+//! changed. So the handler takes no lock that it would wait for, allocates nothing, and reads all memory through the
+//! kernel, which answers a bad address with an error. It stores a word for each frame: the address of the code object
+//! and the position in it.
+//!
+//! Later, another thread turns these words into functions. That works as long as the code objects live: before one is
+//! freed, [`before_code_is_freed`] records all ticks that are waiting. A thread in the handler keeps the code objects of
+//! its frames alive until its tick is stored.
+
+mod collecting;
+mod handler;
+mod resolve;
+mod timers;
+mod walk;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use nthbyte_session::process::Probe;
+use nthbyte_session::ticks::TICKS;
+use nthbyte_session::{Keeper, Recording, record_now, set_keeper};
+
+use crate::api::Api;
+use crate::layout::Layout;
+use resolve::Resolver;
+use walk::LAYOUT;
+
+pub use collecting::{collection_ended, collection_started};
+
+/// The time between two calls of [`keep`] while the process uses the processor, and while it does not.
+const BUSY: Duration = Duration::from_millis(20);
+const IDLE: Duration = Duration::from_millis(200);
+/// The process is busy if it has used this much CPU time since the last call, in nanoseconds.
+const BUSY_FROM: u64 = 1_000_000;
+/// Ticks that are recorded under one lock: other threads wait for it meanwhile.
+const AT_ONCE: usize = 16;
+/// Free slots of the ring that the keeper leaves: it runs in the thread that empties the ring, so it must not wait.
+const ROOM_LEFT: usize = 512;
+
+static KEEPER: Keeper = Keeper {
+    keep,
+    begin_in_child,
+};
+/// CPU time of the process at the last call of [`keep`] that looked for threads.
+static CPU_BEFORE: AtomicU64 = AtomicU64::new(0);
+
+/// Begins to take time samples in the calling thread. The session's writer thread finds the others. Returns a note for
+/// the profile, if the rate is lower than `hz`.
+///
+/// # Errors
+/// One line that says what prevents it.
+pub fn begin(layout: &Layout, hz: u32, seed: u64) -> Result<Rate, String> {
+    if Probe::new().is_none() {
+        return Err(
+            "--cpu needs process_vm_readv, which this system forbids; allow it, or leave --cpu out"
+                .to_owned(),
+        );
+    }
+    LAYOUT.get_or_init(|| *layout);
+    let rate = Rate::possible(hz);
+    let signal = handler::install()?;
+    handler::prepare();
+    collecting::collection_ended();
+    TICKS
+        .begin(true)
+        .map_err(|why| format!("no file for time samples: {why}"))?;
+    CPU_BEFORE.store(0, Relaxed);
+    if let Err(why) = timers::begin(signal, rate.period_nanos(), seed) {
+        end();
+        return Err(why);
+    }
+    set_keeper(Some(&KEEPER));
+    Ok(rate)
+}
+
+/// Called in the child of a fork when its profile begins. Timers are not inherited.
+fn begin_in_child() {
+    if !TICKS.are_wanted() {
+        return;
+    }
+    handler::prepare();
+    collecting::collection_ended();
+    CPU_BEFORE.store(0, Relaxed);
+    // Without a file or a timer, the child has no time samples. Nothing else depends on them.
+    if TICKS.begin(true).is_ok() {
+        timers::begin_in_child();
+    }
+}
+
+/// Stops the timers. Ticks that have arrived stay.
+pub fn stop_timers() {
+    set_keeper(None);
+    timers::end();
+}
+
+/// Records all ticks that are waiting.
+pub fn record_waiting() {
+    while TICKS.are_waiting() {
+        let Some(mut recording) = record_now() else {
+            return;
+        };
+        if record_some(&mut recording, None) == 0 {
+            return;
+        }
+    }
+    if let Some(mut recording) = record_now() {
+        // What the timers have lost.
+        record_some(&mut recording, None);
+    }
+}
+
+/// Records some ticks. `dying` is a code object that is being freed.
+fn record_some(recording: &mut Recording<'_>, dying: Option<usize>) -> usize {
+    let (Some(layout), Ok(api)) = (LAYOUT.get(), Api::get()) else {
+        return 0;
+    };
+    let mut resolver = Resolver::new(layout, api, dying);
+    recording.ticks(AT_ONCE, |recording, tick| resolver.place(recording, tick))
+}
+
+/// Stops taking time samples. Ticks that are not recorded are discarded.
+pub fn end() {
+    stop_timers();
+    TICKS.end();
+}
+
+/// Called when a code object is about to be freed, with the GIL of any interpreter held: a waiting tick may refer to it.
+pub fn before_code_is_freed(code: usize) {
+    while TICKS.are_waiting() {
+        let recorded = record_now().map(|mut recording| record_some(&mut recording, Some(code)));
+        if recorded.is_none_or(|recorded| recorded == 0) {
+            TICKS.distrust();
+            return;
+        }
+    }
+}
+
+/// Removes the key of a code object that is about to be freed, if the agent cannot: its interpreter has its own GIL.
+pub fn forget_code(code: usize) {
+    if TICKS.are_wanted()
+        && let Some(mut recording) = record_now()
+    {
+        recording.forget_function(code as u64);
+    }
+}
+
+/// Called when a thread has been started, by the thread that has started it: the new one gets its timer before it can run
+/// Python code.
+pub fn thread_has_started() {
+    if TICKS.are_wanted()
+        && !timers::find_new()
+        && let Some(mut recording) = record_now()
+    {
+        recording.wake_writer();
+    }
+}
+
+/// Called by the writer thread between two blocks.
+fn keep() -> Duration {
+    timers::leave_out_this_thread();
+    let cpu = timers::process_cpu();
+    let used = cpu.saturating_sub(CPU_BEFORE.load(Relaxed));
+    if used >= BUSY_FROM {
+        CPU_BEFORE.store(cpu, Relaxed);
+        timers::scan();
+    }
+    while TICKS.are_waiting() {
+        let Some(mut recording) = record_now() else {
+            break;
+        };
+        if recording.room() < ROOM_LEFT || record_some(&mut recording, None) == 0 {
+            break;
+        }
+    }
+    if used >= BUSY_FROM { BUSY } else { IDLE }
+}
+
+/// Time samples per second of CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    wanted: u32,
+    resolution: u64,
+}
+
+impl Rate {
+    /// The highest possible rate up to `hz`: the kernel looks at CPU clocks at its own timer's rate.
+    fn possible(hz: u32) -> Self {
+        Self {
+            wanted: hz.max(1),
+            resolution: timers::resolution(),
+        }
+    }
+
+    /// The CPU time between two samples of a thread, in nanoseconds.
+    const fn period_nanos(self) -> u64 {
+        let wanted = 1_000_000_000 / self.wanted as u64;
+        if wanted > self.resolution {
+            wanted
+        } else {
+            self.resolution
+        }
+    }
+
+    /// Samples per second.
+    #[must_use]
+    pub fn hz(self) -> u32 {
+        u32::try_from(1_000_000_000 / self.period_nanos()).unwrap_or(1)
+    }
+
+    /// What the profile says if the rate is lower than wanted.
+    #[must_use]
+    pub fn note(self) -> Option<String> {
+        (self.hz() < self.wanted).then(|| {
+            format!(
+                "this kernel's CPU timers expire {} times a second at most: so many time samples, instead of {}",
+                self.hz(),
+                self.wanted
+            )
+        })
+    }
+}

@@ -1,0 +1,360 @@
+//! A timer for each thread, on the thread's own CPU clock.
+//!
+//! The keeper looks for threads in `/proc/self/task`: threads that Python does not know are there too. A thread that is
+//! found late has used CPU time without a timer; its sample points in that time count as lost. The same holds for sample
+//! points whose signals did not arrive, because the thread blocks them: the clock of a thread says how many there must
+//! have been.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use nthbyte_session::ticks::TICKS;
+
+/// The largest number of threads that have timers at the same time.
+const MOST: usize = 1 << 14;
+/// The upper half of the value that our timers send, so that a handler knows them.
+const MARK: usize = 0x6e74_6862;
+/// The number of expirations that one signal may stand for: the kernel's looks may be late by some periods, on a machine
+/// that others use too. More means that the thread has blocked the signal, and its stack is not that of the earlier ones.
+const TIMELY: u64 = 5;
+/// How often, and for how long each time, a thread waits for another one that uses the table.
+const WAITS: u32 = 10_000;
+const WAIT: Duration = Duration::from_micros(200);
+/// Sample points that may be on their way when a clock is read.
+const ON_THEIR_WAY: u64 = 3;
+
+/// Expirations that have arrived, by the number of the timer.
+static DELIVERED: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+/// The thread that has no timer: the writer thread.
+static LEFT_OUT: AtomicI32 = AtomicI32::new(0);
+/// The settings of the session: see [`Table`]. A forked child has the same.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+static PERIOD: AtomicU64 = AtomicU64::new(0);
+static SEED: AtomicU64 = AtomicU64::new(0);
+/// The timers of this process. A child has its own: its parent's may have been locked at the fork.
+static TABLE: AtomicPtr<Mutex<Table>> = AtomicPtr::new(std::ptr::null_mut());
+
+struct Table {
+    signal: c_int,
+    /// CPU time between two sample points, in nanoseconds.
+    period: u64,
+    random: u64,
+    threads: BTreeMap<c_int, Timer>,
+    /// Numbers of ended timers, and the first number that was never in use.
+    free: Vec<usize>,
+    next: usize,
+    /// Whether the threads that existed when the session began are known.
+    has_scanned: bool,
+}
+
+/// The timer of one thread.
+struct Timer {
+    number: usize,
+    /// The kernel's timer; `None` if it could not be made.
+    timer: Option<usize>,
+    /// The thread's CPU time at its first sample point with a timer.
+    first: u64,
+    /// The thread's CPU time when it was last looked at.
+    seen: u64,
+}
+
+/// The CPU time between two looks of the kernel at CPU clocks, in nanoseconds.
+pub fn resolution() -> u64 {
+    let mut time = ZERO;
+    // SAFETY: a valid place for the answer.
+    let asked = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
+    if asked == 0 { nanos(&time) } else { 0 }
+}
+
+/// CPU time of the process in nanoseconds.
+pub fn process_cpu() -> u64 {
+    read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)
+}
+
+/// Begins to sample the calling thread.
+///
+/// # Errors
+/// One line that says what prevents it.
+pub fn begin(signal: c_int, period: u64, seed: u64) -> Result<(), String> {
+    SIGNAL.store(signal, Relaxed);
+    PERIOD.store(period, Relaxed);
+    SEED.store(seed, Relaxed);
+    let mut table = match table() {
+        Some(mut table) => {
+            *table = Table::new();
+            table
+        }
+        None => replace(Table::new()),
+    };
+    if std::fs::metadata("/proc/self/task").is_err() {
+        return Err("--cpu needs /proc, which is not mounted here; mount it".to_owned());
+    }
+    let this = this_thread();
+    let cpu = read(clock(this)).unwrap_or(0);
+    table.add(this, cpu, cpu);
+    if table.threads[&this].timer.is_none() {
+        return Err(
+            "cannot make a timer for --cpu; raise the limit on pending signals (ulimit -i)"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// Begins to sample the only thread of a forked child.
+pub fn begin_in_child() {
+    let this = this_thread();
+    let mut table = replace(Table::new());
+    let cpu = read(clock(this)).unwrap_or(0);
+    table.add(this, cpu, cpu);
+}
+
+/// Stops all timers.
+pub fn end() {
+    if let Some(mut table) = table() {
+        let threads: Vec<c_int> = table.threads.keys().copied().collect();
+        for thread in threads {
+            let cpu = read(clock(thread));
+            table.remove(thread, cpu);
+        }
+    }
+}
+
+/// Leaves the calling thread out.
+pub fn leave_out_this_thread() {
+    LEFT_OUT.store(this_thread(), Relaxed);
+}
+
+/// Finds threads that have started. Returns false if another thread is looking for them.
+pub fn find_new() -> bool {
+    // SAFETY: tables are never freed.
+    let table = unsafe { TABLE.load(Acquire).as_ref() };
+    let Some(mut table) = table.and_then(|table| table.try_lock().ok()) else {
+        return false;
+    };
+    for thread in threads() {
+        if !table.threads.contains_key(&thread)
+            && let Some(cpu) = read(clock(thread))
+        {
+            table.look_at(thread, cpu);
+        }
+    }
+    true
+}
+
+/// The threads of this process that may have timers, in order.
+fn threads() -> Vec<c_int> {
+    let left_out = LEFT_OUT.load(Relaxed);
+    let folder = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    let mut there: Vec<c_int> = folder
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|&thread| thread != left_out)
+        .collect();
+    there.sort_unstable();
+    there
+}
+
+/// Finds threads that have started and threads that have ended.
+pub fn scan() {
+    let Some(mut table) = table() else {
+        return;
+    };
+    let there = threads();
+    if there.is_empty() {
+        // The program has used up all descriptors.
+        return;
+    }
+    let known: Vec<c_int> = table.threads.keys().copied().collect();
+    for thread in known {
+        if there.binary_search(&thread).is_err() {
+            table.remove(thread, None);
+        }
+    }
+    for thread in there {
+        if let Some(cpu) = read(clock(thread)) {
+            table.look_at(thread, cpu);
+        }
+    }
+    table.has_scanned = true;
+}
+
+/// Counts expirations of a timer that have arrived together. Returns how many of them belong to the present stack;
+/// `None` if the timer is not ours. Safe in a signal handler.
+pub fn delivered(value: usize, expired: u64) -> Option<u64> {
+    let count = DELIVERED.get(value & 0xffff_ffff)?;
+    (value >> 32 == MARK).then(|| {
+        count.fetch_add(expired, Relaxed);
+        expired.min(TIMELY)
+    })
+}
+
+impl Table {
+    /// A table without threads.
+    fn new() -> Self {
+        Self {
+            signal: SIGNAL.load(Relaxed),
+            period: PERIOD.load(Relaxed).max(1),
+            // A child draws other numbers than its parent. The generator stays at 0 for ever.
+            random: (SEED.load(Relaxed) ^ u64::from(std::process::id()) << 32).max(1),
+            threads: BTreeMap::new(),
+            free: Vec::new(),
+            next: 0,
+            has_scanned: false,
+        }
+    }
+
+    fn look_at(&mut self, thread: c_int, cpu: u64) {
+        match self.threads.get_mut(&thread) {
+            Some(known) if known.seen <= cpu => known.seen = cpu,
+            Some(_) => {
+                // The number belongs to another thread now, whose clock began later.
+                self.remove(thread, None);
+                self.add(thread, 0, cpu);
+            }
+            None => self.add(thread, if self.has_scanned { 0 } else { cpu }, cpu),
+        }
+    }
+
+    /// Adds a thread that is sampled from the CPU time `from` on, and whose CPU time is `now`.
+    fn add(&mut self, thread: c_int, from: u64, now: u64) {
+        let number = self.free.pop().unwrap_or(self.next);
+        if number >= MOST {
+            return;
+        }
+        self.next = self.next.max(number + 1);
+        DELIVERED[number].store(0, Relaxed);
+        // The first sample point lies anywhere in the first period, so that short threads get their share.
+        let mut first = from + self.draw() % self.period + 1;
+        if first <= now {
+            let late = (now - first) / self.period + 1;
+            TICKS.lose_several(late);
+            first += late * self.period;
+        }
+        let timer = self.make(thread, number, first - now);
+        self.threads.insert(
+            thread,
+            Timer {
+                number,
+                timer,
+                first,
+                seen: now,
+            },
+        );
+    }
+
+    fn make(&self, thread: c_int, number: usize, first: u64) -> Option<usize> {
+        // SAFETY: zero is a valid value of both structs; the kernel checks the thread and the clock.
+        unsafe {
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = self.signal;
+            event.sigev_notify_thread_id = thread;
+            event.sigev_value.sival_ptr = (MARK << 32 | number) as *mut _;
+            let mut timer: libc::timer_t = std::mem::zeroed();
+            if libc::timer_create(clock(thread), &raw mut event, &raw mut timer) != 0 {
+                return None;
+            }
+            let times = libc::itimerspec {
+                it_interval: timespec(self.period),
+                it_value: timespec(first),
+            };
+            libc::timer_settime(timer, 0, &raw const times, std::ptr::null_mut());
+            Some(timer as usize)
+        }
+    }
+
+    /// Removes a thread. `cpu` is its CPU time, if it has not ended.
+    fn remove(&mut self, thread: c_int, cpu: Option<u64>) {
+        let Some(timer) = self.threads.remove(&thread) else {
+            return;
+        };
+        if let Some(kernels) = timer.timer {
+            // SAFETY: the timer was made by this process, and is not used again.
+            unsafe { libc::timer_delete(kernels as libc::timer_t) };
+        }
+        let seen = cpu.unwrap_or(timer.seen);
+        let points = match seen.checked_sub(timer.first) {
+            Some(used) => used / self.period + 1,
+            None => 0,
+        };
+        let missing = points.saturating_sub(DELIVERED[timer.number].load(Relaxed));
+        if missing > ON_THEIR_WAY {
+            TICKS.lose_several(missing);
+        }
+        self.free.push(timer.number);
+    }
+
+    /// A random number (Marsaglia's xorshift).
+    fn draw(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+}
+
+/// Makes this the table of the process. The one before stays in memory.
+fn replace(table: Table) -> MutexGuard<'static, Table> {
+    let table: *mut Mutex<Table> = Box::leak(Box::new(Mutex::new(table)));
+    TABLE.store(table, Release);
+    // SAFETY: tables are never freed.
+    unsafe { &*table }
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The table of this process. `None` if there is none, or if a thread that holds it does not run for seconds.
+fn table() -> Option<MutexGuard<'static, Table>> {
+    // SAFETY: tables are never freed.
+    let table = unsafe { TABLE.load(Acquire).as_ref()? };
+    for _ in 0..WAITS {
+        match table.try_lock() {
+            Ok(table) => return Some(table),
+            Err(TryLockError::Poisoned(table)) => return Some(table.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(WAIT),
+        }
+    }
+    None
+}
+
+/// The CPU clock of a thread of this process (`MAKE_THREAD_CPUCLOCK` of the kernel's `posix-timers.h`).
+const fn clock(thread: c_int) -> libc::clockid_t {
+    const PER_THREAD: c_int = 4;
+    const SCHEDULED_TIME: c_int = 2;
+    (!thread << 3) | PER_THREAD | SCHEDULED_TIME
+}
+
+/// A clock in nanoseconds; `None` if its thread has ended.
+fn read(clock: libc::clockid_t) -> Option<u64> {
+    let mut time = ZERO;
+    // SAFETY: a valid place for the answer.
+    let asked = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (asked == 0).then(|| nanos(&time))
+}
+
+const ZERO: libc::timespec = libc::timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+const fn nanos(time: &libc::timespec) -> u64 {
+    time.tv_sec.cast_unsigned() * SECOND + time.tv_nsec.cast_unsigned()
+}
+
+const fn timespec(nanos: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (nanos / SECOND).cast_signed(),
+        tv_nsec: (nanos % SECOND).cast_signed(),
+    }
+}
+
+fn this_thread() -> c_int {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
+}

@@ -1,0 +1,43 @@
+//! Work that this crate does for a host that takes time samples.
+//!
+//! Such a host looks for new threads, and records what its signal handler has stored. Both need a thread that the
+//! program does not stop: the writer thread is there already. And a forked child has no timers until it makes its own.
+
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::Duration;
+
+/// The functions of a host. They must not panic, and must not wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Keeper {
+    /// Called by the writer thread between two blocks, without a lock. Returns the longest time until the next call.
+    pub keep: fn() -> Duration,
+    /// Called in the child of a fork when its profile begins, by the thread that records its first event. That thread
+    /// holds the session's lock.
+    pub begin_in_child: fn(),
+}
+
+static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Sets the functions, or removes them. A call may still be running when this returns.
+pub fn set_keeper(keeper: Option<&'static Keeper>) {
+    let keeper = keeper.map_or(std::ptr::null(), std::ptr::from_ref);
+    KEEPER.store(keeper.cast_mut(), Release);
+}
+
+fn keeper() -> Option<&'static Keeper> {
+    // SAFETY: `set_keeper` stores static references only, and no code writes through the pointer.
+    unsafe { KEEPER.load(Acquire).as_ref() }
+}
+
+/// Calls the first function, if there is one.
+pub(crate) fn keep() -> Option<Duration> {
+    keeper().map(|keeper| (keeper.keep)())
+}
+
+/// Calls the second function, if there is one.
+pub(crate) fn begin_in_child() {
+    if let Some(keeper) = keeper() {
+        (keeper.begin_in_child)();
+    }
+}
