@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from harness import COMMAND, Interpreter, cpythons, report, run, summary
 
-# An import of many modules, 20 MB that are freed again, then 5 MB that stay, then 4 MB by a thread; each by its own function.
+# An import of many modules; 20 MB that are freed again, 5 MB that stay, 4 MB by a thread; each by its own function.
 PROGRAM = """
 import http.client
 import threading
@@ -157,7 +156,9 @@ def test_each_report_takes_a_selection(name: str, profile: Path) -> None:
         lines = [text.decode().splitlines() for text in texts]
         sums = [sum(int(line.rsplit(" ", 1)[1]) for line in each) for each in lines]
         assert sums[0] == pytest.approx(summary(profile)["all"]["bytes"]["estimate"], rel=1e-3)
-        assert sums[1] == pytest.approx(summary(profile, "--at", "peak")["all"]["alive"]["estimate"], rel=1e-3)
+        assert sums[1] == pytest.approx(
+            summary(profile, "--at", "peak")["all"]["alive"]["estimate"], rel=1e-3
+        )
 
 
 def test_frames_of_imports_are_folded_in_the_terminal_only(profile: Path) -> None:
