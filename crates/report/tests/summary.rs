@@ -138,7 +138,8 @@ fn rows_are_ordered_and_cut() {
 #[test]
 fn rows_can_have_another_order() {
     let mut summary = Summary::of(&profile(Synthetic::default()), By::Function);
-    let orders: [(Sort, fn(&Row) -> f64); 5] = [
+    type Figure = fn(&Row) -> f64;
+    let orders: [(Sort, Figure); 5] = [
         (Sort::Total, |row| row.total_bytes.estimate),
         (Sort::Alive, |row| row.alive.expect("known").estimate),
         (Sort::Young, |row| row.died_young.estimate),
