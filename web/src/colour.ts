@@ -62,6 +62,8 @@ export function fateColours(theme: Theme): string[] {
 export class Palette {
   /** By package's rank: your code, the standard library, packages, other packages, native code, the collector, no function. */
   readonly labels: string[];
+  /** Whether any function has this rank. */
+  readonly present: boolean[];
   readonly #ofOwner: Uint8Array;
   readonly #ofFunction: Uint32Array;
   /** By type. */
@@ -75,13 +77,14 @@ export class Palette {
     const byType = new Float64Array(data.header.types.length);
     const { length, stack, type, shape, count } = data.allocations;
     const each = data.shapes.bytes.estimate;
+    const noFunction = (stack: number) => stack === 0 || data.frameKind[data.stackFrame[stack]!] === Kind.Note;
     const ownerOf = (stack: number) => ofFunction[data.frameFunction[data.stackFrame[stack]!]!]!;
     for (let i = 0; i < length; i++) {
       const size = count[i]! * each[shape[i]!]!;
       byType[type[i]!]! += size;
-      if (stack[i]! > 0) byOwner[ownerOf(stack[i]!)]! += size;
+      if (!noFunction(stack[i]!)) byOwner[ownerOf(stack[i]!)]! += size;
     }
-    if (length === 0) data.cpu.stack.forEach((stack, i) => stack > 0 && (byOwner[ownerOf(stack)]! += data.cpu.count[i]!));
+    if (length === 0) data.cpu.stack.forEach((stack, i) => noFunction(stack) || (byOwner[ownerOf(stack)]! += data.cpu.count[i]!));
     const special = new Set([OWN, STANDARD, NATIVE]);
     const ranked = names.map((_, at) => at).filter((at) => !special.has(names[at]!));
     ranked.sort((a, b) => byOwner[b]! - byOwner[a]! || a - b);
@@ -92,6 +95,13 @@ export class Palette {
       if (name === NATIVE) return other + 1;
       if (special.has(name)) return name === OWN ? 0 : 1;
       return packages.includes(at) ? 2 + packages.indexOf(at) : other;
+    });
+    this.present = this.labels.map(() => false);
+    this.present[this.labels.length - 1] = true;
+    data.frameFunction.forEach((at, frame) => {
+      const kind = data.frameKind[frame]!;
+      if (kind === Kind.Gc) this.present[this.labels.length - 2] = true;
+      else if (kind !== Kind.Note) this.present[this.#ofOwner[ofFunction[at]!]!] = true;
     });
     const types = Array.from(byType.keys()).filter((at) => byType[at]! > 0);
     types.sort((a, b) => byType[b]! - byType[a]! || a - b);
@@ -199,13 +209,10 @@ function byPackage(palette: Palette, tree: Tree, whole: Pair, theme: Theme): Col
   const { labels } = palette;
   const parts = shares(whole, labels.length, (node) => palette.rank(whole.tree, node));
   const shades = SHADES.map((lighter) => labels.map((_, rank) => palette.colour(theme, rank, lighter)));
-  const last = labels.length - 1;
-  const packages = labels.length - 6;
   return {
-    // What a program need not have is left out where it has none of it. All boxes have one that is no function: the root.
     legend: labels
       .map((label, rank) => ({ label, colour: shades[0]![rank]!, share: parts[rank]! }))
-      .filter((swatch, rank) => rank < 2 + packages || rank === last || swatch.share > 0),
+      .filter((_, rank) => palette.present[rank]),
     colours: [],
     parts: () => [],
     solid: (node) => shades[tree.id[node]! % SHADES.length]![palette.rank(tree, node)]!,

@@ -132,9 +132,13 @@ export interface Data extends Side {
 
 /** Reads the data from the base64 in the page. */
 export async function read(base64: string): Promise<Data> {
-  const packed = bytesOf(base64);
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  return parse(new Uint8Array(await new Response(stream).arrayBuffer()));
+  return parse(await unpacked(base64));
+}
+
+/** Decodes and inflates a block of data. */
+export async function unpacked(base64: string): Promise<Uint8Array> {
+  const stream = new Blob([bytesOf(base64)]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
 function bytesOf(base64: string): Uint8Array<ArrayBuffer> {

@@ -20,6 +20,14 @@ export function bytes(size: number): string {
   return `${unit === 0 ? Math.round(size) : short(size)} ${UNITS[unit]}`;
 }
 
+/** Three or four round sizes in binary units below `most`. */
+export function binaryTicks(most: number): number[] {
+  if (!(most > 0)) return [];
+  let step = 2 ** Math.floor(Math.log2(most / 3));
+  if (most / step > 4.5) step *= 2;
+  return Array.from({ length: Math.floor(most / step) }, (_, i) => (i + 1) * step);
+}
+
 /** A count: `12,345` or `123 M`. */
 export function count(number: number): string {
   if (number < 9_999_999.5) return Math.round(number).toLocaleString("en-US");

@@ -8,7 +8,7 @@ import { type Selection as Picked, select } from "d3-selection";
 import { area, line } from "d3-shape";
 
 import type { Data, Timeline as Memory } from "./data.ts";
-import { bytes, seconds } from "./format.ts";
+import { binaryTicks, bytes, seconds } from "./format.ts";
 
 /** The lines and the bars are two panels with axes of their own, above one axis of time. */
 const LINES = { top: 18, bottom: 104 };
@@ -250,14 +250,6 @@ export class Timeline {
     this.box.setAttribute("aria-valuetext", range);
     this.box.setAttribute("aria-valuenow", String(this.#range[0]));
   }
-}
-
-/** Three or four round sizes in binary units below `most`. */
-function binaryTicks(most: number): number[] {
-  if (!(most > 0)) return [];
-  let step = 2 ** Math.floor(Math.log2(most / 3));
-  if (most / step > 4.5) step *= 2;
-  return Array.from({ length: Math.floor(most / step) }, (_, i) => (i + 1) * step);
 }
 
 function nearest(times: number[], moment: number): number {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use nthbyte_report::Leaks;
+use nthbyte_report::{Leaks, flamegraph};
 
 use crate::output::{self, Output};
 
@@ -21,6 +21,9 @@ pub struct Arguments {
     /// Write JSON, as docs/leaks.md describes it.
     #[arg(long)]
     json: bool,
+    /// Write a page with the curves of what leaks, and nothing to standard output; `-` is standard output.
+    #[arg(long, value_name = "OUT", conflicts_with = "json")]
+    page: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -34,6 +37,14 @@ impl Arguments {
             profiles.push((path.display().to_string(), crate::input::load(path)?));
         }
         let leaks = Leaks::of(&profiles);
+        if let Some(page) = self.page {
+            let output = Output::beside(&page, Some(page.clone()), "html");
+            for profile in &self.profiles {
+                output.protect(profile, false)?;
+            }
+            output.write(|out| Ok(flamegraph::write_leaks(&leaks, out)?))?;
+            return Ok(ExitCode::from(u8::from(self.fail && leaks.leaks)));
+        }
         Output::Standard.write(|out| {
             if self.json {
                 serde_json::to_writer_pretty(&mut *out, &leaks)?;
