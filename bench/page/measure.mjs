@@ -2,7 +2,8 @@
 //
 // The profiles are made up by crates/profile's example `synthesize`. Each page is opened several times. Times are
 // those of the browser's own clock: from the start of the navigation until the graph is drawn, and of each update while
-// the pointer drags a range of time.
+// the pointer drags a range of time; and the CPU time of the page's main thread, which other work on the machine
+// disturbs less.
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, statSync } from "node:fs";
 import { cpus, loadavg, tmpdir } from "node:os";
@@ -50,6 +51,12 @@ function make(folder, name) {
 async function open(browser, file) {
   const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
   page.setDefaultTimeout(300_000);
+  const tools = await page.context().newCDPSession(page);
+  await tools.send("Performance.enable", { timeDomain: "threadTicks" });
+  const cpu = async () => {
+    const { metrics } = await tools.send("Performance.getMetrics");
+    return 1000 * metrics.find(({ name }) => name === "TaskDuration").value;
+  };
   await page.goto(pathToFileURL(file).href);
   await page.waitForSelector("#summary strong");
   const opened = await page.evaluate(() => {
@@ -57,19 +64,22 @@ async function open(browser, file) {
     const { usedJSHeapSize } = performance.memory;
     return { at: first.startTime + first.duration, work: first.detail, heap: usedJSHeapSize };
   });
+  opened.cpu = await cpu();
   const box = await page.locator("#timeline .overlay").boundingBox();
   const y = box.y + box.height / 2;
   await page.mouse.move(box.x + 0.2 * box.width, y);
   await page.mouse.down();
   const moves = [];
+  const before = await cpu();
   for (let move = 1; move <= MOVES; move++) {
     await page.mouse.move(box.x + (0.2 + (0.6 * move) / MOVES) * box.width, y);
     await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
     moves.push(await page.evaluate(() => performance.getEntriesByName("nthbyte update")[0].duration));
   }
+  const each = ((await cpu()) - before) / MOVES;
   await page.mouse.up();
   await page.close();
-  return { opened, moves };
+  return { opened, moves, each };
 }
 
 const least = (numbers) => Math.min(...numbers);
@@ -78,8 +88,9 @@ const greatest = (numbers) => Math.max(...numbers);
 const three = (numbers) => `${[least, median, greatest].map((of) => of(numbers).toFixed(0)).join(" / ")} ms`;
 
 const { repeat, keep, names } = options(process.argv.slice(2));
-execFileSync("cargo", ["build", "-q", "--release", "-p", "nthbyte-cli", "--bins"], { cwd: root, stdio: "inherit" });
-execFileSync("cargo", ["build", "-q", "--release", "-p", "nthbyte-profile", "--example", "synthesize"], { cwd: root, stdio: "inherit" });
+for (const what of [["nthbyte-cli", "--bins"], ["nthbyte-profile", "--example", "synthesize"]]) {
+  execFileSync("cargo", ["build", "-q", "--release", "-p", ...what], { cwd: root, stdio: "inherit" });
+}
 const folder = keep ?? mkdtempSync(join(tmpdir(), "nthbyte-bench-page-"));
 mkdirSync(folder, { recursive: true });
 try {
@@ -96,6 +107,7 @@ try {
     console.log(`  work: ${work.records} records, ${work.nodes} nodes, ${work.boxes} boxes`);
     console.log(`  opens in ${three(runs.map((run) => run.opened.at))}, heap ${(greatest(runs.map((run) => run.opened.heap)) / 1e6).toFixed(0)} MB`);
     console.log(`  a move of the range: ${three(runs.flatMap((run) => run.moves))}`);
+    console.log(`  main thread's CPU time: ${three(runs.map((run) => run.opened.cpu))} to open, ${three(runs.map((run) => run.each))} a move`);
   }
   await browser.close();
 } finally {

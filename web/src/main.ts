@@ -395,6 +395,7 @@ class Page {
     }
     byId("summary").replaceChildren(...parts);
     this.#finder.say(this.#searchable(), focus);
+    if (document.activeElement !== byId("graph")) this.#say(focus, 0);
   }
 
   #showTable(): void {
@@ -487,11 +488,15 @@ class Page {
   #current(place: Place, box: DOMRect): void {
     this.#describe(place);
     tip.place(this.#tip, box.left, box.top, box.height);
+    this.#say(place.node, place.chain?.length ?? 0);
+  }
+
+  /** Tells a screen reader about a box; `folded` is the number of calls in a chain. */
+  #say(node: number, folded: number): void {
     const item = byId("graph-node");
     const { tree, totals } = this.#shown;
-    const { node } = place;
     const label = clipped(this.#texts.label(tree, node).name, 200);
-    const name = place.chain ? `${place.chain.length} folded calls from ${label}` : label;
+    const name = folded > 0 ? `${folded} folded calls from ${label}` : label;
     const { value, interval } = this.#texts.estimate(totals.shown.moments(node));
     item.ariaLevel = String(tree.depth[node]! + 1);
     item.ariaSelected = "true";
