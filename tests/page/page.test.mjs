@@ -263,6 +263,7 @@ describe("search", () => {
 
 describe("range of time", () => {
   const dragTimeline = async (from, to) => {
+    await drawn();
     const box = await page.locator("#timeline .overlay").boundingBox();
     const y = box.y + box.height / 2;
     await page.mouse.move(box.x + from * box.width, y);

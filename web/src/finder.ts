@@ -24,6 +24,8 @@ export class Finder {
   #at = -1;
   /** The node below which matches are visited. */
   #scope = 0;
+  /** The node that a match was zoomed to by. */
+  #zoomed: number | null = null;
 
   constructor(
     private readonly field: HTMLInputElement,
@@ -49,7 +51,13 @@ export class Finder {
 
   /** Begins anew with the matches below a node, the largest first. */
   begin({ tree, sums, found }: Searched, scope: number): void {
-    this.#scope = scope < tree.length ? scope : 0;
+    if (this.#zoomed !== null && scope === this.#zoomed && this.#scope < tree.length) {
+      // The search before this one zoomed here, not the reader.
+      scope = this.#scope;
+      if (this.graph.focus === this.#zoomed) this.zoom(scope);
+    }
+    this.#zoomed = null;
+    this.#scope = tree.callers < tree.length ? 0 : scope;
     this.#at = -1;
     // In a tree of callers and callees, the matches of both are visited.
     const below = tree.callers < tree.length ? [0, tree.callers] : [this.#scope];
@@ -79,12 +87,15 @@ export class Finder {
     const enough = (root: number) => (sums.estimate[node]! / sums.estimate[root]!) * width >= NARROW;
     let root = node;
     while (root !== this.#scope && tree.parent[root] !== root && enough(tree.parent[root]!)) root = tree.parent[root]!;
-    if (root !== this.graph.focus) this.zoom(root);
+    if (root === this.graph.focus) return;
+    this.zoom(root);
+    this.#zoomed = root === this.#scope ? null : root;
   }
 
   /** Writes the share of what is found, and where the reader is. */
-  say({ sums, found, texts }: Searched, below: number): void {
+  say({ sums, found, texts }: Searched): void {
     const { result } = this;
+    const below = this.#scope;
     if (this.field.getAttribute("aria-invalid") === "true") {
       result.textContent = "not a valid pattern";
       return;

@@ -5,7 +5,8 @@ const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 /** Three significant digits. */
 function short(number: number): string {
   const size = Math.abs(number);
-  if (size >= 100 || Number.isInteger(number)) return Math.round(number).toString();
+  // A sum of many parts may miss a whole number by a rounding error.
+  if (size >= 100 || Math.abs(number - Math.round(number)) < 1e-9 * size) return Math.round(number).toString();
   return number.toFixed(size >= 10 ? 1 : 2);
 }
 

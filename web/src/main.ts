@@ -2,14 +2,15 @@
 
 import { type ColourBy, Palette, type Theme, colouring, fateColours } from "./colour.ts";
 import { Choice } from "./controls.ts";
-import { type Data, Fate, read } from "./data.ts";
+import { type Data, read } from "./data.ts";
 import { Finder, type Searched } from "./finder.ts";
-import { clipped, percent, visible } from "./format.ts";
+import { clipped, percent } from "./format.ts";
 import { Graph, type Orientation } from "./graph.ts";
 import { type Place, chainNodes } from "./layout.ts";
+import { swatchItem } from "./legend.ts";
 import { sandwich } from "./sandwich.ts";
 import { type Found, find } from "./search.ts";
-import { type Measure, type Objects, type Selection, byTime } from "./selection.ts";
+import { type Measure, type Objects, type Selection, byTime, objectOptions } from "./selection.ts";
 import { describeSession } from "./session.ts";
 import { type TableOf, rowsOf } from "./table.ts";
 import { TableView } from "./tableview.ts";
@@ -81,7 +82,7 @@ class Page {
       measure,
       () => this.#measured(),
     );
-    this.#objects = new Choice<Objects>(byId("objects"), this.#objectOptions(measure), "all", () => this.#recount());
+    this.#objects = new Choice<Objects>(byId("objects"), objectOptions(data, measure), "all", () => this.#recount());
     this.#orientation = new Choice<Orientation>(
       byId("orientation"),
       [{ value: "icicle", label: "Icicle" }, { value: "flame", label: "Flame" }],
@@ -150,19 +151,6 @@ class Page {
     this.#listen();
     describeSession(data);
     this.#recount();
-  }
-
-  #objectOptions(measure: Measure) {
-    const fates = new Set(this.data.allocations.fate);
-    const time = measure === "time" ? "Time samples have no fate" : undefined;
-    // On PyPy only survival of a minor collection is known, not what is alive at the end.
-    const notKnown = fates.has(Fate.Survived) && !fates.has(Fate.StillLive) ? "Not recorded on PyPy, which records only survival of the first minor collection" : undefined;
-    return [
-      { value: "all" as const, label: "All allocated" },
-      { value: "died-young" as const, label: "Died young", unavailable: time },
-      { value: "survived" as const, label: "Survived", unavailable: time },
-      { value: "still-alive" as const, label: "Alive at the end", unavailable: time ?? notKnown },
-    ];
   }
 
   #listen(): void {
@@ -263,7 +251,7 @@ class Page {
 
   #measured(): void {
     this.#texts = this.#texts.with(this.#measure.value);
-    this.#objects.allow(this.#objectOptions(this.#measure.value));
+    this.#objects.allow(objectOptions(this.data, this.#measure.value));
     this.#recount();
   }
 
@@ -309,8 +297,11 @@ class Page {
       this.#shown.totals.update(selection, this.#side.value);
     }
     if (this.#centre === null && whole.totals.shown.samples[focus] === 0) focus = 0;
-    this.#find();
-    this.#show(this.#centre === null ? focus : 0);
+    if (this.#centre !== null) focus = 0;
+    const before = this.#graph.focus;
+    this.#find(focus);
+    // A new search undoes the zoom of the one before.
+    this.#show(this.#graph.focus === before ? focus : this.#graph.focus);
     this.#measureWork(began);
   }
 
@@ -340,20 +331,7 @@ class Page {
       },
       focus,
     );
-    byId("legend").replaceChildren(
-      ...colours.legend.map((swatch) => {
-        const item = document.createElement("span");
-        item.className = "swatched";
-        item.classList.toggle("absent", swatch.share === 0);
-        const patch = document.createElement("i");
-        patch.className = "swatch";
-        patch.style.background = swatch.colour;
-        const name = document.createElement("bdi");
-        name.textContent = clipped(visible(swatch.label), 32);
-        item.append(patch, name, ` ${percent(swatch.share, 1)}`);
-        return item;
-      }),
-    );
+    byId("legend").replaceChildren(...colours.legend.map(swatchItem));
     this.#summarise();
   }
 
@@ -394,7 +372,7 @@ class Page {
       parts.push(where);
     }
     byId("summary").replaceChildren(...parts);
-    this.#finder.say(this.#searchable(), focus);
+    this.#finder.say(this.#searchable());
     if (document.activeElement !== byId("graph")) this.#say(focus, 0);
   }
 
@@ -448,17 +426,17 @@ class Page {
   }
 
   #searched(): void {
-    this.#find();
+    this.#find(this.#graph.focus);
     this.#show();
     this.#showTable();
     this.#finder.go(1, this.#searchable());
     this.#summarise();
   }
 
-  #find(): void {
+  #find(scope: number): void {
     const matches = this.#finder.matcher();
     this.#found = matches ? find(this.#texts, this.data, this.#shown.tree, matches) : null;
-    this.#finder.begin(this.#searchable(), this.#graph.focus);
+    this.#finder.begin(this.#searchable(), scope);
   }
 
   #hover(place: Place | null, x: number, y: number): void {

@@ -15,6 +15,20 @@ export const COUNTED: Record<Objects, (fate: number) => boolean> = {
   "still-alive": (fate) => fate === Fate.StillLive,
 };
 
+/** The choices of objects, and why some cannot be made. */
+export function objectOptions(data: Data, measure: Measure) {
+  const fates = new Set(data.allocations.fate);
+  const time = measure === "time" ? "Time samples have no fate" : undefined;
+  // On PyPy only survival of a minor collection is known, not what is alive at the end.
+  const notKnown = fates.has(Fate.Survived) && !fates.has(Fate.StillLive) ? "Not recorded on PyPy, which records only survival of the first minor collection" : undefined;
+  return [
+    { value: "all" as const, label: "All allocated" },
+    { value: "died-young" as const, label: "Died young", unavailable: time },
+    { value: "survived" as const, label: "Survived", unavailable: time },
+    { value: "still-alive" as const, label: "Alive at the end", unavailable: time ?? notKnown },
+  ];
+}
+
 /** A selection of records. */
 export interface Selection {
   readonly measure: Measure;
