@@ -444,15 +444,6 @@ describe("what a page must withstand", () => {
     complaints.length = 0;
   });
 
-  test("60,000 distinct stacks", async (t) => {
-    const began = performance.now();
-    const expected = await show("large");
-    t.diagnostic(`opened in ${Math.round(performance.now() - began)} ms`);
-    assert.equal(await text("#summary strong"), `${format.bytes(sum(expected.bytes))} allocated`);
-    await page.mouse.click(...(await pointInRow(3, 0.1)));
-    assert.equal(await page.locator("#summary .where").count(), 1);
-  });
-
   test("a narrow window has no sideways scrolling", async () => {
     await open({ viewport: { width: 360, height: 700 } });
     for (const name of ["session", "hostile"]) {

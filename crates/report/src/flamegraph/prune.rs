@@ -124,13 +124,13 @@ impl<'a> Stacks<'a> {
     }
 
     /// The number of distinct stacks that are written.
-    pub fn len(&self) -> usize {
+    pub fn written(&self) -> usize {
         self.pruned
             .map_or(self.nodes.len(), |pruned| pruned.kept * 3 / 2)
     }
 
     /// The page's stack of a profile's stack.
-    pub fn new(&self, stack: NodeId) -> u32 {
+    pub fn of(&self, stack: NodeId) -> u32 {
         self.new.as_ref().map_or(stack.0, |new| new[stack.index()])
     }
 }

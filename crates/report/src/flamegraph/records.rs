@@ -129,7 +129,7 @@ pub fn fit<'a>(
             .map(|side| Records::of(side, &stacks, *plan, limit / sides.len(), progress))
             .collect();
         let weight: usize = records.iter().map(Records::weight).sum();
-        if weight + STACK_WEIGHT * stacks.len() <= limit || at + 1 == PLANS.len() {
+        if weight + STACK_WEIGHT * stacks.written() <= limit || at + 1 == PLANS.len() {
             return Fitted {
                 stacks,
                 sides: records,
@@ -154,7 +154,7 @@ impl Records {
             .iter()
             .map(|sample| {
                 key(
-                    stacks.new(sample.stack),
+                    stacks.of(sample.stack),
                     0,
                     0,
                     0,
@@ -172,7 +172,7 @@ impl Records {
             Merged::OfGroup => merge_groups(&mut allocations, &classes),
             Merged::Equal | Merged::Near => classes,
         };
-        let taken = STACK_WEIGHT * stacks.len();
+        let taken = STACK_WEIGHT * stacks.written();
         let mut merged = 0;
         while BUCKETS >> merged > plan.parts
             && weight(&allocations, merged) + weight(&cpu, merged) + taken > limit
@@ -245,7 +245,7 @@ fn keys(
                 progress(id.index() as u64, samples.len() as u64);
             }
             key(
-                stacks.new(samples.stack(id)),
+                stacks.of(samples.stack(id)),
                 samples.type_id(id).0,
                 samples.lifetime(id) as u32,
                 classes.of(samples.shape_id(id)),

@@ -162,12 +162,12 @@ fn pruning_keeps_sums_and_whatever_is_large_in_some_view() {
     let first = small().stacks.len() as u32;
     // The caller, the large one and the one that is alive at the end are kept.
     for kept in [1, first + 50, first + 99] {
-        assert_eq!(stacks.new(NodeId(kept)), kept);
+        assert_eq!(stacks.of(NodeId(kept)), kept);
     }
-    let small_calls = stacks.new(NodeId(first));
+    let small_calls = stacks.of(NodeId(first));
     assert_eq!(named(small_calls), SMALL);
     assert_eq!(stacks.nodes[small_calls as usize].parent, NodeId(1));
-    assert_eq!(stacks.new(NodeId(first + 98)), small_calls);
+    assert_eq!(stacks.of(NodeId(first + 98)), small_calls);
     let pruned = stacks.pruned.expect("something is pruned");
     assert_eq!((pruned.stacks, pruned.kept), (101, 3));
     let share = 98.0 / profile.samples.len() as f64;
