@@ -1,7 +1,7 @@
-// Builds the page: one HTML file with a marker that the profile's data replace.
+// Builds the pages: each is one HTML file with a marker that the profile's data replace.
 //
-//   node build.mjs           writes crates/report/assets/flamegraph.html
-//   node build.mjs --check   fails if that file differs from what the sources build
+//   node build.mjs           writes crates/report/assets/flamegraph.html and leaks.html
+//   node build.mjs --check   fails if one of them differs from what the sources build
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -9,7 +9,12 @@ import { fileURLToPath } from "node:url";
 import * as esbuild from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const target = join(here, "../crates/report/assets/flamegraph.html");
+const assets = join(here, "../crates/report/assets");
+/** The sources of each page: its markup, its script and its style. */
+const PAGES = {
+  "flamegraph.html": ["src/page.html", "src/main.ts", "src/page.css"],
+  "leaks.html": ["src/leaks.html", "src/leaks.ts", "src/leaks.css"],
+};
 const DATA = "@NTHBYTE_DATA@";
 
 async function bundle(entry) {
@@ -58,23 +63,26 @@ function policy(style, script) {
   ].join("; ");
 }
 
-async function page() {
-  const style = await bundle("src/page.css");
-  const script = await bundle("src/main.ts");
+async function page([markup, code, look]) {
+  const style = await bundle(look);
+  const script = await bundle(code);
   const notices = `This page contains:\n\n${licences([...script.inputs, ...style.inputs])}`;
   if (notices.includes("--")) throw new Error("a licence text would end the comment that holds it");
   const filled = { "@POLICY@": policy(style.text, script.text), "@STYLE@": style.text, "@SCRIPT@": script.text };
-  let html = readFileSync(join(here, "src/page.html"), "utf8").replace("</html>", `<!--\n${notices}\n-->\n</html>`);
+  let html = readFileSync(join(here, markup), "utf8").replace("</html>", `<!--\n${notices}\n-->\n</html>`);
   // A replacement string would interpret `$`; the result of a function is used unchanged.
   for (const [name, text] of Object.entries(filled)) html = html.replace(name, () => text);
   if (html.split(DATA).length !== 2) throw new Error(`the page must hold ${DATA} exactly once`);
   return html;
 }
 
-const html = await page();
-if (!process.argv.includes("--check")) {
-  writeFileSync(target, html);
-} else if (!existsSync(target) || readFileSync(target, "utf8") !== html) {
-  console.error("crates/report/assets/flamegraph.html differs from what web/ builds: run `npm --prefix web run build`.");
-  process.exit(1);
+for (const [name, sources] of Object.entries(PAGES)) {
+  const html = await page(sources);
+  const target = join(assets, name);
+  if (!process.argv.includes("--check")) {
+    writeFileSync(target, html);
+  } else if (!existsSync(target) || readFileSync(target, "utf8") !== html) {
+    console.error(`crates/report/assets/${name} differs from what web/ builds: run \`npm --prefix web run build\`.`);
+    process.exitCode = 1;
+  }
 }

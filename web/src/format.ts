@@ -5,7 +5,8 @@ const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 /** Three significant digits. */
 function short(number: number): string {
   const size = Math.abs(number);
-  if (size >= 100 || Number.isInteger(number)) return Math.round(number).toString();
+  // A sum of many parts may miss a whole number by a rounding error.
+  if (size >= 100 || Math.abs(number - Math.round(number)) < 1e-9 * size) return Math.round(number).toString();
   return number.toFixed(size >= 10 ? 1 : 2);
 }
 
@@ -18,6 +19,14 @@ export function bytes(size: number): string {
     unit++;
   }
   return `${unit === 0 ? Math.round(size) : short(size)} ${UNITS[unit]}`;
+}
+
+/** Three or four round sizes in binary units below `most`. */
+export function binaryTicks(most: number): number[] {
+  if (!(most > 0)) return [];
+  let step = 2 ** Math.floor(Math.log2(most / 3));
+  if (most / step > 4.5) step *= 2;
+  return Array.from({ length: Math.floor(most / step) }, (_, i) => (i + 1) * step);
 }
 
 /** A count: `12,345` or `123 M`. */

@@ -1,22 +1,36 @@
 // The page: reads the data, keeps the user's choices, and updates each part of the page.
 
-import { colouring, type ColourBy, fateColours, type Theme } from "./colour.ts";
+import { type ColourBy, Palette, type Theme, colouring, fateColours } from "./colour.ts";
 import { Choice } from "./controls.ts";
-import { type Data, Fate, read } from "./data.ts";
-import { bytes, clipped, count, percent, seconds, visible } from "./format.ts";
+import { type Data, read } from "./data.ts";
+import { Finder, type Searched } from "./finder.ts";
+import { clipped, percent } from "./format.ts";
 import { Graph, type Orientation } from "./graph.ts";
-import { type Matcher, find, foundTotal, matcher } from "./search.ts";
-import { type Measure, type Objects, Selection, byTime } from "./selection.ts";
+import { type Place, chainNodes } from "./layout.ts";
+import { swatchItem } from "./legend.ts";
+import { sandwich } from "./sandwich.ts";
+import { type Found, find } from "./search.ts";
+import { type Measure, type Objects, type Selection, byTime, objectOptions } from "./selection.ts";
+import { describeSession } from "./session.ts";
 import { type TableOf, rowsOf } from "./table.ts";
 import { TableView } from "./tableview.ts";
 import { Texts } from "./texts.ts";
+import { currentTheme, toggleTheme } from "./theme.ts";
 import { Timeline } from "./timeline.ts";
 import * as tip from "./tip.ts";
-import { type Shown, type Totals, type Tree, merge, totals } from "./tree.ts";
-import { currentTheme, toggleTheme } from "./theme.ts";
+import { type Shown, Totals } from "./totals.ts";
+import { type Tree, What, merge } from "./tree.ts";
+
+/** The table waits so long for the range of time to rest, in milliseconds. */
+const REST = 120;
 
 function byId<T extends HTMLElement>(id: string): T {
   return document.getElementById(id) as T;
+}
+
+interface View {
+  tree: Tree;
+  totals: Totals;
 }
 
 /** The state of the page: the user's choices and what is computed from them. */
@@ -24,23 +38,32 @@ class Page {
   readonly #graph: Graph;
   readonly #timeline: Timeline;
   readonly #table: TableView;
+  readonly #finder: Finder;
   readonly #measure: Choice<Measure>;
   readonly #objects: Choice<Objects>;
   readonly #orientation: Choice<Orientation>;
+  readonly #chains: Choice<"folded" | "shown">;
   readonly #frames: Choice<"function" | "line">;
   readonly #colour: Choice<ColourBy>;
   readonly #tableOf: Choice<TableOf>;
   readonly #side: Choice<Shown>;
   readonly #search = byId<HTMLInputElement>("search");
   readonly #tip = byId("tip");
-  readonly #trees = new Map<boolean, Tree>();
+  readonly #views = new Map<boolean, View>();
+  readonly #palette: Palette;
   #texts: Texts;
   #theme: Theme = currentTheme();
   #range: [number, number];
-  #tree: Tree;
-  #totals: Totals;
-  #found: Uint8Array | null = null;
+  /** The tree of all. */
+  #whole: View;
+  /** What the graph shows: the tree of all, or the callers and callees of a function. */
+  #shown: View;
+  /** The function whose callers and callees are shown. */
+  #centre: number | null = null;
+  #opened = new Set<number>();
+  #found: Found | null = null;
   #pending = 0;
+  #resting = 0;
 
   constructor(private readonly data: Data) {
     const { header } = data;
@@ -59,12 +82,21 @@ class Page {
       measure,
       () => this.#measured(),
     );
-    this.#objects = new Choice<Objects>(byId("objects"), this.#objectOptions(measure), "all", () => this.#recount());
+    this.#objects = new Choice<Objects>(byId("objects"), objectOptions(data, measure), "all", () => this.#recount());
     this.#orientation = new Choice<Orientation>(
       byId("orientation"),
-      [{ value: "flame", label: "Flame" }, { value: "icicle", label: "Icicle" }],
-      "flame",
+      [{ value: "icicle", label: "Icicle" }, { value: "flame", label: "Flame" }],
+      "icicle",
       () => this.#show(),
+    );
+    this.#chains = new Choice<"folded" | "shown">(
+      byId("chains"),
+      [{ value: "folded", label: "Folded" }, { value: "shown", label: "Shown" }],
+      "folded",
+      () => {
+        this.#opened.clear();
+        this.#show();
+      },
     );
     this.#frames = new Choice<"function" | "line">(
       byId("frames"),
@@ -76,11 +108,11 @@ class Page {
       byId("colour"),
       [
         ...(data.base ? [{ value: "change" as const, label: "Change" }] : []),
-        { value: "module", label: "Module" },
+        { value: "package", label: "Package" },
         { value: "type", label: "Type" },
         { value: "fate", label: "Fate" },
       ],
-      data.base ? "change" : "module",
+      data.base ? "change" : "package",
       () => this.#show(),
     );
     this.#side = new Choice<Shown>(
@@ -96,14 +128,16 @@ class Page {
       "functions",
       () => this.#showTable(),
     );
+    this.#palette = new Palette(data);
     this.#texts = new Texts(data, measure);
-    this.#tree = this.#treeOf();
-    this.#totals = totals(data, this.#tree, this.#selection(), this.#side.value);
+    this.#whole = this.#view();
+    this.#shown = this.#whole;
     this.#graph = new Graph(byId("graph"), byId("graph-space"), byId<HTMLCanvasElement>("graph-canvas"), {
-      hover: (node, x, y) => this.#hover(node, x, y),
-      current: (node, box) => this.#current(node, box),
-      zoom: (node) => this.#zoom(node),
+      hover: (place, x, y) => this.#hover(place, x, y),
+      current: (place, box) => this.#current(place, box),
+      pick: (place) => this.#pick(place),
     });
+    this.#finder = new Finder(this.#search, byId("search-result"), this.#graph, (node) => this.#graph.zoom(node));
     const chart = document.getElementById("timeline-chart") as unknown as SVGSVGElement;
     this.#timeline = new Timeline(byId("timeline"), chart, byId("timeline-legend"), data, (from, to) => {
       this.#range = [from, to];
@@ -112,23 +146,11 @@ class Page {
     });
     this.#table = new TableView(byId("table"), byId("table-more"), byId("table-count"), {
       picked: (row) => this.#searchFor(row.name),
+      centred: (row) => this.#centreOn(row.id),
     });
     this.#listen();
-    this.#describeSession();
+    describeSession(data);
     this.#recount();
-  }
-
-  #objectOptions(measure: Measure) {
-    const fates = new Set(this.data.allocations.fate);
-    const time = measure === "time" ? "Time samples have no fate" : undefined;
-    // On PyPy only survival of a minor collection is known, not what is alive at the end.
-    const notKnown = fates.has(Fate.Survived) && !fates.has(Fate.StillLive) ? "Not recorded on PyPy, which records only survival of the first minor collection" : undefined;
-    return [
-      { value: "all" as const, label: "All allocated" },
-      { value: "died-young" as const, label: "Died young", unavailable: time },
-      { value: "survived" as const, label: "Survived", unavailable: time },
-      { value: "still-alive" as const, label: "Still alive", unavailable: time ?? notKnown },
-    ];
   }
 
   #listen(): void {
@@ -136,9 +158,11 @@ class Page {
     this.#search.addEventListener("keydown", (event) => {
       if (event.key !== "Enter") return;
       event.preventDefault();
-      byId("graph").focus();
+      this.#finder.go(event.shiftKey ? -1 : 1, this.#searchable());
+      this.#summarise();
     });
-    byId("zoom-reset").addEventListener("click", () => this.#zoom(0));
+    byId("zoom-reset").addEventListener("click", () => this.#leave());
+    byId("centre-button").addEventListener("click", () => this.#centreOnNode(this.#graph.focus));
     byId("range-reset").addEventListener("click", () => this.#timeline.choose(0, 0));
     byId("theme-button").addEventListener("click", () => this.#turnTheme());
     byId("help-button").addEventListener("click", () => byId<HTMLDialogElement>("help").showModal());
@@ -166,6 +190,12 @@ class Page {
       case "i":
         this.#orientation.choose(this.#orientation.value === "flame" ? "icicle" : "flame");
         break;
+      case "s":
+        this.#centreOnNode(this.#graph.current);
+        break;
+      case "c":
+        this.#chains.choose(this.#chains.value === "folded" ? "shown" : "folded");
+        break;
       case "t":
         this.#turnTheme();
         break;
@@ -175,11 +205,21 @@ class Page {
     event.preventDefault();
   }
 
-  /** Undoes one thing: the search, else the zoom, else the range of time. */
+  /** Undoes one thing: the search, else the zoom or the view of one function, else the range of time. */
   #reset(): void {
-    if (this.#search.value !== "") this.#searchFor("");
-    else if (this.#graph.focus !== 0) this.#zoom(0);
+    if (this.#finder.text !== "") this.#searchFor("");
+    else if (this.#graph.focus !== 0 || this.#centre !== null) this.#leave();
     else this.#timeline.choose(0, 0);
+  }
+
+  /** Back to the whole graph. */
+  #leave(): void {
+    if (this.#centre === null) {
+      this.#zoom(0);
+      return;
+    }
+    this.#centre = null;
+    this.#recount(0);
   }
 
   #turnTheme(): void {
@@ -194,241 +234,252 @@ class Page {
 
   #selection(): Selection {
     const objects = this.#measure.value === "time" ? "all" : this.#objects.value;
-    return new Selection(this.#measure.value, objects, ...this.#range);
+    const [from, to] = this.#range;
+    return { measure: this.#measure.value, objects, from, to };
   }
 
-  #treeOf(): Tree {
+  #view(): View {
     const byLine = this.#frames.value === "line";
-    let tree = this.#trees.get(byLine);
-    if (!tree) {
-      tree = merge(this.data, byLine);
-      this.#trees.set(byLine, tree);
+    let view = this.#views.get(byLine);
+    if (!view) {
+      const tree = merge(this.data, byLine);
+      view = { tree, totals: new Totals(this.data, tree) };
+      this.#views.set(byLine, view);
     }
-    return tree;
+    return view;
   }
 
   #measured(): void {
     this.#texts = this.#texts.with(this.#measure.value);
-    this.#objects.allow(this.#objectOptions(this.#measure.value));
+    this.#objects.allow(objectOptions(this.data, this.#measure.value));
     this.#recount();
   }
 
   #rebuild(): void {
-    this.#tree = this.#treeOf();
+    this.#whole = this.#view();
     this.#recount(0);
   }
 
   #recountSoon(): void {
     cancelAnimationFrame(this.#pending);
-    this.#pending = requestAnimationFrame(() => this.#recount());
+    this.#pending = requestAnimationFrame(() => this.#rangeMoved());
+  }
+
+  /** The range of time moved: the table follows when it rests. */
+  #rangeMoved(): void {
+    this.#sum(this.#graph.focus);
+    byId("table").ariaBusy = "true";
+    clearTimeout(this.#resting);
+    this.#resting = setTimeout(() => this.#showTable(), REST);
   }
 
   /** Sums the chosen records, and shows the result. */
   #recount(focus = this.#graph.focus): void {
-    const selection = this.#selection();
-    this.#totals = totals(this.data, this.#tree, selection, this.#side.value);
-    if (this.#totals.total.samples[focus] === 0) focus = 0;
-    this.#timeline.show(byTime(this.data, selection), (value) => this.#texts.amount(value));
-    this.#find();
-    this.#show(focus);
+    const { measure, objects } = this.#selection();
+    this.#timeline.show(byTime(this.data, measure, objects), this.#what(), (value) => this.#texts.value(value));
+    this.#sum(focus);
     this.#showTable();
   }
 
+  #sum(focus: number): void {
+    const began = performance.now();
+    const selection = this.#selection();
+    const whole = this.#whole;
+    whole.totals.update(selection, this.#side.value);
+    if (this.#centre === null) this.#shown = whole;
+    else {
+      if (this.#shown === whole || this.#shown.tree.id[0] !== this.#centre || this.#lined !== whole) {
+        const tree = sandwich(whole.tree, this.#centre);
+        this.#shown = { tree, totals: new Totals(this.data, tree) };
+        this.#lined = whole;
+        this.#opened.clear();
+      }
+      this.#shown.totals.update(selection, this.#side.value);
+    }
+    if (this.#centre === null && whole.totals.shown.samples[focus] === 0) focus = 0;
+    if (this.#centre !== null) focus = 0;
+    const before = this.#graph.focus;
+    this.#find(focus);
+    // A new search undoes the zoom of the one before.
+    this.#show(this.#graph.focus === before ? focus : this.#graph.focus);
+    this.#measureWork(began);
+  }
+
+  /** The tree of all that the callers and callees were taken from. */
+  #lined: View | null = null;
+
+  /** What an update took, for the browser's performance tools. */
+  #measureWork(began: number): void {
+    performance.clearMeasures("nthbyte update");
+    const { records, nodes } = this.#shown.totals.work;
+    performance.measure("nthbyte update", { start: began, detail: { records, nodes, boxes: this.#graph.boxes } });
+  }
+
   #show(focus = this.#graph.focus): void {
-    const colours = colouring(this.#colour.value, this.data, this.#tree, this.#totals, this.#theme);
+    const { tree, totals } = this.#shown;
+    const allocates = this.#measure.value !== "time";
+    const colours = colouring(this.#colour.value, this.#palette, this.data, this.#shown, this.#whole, allocates, this.#theme);
     this.#graph.show(
       {
-        tree: this.#tree,
-        totals: this.#totals,
+        tree,
+        totals,
         colouring: colours,
         orientation: this.#orientation.value,
         found: this.#found,
-        label: (node) => this.#texts.label(this.#tree, node),
+        folding: { fold: this.#chains.value === "folded", opened: this.#opened, found: this.#found },
+        label: (node) => this.#texts.label(tree, node),
       },
       focus,
     );
-    byId("legend").replaceChildren(
-      ...colours.legend.map((swatch) => {
-        const item = document.createElement("span");
-        item.className = "swatched";
-        const patch = document.createElement("i");
-        patch.className = "swatch";
-        patch.style.background = swatch.colour;
-        const name = document.createElement("bdi");
-        name.textContent = clipped(visible(swatch.label), 32);
-        item.append(patch, name, ` ${percent(swatch.share, 1)}`);
-        return item;
-      }),
-    );
+    byId("legend").replaceChildren(...colours.legend.map(swatchItem));
     this.#summarise();
+  }
+
+  /** What the chosen figures are. */
+  #what(): string {
+    if (this.#measure.value === "time") return "CPU time";
+    return { all: "Allocated", "died-young": "Died young", survived: "Survived", "still-alive": "Alive at the end" }[this.#objects.value];
+  }
+
+  /** A value with what became of it. */
+  #fate(value: string): string {
+    // "3 allocations allocated" says one thing twice.
+    const plain = this.#measure.value === "allocations" && this.#objects.value === "all";
+    return plain ? value : `${value} ${this.#what().toLowerCase()}`;
   }
 
   #summarise(): void {
     const { focus } = this.#graph;
-    byId("zoom-reset").hidden = focus === 0;
-    const { value, interval } = this.#texts.estimate(this.#totals.total.get(focus));
-    const what = { bytes: " allocated", allocations: "", time: " of CPU time" }[this.#measure.value];
+    const { tree, totals } = this.#shown;
+    const sums = totals.shown;
+    const centred = this.#centre !== null;
+    byId("zoom-reset").hidden = focus === 0 && !centred;
+    byId("zoom-reset").textContent = centred ? "Whole graph" : "Reset zoom";
+    byId("centre-button").hidden = centred || tree.what[focus] !== What.Frame;
+    const { value, interval } = this.#texts.estimate(sums.moments(focus));
     const figure = document.createElement("strong");
-    figure.textContent = `${value}${what}`;
+    figure.textContent = this.#measure.value === "time" ? `${value} of CPU time` : this.#fate(value);
     const range = document.createElement("span");
     range.className = "faint";
     range.textContent = interval === "exact" ? interval : `95 %: ${interval}`;
     const parts: HTMLElement[] = [figure, range];
-    if (focus !== 0) {
+    if (focus !== 0 || centred) {
       const where = document.createElement("bdi");
       where.className = "where";
-      where.textContent = `in ${clipped(this.#texts.label(this.#tree, focus).name, 60)}, ${percent(this.#totals.total.estimate[focus]!, this.#totals.total.estimate[0]!)} of all`;
+      const share = percent(sums.estimate[focus]!, this.#whole.totals.shown.estimate[0]!);
+      const name = clipped(this.#texts.label(tree, focus).name, 60);
+      where.textContent = centred ? `in all calls of ${name}, ${share} of all: callers above, callees below` : `in ${name}, ${share} of all`;
       parts.push(where);
     }
     byId("summary").replaceChildren(...parts);
-    this.#showFound();
+    this.#finder.say(this.#searchable());
+    if (document.activeElement !== byId("graph")) this.#say(focus, 0);
   }
 
   #showTable(): void {
-    const rows = rowsOf(this.#tableOf.value, this.data, this.#tree, this.#totals);
-    const matches = this.#matcher();
+    clearTimeout(this.#resting);
+    byId("table").ariaBusy = "false";
+    const { tree, totals } = this.#whole;
+    const rows = rowsOf(this.#tableOf.value, this.data, tree, totals.shown);
+    const matches = this.#finder.matcher();
     const shown = matches ? rows.filter((row) => matches(row.name) || matches(row.place)) : rows;
-    this.#table.show(shown, this.#texts, this.#totals.total.estimate[0]!);
+    this.#table.show(shown, this.#texts, totals.shown.estimate[0]!, this.#tableOf.value === "functions");
+  }
+
+  #pick(place: Place): void {
+    const { tree } = this.#shown;
+    if (place.chain) {
+      for (const node of chainNodes(tree, place)) this.#opened.add(node);
+      this.#show();
+    } else if (this.#centre !== null) this.#centreOnNode(place.node);
+    else this.#zoom(place.node);
   }
 
   #zoom(node: number): void {
     // A second click on the zoomed node zooms out.
     this.#graph.zoom(node === this.#graph.focus ? 0 : node);
+    if (this.#found) this.#finder.begin(this.#searchable(), this.#graph.focus);
     this.#summarise();
   }
 
-  #matcher(): Matcher | null {
-    return this.#search.value === "" ? null : matcher(this.#search.value);
+  #centreOnNode(node: number): void {
+    const { tree } = this.#shown;
+    if (tree.what[node] === What.Frame) this.#centreOn(tree.id[node]!);
+  }
+
+  /** Shows the callers and callees of a function. */
+  #centreOn(id: number): void {
+    if (id === this.#centre) return;
+    this.#centre = id;
+    this.#tip.hidden = true;
+    this.#recount(0);
+    byId("graph-card").scrollIntoView({ block: "nearest" });
+  }
+
+  #searchable(): Searched {
+    return { tree: this.#shown.tree, sums: this.#shown.totals.shown, found: this.#found, texts: this.#texts };
   }
 
   #searchFor(text: string): void {
-    this.#search.value = text === this.#search.value ? "" : text;
+    this.#finder.text = text === this.#finder.text ? "" : text;
     this.#searched();
   }
 
   #searched(): void {
-    this.#find();
+    this.#find(this.#graph.focus);
     this.#show();
     this.#showTable();
+    this.#finder.go(1, this.#searchable());
+    this.#summarise();
   }
 
-  #find(): void {
-    const matches = this.#matcher();
-    this.#found = matches ? find(this.#texts, this.data, this.#tree, matches) : null;
-    const wrong = this.#search.value !== "" && matches === null;
-    this.#search.setAttribute("aria-invalid", String(wrong));
+  #find(scope: number): void {
+    const matches = this.#finder.matcher();
+    this.#found = matches ? find(this.#texts, this.data, this.#shown.tree, matches) : null;
+    this.#finder.begin(this.#searchable(), scope);
   }
 
-  #showFound(): void {
-    const result = byId("search-result");
-    if (this.#search.getAttribute("aria-invalid") === "true") result.textContent = "not a valid pattern";
-    else if (!this.#found) result.textContent = "";
-    else {
-      const { focus } = this.#graph;
-      const total = foundTotal(this.#tree, this.#totals, this.#found, focus);
-      const { value, interval } = this.#texts.estimate(total.get(0));
-      const share = percent(total.estimate[0]!, this.#totals.total.estimate[focus]!);
-      result.textContent = total.samples[0] === 0 ? "nothing found" : `${share} · ${value}`;
-      result.title = interval === "exact" ? "" : `95 %: ${interval}`;
-    }
-  }
-
-  #hover(node: number | null, x: number, y: number): void {
-    if (node === null) {
+  #hover(place: Place | null, x: number, y: number): void {
+    if (place === null) {
       this.#tip.hidden = true;
       return;
     }
-    this.#describe(node);
+    this.#describe(place);
     tip.place(this.#tip, x, y, 0);
   }
 
   #described = -1;
-  #describe(node: number): void {
-    if (node === this.#described && !this.#tip.hidden) return;
-    this.#described = node;
+  #describe(place: Place): void {
+    if (place.node === this.#described && !this.#tip.hidden) return;
+    this.#described = place.node;
+    const { tree, totals } = this.#shown;
+    const names = place.chain ? chainNodes(tree, place).map((node) => this.#texts.label(tree, node).name) : [];
+    const whole = this.#whole.totals.shown.estimate[0]!;
+    const { focus } = this.#graph;
     tip.describe(
       this.#tip,
-      {
-        data: this.data,
-        tree: this.#tree,
-        totals: this.#totals,
-        texts: this.#texts,
-        focus: this.#graph.focus,
-        fateColours: fateColours(this.#theme),
-      },
-      node,
+      { data: this.data, tree, totals, texts: this.#texts, focus, whole, names, fateColours: fateColours(this.#theme) },
+      place.node,
     );
   }
 
-  #current(node: number, box: DOMRect): void {
-    this.#describe(node);
+  #current(place: Place, box: DOMRect): void {
+    this.#describe(place);
     tip.place(this.#tip, box.left, box.top, box.height);
+    this.#say(place.node, place.chain?.length ?? 0);
+  }
+
+  /** Tells a screen reader about a box; `folded` is the number of calls in a chain. */
+  #say(node: number, folded: number): void {
     const item = byId("graph-node");
-    const { name } = this.#texts.label(this.#tree, node);
-    const { value, interval } = this.#texts.estimate(this.#totals.total.get(node));
-    item.ariaLevel = String(this.#tree.depth[node]! + 1);
+    const { tree, totals } = this.#shown;
+    const label = clipped(this.#texts.label(tree, node).name, 200);
+    const name = folded > 0 ? `${folded} folded calls from ${label}` : label;
+    const { value, interval } = this.#texts.estimate(totals.shown.moments(node));
+    item.ariaLevel = String(tree.depth[node]! + 1);
     item.ariaSelected = "true";
-    item.textContent = `${clipped(name, 200)}, ${percent(this.#totals.total.estimate[node]!, this.#totals.total.estimate[0]!)}, ${value}, 95 %: ${interval}`;
+    item.textContent = `${name}, ${percent(totals.shown.estimate[node]!, this.#whole.totals.shown.estimate[0]!)}, ${value}, 95 %: ${interval}`;
   }
-
-  #describeSession(): void {
-    const { header } = this.data;
-    const { meta } = header;
-    const command = meta.command.map(visible).join(" ") || "a Python program";
-    document.title = `${clipped(command, 80)} – nthbyte`;
-    byId("command").textContent = clipped(command, 300);
-    byId("command").title = clipped(command, 2000);
-    const every = meta.distances === "every" ? "every allocation recorded" : `one sample in ${bytes(meta.period)}`;
-    const facts = [
-      visible(meta.interpreter),
-      every,
-      `${count(header.samples)} samples`,
-      seconds(header.duration),
-      startOf(meta.started_unix_nanos),
-    ];
-    if (header.base) {
-      const { command, duration, samples, runs } = header.base;
-      const several = runs > 1 ? `, mean of ${runs} runs` : "";
-      facts.push(`against ${clipped(command.map(visible).join(" "), 80)} (${count(samples)} samples, ${seconds(duration)}${several})`);
-      if ((header.runs ?? 1) > 1) facts.push(`mean of ${header.runs} runs`);
-    }
-    byId("facts").textContent = facts.filter(Boolean).join("  ·  ");
-    byId("timeline").setAttribute("aria-valuemax", String(header.buckets));
-    byId("help-estimate").textContent =
-      meta.distances === "every"
-        ? "Every allocation was recorded, so the figures are exact."
-        : `The figures are estimates from samples, on average one in ${bytes(meta.period)} of allocated memory. In 95 of 100 runs the true value lies within the 95 % interval.`;
-    this.#notes();
-  }
-
-  #notes(): void {
-    const { header } = this.data;
-    const notes = (header.meta.notes ?? []).map(visible);
-    for (const { what, events } of header.lost) {
-      notes.push(`${count(events)} ${what} were lost: the program produced them faster than they could be written.`);
-    }
-    if (!header.complete) notes.push("The profile is incomplete: the session did not end normally.");
-    for (const what of header.damage.slice(0, 5)) notes.push(`Part of the file could not be read: ${visible(what)}`);
-    if (header.buckets < 256) {
-      notes.push(`There are many different samples, so a range of time has steps of ${seconds(header.duration / header.buckets)}.`);
-    }
-    if (header.coarse) {
-      notes.push("There are many different samples, so sizes above 1 KiB that differ by less than 2 % are merged, and count as their mean.");
-    }
-    byId("notes").replaceChildren(
-      ...notes.map((note) => {
-        const line = document.createElement("p");
-        line.textContent = clipped(note, 1000);
-        return line;
-      }),
-    );
-  }
-}
-
-/** The start of the session, formatted; empty if it is unknown. */
-function startOf(nanos: number): string {
-  if (!(nanos > 0)) return "";
-  return new Date(nanos / 1e6).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
 }
 
 async function start(): Promise<void> {

@@ -1,8 +1,14 @@
-// The module of a source file, derived from its path.
+// Whose code a source file is, derived from its path.
 
 import type { Data } from "./data.ts";
+import { Kind } from "./data.ts";
 
-export interface Modules {
+/** Names for code of no package. Packages are named as the folders in site-packages are. */
+export const OWN = "your code";
+export const STANDARD = "standard library";
+export const NATIVE = "native code";
+
+export interface Owners {
   names: string[];
   /** Index into `names`, by function. */
   ofFunction: Uint32Array;
@@ -10,16 +16,16 @@ export interface Modules {
 
 const LIBRARY = /[\\/](?:site-packages|dist-packages|lib-python[\\/]\d+(?:\.\d+)?|lib_pypy|lib[\\/](?:python|pypy)\d[\w.]*)[\\/](?!site-packages|dist-packages)([^\\/]+)/g;
 
-/** The module of a file in a library, of frozen or generated code, or of a shared library; null for other files. */
-export function libraryModule(file: string): string | null {
-  if (file === "") return "built-in";
-  const frozen = /^<frozen ([\w]+)/.exec(file);
-  if (frozen) return frozen[1]!;
-  if (file.startsWith("<")) return file;
-  const inside = [...file.matchAll(LIBRARY)].at(-1);
-  if (inside) return inside[1]!.replace(/\.(py|pyc|so|pyd)$/, "").replace(/\.(cpython|pypy|abi3).*$/, "");
-  const shared = /([^\\/]+?)(?:\.(?:cpython|pypy|abi3)[^\\/]*)?\.so(?:\.[\d.]+)?$/.exec(file);
-  return shared ? shared[1]! : null;
+const PACKAGES = /[\\/](?:site-packages|dist-packages)[\\/]([^\\/]+)/g;
+
+/** Whose code a file is: the reader's own, the standard library's, a package's, or native. */
+export function ownerOf(file: string): string {
+  const inside = [...file.matchAll(PACKAGES)].at(-1);
+  if (inside) return inside[1]!.replace(/\.(cpython|pypy|abi3).*$/, "").replace(/\.(py|pyc|so|pyd)$/, "").replace(/\.(libs|egg)$/, "");
+  // Built-in functions and frozen modules are parts of the interpreter.
+  if (file === "" || file.startsWith("<frozen ")) return STANDARD;
+  if (file.match(LIBRARY)) return STANDARD;
+  return /\.so(?:\.[\d.]+)?$/.test(file) ? NATIVE : OWN;
 }
 
 /** A file's path, without the folders that contain its library. */
@@ -28,30 +34,24 @@ export function shortPath(file: string): string {
   return inside ? file.slice(inside.index + inside[0].length - inside[1]!.length) : file;
 }
 
-/** The module of each function. The program's own files are named by their paths without the common leading folders. */
-export function modules(data: Data): Modules {
+/** The owner of each function. A function that runs as native code in no package is native. */
+export function owners(data: Data): Owners {
   const { files, functions } = data.header;
-  const library = files.map(libraryModule);
-  const own = files.filter((_, at) => library[at] === null).map((file) => file.split(/[\\/]/));
-  const shared = sharedLength(own);
   const names: string[] = [];
   const numbers = new Map<string, number>();
-  const ofFile = files.map((file, at) => {
-    const name = library[at] ?? file.split(/[\\/]/)[shared]!.replace(/\.py$/, "");
-    let number = numbers.get(name);
-    if (number === undefined) {
-      number = names.push(name) - 1;
-      numbers.set(name, number);
+  const number = (name: string): number => {
+    let at = numbers.get(name);
+    if (at === undefined) {
+      at = names.push(name) - 1;
+      numbers.set(name, at);
     }
-    return number;
-  });
-  return { names, ofFunction: Uint32Array.from(functions.file, (file) => ofFile[file]!) };
-}
-
-/** The number of leading folders that all paths have in common; at least the last part of each path remains. */
-function sharedLength(paths: string[][]): number {
-  if (paths.length === 0) return 0;
-  let length = 0;
-  while (paths.every((path) => path.length > length + 1 && path[length] === paths[0]![length])) length++;
-  return length;
+    return at;
+  };
+  const ofFile = files.map((file) => number(ownerOf(file)));
+  const ofFunction = Uint32Array.from(functions.file, (file) => ofFile[file]!);
+  for (let frame = 0; frame < data.frameKind.length; frame++) {
+    const at = data.frameFunction[frame]!;
+    if (data.frameKind[frame] === Kind.Native && files[functions.file[at]!] === "") ofFunction[at] = number(NATIVE);
+  }
+  return { names, ofFunction };
 }

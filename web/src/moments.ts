@@ -45,11 +45,4 @@ export class MomentColumns {
       third: this.third[at]!,
     };
   }
-
-  /** The sum of some entries. */
-  sum(entries: Iterable<number>): MomentColumns {
-    const whole = new MomentColumns(1);
-    for (const at of entries) whole.add(0, this, at);
-    return whole;
-  }
 }

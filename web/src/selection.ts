@@ -1,6 +1,6 @@
 // Chooses the records that count, and their values.
 
-import { type Data, Fate, type Side } from "./data.ts";
+import { type Data, Fate } from "./data.ts";
 import { type Interval, type Moments, interval } from "./interval.ts";
 import { MomentColumns } from "./moments.ts";
 
@@ -8,64 +8,55 @@ export type Measure = "bytes" | "allocations" | "time";
 export type Objects = "all" | "died-young" | "survived" | "still-alive";
 
 /** For each choice of objects, whether a fate counts, by the fate's number. */
-const COUNTED: Record<Objects, (fate: number) => boolean> = {
+export const COUNTED: Record<Objects, (fate: number) => boolean> = {
   all: () => true,
   "died-young": (fate) => fate === Fate.DiedYoung,
   survived: (fate) => fate !== Fate.DiedYoung,
   "still-alive": (fate) => fate === Fate.StillLive,
 };
 
-/** Called with a record's number, the shape that it adds `count` times, and its fate (-1 for a time sample). */
-type Visit = (record: number, from: MomentColumns, at: number, count: number, fate: number) => void;
+/** The choices of objects, and why some cannot be made. */
+export function objectOptions(data: Data, measure: Measure) {
+  const fates = new Set(data.allocations.fate);
+  const time = measure === "time" ? "Time samples have no fate" : undefined;
+  // On PyPy only survival of a minor collection is known, not what is alive at the end.
+  const notKnown = fates.has(Fate.Survived) && !fates.has(Fate.StillLive) ? "Not recorded on PyPy, which records only survival of the first minor collection" : undefined;
+  return [
+    { value: "all" as const, label: "All allocated" },
+    { value: "died-young" as const, label: "Died young", unavailable: time },
+    { value: "survived" as const, label: "Survived", unavailable: time },
+    { value: "still-alive" as const, label: "Alive at the end", unavailable: time ?? notKnown },
+  ];
+}
 
 /** A selection of records. */
-export class Selection {
-  constructor(
-    readonly measure: Measure,
-    readonly objects: Objects,
-    /** The first part of time, and the end: the part after the last. */
-    readonly from: number,
-    readonly to: number,
-  ) {}
-
-  /** Visits every record that counts. */
-  each(side: Side, visit: Visit): void {
-    if (this.measure === "time") this.#eachTime(side, visit);
-    else this.#eachAllocation(side, visit);
-  }
-
-  #eachTime(side: Side, visit: Visit): void {
-    const each = timeSample(side.tick);
-    const { bucket, count, length } = side.cpu;
-    for (let i = 0; i < length; i++) {
-      if (bucket[i]! >= this.from && bucket[i]! < this.to) visit(i, each, 0, count[i]!, -1);
-    }
-  }
-
-  #eachAllocation(side: Side, visit: Visit): void {
-    const moments = this.measure === "bytes" ? side.shapes.bytes : side.shapes.allocations;
-    const { bucket, count, fate, shape, length } = side.allocations;
-    const counted = [0, 1, 2, 3].map(COUNTED[this.objects]);
-    for (let i = 0; i < length; i++) {
-      if (bucket[i]! < this.from || bucket[i]! >= this.to || !counted[fate[i]!]) continue;
-      visit(i, moments, shape[i]!, count[i]!, fate[i]!);
-    }
-  }
+export interface Selection {
+  readonly measure: Measure;
+  readonly objects: Objects;
+  /** The first part of time, and the end: the part after the last. */
+  readonly from: number;
+  readonly to: number;
 }
 
 /** The value in each part of time. The timeline draws them as bars. */
-export function byTime(data: Data, selection: Selection): Float64Array {
+export function byTime(data: Data, measure: Measure, objects: Objects): Float64Array {
   const values = new Float64Array(data.header.buckets);
-  const everywhere = new Selection(selection.measure, selection.objects, 0, data.header.buckets);
-  const bucket = selection.measure === "time" ? data.cpu.bucket : data.allocations.bucket;
-  everywhere.each(data, (record, from, at, count) => {
-    values[bucket[record]!]! += count * from.estimate[at]!;
-  });
+  if (measure === "time") {
+    const { bucket, count, length } = data.cpu;
+    for (let i = 0; i < length; i++) values[bucket[i]!]! += count[i]! * data.tick;
+    return values;
+  }
+  const { bucket, count, fate, shape, length } = data.allocations;
+  const each = data.shapes[measure].estimate;
+  const counted = [0, 1, 2, 3].map(COUNTED[objects]);
+  for (let i = 0; i < length; i++) {
+    if (counted[fate[i]!]) values[bucket[i]!]! += count[i]! * each[shape[i]!]!;
+  }
   return values;
 }
 
 /** The number of time samples is a Poisson count, so each sample adds the moments of one. */
-function timeSample(each: number): MomentColumns {
+export function timeSample(each: number): MomentColumns {
   const columns = new MomentColumns(1);
   columns.estimate[0] = each;
   columns.variance[0] = each ** 2;

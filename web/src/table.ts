@@ -4,8 +4,9 @@ import type { Data } from "./data.ts";
 import { visible } from "./format.ts";
 import { shortPath } from "./module.ts";
 import type { Moments } from "./interval.ts";
-import { MomentColumns } from "./moments.ts";
-import { type Totals, type Tree, What, ownNodes } from "./tree.ts";
+import type { MomentColumns } from "./moments.ts";
+import type { Sums } from "./totals.ts";
+import { type Tree, What } from "./tree.ts";
 
 export type TableOf = "functions" | "types" | "files";
 
@@ -22,7 +23,7 @@ export interface Row {
 }
 
 /** Sums the nodes by function, by type, or by file. A recursive call counts once. */
-export function rowsOf(of: TableOf, data: Data, tree: Tree, totals: Totals): Row[] {
+export function rowsOf(of: TableOf, data: Data, tree: Tree, sums: Sums): Row[] {
   const { functions, files, types } = data.header;
   const fileOf = functions.file;
   const size = { functions: functions.name.length, types: types.length, files: files.length }[of];
@@ -31,26 +32,45 @@ export function rowsOf(of: TableOf, data: Data, tree: Tree, totals: Totals): Row
     if (tree.what[node] === What.Root || of === "types") return -1;
     return of === "functions" ? tree.id[node]! : fileOf[tree.id[node]!]!;
   };
-  const self = new MomentColumns(size);
-  const total = new MomentColumns(size);
-  const open = new Uint32Array(size);
-  eachInAndOut(tree, (node, entering) => {
+  const { self: alone, total: whole } = sums.all();
+  const self = moments(size);
+  const total = moments(size);
+  const samples = new Float64Array(size);
+  /** By key: the end of the outermost call that is open. */
+  const until = new Uint32Array(size);
+  for (let node = 1; node < tree.length; node++) {
+    if (sums.samples[node] === 0) continue;
     const key = keyOf(node);
-    if (key < 0) return;
-    if (!entering) {
-      open[key]!--;
-      return;
+    if (key >= 0) {
+      add(self[key]!, alone, node);
+      if (node >= until[key]!) {
+        until[key] = tree.end[node]!;
+        add(total[key]!, whole, node);
+        samples[key]! += sums.samples[node]!;
+      }
+    } else if (tree.what[node] === What.Type) {
+      // What a function allocates belongs to the types below it.
+      const caller = keyOf(tree.parent[node]!);
+      if (caller >= 0) add(self[caller]!, alone, node);
     }
-    if (open[key]!++ === 0) total.add(key, totals.total, node);
-    for (const part of ownNodes(tree, node)) self.add(key, totals.self, part);
-  });
-
+  }
   const rows: Row[] = [];
   for (let id = 0; id < size; id++) {
-    if (total.samples[id] === 0) continue;
-    rows.push({ id, ...named(of, data, id), self: self.get(id), total: total.get(id), samples: total.samples[id]! });
+    if (samples[id] === 0) continue;
+    rows.push({ id, ...named(of, data, id), self: self[id]!, total: total[id]!, samples: samples[id]! });
   }
   return rows;
+}
+
+function moments(size: number): Moments[] {
+  return Array.from({ length: size }, () => ({ estimate: 0, seen: 0, variance: 0, third: 0 }));
+}
+
+function add(to: Moments, from: MomentColumns, at: number): void {
+  to.estimate += from.estimate[at]!;
+  to.seen += from.seen[at]!;
+  to.variance += from.variance[at]!;
+  to.third += from.third[at]!;
 }
 
 function named(of: TableOf, data: Data, id: number): { name: string; place: string } {
@@ -60,23 +80,6 @@ function named(of: TableOf, data: Data, id: number): { name: string; place: stri
   const file = shortPath(files[functions.file[id]!]!);
   const line = functions.line[id]!;
   return { name: visible(functions.name[id]!), place: visible(line > 0 ? `${file}:${line}` : file) };
-}
-
-/** Visits every node twice: before and after its children. */
-function eachInAndOut(tree: Tree, visit: (node: number, entering: boolean) => void): void {
-  const next = tree.firstChild.slice(0, tree.length);
-  let node = 0;
-  visit(0, true);
-  for (;;) {
-    if (next[node]! < tree.firstChild[node + 1]!) {
-      node = tree.child[next[node]!++]!;
-      visit(node, true);
-    } else {
-      visit(node, false);
-      if (node === 0) return;
-      node = tree.parent[node]!;
-    }
-  }
 }
 
 export type SortKey = "name" | "self" | "total" | "samples";

@@ -8,7 +8,10 @@ import type { Texts } from "./texts.ts";
 const PAGE = 50;
 
 export interface TableEvents {
+  /** A row's name was clicked. */
   picked(row: Row): void;
+  /** A function's callers and callees were asked for. */
+  centred(row: Row): void;
 }
 
 export class TableView {
@@ -16,6 +19,8 @@ export class TableView {
   #rows: Row[] = [];
   #texts: Texts | null = null;
   #whole = 0;
+  /** Whether rows are functions, which have callers and callees. */
+  #functions = true;
   #key: SortKey = "self";
   #ascending = false;
   #most = PAGE;
@@ -36,8 +41,9 @@ export class TableView {
     });
   }
 
-  show(rows: Row[], texts: Texts, whole: number): void {
+  show(rows: Row[], texts: Texts, whole: number, functions: boolean): void {
     this.#rows = rows;
+    this.#functions = functions;
     this.#texts = texts;
     this.#whole = whole;
     this.#most = PAGE;
@@ -80,7 +86,18 @@ export class TableView {
     const place = document.createElement("bdi");
     place.className = "place";
     place.textContent = clipped(row.place, 300);
-    name.append(pick, place);
+    name.append(pick);
+    if (this.#functions) {
+      const centre = document.createElement("button");
+      centre.type = "button";
+      centre.className = "centre";
+      centre.textContent = "⇅";
+      centre.title = "Show its callers and callees";
+      centre.ariaLabel = `Callers and callees of ${clipped(row.name, 100)}`;
+      centre.addEventListener("click", () => this.events.centred(row));
+      name.append(centre);
+    }
+    name.append(place);
     line.append(
       name,
       this.#share(row.self.estimate),

@@ -45,6 +45,7 @@ export class Texts {
     const file = this.files[functions.file[id]!]!;
     const line = tree.line[node]! || functions.line[id]!;
     const short = file.slice(Math.max(file.lastIndexOf("/"), file.lastIndexOf("\\")) + 1);
+    if (tree.kind[node] === Kind.Note && file === "") return { name: this.names[id]!, place: "" };
     return { name: this.names[id] || "(no name)", place: line > 0 ? `${short}:${line}` : short };
   }
 

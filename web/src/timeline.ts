@@ -8,10 +8,13 @@ import { type Selection as Picked, select } from "d3-selection";
 import { area, line } from "d3-shape";
 
 import type { Data, Timeline as Memory } from "./data.ts";
-import { bytes, seconds } from "./format.ts";
+import { binaryTicks, bytes, seconds } from "./format.ts";
 
-const HEIGHT = 132;
-const MARGIN = { top: 8, right: 12, bottom: 22, left: 64 };
+/** The lines and the bars are two panels with axes of their own, above one axis of time. */
+const LINES = { top: 18, bottom: 104 };
+const BARS = { top: 126, bottom: 166 };
+const HEIGHT = 188;
+const MARGIN = { right: 12, left: 64 };
 
 /** The memory figures that are drawn, from the back to the front. */
 const SERIES = [
@@ -28,6 +31,7 @@ export class Timeline {
   readonly #brush: BrushBehavior<unknown>;
   #x: ScaleLinear<number, number> = scaleLinear();
   #bars: Float64Array = new Float64Array(0);
+  #what = "";
   #unit: (value: number) => string = String;
   #range: [number, number];
   /** Whether this class moves the brush at this moment, not the user. */
@@ -43,8 +47,11 @@ export class Timeline {
     this.#svg = select(svg);
     this.#range = [0, data.header.buckets];
     this.#brush = brushX<unknown>().on("brush end", (event: D3BrushEvent<unknown>) => this.#brushed(event));
-    for (const layer of ["bars", "series", "x", "y", "brush", "cursor"]) {
+    for (const layer of ["bars", "series", "x", "y", "y-bars", "brush", "cursor"]) {
       this.#svg.append("g").attr("class", layer);
+    }
+    for (const [name, panel] of [["memory", LINES], ["allocated", BARS]] as const) {
+      this.#svg.append("text").attr("class", `panel ${name}`).attr("x", MARGIN.left).attr("y", panel.top - 6);
     }
     this.#svg.select(".cursor").append("line");
     svg.addEventListener("pointermove", (event) => this.#point(event));
@@ -54,9 +61,10 @@ export class Timeline {
     this.#say(null);
   }
 
-  /** Draws new bars: a number for each part of time, and a function that formats it. */
-  show(bars: Float64Array, unit: (value: number) => string): void {
+  /** Draws new bars: a number for each part of time, what they are, and a function that formats them. */
+  show(bars: Float64Array, what: string, unit: (value: number) => string): void {
     this.#bars = bars;
+    this.#what = what;
     this.#unit = unit;
     this.#draw();
   }
@@ -78,38 +86,47 @@ export class Timeline {
     if (width === 0) return;
     const { duration, timeline } = this.data.header;
     this.#svg.attr("viewBox", `0 0 ${width} ${HEIGHT}`).attr("width", width).attr("height", HEIGHT);
-    const bottom = HEIGHT - MARGIN.bottom;
     this.#x = scaleLinear([0, duration || 1], [MARGIN.left, width - MARGIN.right]);
     const most = Math.max(...SERIES.map(({ key }) => max(timeline[key], (v) => v ?? 0) ?? 0));
-    const y = scaleLinear([0, most * 1.05 || 1], [bottom, MARGIN.top]);
+    const y = scaleLinear([0, most * 1.05 || 1], [LINES.bottom, LINES.top]);
 
     const ticks = Math.max(2, Math.floor(width / 110));
     this.#svg
       .select<SVGGElement>(".x")
-      .attr("transform", `translate(0,${bottom})`)
+      .attr("transform", `translate(0,${BARS.bottom})`)
       .call(axisBottom(this.#x).ticks(ticks).tickSizeOuter(0).tickFormat((t) => seconds(Number(t))));
-    const axis = axisLeft(y).tickValues(binaryTicks(most)).tickSizeOuter(0).tickSizeInner(-(width - MARGIN.left - MARGIN.right));
+    const axis = (scale: ScaleLinear<number, number>, values: number[]) =>
+      axisLeft(scale).tickValues(values).tickSizeOuter(0).tickSizeInner(-(width - MARGIN.left - MARGIN.right));
+    const at = `translate(${MARGIN.left},0)`;
     this.#svg
       .select<SVGGElement>(".y")
-      .attr("transform", `translate(${MARGIN.left},0)`)
-      .call(axis.tickFormat((v) => bytes(Number(v))));
+      .attr("transform", at)
+      .call(axis(y, binaryTicks(most)).tickFormat((v) => bytes(Number(v))));
+    this.#svg.select(".panel.memory").text(most > 0 ? "Memory of the process" : "");
 
-    this.#drawBars(bottom);
+    const highest = max(this.#bars) ?? 0;
+    const high = scaleLinear([0, highest || 1], [BARS.bottom, BARS.top]);
+    this.#svg
+      .select<SVGGElement>(".y-bars")
+      .attr("transform", at)
+      .call(axis(high, highest > 0 ? [highest] : []).tickFormat((v) => this.#unit(Number(v))));
+    const { buckets } = this.data.header;
+    this.#svg.select(".panel.allocated").text(`${this.#what}, per ${seconds(duration / buckets)}`);
+    this.#drawBars(high);
     this.#drawSeries(timeline, y);
-    this.#brush.extent([[MARGIN.left, MARGIN.top], [width - MARGIN.right, bottom]]);
+    this.#brush.extent([[MARGIN.left, LINES.top], [width - MARGIN.right, BARS.bottom]]);
     this.#svg.select<SVGGElement>(".brush").call(this.#brush);
     this.#moveBrush();
   }
 
-  #drawBars(bottom: number): void {
-    const y = scaleLinear([0, max(this.#bars) || 1], [bottom, bottom - 0.5 * (bottom - MARGIN.top)]);
+  #drawBars(y: ScaleLinear<number, number>): void {
     const step = (this.data.header.duration || 1) / Math.max(this.#bars.length, 1);
     // Two points for each part of time make steps.
     const points = Array.from(this.#bars).flatMap((value, at) => [
       [at * step, value] as [number, number],
       [(at + 1) * step, value] as [number, number],
     ]);
-    const shape = area<[number, number]>().x((p) => this.#x(p[0])).y0(bottom).y1((p) => y(p[1]));
+    const shape = area<[number, number]>().x((p) => this.#x(p[0])).y0(y(0)).y1((p) => y(p[1]));
     this.#svg.select(".bars").selectAll("path").data([points]).join("path").attr("d", shape);
   }
 
@@ -191,8 +208,8 @@ export class Timeline {
       .attr("visibility", "visible")
       .attr("x1", inside)
       .attr("x2", inside)
-      .attr("y1", MARGIN.top)
-      .attr("y2", HEIGHT - MARGIN.bottom);
+      .attr("y1", LINES.top)
+      .attr("y2", BARS.bottom);
     this.#say(this.#x.invert(inside));
   }
 
@@ -201,7 +218,7 @@ export class Timeline {
     const { duration, buckets } = this.data.header;
     const part = Math.min(buckets - 1, Math.floor(((moment ?? 0) / (duration || 1)) * buckets));
     const value = moment === null ? (max(this.#bars) ?? 0) : (this.#bars[part] ?? 0);
-    return `${this.#unit(value)} in ${seconds(duration / buckets)}${moment === null ? " at most" : ""}`;
+    return `${this.#what.toLowerCase()} ${this.#unit(value)} in ${seconds(duration / buckets)}${moment === null ? " at most" : ""}`;
   }
 
   /** Writes the legend: the values at a moment, or the highest ones; and the range. */
@@ -233,14 +250,6 @@ export class Timeline {
     this.box.setAttribute("aria-valuetext", range);
     this.box.setAttribute("aria-valuenow", String(this.#range[0]));
   }
-}
-
-/** Three or four round sizes in binary units below `most`. */
-function binaryTicks(most: number): number[] {
-  if (!(most > 0)) return [];
-  let step = 2 ** Math.floor(Math.log2(most / 3));
-  if (most / step > 4.5) step *= 2;
-  return Array.from({ length: Math.floor(most / step) }, (_, i) => (i + 1) * step);
 }
 
 function nearest(times: number[], moment: number): number {

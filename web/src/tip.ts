@@ -1,14 +1,16 @@
 // The tooltip of a node.
 
 import type { Data } from "./data.ts";
-import { FATES } from "./data.ts";
 import type { Texts } from "./texts.ts";
 import { clipped, percent } from "./format.ts";
-import { type Totals, type Tree, What, ownNodes } from "./tree.ts";
+import type { Sums, Totals } from "./totals.ts";
+import { type Tree, What } from "./tree.ts";
 
 /** The largest number of types that the tooltip lists. */
 const TYPES = 4;
 const LONGEST = 160;
+/** The largest number of folded calls that it names. */
+const CALLS = 9;
 
 export interface TipScene {
   data: Data;
@@ -16,6 +18,10 @@ export interface TipScene {
   totals: Totals;
   texts: Texts;
   focus: number;
+  /** The estimate of everything that is selected. */
+  whole: number;
+  /** The names in a folded chain; else empty. */
+  names: string[];
   fateColours: string[];
 }
 
@@ -27,11 +33,12 @@ export function describe(box: HTMLElement, scene: TipScene, node: number): void 
   const more = texts.more(tree, node);
   if (more) lines.push(element("div", "place", clipped(more, LONGEST)));
 
-  const { estimate } = totals.total;
+  const sums = totals.shown;
+  const { estimate } = sums;
   const total = estimate[node]!;
-  lines.push(figure("", texts.estimate(totals.total.get(node))));
+  lines.push(figure("", texts.estimate(sums.moments(node))));
   if (totals.change) {
-    const [old, now] = [totals.change.old, totals.change.new].map((of) => of.get(node));
+    const [old, now] = [totals.change.old, totals.change.new].map((of) => of.moments(node));
     const difference = now!.estimate - old!.estimate;
     const sign = difference > 0 ? "+" : difference < 0 ? "−" : "";
     const relative = old!.estimate > 0 ? ` (${sign}${percent(Math.abs(difference), old!.estimate)})` : "";
@@ -39,25 +46,27 @@ export function describe(box: HTMLElement, scene: TipScene, node: number): void 
     lines.push(row("new", `${texts.estimate(now!).value}  ${texts.estimate(now!).interval}`, ""));
     lines.push(row("difference", `${sign}${texts.value(Math.abs(difference))}${relative}`, ""));
   }
-  const shares = [`${percent(total, estimate[0]!)} of all`];
+  const shares = [`${percent(total, scene.whole)} of all`];
   if (scene.focus !== 0 && tree.depth[node]! > tree.depth[scene.focus]!) {
     shares.push(`${percent(total, estimate[scene.focus]!)} of the zoomed box`);
   }
-  const samples = totals.total.samples[node]!;
+  const samples = sums.samples[node]!;
   shares.push(`${samples.toLocaleString("en-US")} sample${samples === 1 ? "" : "s"}`);
   lines.push(element("div", "faint", shares.join(" · ")));
-
-  if (tree.what[node] !== What.Type && total > 0) {
-    const own = totals.self.sum(ownNodes(tree, node));
-    if (own.samples[0]! > 0) lines.push(figure("itself ", texts.estimate(own.get(0))));
-    for (const [type, sum] of topTypes(tree, totals, node)) {
+  if (scene.names.length > 0) {
+    lines.push(element("div", "faint", `${scene.names.length} calls, each passing nearly all to the next; a click shows them:`));
+    const shown = scene.names.length > CALLS ? [...scene.names.slice(0, CALLS - 2), "…", scene.names.at(-1)!] : scene.names;
+    lines.push(...shown.map((name) => element("div", "", clipped(name, 80))));
+  } else if (tree.what[node] !== What.Type && total > 0) {
+    const own = sums.own(node);
+    if (own.estimate > 0) lines.push(figure("itself ", texts.estimate(own)));
+    for (const [type, sum] of topTypes(tree, sums, node)) {
       lines.push(row(clipped(texts.types[type]!, 60), percent(sum, total), ""));
     }
   }
-  for (let fate = 0; fate < FATES; fate++) {
-    const part = totals.byFate[FATES * node + fate]!;
+  sums.fates(node).forEach((part, fate) => {
     if (part > 0) lines.push(row(data.header.fates[fate]!, percent(part, total), scene.fateColours[fate]!));
-  }
+  });
   box.replaceChildren(...lines);
 }
 
@@ -73,17 +82,13 @@ export function place(box: HTMLElement, x: number, y: number, below: number): vo
 }
 
 /** The types with the largest shares of a node. */
-function topTypes(tree: Tree, totals: Totals, below: number): [number, number][] {
-  const sums = new Map<number, number>();
-  const todo = [below];
-  for (let node = todo.pop(); node !== undefined; node = todo.pop()) {
-    if (totals.total.samples[node] === 0) continue;
-    if (tree.what[node] === What.Type) {
-      sums.set(tree.id[node]!, (sums.get(tree.id[node]!) ?? 0) + totals.self.estimate[node]!);
-    }
-    for (let at = tree.firstChild[node]!; at < tree.firstChild[node + 1]!; at++) todo.push(tree.child[at]!);
+function topTypes(tree: Tree, sums: Sums, below: number): [number, number][] {
+  const shares = new Map<number, number>();
+  for (let node = below; node < tree.end[below]!; node++) {
+    if (tree.what[node] !== What.Type || sums.self[node] === 0) continue;
+    shares.set(tree.id[node]!, (shares.get(tree.id[node]!) ?? 0) + sums.self[node]!);
   }
-  return [...sums].sort((a, b) => b[1] - a[1]).slice(0, TYPES);
+  return [...shares].sort((a, b) => b[1] - a[1]).slice(0, TYPES);
 }
 
 function figure(before: string, estimate: { value: string; interval: string }): HTMLElement {

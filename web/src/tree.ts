@@ -1,16 +1,34 @@
-// The call tree: stacks merged by function or by line, with types as leaves; and its totals.
+// The call tree: stacks merged by function or by line, with types as leaves.
+//
+// Nodes are numbered in depth-first order, so the nodes below node `n` are `n + 1` up to `end[n]`, and the
+// records of a subtree are neighbours. Sums over subtrees are then loops over consecutive numbers.
 
-import { type Data, FATES, Kind, type Numbers, type Side } from "./data.ts";
-import { MomentColumns } from "./moments.ts";
-import type { Selection } from "./selection.ts";
+import { type Data, Kind, type Numbers, type Side } from "./data.ts";
 
 /** The kind of a node. */
 export const What = { Root: 0, Frame: 1, Type: 2 } as const;
 
-/** The nodes, as columns. Node 0 is the root; parents come before their children. */
+/** Records in the order of the nodes: those of node `n` are `start[n]` up to `start[n + 1]`. */
+export interface NodeRecords {
+  start: Numbers;
+  bucket: Uint16Array;
+  fate: Uint8Array;
+  shape: Numbers;
+  count: Numbers;
+}
+
+/** The records of one side. */
+export interface SideRecords {
+  allocations: NodeRecords;
+  cpu: NodeRecords;
+}
+
+/** The nodes, as columns. Node 0 is the root. */
 export interface Tree {
   length: number;
   parent: Numbers;
+  /** The number after the last node below a node. */
+  end: Numbers;
   depth: Uint16Array;
   what: Uint8Array;
   /** A function; for a type's node, the type. */
@@ -18,154 +36,217 @@ export interface Tree {
   /** The line that runs, if nodes are merged by line; else 0. */
   line: Numbers;
   kind: Uint8Array;
-  /** The node that a record belongs to. */
-  nodes: RecordNodes;
+  /**
+   * In the tree of one function's callers and callees, the second root: its children are the callers of node 0.
+   * It is its own parent. In other trees, the number of nodes.
+   */
+  callers: number;
+  records: SideRecords;
   /** The same for the old side of a difference. */
-  baseNodes: RecordNodes | null;
-  /** The node's children are `child[firstChild[n]]` up to `child[firstChild[n + 1]]`. */
-  firstChild: Numbers;
-  child: Numbers;
-}
-
-/** The nodes that the records of a side belong to. */
-export interface RecordNodes {
-  allocation: Numbers;
-  cpu: Numbers;
+  baseRecords: SideRecords | null;
 }
 
 /** Deeper stacks are cut to this depth: a depth has 16 bits. */
 const DEEPEST = 0xffff;
+/** No node. */
+export const NONE = 0xffffffff;
+
+/** Adds nodes one by one; a hash table finds those that exist. */
+export class TreeBuilder {
+  length = 0;
+  #parent: Numbers;
+  #what: Uint8Array;
+  #id: Numbers;
+  #line: Numbers;
+  #kind: Uint8Array;
+  /** Open addressing: a node's number plus 1, or 0. */
+  #slots: Numbers;
+
+  constructor(expected: number) {
+    const most = Math.max(expected, 16);
+    this.#parent = new Uint32Array(most);
+    this.#what = new Uint8Array(most);
+    this.#id = new Uint32Array(most);
+    this.#line = new Uint32Array(most);
+    this.#kind = new Uint8Array(most);
+    this.#slots = new Uint32Array(2 ** Math.ceil(Math.log2(2 * most)));
+  }
+
+  /** A new root, which is its own parent. */
+  root(what: number, id: number): number {
+    return this.#add(this.length, what, id, 0, Kind.Interpreted);
+  }
+
+  /** The child with this identity; it is added if it does not exist. */
+  child(of: number, what: number, id: number, line: number, kind: number): number {
+    const mask = this.#slots.length - 1;
+    let slot = hash(of, what, id, line) & mask;
+    for (let found = this.#slots[slot]!; found !== 0; found = this.#slots[slot]!) {
+      const node = found - 1;
+      if (this.#parent[node] === of && this.#id[node] === id && this.#line[node] === line && this.#what[node] === what && node !== of) {
+        // A function that runs both interpreted and compiled is one node without a special colour.
+        if (this.#kind[node] !== kind) this.#kind[node] = Kind.Interpreted;
+        return node;
+      }
+      slot = (slot + 1) & mask;
+    }
+    this.#slots[slot] = this.length + 1;
+    return this.#add(of, what, id, line, kind);
+  }
+
+  #add(parent: number, what: number, id: number, line: number, kind: number): number {
+    if (this.length === this.#parent.length) this.#grow();
+    const node = this.length++;
+    this.#parent[node] = parent;
+    this.#what[node] = what;
+    this.#id[node] = id;
+    this.#line[node] = line;
+    this.#kind[node] = kind;
+    return node;
+  }
+
+  #grow(): void {
+    const wide = <T extends Uint8Array | Numbers>(of: T): T => {
+      const made = new (of.constructor as { new (length: number): T })(2 * of.length);
+      made.set(of);
+      return made;
+    };
+    this.#parent = wide(this.#parent);
+    this.#what = wide(this.#what);
+    this.#id = wide(this.#id);
+    this.#line = wide(this.#line);
+    this.#kind = wide(this.#kind);
+    const slots = new Uint32Array(2 * this.#slots.length);
+    const mask = slots.length - 1;
+    for (let node = 0; node < this.length; node++) {
+      if (this.#parent[node] === node) continue;
+      let slot = hash(this.#parent[node]!, this.#what[node]!, this.#id[node]!, this.#line[node]!) & mask;
+      while (slots[slot] !== 0) slot = (slot + 1) & mask;
+      slots[slot] = node + 1;
+    }
+    this.#slots = slots;
+  }
+
+  /** Numbers the nodes in depth-first order. The result also has each node's new number. */
+  finish(): { tree: Omit<Tree, "records" | "baseRecords">; place: Numbers } {
+    const { length } = this;
+    const size = new Uint32Array(length).fill(1);
+    // Parents come before their children.
+    for (let node = length - 1; node >= 0; node--) {
+      const up = this.#parent[node]!;
+      if (up !== node) size[up]! += size[node]!;
+    }
+    const place = new Uint32Array(length);
+    const next = new Uint32Array(length);
+    const tree = {
+      length,
+      parent: new Uint32Array(length),
+      end: new Uint32Array(length),
+      depth: new Uint16Array(length),
+      what: new Uint8Array(length),
+      id: new Uint32Array(length),
+      line: new Uint32Array(length),
+      kind: new Uint8Array(length),
+      callers: length,
+    };
+    let roots = 0;
+    for (let node = 0; node < length; node++) {
+      const up = this.#parent[node]!;
+      const isRoot = up === node;
+      const at = isRoot ? roots : next[up]!;
+      if (isRoot) {
+        if (at > 0) tree.callers = at;
+        roots += size[node]!;
+      } else next[up]! += size[node]!;
+      next[node] = at + 1;
+      place[node] = at;
+      tree.parent[at] = place[up]!;
+      tree.end[at] = at + size[node]!;
+      tree.depth[at] = isRoot ? 0 : Math.min(tree.depth[place[up]!]! + 1, DEEPEST);
+      tree.what[at] = this.#what[node]!;
+      tree.id[at] = this.#id[node]!;
+      tree.line[at] = this.#line[node]!;
+      tree.kind[at] = this.#kind[node]!;
+    }
+    return { tree, place };
+  }
+}
+
+function hash(parent: number, what: number, id: number, line: number): number {
+  let mixed = Math.imul(parent, 0x9e3779b1) ^ Math.imul(2 * id + what, 0x85ebca6b) ^ Math.imul(line, 0xc2b2ae35);
+  mixed = Math.imul(mixed ^ (mixed >>> 15), 0x2c1b3c6d);
+  return (mixed ^ (mixed >>> 13)) >>> 0;
+}
 
 /** Merges the stacks; with `byLine`, frames of one function at different lines are different nodes. */
 export function merge(data: Data, byLine: boolean): Tree {
-  const most = data.stackParent.length + data.allocations.length + (data.base?.allocations.length ?? 0);
-  const parent = new Uint32Array(most);
-  const depth = new Uint16Array(most);
-  const what = new Uint8Array(most);
-  const id = new Uint32Array(most);
-  const line = new Uint32Array(most);
-  const kind = new Uint8Array(most);
-  let length = 1;
-
-  const ids = Math.max(data.frameFunction.length, data.header.functions.name.length, data.header.types.length) * 2;
-  const known = new Map<number, number>();
-  const child = (of: number, key: number): number => {
-    const whole = of * ids + key;
-    const found = known.get(whole);
-    if (found !== undefined) return found;
-    known.set(whole, length);
-    parent[length] = of;
-    depth[length] = Math.min(depth[of]! + 1, DEEPEST);
-    return length++;
-  };
-
+  const builder = new TreeBuilder(data.stackParent.length + (data.allocations.length >> 1));
+  builder.root(What.Root, 0);
   const stackNode = new Uint32Array(data.stackParent.length);
   for (let stack = 1; stack < stackNode.length; stack++) {
     const frame = data.stackFrame[stack]!;
-    const before = length;
-    const node = child(stackNode[data.stackParent[stack]!]!, 2 * (byLine ? frame : data.frameFunction[frame]!));
-    if (length > before) {
-      what[node] = What.Frame;
-      id[node] = data.frameFunction[frame]!;
-      line[node] = byLine ? data.frameLine[frame]! : 0;
-      kind[node] = data.frameKind[frame]!;
-    } else if (kind[node] !== data.frameKind[frame]!) {
-      // A function that runs both interpreted and compiled is one node without a special colour.
-      kind[node] = Kind.Interpreted;
-    }
-    stackNode[stack] = node;
+    const line = byLine ? data.frameLine[frame]! : 0;
+    const caller = stackNode[data.stackParent[stack]!]!;
+    stackNode[stack] = builder.child(caller, What.Frame, data.frameFunction[frame]!, line, data.frameKind[frame]!);
   }
-
-  const nodesOf = (side: Side): RecordNodes => {
+  const nodesOf = (side: Side) => {
     const { stack: stacks, type: types } = side.allocations;
-    const allocation = new Uint32Array(stacks.length);
+    const allocations = new Uint32Array(stacks.length);
     for (let i = 0; i < stacks.length; i++) {
-      const before = length;
-      const top = child(stackNode[stacks[i]!]!, 2 * types[i]! + 1);
-      if (length > before) {
-        what[top] = What.Type;
-        id[top] = types[i]!;
-      }
-      allocation[i] = top;
+      // Neighbours often have the same stack and type.
+      const repeated = i > 0 && stacks[i] === stacks[i - 1] && types[i] === types[i - 1];
+      allocations[i] = repeated
+        ? allocations[i - 1]!
+        : builder.child(stackNode[stacks[i]!]!, What.Type, types[i]!, 0, Kind.Interpreted);
     }
-    return { allocation, cpu: side.cpu.stack.map((stack) => stackNode[stack]!) };
+    return { allocations, cpu: side.cpu.stack.map((stack) => stackNode[stack]!) };
   };
   const nodes = nodesOf(data);
   const baseNodes = data.base && nodesOf(data.base);
-
-  const { firstChild, child: children } = childrenOf(parent, length);
+  const { tree, place } = builder.finish();
+  const recordsOf = (side: Side, nodes: { allocations: Numbers; cpu: Numbers }): SideRecords => ({
+    allocations: sorted(tree.length, nodes.allocations, place, side.allocations),
+    cpu: sorted(tree.length, nodes.cpu, place, side.cpu),
+  });
   return {
-    length,
-    parent: parent.subarray(0, length),
-    depth: depth.subarray(0, length),
-    what: what.subarray(0, length),
-    id: id.subarray(0, length),
-    line: line.subarray(0, length),
-    kind: kind.subarray(0, length),
-    nodes,
-    baseNodes,
-    firstChild,
-    child: children,
+    ...tree,
+    records: recordsOf(data, nodes),
+    baseRecords: data.base && recordsOf(data.base, baseNodes!),
   };
 }
 
-function childrenOf(parent: Numbers, length: number) {
-  const firstChild = new Uint32Array(length + 1);
-  for (let node = 1; node < length; node++) firstChild[parent[node]! + 1]!++;
-  for (let node = 0; node < length; node++) firstChild[node + 1]! += firstChild[node]!;
-  const next = firstChild.slice();
-  const child = new Uint32Array(Math.max(length - 1, 0));
-  for (let node = 1; node < length; node++) child[next[parent[node]!]!++] = node;
-  return { firstChild, child };
+interface Columns {
+  length: number;
+  bucket: Numbers;
+  count: Numbers;
+  fate?: Numbers;
+  shape?: Numbers;
 }
 
-/** The totals of each node, for one selection of records. */
-export interface Totals {
-  /** Including everything that it called. */
-  total: MomentColumns;
-  /** The node alone. */
-  self: MomentColumns;
-  /** The total's estimate by fate: entry `FATES * node + fate`. All 0 for time samples. */
-  byFate: Float64Array;
-  /** On a page of a difference: the total of each side. What is above is that of the side that is shown. */
-  change: { old: MomentColumns; new: MomentColumns } | null;
-}
-
-/** A side of a difference; a page of one profile has the new one only. */
-export type Shown = "new" | "old";
-
-/** Sums the selected records. */
-export function totals(data: Data, tree: Tree, selection: Selection, shown: Shown = "new"): Totals {
-  const ofNew = sums(data, tree, tree.nodes, selection);
-  if (!data.base || !tree.baseNodes) return { ...ofNew, change: null };
-  const ofOld = sums(data.base, tree, tree.baseNodes, selection);
-  return { ...(shown === "old" ? ofOld : ofNew), change: { old: ofOld.total, new: ofNew.total } };
-}
-
-function sums(side: Side, tree: Tree, nodes: RecordNodes, selection: Selection): Omit<Totals, "change"> {
-  const self = new MomentColumns(tree.length);
-  const byFate = new Float64Array(FATES * tree.length);
-  selection.each(side, (record, from, at, count, fate) => {
-    const node = fate < 0 ? nodes.cpu[record]! : nodes.allocation[record]!;
-    self.add(node, from, at, count);
-    if (fate >= 0) byFate[FATES * node + fate]! += count * from.estimate[at]!;
-  });
-  const total = self.clone();
-  for (let node = tree.length - 1; node > 0; node--) {
-    const up = tree.parent[node]!;
-    total.add(up, total, node);
-    for (let fate = 0; fate < FATES; fate++) {
-      byFate[FATES * up + fate]! += byFate[FATES * node + fate]!;
-    }
+/** Sorts records by their nodes, by counting. */
+function sorted(length: number, nodes: Numbers, place: Numbers, from: Columns): NodeRecords {
+  const start = new Uint32Array(length + 1);
+  for (let i = 0; i < nodes.length; i++) start[place[nodes[i]!]! + 1]!++;
+  for (let node = 0; node < length; node++) start[node + 1]! += start[node]!;
+  const next = start.slice();
+  const records = emptyRecords(start, from.length);
+  for (let i = 0; i < nodes.length; i++) {
+    const at = next[place[nodes[i]!]!]!++;
+    records.bucket[at] = from.bucket[i]!;
+    records.count[at] = from.count[i]!;
+    if (from.fate) records.fate[at] = from.fate[i]!;
+    if (from.shape) records.shape[at] = from.shape[i]!;
   }
-  return { total, self, byFate };
+  return records;
 }
 
-/** The nodes that a node's own allocations belong to: the node, and its types. */
-export function ownNodes(tree: Tree, node: number): number[] {
-  const own = [node];
-  for (let at = tree.firstChild[node]!; at < tree.firstChild[node + 1]!; at++) {
-    if (tree.what[tree.child[at]!] === What.Type) own.push(tree.child[at]!);
-  }
-  return own;
+/** Space for so many records. */
+export function emptyRecords(start: Numbers, length: number): NodeRecords {
+  return {
+    start,
+    bucket: new Uint16Array(length),
+    fate: new Uint8Array(length),
+    shape: new Uint32Array(length),
+    count: new Uint32Array(length),
+  };
 }

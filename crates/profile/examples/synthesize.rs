@@ -7,7 +7,7 @@ use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, create};
 
 const USAGE: &str = "usage: synthesize [--samples N] [--seed N] [--period BYTES] \
-                     [--distances exponential|fixed|every] [--hostile] OUTPUT";
+                     [--distances exponential|fixed|every] [--nodes N] [--hostile] OUTPUT";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut setup = Synthetic::default();
@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     _ => return Err(USAGE.into()),
                 }
             }
+            "--nodes" => setup.nodes = value()?.parse()?,
             "--hostile" => setup.hostile = true,
             _ if output.is_none() && !argument.starts_with('-') => {
                 output = Some(PathBuf::from(argument));

@@ -32,6 +32,8 @@ pub struct Synthetic {
     /// Whether some names contain text that reports must escape or cut: control characters, line
     /// ends, right-to-left marks, markup, ten thousand characters.
     pub hostile: bool,
+    /// The largest size of the stack tree. The stack tree of a real program also stops growing.
+    pub nodes: u32,
 }
 
 impl Default for Synthetic {
@@ -42,6 +44,7 @@ impl Default for Synthetic {
             period: 512 << 10,
             distances: Distances::Exponential,
             hostile: false,
+            nodes: 60_000,
         }
     }
 }
@@ -51,8 +54,6 @@ const FILES: u32 = 40;
 const THREADS: u32 = 4;
 const CALLEES: u64 = 6;
 const DEEPEST: usize = 60;
-/// The largest size of the stack tree. The stack tree of a real program also stops growing.
-const MAX_NODES: u32 = 60_000;
 
 /// Name, interpreter's name, smallest and largest size.
 const TYPES: [(&str, &str, u64, u64); 12] = [
@@ -294,7 +295,7 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
         let key = (parent, code, position);
         let node = match self.nodes.get(&key) {
             Some(&node) => node,
-            None if next > MAX_NODES => return false,
+            None if next > self.setup.nodes => return false,
             None => {
                 self.nodes.insert(key, next);
                 (self.sink)(&Event::Node(Node {

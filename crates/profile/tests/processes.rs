@@ -50,6 +50,7 @@ impl FakeProcess {
             period: self.period,
             distances: self.distances,
             hostile: false,
+            ..Synthetic::default()
         }
     }
 

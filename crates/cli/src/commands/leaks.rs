@@ -1,10 +1,11 @@
 //! `nthbyte leaks`: what accumulates, with the evidence.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use nthbyte_report::Leaks;
+use nthbyte_report::{Leaks, flamegraph};
 
 use crate::input::Profiles;
 use crate::output::{self, Output};
@@ -20,6 +21,9 @@ pub struct Arguments {
     /// Write JSON, as docs/leaks.md describes it.
     #[arg(long)]
     json: bool,
+    /// Write a page with the curves of what leaks, and nothing to standard output; `-` is standard output.
+    #[arg(long, value_name = "OUT", conflicts_with = "json")]
+    page: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -28,7 +32,14 @@ impl Arguments {
     /// # Errors
     /// If a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<ExitCode> {
-        let leaks = Leaks::of(&self.profiles.find()?.load_each()?);
+        let inputs = self.profiles.find()?;
+        let leaks = Leaks::of(&inputs.load_each()?);
+        if let Some(page) = self.page {
+            let output = Output::beside(&page, Some(page.clone()), "html");
+            inputs.protect(&output, false)?;
+            output.write(|out| Ok(flamegraph::write_leaks(&leaks, out)?))?;
+            return Ok(ExitCode::from(u8::from(self.fail && leaks.leaks)));
+        }
         Output::Standard.write(|out| {
             if self.json {
                 serde_json::to_writer_pretty(&mut *out, &leaks)?;

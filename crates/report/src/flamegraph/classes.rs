@@ -4,6 +4,9 @@
 //! 32nd of an octave (about 2 %), and each counts as their mean. Sums over the whole profile do not
 //! change. The error of a sum over `n` samples is at most 2 %, mostly below 2 % / √n. The sampling
 //! error is 100 % / √n, which is much larger.
+//!
+//! A mean class has groups of samples (of one stack, type and lifetime) whose means are nearly the same. So the sum over
+//! a group is right within 2 %, but within a group all sizes count as their mean.
 
 use std::collections::HashMap;
 
@@ -21,15 +24,22 @@ const IN_AN_OCTAVE: f64 = 32.0;
 /// The properties that all shapes of a coarse class have in common.
 type Key = (SamplingId, u32, u64, u64);
 
+/// The numbers of mean classes, by the logarithms of their means.
+pub type MeanNumbers = HashMap<[i32; 4], u32>;
+
 /// Classes of shapes.
 #[derive(Debug)]
 pub struct Classes {
     of_shape: Vec<u32>,
     /// By class: sums over samples, and their number in `samples`. Their quotient is the mean.
     pub totals: Vec<Totals>,
-    /// Whether a class may hold more than one shape.
-    pub coarse: bool,
+    /// The sizes that are merged, in words.
+    pub merged: Option<&'static str>,
 }
+
+/// What the page says of coarse classes, and of mean classes.
+const COARSE: &str = "sizes above 1 KiB that differ by less than 2 %";
+const MEAN: &str = "the sizes of objects of the same stack, type and fate";
 
 impl Classes {
     /// A class for each shape.
@@ -41,7 +51,7 @@ impl Classes {
                 .iter()
                 .map(|&shape| Totals::of_sample(profile, shape))
                 .collect(),
-            coarse: false,
+            merged: None,
         }
     }
 
@@ -66,8 +76,40 @@ impl Classes {
         Self {
             of_shape,
             totals,
-            coarse: true,
+            merged: Some(COARSE),
         }
+    }
+
+    /// Begins classes of groups whose means are nearly the same. They have no shapes.
+    pub fn means() -> (Self, MeanNumbers) {
+        let classes = Self {
+            of_shape: Vec::new(),
+            totals: Vec::new(),
+            merged: Some(MEAN),
+        };
+        (classes, MeanNumbers::default())
+    }
+
+    /// The mean class of a group, given the sum over it.
+    pub fn add_mean(&mut self, numbers: &mut MeanNumbers, sum: &Totals) -> u32 {
+        let each = |total: f64| {
+            let mean = (total / sum.samples as f64).max(f64::MIN_POSITIVE);
+            (mean.log2() * IN_AN_OCTAVE) as i32
+        };
+        let key = [
+            sum.bytes.estimate,
+            sum.bytes.seen,
+            sum.allocations.estimate,
+            sum.bytes.variance,
+        ]
+        .map(each);
+        let next = self.totals.len() as u32;
+        let number = *numbers.entry(key).or_insert(next);
+        if number == next {
+            self.totals.push(Totals::default());
+        }
+        self.totals[number as usize].add(sum);
+        number
     }
 
     /// The class of a shape.

@@ -11,7 +11,8 @@ use crate::estimate::{Moments, Totals};
 
 use super::base::{Base, DescribedBase};
 use super::pack::{Column, Columns};
-use super::records::{Record, Records};
+use super::prune::{Pruned, Stacks};
+use super::records::{Record, Records, fit};
 use super::timeline::Timeline;
 
 /// The version of the data's layout. `web/src/data.ts` expects the same.
@@ -65,14 +66,17 @@ struct Header<'a> {
     damage: Vec<&'a str>,
     /// Number of equal parts of time.
     buckets: u32,
-    /// Whether sizes above 1 KiB that differ by less than 2 % are merged.
-    coarse: bool,
+    /// The sizes that are merged, in words.
+    coarse: Option<&'static str>,
     /// Names of lifetimes (`fates` for the page), in the order of their numbers.
     fates: [&'static str; 4],
     files: Vec<&'a str>,
     functions: Functions<'a>,
     types: Vec<&'a str>,
     timeline: Timeline,
+    /// What was pruned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pruned: Option<Pruned>,
     /// On a page of a difference: the number of runs that the figures are the mean of.
     #[serde(skip_serializing_if = "Option::is_none")]
     runs: Option<u32>,
@@ -128,7 +132,7 @@ struct Functions<'a> {
     line: Vec<u32>,
 }
 
-/// Writes the data: the header's length as four bytes, little-endian; the header; the columns.
+/// Writes the data, within a [weight](super::records): the header's length as four bytes, little-endian; the header; the columns.
 ///
 /// Counting the samples takes about as long as writing the columns, so each is half of the steps.
 ///
@@ -137,17 +141,24 @@ struct Functions<'a> {
 pub fn write(
     profile: &Profile,
     base: Option<&Base<'_>>,
+    weight: usize,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
-    let records = Records::of(profile, &mut |done, total| progress(done, 2 * total));
-    let old = base.map(|base| Records::of(base.old, &mut |_, _| {}));
+    let sides: Vec<&Profile> = [Some(profile), base.map(|base| base.old)]
+        .into_iter()
+        .flatten()
+        .collect();
+    let fitted = fit(&sides, weight, &mut |done, total| progress(done, 2 * total));
+    let (stacks, mut counted) = (fitted.stacks, fitted.sides.into_iter());
+    let records = counted.next().expect("there is a new side");
+    let old = counted.next();
     let mut used = Used::of(
-        profile,
+        &stacks,
         [Some(&records), old.as_ref()].into_iter().flatten(),
     );
     let mut columns = Columns::default();
-    let functions = used.tables(profile, &mut columns);
+    let functions = used.tables(&stacks, &mut columns);
     shapes(
         &records,
         "",
@@ -171,7 +182,8 @@ pub fn write(
         lost: lost(profile),
         damage: profile.damage.iter().map(|d| d.what.as_str()).collect(),
         buckets: records.buckets,
-        coarse: records.classes.coarse,
+        coarse: records.classes.merged,
+        pruned: stacks.pruned,
         fates: Lifetime::ALL.map(lifetime_name),
         files: std::mem::take(&mut used.files.names),
         functions,
@@ -204,7 +216,7 @@ const fn lifetime_name(lifetime: Lifetime) -> &'static str {
         Lifetime::DiedYoung => "died young",
         Lifetime::Freed => "freed later",
         Lifetime::Survived => "survived",
-        Lifetime::StillLive => "still alive",
+        Lifetime::StillLive => "alive at the end",
     }
 }
 
@@ -265,28 +277,23 @@ impl<'a> Files<'a> {
 }
 
 impl<'a> Used<'a> {
-    fn of<'r>(profile: &Profile, records: impl Iterator<Item = &'r Records>) -> Self {
-        let mut stacks = vec![false; profile.stacks.len()];
-        let mut frames = vec![false; profile.frames.len()];
-        let mut functions = vec![false; profile.functions.len()];
+    fn of<'r>(tables: &Stacks<'_>, records: impl Iterator<Item = &'r Records>) -> Self {
+        let mut stacks = vec![false; tables.nodes.len()];
+        let mut frames = vec![false; tables.frames.len()];
+        let mut functions = vec![false; tables.functions.len()];
         for record in records.flat_map(|of| of.allocations.iter().chain(&of.cpu)) {
             stacks[record.stack as usize] = true;
         }
         // Parents come before their children, so one pass from the end finds all callers.
         for at in (1..stacks.len()).rev() {
             if stacks[at] {
-                let node = profile.stacks[at];
+                let node = tables.nodes[at];
                 stacks[node.parent.index()] = true;
                 frames[node.frame as usize] = true;
             }
         }
         stacks[0] = true;
-        for (frame, _) in profile
-            .frames
-            .iter()
-            .zip(&frames)
-            .filter(|(_, used)| **used)
-        {
+        for (frame, _) in tables.frames.iter().zip(&frames).filter(|(_, used)| **used) {
             functions[frame.function as usize] = true;
         }
         Self {
@@ -298,12 +305,12 @@ impl<'a> Used<'a> {
     }
 
     /// The tables of stacks and frames as columns; of functions, as a part of the header.
-    fn tables(&mut self, profile: &'a Profile, columns: &mut Columns) -> Functions<'a> {
+    fn tables(&mut self, tables: &'a Stacks<'_>, columns: &mut Columns) -> Functions<'a> {
         // The root is left out: stack 0 has no frame, and is its own parent.
         let stacks = || {
             self.stacks.old[1..]
                 .iter()
-                .map(|&s| profile.stacks[s as usize])
+                .map(|&s| tables.nodes[s as usize])
         };
         columns.delta(
             "stack.parent",
@@ -313,7 +320,7 @@ impl<'a> Used<'a> {
             "stack.frame",
             stacks().map(|s| self.frames.new[s.frame as usize]),
         );
-        let frames = || self.frames.old.iter().map(|&f| profile.frames[f as usize]);
+        let frames = || self.frames.old.iter().map(|&f| tables.frames[f as usize]);
         columns.delta(
             "frame.function",
             frames().map(|f| self.functions.new[f.function as usize]),
@@ -323,7 +330,7 @@ impl<'a> Used<'a> {
 
         let mut functions = Functions::default();
         for &at in &self.functions.old {
-            let function = &profile.functions[at as usize];
+            let function = &tables.functions[at as usize];
             functions.name.push(&function.name);
             functions.file.push(self.files.number(&function.file));
             functions.line.push(function.first_line);

@@ -13,6 +13,7 @@ mod base;
 mod classes;
 mod data;
 mod pack;
+mod prune;
 mod records;
 mod timeline;
 
@@ -20,6 +21,9 @@ use std::io::{self, Write};
 
 pub use base::Base;
 use nthbyte_profile::Profile;
+
+use crate::leaks::Leaks;
+use records::MOST_WEIGHT;
 
 /// The page as `web/` builds it.
 const TEMPLATE: &str = include_str!("../../assets/flamegraph.html");
@@ -44,7 +48,15 @@ pub fn write_with(
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
-    write_data(profile, None, out, progress)
+    write_data(profile, None, MOST_WEIGHT, out, progress)
+}
+
+/// Like [`write`], with another limit on the page's size: `weight` is about half of the bytes of the data.
+///
+/// # Errors
+/// Whatever `out` reports.
+pub fn write_within(profile: &Profile, weight: usize, out: &mut dyn Write) -> io::Result<()> {
+    write_data(profile, None, weight, out, &mut |_, _| {})
 }
 
 /// The page of a profile, coloured by what changed against another one.
@@ -57,23 +69,48 @@ pub fn write_difference(
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
-    write_data(new, Some(base), out, progress)
+    write_data(new, Some(base), MOST_WEIGHT, out, progress)
+}
+
+/// The page of `nthbyte leaks --page` as `web/` builds it.
+const LEAKS_TEMPLATE: &str = include_str!("../../assets/leaks.html");
+
+/// Writes the page of what accumulates: the JSON of docs/leaks.md, with the charts of it.
+///
+/// # Errors
+/// Whatever `out` reports.
+pub fn write_leaks(leaks: &Leaks, out: &mut dyn Write) -> io::Result<()> {
+    fill(LEAKS_TEMPLATE, out, |data| {
+        Ok(serde_json::to_writer(data, leaks)?)
+    })
 }
 
 fn write_data(
     profile: &Profile,
     base: Option<&Base<'_>>,
+    weight: usize,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
-    let (before, after) = TEMPLATE
+    fill(TEMPLATE, out, |data| {
+        data::write(profile, base, weight, data, progress)
+    })
+}
+
+/// Writes a template with data in its place: deflated, as base64.
+fn fill(
+    template: &str,
+    out: &mut dyn Write,
+    data: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let (before, after) = template
         .split_once(PLACE)
         .expect("the build of the template checks that it has a place for the data");
     out.write_all(before.as_bytes())?;
     let base64 =
         base64::write::EncoderWriter::new(&mut *out, &base64::engine::general_purpose::STANDARD);
     let mut deflate = flate2::write::DeflateEncoder::new(base64, flate2::Compression::default());
-    data::write(profile, base, &mut deflate, progress)?;
+    data(&mut deflate)?;
     deflate.finish()?.finish()?;
     out.write_all(after.as_bytes())
 }

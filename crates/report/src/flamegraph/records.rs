@@ -1,25 +1,27 @@
 //! Samples become records: the same stack, type, lifetime, shape and part of time, counted.
 //!
-//! If there are too many, first shapes of nearly the same size are merged, and then neighbouring
-//! parts of time.
+//! If they are too many for a page, neighbouring parts of time are merged, then shapes, and then
+//! small calls are pruned, each only as far as it must be: see [`PLANS`].
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
 
 use super::classes::Classes;
+use super::prune::{Scores, Stacks};
+use crate::estimate::Totals;
 
 /// The largest number of equal parts into which a session's time is divided.
 pub const BUCKETS: u32 = 1 << BUCKET_BITS;
 const BUCKET_BITS: u32 = 8;
 
-/// With more records than this, neighbouring parts of time are merged.
-const MOST_RECORDS: usize = 1 << 19;
+/// The weight of the largest page: a record weighs 1, which is two to three bytes of the file. More is merged or pruned.
+pub const MOST_WEIGHT: usize = 1_700_000;
 
-/// Shapes are merged before parts of time become fewer than a quarter of [`BUCKETS`].
-const MERGED_FIRST: u32 = 2;
+/// What the first record of a stack, type, lifetime and shape weighs more than a record of another part of time.
+const GROUP_WEIGHT: usize = 2;
 
-/// After this many merges, few parts of time are left: 16.
-const FEW_PARTS: u32 = 4;
+/// What a stack weighs.
+const STACK_WEIGHT: usize = 2;
 
 /// Samples between two reports of progress.
 const REPORTED: usize = 1 << 16;
@@ -54,10 +56,135 @@ pub struct Records {
     pub cpu: Vec<Record>,
 }
 
+/// How samples become records.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The shapes that are one.
+    pub shapes: Merged,
+    /// Neighbouring parts of time are merged at most until there are so many, a power of two.
+    pub parts: u32,
+    /// The number of stacks that are kept; `None` for all.
+    pub stacks: Option<usize>,
+}
+
+/// Which shapes are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merged {
+    /// Equal ones.
+    Equal,
+    /// Those above 1 KiB of nearly the same size.
+    Near,
+    /// All of one stack, type and lifetime.
+    OfGroup,
+}
+
+const fn plan(shapes: Merged, parts: u32, stacks: Option<usize>) -> Plan {
+    Plan {
+        shapes,
+        parts,
+        stacks,
+    }
+}
+
+/// The plans, from the one that keeps most. The first one with few enough records is used.
+const PLANS: [Plan; 10] = [
+    plan(Merged::Equal, 64, None),
+    plan(Merged::Near, 64, None),
+    plan(Merged::OfGroup, 64, None),
+    plan(Merged::OfGroup, 64, Some(50_000)),
+    plan(Merged::OfGroup, 32, Some(24_000)),
+    plan(Merged::OfGroup, 32, Some(12_000)),
+    plan(Merged::OfGroup, 16, Some(12_000)),
+    plan(Merged::OfGroup, 16, Some(6_000)),
+    plan(Merged::OfGroup, 16, Some(3_000)),
+    plan(Merged::OfGroup, 1, Some(3_000)),
+];
+
+/// The sides of a page, as records.
+pub struct Fitted<'a> {
+    /// The stacks that the records refer to.
+    pub stacks: Stacks<'a>,
+    /// The records of each side.
+    pub sides: Vec<Records>,
+}
+
+/// Counts the samples of a profile, or of both sides of a difference. `progress` gets the number of samples counted
+/// and of all samples. `limit` is the largest weight.
+pub fn fit<'a>(
+    sides: &[&'a Profile],
+    limit: usize,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Fitted<'a> {
+    let mut scores = None;
+    for (at, plan) in PLANS.iter().enumerate() {
+        let stacks = match plan.stacks {
+            Some(most) => {
+                let scores = scores.get_or_insert_with(|| Scores::of(sides));
+                Stacks::highest(sides, scores, most)
+            }
+            None => Stacks::all(sides[0]),
+        };
+        let records: Vec<Records> = sides
+            .iter()
+            .map(|side| Records::of(side, &stacks, *plan, limit / sides.len(), progress))
+            .collect();
+        let weight: usize = records.iter().map(Records::weight).sum();
+        if weight + STACK_WEIGHT * stacks.written() <= limit || at + 1 == PLANS.len() {
+            return Fitted {
+                stacks,
+                sides: records,
+            };
+        }
+    }
+    unreachable!("the last plan is always used")
+}
+
 impl Records {
-    /// Counts the samples of a profile. `progress` gets the number of samples counted and of all samples.
-    pub fn of(profile: &Profile, progress: &mut dyn FnMut(u64, u64)) -> Self {
-        Self::with_limit(profile, MOST_RECORDS, progress)
+    /// Counts the samples of a profile, and merges parts of time until they weigh no more than `limit` together with
+    /// the stacks.
+    fn of(
+        profile: &Profile,
+        stacks: &Stacks<'_>,
+        plan: Plan,
+        limit: usize,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Self {
+        let mut cpu: Vec<u128> = profile
+            .cpu
+            .iter()
+            .map(|sample| {
+                key(
+                    stacks.of(sample.stack),
+                    0,
+                    0,
+                    0,
+                    bucket(sample.time, profile.end),
+                )
+            })
+            .collect();
+        cpu.sort_unstable();
+        let classes = match plan.shapes {
+            Merged::Near => Classes::coarse(profile),
+            Merged::Equal | Merged::OfGroup => Classes::exact(profile),
+        };
+        let mut allocations = keys(profile, stacks, &classes, progress);
+        let classes = match plan.shapes {
+            Merged::OfGroup => merge_groups(&mut allocations, &classes),
+            Merged::Equal | Merged::Near => classes,
+        };
+        let taken = STACK_WEIGHT * stacks.written();
+        let mut merged = 0;
+        while BUCKETS >> merged > plan.parts
+            && weight(&allocations, merged) + weight(&cpu, merged) + taken > limit
+        {
+            merged += 1;
+        }
+        Self {
+            buckets: BUCKETS >> merged,
+            allocations: count(&allocations, merged),
+            cpu: count(&cpu, merged),
+            classes,
+        }
     }
 
     /// The same with another number of parts of time.
@@ -69,39 +196,47 @@ impl Records {
         self.buckets = buckets;
     }
 
-    fn with_limit(profile: &Profile, limit: usize, progress: &mut dyn FnMut(u64, u64)) -> Self {
-        let mut cpu: Vec<u128> = profile
-            .cpu
-            .iter()
-            .map(|sample| key(sample.stack.0, 0, 0, 0, bucket(sample.time, profile.end)))
-            .collect();
-        cpu.sort_unstable();
-        let mut classes = Classes::exact(profile);
-        let mut allocations = keys(profile, &classes, progress);
-        if distinct(&allocations, MERGED_FIRST) + distinct(&cpu, MERGED_FIRST) > limit {
-            classes = Classes::coarse(profile);
-            allocations = keys(profile, &classes, progress);
-        }
-
-        let mut merged = 0;
-        // With few parts a range of time is of little use, so the last merges need many more records.
-        let limit_at = |merged| if merged < FEW_PARTS { limit } else { 4 * limit };
-        while merged < BUCKET_BITS
-            && distinct(&allocations, merged) + distinct(&cpu, merged) > limit_at(merged)
-        {
-            merged += 1;
-        }
-        Self {
-            buckets: BUCKETS >> merged,
-            allocations: count(&allocations, merged),
-            cpu: count(&cpu, merged),
-            classes,
-        }
+    fn weight(&self) -> usize {
+        let group = |record: &Record| (record.stack, record.type_id, record.lifetime, record.class);
+        let of = |records: &[Record]| {
+            records.len() + GROUP_WEIGHT * records.chunk_by(|a, b| group(a) == group(b)).count()
+        };
+        of(&self.allocations) + of(&self.cpu)
     }
 }
 
+/// What sorted keys will weigh as records.
+fn weight(sorted: &[u128], merged: u32) -> usize {
+    distinct(sorted, merged) + GROUP_WEIGHT * distinct(sorted, BUCKET_BITS)
+}
+
+/// Gives all samples of one stack, type and lifetime the class of their mean.
+fn merge_groups(sorted: &mut [u128], exact: &Classes) -> Classes {
+    let (mut classes, mut numbers) = Classes::means();
+    let group = |key: u128| key >> (32 + BUCKET_BITS);
+    for together in sorted.chunk_by_mut(|&a, &b| group(a) == group(b)) {
+        let mut sum = Totals::default();
+        for &key in together.iter() {
+            let class = &exact.totals[unpack(key, 0, 1).class as usize];
+            sum.add(class);
+        }
+        let class = classes.add_mean(&mut numbers, &sum);
+        for key in together.iter_mut() {
+            let bits = u128::from(u32::MAX) << BUCKET_BITS;
+            *key = (*key & !bits) | (u128::from(class) << BUCKET_BITS);
+        }
+        together.sort_unstable();
+    }
+    classes
+}
+
 /// The sorted keys of all samples.
-fn keys(profile: &Profile, classes: &Classes, progress: &mut dyn FnMut(u64, u64)) -> Vec<u128> {
+fn keys(
+    profile: &Profile,
+    stacks: &Stacks<'_>,
+    classes: &Classes,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Vec<u128> {
     let samples = &profile.samples;
     let mut keys: Vec<u128> = samples
         .ids()
@@ -110,7 +245,7 @@ fn keys(profile: &Profile, classes: &Classes, progress: &mut dyn FnMut(u64, u64)
                 progress(id.index() as u64, samples.len() as u64);
             }
             key(
-                samples.stack(id).0,
+                stacks.of(samples.stack(id)),
                 samples.type_id(id).0,
                 samples.lifetime(id) as u32,
                 classes.of(samples.shape_id(id)),
@@ -200,20 +335,36 @@ mod tests {
         assert_eq!(bucket(Nanos(0), Nanos(0)), 0);
     }
 
-    #[test]
-    fn merging_parts_keeps_every_sample() {
-        let mut profile = super::super::data::tests::small();
-        let whole = Records::with_limit(&profile, usize::MAX / 4, &mut |_, _| {});
-        let merged = Records::with_limit(&profile, whole.allocations.len() / 2, &mut |_, _| {});
-        assert!(merged.buckets < whole.buckets);
-        let total = |records: &[Record]| records.iter().map(|r| u64::from(r.count)).sum::<u64>();
-        assert_eq!(total(&whole.allocations), profile.samples.len() as u64);
-        assert_eq!(total(&merged.allocations), profile.samples.len() as u64);
-        assert_eq!(total(&merged.cpu), profile.cpu.len() as u64);
-        assert!(merged.allocations.iter().all(|r| r.bucket < merged.buckets));
+    fn total(records: &[Record]) -> u64 {
+        records.iter().map(|r| u64::from(r.count)).sum()
+    }
 
+    #[test]
+    fn every_plan_keeps_every_sample_and_their_sum() {
+        let mut profile = super::super::data::tests::small();
+        let sum = |records: &Records| -> f64 {
+            let each = |r: &Record| {
+                let class = &records.classes.totals[r.class as usize];
+                f64::from(r.count) * class.bytes.estimate / class.samples as f64
+            };
+            records.allocations.iter().map(each).sum()
+        };
+        let all = Stacks::all(&profile);
+        let exact = Records::of(&profile, &all, PLANS[0], usize::MAX, &mut |_, _| {});
+        for plan in PLANS {
+            let merged = Records::of(&profile, &all, plan, 0, &mut |_, _| {});
+            assert_eq!(merged.buckets, plan.parts);
+            assert_eq!(total(&merged.allocations), profile.samples.len() as u64);
+            assert_eq!(total(&merged.cpu), profile.cpu.len() as u64);
+            assert!((sum(&merged) / sum(&exact) - 1.0).abs() < 1e-9);
+            assert!(merged.allocations.iter().all(|r| r.bucket < merged.buckets));
+        }
+        drop(all);
         profile.cpu.clear();
-        let least = Records::with_limit(&profile, 0, &mut |_, _| {});
-        assert_eq!(least.buckets, 1);
+        let least = fit(&[&profile], 0, &mut |_, _| {});
+        assert_eq!(least.sides[0].buckets, 1);
+        let most = fit(&[&profile], usize::MAX, &mut |_, _| {});
+        assert_eq!(most.sides[0].buckets, BUCKETS);
+        assert!(most.stacks.pruned.is_none() && most.sides[0].classes.merged.is_none());
     }
 }

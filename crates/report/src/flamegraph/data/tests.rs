@@ -91,9 +91,15 @@ pub fn small() -> Profile {
 fn unused_stacks_and_names_are_left_out() {
     let mut bytes = Vec::new();
     let mut steps = Vec::new();
-    write(&small(), None, &mut bytes, &mut |done, total| {
-        steps.push((done, total));
-    })
+    write(
+        &small(),
+        None,
+        usize::MAX,
+        &mut bytes,
+        &mut |done, total| {
+            steps.push((done, total));
+        },
+    )
     .unwrap();
     let (done, total) = *steps.last().unwrap();
     assert_eq!(done, total);
@@ -112,4 +118,59 @@ fn unused_stacks_and_names_are_left_out() {
     assert_eq!(stacks["count"], 2);
     let bytes_of_columns: u64 = columns.iter().map(|c| c["bytes"].as_u64().unwrap()).sum();
     assert_eq!(bytes_of_columns as usize, bytes.len() - 4 - length);
+}
+
+#[test]
+fn pruning_keeps_sums_and_whatever_is_large_in_some_view() {
+    use super::super::prune::{SMALL, Scores, Stacks};
+
+    let mut profile = small();
+    // Calls of `work`, one after another, of which each has its own small samples; the last one's are the only ones
+    // of all that are alive at the end.
+    profile.samples = Samples::default();
+    let sample = small().samples.iter().next().expect("there are samples");
+    for number in 0..100_u32 {
+        let leaf = profile.stacks.len() as u32;
+        profile.stacks.push(StackNode {
+            parent: NodeId(1),
+            frame: number % 3,
+        });
+        let last = number == 99;
+        for time in 0..if number == 50 { 10_000 } else { 1 } {
+            let made = Sample {
+                stack: NodeId(leaf),
+                lifetime: if last {
+                    Lifetime::StillLive
+                } else {
+                    Lifetime::DiedYoung
+                },
+                time: Nanos(time % 1000),
+                ..sample
+            };
+            profile.samples.push(made).expect("there is room");
+        }
+    }
+    profile.cpu.clear();
+    let scores = Scores::of(&[&profile]);
+    let stacks = Stacks::highest(&[&profile], &scores, 3);
+    let named = |stack: u32| {
+        let frame = stacks.nodes[stack as usize].frame;
+        stacks.functions[stacks.frames[frame as usize].function as usize]
+            .name
+            .as_str()
+    };
+    let first = small().stacks.len() as u32;
+    // The caller, the large one and the one that is alive at the end are kept.
+    for kept in [1, first + 50, first + 99] {
+        assert_eq!(stacks.of(NodeId(kept)), kept);
+    }
+    let small_calls = stacks.of(NodeId(first));
+    assert_eq!(named(small_calls), SMALL);
+    assert_eq!(stacks.nodes[small_calls as usize].parent, NodeId(1));
+    assert_eq!(stacks.of(NodeId(first + 98)), small_calls);
+    let pruned = stacks.pruned.expect("something is pruned");
+    assert_eq!((pruned.stacks, pruned.kept), (101, 3));
+    let share = 98.0 / profile.samples.len() as f64;
+    assert!((pruned.samples - share).abs() < 1e-9);
+    assert!(pruned.share < 0.01, "{}", pruned.share);
 }

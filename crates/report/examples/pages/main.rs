@@ -1,24 +1,27 @@
 //! Writes pages of made-up profiles, and what they must show, for `tests/page`: `pages FOLDER`.
 
+mod made_up;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId};
-use nthbyte_profile::model::{
-    Frame, Function, Lifetime, Sample, SamplingId, Shape, StackNode, TypeNames,
-};
+use made_up::{large, leak, service};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Profile};
 use nthbyte_report::diff::write_page;
 use nthbyte_report::estimate::Moments;
-use nthbyte_report::{Estimator, Totals, flamegraph};
+use nthbyte_report::{Estimator, Leaks, Totals, flamegraph};
 use serde_json::json;
 
-/// Distinct stacks of the large profile: as many as a page must open within three seconds.
-const STACKS: u32 = 100_000;
+/// Distinct stacks of the large profile.
+const STACKS: u32 = 60_000;
+
+/// Distinct stacks of the profile that is pruned, and the weight that its page may have.
+const PRUNED: u32 = 20_000;
+const PRUNED_WEIGHT: usize = 60_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = PathBuf::from(std::env::args_os().nth(1).ok_or("usage: pages FOLDER")?);
@@ -47,7 +50,22 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..Synthetic::default()
     };
     page(&folder, "hostile", &with_markup(read(&hostile)?))?;
-    page(&folder, "large", &large(read(&Synthetic::default())?))?;
+    let plain = Synthetic::default();
+    page(&folder, "large", &large(read(&plain)?, STACKS, 3))?;
+    let pruned = large(read(&plain)?, PRUNED, 2);
+    let mut out = BufWriter::new(File::create(folder.join("pruned.html"))?);
+    flamegraph::write_within(&pruned, PRUNED_WEIGHT, &mut out)?;
+    out.flush()?;
+    fs::write(
+        folder.join("pruned.json"),
+        serde_json::to_vec(&expected(&pruned))?,
+    )?;
+    page(&folder, "service", &service(read(&plain)?))?;
+    let leaks = Leaks::of(&[("leak.nthb".into(), leak(read(&plain)?))]);
+    let mut out = BufWriter::new(File::create(folder.join("leak.html"))?);
+    flamegraph::write_leaks(&leaks, &mut out)?;
+    out.flush()?;
+    fs::write(folder.join("leak.json"), serde_json::to_vec(&leaks)?)?;
     let mut meta = session.meta();
     meta.sources.truncate(1);
     let empty = Profile::empty(meta);
@@ -161,69 +179,5 @@ fn with_markup(mut profile: Profile) -> Profile {
     profile.functions[0].name = "long".repeat(2_500);
     profile.meta.command = names.map(String::from).into();
     profile.meta.notes = names.map(String::from).into();
-    profile
-}
-
-/// A profile with a great many distinct stacks: 60 samples from each leaf's neighbourhood, over
-/// the whole session, with paths of 3 to 40 frames.
-fn large(mut profile: Profile) -> Profile {
-    profile.functions = (0..5_000)
-        .map(|at| Function {
-            name: format!("Class{}.method_{at}", at / 20),
-            file: format!("/srv/app/package{}/module{}.py", at / 500, at / 50),
-            first_line: 1 + at % 50 * 12,
-        })
-        .collect();
-    profile.frames = (0..20_000)
-        .map(|at| Frame {
-            function: at / 4,
-            line: 3 + at % 400,
-            kind: FrameKind::Interpreted,
-        })
-        .collect();
-    profile.types = ["", "dict", "list", "str", "tuple", "bytes"]
-        .map(|name| TypeNames {
-            name: name.into(),
-            native: String::new(),
-        })
-        .into();
-    profile.stacks.truncate(1);
-    profile.samples = nthbyte_profile::model::Samples::default();
-    profile.cpu.clear();
-    let mut state = 1_u64;
-    // Knuth's MMIX generator, its high bits.
-    let mut below = move |end: u64| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % end
-    };
-    for stack in 1..=STACKS {
-        // Near the newest node three times out of four, so that paths grow deep.
-        let span = if below(4) > 0 { 12 } else { u64::from(stack) };
-        let parent = stack - 1 - below(span.min(u64::from(stack))) as u32;
-        profile.stacks.push(StackNode {
-            parent: NodeId(parent),
-            frame: below(20_000) as u32,
-        });
-    }
-    for at in 0..u64::from(STACKS) * 3 {
-        let size = 16 * (1 + below(64));
-        profile.samples.push(Sample {
-            time: Nanos(profile.end.0 / (u64::from(STACKS) * 3) * at),
-            thread: ThreadId(0),
-            stack: NodeId(1 + (at % u64::from(STACKS)) as u32),
-            shape: Shape {
-                size,
-                block: size,
-                points: 1,
-                sampling: SamplingId::default(),
-            },
-            labels: LabelSetId::NONE,
-            type_id: TypeId(1 + below(5) as u32),
-            lifetime: Lifetime::ALL[below(4) as usize],
-            freed: None,
-        });
-    }
     profile
 }

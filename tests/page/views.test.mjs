@@ -1,0 +1,373 @@
+// The page of `nthbyte flamegraph` on a web service and on large profiles, and the page of `nthbyte leaks`.
+import assert from "node:assert/strict";
+import { readFileSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { after, afterEach, before, beforeEach, describe, test } from "node:test";
+
+import { launch } from "./browser.mjs";
+import { makePages, pageModule } from "./pages.mjs";
+
+/** The height of a row of the graph, as in web/src/paint.ts. */
+const ROW = 21;
+/** As in crates/report/examples/pages/made_up.rs. */
+const MIDDLEWARE = 25;
+
+let browser;
+let pages;
+let format;
+let page;
+/** What the page must not do; empty after each test. */
+let complaints;
+
+before(async () => {
+  pages = makePages();
+  format = await pageModule("format.ts");
+  browser = await launch();
+});
+
+after(async () => {
+  await browser?.close();
+  if (pages) rmSync(pages.folder, { recursive: true });
+});
+
+beforeEach(() => {
+  complaints = [];
+});
+
+afterEach(async () => {
+  await page?.close();
+  page = null;
+  assert.deepEqual(complaints, []);
+});
+
+async function show(name, options = {}) {
+  await page?.close();
+  page = await browser.newPage({ viewport: { width: 1440, height: 900 }, reducedMotion: "reduce", ...options });
+  page.setDefaultTimeout(300_000);
+  page.on("console", (message) => {
+    // Chromium's advice on how these tests look at the canvas.
+    if (!message.text().includes("willReadFrequently")) complaints.push(`console: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => complaints.push(`error: ${error.message}`));
+  await page.goto(pages.url(name));
+  await page.waitForSelector("#main:not([hidden]) .card");
+}
+
+const text = (selector) => page.textContent(selector);
+const choose = (group, value) => page.click(`#${group} [data-value="${value}"]`);
+const rows = () => page.evaluate(() => Math.round(document.getElementById("graph-space").offsetHeight / 21));
+const work = () => page.evaluate(() => performance.getEntriesByName("nthbyte update").at(-1).detail);
+
+/** The names in the tooltips of a column of boxes, from the top. */
+async function column(share) {
+  await page.evaluate(() => document.getElementById("graph-card").scrollIntoView());
+  const box = await page.locator("#graph-canvas").boundingBox();
+  const names = [];
+  for (let y = ROW / 2; y < box.height; y += ROW) {
+    await page.mouse.move(box.x + share * box.width, box.y + y);
+    names.push((await page.isVisible("#tip")) ? await text("#tip .name") : null);
+  }
+  return names;
+}
+
+/** The colours in the legend, by their meanings. */
+const legend = () =>
+  page.$$eval("#legend .swatched", (all) =>
+    Object.fromEntries(all.map((one) => [one.querySelector("bdi").textContent, one.querySelector(".swatch").style.background])),
+  );
+
+describe("chains of calls", () => {
+  test("are one box, which a click opens; and all of them by a choice", async () => {
+    await show("service");
+    const folded = await rows();
+    const names = await column(0.3);
+    const at = names.indexOf("Middleware0.__call__");
+    // main, run, and the fold with all of the middleware: the chain ends at the view.
+    assert.ok(names.includes("view"), String(names));
+    assert.ok(folded < 12, `${folded} rows`);
+    const box = await page.locator("#graph-canvas").boundingBox();
+    const fold = at >= 0 ? at : names.findIndex((name) => name?.startsWith("run"));
+    await page.mouse.move(box.x + 0.3 * box.width, box.y + (fold + 0.5) * ROW);
+    assert.match(await text("#tip"), /calls, each passing nearly all to the next/);
+    await page.mouse.click(box.x + 0.3 * box.width, box.y + (fold + 0.5) * ROW);
+    assert.ok((await rows()) >= MIDDLEWARE, "the chain is open");
+    await choose("chains", "shown");
+    const shown = await rows();
+    assert.ok(shown >= MIDDLEWARE + 5);
+    await choose("chains", "folded");
+    assert.equal(await rows(), folded);
+    await page.keyboard.press("c");
+    assert.equal(await rows(), shown);
+  });
+
+  test("a search opens the chain that it finds something in", async () => {
+    await show("service");
+    await page.fill("#search", "Middleware17");
+    assert.match(await text("#search-result"), /^1 of 1 · /);
+    assert.ok((await rows()) >= MIDDLEWARE);
+  });
+});
+
+describe("search", () => {
+  /** Whether the box with the outline is inside the window, below the graph's head. */
+  const marked = async () => {
+    const name = await text("#graph-node");
+    await page.focus("#graph");
+    return page.evaluate(() => {
+      const tip = document.getElementById("tip").getBoundingClientRect();
+      return tip.bottom > 0 && tip.top < innerHeight;
+    }).then((inside) => [inside, name]);
+  };
+
+  test("Enter goes to the next match, Shift+Enter to the one before, and each is inside the window", async () => {
+    await show("session", { viewport: { width: 1100, height: 480 } });
+    await page.fill("#search", "function_1");
+    const [, all] = /^1 of ([\d,]+) · /.exec(await text("#search-result"));
+    const count = Number(all.replace(",", ""));
+    assert.ok(count > 20);
+    const seen = [];
+    for (let step = 1; step <= 12; step++) {
+      assert.ok((await text("#search-result")).startsWith(`${step} of `));
+      seen.push(await text("#summary"));
+      const place = await page.evaluate(() => {
+        const box = document.getElementById("graph").getBoundingClientRect();
+        const head = document.getElementById("graph-head").getBoundingClientRect();
+        return { top: box.top, bottom: box.bottom, head: head.bottom, window: innerHeight };
+      });
+      assert.ok(place.bottom > place.head && place.top < place.window, JSON.stringify(place));
+      const pink = await outlined();
+      assert.ok(pink !== null && pink > place.head - 1 && pink < place.window, `row at ${pink} of ${JSON.stringify(place)}`);
+      await page.press("#search", "Enter");
+    }
+    await page.press("#search", "Shift+Enter");
+    assert.ok((await text("#search-result")).startsWith("12 of "));
+    assert.equal((await marked())[0], true);
+  });
+
+  /** The height in the window of the first row with a pixel of the outline, read from the canvas. */
+  const outlined = async () => {
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+    return page.evaluate(() => {
+      const canvas = document.getElementById("graph-canvas");
+      const { width, height } = canvas;
+      const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+      const mark = getComputedStyle(canvas).getPropertyValue("--mark").trim();
+      const [r, g, b] = [1, 3, 5].map((at) => parseInt(mark.slice(at, at + 2), 16));
+      for (let y = 0; y < height; y++) {
+        for (let x = 0; x < width; x++) {
+          const at = 4 * (y * width + x);
+          if (data[at] === r && data[at + 1] === g && data[at + 2] === b) return canvas.getBoundingClientRect().top + (y * canvas.offsetHeight) / height;
+        }
+      }
+      return null;
+    });
+  };
+
+  test("a match that is too narrow is zoomed to", async () => {
+    await show("large");
+    await page.fill("#search", "Class77.method_1555");
+    assert.match(await text("#search-result"), /^1 of /);
+    assert.ok(await page.isVisible("#zoom-reset"));
+    assert.notEqual(await outlined(), null);
+  });
+});
+
+describe("callers and callees", () => {
+  test("of a function are above and below it, with its total", async () => {
+    await show("service");
+    await page.click('#table tbody tr:has-text("view") .centre');
+    assert.match(await text("#summary .where"), /^in all calls of view, .* callers above, callees below$/);
+    const names = await column(0.2);
+    const at = names.indexOf("view");
+    assert.ok(at > 0 && names.indexOf("main") < at && names.indexOf("get") > at, String(names));
+    const total = await page.$$eval("#table tbody tr", (all) => {
+      const row = all.find((one) => one.querySelector(".pick").textContent === "view");
+      return row.querySelectorAll(".share span:first-child")[1].textContent;
+    });
+    assert.equal(await text("#summary strong"), `${total} allocated`);
+    // A click makes a caller or a callee the middle.
+    const box = await page.locator("#graph-canvas").boundingBox();
+    await page.mouse.click(box.x + 0.2 * box.width, box.y + (names.indexOf("get") + 0.5) * ROW);
+    assert.match(await text("#summary .where"), /^in all calls of get, /);
+    await page.click("#zoom-reset");
+    assert.equal(await page.locator("#summary .where").count(), 0);
+  });
+
+  test("a recursive function counts once, and every function agrees with the table", async () => {
+    await show("session");
+    for (let row = 1; row <= 6; row++) {
+      const total = await text(`#table tbody tr:nth-child(${row}) td:nth-child(4) span:first-child`);
+      await page.click(`#table tbody tr:nth-child(${row}) .centre`);
+      assert.equal(await text("#summary strong"), `${total} allocated`);
+    }
+    await page.keyboard.press("Escape");
+    assert.equal(await page.locator("#summary .where").count(), 0);
+  });
+});
+
+describe("colours", () => {
+  test("are those of your code, the standard library and packages, the same in every view", async () => {
+    await show("service");
+    const whole = await legend();
+    const names = ["your code", "standard library", "django", "requests", "yaml", "no function"];
+    assert.deepEqual(new Set(Object.keys(whole)), new Set(names));
+    assert.equal(new Set(Object.values(whole)).size, names.length, "each has its own colour");
+    for (const objects of ["died-young", "survived", "still-alive"]) {
+      await choose("objects", objects);
+      assert.deepEqual(await legend(), whole, objects);
+    }
+    await choose("measure", "allocations");
+    await choose("orientation", "flame");
+    assert.deepEqual(await legend(), whole);
+  });
+
+  test("every pixel of the graph has a colour of the legend", async () => {
+    await show("service");
+    for (const by of ["package", "type", "fate"]) {
+      await choose("colour", by);
+      const strange = await page.evaluate(() => {
+        const paint = document.createElement("canvas").getContext("2d");
+        const rgb = (colour) => {
+          paint.fillStyle = colour;
+          paint.fillRect(0, 0, 1, 1);
+          return [...paint.getImageData(0, 0, 1, 1).data.slice(0, 3)];
+        };
+        const style = getComputedStyle(document.getElementById("graph"));
+        const known = [...document.querySelectorAll("#legend .swatch")].map((one) => rgb(one.style.background));
+        known.push(rgb(style.getPropertyValue("--surface")));
+        const canvas = document.getElementById("graph-canvas");
+        const { width, height } = canvas;
+        const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+        let strange = 0;
+        // The upper edge of each row, where no text is. Shades of one colour differ by 15 at most.
+        for (let y = 2; y < height; y += 21) {
+          for (let x = 10; x < width - 10; x += 7) {
+            const at = 4 * (y * width + x);
+            if (data[at + 3] !== 255) continue;
+            if (!known.some((colour) => colour.every((part, i) => Math.abs(part - data[at + i]) <= 15))) strange++;
+          }
+        }
+        return strange;
+      });
+      assert.equal(strange, 0, by);
+    }
+  });
+
+  test("what is alive at the end is called so, in the choice, the figure, the bars and the legend", async () => {
+    await show("service");
+    await choose("objects", "still-alive");
+    assert.match(await text("#summary strong"), / alive at the end$/);
+    assert.equal(await text('#objects [data-value="still-alive"]'), "Alive at the end");
+    assert.match(await text(".panel.allocated"), /^Alive at the end, per /);
+    await choose("colour", "fate");
+    assert.match(await text("#legend"), /alive at the end 100 %/);
+  });
+});
+
+test("lines and bars have axes of their own, which do not overlap", async () => {
+  await show("session");
+  const box = (selector) => page.locator(selector).first().boundingBox();
+  const [lines, bars] = [await box("#timeline .y"), await box("#timeline .y-bars")];
+  assert.ok(lines.y + lines.height <= bars.y + 1, `${JSON.stringify(lines)} ${JSON.stringify(bars)}`);
+  assert.match(await text("#timeline .y-bars"), /iB$/);
+  assert.match(await text("#timeline .y"), /iB$/);
+});
+
+describe("large profiles", () => {
+  test("an update looks at each record and node once, and draws what can be seen", async () => {
+    await show("large");
+    const { records, nodes, boxes } = await work();
+    assert.equal(records, 180_000);
+    assert.ok(nodes <= 60_001 + 180_000, `${nodes} nodes`);
+    assert.ok(boxes < 1440 * 2 * 60, `${boxes} boxes`);
+    await page.focus("#timeline");
+    await page.keyboard.press("ArrowRight");
+    await page.waitForFunction(() => document.getElementById("table").ariaBusy === "false" && !document.getElementById("range-reset").hidden);
+    const part = await work();
+    assert.deepEqual([part.records, part.nodes], [records, nodes]);
+  });
+
+  test("too many stacks are pruned: sums stay, and a line says what is missing", async () => {
+    await show("pruned");
+    assert.ok(pages.html("pruned").length < 5e5, `${pages.html("pruned").length} bytes`);
+    const expected = pages.expected("pruned");
+    const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+    assert.equal(await text("#summary strong"), `${format.bytes(sum(expected.bytes))} allocated`);
+    for (const [objects, counts] of [["died-young", [0]], ["still-alive", [3]], ["survived", [1, 2, 3]]]) {
+      await choose("objects", objects);
+      const bytes = sum(expected.bytes.filter((_, fate) => counts.includes(fate)));
+      assert.ok((await text("#summary strong")).startsWith(`${format.bytes(bytes)} `), objects);
+    }
+    const line = await text("#pruned");
+    assert.match(line, /^This profile has 20,000 different stacks, too many for one page: [\d,]+ of them, each with less than .* “small calls”/);
+    assert.match(line, /nthbyte tree/);
+    const { records, nodes } = await work();
+    assert.ok(records <= 40_000 && nodes < 3 * 20_000);
+    await page.fill("#search", "small calls");
+    assert.match(await text("#search-result"), /^1 of [\d,]+ · /);
+  });
+
+  test("a page that holds everything has no such line", async () => {
+    await show("large");
+    assert.ok(await page.isHidden("#pruned"));
+  });
+});
+
+describe("leaks", () => {
+  test("shows the place, its figures, its curve with an interval, and the survival of its objects", async () => {
+    await show("leak");
+    const { profiles } = pages.expected("leak");
+    const [finding] = profiles[0].findings;
+    assert.ok(finding, "the made-up leak is found");
+    const card = page.locator(".finding").first();
+    assert.equal(await card.locator("h2").textContent(), finding.place.function);
+    assert.match(await card.textContent(), /cache\.py/);
+    const figures = await card.locator(".figures").textContent();
+    assert.ok(figures.startsWith(`${format.bytes(finding.held.estimate)} alive at the end`), figures);
+    assert.ok(figures.includes(`95 %: ${format.bytes(finding.per_minute.low)} – ${format.bytes(finding.per_minute.high)}`), figures);
+    assert.equal(await card.locator("svg").count(), 2);
+    const label = await card.locator("svg").first().getAttribute("aria-label");
+    assert.ok(label.endsWith(`${format.bytes(finding.curve.at(-1))} at the end`), label);
+    assert.match(await card.locator("svg").nth(1).getAttribute("aria-label"), /^Survival of .* live longer than /);
+    assert.equal(await page.evaluate(() => document.scripts.length), 1, "names are text");
+    assert.equal(await page.locator("main script").count(), 0);
+  });
+
+  test("the band at the end of the curve is the interval of what is alive then", async () => {
+    await show("leak");
+    const { curvePoints } = await pageModule("curve.ts");
+    const [finding] = pages.expected("leak").profiles[0].findings;
+    const last = curvePoints(finding.curve, 1, finding.held.estimate / finding.samples).at(-1);
+    for (const side of ["low", "high"]) {
+      assert.ok(Math.abs(last[side] / finding.held[side] - 1) < 0.02, `${side}: ${last[side]} ${finding.held[side]}`);
+    }
+  });
+});
+
+describe("for everybody", () => {
+  const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+  for (const name of ["service", "leak", "pruned", "difference"]) {
+    for (const colorScheme of ["light", "dark"]) {
+      test(`axe-core finds nothing serious: ${name}, ${colorScheme}`, async () => {
+        await show(name, { colorScheme });
+        await page.evaluate(axe);
+        const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+        const told = violations
+          .filter(({ impact }) => impact === "serious" || impact === "critical")
+          .map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`);
+        assert.deepEqual(told, []);
+      });
+    }
+  }
+
+  test("no page scrolls sideways at 1440 and 900 pixels, and at 200 %", async () => {
+    for (const [width, height] of [[1440, 900], [900, 900], [720, 450], [450, 450]]) {
+      for (const name of ["service", "leak", "session"]) {
+        await show(name, { viewport: { width, height } });
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+        assert.ok(wide <= width, `${name}: ${wide} > ${width}`);
+      }
+    }
+  });
+});

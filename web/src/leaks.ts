@@ -1,0 +1,220 @@
+// The page of `nthbyte leaks --page`: the curves of what accumulates, and how long its objects live.
+
+import { type Axes, type Point, chart } from "./chart.ts";
+import { curvePoints } from "./curve.ts";
+import { unpacked } from "./data.ts";
+import { binaryTicks, bytes, clipped, count, percent, seconds, visible } from "./format.ts";
+import { toggleTheme } from "./theme.ts";
+
+interface Estimate {
+  estimate: number;
+  low: number;
+  high: number;
+}
+
+interface Place {
+  function: string;
+  file: string;
+  line: number;
+}
+
+/** The parts of docs/leaks.md's JSON form that are shown. */
+interface Finding {
+  verdict: string;
+  place: Place;
+  types: { what: string; share: number }[];
+  callers: Place[];
+  held: Estimate;
+  samples: number;
+  per_minute: Estimate;
+  kept: number;
+  freed_at_end: boolean;
+  adjusted_p: number;
+  more_minutes: number | null;
+  curve: number[];
+  survival: { age_nanos: number; share: number }[];
+}
+
+interface Holder {
+  place: Place;
+  verdict: string;
+  held: Estimate;
+  curve: number[];
+}
+
+interface Report {
+  profile: string;
+  command: string[];
+  interpreter: string;
+  pid: number;
+  duration_nanos: number;
+  period: number;
+  exact: boolean;
+  samples: number;
+  live: Estimate;
+  findings: Finding[];
+  undecided: Finding[];
+  others: Holder[];
+  others_left_out: number;
+  unnoticed_per_minute: number;
+  limits: string[];
+}
+
+/** What the verdicts mean: crates/report/src/leaks/verdict.rs. */
+const VERDICTS: Record<string, string> = {
+  leak: "leaks",
+  "not-enough-data": "may leak: there is not enough data",
+  reused: "may be memory that CPython keeps for reuse",
+  suspect: "makes objects that become old; whether they are freed is not recorded",
+  slowing: "grows less and less",
+  "levelled-off": "has levelled off",
+  replaced: "full: what is freed is replaced",
+  "start-up": "allocated at start-up",
+  imported: "imported modules",
+  burst: "allocated in a burst",
+  shrank: "has shrunk",
+};
+
+function element(tag: string, name: string, text = ""): HTMLElement {
+  const made = document.createElement(tag);
+  made.className = name;
+  made.textContent = text;
+  return made;
+}
+
+function where({ file, line }: Place): string {
+  return clipped(visible(line > 0 ? `${file}:${line}` : file), 300);
+}
+
+function between({ low, high }: Estimate, exact: boolean): string {
+  return exact ? "exact" : `95 %: ${bytes(low)} – ${bytes(high)}`;
+}
+
+function figure(title: string, points: Point[], axes: Axes): HTMLElement {
+  const made = element("figure", "chart");
+  made.append(element("figcaption", "", title));
+  const box = element("div", "chart-box");
+  made.append(box);
+  chart(box, points, axes);
+  return made;
+}
+
+function live(curve: number[], duration: number, weight: number, label: string): HTMLElement {
+  const points = curvePoints(curve, duration, weight);
+  const last = points.at(-1)!;
+  const title = weight > 0 ? "Alive, with its 95 % interval" : "Alive";
+  return figure(title, points, {
+    x: seconds,
+    y: bytes,
+    ticks: binaryTicks,
+    label: `Live bytes of ${label} over ${seconds(duration)}: ${bytes(last.y)} at the end`,
+  });
+}
+
+function survival(finding: Finding, label: string): HTMLElement {
+  const points = finding.survival.map(({ age_nanos, share }) => ({ x: age_nanos / 1e9, y: share, low: share, high: share }));
+  const whole = [{ x: 0, y: 1, low: 1, high: 1 }, ...points];
+  return figure("Share of its bytes that lives longer than an age", whole, {
+    x: seconds,
+    y: (share) => percent(share, 1),
+    ticks: () => [0.25, 0.5, 0.75, 1],
+    most: 1,
+    label: `Survival of ${label}: ${percent(whole.at(-1)!.y, 1)} live longer than ${seconds(whole.at(-1)!.x)}`,
+  });
+}
+
+function findingCard(finding: Finding, report: Report): HTMLElement {
+  const duration = report.duration_nanos / 1e9;
+  const card = element("section", "card finding");
+  const name = clipped(visible(finding.place.function), 200);
+  card.setAttribute("aria-label", name);
+  const head = element("div", "card-head");
+  head.append(element("h2", "", name), element("span", `verdict ${finding.verdict}`, VERDICTS[finding.verdict] ?? finding.verdict));
+  card.append(head, element("p", "faint", where(finding.place)));
+  const weight = report.exact || finding.samples === 0 ? 0 : finding.held.estimate / finding.samples;
+  const figures = element("p", "figures");
+  figures.append(
+    element("b", "", `${bytes(finding.held.estimate)} alive at the end`),
+    ` ${between(finding.held, report.exact)} · `,
+    element("b", "", `${finding.per_minute.estimate < 0 ? "−" : "+"}${bytes(Math.abs(finding.per_minute.estimate))} a minute`),
+    ` ${between(finding.per_minute, report.exact)} · ${percent(finding.kept, 1)} of its allocations kept · ${count(finding.samples)} samples`,
+  );
+  card.append(figures);
+  if (finding.freed_at_end) card.append(element("p", "faint", "It was freed as the program ended; the figures are those just before."));
+  if (finding.more_minutes !== null) {
+    card.append(element("p", "faint", `${seconds(60 * finding.more_minutes)} more would decide.`));
+  }
+  if (finding.types.length > 0) {
+    const types = finding.types.slice(0, 5).map(({ what, share }) => `${clipped(visible(what), 60)} ${percent(share, 1)}`);
+    card.append(element("p", "faint", `Types: ${types.join(", ")}`));
+  }
+  if (finding.callers.length > 0) {
+    const callers = finding.callers.slice(0, 4).map((caller) => `${clipped(visible(caller.function), 80)} (${where(caller)})`);
+    card.append(element("p", "faint", `Called by ${callers.join(", by ")}`));
+  }
+  const charts = element("div", "charts");
+  charts.append(live(finding.curve, duration, weight, name));
+  if (finding.survival.length > 0) charts.append(survival(finding, name));
+  card.append(charts);
+  return card;
+}
+
+function holderCard(holder: Holder, report: Report): HTMLElement {
+  const card = element("section", "card holder");
+  const name = clipped(visible(holder.place.function), 200);
+  card.setAttribute("aria-label", name);
+  const head = element("div", "card-head");
+  head.append(element("h3", "", name), element("span", "verdict", VERDICTS[holder.verdict] ?? holder.verdict));
+  card.append(head, element("p", "faint", `${where(holder.place)} · ${bytes(holder.held.estimate)} alive at the end, ${between(holder.held, report.exact)}`));
+  const weight = report.exact ? 0 : Math.max(report.period, 1);
+  card.append(live(holder.curve, report.duration_nanos / 1e9, weight, name));
+  return card;
+}
+
+function show(main: HTMLElement, report: Report, several: boolean): void {
+  if (several) {
+    main.append(element("h2", "process", `${clipped(visible(report.profile), 200)} · process ${report.pid}`));
+  }
+  const unnoticed = report.unnoticed_per_minute > 0 ? ` A leak below ${bytes(report.unnoticed_per_minute)} a minute may go unnoticed.` : "";
+  const found = report.findings.length;
+  const said = found === 0 ? "No leak was found." : `${found} ${found === 1 ? "place leaks" : "places leak"}.`;
+  main.append(element("p", "said", `${said} ${bytes(report.live.estimate)} are alive at the end (${between(report.live, report.exact)}).${unnoticed}`));
+  for (const limit of report.limits) main.append(element("p", "faint", `Note: ${visible(limit)}.`));
+  main.append(...report.findings.map((finding) => findingCard(finding, report)));
+  if (report.undecided.length > 0) main.append(element("h2", "process", "Undecided"));
+  main.append(...report.undecided.map((finding) => findingCard(finding, report)));
+  if (report.others.length > 0) main.append(element("h2", "process", "Holds memory, and is no leak"));
+  const others = element("div", "holders");
+  others.append(...report.others.map((holder) => holderCard(holder, report)));
+  main.append(others);
+  if (report.others_left_out > 0) main.append(element("p", "faint", `${count(report.others_left_out)} smaller ones are left out.`));
+}
+
+async function start(): Promise<void> {
+  const main = document.getElementById("main")!;
+  const holder = document.getElementById("data")!;
+  try {
+    const text = new TextDecoder().decode(await unpacked(holder.textContent ?? ""));
+    const { profiles } = JSON.parse(text) as { profiles: Report[] };
+    holder.remove();
+    main.hidden = false;
+    const [first] = profiles;
+    const command = first?.command.map(visible).join(" ") || "a Python program";
+    document.title = `${clipped(command, 80)} – leaks – nthbyte`;
+    document.getElementById("command")!.textContent = `${clipped(command, 300)}: leaks`;
+    const facts = first ? [visible(first.interpreter), `${count(first.samples)} samples`, seconds(first.duration_nanos / 1e9)] : [];
+    document.getElementById("facts")!.textContent = facts.join("  ·  ");
+    for (const report of profiles) show(main, report, profiles.length > 1);
+  } catch (error) {
+    const notice = document.getElementById("notice")!;
+    notice.hidden = false;
+    notice.textContent = `This page could not be opened: ${error instanceof Error ? error.message : String(error)}`;
+    throw error;
+  }
+}
+
+document.getElementById("theme-button")!.addEventListener("click", toggleTheme);
+document.addEventListener("keydown", (event) => {
+  if (event.key === "t" && !event.altKey && !event.ctrlKey && !event.metaKey) toggleTheme();
+});
+void start();

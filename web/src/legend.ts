@@ -1,0 +1,18 @@
+// An entry of the legend.
+
+import type { Swatch } from "./colour.ts";
+import { clipped, percent, visible } from "./format.ts";
+
+/** A colour, its meaning, and its share. */
+export function swatchItem(swatch: Swatch): HTMLElement {
+  const item = document.createElement("span");
+  item.className = "swatched";
+  item.classList.toggle("absent", swatch.share === 0);
+  const patch = document.createElement("i");
+  patch.className = "swatch";
+  patch.style.background = swatch.colour;
+  const name = document.createElement("bdi");
+  name.textContent = clipped(visible(swatch.label), 32);
+  item.append(patch, name, ` ${percent(swatch.share, 1)}`);
+  return item;
+}

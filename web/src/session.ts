@@ -1,0 +1,80 @@
+// The header and the notes of the page: what was run and recorded, and what the page leaves out.
+
+import type { Data, Header } from "./data.ts";
+import { bytes, clipped, count, percent, seconds, visible } from "./format.ts";
+
+function byId(id: string): HTMLElement {
+  return document.getElementById(id)!;
+}
+
+/** Writes the command, the facts and the notes. */
+export function describeSession({ header }: Data): void {
+  const { meta } = header;
+  const command = meta.command.map(visible).join(" ") || "a Python program";
+  document.title = `${clipped(command, 80)} – nthbyte`;
+  byId("command").textContent = clipped(command, 300);
+  byId("command").title = clipped(command, 2000);
+  const every = meta.distances === "every" ? "every allocation recorded" : `one sample in ${bytes(meta.period)}`;
+  const facts = [
+    visible(meta.interpreter),
+    every,
+    `${count(header.samples)} samples`,
+    seconds(header.duration),
+    startOf(meta.started_unix_nanos),
+  ];
+  if (header.base) {
+    const { command, duration, samples, runs } = header.base;
+    const several = runs > 1 ? `, mean of ${runs} runs` : "";
+    facts.push(`against ${clipped(command.map(visible).join(" "), 80)} (${count(samples)} samples, ${seconds(duration)}${several})`);
+    if ((header.runs ?? 1) > 1) facts.push(`mean of ${header.runs} runs`);
+  }
+  byId("facts").textContent = facts.filter(Boolean).join("  ·  ");
+  byId("timeline").setAttribute("aria-valuemax", String(header.buckets));
+  byId("help-estimate").textContent =
+    meta.distances === "every"
+      ? "Every allocation was recorded, so the figures are exact."
+      : `The figures are estimates from samples, on average one in ${bytes(meta.period)} of allocated memory. In 95 of 100 runs the true value lies within the 95 % interval.`;
+  notes(header);
+  pruned(header);
+}
+
+/** The line that says what the page leaves out, and how to see it. */
+function pruned(header: Header): void {
+  const line = byId("pruned");
+  line.hidden = header.pruned === undefined;
+  if (!header.pruned) return;
+  const { stacks, kept, share, samples } = header.pruned;
+  line.textContent =
+    `This profile has ${count(stacks)} different stacks, too many for one page: ${count(stacks - kept)} of them, each with less than ` +
+    `${percent(share, 1)} of every view of the session or a 16th of it, are in boxes named “small calls” (${percent(samples, 1)} of the samples). ` +
+    `Sums of other boxes are complete, but the table misses the calls in these. \`nthbyte tree\` and \`nthbyte summary\` have all of them; ` +
+    `a page of a shorter time (\`nthbyte flamegraph --since … --until …\`) shows more of it.`;
+}
+
+function notes(header: Header): void {
+  const notes = (header.meta.notes ?? []).map(visible);
+  for (const { what, events } of header.lost) {
+    notes.push(`${count(events)} ${what} were lost: the program produced them faster than they could be written.`);
+  }
+  if (!header.complete) notes.push("The profile is incomplete: the session did not end normally.");
+  for (const what of header.damage.slice(0, 5)) notes.push(`Part of the file could not be read: ${visible(what)}`);
+  if (header.buckets < 256) {
+    notes.push(`There are many different samples, so a range of time has steps of ${seconds(header.duration / header.buckets)}.`);
+  }
+  if (header.coarse) {
+    notes.push(`There are many different samples, so ${visible(header.coarse)} are merged, and count as their mean.`);
+  }
+  byId("notes").replaceChildren(
+    ...notes.map((note) => {
+      const line = document.createElement("p");
+      line.textContent = clipped(note, 1000);
+      return line;
+    }),
+  );
+}
+
+/** The start of the session, formatted; empty if it is unknown. */
+function startOf(nanos: number): string {
+  if (!(nanos > 0)) return "";
+  return new Date(nanos / 1e6).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
+}
