@@ -1,10 +1,10 @@
 //! A lock that a signal handler may try to take. If the calling thread already holds it, the attempt fails at once;
 //! other threads wait for a few milliseconds at most.
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::clock::monotonic_nanos;
+use crate::sync::{AtomicUsize, spin_loop, this_thread, yield_now};
 
 /// The longest time that a thread waits for another one, in nanoseconds. A thread that runs holds the lock for less
 /// than a microsecond; a thread that holds it for longer does not run at the moment.
@@ -30,8 +30,9 @@ pub(crate) struct Lock(AtomicUsize);
 const FOR_FORK: usize = 1;
 
 impl Lock {
-    pub(crate) const fn new() -> Self {
-        Self(AtomicUsize::new(0))
+    /// A free lock. The word must be zero.
+    pub(crate) const fn new(word: AtomicUsize) -> Self {
+        Self(word)
     }
 
     /// Takes the lock. Returns false if the calling thread already holds it, or another thread does not release it in
@@ -58,12 +59,11 @@ impl Lock {
             }
             spins += 1;
             if spins < SPINS {
-                std::hint::spin_loop();
+                spin_loop();
             } else if monotonic_nanos() >= until {
                 return false;
             } else {
-                // SAFETY: no preconditions, and safe in a signal handler.
-                unsafe { libc::sched_yield() };
+                yield_now();
             }
         }
     }
@@ -111,20 +111,13 @@ impl Lock {
     }
 }
 
-/// Identifies the calling thread, and stays the same in the child of a fork. The lowest bit is 0.
-#[inline]
-fn this_thread() -> usize {
-    // SAFETY: no preconditions. It reads a register, and is safe in a signal handler.
-    unsafe { libc::pthread_self() as usize }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_same_thread_gets_it_once_and_another_waits() {
-        static LOCK: Lock = Lock::new();
+        static LOCK: Lock = Lock::new(AtomicUsize::new(0));
         assert!(LOCK.acquire());
         assert!(!LOCK.acquire());
         assert!(!LOCK.acquire_for_fork());
@@ -143,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_lock_of_a_thread_that_is_gone_is_free_in_a_child() {
-        static LOCK: Lock = Lock::new();
+        static LOCK: Lock = Lock::new(AtomicUsize::new(0));
         std::thread::spawn(|| assert!(LOCK.acquire()))
             .join()
             .unwrap();

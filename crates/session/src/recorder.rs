@@ -13,7 +13,7 @@ use rtrb::{Producer, PushError};
 
 use crate::clock::Clock;
 use crate::config::{Config, child_meta, child_path};
-use crate::fork::ToDo;
+use crate::fork_state::ToDo;
 use crate::interner::Interner;
 use crate::outcome::Outcome;
 use crate::record::{Bulky, Record, text};
@@ -342,4 +342,9 @@ fn slots(meta: &Meta) -> usize {
     (RING_BYTES / meta.period().max(1))
         .next_power_of_two()
         .clamp(least, most) as usize
+}
+
+/// The size of the ring in bytes.
+pub(crate) fn ring_bytes(meta: &Meta) -> usize {
+    slots(meta) * size_of::<Record>()
 }

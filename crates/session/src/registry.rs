@@ -3,10 +3,10 @@
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 
 use crate::clock::Clock;
-use crate::fork::ForkState;
+use crate::fork_state::ForkState;
 use crate::lock::{Holder, Lock};
 use crate::lost::Lost;
 use crate::recorder::Recorder;
@@ -73,8 +73,8 @@ fn add() -> &'static Slot {
     let slot: &'static mut Slot = Box::leak(Box::new(Slot {
         next: AtomicPtr::new(FIRST.load(Acquire)),
         status: AtomicU8::new(Status::Finished as u8),
-        lock: Lock::new(),
-        fork: ForkState::new(),
+        lock: Lock::new(AtomicUsize::new(0)),
+        fork: ForkState::new(AtomicU64::new(0)),
         lost: Lost::default(),
         start: AtomicU64::new(0),
         must_forget_keys: AtomicBool::new(false),

@@ -34,10 +34,10 @@ use crate::guard;
 use crate::interner::{Appearance, Epoch, KnownType};
 use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::record::{Bulky, Record, text};
-use crate::recorder::Recorder;
+use crate::recorder::{Recorder, ring_bytes};
 use crate::registry::{self, Slot, Status};
 use crate::writer::LONGEST_WAIT;
-use crate::{fork, ticks};
+use crate::{fork, reserve, ticks};
 
 /// One profiling run of this process. Dropping it ends the run, if it was not [finished](Session::finish) before.
 #[derive(Debug)]
@@ -58,6 +58,9 @@ impl Session {
     /// One line that says why the file could not be opened or the thread could not be started.
     pub fn start(config: &Config, meta: Meta) -> Result<Self, String> {
         fork::watch();
+        if !reserve::has(ring_bytes(&meta)) {
+            return Err("no memory for a session; raise the memory limit".to_owned());
+        }
         let session = Self {
             slot: registry::claim(),
         };
@@ -86,12 +89,13 @@ impl Session {
             self.lost(wanted_for, 1);
             return None;
         }
-        self.begin_with_lock()
+        self.begin_with_lock(wanted_for)
     }
 
     #[inline(always)]
-    fn begin_with_lock(&self) -> Option<Recording<'_>> {
+    fn begin_with_lock(&self, wanted_for: LostKind) -> Option<Recording<'_>> {
         if self.slot.is_running()
+            && self.has_memory()
             // SAFETY: the lock was acquired, and is released when the recording is dropped.
             && let Some(recorder) = unsafe { self.slot.recorder() }
         {
@@ -103,8 +107,27 @@ impl Session {
             recording.now = recording.recorder.begin();
             return Some(recording);
         }
+        if self.slot.is_running() {
+            self.lost(wanted_for, 1);
+        }
         self.slot.lock.release();
         None
+    }
+
+    /// Whether there is memory for a recording. The caller holds the lock.
+    #[inline]
+    fn has_memory(&self) -> bool {
+        !reserve::is_short() && (!self.slot.fork.is_child() || self.child_has_memory())
+    }
+
+    /// Whether a child that begins its own profile has memory for it.
+    #[cold]
+    fn child_has_memory(&self) -> bool {
+        // SAFETY: the caller holds the lock.
+        let recorder = unsafe { self.slot.recorder() };
+        recorder
+            .as_ref()
+            .is_none_or(|recorder| reserve::has(ring_bytes(recorder.meta())))
     }
 
     /// The time since the session's start. Does not take the lock. In the child of a fork, it is the parent's time

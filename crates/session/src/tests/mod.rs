@@ -1,6 +1,7 @@
 //! Tests of sessions without an interpreter.
 
 mod forks;
+mod memory;
 mod pending;
 mod threads;
 mod waits;

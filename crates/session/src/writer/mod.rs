@@ -3,6 +3,8 @@
 //! ```text
 //! thread    takes records from the ring; can be started, stopped and waited for
 //! drain     converts records into blocks of the file
+//! os_thread a thread that needs no thread-local data
+//! sleeper   the sleep of the thread
 //! pending   samples that are published provisionally at the end of the file
 //! ```
 //!
@@ -11,7 +13,9 @@
 //! failed, may never end. The thread is stopped before a fork; see [`crate::fork`].
 
 mod drain;
+mod os_thread;
 mod pending;
+mod sleeper;
 mod thread;
 
 use std::io;
@@ -28,9 +32,10 @@ use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::process::image;
 
 pub(crate) use drain::Drain;
+use os_thread::OsThread;
 #[cfg(test)]
 pub(crate) use pending::Pending;
-use thread::{Left, Request, Running, Shared};
+use thread::{Left, Request, Shared};
 
 /// The longest time that a thread of the program waits for progress of the writer thread: for room in the ring where no
 /// event may be lost, before a fork, and at the end of the session. After that, samples are counted as lost, or the
@@ -58,7 +63,7 @@ pub(crate) struct Writer {
 /// The owner of the drain.
 enum Place {
     /// The thread has the drain.
-    Running(Running),
+    Running(OsThread),
     /// The writer has the drain: there is no thread.
     Stopped(Box<Drain>),
     /// The drain is lost: the thread has panicked.
@@ -150,7 +155,7 @@ impl Writer {
         // A fork may have stopped waiting for the thread before the thread stopped.
         self.take_back();
         match &self.place {
-            Place::Running(thread) => thread.wake(),
+            Place::Running(_) => self.shared.wake(),
             // Without a thread, records stay in the ring until it is full.
             Place::Stopped(_) => drop(self.spawn(Request::Work)),
             Place::Gone => {}
@@ -216,11 +221,11 @@ impl Writer {
     /// Sends a request to the thread and waits for the result; `None` if there is none in time. With `has_time`, each
     /// progress of the thread restarts the time limit.
     fn ask(&mut self, request: Request, has_time: bool) -> Option<Left> {
-        let Place::Running(thread) = &self.place else {
+        if !matches!(self.place, Place::Running(_)) {
             return None;
-        };
+        }
         self.shared.set_request(request);
-        thread.wake();
+        self.shared.wake();
         let is_stuck = self.stuck_at == Some(self.shared.progress());
         let wait = if is_stuck && !has_time {
             Duration::ZERO

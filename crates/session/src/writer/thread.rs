@@ -2,22 +2,22 @@
 
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nthbyte_profile::event::{End, Nanos};
 
 use super::drain::Drain;
+use super::os_thread::OsThread;
+use super::sleeper::Sleeper;
 use crate::lost::Lost;
 use crate::outcome::Outcome;
 use crate::process::image;
+use crate::reserve;
 
 /// How long the thread sleeps if it is not woken.
 const NAP: Duration = Duration::from_millis(200);
-/// The size of the thread's stack. The thread has no deep calls.
-const STACK_BYTES: usize = 256 << 10;
 
 const NO_END: End = End {
     time: Nanos(0),
@@ -52,6 +52,7 @@ pub(crate) struct Shared {
     /// Changes with each progress of the thread.
     progress: AtomicU64,
     pub(super) lost: &'static Lost,
+    sleeper: Sleeper,
     exchange: Mutex<Exchange>,
     has_left: Condvar,
 }
@@ -69,6 +70,7 @@ impl Shared {
             is_dead: AtomicBool::new(false),
             progress: AtomicU64::new(0),
             lost,
+            sleeper: Sleeper::new(AtomicU32::new(0)),
             exchange: Mutex::default(),
             has_left: Condvar::new(),
         }
@@ -89,6 +91,11 @@ impl Shared {
     /// Called by the thread after each progress.
     pub(super) fn go_on(&self) {
         self.progress.store(self.progress() + 1, Relaxed);
+    }
+
+    /// Ends the thread's current sleep, or its next one.
+    pub(super) fn wake(&self) {
+        self.sleeper.wake();
     }
 
     pub(super) fn set_request(&self, request: Request) {
@@ -137,49 +144,28 @@ impl Shared {
     }
 }
 
-/// A running thread.
-pub(super) struct Running(JoinHandle<()>);
-
-impl Running {
-    pub(super) fn wake(&self) {
-        self.0.thread().unpark();
-    }
-
-    /// Waits for the end of the thread.
-    pub(super) fn join(self) {
-        // A panic needs no report here: the thread has left its result.
-        let _ = self.0.join();
-    }
-}
-
 /// Starts the thread with all signals blocked, because signals belong to the program. Returns the drain if the thread
 /// cannot be started.
 pub(super) fn spawn(
     shared: &Arc<Shared>,
     drain: Box<Drain>,
-) -> Result<Running, (Box<Drain>, io::Error)> {
+) -> Result<OsThread, (Box<Drain>, io::Error)> {
     let parcel = Arc::new(Mutex::new(Some(drain)));
     let (shared, received) = (Arc::clone(shared), Arc::clone(&parcel));
     let signals = BlockedSignals::all();
-    let spawned = std::thread::Builder::new()
-        .name("nthbyte".into())
-        .stack_size(STACK_BYTES)
-        .spawn(move || {
-            let drain = open(&received).expect("the parcel is handed over before the spawn");
-            drop(received);
-            let leave = LeaveSomething(&shared);
-            let left = run(drain, &shared);
-            std::mem::forget(leave);
-            shared.leave(left);
-        });
+    let spawned = OsThread::spawn(move || {
+        let drain = open(&received).expect("the parcel is handed over before the spawn");
+        drop(received);
+        let leave = LeaveSomething(&shared);
+        let left = run(drain, &shared);
+        std::mem::forget(leave);
+        shared.leave(left);
+    });
     drop(signals);
-    match spawned {
-        Ok(handle) => Ok(Running(handle)),
-        Err(error) => {
-            let drain = open(&parcel).expect("a thread that was not started takes nothing");
-            Err((drain, error))
-        }
-    }
+    spawned.map_err(|error| {
+        let drain = open(&parcel).expect("a thread that was not started takes nothing");
+        (drain, error)
+    })
 }
 
 fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
@@ -190,13 +176,15 @@ fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
 fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
     loop {
         match shared.request() {
+            // The records stay in the ring until there is memory.
+            Request::Work if reserve::is_short() => shared.sleeper.sleep(NAP),
             Request::Work => {
                 if drain.work(shared) {
                     // Half of this library's mapped pages are not needed until the next block.
                     image::release_again();
                 }
                 if shared.request() == Request::Work {
-                    std::thread::park_timeout(NAP.min(drain.flush_interval()));
+                    shared.sleeper.sleep(NAP.min(drain.flush_interval()));
                 }
             }
             Request::Stop => {
