@@ -6,7 +6,7 @@ use crate::lock::Holder;
 use crate::sync::AtomicU64;
 
 /// How long the writer thread stays stopped after a fork, in nanoseconds.
-const WRITER_AWAY: u64 = 250_000_000;
+pub(crate) const WRITER_AWAY: u64 = 250_000_000;
 
 /// The state of a session with respect to forks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    const fn word(self) -> u64 {
+    pub(crate) const fn word(self) -> u64 {
         match self {
             Self::Undisturbed => 0,
             Self::Forked => 1,
@@ -36,7 +36,7 @@ impl State {
         }
     }
 
-    const fn of_word(word: u64) -> Self {
+    pub(crate) const fn of_word(word: u64) -> Self {
         match word & 7 {
             0 => Self::Undisturbed,
             1 => Self::Forked,
@@ -121,53 +121,11 @@ impl ForkState {
         });
     }
 
-    fn get(&self) -> State {
+    pub(crate) fn get(&self) -> State {
         State::of_word(self.0.load(Relaxed))
     }
 
     fn set(&self, state: State) {
         self.0.store(state.word(), Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_word_holds_each_state() {
-        for state in [
-            State::Undisturbed,
-            State::Forked,
-            State::WriterAway(0),
-            State::WriterAway(1 << 60),
-            State::Child { is_whole: true },
-            State::Child { is_whole: false },
-        ] {
-            assert_eq!(State::of_word(state.word()), state);
-        }
-    }
-
-    #[test]
-    fn a_parent_waits_and_a_child_begins_anew_once() {
-        let state = ForkState::new(AtomicU64::new(0));
-        assert_eq!(state.notice(5), ToDo::Nothing);
-        state.forked();
-        assert_eq!(state.notice(10), ToDo::Nothing);
-        assert_eq!(state.get(), State::WriterAway(10 + WRITER_AWAY));
-        assert_eq!(state.notice(9 + WRITER_AWAY), ToDo::Nothing);
-        assert!(!state.is_undisturbed());
-        assert_eq!(state.notice(10 + WRITER_AWAY), ToDo::Nothing);
-        assert!(state.is_undisturbed());
-
-        state.become_child(Holder::Nobody);
-        assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: true });
-        assert_eq!(state.notice(0), ToDo::Nothing);
-
-        // Another thread of the parent was recording at the fork, and the child forks again before it records.
-        state.become_child(Holder::Other);
-        state.forked();
-        state.become_child(Holder::Nobody);
-        assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: false });
     }
 }

@@ -4,13 +4,11 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::clock::monotonic_nanos;
-use crate::sync::{AtomicUsize, spin_loop, this_thread, yield_now};
+use crate::sync::{AtomicUsize, SPINS, spin_loop, this_thread, yield_now};
 
 /// The longest time that a thread waits for another one, in nanoseconds. A thread that runs holds the lock for less
 /// than a microsecond; a thread that holds it for longer does not run at the moment.
 const LONGEST_WAIT: u64 = 3_000_000;
-/// How many times a thread checks the lock before it yields its processor.
-const SPINS: u32 = 200;
 
 /// The holder of a lock at the moment of a fork, as the forking thread sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,39 +106,5 @@ impl Lock {
         } else {
             Holder::Other
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_same_thread_gets_it_once_and_another_waits() {
-        static LOCK: Lock = Lock::new(AtomicUsize::new(0));
-        assert!(LOCK.acquire());
-        assert!(!LOCK.acquire());
-        assert!(!LOCK.acquire_for_fork());
-        let other = std::thread::spawn(|| LOCK.acquire().then(|| LOCK.release()));
-        assert_eq!(other.join().unwrap(), None, "nobody waits for ever");
-        LOCK.release();
-        assert!(LOCK.acquire_for_fork());
-        assert!(!LOCK.acquire());
-        LOCK.release_in_parent();
-        assert!(LOCK.acquire());
-        assert_eq!(LOCK.release_in_child(), Holder::Caller);
-        LOCK.release();
-        assert!(LOCK.acquire_for_fork());
-        assert_eq!(LOCK.release_in_child(), Holder::Nobody);
-    }
-
-    #[test]
-    fn a_lock_of_a_thread_that_is_gone_is_free_in_a_child() {
-        static LOCK: Lock = Lock::new(AtomicUsize::new(0));
-        std::thread::spawn(|| assert!(LOCK.acquire()))
-            .join()
-            .unwrap();
-        assert_eq!(LOCK.release_in_child(), Holder::Other);
-        assert!(LOCK.acquire());
     }
 }

@@ -7,6 +7,9 @@ pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
+/// How many times a thread checks a lock before it yields its processor.
+pub(crate) const SPINS: u32 = 200;
+
 /// Identifies the calling thread, and stays the same in the child of a fork. The lowest bit is 0.
 #[inline]
 pub(crate) fn this_thread() -> usize {

@@ -35,3 +35,55 @@ impl ResidentSet {
         Some(pages * page)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value of a line of `/proc/self/status`, in bytes.
+    fn status(name: &str) -> u64 {
+        let text = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        let kib: u64 = line
+            .split_ascii_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap();
+        kib << 10
+    }
+
+    #[test]
+    fn only_touched_memory_counts() {
+        const BYTES: usize = 1 << 30;
+        // SAFETY: asks for new memory, of which nothing is touched.
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(memory, libc::MAP_FAILED);
+        let size = ResidentSet::default().size(Nanos(0)).unwrap();
+        // Between what must be there and the most that there ever was, in a process that has 1 GiB more of addresses.
+        assert!(status("VmSize:") >= 1 << 30);
+        assert!(size <= status("VmHWM:") && size < 1 << 30, "{size}");
+        assert!(size >= 100 << 10, "{size}");
+        // SAFETY: the memory is ours and unused.
+        unsafe { libc::munmap(memory, BYTES) };
+    }
+
+    #[test]
+    fn a_reading_is_used_again_for_a_while() {
+        let mut set = ResidentSet {
+            read: Some((Nanos(1_000_000_000), 7)),
+        };
+        let mut at = |millis: u64| set.size(Nanos(millis * 1_000_000));
+        assert_eq!((at(1_000), at(1_099)), (Some(7), Some(7)));
+        assert!(at(1_100).unwrap() > 7);
+    }
+}

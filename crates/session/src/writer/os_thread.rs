@@ -75,3 +75,24 @@ extern "C" fn enter<W: FnOnce()>(parcel: *mut c_void) -> *mut c_void {
     }
     std::ptr::null_mut()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_runs_and_can_be_waited_for() {
+        // Another test looks for the thread of its session by name.
+        let _lock = crate::tests::one_at_a_time();
+        let (sender, receiver) = channel();
+        let thread = OsThread::spawn(move || sender.send(7).unwrap()).unwrap();
+        thread.join();
+        assert_eq!(receiver.try_recv(), Ok(7));
+        // A panic ends only the thread.
+        OsThread::spawn(|| panic!("a test wanted it"))
+            .unwrap()
+            .join();
+    }
+}
