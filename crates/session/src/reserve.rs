@@ -12,13 +12,15 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
-/// Bytes of the reserve. A recording takes a few hundred bytes; a full ring that is written at the end takes less than
-/// a megabyte.
-const SIZE: usize = 4 << 20;
+/// Bytes of the reserve: the rings of two sessions, and some for writing what is in them.
+const SIZE: usize = 8 << 20;
+/// Blocks of the reserve are powers of two, from this size on.
+const SMALLEST: usize = 64;
+/// Number of sizes.
+const SIZES: usize = (SIZE / SMALLEST).ilog2() as usize + 1;
 /// Memory is no longer short when the system has this many bytes.
 const ENOUGH: usize = 1 << 20;
 
@@ -26,24 +28,27 @@ const ENOUGH: usize = 1 << 20;
 static ALLOCATOR: Reserve = Reserve::new();
 
 struct Reserve {
-    /// The number of live allocations in the upper half, and the first unused byte in the lower one.
-    state: AtomicU64,
+    /// The first byte that was never used.
+    unused: AtomicUsize,
+    /// For each size, the list of freed blocks: the first one's number (its offset divided by [`SMALLEST`], plus one;
+    /// 0 is the end) in the lower half; each block begins with the next one's number. The upper half counts changes, so
+    /// that a list that has changed meanwhile is never taken for the same one.
+    freed: [AtomicU64; SIZES],
     is_short: AtomicBool,
     bytes: Bytes,
 }
 
-#[repr(align(64))]
+#[repr(align(4096))]
 struct Bytes(UnsafeCell<[MaybeUninit<u8>; SIZE]>);
 
-// SAFETY: `state` gives each byte to one allocation at a time.
+// SAFETY: `unused` and `freed` give each byte to one allocation at a time.
 unsafe impl Sync for Reserve {}
-
-const ONE: u64 = 1 << 32;
 
 impl Reserve {
     const fn new() -> Self {
         Self {
-            state: AtomicU64::new(0),
+            unused: AtomicUsize::new(0),
+            freed: [const { AtomicU64::new(0) }; SIZES],
             is_short: AtomicBool::new(false),
             bytes: Bytes(UnsafeCell::new([MaybeUninit::zeroed(); SIZE])),
         }
@@ -59,41 +64,66 @@ impl Reserve {
         (offset < SIZE).then_some(offset)
     }
 
-    /// Takes memory from the reserve; null if it is used up.
+    /// The number of the next freed block, in the first word of a freed block.
+    fn next(&self, number: u32) -> &AtomicU32 {
+        let block = self.start().wrapping_add((number as usize - 1) * SMALLEST);
+        // SAFETY: the word lies in the reserve and is aligned. If another thread has got the block meanwhile, the word
+        // is its data: then the count of changes differs, and the word is not used.
+        unsafe { AtomicU32::from_ptr(block.cast()) }
+    }
+
+    /// Takes memory from the reserve; null if it is used up. Safe in a signal handler.
     #[cold]
     fn take(&self, layout: Layout) -> *mut u8 {
         self.is_short.store(true, Relaxed);
-        let start = self.start();
-        let mut taken = start;
-        let take = |state: u64| {
-            let used = (state % ONE) as usize;
-            let padding = (start as usize + used).wrapping_neg() % layout.align();
-            let first = used + padding;
-            let end = first
-                .checked_add(layout.size())
-                .filter(|&end| end <= SIZE)?;
-            taken = start.wrapping_add(first);
-            Some((state / ONE + 1) * ONE + end as u64)
+        let Some((size, list)) = self.list(layout) else {
+            return null_mut();
         };
-        match self.state.fetch_update(AcqRel, Acquire, take) {
-            Ok(_) => taken,
-            Err(_) => null_mut(),
+        let pop = |head: u64| match head as u32 {
+            0 => None,
+            first => Some(changed(head, self.next(first).load(Relaxed))),
+        };
+        let offset = match list.fetch_update(AcqRel, Acquire, pop) {
+            Ok(head) => (head as u32 as usize - 1) * SMALLEST,
+            Err(_) => {
+                // A block of a size that is a power of two is as aligned as it is large.
+                let end = |unused: usize| unused.next_multiple_of(size) + size;
+                let grow = |unused| Some(end(unused)).filter(|&end| end <= SIZE);
+                match self.unused.fetch_update(Relaxed, Relaxed, grow) {
+                    Ok(unused) => end(unused) - size,
+                    Err(_) => return null_mut(),
+                }
+            }
+        };
+        self.start().wrapping_add(offset)
+    }
+
+    /// Gives a block back.
+    #[cold]
+    fn give_back(&self, offset: usize, layout: Layout) {
+        if let Some((_, list)) = self.list(layout) {
+            let number = (offset / SMALLEST + 1) as u32;
+            let push = |head: u64| {
+                self.next(number).store(head as u32, Relaxed);
+                Some(changed(head, number))
+            };
+            let _ = list.fetch_update(AcqRel, Acquire, push);
         }
     }
 
-    /// Gives memory back. Bytes are used again if they were the last ones, or when no allocation is left.
-    #[cold]
-    fn give_back(&self, offset: usize, size: usize) {
-        let _ = self.state.fetch_update(AcqRel, Acquire, |state| {
-            let (live, used) = (state / ONE - 1, (state % ONE) as usize);
-            let used = match live {
-                0 => 0,
-                _ if offset + size == used => offset,
-                _ => used,
-            };
-            Some(live * ONE + used as u64)
-        });
+    /// The size of the block for an allocation, and the list of that size. `None` if there is none.
+    fn list(&self, layout: Layout) -> Option<(usize, &AtomicU64)> {
+        let least = layout.size().max(layout.align()).max(SMALLEST);
+        let size = least.checked_next_power_of_two()?;
+        let list = self.freed.get((size / SMALLEST).ilog2() as usize)?;
+        // Blocks are aligned as the reserve is.
+        (layout.align() <= align_of::<Bytes>()).then_some((size, list))
     }
+}
+
+/// The head of a list whose first block is another one now.
+const fn changed(head: u64, first: u32) -> u64 {
+    ((head >> 32).wrapping_add(1) << 32) | first as u64
 }
 
 // SAFETY: memory is the system's, or bytes of the reserve that no other allocation has; it is freed to where it is from.
@@ -111,7 +141,7 @@ unsafe impl GlobalAlloc for Reserve {
     #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         match self.offset(pointer) {
-            Some(offset) => self.give_back(offset, layout.size()),
+            Some(offset) => self.give_back(offset, layout),
             // SAFETY: the memory is the system's.
             None => unsafe { System.dealloc(pointer, layout) },
         }
@@ -240,27 +270,61 @@ mod tests {
         static RESERVE: Reserve = Reserve::new();
         let reserve = &RESERVE;
         let one = reserve.take(layout(3, 1));
-        let two = reserve.take(layout(64, 64));
+        let two = reserve.take(layout(65, 64));
         assert_eq!(
             (reserve.offset(one), reserve.offset(two)),
-            (Some(0), Some(64))
+            (Some(0), Some(128))
         );
         assert_eq!(two as usize % 64, 0);
         assert!(reserve.is_short.load(Relaxed));
-        assert!(reserve.take(layout(SIZE - 127, 1)).is_null());
-        let rest = reserve.take(layout(SIZE - 128, 1));
-        assert_eq!(reserve.offset(rest), Some(128));
-        assert_eq!(reserve.offset(reserve.start().wrapping_add(SIZE)), None);
+        assert!(reserve.take(layout(SIZE, 1)).is_null());
+        let aligned = reserve.take(layout(384, 512));
+        assert_eq!(aligned as usize % 512, 0);
+        assert!(reserve.take(layout(1, 1 << 20)).is_null());
+        assert!(reserve.take(layout(usize::MAX / 2, 1)).is_null());
+        let half = reserve.take(layout(SIZE / 2, 1));
+        assert_eq!(reserve.offset(half), Some(SIZE / 2));
         assert!(reserve.take(layout(1, 1)).is_null());
-        // The last bytes are used again at once, others when no allocation is left.
-        reserve.give_back(128, SIZE - 128);
-        assert_eq!(reserve.offset(reserve.take(layout(8, 8))), Some(128));
-        reserve.give_back(0, 3);
-        assert_eq!(reserve.offset(reserve.take(layout(8, 8))), Some(136));
-        for (offset, size) in [(64, 64), (128, 8), (136, 8)] {
-            reserve.give_back(offset, size);
+        assert_eq!(reserve.offset(reserve.start().wrapping_add(SIZE)), None);
+        // Blocks are used again, the last one first.
+        reserve.give_back(0, layout(3, 1));
+        assert_eq!(reserve.take(layout(64, 8)), one);
+        for offset in [0, 64, 192] {
+            reserve.give_back(offset, layout(64, 8));
         }
-        assert_eq!(reserve.state.load(Relaxed), 0);
+        let again = [(); 3].map(|()| reserve.offset(reserve.take(layout(1, 1))));
+        assert_eq!(again, [Some(192), Some(64), Some(0)]);
+        assert!(reserve.take(layout(1, 1)).is_null());
+        reserve.give_back(SIZE / 2, layout(SIZE / 2, 1));
+        assert_eq!(reserve.take(layout(SIZE / 2 - 5, 1)), half);
+    }
+
+    #[test]
+    fn threads_get_different_blocks() {
+        static RESERVE: Reserve = Reserve::new();
+        std::thread::scope(|scope| {
+            for own in 1..=4_u8 {
+                scope.spawn(move || {
+                    for turn in 0..20_000 {
+                        let sizes = [layout(100, 8), layout(70, 8), layout(64 + turn % 64, 8)];
+                        let blocks = sizes.map(|layout| RESERVE.take(layout));
+                        // SAFETY: the blocks have these sizes, and are this thread's own.
+                        unsafe {
+                            for (block, layout) in blocks.into_iter().zip(sizes) {
+                                block.write_bytes(own, layout.size());
+                            }
+                            for (block, layout) in blocks.into_iter().zip(sizes) {
+                                let bytes = std::slice::from_raw_parts(block, layout.size());
+                                assert!(bytes.iter().all(|&byte| byte == own));
+                                RESERVE.give_back(RESERVE.offset(block).unwrap(), layout);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        // Twelve blocks of 128 bytes, four of 64, and as many gaps between them.
+        assert!(RESERVE.unused.load(Relaxed) <= 12 * 128 + 4 * 64 + 4 * 64);
     }
 
     #[test]
@@ -274,7 +338,7 @@ mod tests {
             let outside = reserve.realloc(inside, layout(4, 4), 9);
             assert_eq!(std::slice::from_raw_parts(outside, 4), b"abcd");
             assert_eq!(reserve.offset(outside), None);
-            assert_eq!(reserve.state.load(Relaxed), 0);
+            assert_eq!(reserve.take(layout(4, 4)), inside);
             reserve.dealloc(outside, layout(9, 4));
         }
     }

@@ -203,13 +203,22 @@ impl Session {
         }
         // SAFETY: the lock was acquired, and is released below.
         let place = unsafe { slot.recorder() };
-        if let Some(recorder) = place {
+        let has_memory = !slot.fork.is_child() || self.child_has_memory();
+        if let Some(recorder) = place
+            && has_memory
+        {
             // In the child of a fork: the parent finishes its own data.
             recorder.begin();
         }
         let recorder = place.take();
         slot.lock.release();
-        recorder
+        if has_memory {
+            return recorder;
+        }
+        // The child has recorded nothing. The data is the parent's, and another thread may have been changing it.
+        std::mem::forget(recorder);
+        slot.set_status(Status::Finished);
+        None
     }
 
     /// Changes the writer's test settings between two recordings.
