@@ -24,7 +24,7 @@ NEVER = (1 << 64) - 1
 
 def work(turn):
     keep = [[number, str(number), {number: [turn]}] for number in range(100)]
-    exec(compile(f"class Class{turn}: pass\\ndef function(): return [Class{turn}() for _ in range(9)]\\nfunction()", "made", "exec"), {})
+    exec(compile(f"class Class{turn}: pass\\nmade = [Class{turn}() for _ in range(9)]", "made", "exec"), {})
     child = os.fork() if turn % 16 == 0 else -1
     if child == 0:
         keep = [bytes(number) for number in range(300)]
@@ -59,7 +59,8 @@ for turn in range(1_000_000):
 nthbyte.start("next.nthb", every=64)
 work(1)
 after = nthbyte.stop()
-print(json.dumps({"turns": turn, "sessions": sessions, "refused": refused, "samples": after.samples, "lost": after.lost}))
+counts = {"turns": turn, "sessions": sessions, "refused": refused}
+print(json.dumps({**counts, "samples": after.samples, "lost": after.lost}))
 """
 
 
