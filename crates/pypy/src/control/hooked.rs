@@ -280,8 +280,8 @@ fn check(collector: &Collector, settings: &Settings) -> Result<(), String> {
 /// Checks the nursery's two pointers, the first one also after an allocation.
 fn check_nursery(free: usize, top: usize, moved: usize, most: usize) -> Result<(), String> {
     if free == 0
-        || free % 8 != 0
-        || top % 8 != 0
+        || !free.is_multiple_of(8)
+        || !top.is_multiple_of(8)
         || free > top
         || moved.abs_diff(free) > LARGEST_NURSERY
     {
