@@ -13,7 +13,8 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-ruff check-mypy check-structure \
-        test-structure test-cpython test-formats test-processes test-pypy test-page system interpreters lock bench count exactness leaks leaks-peers clean
+        test-structure test-cpython test-formats test-processes test-pypy test-soak test-page soak system interpreters lock bench count \
+        exactness leaks leaks-peers clean
 
 all: $(VENVS)
 
@@ -133,6 +134,17 @@ test-processes: all build/site/installed build/processes/ready
 
 test-pypy: all build/site/installed
 	$(BIN)/python -m pytest --numprocesses=0 tests/pypy
+
+# A few rounds of the stress program on each interpreter.
+test-soak: all build/site/installed
+	$(BIN)/python -m pytest tests/soak
+
+# The same for longer: `make soak MINUTES=60 SEED=1 ONLY=cpython-3.13`. A failing round can be repeated; see the script.
+MINUTES ?= 60
+SEED ?= 1
+
+soak: all build/site/installed
+	$(BIN)/python tests/soak/soak.py --minutes $(MINUTES) --seed $(SEED) --only "$(ONLY)"
 
 # The page of `nthbyte flamegraph` and the server of `nthbyte view`, in a real browser.
 CHROMIUM ?= /usr/bin/chromium

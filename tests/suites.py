@@ -40,6 +40,7 @@ SUITES = (
     Suite("pytest formats", "test-formats", needs="build"),
     Suite("pytest processes", "test-processes", needs="build"),
     Suite("pytest PyPy", "test-pypy", needs="build"),
+    Suite("pytest soak", "test-soak", needs="build"),
     Suite("page", "test-page"),
 )
 

@@ -35,3 +35,9 @@ extern "C" fn verify_with(field: usize, change: isize) -> *const c_char {
 extern "C" fn panic_after(calls: u32) {
     seams::panic_after(calls);
 }
+
+/// Has allocations of the agent fail.
+#[unsafe(no_mangle)]
+extern "C" fn fail_allocations(first: u64, end: u64) -> u64 {
+    seams::fail_allocations(first, end)
+}

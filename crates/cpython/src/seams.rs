@@ -41,6 +41,12 @@ pub fn panic_after(calls: u32) {
     UNTIL_PANIC.store(calls, Relaxed);
 }
 
+/// From now on, lets the agent's allocations of the numbers `first` to `end` - 1 fail. Returns the number of allocations
+/// since the last call.
+pub fn fail_allocations(first: u64, end: u64) -> u64 {
+    nthbyte_session::failing::fail(first, end)
+}
+
 /// Called at each entry point, inside the code that catches panics.
 pub(crate) fn enter() {
     let left = UNTIL_PANIC.load(Relaxed);

@@ -99,8 +99,8 @@ impl SamplePoints {
 #[cfg(test)]
 mod tests {
     extern crate std;
-    use super::{Distances, SamplePoints};
-    use crate::Period;
+    use super::{Distances, SamplePoints, negative_ln};
+    use crate::{Period, Random};
 
     #[test]
     fn fixed_is_fixed_and_every_is_one() {
@@ -137,6 +137,21 @@ mod tests {
                 .fold(0.0, f64::max);
             assert!(worst < 0.0027, "period {bytes}: {worst}");
         }
+    }
+
+    /// At the largest period, one distance in some thousands is whole before it is rounded.
+    #[test]
+    fn distances_are_rounded_up() {
+        let period = Period::new(Period::MAX).unwrap();
+        let mut points = SamplePoints::new(period, Distances::Exponential, 4);
+        let mut random = Random::new(4);
+        let mut whole = 0;
+        for _ in 0..200_000 {
+            let exact = negative_ln(random.next_unit()) * Period::MAX as f64;
+            assert_eq!(points.next_distance(), (exact.ceil() as u64).max(1));
+            whole += u32::from(exact.fract() == 0.0);
+        }
+        assert!(whole > 5);
     }
 
     #[test]

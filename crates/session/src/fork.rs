@@ -1,6 +1,6 @@
 //! How a session handles forks.
 //!
-//! A session learns of a fork in one place, at the start of a recording, from one word: its [`State`]. The functions
+//! A session learns of a fork in one place, at the start of a recording, from one word: its [`State`](crate::fork_state::State). The functions
 //! that run around a fork change only that word, the lock, and the writer thread.
 //!
 //! ```text
@@ -19,137 +19,10 @@
 //!   profile with its own file, in a new epoch. The child does not touch what the parent's writer thread uses.
 
 use std::sync::Once;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
-use crate::lock::Holder;
 use crate::registry;
 use crate::termination;
 use crate::ticks::TICKS;
-
-/// How long the writer thread stays stopped after a fork, in nanoseconds.
-const WRITER_AWAY: u64 = 250_000_000;
-
-/// The state of a session with respect to forks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// There was no fork, or its handling is complete.
-    Undisturbed,
-    /// This process has forked, and has recorded nothing since.
-    Forked,
-    /// This process has forked. The writer thread stays stopped until this time (`CLOCK_MONOTONIC`, in nanoseconds).
-    WriterAway(u64),
-    /// This process is the child of a fork, and has recorded nothing since.
-    Child {
-        /// Whether no other thread was recording at the moment of the fork. If another thread was, the data behind the
-        /// lock may be half changed: the child must neither use nor drop it.
-        is_whole: bool,
-    },
-}
-
-impl State {
-    const fn word(self) -> u64 {
-        match self {
-            Self::Undisturbed => 0,
-            Self::Forked => 1,
-            Self::Child { is_whole: true } => 2,
-            Self::Child { is_whole: false } => 3,
-            Self::WriterAway(until) => 4 | until << 3,
-        }
-    }
-
-    const fn of_word(word: u64) -> Self {
-        match word & 7 {
-            0 => Self::Undisturbed,
-            1 => Self::Forked,
-            2 => Self::Child { is_whole: true },
-            3 => Self::Child { is_whole: false },
-            _ => Self::WriterAway(word >> 3),
-        }
-    }
-}
-
-/// What a recording must do first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ToDo {
-    Nothing,
-    /// Begin a profile of this process. The field is as in [`State::Child`].
-    BeginAnew {
-        is_whole: bool,
-    },
-}
-
-/// The fork state of one session.
-#[derive(Debug)]
-pub(crate) struct ForkState(AtomicU64);
-
-impl ForkState {
-    pub(crate) const fn new() -> Self {
-        Self(AtomicU64::new(State::Undisturbed.word()))
-    }
-
-    pub(crate) fn reset(&self) {
-        self.set(State::Undisturbed);
-    }
-
-    /// Costs one load.
-    #[inline]
-    pub(crate) fn is_undisturbed(&self) -> bool {
-        self.0.load(Relaxed) == State::Undisturbed.word()
-    }
-
-    /// Returns what the recording must do; each answer is given once only. The caller holds the session's lock; `now`
-    /// is a time of `CLOCK_MONOTONIC`.
-    pub(crate) fn notice(&self, now: u64) -> ToDo {
-        match self.get() {
-            State::Forked => self.set(State::WriterAway(now.saturating_add(WRITER_AWAY))),
-            State::WriterAway(until) if now >= until => self.set(State::Undisturbed),
-            State::Undisturbed | State::WriterAway(_) => {}
-            State::Child { is_whole } => {
-                self.set(State::Undisturbed);
-                return ToDo::BeginAnew { is_whole };
-            }
-        }
-        ToDo::Nothing
-    }
-
-    /// Whether the writer thread may run at this time.
-    pub(crate) fn lets_writer_run(&self, now: u64) -> bool {
-        match self.get() {
-            State::Undisturbed => true,
-            State::WriterAway(until) => now >= until,
-            State::Forked | State::Child { .. } => false,
-        }
-    }
-
-    /// Whether the last recorded data is the parent's, and this process has not begun its own profile.
-    pub(crate) fn is_child(&self) -> bool {
-        matches!(self.get(), State::Child { .. })
-    }
-
-    /// Records that this process has forked. A child that forks before it records anything stays a child.
-    pub(crate) fn forked(&self) {
-        if !self.is_child() {
-            self.set(State::Forked);
-        }
-    }
-
-    /// Records that this process is the child of a fork.
-    pub(crate) fn become_child(&self, holder: Holder) {
-        let was_whole = self.get() != State::Child { is_whole: false };
-        self.set(State::Child {
-            is_whole: was_whole && holder != Holder::Other,
-        });
-    }
-
-    fn get(&self) -> State {
-        State::of_word(self.0.load(Relaxed))
-    }
-
-    fn set(&self, state: State) {
-        self.0.store(state.word(), Relaxed);
-    }
-}
 
 /// Installs the fork handlers once, for all sessions of this process.
 pub(crate) fn watch() {
@@ -178,46 +51,4 @@ extern "C" fn after_fork_in_child() {
     termination::after_fork_in_child();
     TICKS.after_fork_in_child();
     registry::slots().for_each(|slot| slot.after_fork_in_child());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_word_holds_each_state() {
-        for state in [
-            State::Undisturbed,
-            State::Forked,
-            State::WriterAway(0),
-            State::WriterAway(1 << 60),
-            State::Child { is_whole: true },
-            State::Child { is_whole: false },
-        ] {
-            assert_eq!(State::of_word(state.word()), state);
-        }
-    }
-
-    #[test]
-    fn a_parent_waits_and_a_child_begins_anew_once() {
-        let state = ForkState::new();
-        assert_eq!(state.notice(5), ToDo::Nothing);
-        state.forked();
-        assert_eq!(state.notice(10), ToDo::Nothing);
-        assert_eq!(state.get(), State::WriterAway(10 + WRITER_AWAY));
-        assert_eq!(state.notice(9 + WRITER_AWAY), ToDo::Nothing);
-        assert!(!state.is_undisturbed());
-        assert_eq!(state.notice(10 + WRITER_AWAY), ToDo::Nothing);
-        assert!(state.is_undisturbed());
-
-        state.become_child(Holder::Nobody);
-        assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: true });
-        assert_eq!(state.notice(0), ToDo::Nothing);
-
-        // Another thread of the parent was recording at the fork, and the child forks again before it records.
-        state.become_child(Holder::Other);
-        state.forked();
-        state.become_child(Holder::Nobody);
-        assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: false });
-    }
 }

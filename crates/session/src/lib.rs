@@ -41,7 +41,7 @@
 //! - It does not wait for the disk. Other waits last a few seconds at most: for room in the ring when every allocation
 //!   is recorded, before a fork, and at the end. Events that cannot be recorded are counted as lost, and the profile
 //!   contains the count.
-//! - Recording does not abort the process when memory runs out.
+//! - Nothing here ends the process when memory runs out: a reserve serves what is needed, and events are lost.
 //! - In the child of a fork, the first recording begins the child's own profile.
 //!
 //! # What this crate does not do
@@ -57,12 +57,13 @@
 //! lost        counts of events that could not be recorded
 //! recorder    the producer of the ring                  record    the records in the ring
 //! interner    threads, functions, types, stack nodes by the host's keys; epochs
-//! fork        how a session handles forks: one state
+//! fork        how a session handles forks; fork_state is their one word
 //! writer      the writer thread, the drain, pending samples
 //! output      the profile's file, with a provisional end
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM
 //! keeper      work of the host that the writer thread does
+//! reserve     the allocator, with a reserve for when memory runs out
 //! process     descriptors, reads that cannot fault, resident size, the library's own pages
 //! config, outcome, clock
 //! ```
@@ -73,6 +74,7 @@ pub mod ticks;
 
 mod clock;
 mod fork;
+mod fork_state;
 mod guard;
 mod interner;
 mod keeper;
@@ -83,7 +85,9 @@ mod output;
 mod record;
 mod recorder;
 mod registry;
+mod reserve;
 mod session;
+mod sync;
 mod termination;
 #[cfg(test)]
 mod tests;
@@ -95,4 +99,6 @@ pub use guard::guarded;
 pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
 pub use keeper::{Keeper, set_keeper};
 pub use outcome::{Outcome, copy_text};
+#[cfg(feature = "test-seams")]
+pub use reserve::failing;
 pub use session::{Recording, Session, record_now};

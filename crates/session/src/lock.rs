@@ -1,16 +1,14 @@
 //! A lock that a signal handler may try to take. If the calling thread already holds it, the attempt fails at once;
 //! other threads wait for a few milliseconds at most.
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::clock::monotonic_nanos;
+use crate::sync::{AtomicUsize, SPINS, spin_loop, this_thread, yield_now};
 
 /// The longest time that a thread waits for another one, in nanoseconds. A thread that runs holds the lock for less
 /// than a microsecond; a thread that holds it for longer does not run at the moment.
 const LONGEST_WAIT: u64 = 3_000_000;
-/// How many times a thread checks the lock before it yields its processor.
-const SPINS: u32 = 200;
 
 /// The holder of a lock at the moment of a fork, as the forking thread sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +28,9 @@ pub(crate) struct Lock(AtomicUsize);
 const FOR_FORK: usize = 1;
 
 impl Lock {
-    pub(crate) const fn new() -> Self {
-        Self(AtomicUsize::new(0))
+    /// A free lock. The word must be zero.
+    pub(crate) const fn new(word: AtomicUsize) -> Self {
+        Self(word)
     }
 
     /// Takes the lock. Returns false if the calling thread already holds it, or another thread does not release it in
@@ -58,12 +57,11 @@ impl Lock {
             }
             spins += 1;
             if spins < SPINS {
-                std::hint::spin_loop();
+                spin_loop();
             } else if monotonic_nanos() >= until {
                 return false;
             } else {
-                // SAFETY: no preconditions, and safe in a signal handler.
-                unsafe { libc::sched_yield() };
+                yield_now();
             }
         }
     }
@@ -108,46 +106,5 @@ impl Lock {
         } else {
             Holder::Other
         }
-    }
-}
-
-/// Identifies the calling thread, and stays the same in the child of a fork. The lowest bit is 0.
-#[inline]
-fn this_thread() -> usize {
-    // SAFETY: no preconditions. It reads a register, and is safe in a signal handler.
-    unsafe { libc::pthread_self() as usize }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_same_thread_gets_it_once_and_another_waits() {
-        static LOCK: Lock = Lock::new();
-        assert!(LOCK.acquire());
-        assert!(!LOCK.acquire());
-        assert!(!LOCK.acquire_for_fork());
-        let other = std::thread::spawn(|| LOCK.acquire().then(|| LOCK.release()));
-        assert_eq!(other.join().unwrap(), None, "nobody waits for ever");
-        LOCK.release();
-        assert!(LOCK.acquire_for_fork());
-        assert!(!LOCK.acquire());
-        LOCK.release_in_parent();
-        assert!(LOCK.acquire());
-        assert_eq!(LOCK.release_in_child(), Holder::Caller);
-        LOCK.release();
-        assert!(LOCK.acquire_for_fork());
-        assert_eq!(LOCK.release_in_child(), Holder::Nobody);
-    }
-
-    #[test]
-    fn a_lock_of_a_thread_that_is_gone_is_free_in_a_child() {
-        static LOCK: Lock = Lock::new();
-        std::thread::spawn(|| assert!(LOCK.acquire()))
-            .join()
-            .unwrap();
-        assert_eq!(LOCK.release_in_child(), Holder::Other);
-        assert!(LOCK.acquire());
     }
 }

@@ -13,7 +13,7 @@ use rtrb::{Producer, PushError};
 
 use crate::clock::Clock;
 use crate::config::{Config, child_meta, child_path};
-use crate::fork::ToDo;
+use crate::fork_state::ToDo;
 use crate::interner::Interner;
 use crate::keeper;
 use crate::outcome::Outcome;
@@ -63,7 +63,12 @@ impl Recorder {
         let clock = Clock::start();
         let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
         let drain = Drain::open(far_end, clock, &config.output, &meta)?;
-        let writer = Writer::start(&slot.lost, &slot.is_abandoned, Box::new(drain))?;
+        let writer = Writer::start(
+            &slot.lost,
+            &slot.sleeper,
+            &slot.is_abandoned,
+            Box::new(drain),
+        )?;
         let path = config.output.clone();
         Ok(Self::new(slot, clock, meta, path, ring, writer))
     }
@@ -367,4 +372,9 @@ fn slots(meta: &Meta) -> usize {
     (RING_BYTES / meta.period().max(1))
         .next_power_of_two()
         .clamp(least, most) as usize
+}
+
+/// The size of the ring in bytes.
+pub(crate) fn ring_bytes(meta: &Meta) -> usize {
+    slots(meta) * size_of::<Record>()
 }

@@ -3,13 +3,14 @@
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
 use crate::clock::Clock;
-use crate::fork::ForkState;
+use crate::fork_state::ForkState;
 use crate::lock::{Holder, Lock};
 use crate::lost::Lost;
 use crate::recorder::Recorder;
+use crate::writer::Sleeper;
 
 /// The use of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub(crate) struct Slot {
     pub(crate) fork: ForkState,
     /// Counts of lost events that are not in the file yet.
     pub(crate) lost: Lost,
+    /// The sleep of the writer thread, which a signal handler can end.
+    pub(crate) sleeper: Sleeper,
     /// The `CLOCK_MONOTONIC` time, in nanoseconds, at which the session's clock reads zero.
     start: AtomicU64,
     /// Set when an object was freed but its key could not be removed. The next recording then removes all keys.
@@ -73,9 +76,10 @@ fn add() -> &'static Slot {
     let slot: &'static mut Slot = Box::leak(Box::new(Slot {
         next: AtomicPtr::new(FIRST.load(Acquire)),
         status: AtomicU8::new(Status::Finished as u8),
-        lock: Lock::new(),
-        fork: ForkState::new(),
+        lock: Lock::new(AtomicUsize::new(0)),
+        fork: ForkState::new(AtomicU64::new(0)),
         lost: Lost::default(),
+        sleeper: Sleeper::new(AtomicU32::new(0)),
         start: AtomicU64::new(0),
         must_forget_keys: AtomicBool::new(false),
         is_abandoned: AtomicBool::new(false),

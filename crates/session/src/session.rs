@@ -34,10 +34,10 @@ use crate::guard;
 use crate::interner::{Appearance, Epoch, KnownType};
 use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::record::{Bulky, Record, text};
-use crate::recorder::Recorder;
+use crate::recorder::{Recorder, ring_bytes};
 use crate::registry::{self, Slot, Status};
 use crate::writer::LONGEST_WAIT;
-use crate::{fork, termination, ticks};
+use crate::{fork, reserve, termination, ticks};
 
 /// One profiling run of this process. Dropping it ends the run, if it was not [finished](Session::finish) before.
 #[derive(Debug)]
@@ -58,6 +58,9 @@ impl Session {
     /// One line that says why the file could not be opened or the thread could not be started.
     pub fn start(config: &Config, meta: Meta) -> Result<Self, String> {
         fork::watch();
+        if !reserve::has(ring_bytes(&meta)) {
+            return Err("no memory for a session; raise the memory limit".to_owned());
+        }
         let session = Self {
             slot: registry::claim(),
         };
@@ -87,7 +90,7 @@ impl Session {
             self.lost(wanted_for, 1);
             return None;
         }
-        begin_with_lock(self.slot)
+        begin_with_lock(self.slot, Some(wanted_for))
     }
 
     /// The time since the session's start. Does not take the lock. In the child of a fork, it is the parent's time
@@ -164,13 +167,22 @@ impl Session {
         }
         // SAFETY: the lock was acquired, and is released below.
         let place = unsafe { slot.recorder() };
-        if let Some(recorder) = place {
+        let has_memory = !slot.fork.is_child() || child_has_memory(slot);
+        if let Some(recorder) = place
+            && has_memory
+        {
             // In the child of a fork: the parent finishes its own data.
             recorder.begin();
         }
         let recorder = place.take();
         slot.lock.release();
-        recorder
+        if has_memory {
+            return recorder;
+        }
+        // The child has recorded nothing. The data is the parent's, and another thread may have been changing it.
+        std::mem::forget(recorder);
+        slot.set_status(Status::Finished);
+        None
     }
 
     /// Changes the writer's test settings between two recordings.
@@ -180,10 +192,15 @@ impl Session {
     }
 }
 
-/// Begins a recording. The caller has acquired the slot's lock.
+/// Begins a recording. The caller has acquired the slot's lock. If there is no memory for it, one event of the given kind is
+/// lost.
 #[inline(always)]
-fn begin_with_lock(slot: &'static Slot) -> Option<Recording<'static>> {
+fn begin_with_lock(
+    slot: &'static Slot,
+    wanted_for: Option<LostKind>,
+) -> Option<Recording<'static>> {
     if slot.is_running()
+        && has_memory(slot)
         // SAFETY: the lock was acquired, and is released when the recording is dropped.
         && let Some(recorder) = unsafe { slot.recorder() }
     {
@@ -195,8 +212,29 @@ fn begin_with_lock(slot: &'static Slot) -> Option<Recording<'static>> {
         recording.now = recording.recorder.begin();
         return Some(recording);
     }
+    if slot.is_running()
+        && let Some(kind) = wanted_for
+    {
+        slot.lost.add(kind, 1);
+    }
     slot.lock.release();
     None
+}
+
+/// Whether there is memory for a recording. The caller holds the lock.
+#[inline]
+fn has_memory(slot: &'static Slot) -> bool {
+    !reserve::is_short() && (!slot.fork.is_child() || child_has_memory(slot))
+}
+
+/// Whether a child that begins its own profile has memory for it.
+#[cold]
+fn child_has_memory(slot: &'static Slot) -> bool {
+    // SAFETY: the caller holds the lock.
+    let recorder = unsafe { slot.recorder() };
+    recorder
+        .as_ref()
+        .is_none_or(|recorder| reserve::has(ring_bytes(recorder.meta())))
 }
 
 /// Begins a recording in the running session of this process, for code that has no [`Session`]: the host's
@@ -205,7 +243,8 @@ fn begin_with_lock(slot: &'static Slot) -> Option<Recording<'static>> {
 #[must_use]
 pub fn record_now() -> Option<Recording<'static>> {
     let slot = registry::slots().find(|slot| slot.is_running() && !slot.fork.is_child())?;
-    slot.lock.acquire().then(|| begin_with_lock(slot)).flatten()
+    let is_ours = slot.lock.acquire();
+    is_ours.then(|| begin_with_lock(slot, None)).flatten()
 }
 
 impl Drop for Session {

@@ -10,7 +10,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use crate::process::nap;
+use crate::registry;
 
 /// How long the handler waits for the writer thread, in milliseconds.
 const LONGEST_WAIT: u32 = 1000;
@@ -81,7 +81,9 @@ extern "C" fn terminated(signal: libc::c_int) {
     // SAFETY: as above.
     let before = unsafe { errno.read() };
     IS_REQUESTED.store(true, Release);
-    nap::wake();
+    for slot in registry::slots() {
+        slot.sleeper.wake();
+    }
     for _ in 0..LONGEST_WAIT {
         if WRITERS.load(Acquire) == 0 {
             break;

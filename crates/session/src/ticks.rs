@@ -15,7 +15,7 @@
 use std::cell::UnsafeCell;
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 
 use nthbyte_profile::event::{CpuSample, LabelSetId, LostKind, NodeId, SourceId};
 
@@ -103,7 +103,7 @@ impl Ticks {
         Self {
             are_wanted: AtomicBool::new(false),
             are_paused: AtomicBool::new(true),
-            lock: Lock::new(),
+            lock: Lock::new(AtomicUsize::new(0)),
             file: MemoryFile::none(),
             missed: AtomicU32::new(0),
             lost: AtomicU64::new(0),

@@ -101,7 +101,6 @@ pub(super) fn fresh(length: usize) -> io::Result<usize> {
 
 /// A new page, readable and writable, less than `reach` bytes from `target`. After code in the page was executed, the
 /// page is never unmapped: a thread may still execute it when the hook is removed.
-/// never unmapped: a thread may still be on its way through it when the hook is removed.
 pub fn page_near(target: usize, reach: usize) -> Result<usize, String> {
     let page = page_size();
     let hint = target & !(page - 1);
@@ -220,6 +219,27 @@ mod tests {
         });
         let map = MemoryMap::read().unwrap();
         assert_eq!(map.protection(memory..memory + 1), Ok(PROTECTION));
+    }
+
+    #[test]
+    fn a_page_near_code_is_executable_only_when_it_is_filled() {
+        let target = executable(1, &[(0, 7)]);
+        let protection = |page| {
+            MemoryMap::read()
+                .unwrap()
+                .protection(page..page + page_size())
+        };
+        let page = page_near(target, 1 << 30).unwrap();
+        assert!(page.abs_diff(target) < 1 << 30);
+        assert_eq!(page % page_size(), 0);
+        assert_eq!(protection(page), Ok(libc::PROT_READ | libc::PROT_WRITE));
+        seal(page).unwrap();
+        assert_eq!(protection(page), Ok(PROTECTION));
+        give_back(page);
+        assert!(protection(page).is_err());
+        // No memory is within reach.
+        assert!(page_near(target, 0x10_0000).is_err());
+        assert!(seal(page).unwrap_err().contains("code pages"));
     }
 
     #[test]

@@ -273,9 +273,15 @@ fn check(collector: &Collector, settings: &Settings) -> Result<(), String> {
     let Some(moved) = moved else {
         return Err("nursery_free does not move when Python allocates".to_owned());
     };
+    let most = settings.nursery_size.unwrap_or(LARGEST_NURSERY);
+    check_nursery(free, top, moved, most)
+}
+
+/// Checks the nursery's two pointers, the first one also after an allocation.
+fn check_nursery(free: usize, top: usize, moved: usize, most: usize) -> Result<(), String> {
     if free == 0
-        || free % 8 != 0
-        || top % 8 != 0
+        || !free.is_multiple_of(8)
+        || !top.is_multiple_of(8)
         || free > top
         || moved.abs_diff(free) > LARGEST_NURSERY
     {
@@ -283,7 +289,6 @@ fn check(collector: &Collector, settings: &Settings) -> Result<(), String> {
             "implausible nursery: nursery_free {free:#x}, nursery_top {top:#x}"
         ));
     }
-    let most = settings.nursery_size.unwrap_or(LARGEST_NURSERY);
     if top - free > most {
         return Err(format!(
             "nursery_top is further from nursery_free than the nursery's {most} bytes"
@@ -354,4 +359,31 @@ fn imports(
     }
     // SAFETY: the slots are the library's imports of `name`, and the callers pass a function of the same type.
     unsafe { Redirect::prepare(&slots, function, map) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_words_that_are_no_nursery_are_refused() {
+        const MOST: usize = 4 << 20;
+        let start = 0x7f00_0000_1000;
+        let check = |free, top, moved| check_nursery(free, top, moved, MOST);
+        assert_eq!(check(start, start + MOST, start + 16), Ok(()));
+        // The nursery was full, and the collection began again at another place.
+        assert_eq!(check(start, start, start - LARGEST_NURSERY), Ok(()));
+        for (free, top, moved) in [
+            (0, MOST, 16),
+            (start + 4, start + MOST, start + 16),
+            (start, start + MOST - 4, start + 16),
+            (start + 16, start + 8, start + 32),
+            (start, start + MOST, start + LARGEST_NURSERY + 8),
+        ] {
+            let refused = check(free, top, moved).unwrap_err();
+            assert!(refused.contains("implausible"), "{refused}");
+        }
+        let refused = check(start, start + MOST + 8, start + 16).unwrap_err();
+        assert!(refused.contains("further"), "{refused}");
+    }
 }

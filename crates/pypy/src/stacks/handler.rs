@@ -299,6 +299,7 @@ fn record_tick(length: usize) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::vmprof;
     use super::*;
 
     /// Writes a record, as `_vmprof` does.
@@ -334,6 +335,24 @@ mod tests {
         wait.recv().unwrap();
         assert_eq!(walked(), Some(33));
         other.join().unwrap();
+
+        // A fork waits for the walk of another thread, and keeps others from walking until it is over.
+        let (begun, wait) = std::sync::mpsc::channel();
+        let other = std::thread::spawn(move || {
+            pause();
+            begun.send(()).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let is_still_ours = WALKING.load(Ordering::Relaxed) == thread_pointer();
+            resume();
+            is_still_ours
+        });
+        wait.recv().unwrap();
+        vmprof::before_fork();
+        assert_eq!(WALKING.load(Ordering::Relaxed), thread_pointer());
+        assert!(other.join().unwrap());
+        vmprof::forked_parent();
+        assert_eq!(WALKING.load(Ordering::Relaxed), 0);
+        assert_eq!(walked(), Some(33));
 
         // A record that no walk waits for is dropped; all other data is kept, in order.
         NAMES.make().unwrap();

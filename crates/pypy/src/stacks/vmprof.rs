@@ -297,11 +297,11 @@ fn stop_unwanted_timer() {
 
 /// Waits until no thread is in the handler when the process forks: in the child that thread does not
 /// exist, and the handler's lock and buffer would stay in use until the process ends.
-extern "C" fn before_fork() {
+pub(super) extern "C" fn before_fork() {
     pause();
 }
 
-extern "C" fn forked_parent() {
+pub(super) extern "C" fn forked_parent() {
     resume();
     if !HANDLER.load(Ordering::Relaxed).is_null() {
         stop_unwanted_timer();

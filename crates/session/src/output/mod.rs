@@ -222,6 +222,36 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_the_same_name_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ours");
+        let mut output = Output::create(&path).unwrap();
+        output.write_all(b"one").unwrap();
+        // The program closes the descriptor, and puts another file in the place of ours.
+        let number = output.file.as_ref().unwrap().as_raw_fd();
+        // SAFETY: closes the descriptor, like a program that closes descriptors that it did not open.
+        unsafe { libc::close(number) };
+        // The old file stays: another one must not get the same inode.
+        std::fs::rename(&path, folder.path().join("old")).unwrap();
+        std::fs::write(&path, b"theirs").unwrap();
+        let refused = output.write_all(b", two").unwrap_err();
+        assert!(refused.to_string().contains("replaced"), "{refused}");
+        assert!(output.write_provisional(b", three").is_err());
+        drop(output);
+        assert_eq!(std::fs::read(&path).unwrap(), b"theirs");
+        // A link that leads to our file is not followed either.
+        std::fs::remove_file(&path).unwrap();
+        let mut output = Output::create(&path).unwrap();
+        let number = output.file.as_ref().unwrap().as_raw_fd();
+        // SAFETY: as above.
+        unsafe { libc::close(number) };
+        std::fs::rename(&path, folder.path().join("moved")).unwrap();
+        std::os::unix::fs::symlink("moved", &path).unwrap();
+        assert!(output.write_all(b"two").is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
+    }
+
+    #[test]
     fn a_provisional_end_gives_way() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ours");

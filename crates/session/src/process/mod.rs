@@ -5,7 +5,6 @@
 //! memory_file  a file in memory that a signal handler may append to
 //! reads        reads of addresses that may be unmapped
 //! resident     the resident set size
-//! nap          naps that a signal handler can end
 //! image        releases this library's own pages
 //! host_images  releases what the host's start-up used of its images
 //! segments     the segments of the process's images
@@ -13,7 +12,6 @@
 
 pub mod host_images;
 pub mod image;
-pub(crate) mod nap;
 
 mod descriptor;
 mod memory_file;

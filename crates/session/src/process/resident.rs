@@ -178,4 +178,43 @@ mod tests {
         );
         assert_eq!(kibibytes(b"Name:\tx\n", b"VmHWM:"), None);
     }
+
+    /// The value of a line of `/proc/self/status`, in bytes.
+    fn status(name: &str) -> u64 {
+        let text = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        let kib: u64 = line
+            .split_ascii_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap();
+        kib << 10
+    }
+
+    #[test]
+    fn only_touched_memory_counts() {
+        const BYTES: usize = 1 << 30;
+        // SAFETY: asks for new memory, of which nothing is touched.
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(memory, libc::MAP_FAILED);
+        let size = ResidentSet::default().readings(Nanos(0), true)[2]
+            .and_then(|reading| reading.rss)
+            .unwrap();
+        // Between what must be there and the most that there ever was, in a process that has 1 GiB more of addresses.
+        assert!(status("VmSize:") >= 1 << 30);
+        assert!(size <= status("VmHWM:") && size < 1 << 30, "{size}");
+        assert!(size >= 100 << 10, "{size}");
+        // SAFETY: the memory is ours and unused.
+        unsafe { libc::munmap(memory, BYTES) };
+    }
 }

@@ -1,6 +1,9 @@
 //! Tests of sessions without an interpreter.
 
+mod fork_state;
 mod forks;
+mod lock;
+mod memory;
 mod pending;
 mod threads;
 mod waits;
@@ -17,7 +20,7 @@ use nthbyte_profile::{Method, Reader};
 use crate::{Appearance, Config, Recording, Session};
 
 /// While one test forks, no other thread can record, so the tests run one at a time.
-fn one_at_a_time() -> MutexGuard<'static, ()> {
+pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
     static TESTS: Mutex<()> = Mutex::new(());
     TESTS.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,7 @@
 //! Tests with several recording threads, and with nested recordings in one thread.
 
+use std::path::Path;
+
 use nthbyte_profile::event::LostKind;
 
 use super::{Profile, a_function, an_allocation, one_at_a_time, start};
@@ -62,6 +64,43 @@ fn a_thread_that_records_already_loses_an_event() {
     // The session has ended: no event counts as lost.
     assert!(session.record(LostKind::Allocations).is_none());
     assert!(session.finish(None).path.is_none());
+}
+
+/// Signals belong to the program: the writer thread has all of them blocked, and the thread that starts it as before.
+#[test]
+fn the_writer_thread_takes_no_signal() {
+    let _lock = one_at_a_time();
+    let blocked = |status: &Path| {
+        let text = std::fs::read_to_string(status).unwrap();
+        let line = text.lines().find(|line| line.starts_with("SigBlk:"));
+        u64::from_str_radix(line.unwrap()[7..].trim(), 16).unwrap()
+    };
+    let own = Path::new("/proc/thread-self/status");
+    let before = blocked(own);
+    let folder = tempfile::tempdir().unwrap();
+    let session = start(&folder.path().join("signals"), "exponential", 512);
+    assert_eq!(blocked(own), before);
+    // All but those that cannot be blocked, and two that the C library keeps for itself.
+    let unblockable = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
+    let all = unblockable
+        .iter()
+        .fold(u64::MAX, |all, signal| all & !(1 << (signal - 1)));
+    // The name is set when the thread begins to run.
+    let writers = || {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        let mut writers = threads.map(|thread| thread.unwrap().path());
+        writers.find(|thread| {
+            std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "nthbyte\n")
+        })
+    };
+    let writer = loop {
+        match writers() {
+            Some(writer) => break writer,
+            None => std::thread::yield_now(),
+        }
+    };
+    assert_eq!(blocked(&writer.join("status")) & all, all);
+    drop(session);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! ```text
 //! thread    takes records from the ring; can be started, stopped and waited for
 //! drain     converts records into blocks of the file
+//! os_thread a thread that needs no thread-local data
+//! sleeper   the sleep of the thread
 //! pending   samples that are published provisionally at the end of the file
 //! ```
 //!
@@ -11,7 +13,9 @@
 //! failed, may never end. The thread is stopped before a fork; see [`crate::fork`].
 
 mod drain;
+mod os_thread;
 mod pending;
+mod sleeper;
 mod thread;
 
 use std::io;
@@ -28,9 +32,11 @@ use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::process::image;
 
 pub(crate) use drain::Drain;
+use os_thread::OsThread;
 #[cfg(test)]
 pub(crate) use pending::Pending;
-use thread::{Left, Request, Running, Shared};
+pub(crate) use sleeper::Sleeper;
+use thread::{Left, Request, Shared};
 
 /// The longest time that a thread of the program waits for progress of the writer thread: for room in the ring where no
 /// event may be lost, before a fork, and at the end of the session. After that, samples are counted as lost, or the
@@ -58,7 +64,7 @@ pub(crate) struct Writer {
 /// The owner of the drain.
 enum Place {
     /// The thread has the drain.
-    Running(Running),
+    Running(OsThread),
     /// The writer has the drain: there is no thread.
     Stopped(Box<Drain>),
     /// The drain is lost: the thread has panicked.
@@ -89,12 +95,13 @@ impl Writer {
     /// One line.
     pub(crate) fn start(
         lost: &'static Lost,
+        sleeper: &'static Sleeper,
         is_abandoned: &'static AtomicBool,
         drain: Box<Drain>,
     ) -> Result<Self, String> {
         let mut writer = Self {
             is_abandoned,
-            shared: Arc::new(Shared::new(lost)),
+            shared: Arc::new(Shared::new(lost, sleeper)),
             place: Place::Stopped(drain),
             stuck_at: None,
             failed: None,
@@ -110,7 +117,7 @@ impl Writer {
     pub(crate) fn of_child(&self, drain: Box<Drain>) -> Self {
         Self {
             is_abandoned: self.is_abandoned,
-            shared: Arc::new(Shared::new(self.shared.lost)),
+            shared: Arc::new(Shared::new(self.shared.lost, self.shared.sleeper)),
             place: Place::Stopped(drain),
             stuck_at: None,
             failed: None,
@@ -150,7 +157,7 @@ impl Writer {
         // A fork may have stopped waiting for the thread before the thread stopped.
         self.take_back();
         match &self.place {
-            Place::Running(thread) => thread.wake(),
+            Place::Running(_) => self.shared.wake(),
             // Without a thread, records stay in the ring until it is full.
             Place::Stopped(_) => drop(self.spawn(Request::Work)),
             Place::Gone => {}
@@ -216,11 +223,11 @@ impl Writer {
     /// Sends a request to the thread and waits for the result; `None` if there is none in time. With `has_time`, each
     /// progress of the thread restarts the time limit.
     fn ask(&mut self, request: Request, has_time: bool) -> Option<Left> {
-        let Place::Running(thread) = &self.place else {
+        if !matches!(self.place, Place::Running(_)) {
             return None;
-        };
+        }
         self.shared.set_request(request);
-        thread.wake();
+        self.shared.wake();
         let is_stuck = self.stuck_at == Some(self.shared.progress());
         let wait = if is_stuck && !has_time {
             Duration::ZERO

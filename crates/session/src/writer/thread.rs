@@ -4,22 +4,22 @@ use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nthbyte_profile::event::{End, Nanos};
 
 use super::drain::Drain;
+use super::os_thread::OsThread;
+use super::sleeper::Sleeper;
 use crate::keeper;
 use crate::lost::Lost;
 use crate::outcome::Outcome;
-use crate::process::{image, nap};
+use crate::process::image;
+use crate::reserve;
 use crate::termination::{self, WriterCount};
 
 /// How long the thread sleeps if it is not woken.
 const NAP: Duration = Duration::from_millis(200);
-/// The size of the thread's stack. The thread has no deep calls.
-const STACK_BYTES: usize = 256 << 10;
 
 const NO_END: End = End {
     time: Nanos(0),
@@ -54,6 +54,7 @@ pub(crate) struct Shared {
     /// Changes with each progress of the thread.
     progress: AtomicU64,
     pub(super) lost: &'static Lost,
+    pub(super) sleeper: &'static Sleeper,
     exchange: Mutex<Exchange>,
     has_left: Condvar,
 }
@@ -65,12 +66,13 @@ struct Exchange {
 }
 
 impl Shared {
-    pub(super) fn new(lost: &'static Lost) -> Self {
+    pub(super) fn new(lost: &'static Lost, sleeper: &'static Sleeper) -> Self {
         Self {
             request: AtomicU8::new(Request::Work as u8),
             is_dead: AtomicBool::new(false),
             progress: AtomicU64::new(0),
             lost,
+            sleeper,
             exchange: Mutex::default(),
             has_left: Condvar::new(),
         }
@@ -91,6 +93,11 @@ impl Shared {
     /// Called by the thread after each progress.
     pub(super) fn go_on(&self) {
         self.progress.store(self.progress() + 1, Relaxed);
+    }
+
+    /// Ends the thread's current sleep, or its next one.
+    pub(super) fn wake(&self) {
+        self.sleeper.wake();
     }
 
     pub(super) fn set_request(&self, request: Request) {
@@ -139,53 +146,31 @@ impl Shared {
     }
 }
 
-/// A running thread.
-pub(super) struct Running(JoinHandle<()>);
-
-impl Running {
-    #[allow(clippy::unused_self)] // there is a thread to wake
-    pub(super) fn wake(&self) {
-        nap::wake();
-    }
-
-    /// Waits for the end of the thread.
-    pub(super) fn join(self) {
-        // A panic needs no report here: the thread has left its result.
-        let _ = self.0.join();
-    }
-}
-
 /// Starts the thread with all signals blocked, because signals belong to the program. Returns the drain if the thread
 /// cannot be started.
 pub(super) fn spawn(
     shared: &Arc<Shared>,
     drain: Box<Drain>,
-) -> Result<Running, (Box<Drain>, io::Error)> {
+) -> Result<OsThread, (Box<Drain>, io::Error)> {
     let parcel = Arc::new(Mutex::new(Some(drain)));
     let (shared, received) = (Arc::clone(shared), Arc::clone(&parcel));
     spare_addresses();
     let signals = BlockedSignals::all();
-    let spawned = std::thread::Builder::new()
-        .name("nthbyte".into())
-        .stack_size(STACK_BYTES)
-        .spawn(move || {
-            let drain = open(&received).expect("the parcel is handed over before the spawn");
-            drop(received);
-            let count = WriterCount::new();
-            let leave = LeaveSomething(&shared);
-            let left = run(drain, &shared);
-            std::mem::forget(leave);
-            shared.leave(left);
-            drop(count);
-        });
+    let spawned = OsThread::spawn(move || {
+        let drain = open(&received).expect("the parcel is handed over before the spawn");
+        drop(received);
+        let count = WriterCount::new();
+        let leave = LeaveSomething(&shared);
+        let left = run(drain, &shared);
+        std::mem::forget(leave);
+        shared.leave(left);
+        drop(count);
+    });
     drop(signals);
-    match spawned {
-        Ok(handle) => Ok(Running(handle)),
-        Err(error) => {
-            let drain = open(&parcel).expect("a thread that was not started takes nothing");
-            Err((drain, error))
-        }
-    }
+    spawned.map_err(|error| {
+        let drain = open(&parcel).expect("a thread that was not started takes nothing");
+        (drain, error)
+    })
 }
 
 /// Where addresses are limited (`ulimit -v`), keeps glibc from reserving 64 MiB of them for the thread's `malloc`.
@@ -207,7 +192,6 @@ fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
 /// The loop of the thread. It runs until a request ends it.
 fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
     loop {
-        let calls = nap::calls();
         if termination::is_requested() {
             let end = End {
                 time: drain.now(),
@@ -217,6 +201,8 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
             return Left::Outcome(drain.finish(shared, end));
         }
         match shared.request() {
+            // The records stay in the ring until there is memory.
+            Request::Work if reserve::is_short() => shared.sleeper.sleep(NAP),
             Request::Work => {
                 if drain.work(shared) {
                     // Half of this library's mapped pages are not needed until the next block.
@@ -226,7 +212,9 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
                     let longest = keeper::keep().unwrap_or(NAP);
                     // The keeper takes time, and its own records need no wake.
                     if shared.request() == Request::Work {
-                        nap::nap(calls, longest.min(NAP).min(drain.flush_interval()));
+                        shared
+                            .sleeper
+                            .sleep(longest.min(NAP).min(drain.flush_interval()));
                     }
                 }
             }

@@ -1,0 +1,131 @@
+//! The state of a session with respect to forks: one word. See [`crate::fork`].
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::lock::Holder;
+use crate::sync::AtomicU64;
+
+/// How long the writer thread stays stopped after a fork, in nanoseconds.
+pub(crate) const WRITER_AWAY: u64 = 250_000_000;
+
+/// The state of a session with respect to forks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// There was no fork, or its handling is complete.
+    Undisturbed,
+    /// This process has forked, and has recorded nothing since.
+    Forked,
+    /// This process has forked. The writer thread stays stopped until this time (`CLOCK_MONOTONIC`, in nanoseconds).
+    WriterAway(u64),
+    /// This process is the child of a fork, and has recorded nothing since.
+    Child {
+        /// Whether no other thread was recording at the moment of the fork. If another thread was, the data behind the
+        /// lock may be half changed: the child must neither use nor drop it.
+        is_whole: bool,
+    },
+}
+
+impl State {
+    pub(crate) const fn word(self) -> u64 {
+        match self {
+            Self::Undisturbed => 0,
+            Self::Forked => 1,
+            Self::Child { is_whole: true } => 2,
+            Self::Child { is_whole: false } => 3,
+            Self::WriterAway(until) => 4 | until << 3,
+        }
+    }
+
+    pub(crate) const fn of_word(word: u64) -> Self {
+        match word & 7 {
+            0 => Self::Undisturbed,
+            1 => Self::Forked,
+            2 => Self::Child { is_whole: true },
+            3 => Self::Child { is_whole: false },
+            _ => Self::WriterAway(word >> 3),
+        }
+    }
+}
+
+/// What a recording must do first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ToDo {
+    Nothing,
+    /// Begin a profile of this process. The field is as in [`State::Child`].
+    BeginAnew {
+        is_whole: bool,
+    },
+}
+
+/// The fork state of one session.
+#[derive(Debug)]
+pub(crate) struct ForkState(AtomicU64);
+
+impl ForkState {
+    /// The state without a fork. The word must be zero.
+    pub(crate) const fn new(word: AtomicU64) -> Self {
+        Self(word)
+    }
+
+    pub(crate) fn reset(&self) {
+        self.set(State::Undisturbed);
+    }
+
+    /// Costs one load.
+    #[inline]
+    pub(crate) fn is_undisturbed(&self) -> bool {
+        self.0.load(Relaxed) == State::Undisturbed.word()
+    }
+
+    /// Returns what the recording must do; each answer is given once only. The caller holds the session's lock; `now`
+    /// is a time of `CLOCK_MONOTONIC`.
+    pub(crate) fn notice(&self, now: u64) -> ToDo {
+        match self.get() {
+            State::Forked => self.set(State::WriterAway(now.saturating_add(WRITER_AWAY))),
+            State::WriterAway(until) if now >= until => self.set(State::Undisturbed),
+            State::Undisturbed | State::WriterAway(_) => {}
+            State::Child { is_whole } => {
+                self.set(State::Undisturbed);
+                return ToDo::BeginAnew { is_whole };
+            }
+        }
+        ToDo::Nothing
+    }
+
+    /// Whether the writer thread may run at this time.
+    pub(crate) fn lets_writer_run(&self, now: u64) -> bool {
+        match self.get() {
+            State::Undisturbed => true,
+            State::WriterAway(until) => now >= until,
+            State::Forked | State::Child { .. } => false,
+        }
+    }
+
+    /// Whether the last recorded data is the parent's, and this process has not begun its own profile.
+    pub(crate) fn is_child(&self) -> bool {
+        matches!(self.get(), State::Child { .. })
+    }
+
+    /// Records that this process has forked. A child that forks before it records anything stays a child.
+    pub(crate) fn forked(&self) {
+        if !self.is_child() {
+            self.set(State::Forked);
+        }
+    }
+
+    /// Records that this process is the child of a fork.
+    pub(crate) fn become_child(&self, holder: Holder) {
+        let was_whole = self.get() != State::Child { is_whole: false };
+        self.set(State::Child {
+            is_whole: was_whole && holder != Holder::Other,
+        });
+    }
+
+    pub(crate) fn get(&self) -> State {
+        State::of_word(self.0.load(Relaxed))
+    }
+
+    fn set(&self, state: State) {
+        self.0.store(state.word(), Relaxed);
+    }
+}

@@ -1,0 +1,43 @@
+//! Tests of the fork state.
+
+use std::sync::atomic::AtomicU64;
+
+use crate::fork_state::{ForkState, State, ToDo, WRITER_AWAY};
+use crate::lock::Holder;
+
+#[test]
+fn a_word_holds_each_state() {
+    for state in [
+        State::Undisturbed,
+        State::Forked,
+        State::WriterAway(0),
+        State::WriterAway(1 << 60),
+        State::Child { is_whole: true },
+        State::Child { is_whole: false },
+    ] {
+        assert_eq!(State::of_word(state.word()), state);
+    }
+}
+
+#[test]
+fn a_parent_waits_and_a_child_begins_anew_once() {
+    let state = ForkState::new(AtomicU64::new(0));
+    assert_eq!(state.notice(5), ToDo::Nothing);
+    state.forked();
+    assert_eq!(state.notice(10), ToDo::Nothing);
+    assert_eq!(state.get(), State::WriterAway(10 + WRITER_AWAY));
+    assert_eq!(state.notice(9 + WRITER_AWAY), ToDo::Nothing);
+    assert!(!state.is_undisturbed());
+    assert_eq!(state.notice(10 + WRITER_AWAY), ToDo::Nothing);
+    assert!(state.is_undisturbed());
+
+    state.become_child(Holder::Nobody);
+    assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: true });
+    assert_eq!(state.notice(0), ToDo::Nothing);
+
+    // Another thread of the parent was recording at the fork, and the child forks again before it records.
+    state.become_child(Holder::Other);
+    state.forked();
+    state.become_child(Holder::Nobody);
+    assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: false });
+}

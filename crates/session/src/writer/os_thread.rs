@@ -1,0 +1,98 @@
+//! A thread that does not use the library's thread-local data, and whose start does not either.
+//!
+//! The dynamic loader allocates the thread-local data of a library when a thread first uses it, and ends the process if
+//! there is no memory. `std::thread` uses such data in the new thread, and in the thread that starts it, which is one
+//! of the program's. (A panic uses it too, but there is none unless this library has an error.)
+
+use std::ffi::c_void;
+use std::io;
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The size of the thread's stack. The thread has no deep calls.
+const STACK_BYTES: usize = 256 << 10;
+
+/// A running thread. Dropping it lets the thread run on.
+pub(super) struct OsThread(libc::pthread_t);
+
+impl OsThread {
+    /// Starts a thread that inherits the signal mask of the caller. If that fails, `work` is dropped.
+    pub(super) fn spawn<W: FnOnce() + Send + 'static>(work: W) -> io::Result<Self> {
+        let parcel = Box::into_raw(Box::new(work));
+        let mut thread = 0;
+        let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+        let attributes = attributes.as_mut_ptr();
+        // SAFETY: the attributes are initialised before their use and destroyed after it. The new thread owns the
+        // parcel, which has the type that `enter` expects.
+        let error = unsafe {
+            match libc::pthread_attr_init(attributes) {
+                0 => {
+                    libc::pthread_attr_setstacksize(attributes, STACK_BYTES);
+                    let error = libc::pthread_create(
+                        &raw mut thread,
+                        attributes,
+                        enter::<W>,
+                        parcel.cast(),
+                    );
+                    libc::pthread_attr_destroy(attributes);
+                    error
+                }
+                error => error,
+            }
+        };
+        if error == 0 {
+            return Ok(Self(thread));
+        }
+        // SAFETY: no thread was started, so the parcel is still ours.
+        drop(unsafe { Box::from_raw(parcel) });
+        Err(io::Error::from_raw_os_error(error))
+    }
+
+    /// Waits for the end of the thread.
+    pub(super) fn join(self) {
+        let thread = self.0;
+        std::mem::forget(self);
+        // SAFETY: the thread was neither joined nor detached.
+        unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
+    }
+}
+
+impl Drop for OsThread {
+    fn drop(&mut self) {
+        // SAFETY: the thread was neither joined nor detached.
+        unsafe { libc::pthread_detach(self.0) };
+    }
+}
+
+extern "C" fn enter<W: FnOnce()>(parcel: *mut c_void) -> *mut c_void {
+    // SAFETY: `spawn` passes a parcel of this type, which this thread owns.
+    let work = unsafe { Box::from_raw(parcel.cast::<W>()) };
+    // SAFETY: the name is a terminated string of less than 16 bytes.
+    unsafe { libc::pthread_setname_np(libc::pthread_self(), c"nthbyte".as_ptr()) };
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {
+        // Dropping the payload may panic again.
+        std::mem::forget(payload);
+    }
+    std::ptr::null_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_runs_and_can_be_waited_for() {
+        // Another test looks for the thread of its session by name.
+        let _lock = crate::tests::one_at_a_time();
+        let (sender, receiver) = channel();
+        let thread = OsThread::spawn(move || sender.send(7).unwrap()).unwrap();
+        thread.join();
+        assert_eq!(receiver.try_recv(), Ok(7));
+        // A panic ends only the thread.
+        OsThread::spawn(|| panic!("a test wanted it"))
+            .unwrap()
+            .join();
+    }
+}
