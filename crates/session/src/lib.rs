@@ -58,7 +58,7 @@
 //! recorder    the producer of the ring                  record    the records in the ring
 //! interner    threads, functions, types, stack nodes by the host's keys; epochs
 //! fork        how a session handles forks; fork_state is their one word
-//! writer      the writer thread, the drain, pending samples
+//! writer      the writer thread, the drain, pending samples    sleeper   the thread's sleep
 //! output      the profile's file, with a provisional end
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM
@@ -84,9 +84,11 @@ mod outcome;
 mod output;
 mod record;
 mod recorder;
+mod recording;
 mod registry;
 mod reserve;
 mod session;
+mod sleeper;
 mod sync;
 mod termination;
 #[cfg(test)]
@@ -99,6 +101,7 @@ pub use guard::guarded;
 pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
 pub use keeper::{Keeper, set_keeper};
 pub use outcome::{Outcome, copy_text};
+pub use recording::{Recording, record_now};
 #[cfg(feature = "test-seams")]
 pub use reserve::failing;
-pub use session::{Recording, Session, record_now};
+pub use session::Session;

@@ -10,7 +10,7 @@ use crate::fork_state::ForkState;
 use crate::lock::{Holder, Lock};
 use crate::lost::Lost;
 use crate::recorder::Recorder;
-use crate::writer::Sleeper;
+use crate::sleeper::Sleeper;
 
 /// The use of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 //! The primitives below [`Lock`](crate::lock::Lock), [`ForkState`](crate::fork_state::ForkState) and
-//! [`Sleeper`](crate::writer): atomics, the futex, and the identity of a thread.
+//! [`Sleeper`](crate::sleeper::Sleeper): atomics, the futex, and the identity of a thread.
 //!
 //! The models in `tests/models` compile those files with other primitives, which try all orders of execution.
 

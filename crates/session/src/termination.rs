@@ -8,9 +8,9 @@
 //! handler.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
-use crate::registry;
+use crate::sleeper::Sleeper;
 
 /// How long the handler waits for the writer thread, in milliseconds.
 const LONGEST_WAIT: u32 = 1000;
@@ -18,6 +18,8 @@ const LONGEST_WAIT: u32 = 1000;
 static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Writer threads of this process that run. A forked child has none.
 static WRITERS: AtomicU32 = AtomicU32::new(0);
+/// The sleep of the writer thread that was started last.
+static SLEEPER: AtomicPtr<Sleeper> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Whether a signal is about to end the process, so that the profile must be completed.
 pub(crate) fn is_requested() -> bool {
@@ -28,7 +30,8 @@ pub(crate) fn is_requested() -> bool {
 pub(crate) struct WriterCount;
 
 impl WriterCount {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(sleeper: &'static Sleeper) -> Self {
+        SLEEPER.store(std::ptr::from_ref(sleeper).cast_mut(), Release);
         WRITERS.fetch_add(1, Relaxed);
         Self
     }
@@ -81,8 +84,9 @@ extern "C" fn terminated(signal: libc::c_int) {
     // SAFETY: as above.
     let before = unsafe { errno.read() };
     IS_REQUESTED.store(true, Release);
-    for slot in registry::slots() {
-        slot.sleeper.wake();
+    // SAFETY: a sleeper is never freed. Another writer thread, of an earlier session, sees the request after its nap.
+    if let Some(sleeper) = unsafe { SLEEPER.load(Acquire).as_ref() } {
+        sleeper.wake();
     }
     for _ in 0..LONGEST_WAIT {
         if WRITERS.load(Acquire) == 0 {

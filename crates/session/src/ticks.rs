@@ -22,7 +22,7 @@ use nthbyte_profile::event::{CpuSample, LabelSetId, LostKind, NodeId, SourceId};
 use crate::clock::monotonic_nanos;
 use crate::lock::Lock;
 use crate::process::MemoryFile;
-use crate::session::Recording;
+use crate::recording::Recording;
 
 /// The largest size of a stack in bytes. A tick with a larger one is lost.
 pub const LONGEST_STACK: usize = 8192;

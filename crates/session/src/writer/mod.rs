@@ -4,7 +4,6 @@
 //! thread    takes records from the ring; can be started, stopped and waited for
 //! drain     converts records into blocks of the file
 //! os_thread a thread that needs no thread-local data
-//! sleeper   the sleep of the thread
 //! pending   samples that are published provisionally at the end of the file
 //! ```
 //!
@@ -15,7 +14,6 @@
 mod drain;
 mod os_thread;
 mod pending;
-mod sleeper;
 mod thread;
 
 use std::io;
@@ -30,12 +28,12 @@ use nthbyte_profile::event::End;
 use crate::lost::Lost;
 use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::process::image;
+use crate::sleeper::Sleeper;
 
 pub(crate) use drain::Drain;
 use os_thread::OsThread;
 #[cfg(test)]
 pub(crate) use pending::Pending;
-pub(crate) use sleeper::Sleeper;
 use thread::{Left, Request, Shared};
 
 /// The longest time that a thread of the program waits for progress of the writer thread: for room in the ring where no

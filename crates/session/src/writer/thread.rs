@@ -10,12 +10,12 @@ use nthbyte_profile::event::{End, Nanos};
 
 use super::drain::Drain;
 use super::os_thread::OsThread;
-use super::sleeper::Sleeper;
 use crate::keeper;
 use crate::lost::Lost;
 use crate::outcome::Outcome;
 use crate::process::image;
 use crate::reserve;
+use crate::sleeper::Sleeper;
 use crate::termination::{self, WriterCount};
 
 /// How long the thread sleeps if it is not woken.
@@ -159,7 +159,7 @@ pub(super) fn spawn(
     let spawned = OsThread::spawn(move || {
         let drain = open(&received).expect("the parcel is handed over before the spawn");
         drop(received);
-        let count = WriterCount::new();
+        let count = WriterCount::new(shared.sleeper);
         let leave = LeaveSomething(&shared);
         let left = run(drain, &shared);
         std::mem::forget(leave);

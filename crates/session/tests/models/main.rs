@@ -9,7 +9,7 @@
 mod fork_state;
 #[path = "../../src/lock.rs"]
 mod lock;
-#[path = "../../src/writer/sleeper.rs"]
+#[path = "../../src/sleeper.rs"]
 mod sleeper;
 mod sync;
 

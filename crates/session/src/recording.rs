@@ -1,0 +1,354 @@
+//! A [`Recording`]: the right to record, for a moment.
+
+use std::marker::PhantomData;
+
+use nthbyte_profile::Meta;
+use nthbyte_profile::event::{
+    Allocation, Code, CodeId, Collection, CpuSample, LabelSetId, LostKind, Memory, Nanos, Node,
+    NodeId, SampleId, ThreadId, TypeId, TypeName,
+};
+
+use crate::interner::{Appearance, Epoch, KnownType};
+use crate::record::{Bulky, Record, text};
+use crate::recorder::{Recorder, ring_bytes};
+use crate::registry::{self, Slot};
+use crate::{reserve, ticks};
+
+/// One thread's exclusive right to record. Events can be recorded only through this type.
+///
+/// Events without room are counted as lost. Definitions return `None` then: the host counts the sample that needs them
+/// as lost, and asks for the definitions again with the next sample.
+pub struct Recording<'session> {
+    pub(crate) recorder: &'session mut Recorder,
+    now: Nanos,
+    /// The lock belongs to one thread, so a recording must not move to another.
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Drop for Recording<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.recorder.slot().lock.release();
+    }
+}
+
+impl Recording<'_> {
+    /// The session's time at the start of the recording.
+    #[inline]
+    #[must_use]
+    pub const fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// The session's time of a raw `CLOCK_MONOTONIC` reading in nanoseconds.
+    #[must_use]
+    pub const fn at(&self, monotonic_nanos: u64) -> Nanos {
+        self.recorder.clock().at(monotonic_nanos)
+    }
+
+    /// The epoch of all numbers that this recording returns. A host keeps state derived from them in a
+    /// [`PerEpoch`](crate::PerEpoch).
+    #[inline]
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        self.recorder.interner.epoch
+    }
+
+    /// The profile's description.
+    #[must_use]
+    pub const fn meta(&self) -> &Meta {
+        self.recorder.meta()
+    }
+
+    /// Samples recorded so far.
+    #[must_use]
+    pub const fn samples(&self) -> u32 {
+        self.recorder.samples()
+    }
+
+    /// The number of events that currently fit into the ring.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.recorder.room()
+    }
+
+    /// How frames of a function appear in stacks, if the function is known.
+    #[inline]
+    #[must_use]
+    pub fn function(&self, key: u64) -> Option<Appearance> {
+        self.recorder.interner.functions.get(key)
+    }
+
+    /// Defines a function. `appearance` says how its frames appear: [`Appearance::Frame`] or
+    /// [`Appearance::FrameWithin`]. `None` if there is no room.
+    pub fn define_function(
+        &mut self,
+        key: u64,
+        code: &Code<'_>,
+        appearance: fn(CodeId) -> Appearance,
+    ) -> Option<Appearance> {
+        let appearance = appearance(self.recorder.define_code(code)?);
+        self.recorder.interner.functions.insert(key, appearance);
+        Some(appearance)
+    }
+
+    /// Makes frames of a function [hidden](Appearance::Hidden) from now on.
+    pub fn hide_function(&mut self, key: u64) -> Option<Appearance> {
+        let functions = &mut self.recorder.interner.functions;
+        functions.reserve()?;
+        functions.insert(key, Appearance::Hidden);
+        Some(Appearance::Hidden)
+    }
+
+    /// The number of a function that is identified by its name only: a note in place of frames, or work of the
+    /// collector. A new name is defined first.
+    pub fn named_function(&mut self, name: &'static str) -> Option<CodeId> {
+        if let Some(known) = self.recorder.interner.functions.named(name) {
+            return Some(known);
+        }
+        let id = self.code(&Code {
+            name,
+            file: "",
+            first_line: 0,
+            lines: nthbyte_profile::event::Lines::Direct,
+        })?;
+        self.recorder.interner.functions.insert_named(name, id);
+        Some(id)
+    }
+
+    /// Defines a code object that the host itself identifies later.
+    pub fn code(&mut self, code: &Code<'_>) -> Option<CodeId> {
+        self.recorder.define_code(code)
+    }
+
+    /// The number of a stack node. A new node is defined first.
+    #[inline]
+    pub fn node(&mut self, node: Node) -> Option<NodeId> {
+        self.recorder.interner.node(node)
+    }
+
+    /// A type, if it is known.
+    #[inline]
+    #[must_use]
+    pub fn known_type(&self, key: u64) -> Option<KnownType> {
+        self.recorder.interner.types.get(key)
+    }
+
+    /// Defines a type. `detail` is a value of the host's own.
+    pub fn define_type(&mut self, key: u64, name: &TypeName<'_>, detail: u32) -> Option<KnownType> {
+        let id = self.recorder.define_type(name.name, name.native)?;
+        let known = KnownType { id, detail };
+        self.recorder.interner.types.insert(key, known);
+        Some(known)
+    }
+
+    /// The number of a type that is identified by its name only. A new name is defined first.
+    #[inline]
+    #[unsafe(link_section = "nthbyte_hot")]
+    pub fn named_type(&mut self, name: &'static str) -> Option<TypeId> {
+        if let Some(known) = self.recorder.interner.types.named(name) {
+            return Some(known);
+        }
+        let id = self.recorder.define_type(name, "")?;
+        self.recorder.interner.types.insert_named(name, id);
+        Some(id)
+    }
+
+    /// A thread, identified by the operating system's number. A new thread is defined first.
+    #[inline]
+    pub fn thread(&mut self, os_id: u64) -> Option<ThreadId> {
+        if let Some(known) = self.recorder.interner.threads.last(os_id) {
+            return Some(known.id);
+        }
+        self.other_thread(os_id, None)
+    }
+
+    /// A thread, as in [`Recording::thread`]. Except for the main thread, `name` is called once to get the thread's
+    /// name.
+    #[inline]
+    pub fn thread_named_by(
+        &mut self,
+        os_id: u64,
+        name: &mut dyn FnMut() -> Option<String>,
+    ) -> Option<ThreadId> {
+        match self.recorder.interner.threads.last(os_id) {
+            Some(known) if known.is_named => Some(known.id),
+            _ => self.other_thread(os_id, Some(name)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn other_thread(
+        &mut self,
+        os_id: u64,
+        name: Option<&mut dyn FnMut() -> Option<String>>,
+    ) -> Option<ThreadId> {
+        let known = match self.recorder.interner.threads.get(os_id) {
+            Some(known) => known,
+            None => self.recorder.define_thread(os_id)?,
+        };
+        if let Some(name) = name
+            && !known.is_named
+        {
+            self.recorder.interner.threads.set_named(os_id);
+            if let Some(name) = name() {
+                self.rename(known.id, &name);
+            }
+        }
+        self.recorder.interner.threads.set_last(os_id);
+        Some(known.id)
+    }
+
+    /// Gives a thread another name, if the thread is defined.
+    pub fn rename_thread(&mut self, os_id: u64, name: &str) {
+        if let Some(known) = self.recorder.interner.threads.get(os_id) {
+            self.rename(known.id, name);
+        }
+    }
+
+    fn rename(&mut self, thread: ThreadId, name: &str) {
+        let record = text(name).and_then(|name| Record::bulky(Bulky::ThreadName(thread, name)));
+        // Without room for the name, the thread is shown by its number.
+        record.and_then(|record| self.recorder.push(record));
+    }
+
+    /// Publishes a sample provisionally. The host records it later, with more details; if the process is killed before
+    /// that, the profile contains the published details. Samples are published and recorded in the order of their
+    /// times. A sample may be published again. Returns whether there was room.
+    pub fn publish_provisionally(&mut self, allocation: Allocation) -> bool {
+        // Skipped while the ring is half full, so that it does not displace other events.
+        self.recorder.is_roomy()
+            && self
+                .recorder
+                .push(Record::Provisional(allocation))
+                .is_some()
+    }
+
+    /// Records an allocation sample, or counts it as lost if there is no room.
+    #[inline]
+    pub fn allocation(&mut self, allocation: Allocation) -> Option<SampleId> {
+        if self.recorder.samples() == u32::MAX
+            || self.recorder.push(Record::Allocation(allocation)).is_none()
+        {
+            self.lost(LostKind::Allocations, 1);
+            return None;
+        }
+        Some(SampleId(self.recorder.count_sample()))
+    }
+
+    /// Records that a sampled object was freed.
+    #[inline(always)]
+    pub fn freed(&mut self, sample: SampleId, time: Nanos) {
+        self.recorder
+            .push_or_count(Some(Record::Freed(sample, time)), LostKind::Other);
+    }
+
+    /// The label set `parent` with one more label. A new set is defined first. `None` if there is no room.
+    pub fn label(
+        &mut self,
+        parent: LabelSetId,
+        key: &'static str,
+        value: &str,
+    ) -> Option<LabelSetId> {
+        self.recorder.label(parent, key, value)
+    }
+
+    /// Wakes the writer thread, so that it calls the host's [keeper](crate::Keeper) soon.
+    pub fn wake_writer(&mut self) {
+        self.recorder.wake(self.now);
+    }
+
+    /// Removes the key of a function: see [`Session::forget_function`].
+    pub fn forget_function(&mut self, key: u64) -> bool {
+        self.recorder.interner.functions.forget(key)
+    }
+
+    /// Records a time sample.
+    pub fn cpu(&mut self, sample: CpuSample) {
+        self.recorder
+            .push_or_count(Some(Record::Cpu(sample)), LostKind::CpuSamples);
+    }
+
+    /// Records a collection.
+    pub fn collection(&mut self, collection: Collection) {
+        self.recorder
+            .push_or_count(Record::collection(collection), LostKind::Other);
+    }
+
+    /// Records memory totals.
+    pub fn memory(&mut self, memory: Memory) {
+        self.recorder
+            .push_or_count(Record::bulky(Bulky::Memory(memory)), LostKind::Other);
+    }
+
+    /// Counts events that could not be recorded.
+    pub fn lost(&self, kind: LostKind, events: u64) {
+        self.recorder.slot().lost.add(kind, events);
+    }
+
+    /// Records the time samples of at most `most` ticks that have arrived since the last call. Returns the number of
+    /// ticks that were read. See [`ticks`].
+    pub fn ticks(
+        &mut self,
+        most: usize,
+        place: impl FnMut(&mut Self, &ticks::Tick<'_>) -> Option<ticks::Place>,
+    ) -> usize {
+        ticks::TICKS.record(self, most, place)
+    }
+}
+
+/// Begins a recording. The caller has acquired the slot's lock. If there is no memory for it, one event of the given kind is
+/// lost.
+#[inline(always)]
+pub(crate) fn begin_with_lock(
+    slot: &'static Slot,
+    wanted_for: Option<LostKind>,
+) -> Option<Recording<'static>> {
+    if slot.is_running()
+        && has_memory(slot)
+        // SAFETY: the lock was acquired, and is released when the recording is dropped.
+        && let Some(recorder) = unsafe { slot.recorder() }
+    {
+        let mut recording = Recording {
+            recorder,
+            now: Nanos(0),
+            not_send: PhantomData,
+        };
+        recording.now = recording.recorder.begin();
+        return Some(recording);
+    }
+    if slot.is_running()
+        && let Some(kind) = wanted_for
+    {
+        slot.lost.add(kind, 1);
+    }
+    slot.lock.release();
+    None
+}
+
+/// Whether there is memory for a recording. The caller holds the lock.
+#[inline]
+fn has_memory(slot: &'static Slot) -> bool {
+    !reserve::is_short() && (!slot.fork.is_child() || child_has_memory(slot))
+}
+
+/// Whether a child that begins its own profile has memory for it.
+#[cold]
+pub(crate) fn child_has_memory(slot: &'static Slot) -> bool {
+    // SAFETY: the caller holds the lock.
+    let recorder = unsafe { slot.recorder() };
+    recorder
+        .as_ref()
+        .is_none_or(|recorder| reserve::has(ring_bytes(recorder.meta())))
+}
+
+/// Begins a recording in the running session of this process, for code that has no [`Session`](crate::Session): the host's
+/// [keeper](crate::Keeper), for example. `None` if there is no session, if recording is not possible now, or if this
+/// process is the child of a fork that has not begun its own profile. Counts nothing as lost.
+#[must_use]
+pub fn record_now() -> Option<Recording<'static>> {
+    let slot = registry::slots().find(|slot| slot.is_running() && !slot.fork.is_child())?;
+    let is_ours = slot.lock.acquire();
+    is_ours.then(|| begin_with_lock(slot, None)).flatten()
+}
