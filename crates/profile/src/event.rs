@@ -17,8 +17,6 @@
 //! Events are in the order of time as the agent saw it, with one exception: an allocation may be
 //! written a little later than it happened (its type is known only after it), but always before the
 //! next collection, and always before its own [`Event::Freed`].
-//! may be written a little later than it happened (its type is known only after it), but always
-//! before the collection that follows it, and always before its own [`Event::Freed`].
 
 /// The time of an event: nanoseconds of `CLOCK_MONOTONIC` since the start of the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

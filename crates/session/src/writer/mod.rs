@@ -89,8 +89,8 @@ impl Default for Limits {
 impl Writer {
     /// Starts the thread.
     ///
+    /// # Errors
     /// One line that says why the thread could not be started.
-    /// One line.
     pub(crate) fn start(
         lost: &'static Lost,
         sleeper: &'static Sleeper,
