@@ -11,9 +11,9 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-AGENTS = ["libnthbyte_cpython.so", "libnthbyte_pypy.so"]
+AGENTS = ["libnthbyte_cpython.so", "libnthbyte_pypy.so", "libnthbyte_native.so"]
 COMMAND = "bin/nthbyte"
-PACKAGES = ["-p", "nthbyte-cpython", "-p", "nthbyte-pypy", "-p", "nthbyte-cli"]
+PACKAGES = ["-p", "nthbyte-cpython", "-p", "nthbyte-pypy", "-p", "nthbyte-native", "-p", "nthbyte-cli"]
 
 
 class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]

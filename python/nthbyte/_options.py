@@ -60,8 +60,8 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The long form: ``--huge-pages``."""
-        return "--" + self.name.replace("_", "-")
+        """The long form: ``--huge-pages``; ``--no-native`` for an option that is on by default."""
+        return ("--no-" if self.default is True else "--") + self.name.replace("_", "-")
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -129,7 +129,12 @@ OPTIONS = (
         check=_number("--cpu", 1, 10_000, "from 1 to 10000"),
         interpreters=("pypy",),
     ),
-    Option("native", "also record native memory and native frames", default=False, interpreters=()),
+    Option(
+        "native",
+        "do not record native memory: calls of malloc, and mappings of anonymous memory",
+        default=True,
+        interpreters=("cpython",),
+    ),
     Option(
         "huge_pages",
         "memory pages of the object heap: transparent huge pages (thp), pages of the system's pool of huge "

@@ -44,7 +44,7 @@ def start(
     fixed: bool = False,
     seed: int | None = None,
     cpu: int | None = None,
-    native: bool = False,
+    native: bool = True,
     huge_pages: str = "thp",
 ) -> None:
     """Starts recording the allocations of all threads of this process into the file ``output``.
@@ -54,7 +54,8 @@ def start(
     fixed: sample at exactly every n-th byte instead of at random distances. PyPy only.
     seed: use the same random distances in each run.
     cpu: also take this many time samples per second. PyPy only.
-    native: not available yet, on any interpreter: only False is accepted.
+    native: also record native memory, if this process has loaded the library for it, as with
+        ``nthbyte run``. CPython only.
     huge_pages: memory pages of the object heap: ``"thp"``, ``"hugetlb"`` or ``"off"``. CPython only.
 
     The session ends with :func:`stop`, or when the process exits. One thread may start it and another
@@ -118,7 +119,7 @@ class Profiler:
         fixed: bool = False,
         seed: int | None = None,
         cpu: int | None = None,
-        native: bool = False,
+        native: bool = True,
         huge_pages: str = "thp",
     ):
         self._config = configure(output, _options(every, fixed, seed, cpu, native, huge_pages))

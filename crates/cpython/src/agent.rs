@@ -14,7 +14,7 @@ use nthbyte_heap::{Heap, HugePages, NOT_INTERESTED, Observer, Sample};
 use nthbyte_profile::event::{LostKind, Nanos};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
-use nthbyte_session::{Config, Outcome, Session};
+use nthbyte_session::{Config, Outcome, Session, native};
 
 use crate::api::Gil;
 use crate::heap::huge_pages;
@@ -138,6 +138,7 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     if !agent.tracker.is_on() {
         return None;
     }
+    native::disconnect();
     // SAFETY: the main GIL is held, and the heap is not further up the stack: this is a function of the module.
     let totals = unsafe { agent.installed.stop_sampling() };
     // From here on, the heap does not report when a sampled block is freed.
@@ -166,9 +167,6 @@ fn refuse_what_is_not_offered(config: &Config) -> Result<(), String> {
     }
     if config.cpu_hz.is_some() {
         return Err("--cpu works on PyPy only, so far; leave it out".to_owned());
-    }
-    if config.native {
-        return Err("--native is not available yet; leave it out".to_owned());
     }
     Ok(())
 }
@@ -245,7 +243,11 @@ impl Agent {
                 "types are not known: this system forbids a process to read itself".to_owned(),
             );
         }
-        let session = Session::start(config, config.meta(Method::CutFreeLists, seed, notes))?;
+        let mut meta = config.meta(Method::CutFreeLists, seed, notes);
+        if config.native && native::is_available() {
+            native::add_sources(&mut meta, points.period().bytes());
+        }
+        let session = Session::start(config, meta)?;
         self.tracker.begin(session, points.period());
         self.collection = None;
         self.tracker.record_memory();
@@ -256,6 +258,7 @@ impl Agent {
         };
         // SAFETY: the agent is borrowed, so the GIL is held; the observer needs no context.
         unsafe { self.installed.start_sampling(points, observer) };
+        self.tracker.begin_native(seed);
         Ok(())
     }
 }

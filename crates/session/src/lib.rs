@@ -60,6 +60,7 @@
 //! fork        how a session handles forks: one state
 //! writer      the writer thread, the drain, pending samples
 //! output      the profile's file, with a provisional end
+//! native      native memory, from the preloaded library     preload     its interface
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics
 //! process     descriptors, reads that cannot fault, resident size, the library's own pages
@@ -67,6 +68,7 @@
 //! ```
 
 pub mod config;
+pub mod native;
 pub mod process;
 pub mod ticks;
 
@@ -78,6 +80,7 @@ mod lock;
 mod lost;
 mod outcome;
 mod output;
+mod preload;
 mod record;
 mod recorder;
 mod registry;

@@ -75,6 +75,16 @@ impl Session {
         Ok(session)
     }
 
+    /// The memory of the session.
+    pub(crate) const fn slot(&self) -> &'static Slot {
+        self.slot
+    }
+
+    /// Another handle of the session in a slot. The caller does not drop it.
+    pub(crate) const fn of_slot(slot: &'static Slot) -> Self {
+        Self { slot }
+    }
+
     /// Begins a recording in the calling thread. Returns `None` if that is not possible now, and counts one event of
     /// the given kind as lost. Also returns `None` if the session has ended.
     ///
@@ -87,6 +97,15 @@ impl Session {
             return None;
         }
         self.begin_with_lock()
+    }
+
+    /// Begins a recording, as [`Session::record`] does, but counts nothing as lost.
+    pub(crate) fn try_record(&self) -> Option<Recording<'_>> {
+        if self.slot.lock.acquire() {
+            self.begin_with_lock()
+        } else {
+            None
+        }
     }
 
     #[inline(always)]

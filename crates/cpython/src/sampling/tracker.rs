@@ -20,6 +20,7 @@ use crate::layout::Layout;
 use crate::memory::field;
 use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::codes::Codes;
+use crate::sampling::native;
 use crate::sampling::tokens::Tokens;
 use crate::sampling::types::{Origin, Types};
 use crate::sampling::walker::Walker;
@@ -128,6 +129,13 @@ impl Tracker {
         self.session = Some(session);
     }
 
+    /// Starts to record native memory, if the session's description has the sources.
+    pub fn begin_native(&self, seed: u64) {
+        if let Some(session) = &self.session {
+            native::begin(self.program.api, &self.program.layout, session, seed);
+        }
+    }
+
     /// Ends the session, if there is one. `bytes_in_blocks` is the heap's count of allocated bytes. Also returns the
     /// bytes that this process requested, if known.
     pub fn end(&mut self, bytes_in_blocks: u64) -> Option<(Session, Option<u64>)> {
@@ -170,6 +178,7 @@ impl Tracker {
             && session.forget_function(code as u64)
         {
             self.program.walker.forget();
+            native::code_freed();
         }
     }
 

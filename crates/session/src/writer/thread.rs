@@ -1,10 +1,13 @@
 //! The writer thread.
 
+use std::ffi::c_void;
 use std::io;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 
 use nthbyte_profile::event::{End, Nanos};
@@ -12,6 +15,7 @@ use nthbyte_profile::event::{End, Nanos};
 use super::drain::Drain;
 use crate::lost::Lost;
 use crate::outcome::Outcome;
+use crate::preload;
 use crate::process::image;
 
 /// How long the thread sleeps if it is not woken.
@@ -137,53 +141,102 @@ impl Shared {
     }
 }
 
-/// A running thread.
-pub(super) struct Running(JoinHandle<()>);
+/// A running thread. Dropping it lets the thread run on.
+pub(super) struct Running {
+    thread: libc::pthread_t,
+    /// Set by the thread when it begins. Before that, it needs no wake: it looks at its request first.
+    parked: Arc<OnceLock<Thread>>,
+}
 
 impl Running {
     pub(super) fn wake(&self) {
-        self.0.thread().unpark();
+        if let Some(thread) = self.parked.get() {
+            thread.unpark();
+        }
     }
 
     /// Waits for the end of the thread.
     pub(super) fn join(self) {
-        // A panic needs no report here: the thread has left its result.
-        let _ = self.0.join();
+        let running = ManuallyDrop::new(self);
+        // SAFETY: the thread was created joinable, and is neither joined nor detached yet.
+        unsafe { libc::pthread_join(running.thread, std::ptr::null_mut()) };
+        // SAFETY: `running` is not used again.
+        drop(unsafe { std::ptr::read(&raw const running.parked) });
     }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // SAFETY: as in `join`.
+        unsafe { libc::pthread_detach(self.thread) };
+    }
+}
+
+/// What the thread begins with.
+struct Start {
+    shared: Arc<Shared>,
+    drain: Box<Drain>,
+    parked: Arc<OnceLock<Thread>>,
 }
 
 /// Starts the thread with all signals blocked, because signals belong to the program. Returns the drain if the thread
 /// cannot be started.
+///
+/// The standard library's threads allocate before they call their closure. This one tells the preloaded library first
+/// that its requests are not the program's.
 pub(super) fn spawn(
     shared: &Arc<Shared>,
     drain: Box<Drain>,
 ) -> Result<Running, (Box<Drain>, io::Error)> {
-    let parcel = Arc::new(Mutex::new(Some(drain)));
-    let (shared, received) = (Arc::clone(shared), Arc::clone(&parcel));
+    preload::find_interface();
+    let parked = Arc::new(OnceLock::new());
+    let start = Box::into_raw(Box::new(Start {
+        shared: Arc::clone(shared),
+        drain,
+        parked: Arc::clone(&parked),
+    }));
     let signals = BlockedSignals::all();
-    let spawned = std::thread::Builder::new()
-        .name("nthbyte".into())
-        .stack_size(STACK_BYTES)
-        .spawn(move || {
-            let drain = open(&received).expect("the parcel is handed over before the spawn");
-            drop(received);
-            let leave = LeaveSomething(&shared);
-            let left = run(drain, &shared);
-            std::mem::forget(leave);
-            shared.leave(left);
-        });
+    let mut thread: libc::pthread_t = 0;
+    // SAFETY: the attributes are initialised before use and destroyed after it. The thread takes over `start`.
+    let error = unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setstacksize(&raw mut attributes, STACK_BYTES);
+        let error =
+            libc::pthread_create(&raw mut thread, &raw const attributes, begin, start.cast());
+        libc::pthread_attr_destroy(&raw mut attributes);
+        error
+    };
     drop(signals);
-    match spawned {
-        Ok(handle) => Ok(Running(handle)),
-        Err(error) => {
-            let drain = open(&parcel).expect("a thread that was not started takes nothing");
-            Err((drain, error))
-        }
+    if error == 0 {
+        return Ok(Running { thread, parked });
     }
+    // SAFETY: no thread has taken it over.
+    let start = unsafe { Box::from_raw(start) };
+    Err((start.drain, io::Error::from_raw_os_error(error)))
 }
 
-fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
-    parcel.lock().unwrap_or_else(PoisonError::into_inner).take()
+/// The thread's first function.
+extern "C" fn begin(start: *mut c_void) -> *mut c_void {
+    preload::ignore_thread();
+    // SAFETY: a name of less than 16 bytes.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"nthbyte".as_ptr()) };
+    // SAFETY: `spawn` passed it to this thread.
+    let start = unsafe { Box::from_raw(start.cast::<Start>()) };
+    // A panic needs no report here: the thread leaves its result.
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        let Start {
+            shared,
+            drain,
+            parked,
+        } = *start;
+        let _ = parked.set(std::thread::current());
+        let leave = LeaveSomething(&shared);
+        let left = run(drain, &shared);
+        std::mem::forget(leave);
+        shared.leave(left);
+    }));
+    std::ptr::null_mut()
 }
 
 /// The loop of the thread. It runs until a request ends it.
