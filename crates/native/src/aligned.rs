@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use nthbyte_session::native::Kind;
 
-use crate::calls::{PAGE, record, searches_marks};
+use crate::calls::{LEAST_MARKED, PAGE, record, searches_marks};
 use crate::replaced::{self, next};
 use crate::{early, sampler, thread};
 
@@ -111,12 +111,11 @@ unsafe fn sampled(alignment: usize, size: usize, caller: usize) -> Option<*mut c
         if points == 0 {
             return None;
         }
-        let alignment = if searches_marks() {
-            alignment.max(PAGE)
+        let block = if searches_marks() {
+            memalign(alignment.max(PAGE), size.max(LEAST_MARKED))
         } else {
-            alignment
+            memalign(alignment, size)
         };
-        let block = memalign(alignment, size);
         if block.is_null() {
             return None;
         }

@@ -15,6 +15,10 @@ use crate::{early, interface, replaced, sampler};
 
 /// The smallest OS page of this processor.
 pub const PAGE: usize = 4096;
+/// The smallest size of a block at the start of an OS page. glibc keeps freed blocks of up to 1,032 bytes as they are
+/// and gives them out again first: one such block would make each `free` of a loop search. Larger ones join their free
+/// neighbours, and do not begin at the start of a page any more.
+pub const LEAST_MARKED: usize = 1056;
 /// Zeroes of this size or more are made by giving the pages back to the kernel, so that memory is used only when the
 /// program touches it. (glibc maps new memory from here on.)
 const LARGE_ZEROES: usize = 128 << 10;
@@ -171,7 +175,7 @@ pub unsafe fn marked(replaced: &Functions, size: usize) -> *mut c_void {
     // SAFETY: by the contract; the alignment is a power of two.
     unsafe {
         match replaced.memalign {
-            Some(memalign) if searches_marks() => memalign(PAGE, size),
+            Some(memalign) if searches_marks() => memalign(PAGE, size.max(LEAST_MARKED)),
             _ => (replaced.malloc)(size),
         }
     }
