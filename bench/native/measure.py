@@ -57,7 +57,9 @@ def main() -> None:
                 words = [sys.executable, "-m", "nthbyte", "run", "-q", "-o", "out.nthb", *program]
                 profiled.append(run(words, folder))
             ratio = min(profiled) / min(plain)
-            print(f"| {size} | {threads} | {min(plain):.2f} | {min(profiled):.2f} | {ratio:.3f} |", flush=True)
+            print(
+                f"| {size} | {threads} | {min(plain):.2f} | {min(profiled):.2f} | {ratio:.3f} |", flush=True
+            )
 
 
 if __name__ == "__main__":
