@@ -13,8 +13,8 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-ruff check-mypy check-structure \
-        test-structure test-cpython test-formats test-processes test-pypy test-soak test-page soak system interpreters lock bench count \
-        exactness leaks leaks-peers clean
+        test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-page soak system interpreters lock bench \
+        count exactness leaks leaks-peers clean
 
 all: $(VENVS)
 
@@ -122,6 +122,15 @@ build/processes/ready: tests/processes/requirements.txt
 	$(PYTHON) -m venv build/processes
 	build/processes/bin/python -m pip install --quiet --disable-pip-version-check -r tests/processes/requirements.txt
 	touch $@
+
+# NumPy for tests/native, in a venv of its own.
+build/native/ready: tests/native/requirements.txt
+	$(PYTHON) -m venv build/native
+	build/native/bin/python -m pip install --quiet --disable-pip-version-check -r tests/native/requirements.txt
+	touch $@
+
+test-native: all build/site/installed build/native/ready
+	$(BIN)/python -m pytest tests/native
 
 test-cpython: all build/site/installed
 	$(BIN)/python -m pytest tests/cli tests/cpython tests/diff tests/leaks tests/python

@@ -39,6 +39,7 @@ SUITES = (
     Suite("pytest CPython", "test-cpython", needs="build"),
     Suite("pytest formats", "test-formats", needs="build"),
     Suite("pytest processes", "test-processes", needs="build"),
+    Suite("pytest native", "test-native", needs="build"),
     Suite("pytest PyPy", "test-pypy", needs="build"),
     Suite("pytest soak", "test-soak", needs="build"),
     Suite("page", "test-page"),

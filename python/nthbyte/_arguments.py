@@ -37,7 +37,8 @@ def parse(words: list[str]) -> dict[str, Any]:
                 **({} if option.alone is None else {"nargs": "?", "const": option.alone}),
             )
         else:
-            parser.add_argument(*option.flags, action="store_true", help=text)
+            action = "store_false" if option.default else "store_true"
+            parser.add_argument(*option.flags, dest=option.name, action=action, help=text)
     return vars(parser.parse_args(words))
 
 

@@ -19,7 +19,7 @@ class Config(TypedDict):
     cpu_hz: int | None
     """Time samples per second; None for none."""
     native: bool
-    """Whether the profile includes memory and frames of native code."""
+    """Whether native memory is recorded, if the process has loaded the library for it."""
     huge_pages: str
     """``thp``, ``hugetlb`` or ``off``."""
     command: list[str]

@@ -7,6 +7,7 @@ import sys
 import time
 
 from nthbyte._agent import Error
+from nthbyte._preload import problem
 from nthbyte._session import finish
 from nthbyte._size import format_size
 
@@ -23,6 +24,7 @@ class EndLine:
         """The path of the profile."""
         self._pid = os.getpid()
         self._started = time.time()
+        self._no_native = problem()
 
     def __call__(self) -> None:
         try:
@@ -50,6 +52,8 @@ class EndLine:
             parts.append("1 child process" if children == 1 else f"{children} child processes")
         if result.lost:
             parts.append(f"{result.lost:,} events lost")
+        if self._no_native:
+            parts.append(f"native memory is not recorded: {self._no_native}")
         parts.extend(note.rstrip(".") for note in result.notes)
         family = " --all" if children else ""
         return f"{', '.join(parts)}; see it with: nthbyte explain {path}{family}"

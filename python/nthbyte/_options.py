@@ -105,8 +105,8 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The long form: ``--huge-pages``."""
-        return "--" + self.name.replace("_", "-")
+        """The long form: ``--huge-pages``; ``--no-native`` for an option that is on by default."""
+        return ("--no-" if self.default is True else "--") + self.name.replace("_", "-")
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -195,7 +195,12 @@ OPTIONS = (
         check=_time_samples,
         alone=_TIME_SAMPLES,
     ),
-    Option("native", "also record native memory and native frames", default=False, interpreters=()),
+    Option(
+        "native",
+        "also record native memory: calls of malloc, and mappings of anonymous memory",
+        default=False,
+        interpreters=("cpython",),
+    ),
     Option(
         "huge_pages",
         "memory pages of the object heap: transparent huge pages (thp), pages of the system's pool of huge "

@@ -61,8 +61,6 @@ class PyPyAgent(Agent):
         """Starts a session. Raises Error if it cannot start."""
         if self._on:
             raise Error("nthbyte is already running; stop it first")
-        if config["native"]:
-            raise Error("native frames cannot be recorded on PyPy; leave out --native")
         try:
             self._start_hooked(config)
         except _Refused as refusal:

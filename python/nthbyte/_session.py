@@ -54,7 +54,8 @@ def start(
     fixed: sample at exactly every n-th byte instead of at random distances. PyPy only.
     seed: use the same random distances in each run.
     cpu: also take this many time samples per second of CPU time; True for 1000.
-    native: not available yet, on any interpreter: only False is accepted.
+    native: also record native memory, if this process has loaded the library for it, as with
+        ``nthbyte run --native``. CPython only.
     huge_pages: memory pages of the object heap: ``"thp"``, ``"hugetlb"`` or ``"off"``. CPython only.
 
     The session ends with :func:`stop`, or when the process exits. One thread may start it and another

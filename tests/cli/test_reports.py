@@ -223,7 +223,7 @@ def test_time_samples_are_shown(interpreter: Interpreter, tmp_path: Path) -> Non
     interpreter.nthbyte("run", "-q", "--cpu", "100", "-o", "app.nthb", "app.py", folder=tmp_path).ok()
     time = summary(tmp_path / "app.nthb")["time"]
     assert (time["hz"], time["unit"]) == (100, "seconds")
-    assert (time["gil_held"] is None) == interpreter.is_pypy
+    assert ("gil_held" not in time) == interpreter.is_pypy
     assert time["samples"] == sum(row["samples"] for row in time["rows"]) > 0
     assert time["whole"] == pytest.approx(sum(row["self_time"]["estimate"] for row in time["rows"]))
     [churn] = [row for row in time["rows"] if row["name"] == "churn"]

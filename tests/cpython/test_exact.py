@@ -98,7 +98,7 @@ def _run(interpreter: Interpreter, folder: Path, plans: Any, *options: str) -> t
     done = interpreter.nthbyte(
         "run", "-q", *options, "-o", "out.nthb", "app.py", folder=folder, environment={"PYTHONHASHSEED": "0"}
     ).ok()
-    return summary(folder / "out.nthb"), int(done.out.split()[-1])
+    return summary(folder / "out.nthb", "--domain", "python"), int(done.out.split()[-1])
 
 
 @pytest.mark.parametrize("flags", [("-X", "dev"), ("-X", "tracemalloc=3"), ("-O",)])
@@ -162,6 +162,6 @@ def _check_blocks(
 ) -> None:
     words = ("run", "-q", "--every", "1K", "-o", "out.nthb", "-c", BLOCKS)
     interpreter.nthbyte(*words, folder=folder, flags=flags, environment=environment).ok()
-    rows = {row["name"]: row for row in summary(folder / "out.nthb")["rows"]}
+    rows = {row["name"]: row for row in summary(folder / "out.nthb", "--domain", "python")["rows"]}
     # The debug hooks add some bytes to each block.
     assert 0.7 * 5000 * 233 < rows["blocks"]["total_bytes"]["estimate"] < 1.6 * 5000 * 270

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use nthbyte_profile::{Profile, family};
+use nthbyte_profile::{Domain, Profile, family};
 
 use crate::output::Output;
 use crate::progress::Progress;
@@ -19,6 +19,20 @@ pub struct Profiles {
     /// Also the profiles of the processes that this program started: app.1235.nthb beside app.nthb.
     #[arg(long)]
     all: bool,
+    /// Which memory to show: the interpreter's (python), that of malloc and of mappings (native), or both.
+    #[arg(long, value_enum, default_value_t = Memory::All)]
+    domain: Memory,
+}
+
+/// The memory that a command shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Memory {
+    /// The interpreter's objects and their buffers.
+    Python,
+    /// Calls of malloc and its relatives, and mappings.
+    Native,
+    /// Both.
+    All,
 }
 
 /// How a tree tells processes apart.
@@ -61,7 +75,12 @@ impl Profiles {
         } else {
             self.paths.clone()
         };
-        Ok(Inputs { paths })
+        let domain = match self.domain {
+            Memory::Python => Some(Domain::Python),
+            Memory::Native => Some(Domain::Native),
+            Memory::All => None,
+        };
+        Ok(Inputs { paths, domain })
     }
 }
 
@@ -84,12 +103,20 @@ pub fn runs(paths: &[PathBuf], all: bool) -> Result<Vec<Inputs>> {
     } else {
         family::runs(paths)?
     };
-    Ok(runs.into_iter().map(|paths| Inputs { paths }).collect())
+    Ok(runs
+        .into_iter()
+        .map(|paths| Inputs {
+            paths,
+            domain: None,
+        })
+        .collect())
 }
 
 /// The files that a command reads as one profile.
 pub struct Inputs {
     paths: Vec<PathBuf>,
+    /// The only domain to show; `None` for all.
+    domain: Option<Domain>,
 }
 
 impl Inputs {
@@ -103,9 +130,6 @@ impl Inputs {
     /// # Errors
     /// If one cannot be read, or is not a profile.
     pub fn load(&self) -> Result<Profile> {
-        if let [path] = &self.paths[..] {
-            return load(path);
-        }
         let profile = self.load_quietly()?;
         warn(&self.paths[0], &profile);
         Ok(profile)
@@ -116,13 +140,14 @@ impl Inputs {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_quietly(&self) -> Result<Profile> {
-        if let [path] = &self.paths[..] {
-            return load_quietly(path);
-        }
-        let progress = Progress::bytes("reading");
-        Ok(Profile::load_all(&self.paths, |done, total| {
-            progress.at(done, total)
-        })?)
+        let mut profile = if let [path] = &self.paths[..] {
+            load_path(path)?
+        } else {
+            let progress = Progress::bytes("reading");
+            Profile::load_all(&self.paths, |done, total| progress.at(done, total))?
+        };
+        profile.keep_domain(self.domain);
+        Ok(profile)
     }
 
     /// Reads each by itself, with its path. If a part of one is damaged, prints one line about it on stderr.
@@ -218,6 +243,12 @@ pub fn load(path: &Path) -> Result<Profile> {
 /// # Errors
 /// If it cannot be read, or is not a profile.
 pub fn load_quietly(path: &Path) -> Result<Profile> {
+    let mut profile = load_path(path)?;
+    profile.keep_domain(None);
+    Ok(profile)
+}
+
+fn load_path(path: &Path) -> Result<Profile> {
     let progress = Progress::bytes("reading");
     Profile::load_with(path, |done, total| progress.at(done, total))
         .map_err(anyhow::Error::from)

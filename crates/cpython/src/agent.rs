@@ -14,7 +14,7 @@ use nthbyte_heap::{Heap, HugePages, NOT_INTERESTED, Observer, Sample};
 use nthbyte_profile::event::{LostKind, Nanos};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
-use nthbyte_session::{Config, Outcome, Session};
+use nthbyte_session::{Config, Outcome, Session, native};
 
 use crate::api::Gil;
 use crate::heap::huge_pages;
@@ -144,6 +144,7 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     if !agent.tracker.is_on() {
         return None;
     }
+    native::disconnect();
     // SAFETY: the main GIL is held, and the heap is not further up the stack: this is a function of the module.
     let totals = unsafe { agent.installed.stop_sampling() };
     // From here on, the heap does not report when a sampled block is freed.
@@ -172,9 +173,6 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
 fn refuse_what_is_not_offered(config: &Config) -> Result<(), String> {
     if config.distances == Distances::Fixed {
         return Err("--fixed works on PyPy only; leave it out".to_owned());
-    }
-    if config.native {
-        return Err("--native is not available yet; leave it out".to_owned());
     }
     Ok(())
 }
@@ -257,7 +255,10 @@ impl Agent {
             config.cpu_hz = Some(rate.hz());
             notes.extend(rate.note());
         }
-        let meta = config.meta(Method::CutFreeLists, seed, notes);
+        let mut meta = config.meta(Method::CutFreeLists, seed, notes);
+        if config.native && native::is_available() {
+            native::add_sources(&mut meta, points.period().bytes());
+        }
         let session = Session::start(&config, meta).inspect_err(|_| ticks::end())?;
         self.tracker.begin(session, points.period());
         self.collection = None;
@@ -269,6 +270,7 @@ impl Agent {
         };
         // SAFETY: the agent is borrowed, so the GIL is held; the observer needs no context.
         unsafe { self.installed.start_sampling(points, observer) };
+        self.tracker.begin_native(seed);
         Ok(())
     }
 }

@@ -13,8 +13,8 @@
 //!
 //! - Free-threaded builds are refused: the heap has one lock. Other interpreters of the process with their own GIL keep
 //!   the original allocator, and are not sampled.
-//! - Memory outside the domains `OBJ` and `MEM` is not sampled: for example, memory that an extension takes from
-//!   `malloc`.
+//! - Memory outside the domains `OBJ` and `MEM` is sampled by the preloaded library (`nthbyte-native`), if there is
+//!   one. This crate gives such a sample its stack.
 //!
 //! # Rules
 //!

@@ -4,6 +4,7 @@
 //! [`model::Profile`] that a [`Reader`] has read. This crate contains nothing specific to Python.
 
 mod checksums;
+mod domain;
 pub mod event;
 pub mod family;
 mod format;
@@ -24,6 +25,7 @@ mod varint;
 mod window;
 mod writer;
 
+pub use domain::Domain;
 pub use format::{Firsts, MAGIC};
 pub use lines::LineTable;
 pub use load::UNKNOWN;

@@ -58,6 +58,8 @@ named! {
         NurseryLimit = "nursery-limit",
         /// PyPy: one sample at every k-th minor collection, through `gc.hooks`.
         GcHooks = "gc-hooks",
+        /// A preloaded library counts down the bytes of each thread.
+        Preload = "preload",
         /// At equal intervals of processor time.
         Timer = "timer",
         /// Converted from another profiler's file.
@@ -147,7 +149,9 @@ impl Source {
         let (kind, timer) = match method {
             Method::CutFreeLists => (SourceKind::ObjectHeap, Method::Timer),
             Method::NurseryLimit | Method::GcHooks => (SourceKind::Nursery, Method::Timer),
-            Method::Imported | Method::Timer => (SourceKind::Imported, Method::Imported),
+            Method::Imported | Method::Timer | Method::Preload => {
+                (SourceKind::Imported, Method::Imported)
+            }
         };
         let mut sources = vec![Self::allocations(kind, method, distances, period)];
         sources.extend(cpu_hz.map(|hz| Self::time(timer, hz)));

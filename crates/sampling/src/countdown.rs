@@ -30,6 +30,18 @@ impl Countdown {
         }
     }
 
+    /// A countdown that an allocator keeps as a number: the next sample point is this many bytes away, at least 1.
+    #[must_use]
+    pub const fn of_bytes(bytes_until_sample: u64) -> Self {
+        Self {
+            bytes_until_sample: if bytes_until_sample == 0 {
+                1
+            } else {
+                bytes_until_sample
+            },
+        }
+    }
+
     /// How many bytes away the next sample point is: 1 if it is the next byte.
     #[must_use]
     pub const fn bytes_until_sample(&self) -> u64 {

@@ -22,7 +22,7 @@ pub struct Config {
     /// Time samples per second.
     #[serde(default)]
     pub cpu_hz: Option<u32>,
-    /// Whether stacks include native frames.
+    /// Whether native memory is recorded, if the process has preloaded the library for it.
     #[serde(default)]
     pub native: bool,
     /// The name of the huge page setting. Only the CPython agent reads it: the names are those of

@@ -60,6 +60,7 @@
 //! fork        how a session handles forks; fork_state is their one word
 //! writer      the writer thread, the drain, pending samples    sleeper   the thread's sleep
 //! output      the profile's file, with a provisional end
+//! native      native memory, from the preloaded library     preload     its interface
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM
 //! keeper      work of the host that the writer thread does
@@ -69,6 +70,7 @@
 //! ```
 
 pub mod config;
+pub mod native;
 pub mod process;
 pub mod ticks;
 
@@ -82,6 +84,7 @@ mod lock;
 mod lost;
 mod outcome;
 mod output;
+mod preload;
 mod record;
 mod recorder;
 mod recording;

@@ -74,6 +74,16 @@ impl Session {
         Ok(session)
     }
 
+    /// The memory of the session.
+    pub(crate) const fn slot(&self) -> &'static Slot {
+        self.slot
+    }
+
+    /// Another handle of the session in a slot. The caller does not drop it.
+    pub(crate) const fn of_slot(slot: &'static Slot) -> Self {
+        Self { slot }
+    }
+
     /// Begins a recording in the calling thread. Returns `None` if that is not possible now, and counts one event of
     /// the given kind as lost. Also returns `None` if the session has ended.
     ///
@@ -86,6 +96,12 @@ impl Session {
             return None;
         }
         begin_with_lock(self.slot, Some(wanted_for))
+    }
+
+    /// Begins a recording, as [`Session::record`] does, but counts nothing as lost.
+    pub(crate) fn try_record(&self) -> Option<Recording<'_>> {
+        let is_ours = self.slot.lock.acquire();
+        is_ours.then(|| begin_with_lock(self.slot, None)).flatten()
     }
 
     /// The time since the session's start. Does not take the lock. In the child of a fork, it is the parent's time

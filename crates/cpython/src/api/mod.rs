@@ -145,6 +145,7 @@ api! {
         PyMem_SetAllocator: fn(AllocatorDomain, *mut AllocatorEx);
         PyThreadState_GetUnchecked | _PyThreadState_UncheckedGet: fn() -> *mut c_void;
         PyGILState_GetThisThreadState: fn() -> *mut c_void;
+        PyObject_GetArenaAllocator: fn(*mut usize);
         PyThreadState_GetInterpreter: fn(*mut c_void) -> *mut c_void;
         PyInterpreterState_Main: fn() -> *mut c_void;
         PyInterpreterState_Head: fn() -> *mut c_void;

@@ -15,7 +15,7 @@ use std::ffi::c_void;
 use nthbyte_heap::{Domain, Fallback, Functions, Heap, HugePages, Observer, Statistics};
 use nthbyte_sampling::SamplePoints;
 
-use super::raw_calloc;
+use super::{native_requests, raw_calloc};
 use crate::api::{AllocatorDomain, AllocatorEx, Gil};
 use crate::heap::huge_pages;
 use crate::layout::Layout;
@@ -62,7 +62,7 @@ impl Installed {
             fallbacks[at] =
                 fallback(&there).ok_or("cannot profile this interpreter: it has no allocator")?;
         }
-        let fallbacks = raw_calloc::watched(layout, fallbacks);
+        let fallbacks = native_requests::marked(raw_calloc::watched(layout, fallbacks));
         let heap = Heap::create(heap_config(huge_pages), fallbacks)
             .ok_or("cannot reserve address space for the heap; raise the memory limit (ulimit -v)")?
             .as_ptr();

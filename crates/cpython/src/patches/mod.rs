@@ -4,6 +4,7 @@
 //! | file | what | from | until |
 //! |---|---|---|---|
 //! | `allocators` | the functions of the domains `OBJ` and `MEM` | the first session | the process ends |
+//! | `native_requests` | the heap's fallbacks | the heap is installed | the process ends |
 //! | `raw_calloc` | `calloc` of the domain `RAW` (3.12 and later) | the first session | the process ends |
 //! | `guarded` | the heap's functions | an interpreter is created without a GIL (3.13 and later) | the process ends |
 //! | `dealloc` | `tp_dealloc` of the code type and of `type` | the first session | the process ends |
@@ -16,5 +17,6 @@ pub mod allocators;
 pub mod dealloc;
 pub mod gc_callbacks;
 mod guarded;
+mod native_requests;
 pub mod raw_calloc;
 pub mod thread_starts;

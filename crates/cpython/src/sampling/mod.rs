@@ -5,6 +5,7 @@
 //!         ─▶ types ─▶ attributes, strings   the type of the block's content
 //!         ─▶ allocation_sites           names for memory that is not an object
 //!         ─▶ tokens                     the sample of each block
+//! native  ─▶ walker ─▶ codes            the stack of a sample of native memory
 //! ```
 //!
 //! No code in this module calls Python: it runs while the program allocates.
@@ -12,6 +13,8 @@
 pub mod allocation_sites;
 pub mod attributes;
 pub mod codes;
+pub mod native;
+mod rounding;
 pub mod strings;
 pub mod tokens;
 pub mod tracker;

@@ -11,7 +11,7 @@ use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, LabelSetId, LostKind, Nanos, NodeId, SourceId,
     Survival, ThreadId, TypeId,
 };
-use nthbyte_sampling::{Distances, Period, Weight};
+use nthbyte_sampling::Period;
 
 use crate::api::{Api, Gil};
 use crate::heap::huge_pages::CollapseTimer;
@@ -20,6 +20,8 @@ use crate::layout::Layout;
 use crate::memory::field;
 use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::codes::Codes;
+use crate::sampling::native;
+use crate::sampling::rounding::Rounding;
 use crate::sampling::tokens::Tokens;
 use crate::sampling::types::{Origin, Types};
 use crate::sampling::walker::Walker;
@@ -63,13 +65,6 @@ struct Profile {
     tokens: Tokens,
     pending: Option<Pending>,
     rounding: Rounding,
-}
-
-/// The ratio of block sizes to requested sizes, from the samples so far.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rounding {
-    requested: f64,
-    set_aside: f64,
 }
 
 /// A sample whose type is not yet known.
@@ -128,6 +123,13 @@ impl Tracker {
         self.session = Some(session);
     }
 
+    /// Starts to record native memory, if the session's description has the sources.
+    pub fn begin_native(&self, seed: u64) {
+        if let Some(session) = &self.session {
+            native::begin(self.program.api, &self.program.layout, session, seed);
+        }
+    }
+
     /// Ends the session, if there is one. `bytes_in_blocks` is the heap's count of allocated bytes. Also returns the
     /// bytes that this process requested, if known.
     pub fn end(&mut self, bytes_in_blocks: u64) -> Option<(Session, Option<u64>)> {
@@ -176,6 +178,7 @@ impl Tracker {
             && session.forget_function(code as u64)
         {
             self.program.walker.forget();
+            native::code_freed();
         }
     }
 
@@ -458,24 +461,6 @@ impl Profile {
     fn memory(&mut self, now: Nanos) -> nthbyte_profile::event::Memory {
         let rounding = self.rounding;
         self.totals.take(now, |bytes| rounding.requested(bytes))
-    }
-}
-
-impl Rounding {
-    /// Adds a sample, weighted by the number of blocks that it stands for.
-    fn add(&mut self, sample: &Allocation, period: Period) {
-        let (period, block) = (period.bytes(), sample.block);
-        let blocks = Weight::of(Distances::Exponential, period, block, block, 1).bytes;
-        self.set_aside += blocks;
-        self.requested += blocks * (sample.size as f64 / sample.block.max(1) as f64);
-    }
-
-    fn requested(&self, bytes_in_blocks: u64) -> u64 {
-        if self.set_aside > 0.0 {
-            (bytes_in_blocks as f64 * (self.requested / self.set_aside)).round() as u64
-        } else {
-            bytes_in_blocks
-        }
     }
 }
 

@@ -235,6 +235,7 @@ fn method(name: &str) -> &str {
         return name;
     };
     match method {
+        Method::Preload => "at each sample point of a thread's calls of malloc",
         Method::Timer => "at equal intervals of CPU time",
         Method::CutFreeLists => "CPython: free lists cut at the sample point",
         Method::NurseryLimit => "PyPy: the nursery's limit moved to the sample point",

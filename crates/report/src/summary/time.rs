@@ -24,6 +24,7 @@ pub struct Time {
     /// The time that all samples stand for.
     pub whole: f64,
     /// The share of the samples whose thread held the GIL; `None` if no sample says that.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gil_held: Option<f64>,
     /// The rows, largest own time first.
     pub rows: Vec<TimeRow>,

@@ -18,6 +18,12 @@ impl Epoch {
         Self(NEXT.fetch_add(1, Relaxed))
     }
 
+    /// A number that no other epoch of this process has.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
     /// Returns a new epoch for tests of a host's state.
     #[must_use]
     pub fn for_test(number: u32) -> Self {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nthbyte_profile::event::{End, Event, Nanos};
+use nthbyte_profile::event::{End, Event, Nanos, SourceId};
 use nthbyte_profile::{Meta, Writer};
 use rtrb::Consumer;
 
@@ -85,7 +85,10 @@ impl Drain {
             match &record {
                 Record::Provisional(sample) => self.pending.publish(*sample),
                 Record::Allocation(sample) => {
-                    self.pending.recorded(sample.time);
+                    // Other sources record their samples at once, between the pending ones.
+                    if sample.source == SourceId::ALLOCATIONS {
+                        self.pending.recorded(sample.time);
+                    }
                     self.samples += 1;
                 }
                 _ => {}

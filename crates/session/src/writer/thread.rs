@@ -13,6 +13,7 @@ use super::os_thread::OsThread;
 use crate::keeper;
 use crate::lost::Lost;
 use crate::outcome::Outcome;
+use crate::preload;
 use crate::process::image;
 use crate::reserve;
 use crate::sleeper::Sleeper;
@@ -148,6 +149,8 @@ impl Shared {
 
 /// Starts the thread with all signals blocked, because signals belong to the program. Returns the drain if the thread
 /// cannot be started.
+///
+/// The thread tells the preloaded library first that its requests are not the program's.
 pub(super) fn spawn(
     shared: &Arc<Shared>,
     drain: Box<Drain>,
@@ -155,8 +158,10 @@ pub(super) fn spawn(
     let parcel = Arc::new(Mutex::new(Some(drain)));
     let (shared, received) = (Arc::clone(shared), Arc::clone(&parcel));
     spare_addresses();
+    preload::find_interface();
     let signals = BlockedSignals::all();
     let spawned = OsThread::spawn(move || {
+        preload::ignore_thread();
         let drain = open(&received).expect("the parcel is handed over before the spawn");
         drop(received);
         let count = WriterCount::new(shared.sleeper);

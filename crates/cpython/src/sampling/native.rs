@@ -1,0 +1,115 @@
+//! The thread and the stack of a sample of native memory.
+//!
+//! Such a sample is taken inside of `malloc` or `mmap`, in any thread, with or without the GIL, and also in threads that
+//! Python does not know. The walk needs no GIL: it starts at the thread's own `PyThreadState`
+//! (`PyGILState_GetThisThreadState`), and only the thread itself changes its frames, none of which runs while it is in C
+//! code. The frames keep their code objects alive. A thread that Python does not know has no stack, but a name.
+//!
+//! Frames of other interpreters are left out: their code objects are not watched (`patches/dealloc.rs`).
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use nthbyte_profile::event::{LostKind, NodeId, ThreadId};
+use nthbyte_session::{Recording, Session, native};
+
+use crate::api::Api;
+use crate::layout::Layout;
+use crate::sampling::codes::Codes;
+use crate::sampling::walker::Walker;
+
+/// The upper limit of the size of a function that calls `mmap` for the interpreter's arenas.
+const ARENA_FUNCTION: usize = 256;
+
+/// What a walk needs.
+struct State {
+    api: &'static Api,
+    layout: Layout,
+    walker: Walker,
+    codes: Codes,
+    /// [`FREED_CODES`] at the last walk.
+    freed_codes: u64,
+}
+
+/// The state, for the thread that has a recording of the session.
+struct Shared(UnsafeCell<Option<State>>);
+
+// SAFETY: only the thread with a recording uses the content, and there is one recording at a time.
+unsafe impl Sync for Shared {}
+
+static STATE: Shared = Shared(UnsafeCell::new(None));
+
+/// The number of recorded code objects that were freed. A walk compares frames with those of the walk before, which must
+/// not find a new code object at an old one's address.
+static FREED_CODES: AtomicU64 = AtomicU64::new(0);
+
+/// Starts to record native memory, if the process can. The session's description has the sources.
+pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64) {
+    {
+        let Some(_recording) = session.record(LostKind::Other) else {
+            return;
+        };
+        // SAFETY: there is a recording, and no other use of the state in this thread.
+        let state = unsafe { &mut *STATE.0.get() };
+        *state = Some(State {
+            api,
+            layout: *layout,
+            walker: Walker::default(),
+            codes: Codes::new(api),
+            freed_codes: 0,
+        });
+    }
+    let mut arenas = [0_usize; 3];
+    // SAFETY: the function stores the three words of a `PyObjectArenaAllocator`: context, `alloc`, `free`.
+    unsafe { (api.PyObject_GetArenaAllocator)(arenas.as_mut_ptr()) };
+    let arena_function = [arenas[1], arenas[1].saturating_add(ARENA_FUNCTION)];
+    native::connect(session, seed, place, &[arena_function]);
+}
+
+/// Called when a code object that was recorded is about to be freed.
+pub fn code_freed() {
+    FREED_CODES.fetch_add(1, Release);
+}
+
+fn place(recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
+    // SAFETY: there is a recording, and this is the only use of the state in this thread.
+    let state = unsafe { &mut *STATE.0.get() }.as_mut()?;
+    // SAFETY: no preconditions.
+    let os_id = u64::from(unsafe { libc::gettid() }.cast_unsigned());
+    // SAFETY: callable at any time, in any thread. The state that it returns is the calling thread's own.
+    let thread = unsafe { (state.api.PyGILState_GetThisThreadState)() };
+    if thread.is_null() {
+        let thread = recording.thread_named_by(os_id, &mut name_of_thread)?;
+        return Some((thread, NodeId::ROOT));
+    }
+    // SAFETY: as above; a thread state keeps its interpreter.
+    let is_main = unsafe {
+        (state.api.PyThreadState_GetInterpreter)(thread) == (state.api.PyInterpreterState_Main)()
+    };
+    let freed_codes = FREED_CODES.load(Acquire);
+    if state.freed_codes != freed_codes {
+        state.freed_codes = freed_codes;
+        state.walker.forget();
+    }
+    let stack = if is_main {
+        // SAFETY: the calling thread's own state, whose frames do not change while this thread is here.
+        unsafe {
+            state
+                .walker
+                .stack(&state.layout, thread as usize, &mut state.codes, recording)?
+        }
+    } else {
+        NodeId::ROOT
+    };
+    Some((recording.thread(os_id)?, stack))
+}
+
+/// The system's name of the calling thread.
+fn name_of_thread() -> Option<String> {
+    let mut name = [0_u8; 16];
+    // SAFETY: the call writes 16 bytes at most.
+    let failed = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } != 0;
+    let text = name.split(|&byte| byte == 0).next()?;
+    (!failed && !text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
+}

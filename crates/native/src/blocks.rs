@@ -1,0 +1,219 @@
+//! The sampled blocks and mappings that are in use: their addresses, with the observer's tokens.
+//!
+//! Any thread uses this at any time, also in a signal handler and in the child of a fork. So there is no lock: each
+//! slot has an atomic key. Two threads never use the same key at the same time, because a block belongs to one thread
+//! from its allocation to its free.
+//!
+//! A key lies in one of the [`WINDOW`] slots from the slot of its hash on. If all of them are in use, another table is
+//! added, twice as large as the last one. New keys go to the newest table; a search looks at all. So a search takes a
+//! bounded time.
+
+use std::ffi::c_void;
+use std::mem::size_of;
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+
+/// The number of slots that a key may be in.
+const WINDOW: usize = 32;
+/// The logarithm of the number of slots of the first table, and the largest number of tables.
+const FIRST: u32 = 10;
+const TABLES: usize = 24;
+
+/// Keys that are no addresses. No key was ever in an empty slot.
+const EMPTY: usize = 0;
+const REMOVED: usize = 1;
+const CHANGING: usize = 2;
+
+#[repr(C)]
+struct Slot {
+    key: AtomicUsize,
+    token: AtomicU64,
+    size: AtomicUsize,
+}
+
+/// The sampled blocks of this process.
+pub static BLOCKS: Blocks = Blocks::new();
+
+/// A block that was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// The observer's token.
+    pub token: u64,
+    /// The requested size.
+    pub size: usize,
+}
+
+/// Blocks by address.
+pub struct Blocks {
+    tables: [AtomicPtr<Slot>; TABLES],
+}
+
+impl Blocks {
+    const fn new() -> Self {
+        Self {
+            tables: [const { AtomicPtr::new(null_mut()) }; TABLES],
+        }
+    }
+
+    /// Adds a block. Returns false if there is no memory. The block was not added, or was removed.
+    pub fn insert(&self, block: *mut c_void, token: u64, size: usize) -> bool {
+        let key = block as usize;
+        for number in 0..TABLES {
+            // Only the newest table is filled, or the next one.
+            let next = self.tables.get(number + 1);
+            if next.is_some_and(|next| !next.load(Acquire).is_null()) {
+                continue;
+            }
+            let Some(window) = self.window(number, key, true) else {
+                return false;
+            };
+            for slot in window {
+                let old = slot.key.load(Relaxed);
+                if old <= REMOVED
+                    && slot
+                        .key
+                        .compare_exchange(old, CHANGING, Acquire, Relaxed)
+                        .is_ok()
+                {
+                    slot.token.store(token, Relaxed);
+                    slot.size.store(size, Relaxed);
+                    slot.key.store(key, Release);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Removes a block, if it is here.
+    pub fn remove(&self, block: *mut c_void) -> Option<Removed> {
+        let key = block as usize;
+        for number in 0..TABLES {
+            let window = self.window(number, key, false)?;
+            for slot in window {
+                let there = slot.key.load(Acquire);
+                if there == key {
+                    let removed = Removed {
+                        token: slot.token.load(Relaxed),
+                        size: slot.size.load(Relaxed),
+                    };
+                    slot.key.store(REMOVED, Release);
+                    return Some(removed);
+                }
+                if there == EMPTY {
+                    break;
+                }
+            }
+        }
+        None
+    }
+
+    /// The slots of a table in which a key may be. `None` if the table does not exist, or cannot be added.
+    fn window(&self, number: usize, key: usize, add: bool) -> Option<&[Slot]> {
+        let place = self.tables.get(number)?;
+        let bits = FIRST + u32::try_from(number).ok()?;
+        let mut table = place.load(Acquire);
+        if table.is_null() {
+            if !add {
+                return None;
+            }
+            table = Self::add(place, bits)?;
+        }
+        // The low bits of addresses are equal, and the product mixes the others into its high bits.
+        let hash = (key >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let at = hash >> (usize::BITS - bits);
+        // SAFETY: a table has `WINDOW` slots more than its hashes need, begins as zeroes and is never freed.
+        Some(unsafe { std::slice::from_raw_parts(table.add(at), WINDOW) })
+    }
+
+    #[cold]
+    fn add(place: &AtomicPtr<Slot>, bits: u32) -> Option<*mut Slot> {
+        let bytes = ((1_usize << bits) + WINDOW) * size_of::<Slot>();
+        let fresh = map(bytes)?;
+        match place.compare_exchange(null_mut(), fresh.cast(), AcqRel, Acquire) {
+            Ok(_) => Some(fresh.cast()),
+            Err(other) => {
+                // SAFETY: mapped above, and nobody else knows it.
+                unsafe { libc::syscall(libc::SYS_munmap, fresh, bytes) };
+                Some(other)
+            }
+        }
+    }
+}
+
+/// Maps memory without a call of `mmap`, which this library replaces.
+fn map(bytes: usize) -> Option<*mut c_void> {
+    // SAFETY: a new mapping.
+    let address = unsafe {
+        libc::syscall(
+            libc::SYS_mmap,
+            null_mut::<c_void>(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    (address != -1).then_some(address as *mut c_void)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// Random insertions and removals agree with a map, also when tables are added.
+    #[test]
+    fn agrees_with_a_map() {
+        let blocks = Blocks::new();
+        let mut model = HashMap::new();
+        let mut random = nthbyte_sampling::Random::new(7);
+        for round in 0..300_000_u64 {
+            let page = random.next_u64() % 60_000 + 1;
+            let block = (page << 12) as *mut c_void;
+            if let std::collections::hash_map::Entry::Vacant(free) = model.entry(block) {
+                assert_eq!(blocks.remove(block), None);
+                assert!(blocks.insert(block, round, page as usize));
+                free.insert(Removed {
+                    token: round,
+                    size: page as usize,
+                });
+            } else if !random.next_u64().is_multiple_of(3) {
+                assert_eq!(blocks.remove(block), model.remove(&block));
+            }
+        }
+        for (block, expected) in model {
+            assert_eq!(blocks.remove(block), Some(expected));
+            assert_eq!(blocks.remove(block), None);
+        }
+    }
+
+    /// Each thread finds what it inserted, and nothing else, while the others insert and remove.
+    #[test]
+    fn threads_do_not_disturb_each_other() {
+        let blocks = Blocks::new();
+        std::thread::scope(|scope| {
+            for thread in 0..4_usize {
+                let blocks = &blocks;
+                scope.spawn(move || {
+                    for round in 0..50 {
+                        let keys = (1..400).map(|at| ((at * 4 + thread) << 12) as *mut c_void);
+                        for key in keys.clone() {
+                            assert!(blocks.insert(key, round, thread));
+                        }
+                        for key in keys {
+                            let expected = Removed {
+                                token: round,
+                                size: thread,
+                            };
+                            assert_eq!(blocks.remove(key), Some(expected));
+                        }
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,264 @@
+//! What `malloc`, `calloc`, `realloc` and `free` do at a sample point, and with blocks at the start of an OS page.
+//!
+//! A sampled block comes from `memalign` of the replaced allocator with the alignment of an OS page. It is an ordinary
+//! block for `free` and `realloc` of that allocator.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+
+use nthbyte_session::native::{Kind, NOT_INTERESTED, Request};
+
+use crate::blocks::BLOCKS;
+use crate::replaced::{Functions, REPLACED};
+use crate::thread::{self, Busy, Thread};
+use crate::{early, interface, replaced, sampler};
+
+/// The smallest OS page of this processor.
+pub const PAGE: usize = 4096;
+/// The smallest size of a block at the start of an OS page. glibc keeps freed blocks of up to 1,032 bytes as they are
+/// and gives them out again first: one such block would make each `free` of a loop search. Larger ones join their free
+/// neighbours, and do not begin at the start of a page any more.
+pub const LEAST_MARKED: usize = 1056;
+/// Zeroes of this size or more are made by giving the pages back to the kernel, so that memory is used only when the
+/// program touches it. (glibc maps new memory from here on.)
+const LARGE_ZEROES: usize = 128 << 10;
+
+/// `malloc`.
+pub unsafe extern "C" fn malloc(size: usize, caller: usize) -> *mut c_void {
+    let Some(replaced) = replaced::functions() else {
+        return early::allocate(size);
+    };
+    // SAFETY: the caller's own state; the program's call of `malloc`.
+    unsafe {
+        let thread = thread::current();
+        let points = sampler::points(thread, size, caller);
+        if points == 0 {
+            return (replaced.malloc)(size);
+        }
+        let block = marked(&replaced, size);
+        if block.is_null() {
+            return (replaced.malloc)(size);
+        }
+        record(thread, block, size, points, Kind::Malloc);
+        block
+    }
+}
+
+/// `calloc`; the product does not overflow.
+pub unsafe extern "C" fn calloc(count: usize, each: usize, caller: usize) -> *mut c_void {
+    let size = count.wrapping_mul(each);
+    let Some(replaced) = replaced::functions() else {
+        return early::allocate(size);
+    };
+    // SAFETY: as in `malloc`. A marked block has `size` bytes.
+    unsafe {
+        let thread = thread::current();
+        let points = sampler::points(thread, size, caller);
+        if points == 0 {
+            return (replaced.calloc)(count, each);
+        }
+        let mut block = null_mut();
+        if searches_marks() {
+            block = marked(&replaced, size);
+            if !block.is_null() {
+                fill_with_zeroes(block, size);
+            }
+        }
+        if block.is_null() {
+            block = (replaced.calloc)(count, each);
+        }
+        if !block.is_null() {
+            record(thread, block, size, points, Kind::Calloc);
+        }
+        block
+    }
+}
+
+/// A request whose size overflows.
+pub unsafe extern "C" fn too_large() -> *mut c_void {
+    // SAFETY: a thread has one `errno`.
+    unsafe { *libc::__errno_location() = libc::ENOMEM };
+    null_mut()
+}
+
+/// `realloc` at a sample point. The result counts as a new allocation of the whole size.
+pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize, caller: usize) -> *mut c_void {
+    let Some(replaced) = replaced::functions() else {
+        return early::allocate(size);
+    };
+    // SAFETY: as in `malloc`; the block is the program's.
+    unsafe {
+        let thread = thread::current();
+        let points = sampler::points(thread, size, caller);
+        if points == 0 || size == 0 {
+            return realloc_of_page(block, size);
+        }
+        if block.is_null() {
+            let fresh = marked(&replaced, size);
+            if fresh.is_null() {
+                return (replaced.realloc)(block, size);
+            }
+            record(thread, fresh, size, points, Kind::Realloc);
+            return fresh;
+        }
+        let resized = realloc_of_page(block, size);
+        if resized.is_null() {
+            return resized;
+        }
+        let resized = mark(&replaced, resized, size);
+        record(thread, resized, size, points, Kind::Realloc);
+        resized
+    }
+}
+
+/// `realloc` without a sample point, of a block that may be sampled.
+pub unsafe extern "C" fn realloc_of_page(block: *mut c_void, size: usize) -> *mut c_void {
+    let Some(replaced) = replaced::functions() else {
+        return early::allocate(size);
+    };
+    // SAFETY: as in `malloc`; the block is the program's.
+    unsafe {
+        if let Some(readable) = early::readable(block) {
+            let moved = (replaced.malloc)(size);
+            if !moved.is_null() {
+                block.copy_to_nonoverlapping(moved, readable.min(size));
+            }
+            return moved;
+        }
+        // Before the call: after it, another thread may get the same address.
+        let sampled = if block.is_null() {
+            None
+        } else {
+            BLOCKS.remove(block)
+        };
+        let resized = (replaced.realloc)(block, size);
+        if let Some(removed) = sampled {
+            if resized.is_null() && size != 0 {
+                BLOCKS.insert(block, removed.token, removed.size);
+            } else {
+                report_freed(removed.token);
+            }
+        }
+        resized
+    }
+}
+
+/// `free` of a block that may be sampled, or of null.
+pub unsafe extern "C" fn free(block: *mut c_void) {
+    if block.is_null() || early::readable(block).is_some() {
+        return;
+    }
+    let Some(replaced) = replaced::functions() else {
+        // Inside the look-up, no block is the replaced allocator's.
+        return;
+    };
+    if let Some(removed) = BLOCKS.remove(block) {
+        report_freed(removed.token);
+    }
+    // SAFETY: the program's call of `free`.
+    unsafe { (replaced.free)(block) };
+}
+
+/// Whether `free` searches only for blocks at the start of an OS page.
+pub fn searches_marks() -> bool {
+    REPLACED
+        .free_unaligned
+        .load(std::sync::atomic::Ordering::Relaxed)
+        != free as *mut c_void
+}
+
+/// A block in which `free` recognises a sampled one; null if there is no memory.
+///
+/// # Safety
+/// As `malloc`.
+pub unsafe fn marked(replaced: &Functions, size: usize) -> *mut c_void {
+    // SAFETY: by the contract; the alignment is a power of two.
+    unsafe {
+        match replaced.memalign {
+            Some(memalign) if searches_marks() => memalign(PAGE, size.max(LEAST_MARKED)),
+            _ => (replaced.malloc)(size),
+        }
+    }
+}
+
+/// Moves a block to the start of an OS page, if `free` searches only there. Without memory, the block stays.
+///
+/// A large block moves only once: `mremap`, which the C library resizes such blocks with, keeps the offset in the page.
+unsafe fn mark(replaced: &Functions, block: *mut c_void, size: usize) -> *mut c_void {
+    if !searches_marks() || block as usize & (PAGE - 1) == 0 {
+        return block;
+    }
+    // SAFETY: the block is in use and has `size` bytes.
+    unsafe {
+        let moved = marked(replaced, size);
+        if moved.is_null() {
+            return block;
+        }
+        block.copy_to_nonoverlapping(moved, size);
+        (replaced.free)(block);
+        moved
+    }
+}
+
+/// Fills a block at the start of an OS page with zeroes.
+unsafe fn fill_with_zeroes(block: *mut c_void, size: usize) {
+    let pages = size & !(PAGE - 1);
+    // SAFETY: the whole pages belong to the block. Private anonymous memory reads as zeroes after the advice; other
+    // memory refuses it, or keeps its contents (shared memory), so the first page is checked.
+    unsafe {
+        let mut done = 0;
+        if size >= LARGE_ZEROES {
+            let word = block.cast::<u64>();
+            word.write_volatile(1);
+            let advised = libc::madvise(block, pages, libc::MADV_DONTNEED) == 0;
+            if advised && word.read_volatile() == 0 {
+                done = pages;
+            }
+        }
+        block.cast::<u8>().add(done).write_bytes(0, size - done);
+    }
+}
+
+/// Reports a sampled block, and remembers it for its free. Keeps `errno`.
+///
+/// # Safety
+/// `thread` is the calling thread's state, and the block is in use.
+pub unsafe fn record(
+    thread: *mut Thread,
+    block: *mut c_void,
+    size: usize,
+    points: u32,
+    kind: Kind,
+) {
+    let _busy = Busy::begin(thread);
+    keep_errno(|| {
+        // An earlier block at this address was freed without a call of this library.
+        if let Some(stale) = BLOCKS.remove(block) {
+            interface::freed(stale.token);
+        }
+        let token = interface::sampled(&Request {
+            size: size as u64,
+            points,
+            kind,
+        });
+        if token != NOT_INTERESTED {
+            BLOCKS.insert(block, token, size);
+        }
+    });
+}
+
+/// Reports that sampled memory is freed. Keeps `errno`.
+pub fn report_freed(token: u64) {
+    let _busy = Busy::begin(thread::current());
+    keep_errno(|| interface::freed(token));
+}
+
+fn keep_errno(work: impl FnOnce()) {
+    // SAFETY: a thread has one `errno`.
+    unsafe {
+        let place: *mut c_int = libc::__errno_location();
+        let before = *place;
+        work();
+        *place = before;
+    }
+}

@@ -1,0 +1,39 @@
+//! Memory for requests during the look-up of the replaced functions: the dynamic linker itself may allocate then.
+//!
+//! Each block lies in an OS page of its own, so that `free` recognises it at the start of a page. Blocks are never
+//! freed.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+const PAGE: usize = 4096;
+const PAGES: usize = 16;
+
+#[repr(C, align(4096))]
+struct Pages(UnsafeCell<[u8; PAGE * PAGES]>);
+
+// SAFETY: each page is given to one caller.
+unsafe impl Sync for Pages {}
+
+static MEMORY: Pages = Pages(UnsafeCell::new([0; PAGE * PAGES]));
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// A block of zeroes; null if there is no room.
+pub fn allocate(size: usize) -> *mut c_void {
+    let pages = size.div_ceil(PAGE).max(1);
+    let first = USED.fetch_add(pages.min(PAGES + 1), Relaxed);
+    if first.saturating_add(pages) > PAGES {
+        return null_mut();
+    }
+    // SAFETY: the offset is inside of the memory.
+    unsafe { MEMORY.0.get().cast::<u8>().add(first * PAGE).cast() }
+}
+
+/// Whether a block was allocated here; then the number of bytes from its start that can be read.
+pub fn readable(block: *const c_void) -> Option<usize> {
+    let offset = (block as usize).wrapping_sub(MEMORY.0.get() as usize);
+    (offset < PAGE * PAGES).then(|| PAGE * PAGES - offset)
+}

@@ -1,0 +1,189 @@
+//! The functions that replace others of the same name.
+//!
+//! Each is written in machine instructions, for two reasons: a call that is not sampled must cost as few of them as
+//! possible, and the call must pass on to the replaced function with a jump, so that the stack looks as without us.
+//!
+//! The countdown `c` is at least 1, and a request of `s` bytes is sampled if `s >= c`. The subtraction `c - s` sets the
+//! carry flag or the zero flag then. A test counts the instructions.
+
+use std::arch::naked_asm;
+use std::ffi::c_void;
+use std::mem::offset_of;
+
+use crate::replaced::{REPLACED, Replaced};
+use crate::thread::Thread;
+use crate::{aligned, calls, mappings};
+
+/// `malloc`.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    naked_asm!(
+        "mov rax, qword ptr [rip + nthbyte_native_thread@GOTTPOFF]",
+        "sub qword ptr fs:[rax], rdi",
+        "jbe 2f",
+        "jmp qword ptr [rip + {replaced} + {offset}]",
+        "2:",
+        "mov rsi, qword ptr [rsp]",
+        "jmp {slow}",
+        replaced = sym REPLACED,
+        offset = const offset_of!(Replaced, malloc),
+        slow = sym calls::malloc,
+    )
+}
+
+/// `free`. A sampled block begins at the start of an OS page.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn free(block: *mut c_void) {
+    naked_asm!(
+        "test edi, 4095",
+        "je 2f",
+        "jmp qword ptr [rip + {replaced} + {offset}]",
+        "2:",
+        "jmp {slow}",
+        replaced = sym REPLACED,
+        offset = const offset_of!(Replaced, free_unaligned),
+        slow = sym calls::free,
+    )
+}
+
+/// `calloc`.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    naked_asm!(
+        "mov rax, rdi",
+        "mul rsi",
+        "jo 3f",
+        "mov rcx, qword ptr [rip + nthbyte_native_thread@GOTTPOFF]",
+        "sub qword ptr fs:[rcx], rax",
+        "jbe 2f",
+        "jmp qword ptr [rip + {replaced} + {offset}]",
+        "2:",
+        "mov rdx, qword ptr [rsp]",
+        "jmp {slow}",
+        // The product overflows: no allocator serves that.
+        "3:",
+        "jmp {too_large}",
+        replaced = sym REPLACED,
+        offset = const offset_of!(Replaced, calloc),
+        slow = sym calls::calloc,
+        too_large = sym calls::too_large,
+    )
+}
+
+/// `realloc`.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
+    naked_asm!(
+        "mov rax, qword ptr [rip + nthbyte_native_thread@GOTTPOFF]",
+        "sub qword ptr fs:[rax], rsi",
+        "jbe 2f",
+        "test edi, 4095",
+        "je 3f",
+        "jmp qword ptr [rip + {replaced} + {offset}]",
+        "2:",
+        "mov rdx, qword ptr [rsp]",
+        "jmp {slow}",
+        "3:",
+        "jmp {of_page}",
+        replaced = sym REPLACED,
+        offset = const offset_of!(Replaced, realloc_unaligned),
+        slow = sym calls::realloc,
+        of_page = sym calls::realloc_of_page,
+    )
+}
+
+/// `reallocarray`.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    naked_asm!(
+        "mov rax, rsi",
+        "mul rdx",
+        "jo 2f",
+        "mov rsi, rax",
+        "jmp {realloc}",
+        "2:",
+        "jmp {too_large}",
+        realloc = sym realloc,
+        too_large = sym calls::too_large,
+    )
+}
+
+/// Defines functions that pass the return address to another function, as its last argument.
+macro_rules! with_caller {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $register:literal, $slow:path;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+            naked_asm!(
+                concat!("mov ", $register, ", qword ptr [rsp]"),
+                "jmp {slow}",
+                slow = sym $slow,
+            )
+        }
+    )*};
+}
+
+with_caller! {
+    /// `posix_memalign`.
+    posix_memalign(place: *mut *mut c_void, alignment: usize, size: usize) -> i32 = "rcx", aligned::posix_memalign;
+    /// `aligned_alloc`.
+    aligned_alloc(alignment: usize, size: usize) -> *mut c_void = "rdx", aligned::aligned_alloc;
+    /// `memalign`.
+    memalign(alignment: usize, size: usize) -> *mut c_void = "rdx", aligned::memalign;
+    /// `valloc`.
+    valloc(size: usize) -> *mut c_void = "rsi", aligned::valloc;
+    /// `pvalloc`.
+    pvalloc(size: usize) -> *mut c_void = "rsi", aligned::pvalloc;
+    /// `mremap`. Its fifth argument is only there with one flag; it is passed on in any case.
+    mremap(start: *mut c_void, old: usize, new: usize, flags: i32, to: *mut c_void) -> *mut c_void
+        = "r9", mappings::mremap;
+}
+
+/// Defines `mmap` and `mmap64`, which are the same function. Anonymous mappings count (`MAP_ANONYMOUS`, 0x20).
+macro_rules! mmap {
+    ($($name:ident)*) => {$(
+        /// `mmap`.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name(
+            address: *mut c_void,
+            size: usize,
+            protection: i32,
+            flags: i32,
+            file: i32,
+            offset: i64,
+        ) -> *mut c_void {
+            naked_asm!(
+                "test ecx, 0x20",
+                "je 3f",
+                "mov rax, qword ptr [rip + nthbyte_native_thread@GOTTPOFF]",
+                "sub qword ptr fs:[rax], rsi",
+                "jbe 2f",
+                "3:",
+                "jmp {plain}",
+                "2:",
+                "mov r10, qword ptr [rsp]",
+                "mov qword ptr fs:[rax + {caller}], r10",
+                "jmp {slow}",
+                caller = const offset_of!(Thread, caller),
+                plain = sym mappings::mmap_plain,
+                slow = sym mappings::mmap,
+            )
+        }
+    )*};
+}
+
+mmap!(mmap mmap64);
+
+/// `munmap`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn munmap(start: *mut c_void, size: usize) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { mappings::munmap(start, size) }
+}

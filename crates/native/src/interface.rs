@@ -1,0 +1,108 @@
+//! What an agent calls: see [`nthbyte_session::native`].
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
+
+use nthbyte_session::native::{
+    Interface, MOST_RANGES, NOT_INTERESTED, Observer, Request, Settings, VERSION,
+};
+
+use crate::{mappings, replaced, sampler, thread};
+
+/// Below this period, sampled blocks are not put at the start of an OS page, which may waste most of it; instead, each
+/// `free` searches for its block. With this period, up to a quarter of native memory is wasted; with the default one,
+/// less than a hundredth.
+const MARKED_FROM: u64 = 16 << 10;
+
+/// The exported table.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[allow(non_upper_case_globals)]
+static nthbyte_native_interface: Interface = Interface {
+    version: VERSION,
+    connect,
+    disconnect,
+    busy,
+};
+
+type Sampled = unsafe extern "C" fn(&Request) -> u64;
+type Freed = unsafe extern "C" fn(u64);
+
+static SAMPLED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+static FREED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+/// Starts and ends of excluded code.
+static EXCLUDED: [[AtomicUsize; 2]; MOST_RANGES] =
+    [const { [const { AtomicUsize::new(0) }; 2] }; MOST_RANGES];
+
+unsafe extern "C" fn connect(settings: &Settings) {
+    if replaced::functions().is_none() {
+        return;
+    }
+    let Observer { sampled, freed } = settings.observer;
+    for (place, range) in EXCLUDED.iter().zip(settings.excluded) {
+        place[0].store(range[0], Relaxed);
+        place[1].store(range[1], Relaxed);
+    }
+    mappings::exclude_allocator();
+    SAMPLED.store(sampled as *mut (), Release);
+    FREED.store(freed as *mut (), Release);
+    if is_marked(settings.period) {
+        replaced::follow_marks();
+    } else {
+        replaced::search_always();
+    }
+    watch_forks();
+    sampler::begin(settings.period, settings.seed);
+    sampler::join(thread::current());
+}
+
+/// Whether sampled blocks of a session with this period are put at the start of an OS page.
+fn is_marked(period: u64) -> bool {
+    period >= MARKED_FROM && replaced::functions().is_some_and(|all| all.memalign.is_some())
+}
+
+unsafe extern "C" fn disconnect() {
+    sampler::end();
+}
+
+unsafe extern "C" fn busy() -> *mut u32 {
+    // SAFETY: the field of the calling thread's state.
+    unsafe { &raw mut (*thread::current()).busy }
+}
+
+/// Whether a request of this code is not the program's.
+pub fn is_excluded(caller: usize) -> bool {
+    EXCLUDED
+        .iter()
+        .any(|range| caller >= range[0].load(Relaxed) && caller < range[1].load(Relaxed))
+}
+
+/// Reports a sampled request. Returns its token.
+pub fn sampled(request: &Request) -> u64 {
+    let function = SAMPLED.load(Acquire);
+    if function.is_null() {
+        return NOT_INTERESTED;
+    }
+    // SAFETY: a function of this type was stored.
+    unsafe { std::mem::transmute::<*mut (), Sampled>(function)(request) }
+}
+
+/// Reports that sampled memory is freed.
+pub fn freed(token: u64) {
+    let function = FREED.load(Acquire);
+    if !function.is_null() {
+        // SAFETY: a function of this type was stored.
+        unsafe { std::mem::transmute::<*mut (), Freed>(function)(token) };
+    }
+}
+
+fn watch_forks() {
+    static WATCHED: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "C" fn in_child() {
+        sampler::begin_in_child(std::process::id());
+        sampler::join(thread::current());
+    }
+    if WATCHED.swap(1, Relaxed) == 0 {
+        // SAFETY: the handler is a function of this library, which is never unloaded.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+}

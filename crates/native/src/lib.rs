@@ -1,0 +1,63 @@
+//! The library that samples native memory: calls of `malloc` and its relatives, and mappings of anonymous memory.
+//!
+//! The dynamic linker loads it before all other libraries of a process (`LD_PRELOAD`), so that its functions replace
+//! those of the C library, in every thread and for every library. Each function passes its call on to the function
+//! that it replaces: the C library's, or another preloaded allocator's.
+//!
+//! ```text
+//! malloc ─ countdown of the thread ─▶ the replaced malloc
+//!                  │ at a sample point
+//!                  ▼
+//!             memalign(4096) ─▶ observer: the agent records the sample ─▶ blocks: address and token
+//! free   ─ not at the start of an OS page ─▶ the replaced free
+//!                  │ at the start of an OS page
+//!                  ▼
+//!             blocks: is it sampled? ─▶ observer: the agent records the free
+//! ```
+//!
+//! # What the caller must do
+//!
+//! - Preload this library. It has an effect only while an agent is connected ([`nthbyte_session::native`]).
+//! - Never unload it.
+//!
+//! # What this crate guarantees
+//!
+//! - Without a connection, each function does what the replaced one does.
+//! - A block that was sampled is an ordinary block of the replaced allocator: it may be freed or resized without a call
+//!   of this library.
+//! - Nothing here waits for another thread, except for the first call in the process.
+//!
+//! # What this crate does not do
+//!
+//! It does not walk stacks, and does not write files: the agent does. It has no code for other processors than x86-64
+//! yet; there, the library is empty.
+//!
+//! # Modules
+//!
+//! ```text
+//! entry        the functions that replace others; the state of a thread
+//! interface    what an agent calls
+//! calls, aligned, mappings    what runs at a sample point, and for blocks at the start of an OS page
+//! sampler      the arithmetic, by thread
+//! blocks       the sampled blocks
+//! replaced     the replaced functions
+//! early        memory for the first calls in the process
+//! environment  takes this library out of the environment
+//! ```
+
+#![cfg_attr(test, allow(dead_code))]
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+mod aligned;
+mod blocks;
+mod calls;
+mod early;
+#[cfg(not(test))]
+mod entry;
+#[cfg(not(test))]
+mod environment;
+mod interface;
+mod mappings;
+mod replaced;
+mod sampler;
+mod thread;

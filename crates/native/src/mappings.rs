@@ -1,0 +1,161 @@
+//! Mappings of anonymous memory.
+//!
+//! Only calls from other libraries come here: the C library maps thread stacks and its own arenas without a call of the
+//! public function. Mappings that the replaced allocator makes are not the program's: its blocks are sampled.
+//!
+//! A mapping without access rights only reserves addresses, and does not count.
+
+use std::ffi::c_void;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use nthbyte_session::native::Kind;
+use nthbyte_session::process::image;
+
+use crate::blocks::BLOCKS;
+use crate::calls::{record, report_freed};
+use crate::replaced::{REPLACED, next};
+use crate::sampler;
+use crate::thread::{self, Busy};
+
+/// The code of the replaced allocator; 0 and 0 if it is the C library's.
+static ALLOCATOR: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Finds the code of the replaced allocator.
+pub fn exclude_allocator() {
+    let [start, end] = image::range(REPLACED.malloc.load(Relaxed) as usize);
+    ALLOCATOR[0].store(start, Relaxed);
+    ALLOCATOR[1].store(end, Relaxed);
+}
+
+/// `mmap` that does not count, or has no sample point.
+pub unsafe extern "C" fn mmap_plain(
+    address: *mut c_void,
+    size: usize,
+    protection: i32,
+    flags: i32,
+    file: i32,
+    offset: i64,
+) -> *mut c_void {
+    type Original = unsafe extern "C" fn(*mut c_void, usize, i32, i32, i32, i64) -> *mut c_void;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // SAFETY: the program's call. The function of this name has this type.
+    unsafe {
+        match original(&NEXT, c"mmap") {
+            Some(original) => std::mem::transmute::<*mut c_void, Original>(original)(
+                address, size, protection, flags, file, offset,
+            ),
+            None => libc::syscall(
+                libc::SYS_mmap,
+                address,
+                size,
+                protection,
+                flags,
+                file,
+                offset,
+            ) as *mut c_void,
+        }
+    }
+}
+
+/// `mmap` of anonymous memory with a sample point. The return address is in the thread's state.
+pub unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    size: usize,
+    protection: i32,
+    flags: i32,
+    file: i32,
+    offset: i64,
+) -> *mut c_void {
+    let thread = thread::current();
+    // SAFETY: the caller's own state; the program's call.
+    unsafe {
+        let caller = (*thread).caller;
+        let points = sampler::points(thread, size, caller);
+        let start = mmap_plain(address, size, protection, flags, file, offset);
+        let counts = points > 0 && protection != libc::PROT_NONE && !is_allocator(caller);
+        if counts && start != libc::MAP_FAILED {
+            record(thread, start, size, points, Kind::Mmap);
+        }
+        start
+    }
+}
+
+/// `munmap`. A mapping counts as freed when it is unmapped from its start on.
+pub unsafe fn munmap(start: *mut c_void, size: usize) -> i32 {
+    type Original = unsafe extern "C" fn(*mut c_void, usize) -> i32;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // Before the call: after it, another thread may get the same address.
+    let sampled = BLOCKS.remove(start);
+    // SAFETY: the program's call. The function of this name has this type.
+    let result = unsafe {
+        match original(&NEXT, c"munmap") {
+            Some(original) => std::mem::transmute::<*mut c_void, Original>(original)(start, size),
+            None => libc::syscall(libc::SYS_munmap, start, size) as i32,
+        }
+    };
+    if let Some(removed) = sampled {
+        if result == 0 {
+            report_freed(removed.token);
+        } else {
+            BLOCKS.insert(start, removed.token, removed.size);
+        }
+    }
+    result
+}
+
+/// `mremap`. The result counts as a new mapping of the whole size.
+pub unsafe extern "C" fn mremap(
+    start: *mut c_void,
+    old: usize,
+    new: usize,
+    flags: i32,
+    to: *mut c_void,
+    caller: usize,
+) -> *mut c_void {
+    type Original =
+        unsafe extern "C" fn(*mut c_void, usize, usize, i32, *mut c_void) -> *mut c_void;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let thread = thread::current();
+    // SAFETY: the caller's own state; the program's call. The function of this name has this type, and reads its fifth
+    // argument only if the flags say that there is one.
+    unsafe {
+        let sampled = BLOCKS.remove(start);
+        let moved = match original(&NEXT, c"mremap") {
+            Some(original) => {
+                std::mem::transmute::<*mut c_void, Original>(original)(start, old, new, flags, to)
+            }
+            None => libc::syscall(libc::SYS_mremap, start, old, new, flags, to) as *mut c_void,
+        };
+        let failed = moved == libc::MAP_FAILED;
+        let Some(removed) = sampled else {
+            // Whether a mapping that was not sampled is of anonymous memory is not known.
+            return moved;
+        };
+        if failed {
+            BLOCKS.insert(start, removed.token, removed.size);
+            return moved;
+        }
+        report_freed(removed.token);
+        let points = sampler::points_of(thread, new, caller);
+        if points > 0 && !is_allocator(caller) {
+            record(thread, moved, new, points, Kind::Mremap);
+        }
+        moved
+    }
+}
+
+fn is_allocator(caller: usize) -> bool {
+    caller >= ALLOCATOR[0].load(Relaxed) && caller < ALLOCATOR[1].load(Relaxed)
+}
+
+/// The next function of this name, which `place` keeps. `None` if there is none.
+fn original(place: &AtomicUsize, name: &std::ffi::CStr) -> Option<*mut c_void> {
+    let mut found = place.load(Relaxed) as *mut c_void;
+    if found.is_null() {
+        let _busy = Busy::begin(thread::current());
+        found = next(name);
+        place.store(found as usize, Relaxed);
+    }
+    (!found.is_null()).then_some(found)
+}

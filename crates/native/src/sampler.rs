@@ -1,0 +1,166 @@
+//! The arithmetic of sampling, by thread.
+//!
+//! Each thread has a countdown of its own. With exponential distances of the same mean, the sample points of all
+//! threads together are one Poisson process over the bytes that the process allocates.
+//!
+//! Without a session, a thread looks every [`IDLE`] bytes whether one has begun. So a thread that runs when a session
+//! begins joins it at most that many bytes later; the thread that begins the session joins it at once.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use nthbyte_sampling::{Countdown, Distances, Period, Random, SamplePoints};
+
+use crate::interface;
+use crate::thread::Thread;
+
+/// The countdown of a thread while there is no session.
+pub const IDLE: u64 = 64 << 10;
+/// No distance is longer. A larger countdown means that a signal handler allocated between the two steps of a call.
+const LONGEST: u64 = 1 << 47;
+
+/// The number of the session; 0 if there is none. The settings below are stored before it.
+static SESSION: AtomicU32 = AtomicU32::new(0);
+/// The number of the last session.
+static LAST: AtomicU32 = AtomicU32::new(0);
+static PERIOD: AtomicU64 = AtomicU64::new(1);
+static SEED: AtomicU64 = AtomicU64::new(0);
+/// The number of threads that have joined the session.
+static THREADS: AtomicU64 = AtomicU64::new(0);
+
+/// Begins a session. A period of 1 samples each request.
+pub fn begin(period: u64, seed: u64) {
+    SESSION.store(0, Relaxed);
+    PERIOD.store(period, Relaxed);
+    SEED.store(seed, Relaxed);
+    THREADS.store(0, Relaxed);
+    let number = LAST.fetch_add(1, Relaxed).wrapping_add(1).max(1);
+    SESSION.store(number, Release);
+}
+
+/// Ends the session.
+pub fn end() {
+    SESSION.store(0, Release);
+}
+
+/// Called in the child of a fork: its distances differ from those of its parent. That changes no probability, because
+/// a distance has no memory.
+pub fn begin_in_child(process: u32) {
+    if SESSION.load(Relaxed) != 0 {
+        let seed = Random::new(SEED.load(Relaxed) ^ u64::from(process) << 32).next_u64();
+        begin(PERIOD.load(Relaxed), seed);
+    }
+}
+
+/// Makes the calling thread join the session with its next request.
+pub fn join(thread: *mut Thread) {
+    // SAFETY: the caller's own state.
+    unsafe { (*thread).countdown = 0 };
+}
+
+/// Decides about a request of `bytes`, which were subtracted from the thread's countdown. Returns the number of sample
+/// points in it; 0 if it is not sampled, or is not the program's.
+///
+/// # Safety
+/// `thread` is the calling thread's state.
+pub unsafe fn points(thread: *mut Thread, bytes: usize, caller: usize) -> u32 {
+    let bytes = bytes as u64;
+    // SAFETY: by the contract; no reference to the state exists.
+    unsafe {
+        let before = (*thread).countdown.wrapping_add(bytes);
+        let before = if before > LONGEST { 0 } else { before };
+        if (*thread).busy != 0 {
+            (*thread).countdown = before;
+            return 0;
+        }
+        let session = SESSION.load(Acquire);
+        if session == 0 {
+            (*thread).session = 0;
+            (*thread).countdown = IDLE;
+            return 0;
+        }
+        let mut countdown = if (*thread).session == session {
+            Countdown::of_bytes(before)
+        } else {
+            let points = (*thread).points.write(fresh_points());
+            (*thread).session = session;
+            Countdown::new(points)
+        };
+        // The points were written when the thread joined the session.
+        let covered = countdown.advance(bytes, (*thread).points.assume_init_mut());
+        (*thread).countdown = countdown.bytes_until_sample();
+        if covered > 0 && interface::is_excluded(caller) {
+            return 0;
+        }
+        covered
+    }
+}
+
+/// The sample points of a thread that joins the session.
+fn fresh_points() -> SamplePoints {
+    let period = Period::new(PERIOD.load(Relaxed)).unwrap_or(Period::EVERY);
+    let thread = THREADS.fetch_add(1, Relaxed);
+    let mut seeds = Random::new(SEED.load(Relaxed).wrapping_add(thread));
+    SamplePoints::new(period, Distances::Exponential, seeds.next_u64())
+}
+
+/// The same as [`points`], for a request that was not subtracted from the countdown.
+///
+/// # Safety
+/// As for [`points`].
+pub unsafe fn points_of(thread: *mut Thread, bytes: usize, caller: usize) -> u32 {
+    // SAFETY: by the contract.
+    unsafe {
+        let before = (*thread).countdown;
+        (*thread).countdown = before.wrapping_sub(bytes as u64);
+        if bytes as u64 >= before {
+            points(thread, bytes, caller)
+        } else {
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thread;
+
+    /// Of requests of `s` bytes, the part 1 - exp(-s/period) is sampled.
+    #[test]
+    fn the_probability_is_the_formula() {
+        let thread = thread::current();
+        begin(4096, 11);
+        join(thread);
+        for size in [64_usize, 1000, 4096, 20_000] {
+            let requests = 400_000;
+            let mut sampled = 0;
+            for _ in 0..requests {
+                // SAFETY: this thread's state.
+                sampled += u32::from(unsafe { points_of(thread, size, 0) } > 0);
+            }
+            let probability = -(-(size as f64) / 4096.0).exp_m1();
+            let mean = probability * f64::from(requests);
+            let deviation = (mean * (1.0 - probability)).sqrt();
+            // Six standard deviations: one in 500 million.
+            assert!(
+                (f64::from(sampled) - mean).abs() < 6.0 * deviation,
+                "{size}: {sampled} {mean}"
+            );
+        }
+        begin(1, 11);
+        // SAFETY: as above.
+        unsafe {
+            join(thread);
+            assert_eq!(points_of(thread, 10, 0), 10);
+            assert_eq!(points_of(thread, 0, 0), 0);
+            assert_eq!(points_of(thread, 1, 0), 1);
+            (*thread).busy = 1;
+            assert_eq!(points_of(thread, 10, 0), 0);
+            (*thread).busy = 0;
+            end();
+            assert_eq!(points_of(thread, 10, 0), 0);
+            assert_eq!((*thread).countdown, IDLE);
+        }
+    }
+}

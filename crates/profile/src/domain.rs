@@ -1,0 +1,55 @@
+//! Domains of memory: the interpreter's heap, and native memory.
+
+use crate::event::SampleId;
+use crate::meta::SourceKind;
+use crate::model::Profile;
+use crate::samples::Samples;
+
+/// A part of the program's memory, by who allocates it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Domain {
+    /// Memory of the interpreter's heap: objects and their buffers. Also samples of kinds that this version does not
+    /// know.
+    Python,
+    /// Calls of `malloc` and similar functions, and mappings.
+    Native,
+}
+
+impl Profile {
+    /// The domain of a sample.
+    #[must_use]
+    pub fn domain(&self, sample: SampleId) -> Domain {
+        let sampling = self.samples.shape(self.samples.shape_id(sample)).sampling;
+        let sampling = self.samplings.get(sampling.index());
+        let source = sampling.and_then(|sampling| self.sources.get(sampling.source.index()));
+        match source.and_then(|source| source.kind()) {
+            Some(SourceKind::Native | SourceKind::Mapping) => Domain::Native,
+            _ => Domain::Python,
+        }
+    }
+
+    /// Keeps the allocation samples of one domain, or of all. The agent counts only what the interpreter's heap
+    /// allocates. So where samples of native memory stay, the count is removed.
+    pub fn keep_domain(&mut self, domain: Option<Domain>) {
+        let mut kept = Samples::default();
+        let mut has_native = false;
+        for id in self.samples.ids() {
+            let of = self.domain(id);
+            if domain.is_none_or(|domain| domain == of) {
+                has_native |= of == Domain::Native;
+                if domain.is_some() {
+                    kept.push(self.samples.get(id));
+                }
+            }
+        }
+        if domain.is_some() {
+            self.samples = kept;
+        }
+        if has_native || domain == Some(Domain::Native) {
+            self.allocated = None;
+            for process in &mut self.processes {
+                process.allocated = None;
+            }
+        }
+    }
+}

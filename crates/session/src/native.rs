@@ -1,0 +1,229 @@
+//! Native memory: samples of `malloc`, its relatives and `mmap`, from the library `nthbyte-native`, which the process
+//! has preloaded.
+//!
+//! ```text
+//! preloaded library ─ interface ─▶ connect ─ the host's `Place` ─▶ Recording
+//!   any thread, any lock held         this module                  thread and stack
+//! ```
+//!
+//! The agent connects when its session has started, and disconnects before it ends. Both in the thread that starts or
+//! stops the session; samples come from all threads.
+//!
+//! A free that cannot be recorded at the moment, because another thread holds the session's lock, waits for the next
+//! recording of native memory.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64};
+
+use nthbyte_profile::event::{
+    Allocation, LabelSetId, LostKind, NodeId, SampleId, SourceId, Survival, ThreadId,
+};
+use nthbyte_profile::{Meta, Method, Source, SourceKind};
+
+pub use crate::preload::{
+    Interface, Kind, MOST_RANGES, NOT_INTERESTED, Observer, Request, SYMBOL, Settings, VERSION,
+    interface,
+};
+
+use crate::guard::guarded;
+use crate::process::image;
+use crate::recording::Recording;
+use crate::registry::Slot;
+use crate::session::Session;
+
+/// Tells the thread and the stack of the calling thread. `None` if there is no room to record them.
+///
+/// It runs inside of a call of `malloc` or `mmap`, in any thread, with any lock of the program held. There is one call
+/// at a time, because the recording is borrowed.
+pub type Place = fn(&mut Recording<'_>) -> Option<(ThreadId, NodeId)>;
+
+/// The session that receives samples; null if none does. Slots are never freed.
+static SESSION: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
+/// The host's function, of type [`Place`].
+static PLACE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+/// The number of the source of allocator blocks. That of mappings follows it.
+static SOURCE: AtomicU16 = AtomicU16::new(0);
+/// Tokens of frees that could not be recorded yet; [`NOT_INTERESTED`] in an unused place.
+static UNRECORDED: [AtomicU64; 64] = [const { AtomicU64::new(NOT_INTERESTED) }; 64];
+
+/// Whether this process has preloaded the library, so that native memory can be sampled.
+#[must_use]
+pub fn is_available() -> bool {
+    interface().is_some()
+}
+
+/// Adds the sources of native memory to the description of a session, after all others.
+pub fn add_sources(meta: &mut Meta, period: u64) {
+    for kind in [SourceKind::Native, SourceKind::Mapping] {
+        let distances = meta.distances();
+        let source = Source::allocations(kind, Method::Preload, distances, period);
+        meta.sources.push(source);
+    }
+}
+
+/// Starts to record native memory in a session whose description has the sources. `excluded` are starts and ends of
+/// code whose requests are not the program's, two at most; this library's own and the dynamic linker's always are. Returns false if the library is
+/// not there.
+pub fn connect(session: &Session, seed: u64, place: Place, excluded: &[[usize; 2]]) -> bool {
+    let Some(interface) = interface() else {
+        return false;
+    };
+    let Some((source, period)) = session
+        .record(LostKind::Other)
+        .and_then(|recording| source_of(recording.meta()))
+    else {
+        return false;
+    };
+    UNRECORDED
+        .iter()
+        .for_each(|token| token.store(NOT_INTERESTED, Relaxed));
+    SOURCE.store(source, Relaxed);
+    PLACE.store(place as *mut (), Relaxed);
+    SESSION.store(std::ptr::from_ref(session.slot()).cast_mut(), Release);
+    let mut ranges = [[0; 2]; MOST_RANGES];
+    let own = image::range(sampled as *const () as usize);
+    for (range, given) in ranges
+        .iter_mut()
+        .zip([own, dynamic_linker()].iter().chain(excluded))
+    {
+        *range = *given;
+    }
+    let settings = Settings {
+        period,
+        seed,
+        excluded: ranges,
+        observer: Observer { sampled, freed },
+    };
+    // SAFETY: the function of the interface, with live arguments.
+    unsafe { (interface.connect)(&settings) };
+    true
+}
+
+/// Stops to record native memory.
+pub fn disconnect() {
+    if SESSION.swap(std::ptr::null_mut(), Release).is_null() {
+        return;
+    }
+    if let Some(interface) = interface() {
+        // SAFETY: the function of the interface.
+        unsafe { (interface.disconnect)() };
+    }
+}
+
+/// The code of the dynamic linker. What it allocates (thread-local variables of libraries, its lists) is the system's.
+fn dynamic_linker() -> [usize; 2] {
+    // SAFETY: no preconditions.
+    let base = unsafe { libc::getauxval(libc::AT_BASE) };
+    usize::try_from(base).map_or([0; 2], |base| {
+        if base == 0 {
+            [0; 2]
+        } else {
+            image::range(base)
+        }
+    })
+}
+
+/// The number of the source of blocks, and its period.
+fn source_of(meta: &Meta) -> Option<(u16, u64)> {
+    let at = meta
+        .sources
+        .iter()
+        .position(|source| source.kind() == Some(SourceKind::Native))?;
+    Some((u16::try_from(at).ok()?, meta.sources[at].period))
+}
+
+/// The session, if native memory is recorded.
+fn session() -> Option<Session> {
+    // SAFETY: slots are never freed.
+    let slot = unsafe { SESSION.load(Acquire).as_ref() }?;
+    Some(Session::of_slot(slot))
+}
+
+unsafe extern "C" fn sampled(request: &Request) -> u64 {
+    guarded(|| {
+        let session = std::mem::ManuallyDrop::new(session()?);
+        // The agent itself has called a function that allocates: it is not the program's memory.
+        if session.slot().lock.is_held_by_caller() {
+            return None;
+        }
+        let mut recording = session.record(LostKind::Allocations)?;
+        record_frees(&mut recording);
+        let recorded = record(&mut recording, request);
+        if recorded.is_none() {
+            recording.lost(LostKind::Allocations, 1);
+        }
+        recorded
+    })
+    .flatten()
+    .unwrap_or(NOT_INTERESTED)
+}
+
+/// Records a sample. Returns its token: the epoch, and the number of the sample.
+fn record(recording: &mut Recording<'_>, request: &Request) -> Option<u64> {
+    let place = PLACE.load(Relaxed);
+    if place.is_null() {
+        return None;
+    }
+    // SAFETY: a function of this type was stored.
+    let place = unsafe { std::mem::transmute::<*mut (), Place>(place) };
+    let (thread, stack) = place(recording)?;
+    let type_id = recording.named_type(request.kind.name())?;
+    let source = SOURCE.load(Relaxed) + u16::from(request.kind.is_mapping());
+    let time = recording.now();
+    let sample = recording.allocation(Allocation {
+        time,
+        thread,
+        stack,
+        size: request.size,
+        block: request.size,
+        points: request.points,
+        type_id,
+        labels: LabelSetId::NONE,
+        source: SourceId(source),
+        survival: Survival::Unsaid,
+    });
+    // `allocation` has counted a loss.
+    Some(sample.map_or(NOT_INTERESTED, |sample| {
+        u64::from(recording.epoch().number()) << 32 | u64::from(sample.0)
+    }))
+}
+
+unsafe extern "C" fn freed(token: u64) {
+    guarded(|| {
+        let session = std::mem::ManuallyDrop::new(session()?);
+        if let Some(mut recording) = session.try_record() {
+            record_frees(&mut recording);
+            record_free(&mut recording, token);
+        } else if !postpone(token) {
+            session.lost(LostKind::Other, 1);
+        }
+        Some(())
+    });
+}
+
+fn record_free(recording: &mut Recording<'_>, token: u64) {
+    // In the child of a fork, the parent's blocks belong to the parent's profile.
+    if token >> 32 == u64::from(recording.epoch().number()) {
+        let time = recording.now();
+        recording.freed(SampleId(token as u32), time);
+    }
+}
+
+/// Keeps the free for the next recording. Returns false if there is no room.
+#[cold]
+fn postpone(token: u64) -> bool {
+    let replaces =
+        |place: &AtomicU64| place.compare_exchange(NOT_INTERESTED, token, Relaxed, Relaxed);
+    UNRECORDED.iter().any(|place| replaces(place).is_ok())
+}
+
+fn record_frees(recording: &mut Recording<'_>) {
+    for place in &UNRECORDED {
+        if place.load(Relaxed) != NOT_INTERESTED {
+            let token = place.swap(NOT_INTERESTED, Relaxed);
+            if token != NOT_INTERESTED {
+                record_free(recording, token);
+            }
+        }
+    }
+}

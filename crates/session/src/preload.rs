@@ -1,0 +1,140 @@
+//! What the preloaded library and the agent say to each other.
+//!
+//! Both are separate shared objects, which may be of different versions for a moment while a package is upgraded. So
+//! the table has a version, and each side uses only a table of its own version.
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The name under which the preloaded library exports its [`Interface`].
+pub const SYMBOL: &CStr = c"nthbyte_native_interface";
+/// Changes when anything in this module changes.
+pub const VERSION: u32 = 1;
+/// The token of a block whose free the observer need not learn of.
+pub const NOT_INTERESTED: u64 = u64::MAX;
+/// The largest number of ranges in [`Settings::excluded`].
+pub const MOST_RANGES: usize = 4;
+
+/// The function that the program called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// `malloc`.
+    Malloc = 0,
+    /// `calloc`.
+    Calloc = 1,
+    /// `realloc` and `reallocarray`.
+    Realloc = 2,
+    /// `memalign`, `posix_memalign`, `aligned_alloc`, `valloc` and `pvalloc`.
+    Memalign = 3,
+    /// `mmap` of anonymous memory.
+    Mmap = 4,
+    /// `mremap` of anonymous memory.
+    Mremap = 5,
+}
+
+impl Kind {
+    /// The name in profiles.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malloc => "malloc",
+            Self::Calloc => "calloc",
+            Self::Realloc => "realloc",
+            Self::Memalign => "memalign",
+            Self::Mmap => "mmap",
+            Self::Mremap => "mremap",
+        }
+    }
+
+    /// Whether the memory is a mapping and no block of an allocator.
+    #[must_use]
+    pub const fn is_mapping(self) -> bool {
+        matches!(self, Self::Mmap | Self::Mremap)
+    }
+}
+
+/// A sampled request.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Request {
+    /// The requested size, in bytes.
+    pub size: u64,
+    /// The number of sample points in it; at least 1.
+    pub points: u32,
+    /// The called function.
+    pub kind: Kind,
+}
+
+/// Receives samples. Both functions run in the thread that allocates or frees, whatever locks it holds. They do not
+/// wait without a bound and do not unwind. What they allocate is not sampled.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Observer {
+    /// A request was sampled. Returns a token for `freed`, or [`NOT_INTERESTED`].
+    pub sampled: unsafe extern "C" fn(&Request) -> u64,
+    /// Sampled memory is being freed or resized.
+    pub freed: unsafe extern "C" fn(token: u64),
+}
+
+/// The settings of a session.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Settings {
+    /// Mean distance between sample points, in bytes; 1 for each request. Distances are exponential.
+    pub period: u64,
+    /// Seed of the distances.
+    pub seed: u64,
+    /// Start and end of code whose requests are not the program's; 0 and 0 for none.
+    pub excluded: [[usize; 2]; MOST_RANGES],
+    /// The receiver of samples.
+    pub observer: Observer,
+}
+
+/// What the preloaded library exports.
+#[repr(C)]
+pub struct Interface {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Begins a session. The calling thread joins it at once, other threads after 64 KiB at most.
+    pub connect: unsafe extern "C" fn(&Settings),
+    /// Ends the session. A call of the observer that another thread has begun may still run.
+    pub disconnect: unsafe extern "C" fn(),
+    /// A counter of the calling thread. While it is not 0, its requests are not the program's.
+    pub busy: unsafe extern "C" fn() -> *mut u32,
+}
+
+/// The interface of the preloaded library; `None` if there is none in this process.
+#[must_use]
+pub fn interface() -> Option<&'static Interface> {
+    // SAFETY: the name is a C string.
+    let found: *mut c_void = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) };
+    // SAFETY: a symbol of this name is a static of this type, or begins like one.
+    let interface = unsafe { found.cast::<Interface>().as_ref() }?;
+    (interface.version == VERSION).then_some(interface)
+}
+
+/// The function [`Interface::busy`]; null if there is no preloaded library, or before [`find_interface`].
+static BUSY: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Finds the preloaded library for [`ignore_thread`].
+pub(crate) fn find_interface() {
+    if BUSY.load(Relaxed).is_null()
+        && let Some(interface) = interface()
+    {
+        BUSY.store(interface.busy as *mut (), Relaxed);
+    }
+}
+
+/// Makes the preloaded library ignore the requests of the calling thread, which is not the program's.
+pub(crate) fn ignore_thread() {
+    let busy = BUSY.load(Relaxed);
+    if !busy.is_null() {
+        // SAFETY: the function of the interface. Its result is the calling thread's own counter.
+        unsafe {
+            let busy = std::mem::transmute::<*mut (), unsafe extern "C" fn() -> *mut u32>(busy);
+            *busy() += 1;
+        }
+    }
+}

@@ -1,0 +1,50 @@
+/* Connects to the preloaded library as an agent does: the interface of crates/session/src/preload.rs in C. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct request { uint64_t size; uint32_t points; uint32_t kind; };
+struct settings {
+    uint64_t period, seed;
+    uintptr_t excluded[4][2];
+    uint64_t (*sampled)(const struct request *);
+    void (*freed)(uint64_t);
+};
+struct interface {
+    uint32_t version;
+    void (*connect)(const struct settings *);
+    void (*disconnect)(void);
+    uint32_t *(*busy)(void);
+};
+
+static _Atomic uint64_t samples, frees, sampled_bytes, next_token;
+static _Atomic uint64_t kinds[6];
+
+#define CHECK(what) \
+    do { if (!(what)) { fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); _exit(9); } } while (0)
+
+static uint64_t sampled(const struct request *request)
+{
+    samples++;
+    sampled_bytes += request->size;
+    kinds[request->kind]++;
+    /* What the observer allocates is not sampled, also where it calls the C library. */
+    free(malloc(100));
+    return next_token++;
+}
+
+static void freed(uint64_t token) { (void)token; frees++; }
+
+static struct interface *connect_with(uint64_t period)
+{
+    struct interface *interface = dlsym(RTLD_DEFAULT, "nthbyte_native_interface");
+    CHECK(interface && interface->version == 1);
+    struct settings settings = {.period = period, .seed = 7, .sampled = sampled, .freed = freed};
+    interface->connect(&settings);
+    return interface;
+}
