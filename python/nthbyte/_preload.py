@@ -1,9 +1,9 @@
 """Native memory: starts the interpreter again with the library that samples ``malloc``.
 
 The library must be loaded before all others, which the dynamic linker does for the libraries in ``LD_PRELOAD``. So
-``nthbyte run --native`` executes the interpreter once more, in the same process and with the same arguments. The program sees
-the environment that it would have without nthbyte: the library restores ``LD_PRELOAD`` before the interpreter starts,
-and :func:`enter` removes the variable that says so.
+``nthbyte run --native`` executes the interpreter once more, in the same process and with the same arguments. The
+program sees the environment that it would have without nthbyte: the library restores ``LD_PRELOAD`` before the
+interpreter starts, and :func:`enter` removes the variable that says so.
 """
 
 from __future__ import annotations

@@ -144,6 +144,7 @@ class _Alarm:
 
     def resume(self) -> None:
         """Starts the thread."""
+        self._native_id = 0
         self._lock = _thread.allocate_lock()
         self._lock.acquire()
         _thread.start_new_thread(self._wait, (self._lock,))
@@ -160,8 +161,10 @@ class _Alarm:
         """Ends the thread and waits a little until the system has no such thread."""
         self.cancel()
         end = time.monotonic() + _LONGEST_WAIT
-        path = f"/proc/self/task/{self._native_id}"
-        while self._native_id and os.path.exists(path) and time.monotonic() < end:
+        # A thread that has not begun to run yet has no number.
+        while time.monotonic() < end:
+            if self._native_id and not os.path.exists(f"/proc/self/task/{self._native_id}"):
+                break
             time.sleep(0.0002)
 
     def _wait(self, lock: Any) -> None:

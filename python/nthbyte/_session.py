@@ -258,9 +258,16 @@ def is_running() -> bool:
 
 
 def exiting() -> None:
-    """Ends the session when the process exits. May be called more than once."""
+    """Ends the session when the process exits. May be called more than once.
+
+    An error does not reach the program. The profile is complete before the result is read; the modules for that may be
+    out of reach by then, for a process that has given up its rights.
+    """
     if _at_exit is not None:
-        _at_exit()
+        try:
+            _at_exit()
+        except Exception:
+            pass
 
 
 def _call_on_os_exit(function: Callable[[], None]) -> None:

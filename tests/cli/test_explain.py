@@ -71,7 +71,8 @@ def test_it_names_what_was_planted(interpreter: Interpreter, tmp_path: Path) -> 
     assert allocators[0] in ("churn", "<listcomp>")
     total = summary(profile)
     assert found["collector"]["figures"]["collections"]["estimate"] == total["collections"]["count"]
-    assert found["young"]["figures"]["bytes"] == total["all"]["died_young"]
+    # The sums are taken in another order.
+    assert found["young"]["figures"]["bytes"] == pytest.approx(total["all"]["died_young"])
     if interpreter.is_pypy:
         assert "heap_bytes" in found["peak"]["figures"]
     else:

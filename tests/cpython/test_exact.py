@@ -96,7 +96,15 @@ def _run(interpreter: Interpreter, folder: Path, plans: Any, *options: str) -> t
     (folder / "plans.json").write_text(json.dumps(plans))
     (folder / "app.py").write_text(PROGRAM)
     done = interpreter.nthbyte(
-        "run", "-q", *options, "-o", "out.nthb", "app.py", folder=folder, environment={"PYTHONHASHSEED": "0"}
+        "run",
+        "-q",
+        "-f",
+        *options,
+        "-o",
+        "out.nthb",
+        "app.py",
+        folder=folder,
+        environment={"PYTHONHASHSEED": "0"},
     ).ok()
     return summary(folder / "out.nthb", "--domain", "python"), int(done.out.split()[-1])
 

@@ -337,7 +337,7 @@ def profile(
 ) -> tuple[Any, str]:
     """Runs a program with time samples. Returns the figures of its time samples, and its output."""
     (folder / "app.py").write_text(SPEND + program)
-    words = ["run", "-q", "--cpu", *options, "-o", "out.nthb", "app.py"]
+    words = ["run", "-q", "-f", "--cpu", *options, "-o", "out.nthb", "app.py"]
     done = cpython.nthbyte(*words, folder=folder, flags=flags).ok()
     return summary(folder / "out.nthb", "--top", "10000")["time"], done.out
 

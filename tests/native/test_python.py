@@ -26,7 +26,9 @@ def allocate(count, size):
 
 def _profile(interpreter: Interpreter, folder: Path, program: str, *options: str, **more: Any) -> Any:
     (folder / "app.py").write_text(HEADER + program)
-    done = interpreter.nthbyte("run", "--native", *options, "-o", "out.nthb", "app.py", folder=folder, **more).ok()
+    done = interpreter.nthbyte(
+        "run", "--native", *options, "-o", "out.nthb", "app.py", folder=folder, **more
+    ).ok()
     assert "native memory is not recorded" not in done.err, done.err
     return done
 

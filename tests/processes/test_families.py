@@ -91,7 +91,7 @@ def test_an_older_runs_children_are_left_out(cpython: Interpreter, tmp_path: Pat
     first = run(cpython, POOL.format(method="fork"), tmp_path, "--every", "64KiB")
     old = {path.name for path in family.parts_of(first)[1:]}
     assert old
-    run(cpython, POOL.format(method="fork"), tmp_path, "--every", "64KiB")
+    run(cpython, POOL.format(method="fork"), tmp_path, "--every", "64KiB", "-f")
     new = {path.name for path in family.parts_of(first)[1:]} - old
     done = report("summary", "app.nthb", "--all", "--by", "process", folder=tmp_path).ok()
     shown = {

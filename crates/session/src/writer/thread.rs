@@ -202,6 +202,8 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
                 time: drain.now(),
                 allocated: None,
             };
+            // A child opens its file with its first data.
+            drain.work(shared);
             drain.ended_by("SIGTERM", shared);
             return Left::Outcome(drain.finish(shared, end));
         }
