@@ -28,7 +28,8 @@ def test_a_small_address_space_suffices(words: list[str], cpython: Interpreter, 
     (tmp_path / "app.py").write_text(PROGRAM)
 
     def limited(kibibytes: int, *words: str) -> int:
-        shell = ["sh", "-c", f'ulimit -v {kibibytes}; exec "$@"', "sh"]
+        # Without enough addresses, plain Python 3.11 may retry an import for ever.
+        shell = ["sh", "-c", f'ulimit -v {kibibytes}; ulimit -t 10; exec "$@"', "sh"]
         return run([*shell, *cpython.words([*words], tmp_path)], tmp_path).status
 
     sizes = range(10 << 10, 200 << 10, 2 << 10)

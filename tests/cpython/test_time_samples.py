@@ -291,7 +291,7 @@ others = [threading.Thread(target=busy) for _ in range(3)]
 for one in others:
     one.start()
 for at in range(60):
-    nthbyte.start("out.nthb", every="1TiB", cpu=10_000)
+    nthbyte.start("out.nthb", force=True, every="1TiB", cpu=10_000)
     spend(0.02)
     nthbyte.stop()
     assert timers() == 0

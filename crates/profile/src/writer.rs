@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use crate::event::{Allocation, End, Event, Extension};
@@ -34,8 +34,10 @@ pub fn create(path: &Path) -> io::Result<File> {
         .mode(0o600)
         .open(path)
         .map_err(explain)?;
-    // The mode above is valid only for a new file. A device (/dev/null) keeps its own mode.
-    if file.metadata().map_err(explain)?.is_file() {
+    // The mode above is valid only for a new file, which needs no second call: the process may have given up its rights
+    // meanwhile. A device (/dev/null) keeps its own mode.
+    let metadata = file.metadata().map_err(explain)?;
+    if metadata.is_file() && metadata.mode() & 0o777 != 0o600 {
         file.set_permissions(PermissionsExt::from_mode(0o600))
             .map_err(explain)?;
     }

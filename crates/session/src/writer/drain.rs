@@ -187,6 +187,14 @@ impl Drain {
         self.clock.now()
     }
 
+    /// Records the pending samples as they are known now, because the host will not record them any more.
+    pub(super) fn record_pending(&mut self, shared: &Shared) {
+        for sample in self.pending.take_all() {
+            self.samples += 1;
+            self.write(&Event::Allocation(sample), shared);
+        }
+    }
+
     /// Records what ends the process, if there is a file.
     pub(super) fn ended_by(&mut self, reason: &str, shared: &Shared) {
         if let Sink::Open(writer) = &mut self.sink

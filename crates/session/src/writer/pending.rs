@@ -57,6 +57,11 @@ impl Pending {
         self.samples.len()
     }
 
+    /// Returns all pending samples. None is pending afterwards.
+    pub(crate) fn take_all(&mut self) -> VecDeque<Allocation> {
+        std::mem::take(&mut self.samples)
+    }
+
     /// Called when the provisional end of the file was overwritten.
     pub(crate) fn overwritten(&mut self) {
         self.changed = true;

@@ -204,6 +204,7 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
             };
             // A child opens its file with its first data.
             drain.work(shared);
+            drain.record_pending(shared);
             drain.ended_by("SIGTERM", shared);
             return Left::Outcome(drain.finish(shared, end));
         }
