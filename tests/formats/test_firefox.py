@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,18 @@ def test_functions_have_the_bytes_of_the_summary(loaded: Engine, recorded: Path)
         assert found[name] == pytest.approx(expected[name], rel=1e-4, abs=2000), name
     assert found["keep_all"] > 1e6
     assert found["churn_on"] > 1e6
+
+
+def test_the_compare_view_weighs_both_sides_equally(tmp_path: Path) -> None:
+    # It multiplies the bytes of each profile by the profile's interval.
+    intervals = set()
+    for number in (20_000, 600_000):
+        profile = tmp_path / f"{number}.nthb"
+        code = f"kept = [[n] for n in range({number})]"
+        words = [sys.executable, str(harness.SCRIPT), "run", "-q", "-o", str(profile), "-c", code]
+        harness.run(words, tmp_path).ok()
+        intervals.add(harness.firefox(profile)["meta"]["interval"])
+    assert len(intervals) == 1
 
 
 def test_types_have_the_bytes_of_the_summary(loaded: Engine, recorded: Path) -> None:

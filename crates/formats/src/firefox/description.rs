@@ -70,15 +70,12 @@ impl Serialize for SampleUnits {
     }
 }
 
-/// The usual distance of samples for the page, in milliseconds; never zero.
+/// The distance of time samples for the page, in milliseconds. Without time samples the same in all exports: the compare
+/// view multiplies the weights of each profile by its interval, and bytes must not depend on the length of a run.
 fn interval(export: &Export<'_>) -> f64 {
-    let profile = export.profile;
-    match profile.time_hz() {
-        Some(hz) if !profile.cpu.is_empty() => 1_000.0 / hz,
-        _ => {
-            let samples = export.timeline.total_len().max(1) as f64;
-            (millis(profile.end) / samples).max(0.001)
-        }
+    match export.profile.time_hz() {
+        Some(hz) if !export.profile.cpu.is_empty() => 1_000.0 / hz,
+        _ => 1.0,
     }
 }
 
