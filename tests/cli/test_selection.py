@@ -222,6 +222,9 @@ def test_what_is_not_in_the_profile_gives_one_line(
         (["summary", "x.nthb", "--temporary=some"], "512KiB"),
         (["summary", "x.nthb", "--sort", "name"], "alive"),
         (["tree", "x.nthb", "--all-frames", "--fold-frames"], "--fold-frames"),
+        (["summary", "x.nthb", "--topp", "3"], "; tip: a similar argument exists: '--top'; see"),
+        # What looks like an option is hardly ever meant as a profile's name.
+        (["summary", "x.nthb", "--colour"], "argument '--colour' found; see"),
     ],
 )
 def test_wrong_options_give_one_line(words: list[str], said: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ mod view;
 use std::io;
 use std::process::ExitCode;
 
+use clap::error::ContextKind;
 use clap::{CommandFactory, Parser};
 
 use commands::Command;
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
     let arguments =
         match Arguments::try_parse_from(commands::diff::with_new_named(std::env::args_os())) {
             Ok(arguments) => arguments,
-            Err(error) => return refuse(&error),
+            Err(error) => return refuse(error),
         };
     match arguments.command.run() {
         Ok(status) => status,
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
 }
 
 /// Prints the help or the version if the user asks for it, else one line with the error.
-fn refuse(error: &clap::Error) -> ExitCode {
+fn refuse(mut error: clap::Error) -> ExitCode {
     if !error.use_stderr() {
         // Only a closed pipe makes this fail, and then nobody reads the text.
         let _ = error.print();
@@ -61,7 +62,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
         );
         return ExitCode::from(2);
     }
-    let text = error.to_string();
+    // "to pass '--x' as a value, use '-- --x'" is hardly ever what is meant. A similar name stays suggested.
+    error.remove(ContextKind::Suggested);
+    let text = error.to_string().replace("\n\n  tip:", "; tip:");
     let what = text.split("\n\nUsage:").next().unwrap_or_default();
     let what = what
         .split("\n\nFor more information")
