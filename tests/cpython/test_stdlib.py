@@ -12,6 +12,7 @@ from harness import Done, Interpreter, cpythons, lasting_differences
 
 QUICK = ["test_gc", "test_weakref", "test_dict", "test_list", "test_json", "test_tracemalloc"]
 SLOW = ["test_threading", "test_multiprocessing_fork", "test_io", "test_unicode", "test_capi"]
+SLOWEST = ["test_multiprocessing_fork"]
 
 
 @pytest.mark.parametrize("module", QUICK)
@@ -24,8 +25,8 @@ def test_quick_modules(module: str, cpython: Interpreter, tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("module", SLOW)
 def test_slow_modules(module: str, cpython: Interpreter, tmp_path: Path) -> None:
-    if os.environ.get("NTHBYTE_QUICK") and cpython != cpythons()[-1]:
-        pytest.skip("the newest is enough where time is short")
+    if os.environ.get("NTHBYTE_QUICK") and (cpython != cpythons()[-1] or module in SLOWEST):
+        pytest.skip("the newest is enough where time is short, and tests of less than a minute")
     _compare(module, cpython, tmp_path)
 
 
