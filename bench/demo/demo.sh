@@ -24,8 +24,8 @@ for place in .venv .venv-pypy; do
     "$place/bin/python" -m compileall -q "$packages"
     name=docutils-$("$place/bin/python" -c 'import sys; print(sys.implementation.name)')
     echo
-    echo "\$ nthbyte run -o $demo/$name.nthb bench/programs/docutils_html.py"
-    PYTHONPATH=$packages "$nthbyte" run -o "$demo/$name.nthb" bench/programs/docutils_html.py
+    echo "\$ nthbyte run -f -o $demo/$name.nthb bench/programs/docutils_html.py"
+    PYTHONPATH=$packages "$nthbyte" run -f -o "$demo/$name.nthb" bench/programs/docutils_html.py
     echo
     echo "\$ nthbyte summary $demo/$name.nthb --top 12"
     "$nthbyte" summary "$demo/$name.nthb" --top 12

@@ -46,7 +46,7 @@ function with at least 1 % of all bytes, with one seed.
 def profile(python: str, program: str, folder: Path, *options: str) -> Any:
     """Profiles a program and returns its summary by function."""
     out = folder / "out.nthb"
-    words = [python, "-m", "nthbyte", "run", "-q", *options, "-o", str(out), f"{program}.py"]
+    words = [python, "-m", "nthbyte", "run", "-q", "-f", *options, "-o", str(out), f"{program}.py"]
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     subprocess.run(words, cwd=PROGRAMS, env=environment, check=True, stdout=subprocess.DEVNULL)
     words = [python, "-m", "nthbyte", "summary", "--json", str(out)]

@@ -63,7 +63,7 @@ def cpu_seconds(words: list[str], folder: Path) -> float:
 
 def under_nthbyte(program: Path, folder: Path) -> list[str]:
     """Returns the command that profiles a program with nthbyte."""
-    options = ["run", "-q", "--every", PERIOD, "--seed", "1", "-o", str(folder / "app.nthb")]
+    options = ["run", "-q", "-f", "--every", PERIOD, "--seed", "1", "-o", str(folder / "app.nthb")]
     return [sys.executable, "-m", "nthbyte", *options, str(program), "1"]
 
 

@@ -54,7 +54,7 @@ def main() -> None:
             plain, profiled = [], []
             for _ in range(rounds):
                 plain.append(run([sys.executable, *program], folder))
-                words = [sys.executable, "-m", "nthbyte", "run", "-q", "-o", "out.nthb", *program]
+                words = [sys.executable, "-m", "nthbyte", "run", "-q", "-f", "-o", "out.nthb", *program]
                 profiled.append(run(words, folder))
             ratio = min(profiled) / min(plain)
             print(

@@ -45,7 +45,7 @@ def of_collapsed(text: str) -> Counter[str]:
 def nthbyte(python: str, seconds: str, folder: Path) -> Counter[str]:
     """Samples with nthbyte."""
     profile = str(folder / "out.nthb")
-    run([python, "-m", "nthbyte", "run", "-q", "--cpu", "-o", profile, str(PROGRAM), seconds])
+    run([python, "-m", "nthbyte", "run", "-q", "-f", "--cpu", "-o", profile, str(PROGRAM), seconds])
     rows = json.loads(run([python, "-m", "nthbyte", "summary", "--json", "--top", "1000", profile]))
     time = rows["time"]
     return Counter({row["name"]: row["total_samples"] for row in time["rows"] if row["name"] in SHARES})
