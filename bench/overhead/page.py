@@ -25,7 +25,20 @@ def version(python: str) -> str:
 def profiled(python: str, period: str, profile: Path, program: list[str]) -> list[str]:
     """The command that runs a program under the nthbyte installed beside an interpreter, always with the same seed."""
     nthbyte = str(Path(python).parent / "nthbyte")
-    return [python, nthbyte, "run", "-q", "-f", "--seed", "1", "--every", period, "-o", str(profile), *program]
+    return [
+        python,
+        nthbyte,
+        "run",
+        "-q",
+        "-f",
+        "--seed",
+        "1",
+        "--every",
+        period,
+        "-o",
+        str(profile),
+        *program,
+    ]
 
 
 def put(name: str, lines: list[str]) -> None:

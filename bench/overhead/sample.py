@@ -70,7 +70,7 @@ def measure(program: Callable[[], None], folder: str) -> list[float]:
     samples: dict[str, int] = {}
     for _ in range(TURNS):
         for period in (*PERIODS, BASE):
-            nthbyte.start(os.path.join(folder, "out.nthb"), every=period)
+            nthbyte.start(os.path.join(folder, "out.nthb"), force=True, every=period)
             # The frames of this module and of `thread_nanos` are among the twenty.
             nanos = nested(DEPTH - 7, lambda: thread_nanos(program))
             result = nthbyte.stop()
