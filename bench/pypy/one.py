@@ -23,7 +23,7 @@ def measure(program, folder, setting=None, ballast=0):
     """Runs the program once with a setting, while this many other bytes are live."""
     path = os.path.join(folder, "out.nthb")
     if setting is not None:
-        nthbyte.start(path, **setting)
+        nthbyte.start(path, force=True, **setting)
     beside = bytearray(ballast)
     # Garbage of earlier runs is collected here, not during this run.
     gc.collect()
