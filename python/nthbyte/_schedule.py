@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     from nthbyte._config import Config
 
-# The longest wait for the end of a thread before a fork, in seconds.
+# The longest wait for the end of a thread before a fork, and for the end of a recording at the exit, in seconds.
 _LONGEST_WAIT = 0.2
+_LONGEST_END = 10.0
 
 
 class Schedule:
@@ -50,6 +51,9 @@ class Schedule:
         self._pid = os.getpid()
         self._has_begun = False
         self._alarm: _Alarm | None = None
+        # Held while an alarm begins or ends a recording.
+        self._acting = _thread.allocate_lock()
+        self._is_exiting = False
 
     def run(self) -> None:
         """Begins now, or prepares for later. Raises Error if a recording cannot begin now."""
@@ -61,10 +65,12 @@ class Schedule:
             except (OSError, ValueError) as error:
                 raise Error(f"the signal {self._signal} cannot be handled: {error}") from None
         os.register_at_fork(
-            before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._after_fork
+            before=self._before_fork,
+            after_in_parent=self._after_fork,
+            after_in_child=self._after_fork_in_child,
         )
         if self._start_after is not None:
-            self._alarm = _Alarm(time.monotonic() + self._start_after, self._begin_or_print)
+            self._alarm = _Alarm(time.monotonic() + self._start_after, self._begin_in_time)
         elif self._signal is None:
             self._begin()
         atexit.register(self._at_exit)
@@ -101,7 +107,17 @@ class Schedule:
         if path != config["output"]:
             self._print(f"{os.path.relpath(config['output'])} exists: the profile is {os.path.relpath(path)}")
         if self._length is not None:
-            self._alarm = _Alarm(time.monotonic() + self._length, self._end)
+            self._alarm = _Alarm(time.monotonic() + self._length, self._end_in_time)
+
+    def _begin_in_time(self) -> None:
+        with self._acting:
+            if not self._is_exiting:
+                self._begin_or_print()
+
+    def _end_in_time(self) -> None:
+        with self._acting:
+            if not self._is_exiting:
+                self._end()
 
     def _end(self) -> None:
         self._cancel()
@@ -120,8 +136,18 @@ class Schedule:
         if self._alarm is not None:
             self._alarm.resume()
 
+    def _after_fork_in_child(self) -> None:
+        # The child has no thread that could release the lock.
+        self._acting = _thread.allocate_lock()
+        self._after_fork()
+
     def _at_exit(self) -> None:
+        # From here on, alarms do nothing. One that is ending a recording prints its line first, and a recording that one
+        # is just beginning ends here: the session's own end at the exit may have been called before.
+        self._is_exiting = True
         self._cancel()
+        self._acting.acquire(timeout=_LONGEST_END)
+        exiting()
         if not (self._has_begun or self._is_quiet) and os.getpid() == self._pid:
             self._print("the program ended before a recording began, so there is no profile")
 

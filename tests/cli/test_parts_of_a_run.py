@@ -21,10 +21,15 @@ def until(holds):
         phase()
         assert time.monotonic() < end
 def has_begun():
-    # The file is open, or so long that it was.
-    return open_files() or any(os.path.getsize(file) > 1000 for file in glob.glob("out*.nthb"))
+    # A block is in the file. (It is also open when its name is tried, before the recording.)
+    return any(os.path.getsize(file) > 1000 for file in glob.glob("out*.nthb"))
+def target(descriptor):
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except FileNotFoundError:
+        return ""
 def open_files():
-    return sum(os.path.realpath(f"/proc/self/fd/{fd}").endswith(".nthb") for fd in os.listdir("/proc/self/fd"))
+    return sum(target(descriptor).endswith(".nthb") for descriptor in os.listdir("/proc/self/fd"))
 def before(): until(has_begun)
 def during(): until(lambda: open_files() == 0)
 def after(): [phase() for _ in range(20)]
@@ -64,6 +69,26 @@ def test_a_time_after_the_start(interpreter: Interpreter, tmp_path: Path) -> Non
     assert "samples" in line
     assert "after" not in functions(tmp_path / "out.nthb")
     assert summary(tmp_path / "out.nthb")["complete"]
+
+
+SLOW = (
+    PROGRAM
+    + """
+class Slow:
+    def write(self, text):
+        time.sleep(1)
+        sys.stderr.write(text)
+    def flush(self): pass
+sys.__stderr__ = Slow()
+before(); during()
+"""
+)
+
+
+def test_the_exit_waits_for_the_end_of_a_recording(interpreter: Interpreter, tmp_path: Path) -> None:
+    options = ["--every", "1K", "-o", "out.nthb", "--for", "100ms"]
+    done = interpreter.nthbyte("run", *options, "-c", SLOW, folder=tmp_path).ok()
+    assert "samples" in done.err
 
 
 def test_each_recording_of_a_signal_has_its_file(interpreter: Interpreter, tmp_path: Path) -> None:

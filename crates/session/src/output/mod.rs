@@ -1,7 +1,8 @@
 //! The profile's file, inside the host's process.
 //!
 //! The program may close the descriptor (see [`crate::process`]). So each write first checks the descriptor; if it no
-//! longer refers to the profile, the file is opened again by its name.
+//! longer refers to the profile, the file is opened again by its name. The writer thread has a copy of the descriptor
+//! that the program cannot close (see [`Output::take_along`]).
 //!
 //! The end of the file may be provisional: the next write overwrites it. Making a new provisional end takes some time.
 //! The old end stays in the file meanwhile: new data is held, and is written together with the new end.
@@ -12,7 +13,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::process::{Identity, duplicate_high};
+use crate::process::{HostDescriptor, Identity, duplicate_high, keep_only};
 
 pub(crate) struct Output {
     file: Option<File>,
@@ -33,6 +34,11 @@ impl Output {
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let file = out_of_the_way(nthbyte_profile::create(path)?);
         let identity = Identity::of(file.as_raw_fd())?;
+        if Identity::of_path(path)? != identity {
+            // The number belongs to the program.
+            let _ = file.into_raw_fd();
+            return Err(io::Error::other("another thread closed the new file"));
+        }
         let can_shrink = file.metadata()?.is_file();
         Ok(Self {
             file: Some(file),
@@ -43,6 +49,22 @@ impl Output {
             is_provisional: false,
             held: None,
         })
+    }
+
+    /// Gives the calling thread a table of descriptors of its own, with only this file. Only the writer thread calls it.
+    /// Returns the descriptor that stays in the program's table, for when the thread has ended; `None` where threads
+    /// cannot have tables of their own.
+    pub(crate) fn take_along(&mut self) -> Option<HostDescriptor> {
+        let (number, identity) = (self.file.as_ref()?.as_raw_fd(), self.identity);
+        if !keep_only(number) {
+            return None;
+        }
+        if !self.is_ours() {
+            // What the program has put there. This closes the thread's copy.
+            self.file = None;
+            return None;
+        }
+        Some(HostDescriptor { number, identity })
     }
 
     /// If the file has a provisional end, holds all later data until [`Output::write_provisional`] or
@@ -199,6 +221,9 @@ fn out_of_the_way(file: File) -> File {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
 
     #[test]
@@ -219,6 +244,56 @@ mod tests {
         assert_eq!(std::fs::read(&theirs).unwrap(), b"");
         // SAFETY: the number still refers to the other file, which was not closed.
         assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
+    }
+
+    #[test]
+    fn nothing_is_written_to_a_file_that_takes_the_descriptor_at_any_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (folder.path().join("ours"), folder.path().join("theirs"));
+        let mut output = Output::create(&ours).unwrap();
+        let number = output.file.as_ref().unwrap().as_raw_fd();
+        let other = File::create(&theirs).unwrap();
+        let is_ready = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                output.take_along().expect("needs Linux 5.9");
+                is_ready.store(true, Relaxed);
+                for _ in 0..20_000 {
+                    output.write_all(b"x").unwrap();
+                }
+            });
+            let ours = File::open(&ours).unwrap();
+            while !is_ready.load(Relaxed) && !writer.is_finished() {
+                std::thread::yield_now();
+            }
+            while !writer.is_finished() {
+                for file in [&other, &ours] {
+                    // SAFETY: replaces the descriptor in this thread's table.
+                    unsafe { libc::dup2(file.as_raw_fd(), number) };
+                }
+            }
+        });
+        assert_eq!(std::fs::read(&ours).unwrap().len(), 20_000);
+        assert_eq!(std::fs::read(&theirs).unwrap(), b"");
+    }
+
+    #[test]
+    fn the_thread_does_not_keep_a_file_of_the_program_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ours");
+        let mut output = Output::create(&path).unwrap();
+        let number = output.file.as_ref().unwrap().as_raw_fd();
+        let theirs = File::create(folder.path().join("theirs")).unwrap();
+        // SAFETY: replaces the descriptor, like a program that closes descriptors that it did not open.
+        unsafe { libc::dup2(theirs.as_raw_fd(), number) };
+        let thread = std::thread::spawn(move || {
+            assert_eq!(output.take_along(), None);
+            let is_open = Identity::of(number).is_ok();
+            output.write_all(b"one").unwrap();
+            is_open
+        });
+        assert!(!thread.join().unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"one");
     }
 
     #[test]

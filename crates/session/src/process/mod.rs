@@ -19,7 +19,7 @@ mod reads;
 mod resident;
 mod segments;
 
-pub(crate) use descriptor::{Identity, duplicate_high};
+pub(crate) use descriptor::{HostDescriptor, Identity, duplicate_high, keep_only};
 pub use memory_file::MemoryFile;
 pub use reads::{CachedProbe, Plain, Probe, field};
 pub(crate) use resident::ResidentSet;

@@ -13,7 +13,7 @@ use super::thread::Shared;
 use crate::clock::Clock;
 use crate::outcome::Outcome;
 use crate::output::Output;
-use crate::process::ResidentSet;
+use crate::process::{HostDescriptor, ResidentSet};
 use crate::record::Record;
 
 /// A block is written at least this often while there is data, so that a killed process loses less than a second. A
@@ -31,6 +31,10 @@ pub(crate) struct Drain {
     clock: Clock,
     sink: Sink,
     path: PathBuf,
+    /// Whether the writer thread has the drain. It then takes the file along, when there is one.
+    is_on_thread: bool,
+    /// The file's descriptor in the program's table, while the thread has taken the file along.
+    left_behind: Option<HostDescriptor>,
     pending: Pending,
     resident: ResidentSet,
     flushed: Instant,
@@ -69,12 +73,35 @@ impl Drain {
             clock,
             sink,
             path,
+            is_on_thread: false,
+            left_behind: None,
             pending: Pending::default(),
             resident: ResidentSet::default(),
             flushed: Instant::now(),
             dirty: false,
             samples: 0,
             lost: 0,
+        }
+    }
+
+    /// Called by the writer thread when it has received the drain.
+    pub(super) fn enter_thread(&mut self) {
+        self.is_on_thread = true;
+        self.take_file_along();
+    }
+
+    /// Called by the writer thread before it gives the drain back, and ends.
+    pub(super) fn leave_thread(&mut self) {
+        self.is_on_thread = false;
+        self.left_behind = None;
+    }
+
+    /// From here on, the program cannot close the file under the thread.
+    fn take_file_along(&mut self) {
+        if let Sink::Open(writer) = &mut self.sink
+            && self.is_on_thread
+        {
+            self.left_behind = writer.get_mut().take_along();
         }
     }
 
@@ -204,8 +231,8 @@ impl Drain {
         }
     }
 
-    /// Writes the remaining data and the end.
-    pub(super) fn finish(mut self, shared: &Shared, end: End) -> Outcome {
+    /// Writes the remaining data and the end. Also returns a descriptor that the program's table still has.
+    pub(super) fn finish(mut self, shared: &Shared, end: End) -> (Outcome, Option<HostDescriptor>) {
         self.work(shared);
         self.record_resident(shared, true);
         self.flush(shared);
@@ -217,7 +244,7 @@ impl Drain {
             notes: Vec::new(),
         };
         match std::mem::replace(&mut self.sink, Sink::Failed(String::new())) {
-            Sink::Later(_) => return Outcome::default(),
+            Sink::Later(_) => return (Outcome::default(), None),
             Sink::Failed(error) => outcome.notes.push(error),
             Sink::Open(writer) => {
                 if let Err(error) = writer.finish(end) {
@@ -225,7 +252,7 @@ impl Drain {
                 }
             }
         }
-        outcome
+        (outcome, self.left_behind)
     }
 
     /// Whether there is enough data, or old enough data, to start a thread for it.
@@ -248,6 +275,7 @@ impl Drain {
                 Ok(writer) => Sink::Open(Box::new(writer)),
                 Err(error) => Sink::Failed(error),
             };
+            self.take_file_along();
         }
         match &mut self.sink {
             Sink::Open(writer) => {

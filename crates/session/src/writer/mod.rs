@@ -190,7 +190,7 @@ impl Writer {
             // The write may never end, so the thread does it. If no thread can be created, this thread has to.
             if self.spawn(Request::Finish).is_err() {
                 return match std::mem::replace(&mut self.place, Place::Gone) {
-                    Place::Stopped(drain) => drain.finish(&self.shared, end),
+                    Place::Stopped(drain) => drain.finish(&self.shared, end).0,
                     _ => Outcome::default(),
                 };
             }
@@ -198,7 +198,12 @@ impl Writer {
         let left = self.ask(Request::Finish, true);
         image::release_again();
         match left {
-            Some(Left::Outcome(outcome)) => outcome,
+            Some(Left::Outcome(outcome, descriptor)) => {
+                if let Some(descriptor) = descriptor {
+                    descriptor.close();
+                }
+                outcome
+            }
             // The thread has panicked: the drain is lost, and so are its counts.
             Some(_) => with_note(unfinished, INTERNAL_ERROR.to_owned()),
             None if matches!(self.place, Place::Gone) => {
@@ -267,7 +272,7 @@ impl Writer {
     fn put(&mut self, left: Left) {
         self.place = match left {
             Left::Drain(drain) => Place::Stopped(drain),
-            Left::Outcome(_) | Left::Nothing => Place::Gone,
+            Left::Outcome(..) | Left::Nothing => Place::Gone,
         };
     }
 

@@ -8,17 +8,42 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 /// The size of the thread's stack. The thread has no deep calls.
 const STACK_BYTES: usize = 256 << 10;
 
+/// The longest time that the system may need to remove a thread that has ended. It usually needs microseconds.
+const LONGEST_REMOVAL: Duration = Duration::from_millis(200);
+
 /// A running thread. Dropping it lets the thread run on.
-pub(super) struct OsThread(libc::pthread_t);
+pub(super) struct OsThread {
+    /// `None` after [`OsThread::join`].
+    thread: Option<libc::pthread_t>,
+    /// The system's number of the thread. 0 until it runs.
+    number: Arc<AtomicI32>,
+}
 
 impl OsThread {
     /// Starts a thread that inherits the signal mask of the caller. If that fails, `work` is dropped.
     pub(super) fn spawn<W: FnOnce() + Send + 'static>(work: W) -> io::Result<Self> {
-        let parcel = Box::into_raw(Box::new(work));
+        let number = Arc::new(AtomicI32::new(0));
+        let own_number = Arc::clone(&number);
+        let parcel = Box::into_raw(Box::new(move || {
+            // SAFETY: always succeeds.
+            own_number.store(unsafe { libc::gettid() }, Relaxed);
+            work();
+        }));
+        Self::run(parcel).map(|thread| Self {
+            thread: Some(thread),
+            number,
+        })
+    }
+
+    fn run<W: FnOnce() + Send + 'static>(parcel: *mut W) -> io::Result<libc::pthread_t> {
         let mut thread = 0;
         let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
         let attributes = attributes.as_mut_ptr();
@@ -41,26 +66,36 @@ impl OsThread {
             }
         };
         if error == 0 {
-            return Ok(Self(thread));
+            return Ok(thread);
         }
         // SAFETY: no thread was started, so the parcel is still ours.
         drop(unsafe { Box::from_raw(parcel) });
         Err(io::Error::from_raw_os_error(error))
     }
 
-    /// Waits for the end of the thread.
-    pub(super) fn join(self) {
-        let thread = self.0;
-        std::mem::forget(self);
-        // SAFETY: the thread was neither joined nor detached.
-        unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
+    /// Waits until the process does not have the thread any more. CPython counts the threads at a fork, and warns of
+    /// more than one; the kernel still counts one that `pthread_join` has waited for, while it closes its files.
+    pub(super) fn join(mut self) {
+        if let Some(thread) = self.thread.take() {
+            // SAFETY: the thread was neither joined nor detached.
+            unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
+        }
+        let (number, start) = (self.number.load(Relaxed), Instant::now());
+        // SAFETY: the signal 0 is not sent: the call says whether there is such a thread.
+        while unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, 0) } == 0
+            && start.elapsed() < LONGEST_REMOVAL
+        {
+            std::thread::yield_now();
+        }
     }
 }
 
 impl Drop for OsThread {
     fn drop(&mut self) {
-        // SAFETY: the thread was neither joined nor detached.
-        unsafe { libc::pthread_detach(self.0) };
+        if let Some(thread) = self.thread {
+            // SAFETY: the thread was neither joined nor detached.
+            unsafe { libc::pthread_detach(thread) };
+        }
     }
 }
 
@@ -90,6 +125,13 @@ mod tests {
         let thread = OsThread::spawn(move || sender.send(7).unwrap()).unwrap();
         thread.join();
         assert_eq!(receiver.try_recv(), Ok(7));
+        for _ in 0..100 {
+            let thread = OsThread::spawn(|| assert!(crate::process::keep_only(2))).unwrap();
+            let number = Arc::clone(&thread.number);
+            thread.join();
+            let task = format!("/proc/self/task/{}", number.load(Relaxed));
+            assert!(!std::path::Path::new(&task).exists());
+        }
         // A panic ends only the thread.
         OsThread::spawn(|| panic!("a test wanted it"))
             .unwrap()

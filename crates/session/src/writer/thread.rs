@@ -14,7 +14,7 @@ use crate::keeper;
 use crate::lost::Lost;
 use crate::outcome::Outcome;
 use crate::preload;
-use crate::process::image;
+use crate::process::{HostDescriptor, image};
 use crate::reserve;
 use crate::sleeper::Sleeper;
 use crate::termination::{self, WriterCount};
@@ -42,7 +42,8 @@ pub(super) enum Request {
 /// The result that the thread leaves when it ends.
 pub(super) enum Left {
     Drain(Box<Drain>),
-    Outcome(Outcome),
+    /// The outcome, and the file's descriptor in the program's table.
+    Outcome(Outcome, Option<HostDescriptor>),
     /// The thread has panicked.
     Nothing,
 }
@@ -196,6 +197,7 @@ fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
 
 /// The loop of the thread. It runs until a request ends it.
 fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
+    drain.enter_thread();
     loop {
         if termination::is_requested() {
             let end = End {
@@ -206,7 +208,8 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
             drain.work(shared);
             drain.record_pending(shared);
             drain.ended_by("SIGTERM", shared);
-            return Left::Outcome(drain.finish(shared, end));
+            let (outcome, descriptor) = drain.finish(shared, end);
+            return Left::Outcome(outcome, descriptor);
         }
         match shared.request() {
             // The records stay in the ring until there is memory.
@@ -228,12 +231,14 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
             }
             Request::Stop => {
                 drain.write_out(shared);
+                drain.leave_thread();
                 return Left::Drain(drain);
             }
             Request::Finish => {
                 image::release_again();
                 let end = shared.exchange().end.unwrap_or(NO_END);
-                return Left::Outcome(drain.finish(shared, end));
+                let (outcome, descriptor) = drain.finish(shared, end);
+                return Left::Outcome(outcome, descriptor);
             }
         }
     }
