@@ -9,7 +9,6 @@ import time
 from nthbyte._agent import Error
 from nthbyte._preload import problem
 from nthbyte._session import finish
-from nthbyte._size import format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,8 +44,6 @@ class EndLine:
         path = os.path.relpath(result.path)
         path = path if len(path) < len(result.path) else result.path
         parts = [f"{result.samples:,} samples"]
-        if result.bytes_allocated is not None:
-            parts[0] += f" of {format_size(result.bytes_allocated)} allocated"
         children = self._children()
         if children:
             parts.append("1 child process" if children == 1 else f"{children} child processes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -160,3 +161,14 @@ def test_time_samples(pypy: Interpreter, tmp_path: Path) -> None:
     program += "def spin():\n    return sum(range(10000))\n\nwhile time.process_time() < end:\n    spin()\n"
     found = explain(record(pypy, tmp_path, program, "--cpu", "200"), folder=tmp_path)
     assert 0 < found["time"]["figures"]["seconds"]["estimate"] < 10
+
+
+def test_every_report_has_the_same_total(interpreter: Interpreter, tmp_path: Path) -> None:
+    profile = record(interpreter, tmp_path, PROGRAM, "--every", "16K")
+    folded = [
+        " ".join(report(name, profile, folder=tmp_path).ok().out.split()) for name in ("summary", "explain")
+    ]
+    totals = [re.findall(r"([\d.]+ [KMG]iB \([^)]+\)) allocated", text)[0] for text in folded]
+    assert totals[0] == totals[1]
+    explained = json.loads(report("explain", "--json", profile, folder=tmp_path).ok().out)
+    assert explained["bytes"] == summary(profile)["all"]["bytes"]

@@ -1,7 +1,7 @@
 //! Who allocates, and in which process.
 
 use super::places::{self, By, Ranked, is_clear};
-use super::{Answer, Facts, Topic, weight};
+use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::{Estimate, Totals};
 use crate::leaks::name;
 use crate::text;
@@ -14,7 +14,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let mut answer = facts.answer(Topic::Allocators, weight::ALLOCATORS, &["summary"]);
     let place = facts.places.place(first.key);
     let share = facts.share(first.figure.estimate);
-    let (shown, figure) = (name(&place), facts.bytes(&first.figure));
+    let (shown, figure) = (name(&place), of_bytes(&first.figure));
     let mut next = functions[1..].iter().take(2).peekable();
     let mut text = format!("{shown} allocates {figure} itself, {share} of all bytes");
     if is_clear(&functions) {
@@ -43,7 +43,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
             answer.say(format!(
                 "Of the program's own code, {} {most}: {}, {}.",
                 name(&own),
-                facts.bytes(&line.figure),
+                of_bytes(&line.figure),
                 facts.share(line.figure.estimate)
             ));
             answer.places.push(own);
@@ -54,7 +54,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
         let next: Vec<String> = next
             .map(|one| {
                 let place = facts.places.place(one.key);
-                format!("{} {}", name(&place), facts.bytes(&one.figure))
+                format!("{} {}", name(&place), of_bytes(&one.figure))
             })
             .collect();
         answer.say(format!("Next: {}.", next.join("; ")));
@@ -94,7 +94,7 @@ pub(super) fn processes(facts: &Facts<'_>) -> Option<Answer> {
     );
     let is_clear = all[1..].iter().all(|(_, other)| other.high < bytes.low);
     let least = all[all.len() - 1].1;
-    let figure = facts.bytes(&bytes);
+    let figure = of_bytes(&bytes);
     let share = facts.share(bytes.estimate);
     answer.say(if is_clear {
         format!("Of {number} processes, most is allocated by {label}: {figure}, {share}.")

@@ -9,7 +9,7 @@ use nthbyte_profile::event::{CollectionKind, Nanos, SampleId};
 use nthbyte_profile::model::{Lifetime, ProcessId};
 
 use super::places::{self, By, is_clear, types_text};
-use super::{Answer, Facts, Topic, weight};
+use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::{Estimate, Totals};
 use crate::leaks::name;
 use crate::text;
@@ -141,8 +141,8 @@ fn feeds(facts: &Facts<'_>, answer: &mut Answer) {
     } else {
         answer.figure("survived_bytes", whole);
         answer.figure("line_survived_bytes", first.figure);
-        let of = format!("{} that survived it", facts.bytes(&whole));
-        (facts.bytes(&first.figure), of)
+        let of = format!("{} that survived it", of_bytes(&whole));
+        (of_bytes(&first.figure), of)
     };
     answer.say(format!(
         "Of the {of}, {most} {}: {made}; {types}.",

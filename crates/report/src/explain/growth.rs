@@ -1,6 +1,6 @@
 //! What grows, by the verdicts of [`crate::leaks`].
 
-use super::{Answer, Facts, Topic, weight};
+use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::Estimate;
 use crate::leaks::{Finding, Leaks, Report, Verdict, name};
 use crate::text;
@@ -61,8 +61,8 @@ fn leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
             of_process(report, several),
             name(&finding.place),
             text::bytes(finding.per_mib),
-            facts.bytes(&finding.per_minute),
-            facts.bytes(&finding.held),
+            of_bytes(&finding.per_minute),
+            of_bytes(&finding.held),
         ));
         answer.places.push(finding.place.clone());
     }
@@ -132,7 +132,7 @@ fn may_leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
         "{}{} may accumulate, and there is not enough data to say so: it holds {}.{more}",
         of_process(report, several),
         name(&finding.place),
-        facts.bytes(&finding.held)
+        of_bytes(&finding.held)
     ));
     answer.places.push(finding.place.clone());
     answer.figure("held", finding.held);

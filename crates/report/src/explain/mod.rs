@@ -71,6 +71,8 @@ pub struct Explanation {
     pub period: u64,
     /// Whether every allocation was recorded, so that the figures are exact.
     pub exact: bool,
+    /// Bytes allocated in total, estimated from the samples.
+    pub bytes: Estimate,
     /// Bytes allocated in total: the agent's count if it is complete, else the estimate.
     pub bytes_allocated: u64,
     /// Whether `bytes_allocated` is the agent's count.
@@ -169,7 +171,8 @@ impl Explanation {
     #[must_use]
     pub fn of(profile: &Profile, asked: &Asked) -> Self {
         let aggregate = Aggregate::of(profile, Moment::End);
-        let estimate = aggregate.estimator.bytes(&aggregate.all.all).estimate;
+        let bytes = aggregate.estimator.bytes(&aggregate.all.all);
+        let estimate = bytes.estimate;
         let facts = Facts {
             profile,
             asked,
@@ -203,11 +206,22 @@ impl Explanation {
             samples: profile.samples.len() as u64,
             period: facts.period,
             exact: facts.exact,
+            bytes,
             bytes_allocated: facts.allocated as u64,
             bytes_counted: facts.counted,
             answers,
         }
     }
+}
+
+/// Bytes with their interval: `94.4 MiB (80.9–110)`, or without one if there is none.
+fn of_bytes(bytes: &Estimate) -> String {
+    let shown = text::bytes(bytes.estimate);
+    if bytes.low >= bytes.high {
+        return shown;
+    }
+    let range = text::range(bytes.low, bytes.estimate, bytes.high);
+    format!("{shown} ({range})")
 }
 
 impl Facts<'_> {
@@ -226,16 +240,6 @@ impl Facts<'_> {
             profiles,
             weight,
         }
-    }
-
-    /// `94.4 MiB (80.9–110)`, or without an interval if there is none.
-    fn bytes(&self, bytes: &Estimate) -> String {
-        let shown = text::bytes(bytes.estimate);
-        if bytes.low >= bytes.high {
-            return shown;
-        }
-        let range = text::range(bytes.low, bytes.estimate, bytes.high);
-        format!("{shown} ({range})")
     }
 
     /// `559k (433k–710k)`.

@@ -1,7 +1,7 @@
 //! What was alive when most was.
 
 use super::places::{self, By, types_text};
-use super::{Answer, Facts, Topic, weight};
+use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::{Estimate, Totals};
 use crate::leaks::name;
 use crate::peak as moment_of_peak;
@@ -37,8 +37,8 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
             answer.say(format!(
                 "At the peak, after {}, {} were alive; of that, {} were allocated for {}.",
                 text::duration(moment.0),
-                facts.bytes(&bytes),
-                facts.bytes(&first.figure),
+                of_bytes(&bytes),
+                of_bytes(&first.figure),
                 name(&answer.places[0]),
             ));
             let next: Vec<String> = lines.iter().skip(1).take(2).map(of).collect();

@@ -1,6 +1,6 @@
 //! The answers for a terminal: at most a screen.
 
-use super::{Answer, Explanation};
+use super::{Answer, Explanation, of_bytes};
 use crate::columns::wrap;
 use crate::text::{self, Cut, NARROWEST};
 
@@ -63,10 +63,7 @@ impl Explanation {
         parts.push(text::duration(self.duration_nanos));
         let samples = text::grouped(self.samples);
         if self.samples > 0 || self.bytes_allocated > 0 {
-            parts.push(format!(
-                "{} allocated",
-                text::bytes(self.bytes_allocated as f64)
-            ));
+            parts.push(format!("{} allocated", self.allocated()));
             parts.push(if self.exact {
                 format!("{samples} samples")
             } else {
@@ -76,6 +73,15 @@ impl Explanation {
         }
         parts.retain(|part| !part.is_empty());
         parts.join(" · ")
+    }
+
+    /// What `summary` says of the same: the estimate. Without a sample, the agent's count.
+    fn allocated(&self) -> String {
+        if self.samples == 0 {
+            text::bytes(self.bytes_allocated as f64)
+        } else {
+            of_bytes(&self.bytes)
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use nthbyte_profile::event::SampleId;
 use nthbyte_profile::model::Lifetime;
 
 use super::places::{self, By, is_clear, types_text};
-use super::{Answer, Facts, Topic, weight};
+use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::Totals;
 use crate::leaks::name;
 
@@ -56,7 +56,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     answer.say(format!(
         "{} of what is allocated dies young: {}, {} objects; {most} {}.",
         facts.share(bytes.estimate),
-        facts.bytes(&bytes),
+        of_bytes(&bytes),
         facts.count(&objects),
         name(&place)
     ));
