@@ -123,7 +123,7 @@ build/processes/ready: tests/processes/requirements.txt
 	build/processes/bin/python -m pip install --quiet --disable-pip-version-check -r tests/processes/requirements.txt
 	touch $@
 
-# NumPy for tests/native, in a venv of its own.
+# NumPy and pandas for tests/native, in a venv of its own.
 build/native/ready: tests/native/requirements.txt
 	$(PYTHON) -m venv build/native
 	build/native/bin/python -m pip install --quiet --disable-pip-version-check -r tests/native/requirements.txt

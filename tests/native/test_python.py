@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness import REPOSITORY, Interpreter, run, summary
+from harness import REPOSITORY, Done, Interpreter, run, summary
 
 NUMPY = REPOSITORY / "build" / "native" / "bin" / "python"
 
@@ -227,20 +227,47 @@ for _ in range(30):
 """
 
 
+def with_numpy(program: str, folder: Path, *options: str) -> Done:
+    """Profiles a program with the interpreter that has NumPy and pandas."""
+    if not NUMPY.exists():
+        pytest.skip("make test-native installs NumPy and pandas")
+    (folder / "app.py").write_text(program)
+    environment = {"PYTHONPATH": str(REPOSITORY / "build" / "site"), "PATH": os.environ["PATH"]}
+    words = [str(NUMPY), "-m", "nthbyte", "run", *options, "-o", "out.nthb", "app.py"]
+    return run(words, folder, environment=environment).ok()
+
+
 def test_numpy(tmp_path: Path) -> None:
     """Arrays of known sizes, at their lines, temporaries too."""
-    if not NUMPY.exists():
-        pytest.skip("make test-native installs NumPy")
-    (tmp_path / "app.py").write_text(ARRAYS)
-    site = str(REPOSITORY / "build" / "site")
-    words = [str(NUMPY), "-m", "nthbyte", "run", "--native", "--every", "64K", "-o", "out.nthb", "app.py"]
-    run(
-        words,
-        tmp_path,
-        environment={"PYTHONPATH": site, **{k: v for k, v in os.environ.items() if k == "PATH"}},
-    ).ok()
+    with_numpy(ARRAYS, tmp_path, "--native", "--every", "64K")
     found = summary(tmp_path / "out.nthb", "--by", "line", "--domain", "native")
     rows = {(row["name"], row["line"]): row["total_bytes"]["estimate"] for row in found["rows"]}
     assert rows["one", 5] == pytest.approx(10_000_000, rel=0.01)
     # NumPy reuses the temporary for the sum, if it can: one or two arrays in each round.
     assert 299_000_000 < rows["two", 8] < 606_000_000
+
+
+PEAKS = {
+    "an array": "import numpy\narray = numpy.ones(200_000_000 // 8)\n",
+    "an array that is freed": (
+        "import numpy\narray = numpy.ones(200_000_000 // 8)\ndel array\narray = numpy.zeros(8)\n"
+    ),
+    "a frame": (
+        "import numpy, pandas\n"
+        "frame = pandas.DataFrame({'key': numpy.arange(2_000_000) % 1000, 'value': numpy.arange(2_000_000.0)})\n"
+        "sums = frame.groupby('key').value.sum()\n"
+        "joined = frame.merge(sums.rename('sum'), on='key')\n"
+        "names = joined.key.map(lambda key: f'the key {key}')\n"
+    ),
+}
+SAY_PEAK = """
+import resource
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+"""
+
+
+@pytest.mark.parametrize("program", PEAKS)
+@pytest.mark.parametrize("native", [(), ("--native",)])
+def test_peak_rss_of_arrays(native: tuple[str, ...], program: str, tmp_path: Path) -> None:
+    done = with_numpy(PEAKS[program] + SAY_PEAK, tmp_path, *native)
+    assert summary(tmp_path / "out.nthb")["peak_rss"] == pytest.approx(int(done.out), rel=0.02)
