@@ -71,6 +71,8 @@ export interface Header {
   coarse: string | null;
   fates: string[];
   files: string[];
+  /** The names of distributions by those of their folders, where they are different. */
+  distributions?: Record<string, string>;
   functions: { name: string[]; file: number[]; line: number[] };
   types: string[];
   timeline: Timeline;

@@ -13,6 +13,6 @@ export function swatchItem(swatch: Swatch): HTMLElement {
   patch.style.background = swatch.colour;
   const name = document.createElement("bdi");
   name.textContent = clipped(visible(swatch.label), 32);
-  item.append(patch, name, ` ${percent(swatch.share, 1)}`);
+  item.append(patch, name, swatch.share > 0 ? ` ${percent(swatch.share, 1)}` : "");
   return item;
 }

@@ -3,7 +3,7 @@
 import type { Data } from "./data.ts";
 import { Kind } from "./data.ts";
 
-/** Names for code of no package. Packages are named as the folders in site-packages are. */
+/** Names for code of no package. Packages have the names of their distributions, or of their folders in site-packages. */
 export const OWN = "your code";
 export const STANDARD = "standard library";
 export const NATIVE = "native code";
@@ -19,9 +19,13 @@ const LIBRARY = /[\\/](?:site-packages|dist-packages|lib-python[\\/]\d+(?:\.\d+)
 const PACKAGES = /[\\/](?:site-packages|dist-packages)[\\/]([^\\/]+)/g;
 
 /** Whose code a file is: the reader's own, the standard library's, a package's, or native. */
-export function ownerOf(file: string): string {
+export function ownerOf(file: string, distributions: Record<string, string> = {}): string {
   const inside = [...file.matchAll(PACKAGES)].at(-1);
-  if (inside) return inside[1]!.replace(/\.(cpython|pypy|abi3).*$/, "").replace(/\.(py|pyc|so|pyd)$/, "").replace(/\.(libs|egg)$/, "");
+  if (inside) {
+    const folder = inside[1]!.replace(/\.(cpython|pypy|abi3).*$/, "").replace(/\.(py|pyc|so|pyd)$/, "");
+    const name = folder.replace(/\.(libs|egg)$/, "");
+    return Object.hasOwn(distributions, folder) ? distributions[folder]! : Object.hasOwn(distributions, name) ? distributions[name]! : name;
+  }
   // Built-in functions and frozen modules are parts of the interpreter.
   if (file === "" || file.startsWith("<frozen ")) return STANDARD;
   if (file.match(LIBRARY)) return STANDARD;
@@ -36,7 +40,8 @@ export function shortPath(file: string): string {
 
 /** The owner of each function. A function that runs as native code in no package is native. */
 export function owners(data: Data): Owners {
-  const { files, functions } = data.header;
+  const { header } = data;
+  const { files, functions } = header;
   const names: string[] = [];
   const numbers = new Map<string, number>();
   const number = (name: string): number => {
@@ -47,7 +52,7 @@ export function owners(data: Data): Owners {
     }
     return at;
   };
-  const ofFile = files.map((file) => number(ownerOf(file)));
+  const ofFile = files.map((file) => number(ownerOf(file, header.distributions)));
   const ofFunction = Uint32Array.from(functions.file, (file) => ofFile[file]!);
   for (let frame = 0; frame < data.frameKind.length; frame++) {
     const at = data.frameFunction[frame]!;

@@ -15,13 +15,14 @@ export function describeSession({ header }: Data): void {
   byId("command").textContent = clipped(command, 300);
   byId("command").title = clipped(command, 2000);
   const every = meta.distances === "every" ? "every allocation recorded" : `one sample in ${bytes(meta.period)}`;
+  // Each stays in one line.
   const facts = [
     visible(meta.interpreter),
     every,
     `${count(header.samples)} samples`,
     seconds(header.duration),
     startOf(meta.started_unix_nanos),
-  ];
+  ].map((fact) => fact.replaceAll(" ", "\u00a0"));
   if (header.base) {
     const { command, duration, samples, runs } = header.base;
     const several = runs > 1 ? `, mean of ${runs} runs` : "";

@@ -11,9 +11,9 @@ import type { Data, Timeline as Memory } from "./data.ts";
 import { binaryTicks, bytes, seconds } from "./format.ts";
 
 /** The lines and the bars are two panels with axes of their own, above one axis of time. */
-const LINES = { top: 18, bottom: 104 };
-const BARS = { top: 126, bottom: 166 };
-const HEIGHT = 188;
+const LINES = { top: 16, bottom: 80 };
+const BARS = { top: 100, bottom: 132 };
+const HEIGHT = 152;
 const MARGIN = { right: 12, left: 64 };
 
 /** The memory figures that are drawn, from the back to the front. */
@@ -131,17 +131,15 @@ export class Timeline {
   }
 
   #drawSeries(timeline: Memory, y: ScaleLinear<number, number>): void {
-    const shape = line<number | null>()
-      .defined((v) => v !== null)
-      .x((_, i) => this.#x(timeline.time[i]!))
-      .y((v) => y(v!));
+    // The figures are read at moments of their own, so each line joins those that it has.
+    const shape = line<number>().x((i) => this.#x(timeline.time[i]!));
     this.#svg
       .select(".series")
       .selectAll("path")
       .data(SERIES.slice())
       .join("path")
       .attr("class", (series) => series.key)
-      .attr("d", (series) => shape(timeline[series.key]));
+      .attr("d", ({ key }) => shape.y((i) => y(timeline[key][i]!))(known(timeline[key])));
   }
 
   #moveBrush(): void {
@@ -224,12 +222,11 @@ export class Timeline {
   /** Writes the legend: the values at a moment, or the highest ones; and the range. */
   #say(moment: number | null): void {
     const { timeline } = this.data.header;
-    const index = moment === null ? -1 : nearest(timeline.time, moment);
     const entries: { key: string; text: string }[] = SERIES.flatMap(({ key, label }) => {
       const highest = max(timeline[key], (v) => v ?? undefined);
       if (highest === undefined) return [];
-      const value = index < 0 ? highest : timeline[key][index];
-      return [{ key, text: `${label} ${value === null || value === undefined ? "–" : bytes(value)}${index < 0 ? " at most" : ""}` }];
+      const value = moment === null ? highest : timeline[key][nearest(timeline.time, known(timeline[key]), moment)]!;
+      return [{ key, text: `${label} ${bytes(value)}${moment === null ? " at most" : ""}` }];
     });
     entries.push({ key: "bars", text: this.#barText(moment) });
     this.legend.replaceChildren(
@@ -252,10 +249,16 @@ export class Timeline {
   }
 }
 
-function nearest(times: number[], moment: number): number {
-  let best = times.length - 1;
-  for (let i = times.length - 1; i >= 0; i--) {
-    if (Math.abs(times[i]! - moment) <= Math.abs(times[best]! - moment)) best = i;
+/** The places of the values that are known. */
+function known(values: (number | null)[]): number[] {
+  return Array.from(values.keys()).filter((i) => values[i] !== null);
+}
+
+/** Of some places, the one whose time is nearest. */
+function nearest(times: number[], places: number[], moment: number): number {
+  let best = places.at(-1)!;
+  for (const i of places) {
+    if (Math.abs(times[i]! - moment) < Math.abs(times[best]! - moment)) best = i;
   }
   return best;
 }

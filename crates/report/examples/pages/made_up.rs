@@ -1,5 +1,7 @@
 //! Profiles that are made by hand: of a web service, of many stacks, and of a leak.
 
+use std::path::Path;
+
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId};
 use nthbyte_profile::model::{
@@ -84,10 +86,10 @@ fn sample(profile: &mut Profile, at: (u64, u64), stack: u32, size: u64, lifetime
 pub const MIDDLEWARE: usize = 25;
 
 /// A web service in a folder below /tmp: its own code, the standard library, and packages, one of which has a chain of
-/// [`MIDDLEWARE`]. `remember` allocates little, all of which is alive at the end.
-pub fn service(profile: Profile) -> Profile {
+/// [`MIDDLEWARE`]. `remember` allocates little, all of which is alive at the end. Packages are in `site`.
+pub fn service(profile: Profile, site: &Path) -> Profile {
     let mut profile = cleared(profile);
-    let package = |name: &str| format!("/tmp/shop/venv/lib/python3.13/site-packages/{name}");
+    let package = |name: &str| format!("{}/{name}", site.display());
     let main = call(&mut profile, 0, "main", "/tmp/shop/app.py");
     let run = call(
         &mut profile,

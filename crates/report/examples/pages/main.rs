@@ -60,7 +60,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         folder.join("pruned.json"),
         serde_json::to_vec(&expected(&pruned))?,
     )?;
-    page(&folder, "service", &service(read(&plain)?))?;
+    page(
+        &folder,
+        "service",
+        &service(read(&plain)?, &environment(&folder)?),
+    )?;
     let leaks = Leaks::of(&[("leak.nthb".into(), leak(read(&plain)?))]);
     let mut out = BufWriter::new(File::create(folder.join("leak.html"))?);
     flamegraph::write_leaks(&leaks, &mut out)?;
@@ -70,6 +74,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     meta.sources.truncate(1);
     let empty = Profile::empty(meta);
     page(&folder, "empty", &empty)
+}
+
+/// An environment in which the package `yaml` was installed from the distribution `PyYAML`.
+fn environment(folder: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    let site = folder.join("lib/python3.13/site-packages");
+    let record = site.join("PyYAML-6.0.3.dist-info");
+    fs::create_dir_all(&record)?;
+    fs::write(record.join("METADATA"), "Name: PyYAML\n")?;
+    fs::write(record.join("RECORD"), "yaml/__init__.py,,\n")?;
+    Ok(site)
 }
 
 fn read(synthetic: &Synthetic) -> Result<Profile, Box<dyn Error>> {

@@ -1,5 +1,6 @@
 //! The profile's data in the page: a JSON header, then columns.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use nthbyte_profile::event::LostKind;
@@ -10,6 +11,7 @@ use serde::Serialize;
 use crate::estimate::{Moments, Totals};
 
 use super::base::{Base, DescribedBase};
+use super::distributions;
 use super::pack::{Column, Columns};
 use super::prune::{Pruned, Stacks};
 use super::records::{Record, Records, fit};
@@ -71,6 +73,9 @@ struct Header<'a> {
     /// Names of lifetimes (`fates` for the page), in the order of their numbers.
     fates: [&'static str; 4],
     files: Vec<&'a str>,
+    /// The names of distributions by those of their folders, where they are different.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    distributions: BTreeMap<String, String>,
     functions: Functions<'a>,
     types: Vec<&'a str>,
     timeline: Timeline,
@@ -185,6 +190,7 @@ pub fn write(
         coarse: records.classes.merged,
         pruned: stacks.pruned,
         fates: Lifetime::ALL.map(lifetime_name),
+        distributions: distributions::names(used.files.names.iter().copied()),
         files: std::mem::take(&mut used.files.names),
         functions,
         types: profile.types.iter().map(|t| t.name.as_str()).collect(),

@@ -12,6 +12,7 @@
 mod base;
 mod classes;
 mod data;
+mod distributions;
 mod pack;
 mod prune;
 mod records;
