@@ -39,7 +39,7 @@ const STANDARD_HUE = 250;
 const SHADES = [0, 0.025, -0.025, 0.0125, -0.0125];
 
 function hue(theme: Theme, degrees: number, lighter = 0): string {
-  return theme === "light" ? `oklch(${0.83 + lighter} 0.105 ${degrees})` : `oklch(${0.46 + lighter} 0.095 ${degrees})`;
+  return theme === "light" ? `oklch(${0.83 + lighter} 0.105 ${degrees})` : `oklch(${0.44 + lighter} 0.095 ${degrees})`;
 }
 
 export function grey(theme: Theme): string {
@@ -48,14 +48,14 @@ export function grey(theme: Theme): string {
 
 /** What is grey but not the same as other greys: darker. */
 function slate(theme: Theme): string {
-  return theme === "light" ? "oklch(0.77 0.02 250)" : "oklch(0.5 0.02 250)";
+  return theme === "light" ? "oklch(0.77 0.02 250)" : "oklch(0.47 0.02 250)";
 }
 
 /** By the fate's number: green died young, amber freed later, red survived, violet alive at the end. */
 export function fateColours(theme: Theme): string[] {
   return theme === "light"
     ? ["oklch(0.8 0.14 150)", "oklch(0.86 0.13 85)", "oklch(0.74 0.15 28)", "oklch(0.75 0.12 300)"]
-    : ["oklch(0.5 0.12 150)", "oklch(0.56 0.11 80)", "oklch(0.5 0.15 27)", "oklch(0.49 0.14 300)"];
+    : ["oklch(0.44 0.11 150)", "oklch(0.46 0.1 80)", "oklch(0.46 0.15 27)", "oklch(0.45 0.14 300)"];
 }
 
 /** What a session's colours mean. It depends on the profile only, never on what is shown. */

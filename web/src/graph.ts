@@ -129,6 +129,13 @@ export class Graph {
     this.#animate(start);
   }
 
+  /** The place of a node among those of its row, from 1, and their number. */
+  position(node: number): { at: number; of: number } {
+    const place = this.#places.get(node);
+    const row = place ? this.#rows[place.row]! : [];
+    return { at: place ? row.indexOf(place) + 1 : 1, of: Math.max(row.length, 1) };
+  }
+
   /** The width of a node in pixels; 0 if it has no box of its own. */
   widthOf(node: number): number {
     const place = this.#places.get(node);

@@ -472,6 +472,10 @@ class Page {
   /** Tells a screen reader about a box; `folded` is the number of calls in a chain. */
   #say(node: number, folded: number): void {
     const item = byId("graph-node");
+    // Only a chain can be opened.
+    item.ariaExpanded = folded > 0 ? "false" : null;
+    const { at, of } = this.#graph.position(node);
+    [item.ariaPosInSet, item.ariaSetSize] = [String(at), String(of)];
     const { tree, totals } = this.#shown;
     const label = clipped(this.#texts.label(tree, node).name, 200);
     const name = folded > 0 ? `${folded} folded calls from ${label}` : label;
