@@ -1,7 +1,6 @@
 // The page of `nthbyte flamegraph` on a web service and on large profiles, and the page of `nthbyte leaks`.
 import assert from "node:assert/strict";
-import { readFileSync, rmSync } from "node:fs";
-import { createRequire } from "node:module";
+import { rmSync } from "node:fs";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
 
 import { launch } from "./browser.mjs";
@@ -340,34 +339,6 @@ describe("leaks", () => {
     const last = curvePoints(finding.curve, 1, finding.held.estimate / finding.samples).at(-1);
     for (const side of ["low", "high"]) {
       assert.ok(Math.abs(last[side] / finding.held[side] - 1) < 0.02, `${side}: ${last[side]} ${finding.held[side]}`);
-    }
-  });
-});
-
-describe("for everybody", () => {
-  const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-
-  for (const name of ["service", "leak", "pruned", "difference"]) {
-    for (const colorScheme of ["light", "dark"]) {
-      test(`axe-core finds nothing serious: ${name}, ${colorScheme}`, async () => {
-        await show(name, { colorScheme });
-        await page.evaluate(axe);
-        const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-        const told = violations
-          .filter(({ impact }) => impact === "serious" || impact === "critical")
-          .map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`);
-        assert.deepEqual(told, []);
-      });
-    }
-  }
-
-  test("no page scrolls sideways at 1440 and 900 pixels, and at 200 %", async () => {
-    for (const [width, height] of [[1440, 900], [900, 900], [720, 450], [450, 450]]) {
-      for (const name of ["service", "leak", "session"]) {
-        await show(name, { viewport: { width, height } });
-        const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-        assert.ok(wide <= width, `${name}: ${wide} > ${width}`);
-      }
     }
   });
 });

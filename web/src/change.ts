@@ -10,7 +10,7 @@ const CHANCE = 2;
 /** Red grew, blue shrank. */
 export function changeColours(theme: Theme): string[] {
   return theme === "light"
-    ? ["oklch(0.72 0.17 27)", "oklch(0.85 0.09 27)", grey(theme), "oklch(0.85 0.07 250)", "oklch(0.72 0.14 250)"]
+    ? ["oklch(0.74 0.15 27)", "oklch(0.85 0.09 27)", grey(theme), "oklch(0.85 0.07 250)", "oklch(0.72 0.14 250)"]
     : ["oklch(0.47 0.18 27)", "oklch(0.36 0.08 27)", grey(theme), "oklch(0.36 0.06 250)", "oklch(0.46 0.15 250)"];
 }
 

@@ -66,7 +66,8 @@ export function layout(tree: Tree, sums: Sums, focus: number, width: number, fol
   const children = (item: Item): Item[] => {
     if (item.chain) return [{ node: heir(tree, estimate, item.chain.last)!, chain: null }];
     const { node } = item;
-    const folded = chainBelow(tree, estimate, node, folding);
+    // The nearest caller is always shown.
+    const folded = node === tree.callers ? null : chainBelow(tree, estimate, node, folding);
     if (folded) return [folded];
     const items: Item[] = [];
     for (let child = node + 1; child < tree.end[node]!; child = tree.end[child]!) {
