@@ -142,22 +142,27 @@ export class Graph {
     return place && place.chain === null ? (place.to - place.from) * this.box.clientWidth : 0;
   }
 
-  /** Marks a match of the search, and scrolls the box and the window until it is visible. */
+  /** Marks a match of the search. */
   mark(node: number | null): void {
     this.#marked = node;
-    if (node !== null) {
-      this.#current = node;
-      const place = this.#places.get(node) ?? null;
-      this.#show(place);
-      if (place) this.#scrollWindow(place);
-    }
+    if (node !== null) this.#current = node;
     this.#redraw();
+  }
+
+  /** Scrolls the box and the window until the marked match is visible. Call it when all of the page has its size. */
+  reveal(): void {
+    const place = this.#marked === null ? undefined : this.#places.get(this.#marked);
+    if (!place) return;
+    this.#show(place);
+    this.#scrollWindow(place);
   }
 
   #scrollWindow(place: Place): void {
     const at = this.#rectangle(place);
-    // The head of the graph, with the search, stays at the window's upper edge.
-    const least = (document.getElementById("graph-head")?.offsetHeight ?? 0) + 8;
+    // The head of the graph stays at the window's upper edge; in a small window, the search alone.
+    const heads = [...document.querySelectorAll<HTMLElement>("#graph-head, #graph-head .search")];
+    const covered = heads.filter((head) => getComputedStyle(head).position === "sticky").map((head) => head.offsetHeight);
+    const least = Math.max(0, ...covered) + 8;
     if (at.bottom > innerHeight - 8) scrollBy({ top: at.bottom - innerHeight + 24, behavior: "instant" });
     const now = this.#rectangle(place);
     if (now.top < least) scrollBy({ top: now.top - least - 8, behavior: "instant" });

@@ -160,6 +160,7 @@ class Page {
       event.preventDefault();
       this.#finder.go(event.shiftKey ? -1 : 1, this.#searchable());
       this.#summarise();
+      this.#graph.reveal();
     });
     byId("zoom-reset").addEventListener("click", () => this.#leave());
     byId("centre-button").addEventListener("click", () => this.#centreOnNode(this.#graph.focus));
@@ -431,6 +432,7 @@ class Page {
     this.#showTable();
     this.#finder.go(1, this.#searchable());
     this.#summarise();
+    this.#graph.reveal();
   }
 
   #find(scope: number): void {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId};
+use nthbyte_profile::event::{FrameKind, LabelSetId, Memory, Nanos, NodeId, ThreadId, TypeId};
 use nthbyte_profile::model::{
     Frame, Function, Lifetime, Sample, Samples, SamplingId, Shape, StackNode, TypeNames,
 };
@@ -125,6 +125,15 @@ pub fn service(profile: Profile, site: &Path) -> Profile {
         "<frozen importlib._bootstrap>",
     );
     let all = 8_000;
+    // The memory of the process is read less often than that of the heap, and at other moments.
+    profile.memory = (0..64)
+        .map(|number| Memory {
+            time: Nanos(profile.end.0 / 64 * number),
+            rss: (number % 5 == 0).then_some((30 + number) << 20),
+            heap_used: (number % 5 != 0).then_some((10 + number / 2) << 20),
+            ..Memory::default()
+        })
+        .collect();
     for number in 0..all {
         let (stack, lifetime) = match number % 100 {
             0..2 => (remember, Lifetime::StillLive),
