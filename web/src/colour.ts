@@ -2,7 +2,7 @@
 //
 // A colour means the same in every view: ranks come from the whole session, not from what is shown.
 
-import { type Data, FATES, Kind } from "./data.ts";
+import { type Data, FATES, Kind, knownFates } from "./data.ts";
 import { NATIVE, OWN, STANDARD, owners } from "./module.ts";
 import { changeColours, changeOf, CHANGES } from "./change.ts";
 import type { Sums, Totals } from "./totals.ts";
@@ -187,7 +187,7 @@ function byFate(data: Data, shown: Pair, whole: Sums, theme: Theme): Colouring {
   const colours = fateColours(theme);
   const all = whole.estimate[0]!;
   const sums = whole.fates(0);
-  const known = new Set(data.allocations.fate);
+  const known = knownFates(data.allocations);
   const running = shown.totals.shown.fateSums();
   const parts = new Float64Array(FATES);
   return {

@@ -84,6 +84,13 @@ export interface Header {
   columns: ColumnPlace[];
 }
 
+/** The fates that occur. */
+export function knownFates({ fate }: AllocationRecords): Set<number> {
+  const occurs = new Uint8Array(FATES);
+  for (let i = 0; i < fate.length; i++) occurs[fate[i]!] = 1;
+  return new Set([0, 1, 2, 3].filter((at) => occurs[at] === 1));
+}
+
 /** The numbers of fates. The header has their names in this order. */
 export const Fate = { DiedYoung: 0, Freed: 1, Survived: 2, StillLive: 3 } as const;
 export const FATES = 4;
@@ -233,12 +240,16 @@ function wholeNumbers(bytes: Uint8Array, start: number, column: ColumnPlace, bef
   let last = 0;
   const delta = column.encoding === "delta";
   for (let i = before.length; i < numbers.length; i++) {
-    let byte = bytes[at++]!;
-    let number = byte & 0x7f;
-    // A difference may have 33 bits; JavaScript's shifts have 32.
-    for (let scale = 128; byte >= 0x80; scale *= 128) {
-      byte = bytes[at++]!;
-      number += (byte & 0x7f) * scale;
+    let number = bytes[at++]!;
+    // Most numbers have one byte.
+    if (number >= 0x80) {
+      number &= 0x7f;
+      let byte = 0x80;
+      // A difference may have 33 bits; JavaScript's shifts have 32.
+      for (let scale = 128; byte >= 0x80; scale *= 128) {
+        byte = bytes[at++]!;
+        number += (byte & 0x7f) * scale;
+      }
     }
     if (delta) {
       last += number % 2 === 0 ? number / 2 : -(number + 1) / 2;

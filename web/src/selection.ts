@@ -1,6 +1,6 @@
 // Chooses the records that count, and their values.
 
-import { type Data, Fate } from "./data.ts";
+import { type Data, Fate, knownFates } from "./data.ts";
 import { type Interval, type Moments, interval } from "./interval.ts";
 import { MomentColumns } from "./moments.ts";
 
@@ -17,7 +17,7 @@ export const COUNTED: Record<Objects, (fate: number) => boolean> = {
 
 /** The choices of objects, and why some cannot be made. */
 export function objectOptions(data: Data, measure: Measure) {
-  const fates = new Set(data.allocations.fate);
+  const fates = knownFates(data.allocations);
   const time = measure === "time" ? "Time samples have no fate" : undefined;
   // On PyPy only survival of a minor collection is known, not what is alive at the end.
   const notKnown = fates.has(Fate.Survived) && !fates.has(Fate.StillLive) ? "Not recorded on PyPy, which records only survival of the first minor collection" : undefined;

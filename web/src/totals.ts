@@ -24,6 +24,8 @@ export class Sums {
   #to = 0;
   #all: { total: MomentColumns; self: MomentColumns } | null = null;
   #fates: Float64Array[] | null = null;
+  /** The last node whose moments were summed: the page asks for those of one node several times. */
+  #last: { node: number; moments: Moments } | null = null;
 
   constructor(
     private readonly side: Side,
@@ -44,6 +46,7 @@ export class Sums {
     [this.#from, this.#to] = [selection.from, selection.to];
     this.#all = null;
     this.#fates = null;
+    this.#last = null;
     const { start, bucket, fate, shape, count } = this.#records;
     const [from, to] = [this.#from, this.#to];
     const counted = Uint8Array.from({ length: FATES }, (_, at) => (this.#counted[at] ? 1 : 0));
@@ -74,7 +77,9 @@ export class Sums {
 
   /** The moments of a node and of what it called. */
   moments(node: number): Moments {
-    return this.#all ? this.#all.total.get(node) : this.#sum([[node, this.tree.end[node]!]]);
+    if (this.#all) return this.#all.total.get(node);
+    if (this.#last?.node !== node) this.#last = { node, moments: this.#sum([[node, this.tree.end[node]!]]) };
+    return this.#last.moments;
   }
 
   /** The moments of a node's own allocations: of the node and its types. */
