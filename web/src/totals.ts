@@ -24,6 +24,8 @@ export class Sums {
   #to = 0;
   #all: { total: MomentColumns; self: MomentColumns } | null = null;
   #fates: Float64Array[] | null = null;
+  /** The number of selected samples of each shape below node 0. */
+  #shapes = new Float64Array(0);
   /** The last node whose moments were summed: the page asks for those of one node several times. */
   #last: { node: number; moments: Moments } | null = null;
 
@@ -52,6 +54,11 @@ export class Sums {
     const counted = Uint8Array.from({ length: FATES }, (_, at) => (this.#counted[at] ? 1 : 0));
     const each = this.#adds.estimate;
     const { estimate, samples, self, tree } = this;
+    if (this.#shapes.length === each.length) this.#shapes.fill(0);
+    else this.#shapes = new Float64Array(each.length);
+    const shapes = this.#shapes;
+    // A second root has records of the first once more.
+    const once = start[tree.end[0]!]!;
     for (let node = 0, at = 0; node < tree.length; node++) {
       let sum = 0;
       let seen = 0;
@@ -60,6 +67,7 @@ export class Sums {
         if (when < from || when >= to || counted[fate[at]!] === 0) continue;
         sum += count[at]! * each[shape[at]!]!;
         seen += count[at]!;
+        if (at < once) shapes[shape[at]!]! += count[at]!;
       }
       self[node] = sum;
       estimate[node] = sum;
@@ -78,7 +86,10 @@ export class Sums {
   /** The moments of a node and of what it called. */
   moments(node: number): Moments {
     if (this.#all) return this.#all.total.get(node);
-    if (this.#last?.node !== node) this.#last = { node, moments: this.#sum([[node, this.tree.end[node]!]]) };
+    if (this.#last?.node !== node) {
+      const moments = node === 0 ? this.#whole() : this.#sum([[node, this.tree.end[node]!]]);
+      this.#last = { node, moments };
+    }
     return this.#last.moments;
   }
 
@@ -149,6 +160,19 @@ export class Sums {
       if (bucket[at]! < this.#from || bucket[at]! >= this.#to || !this.#counted[fate[at]!]) continue;
       visit(shape[at]!, count[at]!, fate[at]!);
     }
+  }
+
+  /** The moments of node 0, from the number of samples of each shape. */
+  #whole(): Moments {
+    const sum = { estimate: 0, seen: 0, variance: 0, third: 0 };
+    const { estimate, seen, variance, third } = this.#adds;
+    this.#shapes.forEach((count, at) => {
+      sum.estimate += count * estimate[at]!;
+      sum.seen += count * seen[at]!;
+      sum.variance += count * variance[at]!;
+      sum.third += count * third[at]!;
+    });
+    return sum;
   }
 
   #sum(ranges: [number, number][]): Moments {
