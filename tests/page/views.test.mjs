@@ -221,6 +221,24 @@ describe("colours", () => {
     assert.deepEqual(await legend(), whole);
   });
 
+  test("of methods that attrs generates are those of the class's package", async () => {
+    const { owners } = await pageModule("module.ts");
+    const files = [
+      "/v/lib/python3.13/site-packages/yaml/a.py",
+      "/v/lib/python3.13/site-packages/six.py",
+      "<attrs generated methods yaml.nodes.Node>",
+      "<attrs generated init six.moves>",
+      "<attrs generated methods app.models.User>",
+      "/home/a/app.py",
+      "<string>",
+      "<frozen os>",
+    ];
+    const functions = { name: [], file: [...files.keys()], line: [] };
+    const { names, ofFunction } = owners({ header: { files, functions, distributions: { yaml: "PyYAML" } }, frameKind: [], frameFunction: [] });
+    const expected = ["PyYAML", "six", "PyYAML", "six", "your code", "your code", "your code", "standard library"];
+    assert.deepEqual(Array.from(ofFunction, (at) => names[at]), expected);
+  });
+
   test("of a function are the same in every view", async () => {
     await show("service");
     /** The colours of some functions' boxes, from the canvas. */

@@ -38,6 +38,21 @@ export function shortPath(file: string): string {
   return inside ? file.slice(inside.index + inside[0].length - inside[1]!.length) : file;
 }
 
+/** A file that the package attrs makes up for the methods of a class: it names the class's module. */
+const GENERATED = /^<attrs generated [^>]*?\b([A-Za-z_]\w*)\./;
+
+/** The owner of each file. Methods that attrs generates belong to the package of their class. */
+function ownersOf(files: string[], distributions: Record<string, string> = {}): string[] {
+  const owners = files.map((file) => ownerOf(file, distributions));
+  const known = new Set(owners);
+  return owners.map((owner, at) => {
+    const folder = GENERATED.exec(files[at]!)?.[1];
+    if (folder === undefined) return owner;
+    const name = Object.hasOwn(distributions, folder) ? distributions[folder]! : folder;
+    return known.has(name) ? name : owner;
+  });
+}
+
 /** The owner of each function. A function that runs as native code in no package is native. */
 export function owners(data: Data): Owners {
   const { header } = data;
@@ -52,7 +67,7 @@ export function owners(data: Data): Owners {
     }
     return at;
   };
-  const ofFile = files.map((file) => number(ownerOf(file, header.distributions)));
+  const ofFile = ownersOf(files, header.distributions).map(number);
   const ofFunction = Uint32Array.from(functions.file, (file) => ofFile[file]!);
   for (let frame = 0; frame < data.frameKind.length; frame++) {
     const at = data.frameFunction[frame]!;
