@@ -8,7 +8,6 @@ export function swatchItem(swatch: Swatch): HTMLElement {
   const item = document.createElement("span");
   item.className = "swatched";
   item.role = "listitem";
-  item.classList.toggle("absent", swatch.share === 0);
   const patch = document.createElement("i");
   patch.className = "swatch";
   patch.style.background = swatch.colour;
