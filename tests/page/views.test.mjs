@@ -371,8 +371,9 @@ describe("large profiles", () => {
       assert.ok((await text("#summary strong")).startsWith(`${format.bytes(bytes)} `), objects);
     }
     const line = await text("#pruned");
-    assert.match(line, /^This profile has 20,000 different stacks, too many for one page: [\d,]+ of them, each with less than .* “small calls”/);
-    assert.match(line, /nthbyte tree/);
+    assert.match(line, /^Pruned: [\d,]+ of 20,000 stacks, each with less than [\d.]+ % of every view .* “small calls”/);
+    const commands = await page.$$eval("#pruned code", (all) => all.map((one) => one.textContent));
+    assert.deepEqual(commands, ["nthbyte tree", "nthbyte summary", "nthbyte flamegraph --since … --until …"]);
     const { records, nodes } = await work();
     assert.ok(records <= 40_000 && nodes < 3 * 20_000);
     await page.fill("#search", "small calls");

@@ -5,7 +5,7 @@
 import { type Data, FATES, Kind, knownFates } from "./data.ts";
 import { NATIVE, OWN, STANDARD, owners } from "./module.ts";
 import { changeColours, changeOf, CHANGES } from "./change.ts";
-import type { Sums, Totals } from "./totals.ts";
+import type { Sums, View } from "./totals.ts";
 import { type Tree, What } from "./tree.ts";
 
 export type ColourBy = "change" | "package" | "type" | "fate";
@@ -141,8 +141,8 @@ export function colouring(
   by: ColourBy,
   palette: Palette,
   data: Data,
-  shown: { tree: Tree; totals: Totals },
-  whole: { tree: Tree; totals: Totals },
+  shown: View,
+  whole: View,
   allocates: boolean,
   theme: Theme,
 ): Colouring {
@@ -153,10 +153,8 @@ export function colouring(
   return byPackage(palette, shown.tree, whole, theme);
 }
 
-type Pair = { tree: Tree; totals: Totals };
-
 /** The sums of the nodes alone, by a key of the node, as shares. */
-function shares(whole: Pair, size: number, key: (node: number) => number): Float64Array {
+function shares(whole: View, size: number, key: (node: number) => number): Float64Array {
   const sums = new Float64Array(size);
   const { self, estimate } = whole.totals.shown;
   for (let node = 1; node < whole.tree.length; node++) {
@@ -166,9 +164,9 @@ function shares(whole: Pair, size: number, key: (node: number) => number): Float
   return all > 0 ? sums.map((sum) => sum / all) : sums;
 }
 
-function byChange(shown: Pair, whole: Pair, theme: Theme): Colouring {
+function byChange(shown: View, whole: View, theme: Theme): Colouring {
   const colours = changeColours(theme);
-  const of = (pair: Pair) => {
+  const of = (pair: View) => {
     const change = pair.totals.change!;
     const [old, now] = [change.old.all().total, change.new.all().total];
     return (node: number) => changeOf(old, now, node);
@@ -183,7 +181,7 @@ function byChange(shown: Pair, whole: Pair, theme: Theme): Colouring {
   };
 }
 
-function byFate(data: Data, shown: Pair, whole: Sums, theme: Theme): Colouring {
+function byFate(data: Data, shown: View, whole: Sums, theme: Theme): Colouring {
   const colours = fateColours(theme);
   const all = whole.estimate[0]!;
   const sums = whole.fates(0);
@@ -205,7 +203,7 @@ function byFate(data: Data, shown: Pair, whole: Sums, theme: Theme): Colouring {
   };
 }
 
-function byPackage(palette: Palette, tree: Tree, whole: Pair, theme: Theme): Colouring {
+function byPackage(palette: Palette, tree: Tree, whole: View, theme: Theme): Colouring {
   const { labels } = palette;
   const parts = shares(whole, labels.length, (node) => palette.rank(whole.tree, node));
   const shades = SHADES.map((lighter) => labels.map((_, rank) => palette.colour(theme, rank, lighter)));
@@ -219,7 +217,7 @@ function byPackage(palette: Palette, tree: Tree, whole: Pair, theme: Theme): Col
   };
 }
 
-function byType(palette: Palette, shown: Pair, whole: Pair, theme: Theme): Colouring {
+function byType(palette: Palette, shown: View, whole: View, theme: Theme): Colouring {
   const { typeLabels, typeRank } = palette;
   const hues = [OWN_HUE, STANDARD_HUE, ...HUES].map((degrees) => hue(theme, degrees));
   const rest = typeLabels.length - 1;

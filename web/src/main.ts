@@ -10,7 +10,7 @@ import { type Place, chainNodes } from "./layout.ts";
 import { swatchItem } from "./legend.ts";
 import { sandwich } from "./sandwich.ts";
 import { type Found, find } from "./search.ts";
-import { type Measure, type Objects, type Selection, byTime, objectOptions } from "./selection.ts";
+import { type Measure, type Objects, type Selection, byTime, objectOptions, whatCounts } from "./selection.ts";
 import { describeSession } from "./session.ts";
 import { type TableOf, rowsOf } from "./table.ts";
 import { TableView } from "./tableview.ts";
@@ -18,19 +18,14 @@ import { Texts } from "./texts.ts";
 import { currentTheme, toggleTheme } from "./theme.ts";
 import { Timeline } from "./timeline.ts";
 import * as tip from "./tip.ts";
-import { type Shown, Totals } from "./totals.ts";
-import { type Tree, What, merge } from "./tree.ts";
+import { type Shown, Totals, type View } from "./totals.ts";
+import { What, merge } from "./tree.ts";
 
 /** The table waits so long for the range of time to rest, in milliseconds. */
 const REST = 120;
 
 function byId<T extends HTMLElement>(id: string): T {
   return document.getElementById(id) as T;
-}
-
-interface View {
-  tree: Tree;
-  totals: Totals;
 }
 
 /** The state of the page: the user's choices and what is computed from them. */
@@ -338,8 +333,7 @@ class Page {
 
   /** What the chosen figures are. */
   #what(): string {
-    if (this.#measure.value === "time") return "CPU time";
-    return { all: "Allocated", "died-young": "Died young", survived: "Survived", "still-alive": "Alive at the end" }[this.#objects.value];
+    return whatCounts(this.#measure.value, this.#objects.value);
   }
 
   /** A value with what became of it. */

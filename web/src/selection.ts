@@ -29,6 +29,12 @@ export function objectOptions(data: Data, measure: Measure) {
   ];
 }
 
+/** What the chosen figures are. */
+export function whatCounts(measure: Measure, objects: Objects): string {
+  if (measure === "time") return "CPU time";
+  return { all: "Allocated", "died-young": "Died young", survived: "Survived", "still-alive": "Alive at the end" }[objects];
+}
+
 /** A selection of records. */
 export interface Selection {
   readonly measure: Measure;

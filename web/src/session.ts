@@ -45,11 +45,17 @@ function pruned(header: Header): void {
   line.hidden = header.pruned === undefined;
   if (!header.pruned) return;
   const { stacks, kept, share, samples } = header.pruned;
-  line.textContent =
-    `This profile has ${count(stacks)} different stacks, too many for one page: ${count(stacks - kept)} of them, each with less than ` +
-    `${percent(share, 1)} of every view of the session or a 16th of it, are in boxes named “small calls” (${percent(samples, 1)} of the samples). ` +
-    `Sums of other boxes are complete, but the table misses the calls in these. \`nthbyte tree\` and \`nthbyte summary\` have all of them; ` +
-    `a page of a shorter time (\`nthbyte flamegraph --since … --until …\`) shows more of it.`;
+  const command = (words: string) => {
+    const code = document.createElement("code");
+    code.textContent = words;
+    return code;
+  };
+  line.replaceChildren(
+    `Pruned: ${count(stacks - kept)} of ${count(stacks)} stacks, each with less than ${percent(share, 1)} of every view of the session or a 16th of it. ` +
+      `They are in boxes named “small calls” (${percent(samples, 1)} of the samples), and the table misses them. All other sums are complete. `,
+    ...["All of them: ", command("nthbyte tree"), " or ", command("nthbyte summary"), ". "],
+    ...["More of them, of a shorter time: ", command("nthbyte flamegraph --since … --until …"), "."],
+  );
 }
 
 function notes(header: Header): void {

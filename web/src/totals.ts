@@ -223,3 +223,9 @@ export class Totals {
     return this.#old && { old: this.#old, new: this.#new };
   }
 }
+
+/** A tree, and its sums. */
+export interface View {
+  tree: Tree;
+  totals: Totals;
+}
