@@ -18,7 +18,9 @@ _LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages from outside docs/, and the stylesheet."""
     for name in OUTSIDE:
-        files.append(File.generated(config, name, content=(ROOT / name).read_text()))
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
+    for picture in (ROOT / "bench" / "pypy").glob("*.svg"):
+        files.append(File.generated(config, f"bench/pypy/{picture.name}", abs_src_path=str(picture)))
     files.append(File.generated(config, "site.css", abs_src_path=str(ROOT / "site" / "site.css")))
     return files
 
