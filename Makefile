@@ -14,7 +14,7 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
 
 .PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-ruff check-mypy check-structure \
         test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-page soak system interpreters lock bench \
-        count exactness leaks leaks-peers clean
+        count exactness leaks leaks-peers docs docs-outputs check-docs test-guide clean
 
 all: $(VENVS)
 
@@ -57,11 +57,11 @@ system:
 interpreters:
 	sh tests/interpreters.sh
 
-# Pins the packages that the checks and the benchmarks install.
+# Pins the packages that the checks, the benchmarks and the documentation site install.
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet pip-tools
-	for list in requirements-dev bench/requirements; do \
+	for list in requirements-dev bench/requirements site/requirements; do \
 	  build/lock/bin/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host \
 	    --no-emit-find-links $$list.in -o $$list.txt || exit 1; \
 	done
@@ -175,6 +175,32 @@ test-page:
 	else \
 	  echo "nthbyte: the page was not tested; missing:$$missing" >&2; \
 	fi
+
+## The documentation site
+
+build/guide/ready: site/requirements.txt
+	$(PYTHON) -m venv build/guide
+	build/guide/bin/python -m pip install --quiet --disable-pip-version-check -r site/requirements.txt
+	touch $@
+
+# Builds the site into build/docs. A warning is an error.
+docs: build/guide/ready
+	NO_MKDOCS_2_WARNING=1 build/guide/bin/mkdocs build --quiet --strict --config-file site/mkdocs.yml
+
+# Runs the programs of the tutorials, and writes what they show, with pictures, into docs/; and both references.
+docs-outputs: all
+	$(BIN)/python site/reference.py
+	$(BIN)/python site/outputs.py
+
+# Checks the site with all its links and anchors, and that the reference of the Python API is up to date.
+check-docs: docs .venv/ready
+	$(BIN)/python site/links.py
+	$(BIN)/python site/reference.py --check api
+
+# Runs the tutorials again, and checks that the reference of the command is up to date.
+test-guide: all
+	$(BIN)/python site/reference.py --check command
+	$(BIN)/python site/outputs.py --check
 
 ## The measurements
 

@@ -43,6 +43,8 @@ SUITES = (
     Suite("pytest PyPy", "test-pypy", needs="build"),
     Suite("pytest soak", "test-soak", needs="build"),
     Suite("page", "test-page"),
+    Suite("docs", "check-docs"),
+    Suite("guide", "test-guide", needs="build"),
 )
 
 
