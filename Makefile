@@ -199,6 +199,7 @@ check-docs: docs .venv/ready
 
 # Runs the tutorials again, and checks that the reference of the command is up to date.
 test-guide: all
+	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/guide
 	$(BIN)/python site/reference.py --check command
 	$(BIN)/python site/outputs.py --check
 
