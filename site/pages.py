@@ -16,12 +16,13 @@ _LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages from outside docs/, and the stylesheet."""
+    """Adds the pages from outside docs/, the stylesheet and a script."""
     for name in OUTSIDE:
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
     for picture in (ROOT / "bench" / "pypy").glob("*.svg"):
         files.append(File.generated(config, f"bench/pypy/{picture.name}", abs_src_path=str(picture)))
-    files.append(File.generated(config, "site.css", abs_src_path=str(ROOT / "site" / "site.css")))
+    for name in ("site.css", "iframe-worker.js"):
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / "site" / name)))
     return files
 
 
