@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 # Its name is in the outputs, so it is always the same there.
 FOLDER = Path("/tmp/guide")
-COLUMNS = "92"
+COLUMNS = "100"
 
 
 def pages() -> list[Path]:
