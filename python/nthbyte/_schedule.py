@@ -142,8 +142,8 @@ class Schedule:
         self._after_fork()
 
     def _at_exit(self) -> None:
-        # From here on, alarms do nothing. One that is ending a recording prints its line first, and a recording that one
-        # is just beginning ends here: the session's own end at the exit may have been called before.
+        # From here on, alarms do nothing. One that is ending a recording prints its line first. A recording that one is
+        # just beginning ends here: the session's own end at the exit may have been called before.
         self._is_exiting = True
         self._cancel()
         self._acting.acquire(timeout=_LONGEST_END)
