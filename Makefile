@@ -192,9 +192,11 @@ docs-outputs: all
 	$(BIN)/python site/reference.py
 	$(BIN)/python site/outputs.py
 
-# Checks the site with all its links and anchors, and that the reference of the Python API is up to date.
+# Checks the site with all its links and anchors, that the commands in the documents exist, and that the reference of
+# the Python API is up to date.
 check-docs: docs .venv/ready
 	$(BIN)/python site/links.py
+	$(BIN)/python site/commands.py
 	$(BIN)/python site/reference.py --check api
 
 # Runs the tutorials again, and checks that the reference of the command is up to date.

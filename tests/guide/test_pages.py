@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import commands
 import links
 import outputs
 import reference
@@ -130,3 +131,23 @@ def test_the_form_of_a_help_text() -> None:
         "-o, --output OUT where to write"
     )
     assert reference._form("--every SIZE") != reference._form("--each SIZE")
+
+
+def test_commands_and_options_of_the_documents() -> None:
+    known = {"run": {"--every": True, "-o": True, "-m": True}, "leaks": {"--fail": False}}
+    right = [
+        "`nthbyte run --every 1KiB -o a.nthb app.py --its-own`",
+        "```\n$ nthbyte run -m pytest -q  # --comment\nnthbyte leaks --fail a.nthb\n```\n",
+        "`nthbyte run --fixed`",
+        "nthbyte leaks --no-code and `nthbyte samples one in every n`",
+    ]
+    assert [list(commands.wrong_commands(text, known)) for text in right] == [[], [], [], []]
+    wrong = (
+        "`nthbyte run --evry 1 app.py`\n\n    nthbyte leaks a.nthb --json\n\n```\nnthbyte leak --fail\n```\n"
+    )
+    assert list(commands.wrong_commands(wrong, known)) == [
+        "`nthbyte run` has no --evry",
+        "`nthbyte leaks` has no --json",
+        "there is no `nthbyte leak`",
+    ]
+    assert {"--sort", "--at", "--top", "--where"} <= commands.known()["summary"].keys()
