@@ -7,7 +7,7 @@ use nthbyte_profile::event::{
 use nthbyte_profile::meta::{Distances, Meta, Method, Source};
 use nthbyte_profile::model::{
     Frame, Function, Lifetime, Process, ProcessId, Profile, Sample, Samples, SamplingId, Shape,
-    StackNode, ThreadNames, TypeNames,
+    StackNode, ThreadNames, TimeSample, TypeNames,
 };
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_report::Explanation;
@@ -302,6 +302,50 @@ fn an_empty_profile_says_that_it_is_empty() {
     assert_eq!(explanation.answers[0].topic, Topic::Period);
     assert!(explanation.answers[0].sentences[0].starts_with("There is no sample"));
     assert!(explanation.render(80).lines().count() <= 24);
+}
+
+#[test]
+fn what_is_lost_is_said_by_its_kind() {
+    let said = |lost: &[(event::LostKind, u64)]| {
+        let mut profile = profile(&[churn(500)]);
+        profile.lost.extend_from_slice(lost);
+        let explanation = explain(&profile);
+        let first = &explanation.answers[0];
+        let is_first = first.topic == Topic::Incomplete;
+        is_first.then(|| first.sentences.join(" "))
+    };
+    assert_eq!(
+        said(&[(event::LostKind::Allocations, 1)]).unwrap(),
+        "1 sample was lost: figures are too low."
+    );
+    assert_eq!(
+        said(&[(event::LostKind::CpuSamples, 2)]).unwrap(),
+        "2 time samples were lost: times are too low."
+    );
+    assert_eq!(said(&[(event::LostKind::CpuSamples, 0)]), None);
+}
+
+#[test]
+fn a_few_lost_time_samples_change_no_answer() {
+    let mut profile = profile(&[churn(500)]);
+    profile.cpu = vec![
+        TimeSample {
+            time: Nanos(1),
+            thread: ThreadId(0),
+            stack: NodeId(1),
+            labels: LabelSetId::NONE,
+            sampling: SamplingId(0),
+        };
+        200
+    ];
+    for (lost, topic_comes) in [(2, false), (3, true)] {
+        profile.lost = vec![(event::LostKind::CpuSamples, lost)];
+        let answers = explain(&profile).answers;
+        let found = answers
+            .iter()
+            .any(|answer| answer.topic == Topic::Incomplete);
+        assert_eq!(found, topic_comes);
+    }
 }
 
 #[test]

@@ -1,8 +1,13 @@
 //! Whether the profile is whole, and whether there are more processes.
 
+use nthbyte_profile::event::LostKind;
+
 use super::{Answer, Facts, Topic, weight};
 use crate::estimate::Estimate;
 use crate::text::{self, Cut};
+
+/// Lost time samples are named if they are more than one in this many.
+const FEW: u64 = 100;
 
 /// What is missing in the profile.
 pub(super) fn incomplete(facts: &Facts<'_>) -> Option<Answer> {
@@ -27,14 +32,29 @@ pub(super) fn incomplete(facts: &Facts<'_>) -> Option<Answer> {
             damage.offset
         ));
     }
-    let lost = profile.lost.iter().map(|(_, count)| *count);
-    let lost = lost.fold(0_u64, u64::saturating_add);
-    if lost > 0 {
-        answer.say(format!(
-            "{} events were lost: figures are too low, and objects may seem to live that were freed.",
-            text::grouped(lost)
-        ));
-        answer.figure("lost", Estimate::exact(lost as f64));
+    let mut total = 0_u64;
+    for kind in [LostKind::Allocations, LostKind::Other, LostKind::CpuSamples] {
+        let counts = profile.lost.iter().filter(|(of, _)| *of == kind);
+        let lost = counts.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+        let taken = profile.cpu.len() as u64;
+        let (noun, effect) = match kind {
+            LostKind::Allocations => ("sample", "figures are too low"),
+            LostKind::Other => ("event", "objects may seem to live that were freed"),
+            // A few time samples among thousands change no answer.
+            LostKind::CpuSamples if lost <= taken / FEW => continue,
+            LostKind::CpuSamples => ("time sample", "times are too low"),
+        };
+        if lost > 0 {
+            let were = if lost == 1 { " was" } else { "s were" };
+            answer.say(format!(
+                "{} {noun}{were} lost: {effect}.",
+                text::grouped(lost)
+            ));
+        }
+        total = total.saturating_add(lost);
+    }
+    if total > 0 {
+        answer.figure("lost", Estimate::exact(total as f64));
     }
     (!answer.sentences.is_empty()).then_some(answer)
 }

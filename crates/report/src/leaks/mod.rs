@@ -35,6 +35,7 @@ pub use verdict::{SMALLEST, Verdict};
 use std::borrow::Cow;
 
 use nthbyte_profile::Profile;
+use nthbyte_profile::event::LostKind;
 use nthbyte_profile::meta::Method;
 use serde::Serialize;
 
@@ -237,9 +238,11 @@ impl Report {
 /// The smallest number of samples for a clock.
 const FEWEST_SAMPLES: usize = 100;
 
-/// Number of events that the agent dropped, which may include frees.
+/// Number of events that the agent dropped, which may include frees. Time samples say nothing of lifetimes.
 fn lost(profile: &Profile) -> u64 {
-    let counts = profile.lost.iter().map(|(_, count)| *count);
+    let lost = profile.lost.iter();
+    let lost = lost.filter(|(kind, _)| *kind != LostKind::CpuSamples);
+    let counts = lost.map(|(_, count)| *count);
     counts.fold(0, u64::saturating_add)
 }
 
