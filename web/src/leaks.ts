@@ -68,11 +68,12 @@ const VERDICTS: Record<string, string> = {
   suspect: "makes objects that become old; whether they are freed is not recorded",
   slowing: "grows less and less",
   "levelled-off": "has levelled off",
-  replaced: "full: what is freed is replaced",
+  replaced: "stays full: a cache or a pool",
   "start-up": "allocated at start-up",
   imported: "imported modules",
   burst: "allocated in a burst",
   shrank: "has shrunk",
+  "too-few": "has too few samples to tell",
 };
 
 function element(tag: string, name: string, text = ""): HTMLElement {

@@ -145,6 +145,40 @@ fn accused(leaks: &Leaks) -> Vec<String> {
 }
 
 #[test]
+fn a_site_of_few_samples_is_not_called_constant() {
+    let mut few = 0;
+    for seed in 0..40 {
+        let sites = [
+            churn(25_000),
+            steadily(20, 0.0, 1.0),
+            steadily(60, 0.1, 0.6),
+            replaced(300, 30),
+            replaced(2500, 500),
+        ];
+        let leaks = judge(&sites, seed);
+        let report = &leaks.profiles[0];
+        for other in &report.others {
+            let is_small = other.held.estimate < 12.0 * report.period as f64;
+            match other.verdict {
+                Verdict::LevelledOff | Verdict::Replaced => assert!(!is_small, "{other:?}"),
+                Verdict::TooFew => assert!(is_small, "{other:?}"),
+                _ => {}
+            }
+            few += u32::from(other.verdict == Verdict::TooFew);
+        }
+        let has_few = report
+            .others
+            .iter()
+            .any(|other| other.verdict == Verdict::TooFew);
+        assert_eq!(
+            has_few,
+            leaks.render(100).contains("has too few samples to tell")
+        );
+    }
+    assert!(few > 20, "{few}");
+}
+
+#[test]
 fn a_leak_is_found_beside_what_is_none() {
     for seed in 0..40 {
         let sites = [

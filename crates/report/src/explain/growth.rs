@@ -129,7 +129,7 @@ fn may_leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
         None => String::new(),
     };
     answer.say(format!(
-        "{}{} may accumulate, and there is not enough data to say so: it holds {}.{more}",
+        "{}{} may accumulate; there is too little data to be sure: it holds {}.{more}",
         of_process(report, several),
         name(&finding.place),
         of_bytes(&finding.held)

@@ -69,7 +69,10 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
             ));
         }
     }
-    let rss = profile.memory.iter().filter_map(|memory| memory.rss).max();
+    let readings = profile.memory.iter();
+    let rss = readings
+        .filter_map(|memory| memory.peak_rss.max(memory.rss))
+        .max();
     if let Some(rss) = rss.filter(|_| profile.processes.len() < 2) {
         answer.figure("rss_bytes", Estimate::exact(rss as f64));
         answer.say(format!(

@@ -9,7 +9,7 @@ use super::discovery;
 use super::findings::{Finding, Holder, Part, Place};
 use super::sites::{Level, Life, NEVER};
 use super::survival::{self, Observation};
-use super::verdict::{Evidence, Verdict};
+use super::verdict::{Evidence, FEW, Verdict};
 use crate::estimate::{Estimate, Totals};
 
 /// Two functions are one leak if at least this share of the kept bytes of one passes a line of the
@@ -332,6 +332,7 @@ impl Analysis<'_> {
         findings: &[Finding],
         undecided: &[Finding],
     ) -> Vec<Holder> {
+        let period = self.profile.periods().last().copied().unwrap_or(1) as f64;
         let mut others = Vec::new();
         for (candidate, &(verdict, _)) in self.candidates.iter().zip(judged) {
             let site = &self.sites.sites[candidate.site];
@@ -369,10 +370,17 @@ impl Analysis<'_> {
             {
                 continue;
             }
+            let held = self.estimator.bytes(&totals);
+            let seems_constant = matches!(verdict, Verdict::LevelledOff | Verdict::Replaced);
+            let verdict = if seems_constant && held.estimate < FEW * period {
+                Verdict::TooFew
+            } else {
+                verdict
+            };
             others.push(Holder {
                 place,
                 verdict,
-                held: self.estimator.bytes(&totals),
+                held,
                 curve: self.curve(&site.lives),
             });
         }

@@ -34,9 +34,10 @@ impl Leaks {
         }
         let percent = 100.0 * self.false_discovery_rate;
         let tests = text::grouped(self.tests as u64);
-        let last = if self.profiles.iter().any(|report| report.heap.is_none()) {
+        let last = if self.tests > 0 && self.profiles.iter().any(|report| report.heap.is_none()) {
+            let plural = if self.tests == 1 { "" } else { "s" };
             format!(
-                "Intervals are 95 %. Of what is called a leak, {percent} % may be so by chance ({tests} tests)."
+                "Intervals are 95 %. Of what is called a leak, {percent} % may be so by chance ({tests} test{plural})."
             )
         } else {
             "Intervals are 95 %.".to_owned()
@@ -97,10 +98,24 @@ impl Report {
         // Of several processes, only those with something to say have the whole list.
         let is_quiet = several && self.findings.is_empty() && self.undecided.is_empty();
         if !self.others.is_empty() && !is_quiet {
-            text.push('\n');
-            text.push_str("No leak, though it holds memory:\n");
-            for other in &self.others {
-                holder(text, width, other);
+            let (few, known): (Vec<_>, Vec<_>) = self
+                .others
+                .iter()
+                .partition(|other| other.verdict == Verdict::TooFew);
+            for (heading, others) in [
+                ("No leak, though it holds memory:", known),
+                (
+                    "Holds memory; a longer run or a smaller --every would tell whether it leaks:",
+                    few,
+                ),
+            ] {
+                if !others.is_empty() {
+                    text.push('\n');
+                    wrap(text, heading, width);
+                }
+                for other in others {
+                    holder(text, width, other);
+                }
             }
             if self.others_left_out > 0 {
                 let _ = writeln!(text, "  … and {} more", self.others_left_out);
@@ -291,9 +306,10 @@ fn holder(text: &mut String, width: usize, holder: &Holder) {
         Verdict::StartUp => "allocated at start-up",
         Verdict::Imported => "imported modules",
         Verdict::Burst => "allocated in a burst",
-        Verdict::Replaced => "full: what is freed is replaced",
+        Verdict::Replaced => "stays full: a cache or a pool",
         Verdict::Slowing => "grows less and less",
         Verdict::Shrank => "has shrunk",
+        Verdict::TooFew => "has too few samples to tell",
         Verdict::LevelledOff
         | Verdict::Leak
         | Verdict::NotEnoughData

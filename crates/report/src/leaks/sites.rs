@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{FrameKind, NodeId, SampleId};
-use nthbyte_profile::model::Lifetime;
+use nthbyte_profile::model::{Function, Lifetime};
 
 use super::clock::{Clocks, Moment};
 
@@ -132,6 +132,14 @@ fn is_own(file: &str) -> bool {
         && !LIBRARIES.iter().any(|part| file.contains(part))
 }
 
+/// Whether this is the code of a script without a suffix in a folder for commands, which calls a library's main function:
+/// `bin/pytest`. Nothing is to be changed there.
+fn is_command(function: &Function) -> bool {
+    let mut folders = function.file.rsplit('/');
+    let is_script = folders.next().is_some_and(|name| !name.contains('.'));
+    is_script && folders.next() == Some("bin") && function.name == "<module>"
+}
+
 /// The name without comprehensions at its end.
 pub(crate) fn folded(mut name: &str) -> &str {
     loop {
@@ -163,7 +171,7 @@ impl Frames {
         let functions = profile.functions.iter();
         let is_own: Vec<bool> = functions
             .clone()
-            .map(|function| is_own(&function.file))
+            .map(|function| is_own(&function.file) && !is_command(function))
             .collect();
         let is_inner: Vec<bool> = functions
             .clone()
@@ -354,5 +362,26 @@ impl Sites {
             }
         });
         importing.count() * 2 > lives.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_in_a_bin_folder_is_not_own_code() {
+        let is_command = |name: &str, file: &str| {
+            is_command(&Function {
+                name: name.into(),
+                file: file.into(),
+                first_line: 0,
+            })
+        };
+        assert!(is_command("<module>", "/home/me/venv/bin/pytest"));
+        assert!(!is_command("main", "/home/me/bin/tool"));
+        assert!(!is_command("<module>", "/home/me/bin/tool.py"));
+        assert!(!is_command("<module>", "/home/me/tool"));
+        assert!(!is_command("<module>", "tool"));
     }
 }

@@ -12,6 +12,9 @@ use super::growth::{CELLS, Growth};
 /// Smaller sites get no verdict, in bytes.
 pub const SMALLEST: f64 = 16.0 * 1024.0;
 
+/// A site that holds fewer periods than this may leak although it seems to stay constant.
+pub const FEW: f64 = 12.0;
+
 /// A site that first allocates after this part of the run is too new to judge.
 const TOO_NEW: f64 = 0.75;
 
@@ -68,6 +71,8 @@ pub enum Verdict {
     Burst,
     /// They were more, and were freed.
     Shrank,
+    /// They seem to stay constant, but there are too few samples to tell.
+    TooFew,
 }
 
 /// A site's growth in both clocks, and other known facts.
