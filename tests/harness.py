@@ -123,10 +123,14 @@ def run(
 ) -> Done:
     """Runs a command in a folder. PYTHONPATH has the nthbyte to test.
 
+    PyPy's nursery has 4 MiB unless ``environment`` says otherwise: by default its size follows the processor's cache, up
+    to 130 MiB, and then a short program has no collection.
+
     Its standard input ends when ``until`` returns true, so a program can wait for the test. The time limit is only for
     programs that hang.
     """
-    variables = {**os.environ, "PYTHONPATH": str(SITE), "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
+    always = {"PYTHONPATH": str(SITE), "PYTHONDONTWRITEBYTECODE": "1", "PYPY_GC_NURSERY": "4M"}
+    variables = {**os.environ, **always, **(environment or {})}
     variables.pop("PYTHONHOME", None)
     if "COLUMNS" not in (environment or {}):
         variables.pop("COLUMNS", None)

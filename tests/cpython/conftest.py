@@ -28,5 +28,9 @@ def seams() -> Path:
     ]
     subprocess.run(words, cwd=REPOSITORY, check=True, capture_output=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target")
-    # In the repository, where each interpreter sees it.
-    return Path(shutil.copy2(target / "debug" / "examples" / "libseams.so", SITE.parent / "libseams.so"))
+    # In the repository, where each interpreter sees it. Replaced, not overwritten: a test in another process may have
+    # the old one mapped.
+    library = SITE.parent / "libseams.so"
+    fresh = library.with_suffix(f".{os.getpid()}")
+    shutil.copy2(target / "debug" / "examples" / "libseams.so", fresh)
+    return fresh.replace(library)
