@@ -123,6 +123,35 @@ def churn() -> None:
         live[random.randrange(60_000)] = bytes(random.randrange(600))
 
 
+class Position:
+    """A point of `points`."""
+
+    def __init__(self, i: int) -> None:
+        self.x, self.y, self.z = float(i), i * 0.5, i * 0.25
+
+    def normalize(self) -> None:
+        length = (self.x**2 + self.y**2 + self.z**2) ** 0.5 or 1.0
+        self.x, self.y, self.z = self.x / length, self.y / length, self.z / length
+
+
+def points() -> None:
+    """Builds and drops 30 MB of objects again and again, as pyperformance's float does."""
+    for _ in range(8):
+        cloud = [Position(i) for i in range(100_000)]
+        for point in cloud:
+            point.normalize()
+        del cloud, point
+
+
+def objects_then_lists() -> None:
+    """Drops many small objects, then builds large lists, as pyperformance's pyflate does."""
+    for _ in range(3):
+        small = [(i, float(i)) for i in range(200_000)]
+        del small
+        large = [[None] * 100_000 for _ in range(40)]
+        del large
+
+
 def integers() -> None:
     total = 0
     for i in range(4_000_000):
@@ -168,7 +197,8 @@ WORKLOADS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
         json_documents, pickles, rst_document, sql_queries, algebra, templates, graphs, html_soup,
-        trees, strings, objects, churn, integers, compile_code, startup,
+        trees, strings, objects, churn, points,
+        objects_then_lists, integers, compile_code, startup,
     )
 }
 GROWTH: dict[str, Callable[[], None]] = {f"grow_{n}": growth(n) for n in (8, 16, 32, 64, 200)}

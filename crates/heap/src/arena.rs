@@ -4,20 +4,21 @@
 //! the emptiest arena can become empty and be unmapped. But a *dirty* page, which was used before and still has
 //! memory behind it, is always preferred to a clean page.
 //!
-//! Dirty pages are retained because the heap probably needs them again. The limit is [`MIN_RETAINED_PAGES`] or a
-//! quarter of the pages in use, whichever is larger. Above the limit, dirty pages are purged until half of the limit
-//! is left.
+//! Dirty pages are retained because the heap probably needs them again: [`retention`] says how many, and until when.
 
 mod collapse;
 mod header;
 mod queues;
+mod retention;
 mod table;
 
+pub use self::retention::SMALLEST_DEMAND;
 pub use self::table::ArenaTable;
 
 use self::collapse::Collapses;
 use self::header::{Arena, Backing};
 use self::queues::Queues;
+use self::retention::Retention;
 use crate::config::HugePages;
 use crate::geometry::{
     ADDRESS_BITS, ARENA_BITS, ARENA_SIZE, FIRST_PAGE_HEADER, PAGE_HEADER, PAGE_SIZE,
@@ -28,8 +29,6 @@ use crate::page::Page;
 use core::ops::Range;
 use core::ptr::null_mut;
 
-/// At least this many dirty pages may be retained: 8 MiB, from measurements (docs/fast-path.md).
-const MIN_RETAINED_PAGES: usize = (8 << 20) / PAGE_SIZE;
 /// After the system refused an arena, this many requests do not ask it again. At the limit of memory each request
 /// would cost two system calls, and the fallback would still serve the block.
 const BACK_OFF_REQUESTS: u32 = 64;
@@ -75,8 +74,7 @@ pub struct Arenas {
     peak_count: usize,
     /// Number of pages in use.
     pub pages_in_use: usize,
-    /// Number of dirty pages.
-    dirty: usize,
+    retention: Retention,
 }
 
 impl Arenas {
@@ -95,7 +93,7 @@ impl Arenas {
             count: 0,
             peak_count: 0,
             pages_in_use: 0,
-            dirty: 0,
+            retention: Retention::new(),
         }
     }
 
@@ -117,7 +115,7 @@ impl Arenas {
                 let arena = self.clean_arenas.fullest();
                 (arena, (*arena).free)
             } else {
-                self.dirty -= 1;
+                self.retention.used();
                 let arena = self.dirty_arenas.fullest();
                 (arena, (*arena).dirty)
             };
@@ -156,10 +154,8 @@ impl Arenas {
             self.link(arena);
         }
         self.pages_in_use -= 1;
-        self.dirty += 1;
-        if self.dirty > self.max_dirty() {
-            self.purge(table);
-        }
+        self.retention.freed();
+        self.purge_above_limit(table);
     }
 
     /// Removes all arenas from a table.
@@ -264,66 +260,6 @@ impl Arenas {
     /// The largest number of free pages of an arena that becomes a huge page.
     fn max_waste(&self) -> usize {
         self.count * PAGES_PER_ARENA as usize / WASTE_DIVISOR
-    }
-
-    /// The largest number of dirty pages that may be retained.
-    fn max_dirty(&self) -> usize {
-        MIN_RETAINED_PAGES.max(self.pages_in_use / 4)
-    }
-
-    /// Purges dirty pages until half of the limit is left: first empty arenas, then dirty pages of the emptiest arenas.
-    /// A huge page is split only if half of it is free.
-    #[cold]
-    fn purge(&mut self, table: ArenaTable) {
-        let keep = self.max_dirty() / 2;
-        for queue in (0..PAGES_PER_ARENA as usize).rev() {
-            let mut arena = self.dirty_arenas.heads[queue];
-            while !arena.is_null() && self.dirty > keep {
-                // SAFETY: arenas in the queues are mapped; `next` is read before the arena may be unmapped.
-                unsafe {
-                    let next = (*arena).next;
-                    if (*arena).free == u128::MAX {
-                        self.dirty -= (*arena).dirty.count_ones() as usize;
-                        self.unlink(arena);
-                        self.count -= 1;
-                        table.set(Arena::base(arena), false);
-                        os::unmap(Arena::base(arena), ARENA_SIZE);
-                    } else if (*arena).backing != Backing::Huge
-                        || queue as u32 >= PAGES_PER_ARENA / 2
-                    {
-                        self.unlink(arena);
-                        self.purge_dirty_pages(arena);
-                        self.link(arena);
-                    }
-                    arena = next;
-                }
-            }
-        }
-    }
-
-    /// # Safety
-    /// The arena is mapped and in no queue.
-    unsafe fn purge_dirty_pages(&mut self, arena: *mut Arena) {
-        // SAFETY: dirty pages are empty; the part of the first page that contains the arena's header
-        // is not purged.
-        unsafe {
-            let mut dirty = (*arena).dirty;
-            self.dirty -= dirty.count_ones() as usize;
-            (*arena).dirty = 0;
-            while dirty != 0 {
-                let from = dirty.trailing_zeros();
-                let pages = (dirty >> from).trailing_ones();
-                let run = if pages == PAGES_PER_ARENA {
-                    u128::MAX
-                } else {
-                    ((1 << pages) - 1) << from
-                };
-                dirty &= !run;
-                let skip = if from == 0 { FIRST_PAGE_HEADER } else { 0 };
-                let start = Arena::base(arena).add(from as usize * PAGE_SIZE + skip);
-                os::purge(start, pages as usize * PAGE_SIZE - skip);
-            }
-        }
     }
 
     #[cold]

@@ -148,6 +148,20 @@ impl Heap {
             .collapse_full_arena()
     }
 
+    /// Gives half of the free memory back to the system that was not needed since the last call. Call this at intervals,
+    /// such as a second: then free memory that is not used again has a half-life of one interval. Returns whether
+    /// there was such memory.
+    ///
+    /// # Safety
+    /// `heap` is a heap that no other thread uses now.
+    pub unsafe fn decay(heap: *mut Self) -> bool {
+        // SAFETY: by the caller.
+        unsafe {
+            let state = Self::state(heap);
+            (*state).arenas.decay(Self::table(state.cast()))
+        }
+    }
+
     /// Whether this heap itself allocated a block, and not a fallback. Any thread may call this for a
     /// block that is in use.
     ///

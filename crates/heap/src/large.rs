@@ -5,6 +5,7 @@
 //! several sample points).
 
 use crate::addresses::Sampled;
+use crate::arena::SMALLEST_DEMAND;
 use crate::config::HugePages;
 use crate::geometry::SMALLEST_OS_PAGE;
 use crate::heap::Heap;
@@ -32,6 +33,7 @@ pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_voi
         if let Some(shared) = (*heap).shared {
             return shared.malloc(size, domain);
         }
+        make_room(heap, size);
         let fallback = (*heap).fallback(domain);
         let block = (fallback.malloc)(fallback.context, size);
         if wants_huge_pages(heap, block, size) {
@@ -59,6 +61,7 @@ pub unsafe fn calloc(
         if let Some(shared) = (*heap).shared {
             return shared.calloc(count, size, domain);
         }
+        make_room(heap, bytes);
         let fallback = (*heap).fallback(domain);
         let block = (fallback.calloc)(fallback.context, count, size);
         account(heap, block, bytes, domain)
@@ -123,6 +126,16 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
         }
         let fallback = (*heap).fallback(domain);
         (fallback.free)(fallback.context, block);
+    }
+}
+
+/// Gives free memory of the heap back before a fallback takes as much for a large block. Not for a block that grows:
+/// its old size is not known, and a list grows by an eighth at a time.
+#[inline(always)]
+unsafe fn make_room(heap: *mut Heap, size: usize) {
+    if size >= SMALLEST_DEMAND {
+        // SAFETY: `heap` is a heap that no other thread uses.
+        unsafe { (*heap).arenas.purge_for(size, Heap::table(heap.cast())) };
     }
 }
 

@@ -1,16 +1,8 @@
-//! Huge pages for the heap: the kind that the user wants, whether the administrator allows them, and when to collapse
-//! memory that is already in use. A collapse makes a long-running program faster without more memory.
+//! Huge pages for the heap: the kind that the user wants, and whether the administrator allows them.
 
-use std::ffi::c_void;
-
-use nthbyte_heap::{Heap, HugePages};
-use nthbyte_profile::event::Nanos;
+use nthbyte_heap::HugePages;
 use nthbyte_session::Config;
 
-/// The time between two collapses. Each takes about a millisecond.
-const PAUSE: Nanos = Nanos(50_000_000);
-/// The time until the next try, if there was nothing to collapse.
-const LONG_PAUSE: Nanos = Nanos(400_000_000);
 /// The file that says whether the administrator allows transparent huge pages. `MADV_COLLAPSE` ignores the setting.
 const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
@@ -29,33 +21,6 @@ pub fn from_config(config: &Config) -> Result<HugePages, String> {
 /// Whether the administrator forbids transparent huge pages.
 pub fn are_forbidden() -> bool {
     std::fs::read_to_string(ENABLED).is_ok_and(|text| text.contains("[never]"))
-}
-
-/// The time of the heap's next collapse.
-#[derive(Default)]
-pub struct CollapseTimer {
-    due: Option<Nanos>,
-}
-
-impl CollapseTimer {
-    /// Starts again, because the times of a new session have another origin.
-    pub const fn reset(&mut self) {
-        self.due = None;
-    }
-
-    /// Collapses one arena of the heap if the time has come and an arena is ready.
-    ///
-    /// # Safety
-    /// `heap` is the context of a heap that no other thread uses now.
-    pub unsafe fn collapse_if_due(&mut self, now: Nanos, heap: *mut c_void) {
-        let pause = match self.due {
-            Some(due) if now.0 < due.0 => return,
-            // SAFETY: by the contract.
-            Some(_) if !unsafe { Heap::collapse(heap.cast()) } => LONG_PAUSE,
-            _ => PAUSE,
-        };
-        self.due = Some(Nanos(now.0.saturating_add(pause.0)));
-    }
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use nthbyte_profile::event::{
 use nthbyte_sampling::Period;
 
 use crate::api::{Api, Gil};
-use crate::heap::huge_pages::CollapseTimer;
 use crate::heap::totals::Totals;
+use crate::heap::upkeep::Upkeep;
 use crate::layout::Layout;
 use crate::memory::field;
 use crate::sampling::allocation_sites::AllocationSites;
@@ -61,7 +61,7 @@ struct Program {
 /// The state of one profile.
 struct Profile {
     totals: Totals,
-    huge_pages: CollapseTimer,
+    upkeep: Upkeep,
     tokens: Tokens,
     pending: Option<Pending>,
     rounding: Rounding,
@@ -290,7 +290,7 @@ impl Program {
             recording.memory(profile.memory(time));
         }
         // SAFETY: the GIL is held, and an observer may call the heap.
-        unsafe { profile.huge_pages.collapse_if_due(time, self.heap) };
+        unsafe { profile.upkeep.run(time, self.heap) };
         let token = profile.tokens.issue();
         let place = self.place(recording);
         let (Some(token), Some((thread, stack))) = (token, place) else {
@@ -435,7 +435,7 @@ impl Profile {
     fn of(heap: *mut c_void) -> Self {
         Self {
             totals: Totals::of(heap),
-            huge_pages: CollapseTimer::default(),
+            upkeep: Upkeep::default(),
             tokens: Tokens::default(),
             pending: None,
             rounding: Rounding::default(),
@@ -446,7 +446,7 @@ impl Profile {
     #[cold]
     fn begin_in_child(&mut self) {
         self.totals.begin_in_child();
-        self.huge_pages.reset();
+        self.upkeep.reset();
         self.tokens.make_stale();
         self.pending = None;
         self.rounding = Rounding::default();

@@ -232,6 +232,61 @@ fn refused_advice_leaves_errno_alone() {
     .unwrap();
 }
 
+/// 20 MB of blocks are dropped: their memory is kept, in case that the program makes as many again.
+#[test]
+fn free_memory_that_is_not_used_again_decays() {
+    let heap = Fixture::new(Config::default());
+    // SAFETY: as in `malloc`.
+    let decay = || unsafe { Heap::decay(heap.heap) };
+    assert!(!decay(), "nothing was freed yet");
+    let drop_blocks = || {
+        let blocks: Vec<_> = (0..80_000).map(|_| heap.malloc(256)).collect();
+        for block in blocks {
+            heap.free(block);
+        }
+    };
+    drop_blocks();
+    let retained = heap.statistics().reserved;
+    assert!(retained >= 20 * MIB, "{retained}");
+    decay();
+    for _ in 0..10 {
+        drop_blocks();
+        assert!(!decay(), "all of it was used since the last time");
+        assert_eq!(heap.statistics().reserved, retained);
+    }
+    assert!(decay());
+    let half = heap.statistics().reserved;
+    assert!(half <= retained / 2 + 2 * ARENA, "{half} of {retained}");
+    let times = (0..100).take_while(|_| decay()).count();
+    assert!(times < 20, "{times}");
+    assert!(heap.statistics().reserved <= 2 * ARENA);
+}
+
+#[test]
+fn a_large_block_takes_the_place_of_free_memory() {
+    let heap = Fixture::new(Config::default());
+    let blocks: Vec<_> = (0..80_000).map(|_| heap.malloc(256)).collect();
+    for block in blocks {
+        heap.free(block);
+    }
+    let retained = heap.statistics().reserved;
+    let small = heap.malloc(MIB / 8);
+    assert_eq!(heap.statistics().reserved, retained);
+    let large = heap.malloc(8 * MIB);
+    let left = heap.statistics().reserved;
+    assert!(left <= retained - 8 * MIB, "{left} of {retained}");
+    assert!(
+        left >= retained - 8 * MIB - 2 * ARENA,
+        "{left} of {retained}"
+    );
+    let larger = heap.calloc(100, MIB);
+    let least = heap.statistics().reserved;
+    assert!((2 * MIB..=4 * MIB + 2 * ARENA).contains(&least), "{least}");
+    for block in [small, large, larger] {
+        heap.free(block);
+    }
+}
+
 /// Blocks of 40 MB, written to, and their arenas: whether each was advised to be huge when its first page was taken.
 fn grow(heap: &Fixture) -> (Vec<*mut u8>, BTreeMap<usize, bool>) {
     let mut arenas = BTreeMap::new();

@@ -1,0 +1,152 @@
+//! How much freed memory is retained, and when it is purged.
+//!
+//! A dirty page costs memory. A purged page costs a page fault for each of its OS pages when it is used again, about
+//! 2 µs on a virtual machine: more than all allocations in it. A program that drops many objects often makes as many
+//! again. So dirty pages are retained, and purged in three cases:
+//!
+//! - *The limit*: there are more than [`LIMIT_PAGES`] of them, and more than a quarter of the pages in use.
+//! - *Demand*: the fallback is asked for a large block. As many bytes are purged before, so that the process does not
+//!   grow for both.
+//! - *Decay*: what was not used for a while. The embedder says when: [`Arenas::decay`].
+
+use super::header::{Arena, Backing};
+use super::{ArenaTable, Arenas};
+use crate::geometry::{ARENA_SIZE, FIRST_PAGE_HEADER, PAGE_SIZE, PAGES_PER_ARENA};
+use crate::os;
+
+/// This many dirty pages are always below the limit: 32 MiB, from measurements (docs/fast-path.md).
+const LIMIT_PAGES: usize = (32 << 20) / PAGE_SIZE;
+/// Demand leaves this many dirty pages: 4 MiB.
+const LEFT_BY_DEMAND: usize = (4 << 20) / PAGE_SIZE;
+/// Smaller blocks of the fallback are no demand: they rarely make the process grow, and a purge takes two system calls
+/// or more.
+pub const SMALLEST_DEMAND: usize = 256 << 10;
+
+/// The number of dirty pages, now and lately.
+pub struct Retention {
+    dirty: usize,
+    /// The smallest number since the last decay: that many were not needed.
+    least: usize,
+    /// The number that the last purge left if it could not go below the limit; 0 if it could.
+    stuck: usize,
+}
+
+impl Retention {
+    /// No dirty page.
+    pub const fn new() -> Self {
+        Self {
+            dirty: 0,
+            least: 0,
+            stuck: 0,
+        }
+    }
+
+    /// A dirty page is taken into use, or purged.
+    pub fn used(&mut self) {
+        self.remove(1);
+    }
+
+    /// A page in use becomes a dirty one.
+    pub const fn freed(&mut self) {
+        self.dirty += 1;
+    }
+
+    fn remove(&mut self, pages: usize) {
+        self.dirty -= pages;
+        self.least = self.least.min(self.dirty);
+    }
+}
+
+impl Arenas {
+    /// Purges dirty pages if there are more than the limit, until half of the limit is left.
+    ///
+    /// Pages in huge arenas that are mostly in use cannot be purged. Where that keeps their number above the limit, the
+    /// next try comes when there are an eighth more: each try looks at all arenas with dirty pages.
+    #[inline]
+    pub(super) fn purge_above_limit(&mut self, table: ArenaTable) {
+        let limit = LIMIT_PAGES.max(self.pages_in_use / 4);
+        let stuck = self.retention.stuck;
+        if self.retention.dirty > limit.max(stuck + stuck / 8) {
+            self.purge(limit / 2, table);
+            let left = self.retention.dirty;
+            self.retention.stuck = if left > limit { left } else { 0 };
+        }
+    }
+
+    /// Purges dirty pages because the process needs `bytes` elsewhere.
+    #[cold]
+    pub fn purge_for(&mut self, bytes: usize, table: ArenaTable) {
+        let wanted = bytes.div_ceil(PAGE_SIZE);
+        let keep = self
+            .retention
+            .dirty
+            .saturating_sub(wanted)
+            .max(LEFT_BY_DEMAND);
+        self.purge(keep, table);
+    }
+
+    /// Purges half of the dirty pages that were not needed since the last call. Returns whether there were any.
+    pub fn decay(&mut self, table: ArenaTable) -> bool {
+        let unneeded = self.retention.least;
+        self.purge(self.retention.dirty - unneeded.div_ceil(2), table);
+        self.retention.least = self.retention.dirty;
+        unneeded > 0
+    }
+
+    /// Purges dirty pages until `keep` are left: first empty arenas, then dirty pages of the emptiest arenas. A huge
+    /// page is split only if half of it is free.
+    #[cold]
+    fn purge(&mut self, keep: usize, table: ArenaTable) {
+        if self.retention.dirty <= keep {
+            return;
+        }
+        for queue in (0..PAGES_PER_ARENA as usize).rev() {
+            let mut arena = self.dirty_arenas.heads[queue];
+            while !arena.is_null() && self.retention.dirty > keep {
+                // SAFETY: arenas in the queues are mapped; `next` is read before the arena may be unmapped.
+                unsafe {
+                    let next = (*arena).next;
+                    if (*arena).free == u128::MAX {
+                        self.retention.remove((*arena).dirty.count_ones() as usize);
+                        self.unlink(arena);
+                        self.count -= 1;
+                        table.set(Arena::base(arena), false);
+                        os::unmap(Arena::base(arena), ARENA_SIZE);
+                    } else if (*arena).backing != Backing::Huge
+                        || queue as u32 >= PAGES_PER_ARENA / 2
+                    {
+                        self.unlink(arena);
+                        self.purge_dirty_pages(arena);
+                        self.link(arena);
+                    }
+                    arena = next;
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// The arena is mapped and in no queue.
+    unsafe fn purge_dirty_pages(&mut self, arena: *mut Arena) {
+        // SAFETY: dirty pages are empty; the part of the first page that contains the arena's header
+        // is not purged.
+        unsafe {
+            let mut dirty = (*arena).dirty;
+            self.retention.remove(dirty.count_ones() as usize);
+            (*arena).dirty = 0;
+            while dirty != 0 {
+                let from = dirty.trailing_zeros();
+                let pages = (dirty >> from).trailing_ones();
+                let run = if pages == PAGES_PER_ARENA {
+                    u128::MAX
+                } else {
+                    ((1 << pages) - 1) << from
+                };
+                dirty &= !run;
+                let skip = if from == 0 { FIRST_PAGE_HEADER } else { 0 };
+                let start = Arena::base(arena).add(from as usize * PAGE_SIZE + skip);
+                os::purge(start, pages as usize * PAGE_SIZE - skip);
+            }
+        }
+    }
+}
