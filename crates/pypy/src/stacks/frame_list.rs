@@ -41,6 +41,9 @@ const OUTSIDE: RawFrame = RawFrame {
     compiled: false,
     unique_id: 1,
 };
+/// Number of places that are looked up in one call of the handler, at most. Most have one to three frames, and what does
+/// not fit in the record is looked up again.
+const TOGETHER: usize = 48;
 /// Number of minor collections after which places are looked up again in any case: a minor collection frees the machine
 /// code of a loop that dies young, and no hook sees that.
 const MINORS: u32 = 128;
@@ -135,30 +138,45 @@ impl FrameList {
             return false;
         }
         let are_few = self.places.len() <= RENEWED_A_MINOR * self.minors as usize;
-        let is_unchanged = !self.mistaken && are_few && self.are_unchanged(raise);
-        (self.minors, self.distrusted, self.mistaken) = (0, false, false);
-        if !is_unchanged {
+        let is_unchanged = if !self.mistaken && are_few {
+            self.look_up_again(raise)
+        } else {
             self.places.clear();
-        }
+            false
+        };
+        (self.minors, self.distrusted, self.mistaken) = (0, false, false);
         !is_unchanged
     }
 
-    /// Whether all known places still stand for the same frames.
-    fn are_unchanged(&self, mut raise: impl FnMut(Substitute, &mut Vec<RawFrame>)) -> bool {
-        let (mut places, mut known) = (Vec::new(), Vec::new());
-        for (&place, frames) in &self.places {
-            if known.len() + frames.len() + 1 >= WHOLE_RECORD {
-                if self.ask(&places, &mut raise).as_ref() != Some(&known) {
-                    return false;
+    /// Looks all known places up again. Returns whether they all still stand for the same frames.
+    fn look_up_again(&mut self, mut raise: impl FnMut(Substitute, &mut Vec<RawFrame>)) -> bool {
+        let mut is_unchanged = true;
+        let known: Vec<usize> = self.places.keys().copied().collect();
+        let mut rest = &known[..];
+        while !rest.is_empty() {
+            let mut frames = 0;
+            let fits = rest.iter().take_while(|place| {
+                frames += self.places[*place].len() + 1;
+                frames < WHOLE_RECORD
+            });
+            let (together, later) = rest.split_at(fits.count().max(1));
+            rest = later;
+            let found = self.ask(together, &mut raise).unwrap_or_default();
+            let mut found = complete(&found);
+            for place in together {
+                let Some(frames) = found.next() else {
+                    self.places.remove(place);
+                    is_unchanged = false;
+                    continue;
+                };
+                let before = self.places.entry(*place).or_default();
+                if before != frames {
+                    *before = frames.to_vec();
+                    is_unchanged = false;
                 }
-                places.clear();
-                known.clear();
             }
-            places.push(place);
-            known.extend_from_slice(frames);
-            known.push(OUTSIDE);
         }
-        self.ask(&places, &mut raise) == Some(known)
+        is_unchanged
     }
 
     /// Fills `steps` with the calling thread's stack, innermost first. If it returns false, there are no steps:
@@ -258,7 +276,7 @@ impl FrameList {
             match step.kind() {
                 StepKind::Frame(frame) => frames.push(frame),
                 StepKind::Place(place) => {
-                    frames.extend_from_slice(self.inlined(place, &mut raise)?)
+                    frames.extend_from_slice(self.inlined(place, steps, &mut raise)?)
                 }
             }
         }
@@ -267,22 +285,35 @@ impl FrameList {
 
     /// The frames at a place of the calling thread's stack, innermost first. `None` if the handler cannot be called
     /// now; then the next [`FrameList::renew`] returns true.
+    ///
+    /// `inside` are steps of the same stack. Their unknown places are looked up too, because most of the cost is that
+    /// of the call.
     pub fn inlined(
         &mut self,
         place: usize,
-        raise: impl FnOnce(Substitute, &mut Vec<RawFrame>),
+        inside: &[Step],
+        mut raise: impl FnMut(Substitute, &mut Vec<RawFrame>),
     ) -> Option<&[RawFrame]> {
         if !self.places.contains_key(&place) {
-            let found = self.ask(&[place], raise);
-            let frames =
-                found.and_then(|mut found| (found.pop() == Some(OUTSIDE)).then_some(found));
-            let Some(frames) = frames.filter(|_| self.places.try_reserve(1).is_ok()) else {
-                self.mistaken = true;
-                return None;
-            };
-            self.places.insert(place, frames);
+            let mut together = vec![place];
+            for step in inside {
+                if let StepKind::Place(other) = step.kind()
+                    && together.len() < TOGETHER
+                    && !self.places.contains_key(&other)
+                {
+                    together.push(other);
+                }
+            }
+            let found = self.ask(&together, &mut raise).unwrap_or_default();
+            for (place, frames) in together.into_iter().zip(complete(&found)) {
+                if self.places.try_reserve(1).is_ok() {
+                    self.places.insert(place, frames.to_vec());
+                }
+            }
         }
-        self.places.get(&place).map(Vec::as_slice)
+        let frames = self.places.get(&place).map(Vec::as_slice);
+        self.mistaken |= frames.is_none();
+        frames
     }
 
     /// The frames at places in machine code, innermost first. [`OUTSIDE`] follows the frames of each place. `None` if
@@ -306,6 +337,13 @@ impl FrameList {
         }
         Some(found)
     }
+}
+
+/// The frames of each place in the answer to [`FrameList::ask`], without a place whose frames may be incomplete.
+fn complete(found: &[RawFrame]) -> impl Iterator<Item = &[RawFrame]> {
+    let last = found.iter().rposition(|&frame| frame == OUTSIDE);
+    let places = last.map(|last| found[..last].split(|&frame| frame == OUTSIDE));
+    places.into_iter().flatten()
 }
 
 /// Whether a list begins at this word and its interpreted frames are the frames of a record.

@@ -162,7 +162,8 @@ impl Stacks {
                 Some(found) => found,
                 None => {
                     let (vmprof, inlined) = (&mut self.vmprof, &mut self.inlined);
-                    let new = new_below(vmprof, inlined, recording, node, step)?;
+                    let inside = &self.last[..self.last.len() - 1 - depth];
+                    let new = new_below(vmprof, inlined, recording, node, step, inside)?;
                     known.nodes.put(slot, node, step, new);
                     new
                 }
@@ -198,7 +199,8 @@ fn slot(stack: &[Step], depth: usize) -> Slot {
     Slot::of(step(stack, depth), outside, depth)
 }
 
-/// Finds the node that a step leads to from another one, if the table does not have it.
+/// Finds the node that a step leads to from another one, if the table does not have it. `inside` are the steps inside
+/// of it.
 #[inline(never)]
 fn new_below(
     vmprof: &mut Vmprof,
@@ -206,11 +208,12 @@ fn new_below(
     recording: &mut Recording<'_>,
     parent: NodeId,
     step: Step,
+    inside: &[Step],
 ) -> Option<NodeId> {
     match step.kind() {
         StepKind::Frame(frame) => node_of_frame(vmprof, recording, parent, frame),
         StepKind::Place(place) => {
-            vmprof.inlined(place, inlined);
+            vmprof.inlined(place, inside, inlined);
             let mut outermost_first = inlined.iter().rev();
             outermost_first.try_fold(parent, |node, &frame| {
                 node_of_frame(vmprof, recording, node, frame)

@@ -167,12 +167,12 @@ impl Vmprof {
     }
 
     /// Fills `frames` with the frames at a place in machine code of the last stack, innermost first. If they are not
-    /// available now, `frames` stays empty until the next [`Vmprof::renew`].
-    pub fn inlined(&mut self, place: usize, frames: &mut Vec<RawFrame>) {
+    /// available now, `frames` stays empty until the next [`Vmprof::renew`]. `inside` are the steps inside of it.
+    pub fn inlined(&mut self, place: usize, inside: &[Step], frames: &mut Vec<RawFrame>) {
         let signal = &mut self.signal;
         let known = self
             .frame_list
-            .inlined(place, |list, found| signal.raise(Some(list), found));
+            .inlined(place, inside, |list, found| signal.raise(Some(list), found));
         frames.clear();
         frames.extend_from_slice(known.unwrap_or_default());
     }

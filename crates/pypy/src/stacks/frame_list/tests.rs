@@ -119,13 +119,13 @@ fn the_list_is_found_and_read_as_the_handler_reads_it() {
     // Machine code was freed, but none at these places.
     assert!(!frame_list.renew(nothing));
     for place in 5000..5300 {
-        assert!(frame_list.inlined(place, raise).is_some());
+        assert!(frame_list.inlined(place, &[], raise).is_some());
     }
     (0..MINORS - 1).for_each(|_| frame_list.collected());
     assert!(!frame_list.renew(nothing));
     frame_list.distrust();
     assert!(!frame_list.renew(raise) && !frame_list.renew(nothing));
-    assert_eq!(frame_list.inlined(4002, nothing).unwrap().len(), 2);
+    assert_eq!(frame_list.inlined(4002, &[], nothing).unwrap().len(), 2);
 
     // One place stands for other code now.
     (0..MINORS).for_each(|_| frame_list.collected());
@@ -135,24 +135,60 @@ fn the_list_is_found_and_read_as_the_handler_reads_it() {
         at.map(|at| found.remove(at));
     };
     assert!(frame_list.renew(other) && !frame_list.renew(nothing));
+    // It is corrected, and the others are still known: none is looked up again.
+    for place in (5000..5300).chain([4000, 4002, 4003]) {
+        let frames = frame_list.inlined(place, &[], nothing).unwrap().len();
+        assert_eq!(frames, place % 4 - usize::from(place == 5299));
+    }
     // There is not always enough time to look up many places.
     for place in [4002, 4003] {
-        assert!(frame_list.inlined(place, raise).is_some());
+        assert!(frame_list.inlined(place, &[], raise).is_some());
     }
     frame_list.distrust();
     assert!(frame_list.renew(raise) && frame_list.places.is_empty());
 
     // The handler has no record. So the frames of the place must be forgotten, but not by a thread whose list is
     // not known.
-    assert!(frame_list.inlined(4002, nothing).is_none());
+    assert!(frame_list.inlined(4002, &[], nothing).is_none());
     let never = |_: Substitute, _: &mut Vec<RawFrame>| panic!("another thread's list");
     std::thread::scope(|scope| {
         let elsewhere = scope.spawn(|| frame_list.renew(never)).join();
         assert_eq!(elsewhere.ok(), Some(false));
     });
     assert!(frame_list.renew(nothing) && !frame_list.renew(nothing));
-    assert_eq!(frame_list.inlined(4002, raise).unwrap().len(), 2);
-    assert_eq!(frame_list.inlined(4000, raise).unwrap().len(), 0);
+    assert_eq!(frame_list.inlined(4002, &[], raise).unwrap().len(), 2);
+    assert_eq!(frame_list.inlined(4000, &[], raise).unwrap().len(), 0);
+}
+
+#[test]
+fn new_places_of_a_stack_are_looked_up_together() {
+    let mut thread = Thread::new();
+    let mut frame_list = thread.sought();
+    (5..9).for_each(|unique_id| thread.interpret(unique_id));
+    frame_list.learn(&handler(thread.words[2]), raise);
+    frame_list.learn(&handler(thread.words[2]), raise);
+    let steps: Vec<Step> = (6000..6200).map(Step::place).collect();
+    let mut calls = 0;
+    // The record has no room for more.
+    let cut = |substitute, found: &mut Vec<RawFrame>| {
+        calls += 1;
+        raise(substitute, found);
+        found.truncate(60);
+    };
+    let mut cut = cut;
+    for (at, &step) in steps.iter().enumerate().rev() {
+        let StepKind::Place(place) = step.kind() else {
+            continue;
+        };
+        let frames = frame_list.inlined(place, &steps[..at], &mut cut).unwrap();
+        assert_eq!(frames.len(), place % 4);
+        assert!(
+            frames
+                .iter()
+                .all(|frame| frame.unique_id / 1000 == place as u64)
+        );
+    }
+    assert!((8..=12).contains(&calls), "{calls}");
 }
 
 #[test]
