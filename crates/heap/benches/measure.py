@@ -6,8 +6,8 @@ Needs docutils, sqlglot, sympy, jinja2, networkx and beautifulsoup4.
     python crates/heap/benches/measure.py target/release/examples/libinstall.so
 
 Runs alternate, so that what else the machine does hits all configurations alike; the best of the
-rounds counts. A configuration is written NAME=LIMIT,HUGE,HUGE_FROM_MIB,PERIOD with HUGE 0 (off),
-1 (transparent) or 2 (reserved) and PERIOD 0 for no sampling.
+rounds counts. A configuration is written NAME=OBJ_LIMIT,MEM_LIMIT,HUGE,HUGE_FROM_MIB,PERIOD with HUGE 0
+(off), 1 (transparent) or 2 (reserved) and PERIOD 0 for no sampling.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ RUN = """
 import ctypes, resource, runpy, sys
 library, configuration, script, name = sys.argv[1:5]
 if configuration:
-    limit, huge, huge_from, period = map(int, configuration.split(","))
+    limit, memory_limit, huge, huge_from, period = map(int, configuration.split(","))
     install = ctypes.PyDLL(library).install
-    install.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64]
-    assert install(limit, huge, huge_from << 20, period) == 0
+    install.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64]
+    assert install(limit, memory_limit, huge, huge_from << 20, period) == 0
 sys.argv = [script, name]
 runpy.run_path(script, run_name="__main__")
 usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -51,7 +51,7 @@ def geometric_mean(ratios: list[float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Programs on the heap and on CPython's allocator.")
     parser.add_argument("library")
-    parser.add_argument("configurations", nargs="*", default=["default=2032,1,32,524288"])
+    parser.add_argument("configurations", nargs="*", default=["default=2032,512,1,8,524288"])
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="")

@@ -34,6 +34,7 @@ unsafe extern "C" fn freed(_: *mut c_void, _: *const c_void, token: u32) {
 #[unsafe(no_mangle)]
 pub extern "C" fn install(
     limit: usize,
+    memory_limit: usize,
     huge_pages: c_int,
     huge_pages_from: usize,
     period: u64,
@@ -54,13 +55,14 @@ pub extern "C" fn install(
         get(OBJ, &mut fallbacks[0]);
         get(MEM, &mut fallbacks[1]);
         let config = Config {
-            limit,
+            limits: [limit, memory_limit],
             huge_pages: match huge_pages {
                 0 => HugePages::Off,
                 1 => HugePages::Thp,
                 _ => HugePages::Hugetlb,
             },
             huge_pages_from,
+            holds_lock: None,
         };
         let Some(heap) = Heap::create(config, fallbacks) else {
             return 2;

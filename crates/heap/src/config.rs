@@ -46,17 +46,24 @@ pub struct Config {
     /// programs stay small; arenas whose pages are all in use can still be collapsed ([`crate::Heap::collapse`]). The
     /// default comes from measurements: docs/fast-path.md.
     pub huge_pages_from: usize,
-    /// The largest request that the heap serves itself, in bytes; at least 512, at most
-    /// [`MEDIUM_LIMIT`]. The default comes from measurements: docs/fast-path.md.
-    pub limit: usize,
+    /// The largest request of each [`Domain`](crate::Domain) that the heap serves itself, in bytes; at least 512, at
+    /// most [`MEDIUM_LIMIT`]. The default comes from measurements: docs/fast-path.md.
+    pub limits: [usize; 2],
+    /// Set by an embedder whose programs may make requests above the limits, and free such blocks, without the lock of
+    /// the heap. Then the fallback serves them, and they are not counted. `None`: all callers hold the lock.
+    pub holds_lock: Option<HoldsLock>,
 }
+
+/// Whether the calling thread holds the heap's lock. Callable by any thread at any time.
+pub type HoldsLock = unsafe extern "C" fn() -> bool;
 
 impl Default for Config {
     fn default() -> Self {
         Self {
             huge_pages: HugePages::Thp,
             huge_pages_from: 8 << 20,
-            limit: MEDIUM_LIMIT,
+            limits: [MEDIUM_LIMIT; 2],
+            holds_lock: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::addresses::Addresses;
 use crate::arena::{ArenaTable, Arenas};
 use crate::class::Class;
-use crate::config::Config;
+use crate::config::{Config, HoldsLock};
 use crate::geometry::{
     ARENA_SIZE, BLOCK_SIZES, CLASSES, GROUPS, MEDIUM_LIMIT, SMALL_LIMIT, STATE_SIZE, TABLE_SIZE,
 };
@@ -45,8 +45,10 @@ pub struct Heap {
     pub arenas: Arenas,
     /// The moved state and the test for the lock, if the heap was shared; see `shared.rs`.
     pub shared: Option<Shared>,
-    /// The largest request that the heap serves itself, in bytes.
-    pub limit: usize,
+    /// The largest request of each [`Domain`] that the heap serves itself, in bytes.
+    pub limits: [usize; 2],
+    /// The check for the lock where fallbacks serve requests; see [`Config::holds_lock`].
+    pub holds_lock: Option<HoldsLock>,
     /// The allocation site of the last call that took a slow path; 0 if unknown.
     pub site: usize,
     /// The source of sample points; `None` while sampling is off.
@@ -111,7 +113,10 @@ impl Heap {
             }; GROUPS],
             arenas: Arenas::new(config.huge_pages, config.huge_pages_from / ARENA_SIZE),
             shared: None,
-            limit: config.limit.clamp(SMALL_LIMIT, MEDIUM_LIMIT),
+            limits: config
+                .limits
+                .map(|limit| limit.clamp(SMALL_LIMIT, MEDIUM_LIMIT)),
+            holds_lock: config.holds_lock,
             site: 0,
             points: None,
             observer: None,

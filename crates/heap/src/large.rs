@@ -3,6 +3,9 @@
 //! Each such request is counted immediately, in a stream of bytes with its own countdown (section 3.4 of "Low Overhead
 //! Allocation Sampling in a Garbage Collected Virtual Machine"; its footnotes 10 and 11 are about a block that covers
 //! several sample points).
+//!
+//! With a check for the lock ([`Config::holds_lock`](crate::Config::holds_lock)), a caller without the lock reads only
+//! what never changes: the fallbacks, the limits, and the entry of the arena table for a block that is in use.
 
 use crate::addresses::Sampled;
 use crate::arena::SMALLEST_DEMAND;
@@ -36,6 +39,9 @@ pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_voi
         make_room(heap, size);
         let fallback = (*heap).fallback(domain);
         let block = (fallback.malloc)(fallback.context, size);
+        if !is_locked(heap) {
+            return block;
+        }
         if wants_huge_pages(heap, block, size) {
             block.byte_add(READ_LIMIT).cast::<u8>().write(0);
             block.byte_add(size - 1).cast::<u8>().write(0);
@@ -64,6 +70,9 @@ pub unsafe fn calloc(
         make_room(heap, bytes);
         let fallback = (*heap).fallback(domain);
         let block = (fallback.calloc)(fallback.context, count, size);
+        if !is_locked(heap) {
+            return block;
+        }
         account(heap, block, bytes, domain)
     }
 }
@@ -86,7 +95,7 @@ pub unsafe fn realloc(
         }
         let fallback = (*heap).fallback(domain);
         let new = (fallback.realloc)(fallback.context, block, size);
-        if new.is_null() {
+        if new.is_null() || !is_locked(heap) {
             return new;
         }
         if let Some(sampled) = remove(heap, block) {
@@ -121,7 +130,9 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
         if let Some(shared) = (*heap).shared {
             return shared.free(block, domain);
         }
-        if let Some(sampled) = remove(heap, block) {
+        if is_locked(heap)
+            && let Some(sampled) = remove(heap, block)
+        {
             Heap::report_freed(heap, block, sampled.tag);
         }
         let fallback = (*heap).fallback(domain);
@@ -133,10 +144,19 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
 /// its old size is not known, and a list grows by an eighth at a time.
 #[inline(always)]
 unsafe fn make_room(heap: *mut Heap, size: usize) {
-    if size >= SMALLEST_DEMAND {
-        // SAFETY: `heap` is a heap that no other thread uses.
-        unsafe { (*heap).arenas.purge_for(size, Heap::table(heap.cast())) };
+    // SAFETY: `heap` is a heap that no other thread uses, if the caller has the lock.
+    unsafe {
+        if size >= SMALLEST_DEMAND && is_locked(heap) {
+            (*heap).arenas.purge_for(size, Heap::table(heap.cast()));
+        }
     }
+}
+
+/// Whether the caller may read and change the heap's state.
+#[inline]
+unsafe fn is_locked(heap: *const Heap) -> bool {
+    // SAFETY: `heap` is a heap; the field never changes. The check may be called at any time.
+    unsafe { (*heap).holds_lock.is_none_or(|holds_lock| holds_lock()) }
 }
 
 /// Whether a block of a fallback gets huge pages. It does not if OS pages are larger than usual: then huge pages are

@@ -13,7 +13,8 @@
 //! # What the caller must do
 //!
 //! The heap takes no lock. All callers hold the same lock, in CPython the GIL. The only exceptions are
-//! [`Heap::remote_free`], [`Heap::owns`] and [`Heap::usable_size`], and a heap that was [shared](Heap::share).
+//! [`Heap::remote_free`], [`Heap::owns`] and [`Heap::usable_size`], a heap that was [shared](Heap::share), and requests
+//! that fallbacks serve, if there is a check for the lock ([`Config::holds_lock`]).
 //!
 //! # Limits
 //!
@@ -90,10 +91,10 @@ mod statistics;
 mod supply;
 
 pub use class::block_size;
-pub use config::{Config, HugePages, UnknownHugePages};
+pub use config::{Config, HoldsLock, HugePages, UnknownHugePages};
 pub use functions::Functions;
 pub use geometry::MEDIUM_LIMIT;
 pub use heap::Heap;
 pub use observer::{Domain, Fallback, NOT_INTERESTED, Observer, Sample};
-pub use shared::{HoldsLock, Shared};
+pub use shared::Shared;
 pub use statistics::Statistics;

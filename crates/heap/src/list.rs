@@ -67,3 +67,27 @@ impl Heap {
         count
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::ffi::c_void;
+
+    use crate::{Config, Domain, Fallback, Functions, Heap};
+
+    /// A class without a budget would be correct, but each `free` would take the slow path.
+    #[test]
+    fn free_has_a_budget() {
+        let heap = Heap::create(Config::default(), [Fallback::LIBC; 2])
+            .expect("address space")
+            .as_ptr();
+        let (context, functions): (*mut c_void, _) = (heap.cast(), Functions::of(Domain::Object));
+        // SAFETY: no other code uses the heap, and each block is freed once.
+        unsafe {
+            let block = (functions.malloc)(context, 64);
+            let before = (*heap).slots[4].budget;
+            assert!(before > 100, "{before}");
+            (functions.free)(context, block);
+            assert_eq!((*heap).slots[4].budget, before - 1);
+        }
+    }
+}

@@ -10,7 +10,7 @@
 //!
 //! The calls of a shared heap cost about ten instructions more, and the checks.
 
-use crate::config::Config;
+use crate::config::{Config, HoldsLock};
 use crate::functions::Functions;
 use crate::geometry::{STATE_SIZE, TABLE_SIZE};
 use crate::heap::Heap;
@@ -18,9 +18,6 @@ use crate::observer::Domain;
 use crate::os;
 use core::ffi::c_void;
 use core::sync::atomic::{Ordering, fence};
-
-/// Whether the caller holds the heap's lock. Called by any thread, at each call of a shared heap.
-pub type HoldsLock = unsafe extern "C" fn() -> bool;
 
 /// A shared heap and the check for its lock: the data in the empty state that refers to the moved
 /// state.
@@ -40,7 +37,6 @@ impl Heap {
     /// # Safety
     /// `heap` is a heap that no other code uses now, not even a function further up the stack. `holds_lock` may be
     /// called by any thread at any time. A fallback may be called by every thread that may call the heap.
-    /// thread at any time. A fallback may be called by everybody who may call the heap.
     #[must_use]
     pub unsafe fn share(heap: *mut Self, holds_lock: HoldsLock) -> bool {
         // SAFETY: by the caller, no other code uses the heap. The new place has writable zeroes of the same size. The
@@ -67,7 +63,7 @@ impl Heap {
                 },
             );
             let mut empty = Self::new(Config::default(), (*inner).fallbacks);
-            empty.limit = 0;
+            empty.limits = [0; 2];
             empty.shared = Some(Shared { inner, holds_lock });
             heap.write(empty);
             // The last step: a thread that does not find a block in the old table reads the table
@@ -250,7 +246,7 @@ mod tests {
                 assert!(!block.is_null());
                 assert_eq!(
                     Heap::owns(context, block),
-                    HOLDS.get() && size <= (*Heap::state(heap)).limit,
+                    HOLDS.get() && size <= (*Heap::state(heap)).limits[0],
                     "{size}"
                 );
                 fill(block, size, 0xee);

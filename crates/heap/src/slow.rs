@@ -26,9 +26,9 @@ pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
     size: usize,
 ) -> *mut c_void {
     let heap: *mut Heap = context.cast();
-    // SAFETY: `context` is a heap; `limit` is at most MEDIUM_LIMIT, so the size has a class.
+    // SAFETY: `context` is a heap; a limit is at most MEDIUM_LIMIT, so the size has a class.
     unsafe {
-        if size > (*heap).limit {
+        if size > (*heap).limits[domain(OBJECT) as usize] {
             return large::malloc(heap, size, domain(OBJECT));
         }
         let class = class_of(size);
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn calloc<const OBJECT: bool>(
     // SAFETY: by the contract of `functions`; a block has at least the requested size.
     unsafe {
         match count.checked_mul(size) {
-            Some(bytes) if bytes <= (*context.cast::<Heap>()).limit => {
+            Some(bytes) if bytes <= (*context.cast::<Heap>()).limits[domain(OBJECT) as usize] => {
                 let block = malloc::<OBJECT>(context, bytes);
                 if !block.is_null() {
                     block.cast::<u8>().write_bytes(0, bytes);

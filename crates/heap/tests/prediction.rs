@@ -42,10 +42,12 @@ fn configurations() -> impl Strategy<Value = Config> {
         Just(HugePages::Hugetlb),
         Just(HugePages::Off)
     ];
-    (512usize..=2032, huge_pages, 0usize..4).prop_map(|(limit, huge_pages, arenas)| Config {
-        limit,
+    let limits = prop::array::uniform2(512usize..=2032);
+    (limits, huge_pages, 0usize..4).prop_map(|(limits, huge_pages, arenas)| Config {
+        limits,
         huge_pages,
         huge_pages_from: arenas << 21,
+        ..Config::default()
     })
 }
 

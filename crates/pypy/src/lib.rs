@@ -39,6 +39,7 @@
 //! types        names of types
 //! gil_trap     a way to get the interpreter's lock
 //! binary       the interpreter's machine code: everything that depends on the processor
+//! bounded_lock a lock for which no thread waits for long
 //! gc_hooks     a sample at every k-th minor collection, which PyPy reports
 //! ```
 //!
@@ -51,6 +52,7 @@
 pub mod gc_hooks;
 
 mod binary;
+mod bounded_lock;
 mod collector;
 mod control;
 mod gil_trap;

@@ -36,6 +36,15 @@ impl Random {
 mod tests {
     use super::Random;
 
+    /// The seeds after which the next random bits are 0 and 1.
+    #[test]
+    fn no_number_is_zero() {
+        for (seed, bits) in [(0x61c8_8646_80b5_83eb, 0), (0xf836_4607_e9c9_49bd, 1)] {
+            assert_eq!(Random::new(seed).next_u64(), bits);
+            assert!(Random::new(seed).next_unit() > 0.0);
+        }
+    }
+
     /// The first outputs for seed 1234567, as published with the reference implementation in C
     /// (Sebastiano Vigna, splitmix64.c) and on Rosetta Code.
     #[test]

@@ -20,6 +20,13 @@ fn bytes_that_are_passed_bring_the_sample_nearer() {
 }
 
 #[test]
+fn a_stored_countdown_is_at_least_one_byte() {
+    for (stored, left) in [(0, 1), (1, 1), (700, 700)] {
+        assert_eq!(Countdown::of_bytes(stored).bytes_until_sample(), left);
+    }
+}
+
+#[test]
 fn counts_of_sample_points_have_a_largest_value() {
     let mut sampler = Sampler::new(Period::new(64).unwrap(), Distances::Fixed, 1);
     assert_eq!(sampler.advance(1 << 40), u32::MAX);

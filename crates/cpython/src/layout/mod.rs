@@ -159,6 +159,8 @@ pub struct Features {
     pub flags_of_pre_header: u64,
     /// Whether an interpreter may have its own GIL.
     pub own_gils: bool,
+    /// Whether CPython's allocator also serves large requests of callers without the GIL; see `patches/unlocked.rs`.
+    pub serves_without_gil: bool,
 }
 
 /// The location of the values of an instance's attributes (`Include/internal/pycore_object.h`, `pycore_dict.h`).
@@ -262,6 +264,7 @@ impl Layout {
             pre_headers: [0, 16, 32],
             flags_of_pre_header: type_flags::MANAGED_DICT | type_flags::MANAGED_WEAKREF,
             own_gils: true,
+            serves_without_gil: false,
         },
         str_bits: StrBits {
             kind_shift: 2,

@@ -28,6 +28,7 @@ pub const VERSION: Version = Version {
             flags_of_pre_header: type_flags::MANAGED_DICT,
             entry_frames: false,
             own_gils: false,
+            serves_without_gil: true,
             ..Layout::COMMON.features
         },
         ..Layout::COMMON

@@ -12,10 +12,12 @@
 
 use std::ffi::c_void;
 
-use nthbyte_heap::{Domain, Fallback, Functions, Heap, HugePages, Observer, Statistics};
+use nthbyte_heap::{
+    Domain, Fallback, Functions, Heap, HoldsLock, HugePages, MEDIUM_LIMIT, Observer, Statistics,
+};
 use nthbyte_sampling::SamplePoints;
 
-use super::{native_requests, raw_calloc};
+use super::{native_requests, raw_calloc, unlocked};
 use crate::api::{AllocatorDomain, AllocatorEx, Gil};
 use crate::heap::huge_pages;
 use crate::layout::Layout;
@@ -26,6 +28,11 @@ pub struct Installed {
     heap: *mut Heap,
     has_debug_hooks: bool,
 }
+
+/// The heap serves no larger requests of the domain `MEM` than CPython's own allocator (`SMALL_REQUEST_THRESHOLD` of
+/// `Objects/obmalloc.c`). All versions pass a larger one directly to the C library, and there are extensions that give
+/// such a block to `free`, or, on 3.11, request it without the GIL ([`unlocked`]).
+const LARGEST_OF_PYMALLOC: usize = 512;
 
 /// The domains: for the heap, for CPython, and as letters in debug hooks.
 pub const DOMAINS: [(Domain, AllocatorDomain, u8); 2] = [
@@ -63,7 +70,8 @@ impl Installed {
                 fallback(&there).ok_or("cannot profile this interpreter: it has no allocator")?;
         }
         let fallbacks = native_requests::marked(raw_calloc::watched(layout, fallbacks));
-        let heap = Heap::create(heap_config(huge_pages), fallbacks)
+        let config = heap_config(huge_pages, unlocked::check(api, layout));
+        let heap = Heap::create(config, fallbacks)
             .ok_or("cannot reserve address space for the heap; raise the memory limit (ulimit -v)")?
             .as_ptr();
         // SAFETY: by the contract. No thread uses the heap before its functions are in place.
@@ -191,7 +199,7 @@ fn fallback(there: &AllocatorEx) -> Option<Fallback> {
     })
 }
 
-fn heap_config(huge_pages: HugePages) -> nthbyte_heap::Config {
+fn heap_config(huge_pages: HugePages, holds_lock: Option<HoldsLock>) -> nthbyte_heap::Config {
     let huge_pages = if huge_pages == HugePages::Thp && huge_pages::are_forbidden() {
         HugePages::Off
     } else {
@@ -199,6 +207,8 @@ fn heap_config(huge_pages: HugePages) -> nthbyte_heap::Config {
     };
     nthbyte_heap::Config {
         huge_pages,
+        limits: [MEDIUM_LIMIT, LARGEST_OF_PYMALLOC],
+        holds_lock,
         ..nthbyte_heap::Config::default()
     }
 }

@@ -10,6 +10,7 @@
 //! | `dealloc` | `tp_dealloc` of the code type and of `type` | the first session | the process ends |
 //! | `allocated_blocks` | the function of `sys.getallocatedblocks` | the first session | the process ends |
 //! | `thread_starts` | the functions of `_thread` that start threads | the first session with time samples | the process ends |
+//! | `unlocked` | nothing: the heap's check for the GIL (3.11) | the first session | the process ends |
 //! | `gc_callbacks` | an entry in `gc.callbacks` | a session's start | its end |
 
 pub mod allocated_blocks;
@@ -20,3 +21,4 @@ mod guarded;
 mod native_requests;
 pub mod raw_calloc;
 pub mod thread_starts;
+mod unlocked;

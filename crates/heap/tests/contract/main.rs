@@ -9,6 +9,7 @@ use nthbyte_heap::{
 use std::collections::HashSet;
 use std::process::Command;
 
+mod domains;
 mod fixture;
 mod memory;
 
@@ -92,7 +93,7 @@ fn blocks_of_the_fallback_are_resized_and_freed_by_it() {
 fn sizes_around_the_limits() {
     for limit in [512, 1024, MEDIUM_LIMIT] {
         let heap = Fixture::new(Config {
-            limit,
+            limits: [limit, MEDIUM_LIMIT],
             ..Config::default()
         });
         for size in (496..=528).chain(limit - 16..=limit + 16) {

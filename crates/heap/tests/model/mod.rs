@@ -65,7 +65,7 @@ struct Prediction {
 /// The heap and its prediction.
 pub struct Model {
     heap: *mut Heap,
-    limit: usize,
+    limits: [usize; 2],
     functions: [Functions; 2],
     recorder: *mut Recorder,
     live: Vec<Live>,
@@ -96,7 +96,7 @@ impl Model {
         }
         Self {
             heap: heap.as_ptr(),
-            limit: config.limit,
+            limits: config.limits,
             functions: [Functions::of(Domain::Object), Functions::of(Domain::Memory)],
             recorder: Box::into_raw(Box::default()),
             live: Vec::new(),
@@ -242,7 +242,7 @@ impl Model {
             !block.is_null() && block.addr().is_multiple_of(16),
             "{block:?}"
         );
-        let by_fallback = size > self.limit;
+        let by_fallback = size > self.limits[usize::from(domain)];
         let block_size = if by_fallback { size } else { block_size(size) };
         // SAFETY: the context is a heap, used by this thread only.
         assert_eq!(unsafe { Heap::owns(self.heap.cast(), block) }, !by_fallback);
@@ -386,10 +386,9 @@ impl Model {
 
     /// As [`Model::allocated`], for a block of a fallback, of any size: it stays with the fallback.
     fn allocated_by_fallback(&mut self, block: *mut c_void, size: usize, domain: bool) -> Live {
-        let limit = core::mem::replace(&mut self.limit, 0);
+        let limits = core::mem::take(&mut self.limits);
         let live = if size == 0 {
-            // With `limit` 0 it would count as the heap's own.
-            self.limit = limit;
+            // With the limit 0 it would count as the heap's own.
             let stamp = self.stamp;
             Live {
                 block,
@@ -402,7 +401,7 @@ impl Model {
         } else {
             self.allocated(block, size, domain)
         };
-        self.limit = limit;
+        self.limits = limits;
         live
     }
 

@@ -16,7 +16,8 @@
 //! searched: it also contains the numbers, in the objects with which Python reports them.
 
 use std::ops::Range;
-use std::sync::Mutex;
+
+use crate::bounded_lock::BoundedLock;
 
 /// Number of words that are searched for the totals, in the collector's struct and in each struct that
 /// it refers to.
@@ -55,7 +56,7 @@ struct Candidates {
     observations: u32,
 }
 
-static FOUND: Mutex<Option<Candidates>> = Mutex::new(None);
+static FOUND: BoundedLock<Option<Candidates>> = BoundedLock::new(None);
 
 /// Notes PyPy's report of its totals. `data` is the library's writable memory. `read` returns the word at an
 /// address, or `None` if no memory is there.
@@ -65,7 +66,7 @@ pub fn observe(
     reported: ReportedTotals,
     read: impl Fn(usize) -> Option<usize>,
 ) {
-    if let Ok(mut found) = FOUND.lock() {
+    if let Some(mut found) = FOUND.lock() {
         match found.as_mut() {
             Some(candidates) => candidates.narrow(reported, read),
             None => *found = Some(Candidates::new(gc, data, reported, read)),
@@ -75,7 +76,7 @@ pub fn observe(
 
 /// The places of the totals, if the reports are sufficient. Does not wait.
 pub fn found() -> Option<Totals> {
-    FOUND.try_lock().ok()?.as_ref()?.totals()
+    FOUND.try_lock()?.as_ref()?.totals()
 }
 
 impl Candidates {

@@ -20,6 +20,9 @@ use crate::stacks::{FrameList, Vmprof};
 /// The search refuses a larger nursery.
 const LARGEST_NURSERY: usize = 1 << 32;
 
+const NO_TYPES: &str =
+    "the types have no names: another thread held them when this process was forked";
+
 /// A running session.
 #[derive(Debug)]
 struct Running {
@@ -30,6 +33,8 @@ struct Running {
     /// the whole session. The redirection is short because a call of a Python function in the interpreter costs PyPy a
     /// `malloc` and a `free` (`rvmprof.enter_code`).
     allocators: Vec<Redirect>,
+    /// Sentences for the reader of the profile.
+    notes: Vec<String>,
 }
 
 /// Locked while a session is started or stopped. Starting and stopping run Python code, so a signal handler in the same
@@ -106,6 +111,7 @@ impl Running {
             hooks,
             calls: Vec::new(),
             allocators: allocators(&library, &map).map_err(refuse)?,
+            notes: Vec::new(),
         };
         let started = running
             .prepare(&library, &map)
@@ -160,6 +166,7 @@ impl Running {
         frees: Vec<Redirect>,
     ) -> Result<(), String> {
         let mut placed = Ok(());
+        let mut has_types = true;
         let held = self.with_lock(|| {
             placed = self.place_hooks();
             if placed.is_err() {
@@ -175,11 +182,13 @@ impl Running {
                     sampler,
                 )
             };
+            let types = python::take_types();
+            has_types = types.is_some();
             Engine::begin(
                 nursery,
                 session,
                 vmprof,
-                python::take_types(),
+                types.unwrap_or_default(),
                 Statistics::new(nursery_size),
                 collector
                     .major
@@ -187,6 +196,9 @@ impl Running {
                 frees,
             );
         });
+        if !has_types {
+            self.notes.push(NO_TYPES.to_owned());
+        }
         if !held {
             return Err("it did not allocate where it was expected to".to_owned());
         }
@@ -222,6 +234,7 @@ impl Running {
         python::keep_types(std::mem::take(&mut remains.types));
         let mut outcome = remains.session.finish(Some(remains.allocated));
         outcome.notes.extend(remains.notes);
+        outcome.notes.append(&mut self.notes);
         outcome
     }
 

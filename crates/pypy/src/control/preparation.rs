@@ -2,9 +2,9 @@
 //! action of SIGPROF is kept.
 
 use std::ffi::c_int;
-use std::sync::Mutex;
 
 use crate::binary::{Library, MemoryMap, Redirect};
+use crate::bounded_lock::BoundedLock;
 use crate::stacks::{DESCRIPTOR, Vmprof, lseek_hook, mmap_hook, write_hook};
 
 /// The redirected imports, and the previous action of SIGPROF.
@@ -18,7 +18,7 @@ struct Preparation {
 #[derive(Debug)]
 struct Disposition(usize, c_int);
 
-static PREPARATION: Mutex<Option<Preparation>> = Mutex::new(None);
+static PREPARATION: BoundedLock<Option<Preparation>> = BoundedLock::new(None);
 
 /// Prepares for `_vmprof.enable`. Returns the descriptor to which `_vmprof` must write.
 ///
@@ -27,7 +27,7 @@ static PREPARATION: Mutex<Option<Preparation>> = Mutex::new(None);
 pub fn prepare() -> Result<c_int, String> {
     let mut place = PREPARATION
         .lock()
-        .map_err(|_| "an earlier start failed halfway")?;
+        .ok_or("a session is being started or stopped; try again later")?;
     if place.is_some() {
         return Err("a session is on already; stop it first".to_owned());
     }
@@ -37,7 +37,7 @@ pub fn prepare() -> Result<c_int, String> {
 
 /// Reverses [`prepare`], after `_vmprof.disable`.
 pub fn undo() {
-    if let Ok(mut place) = PREPARATION.lock()
+    if let Some(mut place) = PREPARATION.lock()
         && let Some(preparation) = place.take()
     {
         preparation.undo();

@@ -1,8 +1,8 @@
 //! Data that Python passes to the agent, and allocations that the agent requests from Python.
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::sync::Mutex;
 
+use crate::bounded_lock::BoundedLock;
 use crate::types::{ProbeInstance, Types};
 
 /// An allocation that the agent requests from Python. `nthbyte/_pypy.py` uses the same numbers.
@@ -64,27 +64,26 @@ impl Settings {
 }
 
 /// The type names between sessions: all sessions of a process share them.
-static TYPES: Mutex<Option<Types>> = Mutex::new(None);
+static TYPES: BoundedLock<Option<Types>> = BoundedLock::new(None);
 
-/// Removes the type names from the store, for a new session.
-pub fn take_types() -> Types {
+/// Removes the type names from the store, for a new session. `None` if another thread holds the store, as in the child of a
+/// fork: then types have no names.
+pub fn take_types() -> Option<Types> {
     TYPES
         .lock()
-        .ok()
-        .and_then(|mut types| types.take())
-        .unwrap_or_default()
+        .map(|mut types| types.take().unwrap_or_default())
 }
 
 /// Stores the type names for the next session.
 pub fn keep_types(types: Types) {
-    if let Ok(mut place) = TYPES.lock() {
+    if let Some(mut place) = TYPES.lock() {
         *place = Some(types);
     }
 }
 
 /// Adds instances whose classes are known to the stored type names.
 pub fn keep_probe_instances(instances: Vec<ProbeInstance>) {
-    if let Ok(mut place) = TYPES.lock()
+    if let Some(mut place) = TYPES.lock()
         && let Some(types) = place.as_mut()
     {
         types.probe_with(instances);
@@ -92,11 +91,11 @@ pub fn keep_probe_instances(instances: Vec<ProbeInstance>) {
 }
 
 /// Names of threads, by the operating system's numbers, for the session that is about to stop.
-static THREAD_NAMES: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
+static THREAD_NAMES: BoundedLock<Vec<(u64, String)>> = BoundedLock::new(Vec::new());
 
 /// Stores the name of a thread.
 pub fn keep_thread_name(os_id: u64, name: String) {
-    if let Ok(mut names) = THREAD_NAMES.lock() {
+    if let Some(mut names) = THREAD_NAMES.lock() {
         names.push((os_id, name));
     }
 }
@@ -107,4 +106,27 @@ pub fn take_thread_names() -> Vec<(u64, String)> {
         .lock()
         .map(|mut names| std::mem::take(&mut *names))
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_the_names_of_types_and_threads() {
+        let (types, names) = (TYPES.lock(), THREAD_NAMES.lock());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(take_types().is_none());
+                keep_types(Types::default());
+                keep_probe_instances(Vec::new());
+                keep_thread_name(1, "one".to_owned());
+                assert!(take_thread_names().is_empty());
+            });
+        });
+        drop((types, names));
+        keep_thread_name(1, "one".to_owned());
+        assert_eq!(take_thread_names(), [(1, "one".to_owned())]);
+        assert!(take_types().is_some());
+    }
 }

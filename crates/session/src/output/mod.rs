@@ -6,6 +6,9 @@
 //!
 //! The end of the file may be provisional: the next write overwrites it. Making a new provisional end takes some time.
 //! The old end stays in the file meanwhile: new data is held, and is written together with the new end.
+//!
+//! Another program may truncate the file, as `logrotate` does with `copytruncate`. What is missing then cannot be
+//! replaced, and a write behind it would leave a hole, so the file gets no more data.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -161,9 +164,14 @@ impl Output {
             }
             self.file = Some(out_of_the_way(file));
         }
-        self.file
+        let file = self
+            .file
             .as_mut()
-            .ok_or_else(|| io::ErrorKind::NotFound.into())
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        if self.can_shrink && file.metadata()?.len() < self.length {
+            return Err(io::Error::other("another program has truncated the file"));
+        }
+        Ok(file)
     }
 
     fn is_ours(&self) -> bool {
@@ -366,6 +374,38 @@ mod tests {
         unsafe { libc::dup2(other.as_raw_fd(), number) };
         output.write_all(b", six").unwrap();
         assert_eq!(read(), "one, four, five, five and a half!, six");
+    }
+
+    #[test]
+    fn a_file_that_another_program_truncates_gets_no_hole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ours");
+        let read = || std::fs::read(&path).unwrap();
+        for provisional in [false, true] {
+            let mut output = Output::create(&path).unwrap();
+            output.write_all(b"one, two").unwrap();
+            if provisional {
+                output.write_provisional(b", perhaps three").unwrap();
+            }
+            let other = OpenOptions::new().write(true).open(&path).unwrap();
+            other.set_len(4).unwrap();
+            let refused = output.write_all(b", three").unwrap_err();
+            assert!(refused.to_string().contains("truncated"), "{refused}");
+            assert!(output.write_provisional(b", perhaps").is_err());
+            assert_eq!(read(), b"one,");
+            output.write_last_words(b"!", [Some(8), Some(5)]);
+            assert_eq!(read(), b"one,");
+            output.write_last_words(b" end", [Some(8), Some(4)]);
+            assert_eq!(read(), b"one, end");
+        }
+        // The provisional end alone may be missing: the next write replaces it anyway.
+        let mut output = Output::create(&path).unwrap();
+        output.write_all(b"one").unwrap();
+        output.write_provisional(b", perhaps two").unwrap();
+        let other = OpenOptions::new().write(true).open(&path).unwrap();
+        other.set_len(5).unwrap();
+        output.write_all(b", two").unwrap();
+        assert_eq!(read(), b"one, two");
     }
 
     #[test]

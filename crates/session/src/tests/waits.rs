@@ -47,6 +47,45 @@ fn a_child_that_can_make_no_thread_loses_samples_and_goes_on() {
     }));
 }
 
+/// The session ends, and what the other program has left can be read.
+#[test]
+fn a_profile_that_another_program_truncates_ends_there() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    for keeps in [0, 2] {
+        let path = folder.path().join(format!("{keeps}.nthb"));
+        let session = start(&path, "exponential", 64);
+        while std::fs::metadata(&path).unwrap().len() < 4000 {
+            record(&session, 1000);
+        }
+        let other = std::fs::OpenOptions::new().write(true).open(&path);
+        let left = std::fs::metadata(&path).unwrap().len() / 3 * keeps;
+        other.unwrap().set_len(left).unwrap();
+        let mut has_ended = false;
+        while !has_ended {
+            record(&session, 1000);
+            session.with_writer(|writer| has_ended = writer.is_dead());
+        }
+        let outcome = session.finish(None);
+        let [note] = &outcome.notes[..] else {
+            panic!("{outcome:?}")
+        };
+        assert!(
+            note.contains("has truncated the file; the profile ends"),
+            "{note}"
+        );
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(
+            bytes.len() as u64 <= left + 200,
+            "{} of {left}",
+            bytes.len()
+        );
+        if keeps > 0 {
+            assert!(!Profile::read(&path).allocations.is_empty());
+        }
+    }
+}
+
 /// There is no thread to wait for, and the next session uses the same slot.
 #[test]
 fn a_session_whose_writer_thread_has_panicked_ends_at_once_and_says_so() {

@@ -1,7 +1,6 @@
 //! Changes functions and calls of a running interpreter, and restores them.
 
 use std::ffi::c_int;
-use std::sync::{Mutex, PoisonError};
 
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, Instruction, InstructionBlock,
@@ -11,6 +10,7 @@ use super::control_flow::Function;
 use crate::binary::code_pages::{self, give_back, page_near, seal};
 use crate::binary::imports::Redirect;
 use crate::binary::memory_map::MemoryMap;
+use crate::bounded_lock::BoundedLock;
 
 /// Bytes of `jmp rel32` and of `call rel32`.
 const JUMP: usize = 5;
@@ -48,12 +48,14 @@ impl Detour {
         hook: usize,
         map: &MemoryMap,
     ) -> Result<Self, String> {
-        static PREPARED: Mutex<Vec<Detour>> = Mutex::new(Vec::new());
+        static PREPARED: BoundedLock<Vec<Detour>> = BoundedLock::new(Vec::new());
         let bytes = target
             .checked_sub(text)
             .and_then(|at| code.get(at..))
             .unwrap_or_default();
-        let mut prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut prepared = PREPARED
+            .lock()
+            .ok_or("another thread holds the list of hooks")?;
         let mut alike = prepared.iter().filter(|detour| detour.target == target);
         let known = alike.find(|one| {
             let stayed = || one.jump().is_ok_and(|jump| bytes.starts_with(&jump));
@@ -223,8 +225,8 @@ impl CallSite {
     /// A stub that jumps to the hook, within reach of a call at `at`: the stub of an earlier call or
     /// session, or a new one.
     fn stub(at: usize, hook: usize) -> Option<usize> {
-        static STUBS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
-        let mut stubs = STUBS.lock().unwrap_or_else(PoisonError::into_inner);
+        static STUBS: BoundedLock<Vec<(usize, usize)>> = BoundedLock::new(Vec::new());
+        let mut stubs = STUBS.lock()?;
         let mut known = stubs.iter().filter(|stub| stub.0 == hook);
         if let Some(&(_, stub)) = known.find(|stub| stub.1.abs_diff(at) < REACH) {
             return Some(stub);
