@@ -60,6 +60,7 @@
 //! | `refill` | the length of a list |
 //! | `session` | sampling on and off; the calls of the observer |
 //! | `statistics` | totals |
+//! | `survey` | the use of the pages, read without the lock |
 //! | `shared` | a heap that is also called by threads without its lock |
 //! | `large` | requests that the fallbacks serve |
 //! | `fast` | the fast paths |
@@ -88,6 +89,7 @@ mod shared;
 mod slow;
 mod statistics;
 mod supply;
+mod survey;
 
 pub use class::block_size;
 pub use config::{Config, HugePages, UnknownHugePages};
@@ -97,3 +99,4 @@ pub use heap::Heap;
 pub use observer::{Domain, Fallback, NOT_INTERESTED, Observer, Sample};
 pub use shared::{HoldsLock, Shared};
 pub use statistics::Statistics;
+pub use survey::{Copies, Survey, Use, arena_number};

@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::composition::Composition;
 use crate::event::{Memory, Nanos};
 use crate::meta::Meta;
 use crate::varint::{put, take};
@@ -20,6 +21,10 @@ pub(crate) mod extension {
     pub(crate) const PROCESS_MEMORY: u8 = 65;
     /// Why the process or its session ended early, as text.
     pub(crate) const ENDED_BY: u8 = 66;
+    /// What the resident set is made of: [`Composition`](crate::Composition).
+    pub const COMPOSITION: u8 = 70;
+    /// The arenas of samples: [`ArenaRun`](crate::composition::ArenaRun).
+    pub const ARENAS: u8 = 71;
 }
 
 /// The largest total size of the JSON for the processes of one file, in bytes. It limits the memory
@@ -65,6 +70,9 @@ pub struct Process {
     /// [`Profile::memory_of`](crate::Profile::memory_of).
     #[serde(skip)]
     pub memory: Vec<Memory>,
+    /// What its resident set was made of, at some moments.
+    #[serde(skip)]
+    pub compositions: Vec<Composition>,
 }
 
 mod nanos {
@@ -93,6 +101,7 @@ impl Process {
             allocated: None,
             ended_by: None,
             memory: Vec::new(),
+            compositions: Vec::new(),
         }
     }
 
