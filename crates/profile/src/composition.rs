@@ -73,6 +73,8 @@ parts! {
     LibraryMapped = 22,
     /// Blocks of nthbyte's agent in the C library's heaps.
     AgentBlocks = 23,
+    /// Blocks of nthbyte's agent with a mapping of their own, whether they have memory behind them or not.
+    AgentMapped = 24,
     /// Pages of the agent's heap that hold blocks.
     HeapPages = 30,
     /// Blocks in use in those pages, of the size that they were rounded up to.

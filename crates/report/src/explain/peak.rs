@@ -4,15 +4,16 @@ use super::places::{self, By, types_text};
 use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::{Estimate, Totals};
 use crate::leaks::name;
-use crate::peak as moment_of_peak;
+use crate::selection::{Lives, Moment, peak_of_all};
 use crate::text;
 
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let profile = facts.profile;
     let mut answer = facts.answer(Topic::Peak, weight::PEAK, &["flamegraph"]);
-    match moment_of_peak::moment(profile) {
+    match peak_of_all(profile) {
         Some(moment) => {
-            let is_alive = |id| moment_of_peak::is_alive(profile, id, moment);
+            let lives = Lives::of(profile);
+            let is_alive = |id| lives.is_alive(&profile.samples.get(id), Moment::Time(moment));
             let sums = facts.places.sums(is_alive);
             let mut all = Totals::default();
             sums.iter().for_each(|sum| all.add(sum));

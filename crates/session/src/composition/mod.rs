@@ -32,12 +32,12 @@ use stopwatch::{Budget, Stopwatch};
 
 use crate::reserve;
 
-/// A change of the resident set by more than this part (a 20th) is noticeable.
-const NOTICEABLE: u64 = 20;
-/// While less than half of the budget is left, by more than a 5th.
-const NOTICEABLE_WHEN_SHORT: u64 = 5;
-/// The resident set is at its largest so far if it is larger by a 50th than at any composition before.
-const LARGER: u64 = 50;
+/// A change of the resident set by more than this part (a 10th) is noticeable. While less than half of the budget is left,
+/// only a new peak is.
+const NOTICEABLE: u64 = 10;
+/// The resident set is at a new peak if it is larger by a 50th than at any composition before; while less than half of the
+/// budget is left, by a 20th.
+const LARGER: [u64; 2] = [50, 20];
 /// A composition is recorded after this time, even if nothing has changed.
 const AT_LATEST: Duration = Duration::from_secs(5);
 /// The shortest session that has compositions before its end.
@@ -94,6 +94,7 @@ impl Composer {
         self.earlier = Some(earlier());
         let mut first = Composition::at(now);
         add_library(&mut first, self.asker.ask(Duration::ZERO)?);
+        add_own(&mut first);
         Some(first)
     }
 
@@ -123,13 +124,8 @@ impl Composer {
             return true;
         };
         let is_short = !self.budget.allows(session, TO_BEGIN_WITH / 2);
-        let noticeable = if is_short {
-            NOTICEABLE_WHEN_SHORT
-        } else {
-            NOTICEABLE
-        };
-        let larger = if is_short { NOTICEABLE } else { LARGER };
-        before.abs_diff(resident) > before / noticeable
+        let larger = LARGER[usize::from(is_short)];
+        (!is_short && before.abs_diff(resident) > before / NOTICEABLE)
             || resident > self.largest + self.largest / larger
             || Duration::from_nanos(now.0.saturating_sub(made.0)) >= AT_LATEST
     }
@@ -137,7 +133,7 @@ impl Composer {
     fn compose(&mut self, now: Nanos, is_last: bool) -> Option<Composition> {
         let watch = Stopwatch::start();
         let composition = self.read(now, is_last);
-        self.last = watch.elapsed();
+        self.last = watch.worked();
         self.budget.spend(self.last);
         let resident = composition.as_ref().and_then(|of| of.get(Part::Resident));
         // Also after a failure: the next attempt is not sooner.
@@ -170,13 +166,13 @@ impl Composer {
         if let Some(counts) = self.asker.ask(Duration::from_nanos(now.0)) {
             add_library(&mut composition, counts);
         }
-        composition.set(Part::AgentBlocks, reserve::small_bytes());
+        add_own(&mut composition);
         if let Some(accounts) = accounts {
             let is_thorough = is_last
                 || self
                     .thorough
                     .is_none_or(|before| now.0 > before.0 + before.0 / THOROUGH)
-                || composition.get(Part::Resident) > Some(self.largest + self.largest / NOTICEABLE);
+                || composition.get(Part::Resident) > Some(self.largest + self.largest / LARGER[1]);
             if is_thorough {
                 self.thorough = Some(now);
             }
@@ -190,6 +186,13 @@ fn add_library(composition: &mut Composition, counts: LibraryHeap) {
     composition.set(Part::LibraryUsed, counts.used);
     composition.set(Part::LibraryFree, counts.free);
     composition.set(Part::LibraryMapped, counts.mapped);
+}
+
+fn add_own(composition: &mut Composition) {
+    let mut mapped = 0;
+    reserve::large_blocks(&mut |range| mapped += range.len() as u64);
+    composition.set(Part::AgentMapped, mapped);
+    composition.set(Part::AgentBlocks, reserve::small_bytes());
 }
 
 /// The anonymous mappings that the process has now.
@@ -226,8 +229,8 @@ mod tests {
         assert!(is_due(&Composer::default(), 0, 1));
         let composer = after(Nanos(SECOND), 1000);
         assert!(!is_due(&composer, 2 * SECOND, 1000));
-        assert!(!is_due(&composer, 2 * SECOND, 951));
-        assert!(is_due(&composer, 2 * SECOND, 949));
+        assert!(!is_due(&composer, 2 * SECOND, 901));
+        assert!(is_due(&composer, 2 * SECOND, 899));
         assert!(!is_due(&composer, 2 * SECOND, 1020));
         assert!(is_due(&composer, 2 * SECOND, 1021));
         assert!(is_due(&composer, 6 * SECOND, 1000));
@@ -239,8 +242,9 @@ mod tests {
         composer.budget.spend(Duration::from_millis(12));
         assert!(!is_due(&composer, SECOND, 5000));
         assert!(is_due(&composer, 2 * SECOND, 5000));
-        // Little of it is left: smaller changes wait.
-        assert!(!is_due(&composer, 2 * SECOND, 1040));
+        // Little of it is left: only new peaks count.
+        assert!(!is_due(&composer, 2 * SECOND, 500));
+        assert!(!is_due(&composer, 2 * SECOND, 1050));
         assert!(is_due(&composer, 2 * SECOND, 1051));
         composer.last = Duration::from_secs(1);
         assert!(!is_due(&composer, 60 * SECOND, 5000));
