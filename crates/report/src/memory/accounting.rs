@@ -248,6 +248,10 @@ fn heap(composition: &Composition, live: &Live, rows: &mut Rows) {
     if arenas == 0.0 {
         return;
     }
+    if composition.get(Part::HeapBlocks).is_none() {
+        rows.count(Key::Unknown, arenas);
+        return;
+    }
     let mut left = arenas;
     // A survey may be of another microsecond than the kernel's list: no part is larger than what is there.
     let mut take = |bytes: f64| {
@@ -261,10 +265,6 @@ fn heap(composition: &Composition, live: &Live, rows: &mut Rows) {
         (Key::FreePages, take(part(Part::HeapFreePages))),
         (Key::FreeArenas, take(part(Part::HeapFreeArenas))),
     ];
-    if composition.get(Part::HeapBlocks).is_none() {
-        rows.count(Key::Unknown, left);
-        return;
-    }
     let slack = at_most(&live.slack, blocks);
     rows.put(Key::Objects, rest(blocks, &slack), false);
     rows.put(Key::Slack, slack, false);

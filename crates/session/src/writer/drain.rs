@@ -65,7 +65,9 @@ impl Drain {
         meta: &Meta,
     ) -> Result<Self, String> {
         let sink = Sink::Open(Box::new(create(path, meta)?));
-        Ok(Self::new(ring, clock, path.to_owned(), sink))
+        let mut drain = Self::new(ring, clock, path.to_owned(), sink);
+        drain.composer.begin(clock.now());
+        Ok(drain)
     }
 
     /// A drain that creates its file with the first record.
@@ -161,7 +163,8 @@ impl Drain {
             return;
         }
         let now = self.clock.now();
-        if let Some(first) = self.composer.begin(now) {
+        self.composer.begin(now);
+        if let Some(first) = self.composer.take_first() {
             self.write_composition(&first, shared);
         }
         let rss = reading.and_then(|reading| reading.rss);
