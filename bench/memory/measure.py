@@ -1,8 +1,8 @@
 """How much of the resident set of real programs ``nthbyte memory`` does not know.
 
 Each program runs once under nthbyte; then the table has the share of each kind of memory at the peak of its resident
-set, as ``nthbyte memory --json`` says it. ``--write docs/memory.md`` puts the table into that page. The programs on CPython
-need ``numpy`` and ``pandas`` (``bench/requirements.txt``); ``--pypy`` names the interpreter for the last row.
+set, as ``nthbyte memory --json`` says it. ``--write docs/memory.md`` puts the table into that page. The programs on
+CPython need ``numpy``, ``pandas`` and ``sympy``; ``--pypy`` names the interpreter for the last row.
 """
 
 from __future__ import annotations

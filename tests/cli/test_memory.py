@@ -131,7 +131,8 @@ def memory_of_domain(profile: Path, domain: str) -> Any:
 
 
 def test_pypy(pypy: Interpreter, tmp_path: Path) -> None:
-    program = "kept = [[n] for n in range(400_000)]\nlarge = bytearray(40 << 20)\nlarge[::4096] = b'x' * len(large[::4096])\n"
+    program = "kept = [[n] for n in range(400_000)]\n"
+    program += "large = bytearray(40 << 20)\nlarge[::4096] = b'x' * len(large[::4096])\n"
     program += "for turn in range(40):\n    junk = [[n] for n in range(20_000)]\n"
     found = memory(run(pypy, tmp_path, program), "--at", "end")
     rows = found["rows"]

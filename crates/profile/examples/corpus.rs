@@ -9,7 +9,6 @@ use nthbyte_profile::event::{
     Allocation, Code, Event, Extension, Label, LabelSetId, Lines, Nanos, NodeId, SampleId,
     SourceDefinition, SourceId, Survival, ThreadId, TypeId,
 };
-use nthbyte_profile::model::ProcessId;
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Composition, Distances, Part, Profile, Reader, Writer};
 
@@ -142,10 +141,7 @@ fn with_everything() -> Result<Vec<u8>, Box<dyn Error>> {
         })
         .collect();
     for (kind, bytes) in [
-        (
-            composition::COMPOSITION,
-            composition.encode(ProcessId::FIRST),
-        ),
+        (composition::COMPOSITION, composition.encode(0)),
         (composition::ARENAS, encode_arenas(&runs)),
     ] {
         for bytes in [&bytes[..], &bytes[..bytes.len() / 2]] {

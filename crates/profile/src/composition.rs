@@ -9,9 +9,12 @@
 //! not been sampled ([`ArenaRun`]).
 
 use crate::event::{Nanos, SampleId};
-use crate::processes::ProcessId;
-pub use crate::processes::extension::{ARENAS, COMPOSITION};
 use crate::varint::{put, take, unzigzag, zigzag};
+
+/// The kind of an event that holds a [`Composition`].
+pub const COMPOSITION: u8 = 70;
+/// The kind of an event that holds [`ArenaRun`]s.
+pub const ARENAS: u8 = 71;
 
 macro_rules! parts {
     ($($(#[$doc:meta])+ $name:ident = $number:literal),* $(,)?) => {
@@ -167,9 +170,9 @@ impl Composition {
     /// number of occupancies, and for each the arena's number less that of the one before, the size of the blocks in
     /// units of 16 bytes, the blocks in use, and the free ones.
     #[must_use]
-    pub fn encode(&self, process: ProcessId) -> Vec<u8> {
+    pub fn encode(&self, process: u32) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(16 + 6 * self.parts.len() + 6 * self.occupancy.len());
-        put(&mut bytes, process.0.into());
+        put(&mut bytes, process.into());
         put(&mut bytes, self.time.0);
         put(&mut bytes, self.parts.len() as u64);
         for &(part, value) in &self.parts {
@@ -190,9 +193,9 @@ impl Composition {
 
     /// The inverse of [`encode`](Self::encode); `None` if the bytes are not valid. Parts that this version does not know
     /// are left out, and so is what follows.
-    pub(crate) fn parse(mut bytes: &[u8]) -> Option<(ProcessId, Self)> {
+    pub(crate) fn parse(mut bytes: &[u8]) -> Option<(u32, Self)> {
         let bytes = &mut bytes;
-        let process = ProcessId(u32::try_from(take(bytes)?).ok()?);
+        let process = u32::try_from(take(bytes)?).ok()?;
         let mut composition = Self::at(Nanos(take(bytes)?));
         for _ in 0..take(bytes)? {
             let (number, value) = (take(bytes)?, take(bytes)?);
@@ -290,8 +293,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_composition_is_read_as_it_was_written(of in composition(), process: u32) {
-            let bytes = of.encode(ProcessId(process));
-            prop_assert_eq!(Composition::parse(&bytes), Some((ProcessId(process), of)));
+            let bytes = of.encode(process);
+            prop_assert_eq!(Composition::parse(&bytes), Some((process, of)));
         }
 
         #[test]
@@ -326,12 +329,12 @@ mod tests {
     fn parts_of_later_versions_are_left_out() {
         let mut later = Composition::at(Nanos(5));
         later.set(Part::Resident, 7);
-        let mut bytes = later.encode(ProcessId::FIRST);
+        let mut bytes = later.encode(0);
         // Two parts: the second has a number that this version does not know. No occupancy.
         bytes[2] = 2;
         bytes.truncate(5);
         bytes.extend([120, 9, 0]);
-        assert_eq!(Composition::parse(&bytes), Some((ProcessId::FIRST, later)));
+        assert_eq!(Composition::parse(&bytes), Some((0, later)));
     }
 
     #[test]

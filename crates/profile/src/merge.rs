@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use crate::composition::encode_arenas;
+use crate::composition::{self, encode_arenas};
 use crate::event::{
     Allocation, Code, CodeId, CpuSample, End, Event, Extension, Label, Lines, Nanos, Node,
     Survival, Thread, ThreadId, TypeName,
@@ -205,16 +205,16 @@ impl<W: Write> File<'_, W> {
     fn compositions(&mut self) -> io::Result<()> {
         let processes = self.profile.process_ids().zip(&self.profile.processes);
         for (process, of) in processes {
-            for composition in &of.compositions {
+            for of_process in &of.compositions {
                 self.out.write(&Event::Extension(Extension {
-                    kind: extension::COMPOSITION,
-                    bytes: &composition.encode(process),
+                    kind: composition::COMPOSITION,
+                    bytes: &of_process.encode(process.0),
                 }))?;
             }
         }
         for runs in self.profile.arenas.chunks(ARENA_RUNS) {
             self.out.write(&Event::Extension(Extension {
-                kind: extension::ARENAS,
+                kind: composition::ARENAS,
                 bytes: &encode_arenas(runs),
             }))?;
         }

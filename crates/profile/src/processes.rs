@@ -21,10 +21,6 @@ pub(crate) mod extension {
     pub(crate) const PROCESS_MEMORY: u8 = 65;
     /// Why the process or its session ended early, as text.
     pub(crate) const ENDED_BY: u8 = 66;
-    /// What the resident set is made of: [`Composition`](crate::Composition).
-    pub const COMPOSITION: u8 = 70;
-    /// The arenas of samples: [`ArenaRun`](crate::composition::ArenaRun).
-    pub const ARENAS: u8 = 71;
 }
 
 /// The largest total size of the JSON for the processes of one file, in bytes. It limits the memory

@@ -2,7 +2,7 @@
 
 use super::Loader;
 use super::numbers::Numbers;
-use crate::composition::{ArenaRun, Composition, parse_arenas};
+use crate::composition::{self, ArenaRun, Composition, parse_arenas};
 use crate::event::{End, Extension, Memory, Nanos, SampleId};
 use crate::meta::Meta;
 use crate::model::{Damage, Profile};
@@ -58,8 +58,8 @@ impl Loader {
             extension::PROCESS => self.process(extension.bytes),
             extension::PROCESS_MEMORY => self.process_memory(extension.bytes),
             extension::ENDED_BY => self.ended_by(extension.bytes),
-            extension::COMPOSITION => self.composition(extension.bytes),
-            extension::ARENAS => self.arenas(extension.bytes),
+            composition::COMPOSITION => self.composition(extension.bytes),
+            composition::ARENAS => self.arenas(extension.bytes),
             _ => None,
         };
         if known.is_none() {
@@ -99,7 +99,7 @@ impl Loader {
         let (process, mut composition) = Composition::parse(bytes)?;
         composition.time = self.saw(composition.time);
         let of_file = self.profile.processes.get_mut(self.first_process..)?;
-        let process = of_file.get_mut(process.index())?;
+        let process = of_file.get_mut(process as usize)?;
         process.compositions.push(composition);
         Some(())
     }

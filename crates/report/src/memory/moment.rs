@@ -106,9 +106,9 @@ fn at_time(profile: &Profile, time: Nanos, is_end: bool) -> Moment<'_> {
     let mut processes = Vec::new();
     for (process, of) in profile.process_ids().zip(&profile.processes) {
         let runs = of.start <= time && (time <= of.end || profile.processes.len() == 1);
-        let wholes = of.compositions.iter().filter(|of| is_whole(of));
+        let mut wholes = of.compositions.iter().filter(|of| is_whole(of));
         let nearest = match is_end {
-            true => wholes.last(),
+            true => wholes.next_back(),
             false => wholes.min_by_key(|of| distance(of.time, time)),
         };
         if let (true, Some(composition)) = (runs, nearest) {

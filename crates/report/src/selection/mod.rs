@@ -395,7 +395,8 @@ pub(crate) fn lifetimes_are_known(profile: &Profile) -> bool {
         samples.lifetime(id) == Lifetime::Survived
             || (is_of_pypy && profile.domain(id) == Domain::Python)
     };
-    !(is_of_pypy && samples.is_empty()) && !samples.ids().any(is_unknown)
+    let is_empty = is_of_pypy && samples.is_empty();
+    !(is_empty || samples.ids().any(is_unknown))
 }
 
 /// The names of the threads, for a message.

@@ -307,10 +307,11 @@ mod tests {
             mapping(BASE + 400 * MIB, MIB, 900),
             code,
         ];
+        let earlier = BASE + 300 * MIB..BASE + 301 * MIB;
         let known = Known {
             accounts: Some(&ACCOUNTS),
             own: Vec::new(),
-            earlier: &[BASE + 300 * MIB..BASE + 301 * MIB],
+            earlier: std::slice::from_ref(&earlier),
         };
         let found = parts(&mappings, &known);
         for (part, bytes) in [

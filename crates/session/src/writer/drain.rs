@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use nthbyte_profile::composition::{self, encode_arenas};
 use nthbyte_profile::event::{End, Event, Extension, Memory, Nanos, SourceId};
-use nthbyte_profile::model::ProcessId;
 use nthbyte_profile::{Composition, Meta, Writer};
 use rtrb::Consumer;
 
@@ -179,7 +178,7 @@ impl Drain {
     }
 
     fn write_composition(&mut self, composition: &Composition, shared: &Shared) {
-        let bytes = composition.encode(ProcessId::FIRST);
+        let bytes = composition.encode(0);
         self.write(
             &Event::Extension(Extension {
                 kind: composition::COMPOSITION,
