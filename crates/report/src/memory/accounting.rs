@@ -374,10 +374,12 @@ fn cpython(of: &OfProcess<'_>, live: &Live, agent: f64, rows: &mut Rows) {
 /// PyPy takes its arenas, its nursery and its large objects from the C library, and counts them.
 fn pypy(of: &OfProcess<'_>, live: &Live, agent: f64, rows: &mut Rows) {
     let part = |part: Part| of.composition.get(part).unwrap_or(0) as f64;
-    let objects = part(Part::PypyObjects).min(part(Part::PypyArenas));
+    let objects = part(Part::PypyObjects);
+    // The total of the arenas is not always found. Then what is free in them counts as native blocks.
+    let arenas = part(Part::PypyArenas).max(objects);
     let parts = [
         (Key::Objects, objects),
-        (Key::FreeBlocks, part(Part::PypyArenas) - objects),
+        (Key::FreeBlocks, arenas - objects),
         (Key::Large, part(Part::PypyLarge)),
         (Key::Nursery, part(Part::PypyNursery)),
     ];
@@ -410,8 +412,15 @@ pub(super) fn notes(of: &OfProcess<'_>, live: &Live) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if of.is_pypy && !has(Part::PypyArenas) {
-        notes.push("PyPy's own totals were not found".to_owned());
+    if of.is_pypy && !has(Part::PypyObjects) {
+        notes.push(
+            "PyPy's own totals were not found: its objects count as native blocks".to_owned(),
+        );
+    } else if of.is_pypy && !has(Part::PypyArenas) {
+        notes.push(
+            "the size of PyPy's arenas was not found: what is free in them counts as native blocks"
+                .to_owned(),
+        );
     }
     if !live.has_samples && !of.is_pypy {
         notes.push("there are no samples: live large blocks count as native".to_owned());
