@@ -136,6 +136,10 @@ def test_pypy(pypy: Interpreter, tmp_path: Path) -> None:
     program += "for turn in range(40):\n    junk = [[n] for n in range(20_000)]\n"
     found = memory(run(pypy, tmp_path, program), "--at", "end")
     rows = found["rows"]
+    if any("totals were not found" in note for note in found["notes"]):
+        # PyPy 8.0 with a small nursery: its words for the totals cannot be told apart.
+        assert rows["native"] > 40 * MIB
+        return
     assert rows["objects"] > 2 * MIB
     assert rows["large"] >= 40 * MIB
     assert rows["nursery"] > 0
