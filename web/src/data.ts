@@ -36,6 +36,36 @@ export interface Timeline {
   rss: (number | null)[];
 }
 
+export interface Interval {
+  estimate: number;
+  low: number;
+  high: number;
+}
+
+/** A row of what the resident set was made of. */
+export interface MemoryRow {
+  key: string;
+  name: string;
+  group: string;
+  bytes: Interval;
+  /** Whether it is a count, not an estimate. */
+  counted: boolean;
+}
+
+/** What the resident set was made of at one moment: the JSON of `nthbyte memory`, docs/memory.md. */
+export interface MemoryMoment {
+  at: "peak" | "end" | "time";
+  at_nanos: number;
+  rss: number;
+  swapped: number;
+  rows: MemoryRow[];
+  holders?: {
+    free: number;
+    holders: { place: { function: string; file: string; line: number }; free: Interval; live: Interval }[];
+  };
+  notes: string[];
+}
+
 /** What the profile is compared with. */
 export interface Base {
   command: string[];
@@ -76,6 +106,8 @@ export interface Header {
   functions: { name: string[]; file: number[]; line: number[] };
   types: string[];
   timeline: Timeline;
+  /** What the resident set was made of, in the order of time. */
+  memory?: MemoryMoment[];
   /** What was merged into boxes of small calls, where the profile is too large for a page. */
   pruned?: Pruned;
   /** On a page of a difference: the number of runs that the figures are the mean of. */

@@ -2,6 +2,7 @@
 
 import type { Data, Header } from "./data.ts";
 import { bytes, clipped, count, percent, seconds, visible } from "./format.ts";
+import { describeMemory } from "./memory.ts";
 
 function byId(id: string): HTMLElement {
   return document.getElementById(id)!;
@@ -36,6 +37,7 @@ export function describeSession({ header }: Data): void {
       ? "Every allocation was recorded, so the figures are exact."
       : `The figures are estimates from samples, on average one in ${bytes(meta.period)} of allocated memory. In 95 of 100 runs the true value lies within the 95 % interval.`;
   notes(header);
+  describeMemory(header.memory);
   pruned(header);
 }
 

@@ -140,13 +140,32 @@ impl Inputs {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_quietly(&self) -> Result<Profile> {
-        let mut profile = if let [path] = &self.paths[..] {
-            load_path(path)?
-        } else {
-            let progress = Progress::bytes("reading");
-            Profile::load_all(&self.paths, |done, total| progress.at(done, total))?
-        };
+        let mut profile = self.load_everything()?;
         profile.keep_domain(self.domain);
+        Ok(profile)
+    }
+
+    /// Keeps the domain that was asked for. If a part of the profiles is damaged, prints one line about it on stderr.
+    pub fn narrow(&self, profile: &mut Profile) {
+        profile.keep_domain(self.domain);
+        warn(&self.paths[0], profile);
+    }
+
+    /// The only domain to show; `None` for all.
+    pub fn domain(&self) -> Option<Domain> {
+        self.domain
+    }
+
+    /// Reads them, with all domains and with their compositions of memory, which refer to all samples.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_everything(&self) -> Result<Profile> {
+        if let [path] = &self.paths[..] {
+            return load_path(path);
+        }
+        let progress = Progress::bytes("reading");
+        let profile = Profile::load_all(&self.paths, |done, total| progress.at(done, total))?;
         Ok(profile)
     }
 

@@ -148,7 +148,11 @@ fn size(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-fn at(text: &str) -> Result<At, String> {
+/// A moment: `peak`, `end`, or a time.
+///
+/// # Errors
+/// One line, for the command line's parser.
+pub fn at(text: &str) -> Result<At, String> {
     match text {
         "peak" => Ok(At::Peak),
         "end" => Ok(At::End),

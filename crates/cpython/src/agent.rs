@@ -17,7 +17,7 @@ use nthbyte_sampling::{Period, SamplePoints};
 use nthbyte_session::{Config, Outcome, Session, native};
 
 use crate::api::Gil;
-use crate::heap::huge_pages;
+use crate::heap::{accounts, huge_pages};
 use crate::layout::Layout;
 use crate::patches::allocators::{self, Installed};
 use crate::patches::gc_callbacks::{self, Entry};
@@ -208,6 +208,7 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     allocators::refuse_other_tracers(gil)?;
     // SAFETY: this is the main interpreter, and the layout was verified.
     let installed = unsafe { Installed::install(gil, &layout, huge_pages)? };
+    accounts::publish(installed.heap());
     let hooks = installed.has_debug_hooks();
     // With debug hooks, every allocation has the hooks as its call site.
     let sites = if hooks {

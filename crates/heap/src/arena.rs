@@ -12,6 +12,7 @@ mod queues;
 mod retention;
 mod table;
 
+pub use self::header::{HEADER_BYTES, pages_of};
 pub use self::retention::SMALLEST_DEMAND;
 pub use self::table::ArenaTable;
 
@@ -156,6 +157,11 @@ impl Arenas {
         self.pages_in_use -= 1;
         self.retention.freed();
         self.purge_above_limit(table);
+    }
+
+    /// The range of the numbers of all present and past arenas.
+    pub fn span(&self) -> Range<usize> {
+        self.span.clone()
     }
 
     /// Removes all arenas from a table.

@@ -216,6 +216,7 @@ unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Doma
             points: covered,
             domain,
             site: this.site,
+            near: 0,
         };
         let token = Heap::report(heap, &sample);
         if token != NOT_INTERESTED {

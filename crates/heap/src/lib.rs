@@ -61,6 +61,7 @@
 //! | `refill` | the length of a list |
 //! | `session` | sampling on and off; the calls of the observer |
 //! | `statistics` | totals |
+//! | `survey` | the use of the pages, read without the lock |
 //! | `shared` | a heap that is also called by threads without its lock |
 //! | `large` | requests that the fallbacks serve |
 //! | `fast` | the fast paths |
@@ -89,6 +90,7 @@ mod shared;
 mod slow;
 mod statistics;
 mod supply;
+mod survey;
 
 pub use class::block_size;
 pub use config::{Config, HoldsLock, HugePages, UnknownHugePages};
@@ -98,3 +100,4 @@ pub use heap::Heap;
 pub use observer::{Domain, Fallback, NOT_INTERESTED, Observer, Sample};
 pub use shared::Shared;
 pub use statistics::Statistics;
+pub use survey::{Copies, Survey, Use, arena_number};

@@ -30,6 +30,9 @@ pub struct Sample {
     /// The allocation site: the return address of the call that allocates, or 0 if unknown. (If a function jumps to one
     /// of [`crate::Functions`], the address is in the caller of that function.)
     pub site: usize,
+    /// The page from which the next block of this size comes, where this one would lie if it had not been sampled; 0 if
+    /// unknown.
+    pub near: usize,
 }
 
 /// The token of a block for which the observer does not need a call of `freed`.

@@ -85,6 +85,11 @@ impl Heap {
 }
 
 impl Shared {
+    /// The address of the moved state.
+    pub(crate) fn address(self) -> usize {
+        self.inner.addr()
+    }
+
     /// Serves calls for a heap with a check for its lock, whether the heap is shared or not.
     ///
     /// # Safety

@@ -152,6 +152,12 @@ unsafe fn allocate_sampled(
         let state = &mut this.classes[class];
         let covered = state.countdown.advance(u64::from(size), points);
         state.allocations += 1;
+        let near = if state.queue.is_null() {
+            state.fresh
+        } else {
+            state.queue
+        };
+        let near = near.addr();
         this.renew_budget(class);
         if report {
             let sample = Sample {
@@ -161,6 +167,7 @@ unsafe fn allocate_sampled(
                 points: covered,
                 domain,
                 site: this.site,
+                near,
             };
             let token = Heap::report(heap, &sample);
             (*label_of(block)).tag.token = token;

@@ -4,12 +4,13 @@ use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 
+use nthbyte_profile::composition::{self, ArenaRun, Occupancy, encode_arenas};
 use nthbyte_profile::event::{
-    Allocation, Code, Event, Extension, Label, LabelSetId, Lines, Nanos, NodeId, SourceDefinition,
-    SourceId, Survival, ThreadId, TypeId,
+    Allocation, Code, Event, Extension, Label, LabelSetId, Lines, Nanos, NodeId, SampleId,
+    SourceDefinition, SourceId, Survival, ThreadId, TypeId,
 };
 use nthbyte_profile::synthetic::Synthetic;
-use nthbyte_profile::{Distances, Profile, Reader, Writer};
+use nthbyte_profile::{Composition, Distances, Part, Profile, Reader, Writer};
 
 /// Bytes of a block's header.
 const HEADER: usize = 16;
@@ -119,6 +120,33 @@ fn with_everything() -> Result<Vec<u8>, Box<dyn Error>> {
             kind: 64 + number as u8,
             bytes: &[7; 9][..usize::from(number) % 9],
         }))?;
+    }
+    let mut composition = Composition::at(Nanos(2000));
+    for &part in Part::ALL {
+        composition.set(part, 1 << part as u64);
+    }
+    composition.occupancy = (1..9)
+        .map(|arena| Occupancy {
+            arena,
+            block: 16 * arena,
+            used: 9,
+            free: 1000,
+        })
+        .collect();
+    let runs: Vec<ArenaRun> = (0..9)
+        .map(|run| ArenaRun {
+            first: SampleId(7 * run),
+            count: 3,
+            arena: 1 + run % 2,
+        })
+        .collect();
+    for (kind, bytes) in [
+        (composition::COMPOSITION, composition.encode(0)),
+        (composition::ARENAS, encode_arenas(&runs)),
+    ] {
+        for bytes in [&bytes[..], &bytes[..bytes.len() / 2]] {
+            writer.write(&Event::Extension(Extension { kind, bytes }))?;
+        }
     }
     writer.flush()?;
     Ok(writer.get_ref().clone())

@@ -4,6 +4,7 @@
 //! [`model::Profile`] that a [`Reader`] has read. This crate contains nothing specific to Python.
 
 mod checksums;
+pub mod composition;
 mod domain;
 pub mod event;
 pub mod family;
@@ -25,6 +26,7 @@ mod varint;
 mod window;
 mod writer;
 
+pub use composition::{Composition, Part};
 pub use domain::Domain;
 pub use format::{Firsts, MAGIC};
 pub use lines::LineTable;

@@ -6,6 +6,7 @@
 
 use std::io::{self, Write};
 
+use crate::composition::{self, encode_arenas};
 use crate::event::{
     Allocation, Code, CodeId, CpuSample, End, Event, Extension, Label, Lines, Nanos, Node,
     Survival, Thread, ThreadId, TypeName,
@@ -44,6 +45,9 @@ struct File<'a, W: Write> {
     threads: Vec<ThreadId>,
     out: Writer<W>,
 }
+
+/// Number of runs of samples in one event. A run takes at most 15 bytes.
+const ARENA_RUNS: usize = 1 << 15;
 
 /// Number of samples between two calls of `progress`.
 const STEP: u32 = 1 << 16;
@@ -191,8 +195,28 @@ impl<W: Write> File<'_, W> {
                 }
             }
         }
+        self.compositions()?;
         for &(kind, count) in &self.profile.lost {
             self.out.write(&Event::Lost(kind, count))?;
+        }
+        Ok(())
+    }
+
+    fn compositions(&mut self) -> io::Result<()> {
+        let processes = self.profile.process_ids().zip(&self.profile.processes);
+        for (process, of) in processes {
+            for of_process in &of.compositions {
+                self.out.write(&Event::Extension(Extension {
+                    kind: composition::COMPOSITION,
+                    bytes: &of_process.encode(process.0),
+                }))?;
+            }
+        }
+        for runs in self.profile.arenas.chunks(ARENA_RUNS) {
+            self.out.write(&Event::Extension(Extension {
+                kind: composition::ARENAS,
+                bytes: &encode_arenas(runs),
+            }))?;
         }
         Ok(())
     }

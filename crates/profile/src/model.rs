@@ -1,5 +1,6 @@
 //! A whole profile in memory, as tables by column.
 
+use crate::composition::ArenaRun;
 use crate::event::{
     Collection, FrameKind, LabelSetId, LostKind, Memory, Nanos, NodeId, SampleId, SourceId,
     ThreadId,
@@ -173,6 +174,8 @@ pub struct Profile {
     pub thread_processes: Vec<ProcessId>,
     /// Allocation samples.
     pub samples: Samples,
+    /// The arenas of samples, in the order of the samples. Not kept in step when samples are removed.
+    pub arenas: Vec<ArenaRun>,
     /// Time samples.
     pub cpu: Vec<TimeSample>,
     /// Collections, in the order in which they ended.
@@ -223,6 +226,7 @@ impl Profile {
             processes: Vec::new(),
             thread_processes: Vec::new(),
             samples: Samples::default(),
+            arenas: Vec::new(),
             cpu: Vec::new(),
             collections: Vec::new(),
             memory: Vec::new(),

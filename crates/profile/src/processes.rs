@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::composition::Composition;
 use crate::event::{Memory, Nanos};
 use crate::meta::Meta;
 use crate::varint::{put, take};
@@ -65,6 +66,9 @@ pub struct Process {
     /// [`Profile::memory_of`](crate::Profile::memory_of).
     #[serde(skip)]
     pub memory: Vec<Memory>,
+    /// What its resident set was made of, at some moments.
+    #[serde(skip)]
+    pub compositions: Vec<Composition>,
 }
 
 mod nanos {
@@ -93,6 +97,7 @@ impl Process {
             allocated: None,
             ended_by: None,
             memory: Vec::new(),
+            compositions: Vec::new(),
         }
     }
 

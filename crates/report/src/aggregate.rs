@@ -10,7 +10,7 @@ use nthbyte_profile::model::{Lifetime, ProcessId, Sample};
 
 use crate::estimate::{Estimator, Moments, Totals};
 use crate::inclusive::Sum;
-use crate::selection::{Moment, is_alive};
+use crate::selection::{Lives, Moment};
 
 /// Samples, with the bytes of each lifetime and of what was alive at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -88,12 +88,13 @@ impl Aggregate {
         let mut stacks = vec![ByLifetime::default(); profile.stacks.len()];
         let mut types = vec![ByLifetime::default(); profile.types.len()];
         let mut processes = vec![ByLifetime::default(); profile.processes.len().max(1)];
+        let lives = Lives::of(profile);
         for id in samples.ids() {
             let totals = &shapes[samples.shape_id(id).0 as usize];
             let sample: Sample = samples.get(id);
             let process = of_threads.get(sample.thread.index());
             let process = process.copied().unwrap_or(ProcessId::FIRST);
-            let alive = is_alive(&sample, moment);
+            let alive = lives.is_alive(&sample, moment);
             let count = |sum: &mut ByLifetime| sum.count(totals, sample.lifetime, alive);
             count(&mut stacks[sample.stack.index()]);
             count(&mut types[sample.type_id.index()]);

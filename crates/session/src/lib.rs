@@ -63,12 +63,14 @@
 //! native      native memory, from the preloaded library     preload     its interface
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM
+//! composition what the resident set is made of, at intervals
 //! keeper      work of the host that the writer thread does
 //! reserve     the allocator, with a reserve for when memory runs out
 //! process     descriptors, reads that cannot fault, resident size, the library's own pages
 //! config, outcome, clock
 //! ```
 
+pub mod composition;
 pub mod config;
 pub mod native;
 pub mod process;

@@ -11,7 +11,8 @@ pub(crate) enum Record {
     Node(Node),
     /// Any number of nodes in one slot.
     Nodes(Vec<Node>),
-    Allocation(Allocation),
+    /// An allocation, and the arena in which its block would lie if it had not been sampled; 0 if that is not known.
+    Allocation(Allocation, u32),
     /// An allocation that is recorded again later, with more details.
     Provisional(Allocation),
     Freed(SampleId, Nanos),
@@ -86,7 +87,7 @@ impl Record {
         match self {
             Self::Node(node) => write(&Event::Node(*node)),
             Self::Nodes(nodes) => nodes.iter().for_each(|node| write(&Event::Node(*node))),
-            Self::Allocation(allocation) => write(&Event::Allocation(*allocation)),
+            Self::Allocation(allocation, _) => write(&Event::Allocation(*allocation)),
             Self::Provisional(_) => {}
             Self::Freed(sample, time) => write(&Event::Freed(*sample, *time)),
             Self::Cpu(sample) => write(&Event::Cpu(*sample)),

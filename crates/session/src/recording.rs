@@ -228,9 +228,15 @@ impl Recording<'_> {
     /// Records an allocation sample, or counts it as lost if there is no room.
     #[inline]
     pub fn allocation(&mut self, allocation: Allocation) -> Option<SampleId> {
-        if self.recorder.samples() == u32::MAX
-            || self.recorder.push(Record::Allocation(allocation)).is_none()
-        {
+        self.allocation_in(allocation, 0)
+    }
+
+    /// Records an allocation sample, as [`allocation`](Self::allocation), with the number of the arena in which its block
+    /// would lie if it had not been sampled; 0 if that is not known.
+    #[inline]
+    pub fn allocation_in(&mut self, allocation: Allocation, arena: u32) -> Option<SampleId> {
+        let record = Record::Allocation(allocation, arena);
+        if self.recorder.samples() == u32::MAX || self.recorder.push(record).is_none() {
             self.lost(LostKind::Allocations, 1);
             return None;
         }

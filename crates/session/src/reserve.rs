@@ -6,11 +6,13 @@
 //! allocation, and memory counts as *short*: no recording begins, so that events are counted as lost, and the writer
 //! thread rests. That bounds what is taken from the reserve. When the system has memory again, recordings begin again.
 //!
-//! While there is memory, an allocation costs one comparison more than the system's, and freeing two.
+//! While there is memory, an allocation costs two comparisons and an atomic addition more than the system's, and freeing
+//! one comparison more than that. The addition counts the agent's own memory, for [`crate::composition`].
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
@@ -35,8 +37,17 @@ struct Reserve {
     /// that a list that has changed meanwhile is never taken for the same one.
     freed: [AtomicU64; SIZES],
     is_short: AtomicBool,
+    /// Bytes of blocks of the system below [`LARGE`].
+    small: AtomicUsize,
+    /// Starts and sizes of the system's blocks from [`LARGE`] on; 0 in a place that is free.
+    large: [[AtomicUsize; 2]; MOST_LARGE],
     bytes: Bytes,
 }
+
+/// From this size on, glibc gives a block a mapping of its own, unless the program has told it otherwise.
+const LARGE: usize = 128 << 10;
+/// Number of large blocks that are known: the rings, buffers and tables of two sessions are some dozens.
+const MOST_LARGE: usize = 64;
 
 #[repr(align(4096))]
 struct Bytes(UnsafeCell<[MaybeUninit<u8>; SIZE]>);
@@ -50,6 +61,8 @@ impl Reserve {
             unused: AtomicUsize::new(0),
             freed: [const { AtomicU64::new(0) }; SIZES],
             is_short: AtomicBool::new(false),
+            small: AtomicUsize::new(0),
+            large: [const { [const { AtomicUsize::new(0) }; 2] }; MOST_LARGE],
             bytes: Bytes(UnsafeCell::new([MaybeUninit::zeroed(); SIZE])),
         }
     }
@@ -135,6 +148,7 @@ unsafe impl GlobalAlloc for Reserve {
         if memory.is_null() {
             return self.take(layout);
         }
+        self.account(memory, layout.size());
         memory
     }
 
@@ -143,18 +157,25 @@ unsafe impl GlobalAlloc for Reserve {
         match self.offset(pointer) {
             Some(offset) => self.give_back(offset, layout),
             // SAFETY: the memory is the system's.
-            None => unsafe { System.dealloc(pointer, layout) },
+            None => unsafe {
+                self.discount(pointer, layout.size());
+                System.dealloc(pointer, layout);
+            },
         }
     }
 
     #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if self.offset(pointer).is_none() && !fails() {
+            // Before the address may belong to another block.
+            self.discount(pointer, layout.size());
             // SAFETY: the memory is the system's.
             let memory = unsafe { System.realloc(pointer, layout, size) };
             if !memory.is_null() {
+                self.account(memory, size);
                 return memory;
             }
+            self.account(pointer, layout.size());
         }
         // SAFETY: passed on to the caller.
         unsafe { self.relocate(pointer, layout, size) }
@@ -162,6 +183,52 @@ unsafe impl GlobalAlloc for Reserve {
 }
 
 impl Reserve {
+    /// Counts a block of the system.
+    #[inline]
+    fn account(&self, block: *mut u8, size: usize) {
+        if size < LARGE {
+            self.small.fetch_add(size, Relaxed);
+        } else {
+            self.account_large(block as usize, size);
+        }
+    }
+
+    /// The inverse of `account`, before the block is freed.
+    #[inline]
+    fn discount(&self, block: *mut u8, size: usize) {
+        if size < LARGE {
+            self.small.fetch_sub(size, Relaxed);
+        } else {
+            self.discount_large(block as usize);
+        }
+    }
+
+    #[cold]
+    fn account_large(&self, start: usize, size: usize) {
+        // Without a free place, the block is not known.
+        let free = |place: &&[AtomicUsize; 2]| {
+            place[0]
+                .compare_exchange(0, start, Relaxed, Relaxed)
+                .is_ok()
+        };
+        if let Some(place) = self.large.iter().find(free) {
+            place[1].store(size, Relaxed);
+        }
+    }
+
+    #[cold]
+    fn discount_large(&self, start: usize) {
+        let ours = |place: &&[AtomicUsize; 2]| {
+            place[0].load(Relaxed) == start && {
+                place[1].store(0, Relaxed);
+                place[0]
+                    .compare_exchange(start, 0, Relaxed, Relaxed)
+                    .is_ok()
+            }
+        };
+        let _ = self.large.iter().find(ours);
+    }
+
     /// # Safety
     /// As for `realloc`.
     #[cold]
@@ -187,6 +254,21 @@ unsafe fn system(layout: Layout) -> *mut u8 {
     }
     // SAFETY: by the contract.
     unsafe { System.alloc(layout) }
+}
+
+/// Bytes of this library's blocks that are too small for a mapping of their own.
+pub(crate) fn small_bytes() -> u64 {
+    ALLOCATOR.small.load(Relaxed) as u64
+}
+
+/// Calls `visit` with the addresses of this library's large blocks.
+pub(crate) fn large_blocks(visit: &mut dyn FnMut(Range<usize>)) {
+    for [start, size] in &ALLOCATOR.large {
+        let (start, size) = (start.load(Relaxed), size.load(Relaxed));
+        if start > 0 {
+            visit(start..start + size);
+        }
+    }
 }
 
 /// Whether memory is short. If the system has memory again, it is not.

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use clap::Args;
-use nthbyte_report::Explanation;
 use nthbyte_report::explain::Asked;
+use nthbyte_report::{At, Explanation, Memory};
 
 use crate::input::Profiles;
 use crate::output::{self, Output};
@@ -24,12 +24,15 @@ impl Arguments {
     /// # Errors
     /// If a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<()> {
-        let profile = self.profiles.find()?.load_quietly()?;
+        let inputs = self.profiles.find()?;
+        let mut profile = inputs.load_everything()?;
+        let memory = Memory::of(&profile, At::Peak).ok();
+        profile.keep_domain(inputs.domain());
         let asked = Asked {
             words: self.profiles.words(),
             more_processes: self.profiles.more_processes(),
         };
-        let explanation = Explanation::of(&profile, &asked);
+        let explanation = Explanation::with_memory(&profile, &asked, memory.as_ref());
         Output::Standard.write(|out| {
             if self.json {
                 serde_json::to_writer_pretty(&mut *out, &explanation)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use nthbyte_report::flamegraph;
+use nthbyte_report::{Memory, flamegraph};
 
 use crate::input::{Apart, Profiles};
 use crate::output::Output;
@@ -38,7 +38,9 @@ impl Arguments {
     /// If the profile cannot be read or the page cannot be written.
     pub fn run(self) -> Result<()> {
         let inputs = self.profiles.find()?;
-        let mut profile = inputs.load()?;
+        let mut profile = inputs.load_everything()?;
+        let memory = Memory::over_time(&profile, flamegraph::MOMENTS);
+        inputs.narrow(&mut profile);
         self.selecting.apply(&mut profile)?;
         self.frames.apply(&mut profile, false);
         if self.by == Some(Apart::Process) {
@@ -48,8 +50,9 @@ impl Arguments {
         inputs.protect(&output, self.force)?;
         let progress = Progress::steps("writing");
         output.write(|out| {
-            Ok(flamegraph::write_with(
+            Ok(flamegraph::write_with_memory(
                 &profile,
+                &memory,
                 out,
                 &mut |done, total| progress.at(done, total),
             )?)

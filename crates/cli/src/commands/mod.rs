@@ -7,6 +7,7 @@ mod export;
 mod flamegraph;
 mod import;
 mod leaks;
+mod memory;
 mod merge;
 mod summary;
 mod tree;
@@ -33,6 +34,8 @@ pub enum Command {
     Diff(diff::Arguments),
     /// Say what accumulates, with the evidence; with --fail, for continuous integration.
     Leaks(leaks::Arguments),
+    /// Show what the resident set was made of, at its peak or at a time.
+    Memory(memory::Arguments),
     /// Show the profile in the Firefox Profiler, served from this machine.
     View(view::Arguments),
     /// Write one self-contained HTML page with flame graph, table and timeline.
@@ -59,6 +62,7 @@ impl Command {
             Self::Run(words) => words.refuse("run"),
             Self::Tune(words) => words.refuse("tune"),
             Self::Explain(arguments) => arguments.run(),
+            Self::Memory(arguments) => arguments.run(),
             Self::Summary(arguments) => arguments.run(),
             Self::Tree(arguments) => arguments.run(),
             Self::View(arguments) => arguments.run(),

@@ -77,6 +77,8 @@ struct Pending {
     /// The allocation site.
     site: usize,
     sample: Allocation,
+    /// The arena in which the block would lie if it had not been sampled; 0 if unknown.
+    arena: u32,
 }
 
 impl Tracker {
@@ -310,6 +312,7 @@ impl Program {
             },
             site: sample.site,
             sample: taken,
+            arena: nthbyte_heap::arena_number(sample.near),
         });
         if taken.block >= LARGE.max(self.period.bytes()) {
             recording.publish_provisionally(taken);
@@ -392,7 +395,7 @@ impl Program {
             None => self.type_of(pending, contents, recording),
         };
         profile.rounding.add(&pending.sample, self.period);
-        if let Some(id) = recording.allocation(pending.sample) {
+        if let Some(id) = recording.allocation_in(pending.sample, pending.arena) {
             profile.tokens.set(pending.token, id);
         }
         profile.pending = None;

@@ -29,6 +29,21 @@ pub enum Backing {
     Huge,
 }
 
+/// The bytes of a header's copy.
+pub const HEADER_BYTES: usize = ARENA_HEADER;
+
+/// The bits of the free and of the dirty pages in the copy of a header.
+pub fn pages_of(copy: &[u8; HEADER_BYTES]) -> (u128, u128) {
+    let bits = |offset: usize| {
+        let bytes = copy[offset..].first_chunk();
+        bytes.map_or(0, |&bytes| u128::from_ne_bytes(bytes))
+    };
+    (
+        bits(core::mem::offset_of!(Arena, free)),
+        bits(core::mem::offset_of!(Arena, dirty)),
+    )
+}
+
 impl Arena {
     /// The address of the arena.
     pub fn base(this: *mut Self) -> *mut u8 {

@@ -57,6 +57,7 @@ unsafe extern "C" fn sampled(context: *mut c_void, sample: &Sample) -> u32 {
         points,
         domain,
         site: _,
+        near: _,
     } = sample;
     let block = block.addr();
     recorder.events.push(Event::Sampled {

@@ -2,13 +2,18 @@
 
 use super::Loader;
 use super::numbers::Numbers;
-use crate::event::{End, Extension, Memory, Nanos};
+use crate::composition::{self, ArenaRun, Composition, parse_arenas};
+use crate::event::{End, Extension, Memory, Nanos, SampleId};
 use crate::meta::Meta;
 use crate::model::{Damage, Profile};
 use crate::processes::{self, Process, ProcessId, extension};
 
 /// The longest text that says what ended a process, in bytes.
 const LONGEST_REASON: usize = 1 << 10;
+
+/// The largest total size of the events about the composition of memory in one file, in bytes. It limits the memory of a
+/// reader.
+const MAX_COMPOSITIONS: usize = 32 << 20;
 
 /// Data about a file's session that is complete only at the file's end.
 #[derive(Default)]
@@ -19,6 +24,8 @@ pub(super) struct Session {
     is_merged: bool,
     /// Total size in bytes of the data about processes.
     process_bytes: usize,
+    /// Total size in bytes of the events about the composition of memory.
+    composition_bytes: usize,
 }
 
 impl Loader {
@@ -51,6 +58,8 @@ impl Loader {
             extension::PROCESS => self.process(extension.bytes),
             extension::PROCESS_MEMORY => self.process_memory(extension.bytes),
             extension::ENDED_BY => self.ended_by(extension.bytes),
+            composition::COMPOSITION => self.composition(extension.bytes),
+            composition::ARENAS => self.arenas(extension.bytes),
             _ => None,
         };
         if known.is_none() {
@@ -83,6 +92,40 @@ impl Loader {
         let process = self.profile.processes.get_mut(self.process.index())?;
         process.ended_by = Some(String::from_utf8_lossy(text).into_owned());
         Some(())
+    }
+
+    fn composition(&mut self, bytes: &[u8]) -> Option<()> {
+        self.take_room(bytes)?;
+        let (process, mut composition) = Composition::parse(bytes)?;
+        composition.time = self.saw(composition.time);
+        let of_file = self.profile.processes.get_mut(self.first_process..)?;
+        let process = of_file.get_mut(process as usize)?;
+        process.compositions.push(composition);
+        Some(())
+    }
+
+    /// Reads the arenas of samples. Samples that were lost are left out.
+    fn arenas(&mut self, bytes: &[u8]) -> Option<()> {
+        self.take_room(bytes)?;
+        for run in parse_arenas(bytes)? {
+            let Some(last) = run.count.checked_sub(1) else {
+                continue;
+            };
+            // Runs lie within a part without a gap, unless blocks were lost: then the whole run is left out.
+            let last = SampleId(run.first.0.checked_add(last)?);
+            if let (Some(first), Some(last)) = (self.sample(run.first), self.sample(last))
+                && last.0.checked_sub(first.0) == Some(run.count - 1)
+            {
+                self.profile.arenas.push(ArenaRun { first, ..run });
+            }
+        }
+        Some(())
+    }
+
+    /// Notes that data about memory takes so many bytes more; `None` if the file has too many of them.
+    fn take_room(&mut self, bytes: &[u8]) -> Option<()> {
+        self.session.composition_bytes += bytes.len();
+        (self.session.composition_bytes <= MAX_COMPOSITIONS).then_some(())
     }
 
     fn process_memory(&mut self, bytes: &[u8]) -> Option<()> {

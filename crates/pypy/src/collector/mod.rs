@@ -8,11 +8,13 @@
 //! large        large objects, which come from `malloc`
 //! pending      sampled objects until the next minor collection
 //! majors       the steps of major collections
+//! accounts     the last totals, for the writer thread
 //! totals       finds the collector's memory totals
 //! statistics   records memory totals at intervals
 //! backlog      events that wait for room in the ring
 //! ```
 
+mod accounts;
 mod backlog;
 mod engine;
 mod hooks;

@@ -2,6 +2,7 @@
 
 use nthbyte_profile::event::{Memory, Nanos};
 
+use super::accounts::{self, Last};
 use super::totals::{self, Totals};
 use nthbyte_session::Recording;
 
@@ -98,6 +99,13 @@ impl Statistics {
         let arenas = totals.and_then(|totals| totals.arenas.map(read));
         let sum = |(one, other): (u64, u64)| one.saturating_add(other);
         let nursery = self.nursery.unwrap_or(0) as u64;
+        let (objects, large) = used.unwrap_or_default();
+        accounts::publish(Last {
+            arenas: arenas.unwrap_or(0),
+            objects,
+            large,
+            nursery,
+        });
         recording.memory(Memory {
             time: now,
             heap_used: used.map(sum),

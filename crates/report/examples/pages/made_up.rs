@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{FrameKind, LabelSetId, Memory, Nanos, NodeId, ThreadId, TypeId};
+use nthbyte_profile::composition::{ArenaRun, Composition, Occupancy, Part};
+use nthbyte_profile::event::{
+    FrameKind, LabelSetId, Memory, Nanos, NodeId, SampleId, ThreadId, TypeId,
+};
 use nthbyte_profile::model::{
     Frame, Function, Lifetime, Sample, Samples, SamplingId, Shape, StackNode, TypeNames,
 };
@@ -217,4 +220,38 @@ pub fn leak(profile: Profile) -> Profile {
         sample(&mut profile, (number, all), stack, 200, lifetime);
     }
     profile
+}
+
+/// Adds compositions: memory grows and shrinks, and survivors hold free blocks.
+pub fn with_compositions(profile: &mut Profile) {
+    let end = profile.end.0;
+    let process = &mut profile.processes[0];
+    for (moment, mib) in [(1, 100), (2, 180), (3, 140), (4, 120)] {
+        let mut composition = Composition::at(Nanos(end / 4 * moment));
+        for (part, mib) in [
+            (Part::Resident, 60 + mib),
+            (Part::FileText, 20),
+            (Part::LibraryHeap, 30),
+            (Part::Anonymous, 10),
+            (Part::Arenas, mib),
+            (Part::HeapBlocks, mib / 2),
+            (Part::HeapFreeBlocks, mib / 4),
+            (Part::LibraryUsed, 25),
+            (Part::LibraryMapped, 5),
+        ] {
+            composition.set(part, mib << 20);
+        }
+        composition.occupancy = vec![Occupancy {
+            arena: 7,
+            block: 64,
+            used: 1000,
+            free: (mib << 18) as u32 / 64,
+        }];
+        process.compositions.push(composition);
+    }
+    profile.arenas = vec![ArenaRun {
+        first: SampleId(0),
+        count: profile.samples.len() as u32,
+        arena: 7,
+    }];
 }

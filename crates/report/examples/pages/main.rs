@@ -8,12 +8,12 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use made_up::{large, leak, service};
+use made_up::{large, leak, service, with_compositions};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Profile};
 use nthbyte_report::diff::write_page;
 use nthbyte_report::estimate::Moments;
-use nthbyte_report::{Estimator, Leaks, Totals, flamegraph};
+use nthbyte_report::{Estimator, Leaks, Memory, Totals, flamegraph};
 use serde_json::json;
 
 /// Distinct stacks of the large profile.
@@ -65,6 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "service",
         &service(read(&plain)?, &environment(&folder)?),
     )?;
+    memory(&folder, read(&plain)?)?;
     let leaks = Leaks::of(&[("leak.nthb".into(), leak(read(&plain)?))]);
     let mut out = BufWriter::new(File::create(folder.join("leak.html"))?);
     flamegraph::write_leaks(&leaks, &mut out)?;
@@ -96,6 +97,17 @@ fn page(folder: &Path, name: &str, profile: &Profile) -> Result<(), Box<dyn Erro
     out.flush()?;
     let expected = serde_json::to_vec(&expected(profile))?;
     Ok(fs::write(folder.join(format!("{name}.json")), expected)?)
+}
+
+/// A page with the panel of memory, and what it must show.
+fn memory(folder: &Path, mut profile: Profile) -> Result<(), Box<dyn Error>> {
+    with_compositions(&mut profile);
+    let moments = Memory::over_time(&profile, flamegraph::MOMENTS);
+    let mut out = BufWriter::new(File::create(folder.join("memory.html"))?);
+    flamegraph::write_with_memory(&profile, &moments, &mut out, &mut |_, _| {})?;
+    out.flush()?;
+    let expected = serde_json::to_vec(&moments)?;
+    Ok(fs::write(folder.join("memory.json"), expected)?)
 }
 
 /// A page of a difference, whose new side has two equal runs: their mean is one of them.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::estimate::{Moments, Totals};
 use crate::inclusive::{self, KeyTotals, Sum};
-use crate::peak;
+use crate::selection;
 use crate::summary::{By, NO_FILE, NO_STACK, NO_TYPE};
 
 /// A quantity that is compared.
@@ -237,7 +237,7 @@ impl Cells {
             types: vec![Cell::default(); profile.types.len()],
             processes: vec![Cell::default(); profile.processes.len().max(1)],
         };
-        cells.add_allocations(profile, peak::moment(profile));
+        cells.add_allocations(profile, selection::peak_of_all(profile));
         if has_time {
             cells.add_time(profile);
         }
@@ -246,13 +246,17 @@ impl Cells {
 
     fn add_allocations(&mut self, profile: &Profile, peak: Option<Nanos>) {
         let samples = &profile.samples;
+        let lives = selection::Lives::of(profile);
         let shapes = samples.shapes().iter();
         let shapes: Vec<Totals> = shapes
             .map(|&shape| Totals::of_sample(profile, shape))
             .collect();
         for id in samples.ids() {
             let totals = &shapes[samples.shape_id(id).0 as usize];
-            let at_peak = peak.is_some_and(|moment| peak::is_alive(profile, id, moment));
+            let at_peak = peak.is_some_and(|moment| {
+                let moment = selection::Moment::Time(moment);
+                lives.is_alive(&profile.samples.get(id), moment)
+            });
             let process = profile.process_of(samples.thread(id));
             let cells = [
                 &mut self.stacks[samples.stack(id).index()],
@@ -298,7 +302,7 @@ impl Cells {
 fn known(profile: &Profile, has_time: bool) -> [bool; Measure::ALL.len()] {
     // A file imported from VMProf is like this.
     let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
-    let ends = peak::lifetimes_end(profile);
+    let ends = selection::lifetimes_are_known(profile);
     Measure::ALL.map(|measure| match measure {
         Measure::Bytes | Measure::Allocations | Measure::Young => !only_time,
         Measure::Alive | Measure::Peak => !only_time && ends,

@@ -99,7 +99,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
 fn feeds(facts: &Facts<'_>, answer: &mut Answer) {
     let profile = facts.profile;
     let samples = &profile.samples;
-    let knows_frees = crate::peak::lifetimes_end(profile);
+    let knows_frees = crate::selection::lifetimes_are_known(profile);
     let starts = knows_frees.then(|| starts(profile));
     let counts = |id: SampleId| match &starts {
         Some(starts) => is_container(profile, id) && meets_collector(profile, starts, id),

@@ -36,6 +36,7 @@ use serde::Serialize;
 use crate::aggregate::Aggregate;
 use crate::estimate::Estimate;
 use crate::leaks::Place;
+use crate::memory::Memory;
 use crate::selection::Moment;
 use crate::text;
 use places::Places;
@@ -153,6 +154,8 @@ mod weight {
 /// The profile, and what several questions need of it.
 struct Facts<'a> {
     profile: &'a Profile,
+    /// What the resident set was made of at its peak, if that was recorded.
+    memory: Option<&'a Memory>,
     asked: &'a Asked,
     aggregate: Aggregate,
     /// Bytes allocated, as estimated.
@@ -170,11 +173,18 @@ impl Explanation {
     /// Answers all questions.
     #[must_use]
     pub fn of(profile: &Profile, asked: &Asked) -> Self {
+        Self::with_memory(profile, asked, None)
+    }
+
+    /// The same, with what the resident set was made of at its peak: of the whole profile, before samples were removed.
+    #[must_use]
+    pub fn with_memory(profile: &Profile, asked: &Asked, memory: Option<&Memory>) -> Self {
         let aggregate = Aggregate::of(profile, Moment::End);
         let bytes = aggregate.estimator.bytes(&aggregate.all.all);
         let estimate = bytes.estimate;
         let facts = Facts {
             profile,
+            memory,
             asked,
             places: Places::of(profile),
             exact: profile.is_exact(),

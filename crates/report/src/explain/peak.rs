@@ -4,15 +4,17 @@ use super::places::{self, By, types_text};
 use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::{Estimate, Totals};
 use crate::leaks::name;
-use crate::peak as moment_of_peak;
+use crate::memory::Memory;
+use crate::selection::{Lives, Moment, peak_of_all};
 use crate::text;
 
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let profile = facts.profile;
     let mut answer = facts.answer(Topic::Peak, weight::PEAK, &["flamegraph"]);
-    match moment_of_peak::moment(profile) {
+    match peak_of_all(profile) {
         Some(moment) => {
-            let is_alive = |id| moment_of_peak::is_alive(profile, id, moment);
+            let lives = Lives::of(profile);
+            let is_alive = |id| lives.is_alive(&profile.samples.get(id), Moment::Time(moment));
             let sums = facts.places.sums(is_alive);
             let mut all = Totals::default();
             sums.iter().for_each(|sum| all.add(sum));
@@ -79,6 +81,54 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
             "The process's RSS was {} at most.",
             text::bytes(rss as f64)
         ));
+        if let Some(memory) = facts.memory {
+            made_of(memory, &mut answer);
+        }
     }
     Some(answer)
+}
+
+/// Groups of rows that are named: those with at least this part of the resident set.
+const WORTH_NAMING: f64 = 0.05;
+/// Free memory that survivors hold is named from this part of the resident set on.
+const MUCH_HELD: f64 = 0.2;
+
+/// What the resident set was made of at its peak.
+fn made_of(memory: &Memory, answer: &mut Answer) {
+    let whole = (memory.rss as f64).max(1.0);
+    let mut groups: Vec<(&'static str, f64)> = Vec::new();
+    for row in &memory.rows {
+        match groups.last_mut() {
+            Some((group, sum)) if *group == row.group => *sum += row.bytes.estimate,
+            _ => groups.push((row.group, row.bytes.estimate)),
+        }
+    }
+    let mut named = groups.clone();
+    named.retain(|(_, bytes)| *bytes >= WORTH_NAMING * whole);
+    named.sort_by(|one, other| other.1.total_cmp(&one.1));
+    let named: Vec<String> = named
+        .iter()
+        .map(|(group, bytes)| format!("{group} {}", text::percent(bytes / whole)))
+        .collect();
+    answer.say(format!("It was made of: {}.", named.join("; ")));
+    for (group, figure) in [
+        ("Python, live", "rss_python_live_bytes"),
+        ("Python, free", "rss_python_free_bytes"),
+        ("native", "rss_native_bytes"),
+        ("unknown", "rss_unknown_bytes"),
+    ] {
+        let bytes = groups.iter().find(|(name, _)| *name == group);
+        answer.figure(
+            figure,
+            Estimate::exact(bytes.map_or(0.0, |(_, bytes)| *bytes)),
+        );
+    }
+    if let Some(holders) = &memory.holders
+        && holders.free as f64 >= MUCH_HELD * whole
+    {
+        answer.say(format!(
+            "{} of it is free memory in pages that live blocks hold; `nthbyte memory` says whose.",
+            text::bytes(holders.free as f64)
+        ));
+    }
 }

@@ -8,6 +8,7 @@ use nthbyte_profile::model::Lifetime;
 use nthbyte_profile::{Distances, Meta, Profile};
 use serde::Serialize;
 
+use crate::Memory;
 use crate::estimate::{Moments, Totals};
 
 use super::base::{Base, DescribedBase};
@@ -79,6 +80,9 @@ struct Header<'a> {
     functions: Functions<'a>,
     types: Vec<&'a str>,
     timeline: Timeline,
+    /// What the resident set was made of, in the order of time.
+    #[serde(skip_serializing_if = "<[Memory]>::is_empty")]
+    memory: &'a [Memory],
     /// What was pruned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pruned: Option<Pruned>,
@@ -146,6 +150,7 @@ struct Functions<'a> {
 pub fn write(
     profile: &Profile,
     base: Option<&Base<'_>>,
+    memory: &[Memory],
     weight: usize,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
@@ -195,6 +200,7 @@ pub fn write(
         functions,
         types: profile.types.iter().map(|t| t.name.as_str()).collect(),
         timeline: Timeline::of(profile),
+        memory,
         runs: base.map(|base| base.new_runs),
         base: base.map(DescribedBase::of),
         columns: &columns.index,

@@ -24,6 +24,7 @@ pub use base::Base;
 use nthbyte_profile::Profile;
 
 use crate::leaks::Leaks;
+use crate::memory::Memory;
 use records::MOST_WEIGHT;
 
 /// The page as `web/` builds it.
@@ -49,7 +50,26 @@ pub fn write_with(
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
-    write_data(profile, None, MOST_WEIGHT, out, progress)
+    write_with_memory(profile, &[], out, progress)
+}
+
+/// Moments of [`Memory`] that a page may have.
+pub const MOMENTS: usize = 40;
+
+/// Like [`write_with`], with what the resident set was made of at some moments: [`Memory::over_time`] of the profile before
+/// samples were removed from it.
+///
+/// # Errors
+/// Whatever `out` reports.
+pub fn write_with_memory(
+    profile: &Profile,
+    memory: &[Memory],
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(u64, u64),
+) -> io::Result<()> {
+    fill(TEMPLATE, out, |data| {
+        data::write(profile, None, memory, MOST_WEIGHT, data, progress)
+    })
 }
 
 /// Like [`write`], with another limit on the page's size: `weight` is about half of the bytes of the data.
@@ -94,7 +114,7 @@ fn write_data(
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
     fill(TEMPLATE, out, |data| {
-        data::write(profile, base, weight, data, progress)
+        data::write(profile, base, &[], weight, data, progress)
     })
 }
 

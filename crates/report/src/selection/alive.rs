@@ -1,10 +1,11 @@
 //! What was alive at a moment, and when most was.
 //!
 //! An object is alive from the time of its allocation, including it, until the time of its free,
-//! excluding it. One that died young at an unknown time was alive at no moment.
+//! excluding it. What a process has not freed, it loses when it ends. An object that died young at an
+//! unknown time was alive at no moment.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{Nanos, SampleId};
+use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
 use nthbyte_profile::model::{Lifetime, Sample};
 
 use crate::estimate::Totals;
@@ -19,18 +20,47 @@ pub enum Moment {
     Time(Nanos),
 }
 
-/// Whether the sampled object was alive.
-pub(crate) fn is_alive(sample: &Sample, moment: Moment) -> bool {
-    let time = match moment {
-        Moment::End => return sample.lifetime == Lifetime::StillLive,
-        Moment::Time(time) => time,
-    };
-    let ended = match (sample.freed, sample.lifetime) {
-        (Some(freed), _) => freed <= time,
-        (None, Lifetime::StillLive) => false,
-        (None, _) => true,
-    };
-    sample.time <= time && !ended
+/// When sampled objects were alive. It does not refer to the profile, whose samples may be removed
+/// meanwhile.
+pub(crate) struct Lives {
+    /// By thread: the end of its process, if others went on.
+    ends: Vec<Option<Nanos>>,
+}
+
+impl Lives {
+    pub(crate) fn of(profile: &Profile) -> Self {
+        let threads = (0..profile.threads.len() as u32).map(ThreadId);
+        let end = |thread: ThreadId| {
+            let process = profile.processes.get(profile.process_of(thread).index())?;
+            Some(process.end).filter(|&end| end < profile.end)
+        };
+        Self {
+            ends: threads.map(end).collect(),
+        }
+    }
+
+    /// The times of the allocation and of the free, if there was one. `None` if the object died at an
+    /// unknown time.
+    fn life(&self, sample: &Sample) -> Option<(Nanos, Option<Nanos>)> {
+        let from = sample.time;
+        match (sample.freed, sample.lifetime) {
+            (Some(freed), _) => Some((from, Some(freed))),
+            (None, Lifetime::StillLive) => {
+                let end = self.ends.get(sample.thread.index()).copied().flatten();
+                Some((from, end.filter(|&end| from < end)))
+            }
+            (None, _) => None,
+        }
+    }
+
+    /// Whether the sampled object was alive.
+    pub(crate) fn is_alive(&self, sample: &Sample, moment: Moment) -> bool {
+        let Moment::Time(time) = moment else {
+            return sample.lifetime == Lifetime::StillLive;
+        };
+        self.life(sample)
+            .is_some_and(|(from, to)| from <= time && to.is_none_or(|to| to > time))
+    }
 }
 
 /// The sums over what was alive.
@@ -39,13 +69,22 @@ pub(crate) fn alive_at(profile: &Profile, moment: Moment) -> Totals {
     let shapes: Vec<Totals> = shapes
         .map(|&shape| Totals::of_sample(profile, shape))
         .collect();
+    let lives = Lives::of(profile);
     let mut totals = Totals::default();
     for id in profile.samples.ids() {
-        if is_alive(&profile.samples.get(id), moment) {
+        if lives.is_alive(&profile.samples.get(id), moment) {
             totals.add(&shapes[profile.samples.shape_id(id).0 as usize]);
         }
     }
     totals
+}
+
+/// The first time at which most was alive, by the estimate; `None` if the times of frees are not
+/// known, or without a sample.
+pub(crate) fn peak_of_all(profile: &Profile) -> Option<Nanos> {
+    super::lifetimes_are_known(profile)
+        .then(|| peak(profile, Nanos(0), Nanos(u64::MAX)))
+        .flatten()
 }
 
 /// The first time of `since..until` at which most was alive, by the estimate; `None` if nothing was
@@ -54,16 +93,18 @@ pub(super) fn peak(profile: &Profile, since: Nanos, until: Nanos) -> Option<Nano
     let samples = &profile.samples;
     let weights = profile.shape_weights();
     let bytes = |id: SampleId| weights[samples.shape_id(id).0 as usize].bytes;
-    let is_ever_alive = |id: &SampleId| {
-        samples.lifetime(*id) == Lifetime::StillLive || samples.freed(*id).is_some()
-    };
-    let end = |id: &SampleId| samples.freed(*id).unwrap_or(Nanos(u64::MAX));
+    let lives = Lives::of(profile);
     // Nearly sorted already, which a stable sort is fast with.
-    let mut born: Vec<SampleId> = samples.ids().filter(is_ever_alive).collect();
+    let mut born: Vec<SampleId> = Vec::new();
+    let mut dead: Vec<(Nanos, SampleId)> = Vec::new();
+    for id in samples.ids() {
+        if let Some((_, end)) = lives.life(&samples.get(id)) {
+            born.push(id);
+            dead.extend(end.map(|end| (end, id)));
+        }
+    }
     born.sort_by_key(|id| samples.time(*id));
-    let mut dead: Vec<SampleId> = born.clone();
-    dead.retain(|id| samples.freed(*id).is_some());
-    dead.sort_by_key(end);
+    dead.sort_by_key(|&(end, _)| end);
     let mut dead = dead.into_iter().peekable();
     let mut born = born.into_iter().peekable();
     let (mut alive, mut most, mut at) = (0.0, 0.0, None);
@@ -83,7 +124,7 @@ pub(super) fn peak(profile: &Profile, since: Nanos, until: Nanos) -> Option<Nano
         while let Some(id) = born.next_if(|&id| samples.time(id) <= time) {
             alive += bytes(id);
         }
-        while let Some(id) = dead.next_if(|id| end(id) <= time) {
+        while let Some((_, id)) = dead.next_if(|&(end, _)| end <= time) {
             alive -= bytes(id);
         }
         if time >= since && (alive > most || at.is_none()) {

@@ -10,13 +10,13 @@ mod alive;
 mod place;
 mod work;
 
-use nthbyte_profile::Profile;
-use nthbyte_profile::event::{Nanos, ThreadId};
+use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
 use nthbyte_profile::model::{Lifetime, ProcessId};
+use nthbyte_profile::{Domain, Profile};
 use serde::Serialize;
 
 pub use alive::Moment;
-pub(crate) use alive::{alive_at, is_alive};
+pub(crate) use alive::{Lives, alive_at, peak_of_all};
 pub(crate) use place::module_path;
 
 use crate::text;
@@ -132,7 +132,8 @@ impl Selection {
         let selected = self.narrow(profile)?;
         if self.at.is_some() {
             let moment = selected.moment();
-            profile.retain_samples(|sample| is_alive(sample, moment));
+            let lives = Lives::of(profile);
+            profile.retain_samples(|sample| lives.is_alive(sample, moment));
         }
         if self.is_about_objects() {
             profile.cpu.clear();
@@ -382,16 +383,20 @@ impl Selected {
     }
 }
 
-/// Whether the profile says of every object when it was freed. On PyPy, only that it survived is known.
+/// Whether the profile says of every object when it was freed. Of PyPy's own objects, only that they survived is known; of
+/// native memory, it is.
 pub(crate) fn lifetimes_are_known(profile: &Profile) -> bool {
     let on_pypy = |interpreter: &str| interpreter.starts_with("PyPy");
     let mut processes = profile.processes.iter();
+    let is_of_pypy = on_pypy(&profile.meta.interpreter)
+        || processes.any(|process| on_pypy(&process.meta.interpreter));
     let samples = &profile.samples;
-    !on_pypy(&profile.meta.interpreter)
-        && !processes.any(|process| on_pypy(&process.meta.interpreter))
-        && !samples
-            .ids()
-            .any(|id| samples.lifetime(id) == Lifetime::Survived)
+    let is_unknown = |id: SampleId| {
+        samples.lifetime(id) == Lifetime::Survived
+            || (is_of_pypy && profile.domain(id) == Domain::Python)
+    };
+    let is_empty = is_of_pypy && samples.is_empty();
+    !(is_empty || samples.ids().any(is_unknown))
 }
 
 /// The names of the threads, for a message.

@@ -23,3 +23,4 @@ pub(crate) use descriptor::{HostDescriptor, Identity, duplicate_high, keep_only}
 pub use memory_file::MemoryFile;
 pub use reads::{CachedProbe, Plain, Probe, field};
 pub(crate) use resident::ResidentSet;
+pub(crate) use segments::for_each as for_each_segment;

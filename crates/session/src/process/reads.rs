@@ -68,6 +68,49 @@ impl Probe {
     }
 }
 
+/// The largest number of pieces that one system call copies (`IOV_MAX` is 1024).
+const PIECES: usize = 128;
+
+impl Probe {
+    /// Copies `length` bytes from each address to `into`, one after the other. Returns whether all could be read. The
+    /// cost is one system call for 128 addresses, and about 0.1 µs for each.
+    #[must_use]
+    pub fn gather(&self, addresses: &[usize], length: usize, into: &mut [u8]) -> bool {
+        if addresses.len() * length > into.len() {
+            return false;
+        }
+        let chunks = addresses
+            .chunks(PIECES)
+            .zip(into.chunks_mut(PIECES * length.max(1)));
+        chunks.into_iter().all(|(addresses, into)| {
+            let bytes = addresses.len() * length;
+            let local = libc::iovec {
+                iov_base: into.as_mut_ptr().cast(),
+                iov_len: bytes,
+            };
+            let mut remote = [libc::iovec {
+                iov_base: std::ptr::null_mut(),
+                iov_len: length,
+            }; PIECES];
+            for (piece, &address) in remote.iter_mut().zip(addresses) {
+                piece.iov_base = address as *mut c_void;
+            }
+            // SAFETY: `local` is a place of that length, by the first test; `remote` is checked by the kernel.
+            let got = unsafe {
+                libc::process_vm_readv(
+                    self.process,
+                    &raw const local,
+                    1,
+                    remote.as_ptr(),
+                    addresses.len() as libc::c_ulong,
+                    0,
+                )
+            };
+            usize::try_from(got) == Ok(bytes)
+        })
+    }
+}
+
 /// Types for which every bit pattern is a valid value.
 ///
 /// # Safety
@@ -156,6 +199,27 @@ mod tests {
         assert_eq!(probe.read::<u64>(usize::MAX - 3), None);
         let there = [1u32, 2];
         assert_eq!(probe.read::<[u32; 2]>(there.as_ptr() as usize), Some(there));
+    }
+
+    #[test]
+    fn pieces_are_gathered() {
+        let Some(probe) = Probe::new() else {
+            eprintln!("not tested: process_vm_readv is forbidden here");
+            return;
+        };
+        let words: Vec<u64> = (0..1000).collect();
+        let mut addresses: Vec<usize> = (0..300)
+            .map(|at| words.as_ptr() as usize + 24 * at)
+            .collect();
+        let mut into = vec![0; 300 * 8];
+        assert!(probe.gather(&addresses, 8, &mut into));
+        for (at, bytes) in into.chunks(8).enumerate() {
+            assert_eq!(bytes, (3 * at as u64).to_ne_bytes());
+        }
+        addresses[200] = 8;
+        assert!(!probe.gather(&addresses, 8, &mut into));
+        assert!(!probe.gather(&addresses, 9, &mut into));
+        assert!(probe.gather(&[], 8, &mut into));
     }
 
     #[test]

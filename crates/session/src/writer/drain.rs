@@ -4,13 +4,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nthbyte_profile::event::{End, Event, Nanos, SourceId};
-use nthbyte_profile::{Meta, Writer};
+use nthbyte_profile::composition::{self, encode_arenas};
+use nthbyte_profile::event::{End, Event, Extension, Memory, Nanos, SourceId};
+use nthbyte_profile::{Composition, Meta, Writer};
 use rtrb::Consumer;
 
+use super::arenas::Arenas;
 use super::pending::Pending;
 use super::thread::Shared;
 use crate::clock::Clock;
+use crate::composition::Composer;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::process::{HostDescriptor, ResidentSet};
@@ -37,6 +40,8 @@ pub(crate) struct Drain {
     left_behind: Option<HostDescriptor>,
     pending: Pending,
     resident: ResidentSet,
+    composer: Composer,
+    arenas: Arenas,
     flushed: Instant,
     dirty: bool,
     samples: u64,
@@ -59,7 +64,9 @@ impl Drain {
         meta: &Meta,
     ) -> Result<Self, String> {
         let sink = Sink::Open(Box::new(create(path, meta)?));
-        Ok(Self::new(ring, clock, path.to_owned(), sink))
+        let mut drain = Self::new(ring, clock, path.to_owned(), sink);
+        drain.composer.begin(clock.now());
+        Ok(drain)
     }
 
     /// A drain that creates its file with the first record.
@@ -77,6 +84,8 @@ impl Drain {
             left_behind: None,
             pending: Pending::default(),
             resident: ResidentSet::default(),
+            composer: Composer::default(),
+            arenas: Arenas::default(),
             flushed: Instant::now(),
             dirty: false,
             samples: 0,
@@ -111,7 +120,8 @@ impl Drain {
         while let Ok(record) = self.ring.pop() {
             match &record {
                 Record::Provisional(sample) => self.pending.publish(*sample),
-                Record::Allocation(sample) => {
+                Record::Allocation(sample, arena) => {
+                    self.arenas.push(*arena);
                     // Other sources record their samples at once, between the pending ones.
                     if sample.source == SourceId::ALLOCATIONS {
                         self.pending.recorded(sample.time);
@@ -142,7 +152,40 @@ impl Drain {
             for memory in readings.into_iter().flatten() {
                 self.write(&Event::Memory(memory), shared);
             }
+            self.record_composition(readings[2], is_last, shared);
         }
+    }
+
+    /// Records what the resident set is made of, if that is due. Only the writer thread does that.
+    fn record_composition(&mut self, reading: Option<Memory>, is_last: bool, shared: &Shared) {
+        if !self.is_on_thread {
+            return;
+        }
+        let now = self.clock.now();
+        self.composer.begin(now);
+        if let Some(first) = self.composer.take_first() {
+            self.write_composition(&first, shared);
+        }
+        let rss = reading.and_then(|reading| reading.rss);
+        let due = if is_last {
+            self.composer.last(now)
+        } else {
+            self.composer.due(now, rss)
+        };
+        if let Some(due) = due {
+            self.write_composition(&due, shared);
+        }
+    }
+
+    fn write_composition(&mut self, composition: &Composition, shared: &Shared) {
+        let bytes = composition.encode(0);
+        self.write(
+            &Event::Extension(Extension {
+                kind: composition::COMPOSITION,
+                bytes: &bytes,
+            }),
+            shared,
+        );
     }
 
     /// Takes all records from the ring and writes them, so that the thread can stop.
@@ -176,6 +219,16 @@ impl Drain {
     /// Ends the current block, so that all data so far is in the file.
     fn flush(&mut self, shared: &Shared) {
         self.flushed = Instant::now();
+        let runs = self.arenas.take();
+        if !runs.is_empty() {
+            self.write(
+                &Event::Extension(Extension {
+                    kind: composition::ARENAS,
+                    bytes: &encode_arenas(&runs),
+                }),
+                shared,
+            );
+        }
         for (kind, events) in shared.lost.take() {
             if events > 0 {
                 self.lost += events;
@@ -218,6 +271,7 @@ impl Drain {
     pub(super) fn record_pending(&mut self, shared: &Shared) {
         for sample in self.pending.take_all() {
             self.samples += 1;
+            self.arenas.push(0);
             self.write(&Event::Allocation(sample), shared);
         }
     }

@@ -4,6 +4,7 @@
 //! thread    takes records from the ring; can be started, stopped and waited for
 //! drain     converts records into blocks of the file
 //! os_thread a thread that needs no thread-local data
+//! arenas    the arenas of samples, until they are written
 //! pending   samples that are published provisionally at the end of the file
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! can wait for it. The wait ends after [`LONGEST_WAIT`]: a write to a pipe without a reader, or to a network that has
 //! failed, may never end. The thread is stopped before a fork; see [`crate::fork`].
 
+mod arenas;
 mod drain;
 mod os_thread;
 mod pending;

@@ -94,6 +94,7 @@ fn unused_stacks_and_names_are_left_out() {
     write(
         &small(),
         None,
+        &[],
         usize::MAX,
         &mut bytes,
         &mut |done, total| {

@@ -1,0 +1,44 @@
+//! `nthbyte memory`: what the resident set was made of.
+
+use anyhow::Result;
+use clap::Args;
+use nthbyte_report::{At, Memory};
+
+use crate::input::Profiles;
+use crate::output::{self, Output};
+use crate::selecting;
+
+/// What `memory` takes.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    profiles: Profiles,
+    /// The moment: when the resident set was largest (peak), the end, or a time: 10s, 500ms, 2min.
+    #[arg(long, value_name = "peak|end|TIME", value_parser = selecting::at, default_value = "peak")]
+    at: At,
+    /// Write JSON (docs/memory.md describes it).
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    /// Prints it.
+    ///
+    /// # Errors
+    /// If the profile cannot be read or does not say what memory is made of, or if standard output cannot be written.
+    pub fn run(self) -> Result<()> {
+        let inputs = self.profiles.find()?;
+        let profile = inputs.load_everything()?;
+        let mut memory = Memory::of(&profile, self.at)?;
+        memory.keep_domain(inputs.domain());
+        Output::Standard.write(|out| {
+            if self.json {
+                serde_json::to_writer_pretty(&mut *out, &memory)?;
+                writeln!(out)?;
+            } else {
+                out.write_all(memory.render(output::terminal_width()).as_bytes())?;
+            }
+            Ok(())
+        })
+    }
+}

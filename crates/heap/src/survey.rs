@@ -1,0 +1,445 @@
+//! The use of a heap's pages, read by a thread that does not hold the heap's lock.
+//!
+//! The heap counts the blocks of each class, but not where they are: that is in the headers of its pages, which change and
+//! may be unmapped meanwhile. So a survey copies headers through the kernel ([`Copies`]), checks what it gets, and leaves
+//! out what makes no sense. Its figures are those of a moment within microseconds for each arena; blocks on the list of a
+//! class count as used.
+//!
+//! A survey looks at a limited number of arenas. If there are more, it takes every second, third, … and multiplies.
+
+use crate::arena::{HEADER_BYTES, pages_of};
+use crate::geometry::{
+    ARENA_BITS, ARENA_SIZE, BLOCK_SIZES, CLASSES, GROUPS, PAGE_HEADER, PAGE_SIZE, PAGES_PER_ARENA,
+    STATE_SIZE, TABLE_SIZE,
+};
+use crate::heap::Heap;
+use crate::page::Page;
+use core::mem::{MaybeUninit, offset_of};
+
+/// A page is sparse if at most this part of its memory (a quarter) is in use.
+const SPARSE: usize = 4;
+
+/// Copies memory that may be unmapped at any time.
+pub trait Copies {
+    /// Copies `length` bytes from each address to `into`, one after the other. Returns whether all could be read.
+    fn copy(&mut self, addresses: &[usize], length: usize, into: &mut [u8]) -> bool;
+}
+
+/// The use of a heap's pages, in bytes unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Pages that hold blocks.
+    pub pages: u64,
+    /// Blocks in use in them, of their rounded sizes. A label before a sampled block counts with it.
+    pub blocks: u64,
+    /// Free blocks in them that were in use before.
+    pub free_blocks: u64,
+    /// Free pages with memory behind them, in arenas with pages in use.
+    pub free_pages: u64,
+    /// The same in arenas without a page in use.
+    pub free_arenas: u64,
+    /// Pages of which at most a quarter is in use.
+    pub sparse_pages: u64,
+    /// Free blocks in those.
+    pub sparse_free: u64,
+    /// The largest request that the heap serves.
+    pub limit: u64,
+}
+
+/// The use of the pages of one block size in one arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// The arena's number: its address divided by its size.
+    pub arena: u32,
+    /// The size of the blocks, in bytes.
+    pub block: u32,
+    /// Number of blocks in use.
+    pub used: u32,
+    /// Number of free blocks that were in use before.
+    pub free: u32,
+}
+
+/// The number of the arena that contains an address.
+#[must_use]
+#[allow(clippy::cast_possible_truncation)] // addresses have 48 bits at most
+pub const fn arena_number(address: usize) -> u32 {
+    (address >> ARENA_BITS) as u32
+}
+
+/// The numbers of blocks of one class in an arena.
+#[derive(Clone, Copy, Default)]
+struct Blocks {
+    used: u32,
+    free: u32,
+}
+
+impl Heap {
+    /// Surveys a heap. At most `most` arenas are looked at; `visit` is called for each of their block sizes with free
+    /// blocks. Pages for sampled blocks are not visited. `None` if the heap cannot be read. The cost is about 10 µs for
+    /// each arena.
+    ///
+    /// # Safety
+    /// `heap` is the address of a heap that is never unmapped. Any thread may call this.
+    #[must_use]
+    pub unsafe fn survey(
+        heap: *const Self,
+        most: usize,
+        copies: &mut dyn Copies,
+        visit: &mut dyn FnMut(Use),
+    ) -> Option<Survey> {
+        let (base, state) = state_of(heap, copies)?;
+        // SAFETY: only numbers in the copy are read.
+        let (span, count, limit) = unsafe {
+            let state = state.as_ptr();
+            (
+                (*state).arenas.span(),
+                (*state).arenas.count,
+                (*state).limit,
+            )
+        };
+        let stride = count.div_ceil(most.max(1)).max(1);
+        let mut sum = Survey::default();
+        let (mut seen, mut looked_at) = (0_usize, 0_u64);
+        for_each_arena(base, span, copies, &mut |arena, copies| {
+            seen += 1;
+            if (seen - 1).is_multiple_of(stride) && sum.arena(arena, copies, visit).is_some() {
+                looked_at += 1;
+            }
+        });
+        if looked_at > 0 && looked_at < seen as u64 {
+            sum.multiply(seen as u64, looked_at);
+        }
+        sum.limit = limit as u64;
+        Some(sum)
+    }
+
+    /// The addresses of a heap's state and its arena table. Where addresses are limited, parts of the table are not mapped.
+    ///
+    /// # Safety
+    /// `heap` is the address of a heap that is never unmapped. Any thread may call this.
+    #[must_use]
+    pub unsafe fn own_memory(
+        heap: *const Self,
+        copies: &mut dyn Copies,
+    ) -> Option<core::ops::Range<usize>> {
+        let (base, _) = state_of(heap, copies)?;
+        Some(base..base + STATE_SIZE + TABLE_SIZE)
+    }
+
+    /// The bytes of the arenas in a range of addresses; 0 if the heap cannot be read.
+    ///
+    /// # Safety
+    /// `heap` is the address of a heap that is never unmapped. Any thread may call this.
+    #[must_use]
+    pub unsafe fn arenas_within(
+        heap: *const Self,
+        range: &core::ops::Range<usize>,
+        copies: &mut dyn Copies,
+    ) -> usize {
+        let Some((base, state)) = state_of(heap, copies) else {
+            return 0;
+        };
+        // SAFETY: only numbers in the copy are read.
+        let span = unsafe { (*state.as_ptr()).arenas.span() };
+        let first = range.start.div_ceil(ARENA_SIZE).max(span.start);
+        let mut bytes = 0;
+        let numbers = first..(range.end >> ARENA_BITS).min(span.end);
+        for_each_arena(base, numbers, copies, &mut |_, _| bytes += ARENA_SIZE);
+        bytes
+    }
+}
+
+/// The address of a heap's state, which may have been moved, and a copy of it. Only plain numbers in it may be read.
+fn state_of(heap: *const Heap, copies: &mut dyn Copies) -> Option<(usize, MaybeUninit<Heap>)> {
+    let state = copy_of(heap.addr(), copies)?;
+    // SAFETY: the field has been a valid value since the heap was made. It changes once; a copy of half of the change is
+    // an address that cannot be read, or the moved state.
+    let moved = unsafe { &(*state.as_ptr()).shared };
+    match moved.map(|shared| shared.address()) {
+        None => Some((heap.addr(), state)),
+        Some(moved) => Some((moved, copy_of(moved, copies)?)),
+    }
+}
+
+/// Bytes of the arena table that are copied at a time.
+const TABLE_PART: usize = 4096;
+
+/// Calls `visit` with the address of each arena among these numbers.
+fn for_each_arena(
+    base: usize,
+    numbers: core::ops::Range<usize>,
+    copies: &mut dyn Copies,
+    visit: &mut dyn FnMut(usize, &mut dyn Copies),
+) {
+    let numbers = numbers.start..numbers.end.min(TABLE_SIZE);
+    let mut part = [0u8; TABLE_PART];
+    let mut at = numbers.start;
+    while at < numbers.end {
+        // Within one OS page: the next one may not be mapped.
+        let length = (TABLE_PART - at % TABLE_PART).min(numbers.end - at);
+        let part = &mut part[..length];
+        if copies.copy(&[base + STATE_SIZE + at], length, part) {
+            for (offset, _) in part
+                .iter()
+                .enumerate()
+                .filter(|(_, is_ours)| **is_ours != 0)
+            {
+                visit((at + offset) << ARENA_BITS, copies);
+            }
+        }
+        at += length;
+    }
+}
+
+/// A copy of a heap's state. Only plain numbers in it may be read.
+fn copy_of(address: usize, copies: &mut dyn Copies) -> Option<MaybeUninit<Heap>> {
+    let mut state = MaybeUninit::<Heap>::zeroed();
+    // SAFETY: these are the bytes of `state`, which are all zero.
+    let bytes = unsafe {
+        core::slice::from_raw_parts_mut(state.as_mut_ptr().cast::<u8>(), size_of::<Heap>())
+    };
+    copies
+        .copy(&[address], size_of::<Heap>(), bytes)
+        .then_some(state)
+}
+
+impl Survey {
+    /// Adds an arena. `None` if it cannot be read any more.
+    fn arena(
+        &mut self,
+        base: usize,
+        copies: &mut dyn Copies,
+        visit: &mut dyn FnMut(Use),
+    ) -> Option<()> {
+        let mut words = [0u8; HEADER_BYTES];
+        if !copies.copy(&[base + PAGE_HEADER], HEADER_BYTES, &mut words) {
+            return None;
+        }
+        let (free, dirty) = pages_of(&words);
+        let dirty_bytes = u64::from((free & dirty).count_ones()) * PAGE_SIZE as u64;
+        if free == u128::MAX {
+            self.free_arenas += dirty_bytes;
+            return Some(());
+        }
+        let mut addresses = [0; PAGES_PER_ARENA as usize];
+        let mut pages = 0;
+        for page in 0..PAGES_PER_ARENA {
+            if free >> page & 1 == 0 {
+                addresses[pages] = base + page as usize * PAGE_SIZE;
+                pages += 1;
+            }
+        }
+        let mut headers = [0u8; PAGES_PER_ARENA as usize * PAGE_HEADER];
+        let headers = &mut headers[..pages * PAGE_HEADER];
+        if !copies.copy(&addresses[..pages], PAGE_HEADER, headers) {
+            return None;
+        }
+        self.free_pages += dirty_bytes;
+        let mut classes = [Blocks::default(); CLASSES];
+        for header in headers.chunks_exact(PAGE_HEADER) {
+            self.page(header, &mut classes);
+        }
+        for (class, blocks) in classes.iter().enumerate() {
+            if blocks.free > 0 {
+                visit(Use {
+                    arena: arena_number(base),
+                    block: BLOCK_SIZES[class],
+                    used: blocks.used,
+                    free: blocks.free,
+                });
+            }
+        }
+        Some(())
+    }
+
+    fn page(&mut self, header: &[u8], classes: &mut [Blocks; CLASSES]) {
+        // A page that is being made may have any bytes, so that the header is not read as a `Page`.
+        let number =
+            |offset: usize| usize::from(u16::from_ne_bytes([header[offset], header[offset + 1]]));
+        let free = number(offset_of!(Page, free));
+        let carved = number(offset_of!(Page, carved));
+        let capacity = number(offset_of!(Page, capacity));
+        let stride = number(offset_of!(Page, stride));
+        let class = usize::from(header[offset_of!(Page, class)]);
+        let is_sampled = header[offset_of!(Page, sampled)] != 0;
+        let classes_of_page = if is_sampled { GROUPS } else { CLASSES };
+        let is_valid = free <= carved
+            && carved <= capacity
+            && capacity * stride <= PAGE_SIZE
+            && class < classes_of_page;
+        if !is_valid {
+            return;
+        }
+        let used = carved - free;
+        self.pages += PAGE_SIZE as u64;
+        self.blocks += (used * stride) as u64;
+        self.free_blocks += (free * stride) as u64;
+        if used * stride * SPARSE <= PAGE_SIZE {
+            self.sparse_pages += PAGE_SIZE as u64;
+            self.sparse_free += (free * stride) as u64;
+        }
+        if !is_sampled {
+            #[allow(clippy::cast_possible_truncation)] // a page has fewer than 2^16 blocks
+            let add = |sum: &mut u32, blocks: usize| *sum += blocks as u32;
+            add(&mut classes[class].used, used);
+            add(&mut classes[class].free, free);
+        }
+    }
+
+    /// Multiplies the figures by `all / part`.
+    fn multiply(&mut self, all: u64, part: u64) {
+        let Self {
+            pages,
+            blocks,
+            free_blocks,
+            free_pages,
+            free_arenas,
+            sparse_pages,
+            sparse_free,
+            limit: _,
+        } = self;
+        let figures = [
+            pages,
+            blocks,
+            free_blocks,
+            free_pages,
+            free_arenas,
+            sparse_pages,
+            sparse_free,
+        ];
+        for figure in figures {
+            *figure = figure.saturating_mul(all) / part;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::functions::Functions;
+    use crate::observer::{Domain, Fallback};
+    use core::ffi::c_void;
+
+    /// Copies by plain reads: nothing is unmapped in these tests.
+    struct Plain;
+
+    impl Copies for Plain {
+        fn copy(&mut self, addresses: &[usize], length: usize, into: &mut [u8]) -> bool {
+            for (into, &address) in into.chunks_mut(length).zip(addresses) {
+                // SAFETY: the tests give addresses of the heap.
+                unsafe {
+                    into.as_mut_ptr()
+                        .copy_from_nonoverlapping(address as *const u8, into.len());
+                };
+            }
+            true
+        }
+    }
+
+    struct Nothing;
+
+    impl Copies for Nothing {
+        fn copy(&mut self, _: &[usize], _: usize, _: &mut [u8]) -> bool {
+            false
+        }
+    }
+
+    fn survey(heap: *const Heap, most: usize) -> (Survey, Vec<Use>) {
+        let mut uses = Vec::new();
+        // SAFETY: a heap of this test.
+        let found = unsafe { Heap::survey(heap, most, &mut Plain, &mut |of| uses.push(of)) };
+        (found.unwrap(), uses)
+    }
+
+    /// A heap with every `kept`th of `count` blocks of `size` bytes in use.
+    fn fragmented(count: usize, kept: usize, size: usize) -> (*mut Heap, Vec<*mut c_void>) {
+        let heap = Heap::create(Config::default(), [Fallback::LIBC; 2])
+            .expect("address space")
+            .as_ptr();
+        let functions = Functions::of(Domain::Object);
+        let context: *mut c_void = heap.cast();
+        // SAFETY: no other thread uses the heap; each block is freed once.
+        unsafe {
+            let blocks: Vec<_> = (0..count)
+                .map(|_| (functions.malloc)(context, size))
+                .collect();
+            for (at, &block) in blocks.iter().enumerate() {
+                if at % kept != 0 {
+                    (functions.free)(context, block);
+                }
+            }
+            (heap, blocks.into_iter().step_by(kept).collect())
+        }
+    }
+
+    #[test]
+    fn pages_with_few_blocks_are_found() {
+        let (heap, kept) = fragmented(200_000, 200, 64);
+        let (found, uses) = survey(heap, usize::MAX);
+        let in_use = (kept.len() * 64) as u64;
+        // Blocks on the class's list count as used: 128 KiB at most.
+        assert!(found.blocks >= in_use && found.blocks <= in_use + (128 << 10));
+        assert_eq!(
+            found.blocks + found.free_blocks + free_of(&found),
+            found.pages
+        );
+        assert!(found.free_blocks > 199_000 / 200 * 199 * 64 * 9 / 10);
+        assert!(found.sparse_pages * 10 >= found.pages * 9);
+        let sums: [u64; 2] = [
+            uses.iter().map(|of| u64::from(of.used) * 64).sum(),
+            uses.iter().map(|of| u64::from(of.free) * 64).sum(),
+        ];
+        assert_eq!(sums, [found.blocks, found.free_blocks]);
+        assert!(uses.iter().all(|of| of.block == 64));
+        // SAFETY: the heap of this test.
+        let within = unsafe { Heap::arenas_within(heap, &(0..1 << 47), &mut Plain) };
+        // SAFETY: no other thread uses the heap.
+        assert_eq!(within, unsafe { Heap::statistics(heap) }.reserved);
+        for &block in &kept {
+            assert!(uses.iter().any(|of| of.arena == arena_number(block.addr())));
+        }
+    }
+
+    /// Headers, and memory after the last block that was carved.
+    fn free_of(found: &Survey) -> u64 {
+        found.pages - found.blocks - found.free_blocks
+    }
+
+    #[test]
+    fn a_part_of_the_arenas_stands_for_all() {
+        let (heap, _) = fragmented(400_000, 2, 64);
+        let (all, _) = survey(heap, usize::MAX);
+        let (part, _) = survey(heap, 3);
+        let ratio = part.blocks as f64 / all.blocks as f64;
+        assert!((0.8..1.25).contains(&ratio), "{ratio}");
+        assert_eq!(part.limit, all.limit);
+    }
+
+    #[test]
+    fn a_heap_that_was_moved_is_found() {
+        unsafe extern "C" fn holds() -> bool {
+            true
+        }
+        let (heap, _) = fragmented(10_000, 1, 64);
+        let before = survey(heap, usize::MAX);
+        // SAFETY: no other thread uses the heap.
+        unsafe { assert!(Heap::share(heap, holds)) };
+        assert_eq!(survey(heap, usize::MAX), before);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_survey() {
+        let (heap, _) = fragmented(100, 1, 64);
+        // SAFETY: a heap of this test.
+        unsafe {
+            assert_eq!(Heap::survey(heap, 9, &mut Nothing, &mut |_| ()), None);
+            assert_eq!(Heap::arenas_within(heap, &(0..1 << 47), &mut Nothing), 0);
+            assert_eq!(Heap::own_memory(heap, &mut Nothing), None);
+        }
+        let header = [0xff; PAGE_HEADER];
+        let mut sum = Survey::default();
+        sum.page(&header, &mut [Blocks::default(); CLASSES]);
+        assert_eq!(sum, Survey::default());
+    }
+}

@@ -1,0 +1,125 @@
+//! What the samples say of the memory that a process had at a moment.
+
+use nthbyte_profile::Part;
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::Nanos;
+use nthbyte_profile::meta::SourceKind;
+use nthbyte_profile::model::{ProcessId, Sample};
+
+use crate::estimate::{Estimate, Estimator, Moments, Totals};
+use crate::selection::{Lives, Moment};
+
+/// The largest request that the agent's heap serves, where a profile does not say.
+const HEAP_LIMIT: u64 = 2032;
+
+/// Estimates of live memory, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Live {
+    /// What the heap's blocks have more than was asked for.
+    pub(super) slack: Estimate,
+    /// Large blocks of the interpreter.
+    pub(super) large: Estimate,
+    /// Blocks of the C library, or of another allocator in its place.
+    pub(super) native: Estimate,
+    /// Mappings of the program.
+    pub(super) mappings: Estimate,
+    /// Whether any allocation samples are there.
+    pub(super) has_samples: bool,
+}
+
+impl Live {
+    pub(super) fn of(profile: &Profile, process: ProcessId, time: Nanos) -> Self {
+        let estimator = Estimator::new(profile, &all(profile));
+        let limit = limit(profile, process);
+        let shapes: Vec<_> = profile
+            .samples
+            .shapes()
+            .iter()
+            .map(|&shape| {
+                let totals = Totals::of_sample(profile, shape);
+                let source = profile.samplings.get(shape.sampling.index());
+                let source = source.and_then(|of| profile.sources.get(of.source.index()));
+                let kind = source.and_then(nthbyte_profile::Source::kind);
+                let place = match kind {
+                    Some(SourceKind::Native) => 2,
+                    Some(SourceKind::Mapping) => 3,
+                    _ if shape.size > limit => 1,
+                    _ => 0,
+                };
+                let part = if place == 0 {
+                    let waste = shape.block.saturating_sub(shape.size) as f64;
+                    scaled(
+                        &totals.bytes,
+                        waste / (shape.size as f64).max(1.0),
+                        waste,
+                        &totals,
+                    )
+                } else {
+                    totals.bytes
+                };
+                (place, part)
+            })
+            .collect();
+        let mut sums = [Moments::default(); 4];
+        let moment = Moment::Time(time);
+        let lives = Lives::of(profile);
+        for id in profile.samples.ids() {
+            let sample: Sample = profile.samples.get(id);
+            if profile.process_of(sample.thread) == process && lives.is_alive(&sample, moment) {
+                let (place, part) = &shapes[profile.samples.shape_id(id).0 as usize];
+                sums[*place].add(part);
+            }
+        }
+        let [slack, large, native, mappings] = sums.map(|sum| estimator.of_bytes(&sum));
+        Self {
+            slack,
+            large,
+            native,
+            mappings,
+            has_samples: !profile.samples.is_empty(),
+        }
+    }
+}
+
+/// The moments of another value of the same samples.
+fn scaled(bytes: &Moments, factor: f64, value: f64, totals: &Totals) -> Moments {
+    if bytes.estimate == 0.0 {
+        // Blocks of 0 bytes have a size all the same.
+        let each = totals.allocations;
+        return Moments {
+            estimate: each.estimate * value,
+            seen: value,
+            variance: each.variance * value * value,
+            third: each.third * value * value * value,
+        };
+    }
+    Moments {
+        estimate: bytes.estimate * factor,
+        seen: bytes.seen * factor,
+        variance: bytes.variance * factor * factor,
+        third: bytes.third * factor * factor * factor,
+    }
+}
+
+fn all(profile: &Profile) -> Totals {
+    let mut all = Totals::default();
+    let shapes = profile.samples.shapes().iter();
+    let shapes: Vec<Totals> = shapes
+        .map(|&shape| Totals::of_sample(profile, shape))
+        .collect();
+    for id in profile.samples.ids() {
+        all.add(&shapes[profile.samples.shape_id(id).0 as usize]);
+    }
+    all
+}
+
+/// The largest request that a process's heap serves itself.
+pub(super) fn limit(profile: &Profile, process: ProcessId) -> u64 {
+    let compositions = profile
+        .processes
+        .get(process.index())
+        .map(|of| &of.compositions[..])
+        .unwrap_or_default();
+    let limit = compositions.iter().find_map(|of| of.get(Part::HeapLimit));
+    limit.unwrap_or(HEAP_LIMIT)
+}

@@ -1,0 +1,176 @@
+//! What the resident set was made of at a moment: counts of the kernel, of the C library and of the heap, and estimates from
+//! the samples of what was alive.
+//!
+//! ```text
+//! moment      which compositions a report is about
+//! live        what the samples say of live memory
+//! accounting  the rows, which add up to the resident set
+//! holders     who holds the free blocks of used pages
+//! render      the table
+//! ```
+
+mod accounting;
+mod holders;
+mod live;
+mod moment;
+mod render;
+
+use nthbyte_profile::event::Nanos;
+use nthbyte_profile::{Composition, Domain, Part, Profile};
+use serde::Serialize;
+
+use crate::estimate::Estimate;
+use crate::selection::At;
+pub use accounting::Key;
+use accounting::Rows;
+pub use holders::{Holder, Holders};
+
+/// The version of the JSON; docs/memory.md describes it.
+const VERSION: u32 = 1;
+/// Holders that a report names.
+const HOLDERS: usize = 10;
+
+/// What the resident set was made of. The field names are those of the JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct Memory {
+    version: u32,
+    /// `peak`, `end` or `time`: what was asked for.
+    at: &'static str,
+    /// The moment, in nanoseconds since the start.
+    pub at_nanos: u64,
+    /// The resident set then, in bytes: the sum of the rows.
+    pub rss: u64,
+    /// The largest resident set of the session that is known, and when it was read; it may have been passed between two
+    /// compositions.
+    pub peak_rss: Option<u64>,
+    /// Swapped out, in bytes; not a part of the resident set.
+    pub swapped: u64,
+    /// The processes whose memory is added up.
+    pub processes: usize,
+    /// Rows that are not empty, in the order of the table.
+    pub rows: Vec<Row>,
+    /// Who holds the free blocks of used pages; missing if that was not recorded, or on PyPy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holders: Option<Holders>,
+    /// What is not known, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// One row.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What it is.
+    pub key: Key,
+    /// Its name in the table.
+    pub name: &'static str,
+    /// The group of rows that it belongs to.
+    pub group: &'static str,
+    /// The bytes. They may be below zero for [`Key::NotResident`].
+    pub bytes: Estimate,
+    /// Whether they are counted, or estimated from samples.
+    pub counted: bool,
+}
+
+/// Why there is no report.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// There are no compositions.
+    #[error(
+        "the profile does not say what memory is made of: it was written by an older nthbyte, or for less than a moment; `nthbyte summary --at peak` shows what was alive"
+    )]
+    NotRecorded,
+    /// The time is after the end.
+    #[error("--at {0} is after the end of the profile")]
+    AfterTheEnd(String),
+}
+
+impl Memory {
+    /// What the resident set was made of at a moment: at the composition nearest to it.
+    ///
+    /// # Errors
+    /// If the profile has no compositions, or if the time is after its end.
+    pub fn of(profile: &Profile, at: At) -> Result<Self, MemoryError> {
+        let moment = moment::of(profile, at)?;
+        Ok(Self::at(profile, &moment, at))
+    }
+
+    /// What it was made of at several moments, at most so many: the peak, the end, and some between, in the order of time.
+    #[must_use]
+    pub fn over_time(profile: &Profile, most: usize) -> Vec<Self> {
+        let moments = moment::several(profile, most).into_iter();
+        moments
+            .map(|(moment, at)| Self::at(profile, &moment, at))
+            .collect()
+    }
+
+    fn at(profile: &Profile, moment: &moment::Moment<'_>, at: At) -> Self {
+        let mut rows = Rows::default();
+        let mut notes: Vec<String> = Vec::new();
+        let mut rss = 0;
+        let mut swapped = 0;
+        for one in &moment.processes {
+            let live = live::Live::of(profile, one.process, one.composition.time);
+            rows.add(&accounting::rows(one, &live));
+            rss += one.composition.get(Part::Resident).unwrap_or(0);
+            swapped += one.composition.get(Part::Swapped).unwrap_or(0);
+            for note in accounting::notes(one, &live) {
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
+        }
+        if moment.processes.len() > 1 {
+            notes.push(
+                "memory that processes share, such as libraries, counts in each of them".to_owned(),
+            );
+        }
+        Self {
+            version: VERSION,
+            at: match at {
+                At::Peak => "peak",
+                At::End => "end",
+                At::Time(_) => "time",
+            },
+            at_nanos: moment.time.0,
+            rss,
+            peak_rss: moment.peak_rss,
+            swapped,
+            processes: moment.processes.len(),
+            rows: rows.finish(),
+            holders: holders::of(profile, moment, HOLDERS),
+            notes,
+        }
+    }
+
+    /// Keeps the rows of one domain, or all.
+    pub fn keep_domain(&mut self, domain: Option<Domain>) {
+        let Some(domain) = domain else { return };
+        self.rows.retain(|row| row.key.domain() == Some(domain));
+        if domain == Domain::Native {
+            self.holders = None;
+        }
+    }
+
+    /// The row of a key; `None` if it is empty.
+    #[must_use]
+    pub fn row(&self, key: Key) -> Option<&Row> {
+        self.rows.iter().find(|row| row.key == key)
+    }
+
+    /// The part of the resident set that is unknown, from 0 to 1.
+    #[must_use]
+    pub fn unknown(&self) -> f64 {
+        let unknown = self.row(Key::Unknown).map_or(0.0, |row| row.bytes.estimate);
+        unknown / (self.rss as f64).max(1.0)
+    }
+}
+
+/// A composition is complete if the kernel's part was recorded: the first one has the C library's counts only.
+fn is_whole(composition: &Composition) -> bool {
+    composition.get(Part::Resident).is_some()
+}
+
+/// The distance of two times.
+fn distance(one: Nanos, other: Nanos) -> u64 {
+    one.0.abs_diff(other.0)
+}

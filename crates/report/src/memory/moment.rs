@@ -1,0 +1,140 @@
+//! Which compositions a report is about.
+
+use nthbyte_profile::event::Nanos;
+use nthbyte_profile::model::ProcessId;
+use nthbyte_profile::{Composition, Part, Profile};
+
+use super::{MemoryError, distance, is_whole};
+use crate::selection::At;
+use crate::text;
+
+/// A moment, with a composition of each process that ran then.
+pub(super) struct Moment<'a> {
+    pub(super) time: Nanos,
+    pub(super) processes: Vec<OfProcess<'a>>,
+    /// The largest resident set that is known; `None` for several processes.
+    pub(super) peak_rss: Option<u64>,
+}
+
+/// A process's composition.
+pub(super) struct OfProcess<'a> {
+    pub(super) process: ProcessId,
+    pub(super) composition: &'a Composition,
+    /// The C library's counts at the start of the session.
+    pub(super) first: Option<&'a Composition>,
+    pub(super) is_pypy: bool,
+    /// Whether native memory was sampled.
+    pub(super) has_native: bool,
+}
+
+pub(super) fn of(profile: &Profile, at: At) -> Result<Moment<'_>, MemoryError> {
+    let mut all = wholes(profile).peekable();
+    if all.peek().is_none() {
+        return Err(MemoryError::NotRecorded);
+    }
+    let time = match at {
+        At::Peak => peak(profile),
+        At::End => profile.end,
+        At::Time(time) if time > profile.end => {
+            return Err(MemoryError::AfterTheEnd(text::duration(time.0)));
+        }
+        At::Time(time) => time,
+    };
+    let nearest = match at {
+        // A process that ended before the last one has its own end.
+        At::End => None,
+        _ => all
+            .map(|of| of.time)
+            .min_by_key(|&other| distance(other, time)),
+    };
+    Ok(at_time(profile, nearest.unwrap_or(time), at == At::End))
+}
+
+/// Several moments, in the order of time, the peak and the end among them.
+pub(super) fn several(profile: &Profile, most: usize) -> Vec<(Moment<'_>, At)> {
+    let mut times: Vec<Nanos> = wholes(profile).map(|of| of.time).collect();
+    times.sort_unstable();
+    times.dedup();
+    let (Some(&last), Ok(peak)) = (times.last(), of(profile, At::Peak)) else {
+        return Vec::new();
+    };
+    let step = times.len().div_ceil(most.max(1)).max(1);
+    let peak = peak.time;
+    let mut chosen: Vec<Nanos> = times.into_iter().step_by(step).collect();
+    chosen.extend([peak, last]);
+    chosen.sort_unstable();
+    chosen.dedup();
+    let at = |time: Nanos| match time {
+        time if time == peak => At::Peak,
+        time if time == last => At::End,
+        time => At::Time(time),
+    };
+    let moments = chosen.into_iter();
+    moments
+        .map(|time| (at_time(profile, time, false), at(time)))
+        .collect()
+}
+
+/// All whole compositions, of all processes.
+fn wholes(profile: &Profile) -> impl Iterator<Item = &Composition> {
+    let processes = profile.processes.iter();
+    processes
+        .flat_map(|process| &process.compositions)
+        .filter(|of| is_whole(of))
+}
+
+/// The time at which the resident sets together were largest, as far as compositions tell.
+fn peak(profile: &Profile) -> Nanos {
+    let sum = |time: Nanos| {
+        let moment = at_time(profile, time, false);
+        let sizes = moment.processes.iter();
+        sizes
+            .filter_map(|of| of.composition.get(Part::Resident))
+            .sum::<u64>()
+    };
+    let times: Vec<Nanos> = wholes(profile).map(|of| of.time).collect();
+    // The first of several equal ones.
+    let most = times
+        .iter()
+        .max_by_key(|&&time| (sum(time), std::cmp::Reverse(time)));
+    most.copied().unwrap_or(profile.end)
+}
+
+/// The compositions nearest to a time of the processes that ran then. At the `end`: the last one of each process that did not
+/// end long before.
+fn at_time(profile: &Profile, time: Nanos, is_end: bool) -> Moment<'_> {
+    let mut processes = Vec::new();
+    for (process, of) in profile.process_ids().zip(&profile.processes) {
+        let runs = of.start <= time && (time <= of.end || profile.processes.len() == 1);
+        let mut wholes = of.compositions.iter().filter(|of| is_whole(of));
+        let nearest = match is_end {
+            true => wholes.next_back(),
+            false => wholes.min_by_key(|of| distance(of.time, time)),
+        };
+        if let (true, Some(composition)) = (runs, nearest) {
+            let native = [
+                nthbyte_profile::SourceKind::Native,
+                nthbyte_profile::SourceKind::Mapping,
+            ];
+            let sources = of.meta.sources.iter();
+            let kinds = sources.filter_map(nthbyte_profile::Source::kind);
+            processes.push(OfProcess {
+                process,
+                composition,
+                first: of.compositions.first(),
+                is_pypy: of.meta.interpreter.starts_with("PyPy"),
+                has_native: kinds.into_iter().any(|kind| native.contains(&kind)),
+            });
+        }
+    }
+    let readings = profile.memory.iter();
+    let peak_rss = readings.filter_map(|of| of.peak_rss.max(of.rss)).max();
+    Moment {
+        time: match &processes[..] {
+            [one] => one.composition.time,
+            _ => time,
+        },
+        peak_rss: peak_rss.filter(|_| processes.len() == 1),
+        processes,
+    }
+}

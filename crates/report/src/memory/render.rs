@@ -1,0 +1,150 @@
+//! The report as a table.
+
+use std::fmt::Write;
+
+use super::{Key, Memory, Row};
+use crate::leaks::name;
+use crate::text::{self, Cut};
+
+/// Columns of the names.
+const NAMES: usize = 40;
+/// Columns of the bytes.
+const BYTES: usize = 10;
+/// Holders are named if they hold at least this part of the resident set.
+const WORTH_NAMING: f64 = 0.005;
+/// Holders that are shown.
+const SHOWN: usize = 5;
+
+impl Memory {
+    /// The report as a table for a terminal of this width.
+    #[must_use]
+    pub fn render(&self, width: usize) -> String {
+        let mut out = String::new();
+        let when = match self.at {
+            "peak" => "at its peak, ",
+            "end" => "at the end, ",
+            _ => "at ",
+        };
+        let whole = self.rss as f64;
+        let _ = writeln!(
+            out,
+            "{} of RSS {when}{}",
+            text::bytes(whole),
+            text::duration(self.at_nanos),
+        );
+        if self.processes > 1 {
+            let _ = writeln!(out, "of {} processes together", self.processes);
+        }
+        let mut group = "";
+        for row in &self.rows {
+            if row.key.group() != group {
+                group = row.key.group();
+                let sum: f64 = self
+                    .rows
+                    .iter()
+                    .filter(|row| row.key.group() == group)
+                    .map(|row| row.bytes.estimate)
+                    .sum();
+                out.push('\n');
+                line(&mut out, group, sum, whole, "");
+            }
+            if row.key.group() != row.key.name() && row.key != Key::Agent {
+                let name = format!("  {}", row.key.name());
+                line(&mut out, &name, row.bytes.estimate, whole, &interval(row));
+            }
+        }
+        if let Some(peak) = self
+            .peak_rss
+            .filter(|&peak| self.at == "peak" && peak as f64 > 1.01 * self.rss as f64)
+        {
+            let _ = write!(
+                out,
+                "\nRSS was {} at most for a moment; this is the largest of which it was read what it is made of.\n",
+                text::bytes(peak as f64)
+            );
+        }
+        if self.swapped > 0 {
+            let _ = write!(
+                out,
+                "\n{} more were swapped out.\n",
+                text::bytes(self.swapped as f64)
+            );
+        }
+        self.render_holders(&mut out, width.max(text::NARROWEST));
+        for note in &self.notes {
+            let _ = write!(out, "\nnote: {note}\n");
+        }
+        out
+    }
+
+    fn render_holders(&self, out: &mut String, width: usize) {
+        let Some(holders) = &self.holders else {
+            return;
+        };
+        if (holders.free as f64) < WORTH_NAMING * self.rss as f64 {
+            return;
+        }
+        let _ = write!(
+            out,
+            "\n{} of free blocks are in pages that live blocks hold",
+            text::bytes(holders.free as f64),
+        );
+        if holders.sparse_free > 0 {
+            let _ = write!(
+                out,
+                "; {} of them in pages of which at most a quarter is in use",
+                text::bytes(holders.sparse_free as f64)
+            );
+        }
+        out.push_str(".\n");
+        let shown = holders
+            .holders
+            .iter()
+            .filter(|of| of.free.estimate >= WORTH_NAMING * self.rss as f64);
+        let shown: Vec<_> = shown.take(SHOWN).collect();
+        if !shown.is_empty() {
+            out.push_str("Held by what survives of:\n");
+        }
+        for of in shown {
+            let figures = format!(
+                "{} ({}), by {} live",
+                text::bytes(of.free.estimate),
+                text::range(of.free.low, of.free.estimate, of.free.high),
+                text::bytes(of.live.estimate)
+            );
+            let room = width.saturating_sub(text::width(&figures) + 4).max(20);
+            let _ = writeln!(
+                out,
+                "  {figures}  {}",
+                text::fit(&name(&of.place), room, Cut::Middle)
+            );
+        }
+    }
+}
+
+fn line(out: &mut String, name: &str, bytes: f64, whole: f64, interval: &str) {
+    let percent = 100.0 * bytes / whole.max(1.0);
+    let percent = format!("{}{:.1}%", text::sign(bytes.min(0.0)), percent.abs());
+    let shown = match bytes {
+        bytes if bytes < 0.0 => text::signed_bytes(bytes),
+        bytes => text::bytes(bytes),
+    };
+    let text = format!(
+        "{}{shown:>BYTES$} {percent:>7}  {interval}",
+        text::pad(name, NAMES, Cut::End)
+    );
+    out.push_str(text.trim_end());
+    out.push('\n');
+}
+
+/// The interval of an estimate; nothing for a count.
+fn interval(row: &Row) -> String {
+    let bytes = &row.bytes;
+    if row.counted || bytes.low >= bytes.high {
+        return String::new();
+    }
+    if bytes.is_wide() {
+        return text::wide_range(bytes.low, bytes.high);
+    }
+    text::range(bytes.low, bytes.estimate, bytes.high)
+}

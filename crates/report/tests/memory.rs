@@ -1,0 +1,223 @@
+//! What the resident set was made of: the rows add up, whatever the agent counted.
+
+use std::sync::LazyLock;
+
+use nthbyte_profile::composition::{ArenaRun, Composition, Occupancy, Part};
+use nthbyte_profile::event::{Nanos, SampleId};
+use nthbyte_profile::model::{Lifetime, Profile};
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_report::memory::{Key, MemoryError};
+use nthbyte_report::{At, Memory};
+use proptest::prelude::*;
+
+/// The parts of the kernel's list of mappings, which add up to the resident set.
+const MAPPED: [Part; 11] = [
+    Part::FileText,
+    Part::FileData,
+    Part::Shared,
+    Part::Stacks,
+    Part::LibraryHeap,
+    Part::AgentImages,
+    Part::AgentMemory,
+    Part::Arenas,
+    Part::MachineCode,
+    Part::Earlier,
+    Part::Anonymous,
+];
+
+/// Counts of the C library, of the heap and of PyPy.
+const COUNTED: [Part; 17] = [
+    Part::LibraryUsed,
+    Part::LibraryFree,
+    Part::LibraryMapped,
+    Part::AgentBlocks,
+    Part::AgentMapped,
+    Part::HeapPages,
+    Part::HeapBlocks,
+    Part::HeapFreeBlocks,
+    Part::HeapFreePages,
+    Part::HeapFreeArenas,
+    Part::HeapSparsePages,
+    Part::HeapSparseFree,
+    Part::HeapLimit,
+    Part::PypyArenas,
+    Part::PypyObjects,
+    Part::PypyLarge,
+    Part::PypyNursery,
+];
+
+fn profile(interpreter: &str, compositions: Vec<Composition>) -> Profile {
+    static SYNTHETIC: LazyLock<Profile> = LazyLock::new(|| {
+        let synthetic = Synthetic {
+            samples: 1_000,
+            nodes: 500,
+            ..Synthetic::default()
+        };
+        Profile::read(&synthetic.bytes()[..]).expect("a profile")
+    });
+    let mut profile = SYNTHETIC.clone();
+    profile.processes[0].meta.interpreter = interpreter.to_owned();
+    profile.processes[0].compositions = compositions;
+    profile
+}
+
+fn composition(time: Nanos, mapped: &[u64], counted: &[Option<u64>]) -> Composition {
+    let mut composition = Composition::at(time);
+    composition.set(Part::Resident, mapped.iter().sum());
+    for (part, &bytes) in MAPPED.into_iter().zip(mapped) {
+        composition.set(part, bytes);
+    }
+    for (part, bytes) in COUNTED.into_iter().zip(counted) {
+        if let Some(bytes) = bytes {
+            composition.set(part, *bytes);
+        }
+    }
+    composition
+}
+
+fn sum(memory: &Memory) -> f64 {
+    memory.rows.iter().map(|row| row.bytes.estimate).sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn rows_add_up_to_the_resident_set(
+        mapped in proptest::collection::vec(0..1_u64 << 32, MAPPED.len()),
+        counted in proptest::collection::vec(proptest::option::of(0..1_u64 << 32), COUNTED.len()),
+        first in proptest::collection::vec(proptest::option::of(0..1_u64 << 28), COUNTED.len()),
+        is_pypy: bool,
+        part in 0.0..1.0,
+    ) {
+        let interpreter = if is_pypy { "PyPy 8.0.1" } else { "CPython 3.13.0" };
+        let mut at_start = composition(Nanos(0), &[], &first);
+        // The first composition has counts only.
+        at_start = {
+            let mut counts = Composition::at(Nanos(0));
+            at_start.parts().filter(|(of, _)| *of != Part::Resident).for_each(|(of, bytes)| counts.set(of, bytes));
+            counts
+        };
+        let whole = profile(interpreter, Vec::new());
+        let time = Nanos((whole.end.0 as f64 * part) as u64);
+        let profile = profile(interpreter, vec![at_start, composition(time, &mapped, &counted)]);
+        let memory = Memory::of(&profile, At::Peak).expect("there is one");
+        prop_assert_eq!(memory.rss, mapped.iter().sum::<u64>());
+        prop_assert!((sum(&memory) - memory.rss as f64).abs() <= 1e-6 * memory.rss as f64 + 1.0,
+            "{} {:?}", memory.rss, memory.rows);
+        for row in &memory.rows {
+            prop_assert!(row.bytes.low <= row.bytes.estimate && row.bytes.estimate <= row.bytes.high, "{row:?}");
+            prop_assert_eq!(row.bytes.estimate < 0.0, row.key == Key::NotResident, "{:?}", row);
+        }
+        let text = memory.render(80);
+        prop_assert!(text.lines().all(|line| line.chars().count() <= 200));
+        prop_assert!(serde_json::to_string(&memory).expect("JSON").contains("\"rows\""));
+    }
+}
+
+#[test]
+fn the_moment_is_the_nearest_composition() {
+    let sizes = [(10, 500), (20, 900), (30, 700)];
+    let compositions = sizes.map(|(time, bytes)| composition(Nanos(time), &[bytes], &[]));
+    let profile = profile("CPython 3.13.0", compositions.to_vec());
+    let at = |at| Memory::of(&profile, at).expect("there is one");
+    assert_eq!((at(At::Peak).at_nanos, at(At::Peak).rss), (20, 900));
+    assert_eq!(at(At::End).rss, 700);
+    assert_eq!(at(At::Time(Nanos(13))).rss, 500);
+    assert_eq!(at(At::Time(Nanos(17))).rss, 900);
+    assert!(matches!(
+        Memory::of(&profile, At::Time(Nanos(profile.end.0 + 1))),
+        Err(MemoryError::AfterTheEnd(_))
+    ));
+    let moments: Vec<u64> = Memory::over_time(&profile, 10)
+        .iter()
+        .map(|of| of.rss)
+        .collect();
+    assert_eq!(moments, [500, 900, 700]);
+    // The peak and the end are always among them.
+    let moments: Vec<u64> = Memory::over_time(&profile, 1)
+        .iter()
+        .map(|of| of.rss)
+        .collect();
+    assert_eq!(moments, [500, 900, 700]);
+}
+
+#[test]
+fn an_old_profile_says_what_it_lacks() {
+    let profile = profile("CPython 3.13.0", Vec::new());
+    let error = Memory::of(&profile, At::Peak).expect_err("nothing was recorded");
+    assert_eq!(error, MemoryError::NotRecorded);
+    assert!(error.to_string().contains("older nthbyte"));
+    assert!(Memory::over_time(&profile, 10).is_empty());
+}
+
+#[test]
+fn native_memory_from_before_the_session_is_not_native_blocks() {
+    let mut first = Composition::at(Nanos(0));
+    first.set(Part::LibraryUsed, 300);
+    first.set(Part::LibraryMapped, 100);
+    let mut later = composition(Nanos(1), &[], &[]);
+    later.set(Part::Resident, 2000);
+    later.set(Part::LibraryHeap, 1000);
+    later.set(Part::Anonymous, 900);
+    later.set(Part::Earlier, 100);
+    later.set(Part::LibraryUsed, 700);
+    later.set(Part::LibraryMapped, 600);
+    let mut profile = profile("CPython 3.13.0", vec![first, later]);
+    profile.samples = Default::default();
+    let memory = Memory::of(&profile, At::Peak).expect("there is one");
+    let bytes = |key| memory.row(key).map_or(0.0, |row| row.bytes.estimate);
+    assert_eq!(bytes(Key::Before), 400.0);
+    assert_eq!(bytes(Key::Native), 900.0);
+    assert_eq!(bytes(Key::LibraryFree), 300.0);
+    assert_eq!(bytes(Key::Unknown), 400.0);
+    assert!((memory.unknown() - 0.2).abs() < 1e-9);
+}
+
+/// The survivors of each size share the free blocks of their arenas; the sums are the counts.
+#[test]
+fn free_blocks_are_shared_out_among_survivors() {
+    let mut profile = profile("CPython 3.13.0", Vec::new());
+    let time = profile.end;
+    let alive: Vec<SampleId> = profile
+        .samples
+        .ids()
+        .filter(|&id| profile.samples.lifetime(id) == Lifetime::StillLive)
+        .filter(|&id| profile.samples.shape(profile.samples.shape_id(id)).block == 64)
+        .collect();
+    assert!(
+        alive.len() > 2,
+        "the synthetic program keeps some blocks of 64 bytes"
+    );
+    profile.arenas = alive
+        .iter()
+        .enumerate()
+        .map(|(at, &first)| ArenaRun {
+            first,
+            count: 1,
+            arena: 7 + u32::from(at == 0),
+        })
+        .collect();
+    let mut composition = composition(time, &[1 << 30], &[]);
+    composition.set(Part::HeapFreeBlocks, 2 * 64 * 3000);
+    let of = |arena, used, free| Occupancy {
+        arena,
+        block: 64,
+        used,
+        free,
+    };
+    // The first survivor's arena is nearly empty. Half of the arenas were looked at.
+    composition.occupancy = vec![of(7, 1000, 1000), of(8, 1, 2000)];
+    profile.processes[0].compositions = vec![composition];
+    let memory = Memory::of(&profile, At::End).expect("there is one");
+    let holders = memory.holders.expect("they are known");
+    let sum: f64 = holders.holders.iter().map(|of| of.free.estimate).sum();
+    assert!(holders.holders.len() < 2 || holders.holders[0].free.estimate > 0.5 * sum);
+    // Only the ten lines that hold most are named.
+    let all = 2.0 * 64.0 * 3000.0;
+    assert!(sum > 0.9 * all && sum < all + 1.0, "{sum}");
+    for of in &holders.holders {
+        assert!(of.free.low <= of.free.estimate && of.free.estimate <= of.free.high + 1.0);
+        assert!(of.free.high <= 2.0 * 64.0 * 3000.0 + 1.0);
+    }
+}

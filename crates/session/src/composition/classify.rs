@@ -1,0 +1,364 @@
+//! Which part of the resident set each mapping belongs to.
+//!
+//! The kernel says how much of each mapping is resident. A mapping without a file tells nothing else, and the kernel joins
+//! neighbours. What is known of addresses comes from the host (its arenas, its own memory), from the loader (zeroed data
+//! of libraries), and from the layout of the C library's heaps and stacks. Where memory of several kinds is in one
+//! mapping, the kernel is asked for the resident pages of the smaller ones (`mincore`).
+
+use std::ops::Range;
+
+use nthbyte_profile::{Composition, Part};
+
+use super::accounts::Accounts;
+use super::mappings::{Backing, Mapping};
+use crate::process::for_each_segment;
+
+/// glibc's heaps besides the break lie at multiples of this (`HEAP_MAX_SIZE`), and end there.
+const LIBRARY_HEAP: usize = 64 << 20;
+/// The largest inaccessible mapping before a stack that is taken for its guard. It is one page by default.
+const LARGEST_GUARD: usize = 64 << 10;
+/// `mincore` is asked for at most this many bytes of one composition; the rest is taken in proportion.
+const MOST_ASKED: usize = 1 << 30;
+/// Bytes that one call of `mincore` is asked for.
+const ASKED_AT_ONCE: usize = 4 << 20;
+/// The arenas of the host's heap are looked for in pieces of this size.
+const PIECE: usize = 2 << 20;
+
+/// What is known of addresses.
+pub(super) struct Known<'a> {
+    pub(super) accounts: Option<&'a Accounts>,
+    /// Memory of the agent, in the order of addresses.
+    pub(super) own: Vec<Range<usize>>,
+    /// Mappings from before the session, in the order of addresses.
+    pub(super) earlier: &'a [Range<usize>],
+}
+
+/// Adds the mappings to a composition.
+pub(super) fn classify(mappings: &[Mapping], known: &Known<'_>, into: &mut Composition) {
+    let mut images = Vec::new();
+    for_each_segment(&mut |segment| {
+        if segment.is_writable {
+            images.push((segment.pages, segment.is_ours));
+        }
+    });
+    images.sort_unstable_by_key(|(pages, _)| pages.start);
+    let mut asked = Asked::default();
+    let mut previous: Option<&Mapping> = None;
+    for (at, mapping) in mappings.iter().enumerate() {
+        into.add(Part::Resident, mapping.resident);
+        into.add(Part::Swapped, mapping.swapped);
+        match mapping.backing {
+            Backing::Break => into.add(Part::LibraryHeap, mapping.resident),
+            Backing::LibraryHeap => into.add(Part::LibraryHeap, mapping.resident),
+            Backing::Stack => into.add(Part::Stacks, mapping.resident),
+            Backing::Shared => into.add(Part::Shared, mapping.resident),
+            Backing::Agent => into.add(Part::AgentImages, mapping.resident),
+            Backing::File => {
+                let written = mapping.anonymous.min(mapping.resident);
+                into.add(Part::FileData, written);
+                into.add(Part::FileText, mapping.resident - written);
+            }
+            Backing::Anonymous => {
+                let zeroed = images
+                    .iter()
+                    .find(|(pages, _)| pages.contains(&mapping.start) && mapping.end <= pages.end);
+                let next = mappings.get(at + 1);
+                match zeroed {
+                    Some((_, true)) => into.add(Part::AgentImages, mapping.resident),
+                    Some((_, false)) => into.add(Part::FileData, mapping.resident),
+                    None if is_stack(previous, mapping) => {
+                        into.add(Part::Stacks, mapping.resident);
+                    }
+                    None => anonymous(mapping, next, known, &mut asked, into),
+                }
+            }
+        }
+        previous = Some(mapping);
+    }
+}
+
+/// Whether an anonymous mapping is the stack of a thread: glibc puts an inaccessible page before it. Stacks of ended
+/// threads that it keeps are counted too.
+fn is_stack(previous: Option<&Mapping>, mapping: &Mapping) -> bool {
+    mapping.is_writable
+        && !mapping.start.is_multiple_of(LIBRARY_HEAP)
+        && previous.is_some_and(|before| {
+            before.end == mapping.start
+                && before.backing == Backing::Anonymous
+                && !before.is_readable
+                && !before.is_writable
+                && before.size() <= LARGEST_GUARD
+        })
+}
+
+/// Whether an anonymous mapping is one of glibc's heaps: what it has not used yet follows as an inaccessible mapping.
+fn is_library_heap(mapping: &Mapping, next: Option<&Mapping>) -> bool {
+    let end = mapping.start + LIBRARY_HEAP;
+    mapping.start.is_multiple_of(LIBRARY_HEAP)
+        && mapping.is_writable
+        && next.is_some_and(|next| {
+            next.start == mapping.end
+                && next.end == end
+                && next.backing == Backing::Anonymous
+                && !next.is_readable
+        })
+}
+
+fn anonymous(
+    mapping: &Mapping,
+    next: Option<&Mapping>,
+    known: &Known<'_>,
+    asked: &mut Asked,
+    into: &mut Composition,
+) {
+    let range = mapping.start..mapping.end;
+    let mut rest = mapping.resident;
+    let mut size = mapping.size();
+    if rest == 0 {
+        return;
+    }
+    for own in overlapping(&known.own, &range) {
+        let resident = asked.resident(&own, mapping).min(rest);
+        into.add(Part::AgentMemory, resident);
+        (rest, size) = (rest - resident, size - own.len().min(size));
+    }
+    let arenas = known
+        .accounts
+        .map_or(0, |of| (of.arenas_within)(range.clone()));
+    if arenas > 0 {
+        let resident = if arenas >= size {
+            rest
+        } else {
+            asked.arenas(mapping, known).min(rest)
+        };
+        into.add(Part::Arenas, resident);
+        (rest, size) = (rest - resident, size.saturating_sub(arenas));
+    }
+    if size == 0 || rest == 0 {
+        return;
+    }
+    if mapping.is_executable {
+        into.add(Part::MachineCode, rest);
+    } else if is_library_heap(mapping, next) {
+        into.add(Part::LibraryHeap, rest);
+    } else {
+        let earlier: Vec<Range<usize>> = overlapping(known.earlier, &range).collect();
+        let before: usize = earlier.iter().map(Range::len).sum();
+        let resident = if before >= size {
+            rest
+        } else {
+            let parts = earlier.iter();
+            parts
+                .map(|part| asked.resident(part, mapping))
+                .sum::<u64>()
+                .min(rest)
+        };
+        into.add(Part::Earlier, resident);
+        into.add(Part::Anonymous, rest - resident);
+    }
+}
+
+/// The parts of ranges that lie within another one.
+fn overlapping<'a>(
+    ranges: &'a [Range<usize>],
+    within: &'a Range<usize>,
+) -> impl Iterator<Item = Range<usize>> + 'a {
+    let first = ranges.partition_point(|range| range.end <= within.start);
+    let ranges = ranges[first..].iter();
+    ranges
+        .take_while(|range| range.start < within.end)
+        .map(|range| range.start.max(within.start)..range.end.min(within.end))
+        .filter(|range| !range.is_empty())
+}
+
+/// Asks the kernel which pages are resident, up to a limit.
+#[derive(Default)]
+struct Asked {
+    bytes: usize,
+}
+
+impl Asked {
+    /// The resident bytes of a part of a mapping.
+    fn resident(&mut self, part: &Range<usize>, mapping: &Mapping) -> u64 {
+        if part.len() >= mapping.size() {
+            return mapping.resident;
+        }
+        if self.bytes.saturating_add(part.len()) > MOST_ASKED {
+            return (mapping.resident as f64 * (part.len() as f64 / mapping.size() as f64)) as u64;
+        }
+        self.bytes += part.len();
+        let mut pages = Vec::new();
+        if pages.try_reserve_exact(ASKED_AT_ONCE / PAGE).is_err() {
+            return 0;
+        }
+        let start = part.start & !(PAGE - 1);
+        let pieces = (start..part.end).step_by(ASKED_AT_ONCE);
+        pieces
+            .map(|piece| resident(piece..part.end.min(piece + ASKED_AT_ONCE), &mut pages))
+            .sum()
+    }
+
+    /// The resident bytes of the arenas in a mapping that also has other memory.
+    fn arenas(&mut self, mapping: &Mapping, known: &Known<'_>) -> u64 {
+        let within =
+            |range: Range<usize>| known.accounts.map_or(0, |of| (of.arenas_within)(range)) > 0;
+        let pieces = (mapping.start.next_multiple_of(PIECE)..mapping.end).step_by(PIECE);
+        let arenas = pieces.filter(|&piece| within(piece..piece + PIECE));
+        arenas
+            .map(|piece| self.resident(&(piece..piece + PIECE), mapping))
+            .sum()
+    }
+}
+
+/// The smallest page of the operating system. With larger ones, `mincore` says less; then too little is found.
+const PAGE: usize = 4096;
+
+/// The resident bytes of a range; 0 if it is not mapped any more.
+fn resident(range: Range<usize>, pages: &mut Vec<u8>) -> u64 {
+    pages.clear();
+    pages.resize(range.len().div_ceil(PAGE), 0);
+    // SAFETY: there is a byte for each page. The call reads no memory of the range, which may be unmapped.
+    let failed = unsafe {
+        libc::mincore(
+            std::ptr::with_exposed_provenance_mut(range.start),
+            range.len(),
+            pages.as_mut_ptr(),
+        )
+    };
+    if failed != 0 {
+        return 0;
+    }
+    let present = pages.iter().filter(|&&page| page & 1 != 0).count();
+    (present * PAGE) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nthbyte_profile::event::Nanos;
+
+    fn mapping(start: usize, size: usize, resident: usize) -> Mapping {
+        Mapping {
+            start,
+            end: start + size,
+            backing: Backing::Anonymous,
+            is_readable: true,
+            is_writable: true,
+            is_executable: false,
+            resident: resident as u64,
+            anonymous: resident as u64,
+            swapped: 0,
+        }
+    }
+
+    fn closed(start: usize, size: usize) -> Mapping {
+        Mapping {
+            is_readable: false,
+            is_writable: false,
+            ..mapping(start, size, 0)
+        }
+    }
+
+    const MIB: usize = 1 << 20;
+    /// Far from what a process has.
+    const BASE: usize = 0x1000_0000_0000;
+
+    fn parts(mappings: &[Mapping], known: &Known<'_>) -> Composition {
+        let mut into = Composition::at(Nanos(0));
+        classify(mappings, known, &mut into);
+        into
+    }
+
+    #[test]
+    fn the_parts_add_up_and_are_told_by_their_layout() {
+        static ACCOUNTS: Accounts = Accounts {
+            // The arenas are the four MiB at `BASE + 64 MiB`.
+            arenas_within: |range| {
+                let arenas = BASE + 64 * MIB..BASE + 68 * MIB;
+                arenas
+                    .end
+                    .min(range.end)
+                    .saturating_sub(arenas.start.max(range.start))
+            },
+            own: |_| (),
+            add: |_, _| (),
+        };
+        let file = |backing, resident, anonymous| Mapping {
+            backing,
+            anonymous: anonymous as u64,
+            ..mapping(0x1000, 0x1000, resident)
+        };
+        let code = Mapping {
+            is_executable: true,
+            ..mapping(BASE + 500 * MIB, MIB, 6)
+        };
+        let mappings = [
+            file(Backing::File, 100, 40),
+            file(Backing::Agent, 20, 0),
+            file(Backing::Shared, 3, 0),
+            file(Backing::Break, 1000, 1000),
+            // Arenas only; a heap of the C library; a stack; memory from before; other memory.
+            mapping(BASE + 64 * MIB, 4 * MIB, 3 * MIB),
+            mapping(BASE + 128 * MIB, MIB, 5000),
+            closed(BASE + 129 * MIB, 63 * MIB),
+            closed(BASE + 200 * MIB, 4096),
+            mapping(BASE + 200 * MIB + 4096, 8 * MIB, 700),
+            mapping(BASE + 300 * MIB, MIB, 800),
+            mapping(BASE + 400 * MIB, MIB, 900),
+            code,
+        ];
+        let earlier = BASE + 300 * MIB..BASE + 301 * MIB;
+        let known = Known {
+            accounts: Some(&ACCOUNTS),
+            own: Vec::new(),
+            earlier: std::slice::from_ref(&earlier),
+        };
+        let found = parts(&mappings, &known);
+        for (part, bytes) in [
+            (Part::FileText, 60),
+            (Part::FileData, 40),
+            (Part::AgentImages, 20),
+            (Part::Shared, 3),
+            (Part::LibraryHeap, 6000),
+            (Part::Arenas, 3 * MIB as u64),
+            (Part::Stacks, 700),
+            (Part::Earlier, 800),
+            (Part::Anonymous, 900),
+            (Part::MachineCode, 6),
+        ] {
+            assert_eq!(found.get(part), Some(bytes), "{part:?}");
+        }
+        let sum: u64 = found
+            .parts()
+            .filter(|(part, _)| !matches!(part, Part::Resident | Part::Swapped))
+            .map(|(_, bytes)| bytes)
+            .sum();
+        assert_eq!(found.get(Part::Resident), Some(sum));
+    }
+
+    #[test]
+    fn resident_pages_of_a_part_are_asked_for() {
+        let mut memory = vec![0u8; 8 * MIB];
+        let start = (memory.as_mut_ptr() as usize).next_multiple_of(PAGE);
+        let touched = 3 * MIB;
+        memory[..touched].fill(1);
+        std::hint::black_box(&memory);
+        let part = start..start + 4 * MIB;
+        let known = Known {
+            accounts: None,
+            own: vec![part.clone()],
+            earlier: &[],
+        };
+        // The sizes are those of the test's own memory; other tests do not touch it.
+        let whole = mapping(start, 7 * MIB, touched);
+        let found = parts(&[whole], &known);
+        let own = found.get(Part::AgentMemory).unwrap();
+        assert!(own.abs_diff(touched as u64) <= 2 * MIB as u64, "{own}");
+        assert_eq!(
+            found.get(Part::Anonymous).unwrap_or(0) + own,
+            touched as u64,
+            "huge pages may make more of it resident, but not more than the mapping has"
+        );
+        assert_eq!(resident(0x1000..0x2000, &mut Vec::new()), 0);
+    }
+}

@@ -1,0 +1,264 @@
+//! The mappings of this process with their resident sizes, from `/proc/self/smaps`.
+//!
+//! The kernel walks the page tables of each mapping: a millisecond for a gigabyte of ordinary pages, and some microseconds
+//! for each mapping. It holds the lock of the address space only during one read, so reads are small.
+
+use std::fs::File;
+use std::io::Read;
+use std::time::Duration;
+
+use crate::composition::stopwatch::Stopwatch;
+
+/// Bytes of one read: about twenty mappings.
+const READ: usize = 16 << 10;
+/// The longest line that is looked at whole; of a longer one, the end is ignored. A path has at most 4096 bytes.
+const LINE: usize = 5 << 10;
+
+/// What is behind a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backing {
+    /// Memory without a file or a name.
+    Anonymous,
+    /// The break.
+    Break,
+    /// The C library says that it is one of its heaps.
+    LibraryHeap,
+    /// A stack: that of the main thread, or one of which the C library says so.
+    Stack,
+    /// A file in memory, or memory that is shared with other processes.
+    Shared,
+    /// A file.
+    File,
+    /// One of nthbyte's own files.
+    Agent,
+}
+
+/// One mapping. Sizes are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mapping {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) backing: Backing,
+    pub(super) is_readable: bool,
+    pub(super) is_writable: bool,
+    pub(super) is_executable: bool,
+    pub(super) resident: u64,
+    /// The part of `resident` that is no copy of a file.
+    pub(super) anonymous: u64,
+    pub(super) swapped: u64,
+}
+
+impl Mapping {
+    pub(super) const fn size(&self) -> usize {
+        self.end - self.start
+    }
+}
+
+/// All mappings, in the order of their addresses. `None` if they cannot be read within `longest`.
+pub(super) fn read(longest: Duration) -> Option<Vec<Mapping>> {
+    let file = File::open("/proc/self/smaps").ok()?;
+    let watch = Stopwatch::start();
+    parse(file, || watch.elapsed() < longest)
+}
+
+/// The addresses of the mappings, without their resident sizes: much faster.
+pub(super) fn read_addresses() -> Option<Vec<Mapping>> {
+    parse(File::open("/proc/self/maps").ok()?, || true)
+}
+
+fn parse(mut input: impl Read, goes_on: impl Fn() -> bool) -> Option<Vec<Mapping>> {
+    let mut mappings = Vec::new();
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(READ + LINE).ok()?;
+    let mut is_cut = false;
+    loop {
+        let kept = buffer.len();
+        buffer.resize(kept + READ, 0);
+        let got = input.read(&mut buffer[kept..]).ok()?;
+        buffer.truncate(kept + got);
+        if got == 0 {
+            return (!mappings.is_empty()).then_some(mappings);
+        }
+        if !goes_on() {
+            return None;
+        }
+        let mut rest = &buffer[..];
+        while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+            if !std::mem::take(&mut is_cut) {
+                line(&rest[..end], &mut mappings)?;
+            }
+            rest = &rest[end + 1..];
+        }
+        if rest.len() > LINE {
+            if !std::mem::replace(&mut is_cut, true) {
+                line(rest, &mut mappings)?;
+            }
+            rest = &[];
+        }
+        let kept = rest.len();
+        let start = buffer.len() - kept;
+        buffer.copy_within(start.., 0);
+        buffer.truncate(kept);
+    }
+}
+
+/// Reads one line. `None` if there is no memory for another mapping.
+fn line(line: &[u8], mappings: &mut Vec<Mapping>) -> Option<()> {
+    // A field begins with a capital letter, an address with a digit or a small letter.
+    if line.first().is_some_and(u8::is_ascii_uppercase) {
+        if let Some(mapping) = mappings.last_mut() {
+            for (name, field) in [
+                (&b"Rss:"[..], &mut mapping.resident),
+                (b"Anonymous:", &mut mapping.anonymous),
+                (b"Swap:", &mut mapping.swapped),
+            ] {
+                if let Some(bytes) = line.strip_prefix(name).and_then(kibibytes) {
+                    *field = bytes;
+                }
+            }
+        }
+    } else if let Some(mapping) = head(line) {
+        mappings.try_reserve(1).ok()?;
+        mappings.push(mapping);
+    }
+    Some(())
+}
+
+/// `start-end rwxp offset device inode   path`.
+fn head(line: &[u8]) -> Option<Mapping> {
+    let mut words = line.splitn(6, |&byte| byte == b' ');
+    let mut range = words.next()?.splitn(2, |&byte| byte == b'-');
+    let mut address = || usize::from_str_radix(std::str::from_utf8(range.next()?).ok()?, 16).ok();
+    let (start, end) = (address()?, address()?);
+    let rights: &[u8; 4] = words.next()?.try_into().ok()?;
+    let inode = words.nth(2)?;
+    let path = words.next().unwrap_or_default().trim_ascii_start();
+    (start < end).then_some(Mapping {
+        start,
+        end,
+        backing: backing(path, inode == b"0", rights[3] == b's'),
+        is_readable: rights[0] == b'r',
+        is_writable: rights[1] == b'w',
+        is_executable: rights[2] == b'x',
+        resident: 0,
+        anonymous: 0,
+        swapped: 0,
+    })
+}
+
+fn backing(path: &[u8], has_no_file: bool, is_shared: bool) -> Backing {
+    let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let begins = |start: &[u8]| path.starts_with(start);
+    if path == b"[heap]" {
+        Backing::Break
+    } else if begins(b"[stack") || begins(b"[anon: glibc: pthread stack") {
+        Backing::Stack
+    } else if begins(b"[anon: glibc: malloc arena") {
+        Backing::LibraryHeap
+    } else if file.starts_with(b"libnthbyte_") || begins(b"/memfd:nthbyte") {
+        Backing::Agent
+    } else if is_shared
+        && (begins(b"/memfd:") || begins(b"/dev/") || begins(b"/SYSV") || path.is_empty())
+    {
+        Backing::Shared
+    } else if path.is_empty() || begins(b"[anon") {
+        Backing::Anonymous
+    } else if begins(b"[") && has_no_file {
+        // The kernel's own: [vdso], [vvar].
+        Backing::File
+    } else {
+        Backing::File
+    }
+}
+
+fn kibibytes(field: &[u8]) -> Option<u64> {
+    let number = std::str::from_utf8(field.strip_suffix(b" kB")?).ok()?;
+    number
+        .trim_ascii_start()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+55d0c0000000-55d0c0021000 rw-p 00000000 00:00 0                          [heap]
+Size:                132 kB
+Rss:                  64 kB
+Anonymous:            64 kB
+Swap:                  4 kB
+VmFlags: rd wr mr mw me ac sd
+7f0000000000-7f0000001000 r-xp 00001000 08:01 77         /usr/lib/a b.so (deleted)
+Rss:                   4 kB
+Anonymous:             0 kB
+7f0000001000-7f0000002000 ---p 00000000 00:00 0
+7f0000002000-7f0000003000 rw-s 00000000 00:01 5          /memfd:x (deleted)
+Rss:                   8 kB
+";
+
+    /// Gives at most so many bytes with each read.
+    struct Slowly<'a>(&'a [u8], usize);
+
+    impl Read for Slowly<'_> {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            let count = self.1.min(into.len()).min(self.0.len());
+            into[..count].copy_from_slice(&self.0[..count]);
+            self.0 = &self.0[count..];
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn mappings_are_read_however_the_kernel_cuts_them() {
+        for step in [1, 7, 100, READ] {
+            let mappings = parse(Slowly(TEXT.as_bytes(), step), || true).unwrap();
+            let backings: Vec<Backing> = mappings.iter().map(|of| of.backing).collect();
+            assert_eq!(
+                backings,
+                [
+                    Backing::Break,
+                    Backing::File,
+                    Backing::Anonymous,
+                    Backing::Shared
+                ]
+            );
+            assert_eq!(mappings[0].size(), 132 << 10);
+            assert_eq!(
+                (mappings[0].resident, mappings[0].swapped),
+                (64 << 10, 4 << 10)
+            );
+            assert!(mappings[1].is_executable && !mappings[1].is_writable);
+            assert!(!mappings[2].is_readable);
+            assert_eq!(mappings[3].resident, 8 << 10);
+        }
+        assert_eq!(parse(TEXT.as_bytes(), || false), None);
+        assert_eq!(parse(&b"nonsense\n"[..], || true), None);
+    }
+
+    #[test]
+    fn a_long_line_is_cut() {
+        let text = format!(
+            "1000-2000 r--p 0 0:0 9 /{}\nRss: 4 kB\n",
+            "x".repeat(50_000)
+        );
+        let mappings = parse(text.as_bytes(), || true).unwrap();
+        assert_eq!(mappings.len(), 1);
+        assert_eq!(mappings[0].resident, 4 << 10);
+    }
+
+    #[test]
+    fn the_sum_is_the_resident_set() {
+        let mappings = read(Duration::from_secs(60)).unwrap();
+        let sum: u64 = mappings.iter().map(|of| of.resident).sum();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let resident = kibibytes(line.unwrap().trim().as_bytes()).unwrap();
+        // Other tests run meanwhile, and the kernel's own count is approximate.
+        assert!(sum.abs_diff(resident) < 64 << 20, "{sum} {resident}");
+        assert!(mappings.iter().any(|of| of.backing == Backing::Stack));
+        assert_eq!(read_addresses().map(|all| all.is_empty()), Some(false));
+    }
+}

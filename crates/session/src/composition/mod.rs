@@ -1,0 +1,291 @@
+//! What the resident set is made of, recorded by the writer thread.
+//!
+//! ```text
+//! mappings      the kernel's list of mappings with their resident sizes
+//! classify      which part each of them belongs to
+//! library_heap  the C library's count of its blocks
+//! accounts      what the host knows: its heap, its own memory
+//! stopwatch     limits of the time for all this
+//! ```
+//!
+//! A composition is recorded when the resident set has changed noticeably, after some seconds at the latest, and at the
+//! end; as long as all of them together take at most a 500th of the session's time. Nothing here runs in a thread of the
+//! program, and no lock of the interpreter is taken.
+
+mod accounts;
+mod classify;
+mod library_heap;
+mod mappings;
+mod stopwatch;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use nthbyte_profile::event::Nanos;
+use nthbyte_profile::{Composition, Part};
+
+pub use accounts::{Accounts, set_accounts};
+use classify::{Known, classify};
+use library_heap::{Asker, LibraryHeap};
+use mappings::Backing;
+use stopwatch::{Budget, Stopwatch};
+
+use crate::reserve;
+
+/// A change of the resident set by more than this part (a 10th) is noticeable. While less than half of the budget is left,
+/// only a new peak is.
+const NOTICEABLE: u64 = 10;
+/// The resident set is at a new peak if it is larger by a 50th than at any composition before; while less than half of the
+/// budget is left, by a 20th.
+const LARGER: [u64; 2] = [50, 20];
+/// A composition is recorded after this time, even if nothing has changed.
+const AT_LATEST: Duration = Duration::from_secs(5);
+/// The shortest session that has compositions before its end.
+const AT_FIRST: Duration = Duration::from_millis(60);
+/// The share of the session's time: one part of so many.
+const SHARE: u32 = 500;
+/// Time to begin with.
+const TO_BEGIN_WITH: Duration = Duration::from_millis(10);
+/// Reading the list of mappings is given up after this time.
+const LONGEST: Duration = Duration::from_millis(200);
+/// At the end of the session, a program waits for the composition. So one that is expected to take longer is left out.
+const LONGEST_AT_END: Duration = Duration::from_millis(50);
+/// The use of the heap's pages by arena is recorded at the end, and when the time has grown by this part (a 4th).
+const THOROUGH: u64 = 4;
+
+/// Decides when a composition is due, and makes it.
+#[derive(Debug)]
+pub(crate) struct Composer {
+    /// Memory from before the session; `None` until it was looked for.
+    earlier: Option<Vec<Range<usize>>>,
+    /// The counts of the session's start, until they are recorded.
+    first: Option<Composition>,
+    asker: Asker,
+    budget: Budget,
+    /// What the last one took.
+    last: Duration,
+    /// When the last one was made, and the resident set then.
+    made: Option<(Nanos, u64)>,
+    /// When the use of the heap's pages was last recorded.
+    thorough: Option<Nanos>,
+    /// The largest resident set of those made.
+    largest: u64,
+}
+
+impl Default for Composer {
+    fn default() -> Self {
+        Self {
+            earlier: None,
+            first: None,
+            asker: Asker::default(),
+            budget: Budget::new(TO_BEGIN_WITH, SHARE),
+            last: Duration::ZERO,
+            made: None,
+            thorough: None,
+            largest: 0,
+        }
+    }
+}
+
+impl Composer {
+    /// Looks for memory from before the session, and asks the C library for its counts. Called before the program goes on; in
+    /// the child of a fork, by the writer thread, since a child begins within an allocation. Takes some 0.2 ms.
+    pub(crate) fn begin(&mut self, now: Nanos) {
+        if self.earlier.is_some() {
+            return;
+        }
+        self.earlier = Some(earlier());
+        let mut first = Composition::at(now);
+        if let Some(counts) = self.asker.ask(Duration::ZERO) {
+            add_library(&mut first, counts);
+        }
+        add_own(&mut first);
+        self.first = Some(first);
+    }
+
+    /// What was counted when the session began, once.
+    pub(crate) fn take_first(&mut self) -> Option<Composition> {
+        self.first.take()
+    }
+
+    /// The composition to record now, if one is due. `resident` is the resident set size.
+    pub(crate) fn due(&mut self, now: Nanos, resident: Option<u64>) -> Option<Composition> {
+        let session = Duration::from_nanos(now.0);
+        if session < AT_FIRST || !self.is_due(now, session, resident?) {
+            return None;
+        }
+        self.compose(now, false)
+    }
+
+    /// The last composition of a session. `None` if it would take too long.
+    pub(crate) fn last(&mut self, now: Nanos) -> Option<Composition> {
+        if self.last > LONGEST_AT_END {
+            return None;
+        }
+        self.compose(now, true)
+    }
+
+    fn is_due(&self, now: Nanos, session: Duration, resident: u64) -> bool {
+        // The next one takes longer if the process has grown.
+        if !self.budget.allows(session, self.last) {
+            return false;
+        }
+        let Some((made, before)) = self.made else {
+            return true;
+        };
+        let is_short = !self.budget.allows(session, TO_BEGIN_WITH / 2);
+        let larger = LARGER[usize::from(is_short)];
+        (!is_short && before.abs_diff(resident) > before / NOTICEABLE)
+            || resident > self.largest + self.largest / larger
+            || Duration::from_nanos(now.0.saturating_sub(made.0)) >= AT_LATEST
+    }
+
+    fn compose(&mut self, now: Nanos, is_last: bool) -> Option<Composition> {
+        let watch = Stopwatch::start();
+        let composition = self.read(now, is_last);
+        self.last = watch.worked();
+        self.budget.spend(self.last);
+        let resident = composition.as_ref().and_then(|of| of.get(Part::Resident));
+        // Also after a failure: the next attempt is not sooner.
+        self.made = Some((now, resident.unwrap_or(0)));
+        self.largest = self.largest.max(resident.unwrap_or(0));
+        composition
+    }
+
+    fn read(&mut self, now: Nanos, is_last: bool) -> Option<Composition> {
+        let accounts = accounts::accounts();
+        let mut own = Vec::new();
+        let mut add = |range: Range<usize>| {
+            if own.try_reserve(1).is_ok() && !range.is_empty() {
+                own.push(range);
+            }
+        };
+        reserve::large_blocks(&mut add);
+        if let Some(accounts) = accounts {
+            (accounts.own)(&mut add);
+        }
+        own.sort_unstable_by_key(|range| range.start);
+        let mut composition = Composition::at(now);
+        let mappings = mappings::read(LONGEST)?;
+        let known = Known {
+            accounts,
+            own,
+            earlier: self.earlier.as_deref().unwrap_or_default(),
+        };
+        classify(&mappings, &known, &mut composition);
+        if let Some(counts) = self.asker.ask(Duration::from_nanos(now.0)) {
+            add_library(&mut composition, counts);
+        }
+        add_own(&mut composition);
+        if let Some(accounts) = accounts {
+            let is_thorough = is_last
+                || self
+                    .thorough
+                    .is_none_or(|before| now.0 > before.0 + before.0 / THOROUGH)
+                || composition.get(Part::Resident) > Some(self.largest + self.largest / LARGER[1]);
+            if is_thorough {
+                self.thorough = Some(now);
+            }
+            (accounts.add)(&mut composition, is_thorough);
+        }
+        Some(composition)
+    }
+}
+
+fn add_library(composition: &mut Composition, counts: LibraryHeap) {
+    composition.set(Part::LibraryUsed, counts.used);
+    composition.set(Part::LibraryFree, counts.free);
+    composition.set(Part::LibraryMapped, counts.mapped);
+}
+
+fn add_own(composition: &mut Composition) {
+    let mut mapped = 0;
+    reserve::large_blocks(&mut |range| mapped += range.len() as u64);
+    composition.set(Part::AgentMapped, mapped);
+    composition.set(Part::AgentBlocks, reserve::small_bytes());
+}
+
+/// The anonymous mappings that the process has now.
+fn earlier() -> Vec<Range<usize>> {
+    let mappings = mappings::read_addresses().unwrap_or_default();
+    let anonymous = mappings
+        .iter()
+        .filter(|of| of.backing == Backing::Anonymous && of.is_writable);
+    anonymous.map(|of| of.start..of.end).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A composer that has made one composition.
+    fn after(time: Nanos, resident: u64) -> Composer {
+        Composer {
+            made: Some((time, resident)),
+            largest: resident,
+            last: Duration::from_millis(1),
+            ..Composer::default()
+        }
+    }
+
+    fn is_due(composer: &Composer, nanos: u64, resident: u64) -> bool {
+        composer.is_due(Nanos(nanos), Duration::from_nanos(nanos), resident)
+    }
+
+    #[test]
+    fn a_change_or_some_seconds_make_one_due() {
+        assert!(is_due(&Composer::default(), 0, 1));
+        let composer = after(Nanos(SECOND), 1000);
+        assert!(!is_due(&composer, 2 * SECOND, 1000));
+        assert!(!is_due(&composer, 2 * SECOND, 901));
+        assert!(is_due(&composer, 2 * SECOND, 899));
+        assert!(!is_due(&composer, 2 * SECOND, 1020));
+        assert!(is_due(&composer, 2 * SECOND, 1021));
+        assert!(is_due(&composer, 6 * SECOND, 1000));
+    }
+
+    #[test]
+    fn the_share_of_time_is_limited() {
+        let mut composer = after(Nanos(SECOND), 1000);
+        composer.budget.spend(Duration::from_millis(12));
+        assert!(!is_due(&composer, SECOND, 5000));
+        assert!(is_due(&composer, 2 * SECOND, 5000));
+        // Little of it is left: only new peaks count.
+        assert!(!is_due(&composer, 2 * SECOND, 500));
+        assert!(!is_due(&composer, 2 * SECOND, 1050));
+        assert!(is_due(&composer, 2 * SECOND, 1051));
+        composer.last = Duration::from_secs(1);
+        assert!(!is_due(&composer, 60 * SECOND, 5000));
+        assert_eq!(composer.last(Nanos(60 * SECOND)), None);
+    }
+
+    #[test]
+    fn the_parts_of_this_process_add_up() {
+        let mut composer = Composer::default();
+        composer.begin(Nanos(0));
+        let first = composer.take_first().unwrap();
+        assert!(first.get(Part::AgentBlocks).is_some());
+        composer.begin(Nanos(1));
+        assert_eq!(composer.take_first(), None);
+        let made = composer.last(Nanos(SECOND)).unwrap();
+        let mapped = [
+            Part::FileText,
+            Part::FileData,
+            Part::Shared,
+            Part::Stacks,
+            Part::LibraryHeap,
+            Part::AgentImages,
+            Part::AgentMemory,
+            Part::Arenas,
+            Part::MachineCode,
+            Part::Earlier,
+            Part::Anonymous,
+        ];
+        let sum: u64 = mapped.iter().filter_map(|&part| made.get(part)).sum();
+        assert_eq!(made.get(Part::Resident), Some(sum));
+        assert!(made.get(Part::FileText) > Some(0) && made.get(Part::Stacks) > Some(0));
+        assert!(composer.last > Duration::ZERO);
+    }
+}
