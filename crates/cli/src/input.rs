@@ -140,6 +140,22 @@ impl Inputs {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_quietly(&self) -> Result<Profile> {
+        let mut profile = self.read()?;
+        nthbyte_symbols::resolve(&mut profile);
+        Ok(profile)
+    }
+
+    /// Reads them without looking up the functions of native code: to write them again.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_raw(&self) -> Result<Profile> {
+        let profile = self.read()?;
+        warn(&self.paths[0], &profile);
+        Ok(profile)
+    }
+
+    fn read(&self) -> Result<Profile> {
         let mut profile = if let [path] = &self.paths[..] {
             load_path(path)?
         } else {
@@ -245,6 +261,7 @@ pub fn load(path: &Path) -> Result<Profile> {
 pub fn load_quietly(path: &Path) -> Result<Profile> {
     let mut profile = load_path(path)?;
     profile.keep_domain(None);
+    nthbyte_symbols::resolve(&mut profile);
     Ok(profile)
 }
 
