@@ -9,9 +9,8 @@ use std::ops::Range;
 
 use nthbyte_session::process::Probe;
 
-/// Bytes that are read through the kernel at a time: the stack of some thirty frames. A page, so that one that is not
-/// there costs no more than its own bytes.
-const CHUNK: usize = 4096;
+/// Bytes that are read through the kernel at a time: the stack of some thirty frames.
+const CHUNK: usize = 8192;
 /// No other mapping is nearer to the end of the main thread's stack: the least gap that the kernel leaves below it.
 const MAIN_STACK: usize = 128 << 20;
 

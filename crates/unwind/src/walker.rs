@@ -18,10 +18,11 @@ const CUT_NOTE: &str = "(deeper than 1024 frames: outer frames cut)";
 const _: () = assert!(MAX_DEPTH == 1024);
 /// After this time, in nanoseconds, a walk looks for modules that were unloaded and replaced.
 const REFRESH_AFTER: u64 = 1_000_000_000;
-/// The least time between two looks because of an unknown address. It doubles as long as they find nothing new: a
-/// program may have code that is in no file.
-const LEAST_PAUSE: u64 = 10_000_000;
-const LONGEST_PAUSE: u64 = 10_000_000_000;
+/// How many unknown addresses are looked up at once, until a look finds something new. A program may have code that is
+/// in no file, and a wrong frame pointer leads anywhere.
+const MOST_UNKNOWN: usize = 16;
+/// Addresses in one part of memory of this size, as a power of two, count as one.
+const UNKNOWN_SHIFT: u32 = 16;
 
 /// A frame of native code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,8 @@ pub struct Unwinder {
     /// Reads of this process. A forked child needs another.
     memory: PerEpoch<Option<Probe>>,
     refreshed: u64,
-    pause: u64,
+    /// Parts of memory with addresses that were looked up in vain.
+    unknown: Vec<usize>,
     /// Changes with the modules.
     generation: u64,
 }
@@ -72,7 +74,7 @@ impl Unwinder {
             own,
             memory: PerEpoch::new(Some(memory)),
             refreshed: 0,
-            pause: LEAST_PAUSE,
+            unknown: Vec::with_capacity(MOST_UNKNOWN),
             generation: 0,
         };
         unwinder.refresh(memory, monotonic_nanos());
@@ -90,12 +92,15 @@ impl Unwinder {
             if now.wrapping_sub(self.refreshed) > REFRESH_AFTER {
                 self.refresh(memory, now);
             }
-            if !self.walk_once(memory) && now.wrapping_sub(self.refreshed) > self.pause {
+            if let Some(unknown) = self.walk_once(memory)
+                && self.unknown.len() < MOST_UNKNOWN
+                && !self.unknown.contains(&(unknown >> UNKNOWN_SHIFT))
+            {
                 if self.refresh(memory, now) {
-                    self.pause = LEAST_PAUSE;
                     self.walk_once(memory);
-                } else {
-                    self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                }
+                if self.modules.find(unknown, 0).is_none() {
+                    self.unknown.push(unknown >> UNKNOWN_SHIFT);
                 }
             }
         }
@@ -153,14 +158,17 @@ impl Unwinder {
         self.refreshed = now;
         let has_changed = self.modules.refresh(memory, &self.own);
         self.generation += u64::from(has_changed);
+        if has_changed {
+            self.unknown.clear();
+        }
         has_changed
     }
 
-    /// Fills `frames`. Returns false if an address is in no known module.
+    /// Fills `frames`. Returns the innermost address that is in no known module, if there is one.
     ///
     /// The walk begins in this function, so it is not inlined: its own frame is left out like nthbyte's others.
     #[inline(never)]
-    fn walk_once(&mut self, memory: Probe) -> bool {
+    fn walk_once(&mut self, memory: Probe) -> Option<usize> {
         let (instruction, pointer, base): (u64, u64, u64);
         // SAFETY: reads three registers.
         unsafe {
@@ -181,7 +189,7 @@ impl Unwinder {
         let mut registers = UnwindRegsX86_64::new(instruction, pointer, base);
         let mut address = FrameAddress::from_instruction_pointer(instruction);
         let mut near = 0;
-        let mut is_known = true;
+        let mut unknown = None;
         let mut is_inside = true;
         loop {
             let place = address.address_for_lookup() as usize;
@@ -199,10 +207,11 @@ impl Unwinder {
                         stack: registers.sp() as usize,
                     });
                 }
-            } else if std::mem::replace(&mut is_known, false) {
-                // Code in no file, such as that of a compiler at run time, may keep a frame pointer.
-            } else {
+            } else if unknown.is_some() {
                 break;
+            } else {
+                // Code in no file, such as that of a compiler at run time, may keep a frame pointer.
+                unknown = Some(place);
             }
             let before = registers.sp();
             let next = self.modules.unwinder.unwind_frame(
@@ -223,7 +232,7 @@ impl Unwinder {
             }
             address = caller;
         }
-        is_known
+        unknown
     }
 }
 
