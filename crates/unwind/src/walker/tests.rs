@@ -100,7 +100,7 @@ fn damaged_tables_do_no_harm() {
             let every = 3 + 1000 / (round + 1);
             for byte in tables {
                 seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-                if (seed >> 33) as usize % every == 0 {
+                if ((seed >> 33) as usize).is_multiple_of(every) {
                     *byte = (seed >> 40) as u8;
                 }
             }
