@@ -35,14 +35,20 @@
 //! walker    the walk: registers, frames, when to look for modules
 //! modules   what is loaded, and its tables        maps   /proc/self/maps        image   a library's file
 //! stack     words of the stack, read within its bounds
+//! no_walker what there is of it on other processors
 //! ```
 
-#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#![cfg(target_os = "linux")]
 
+#[cfg(target_arch = "x86_64")]
 mod image;
+#[cfg(target_arch = "x86_64")]
 mod maps;
+#[cfg(target_arch = "x86_64")]
 mod modules;
+#[cfg(target_arch = "x86_64")]
 mod stack;
+#[cfg_attr(not(target_arch = "x86_64"), path = "no_walker.rs")]
 mod walker;
 
 pub use walker::{Frame, MAX_DEPTH, Unwinder};
