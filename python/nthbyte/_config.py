@@ -20,6 +20,8 @@ class Config(TypedDict):
     """Time samples per second; None for none."""
     native: bool
     """Whether native memory is recorded, if the process has loaded the library for it."""
+    native_frames: bool
+    """Whether samples of native memory have the frames of native code."""
     huge_pages: str
     """``thp``, ``hugetlb`` or ``off``."""
     command: list[str]

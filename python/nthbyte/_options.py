@@ -202,6 +202,12 @@ OPTIONS = (
         interpreters=("cpython",),
     ),
     Option(
+        "native_frames",
+        "record native memory, with the frames of C, C++ and Rust code in its stacks",
+        default=False,
+        interpreters=("cpython",),
+    ),
+    Option(
         "huge_pages",
         "memory pages of the object heap: transparent huge pages (thp), pages of the system's pool of huge "
         "pages (hugetlb), or ordinary pages (off) (default: thp)",

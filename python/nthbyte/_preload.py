@@ -15,7 +15,7 @@ LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libnthbyte_n
 
 # Contains the value that LD_PRELOAD had before. crates/native/src/environment.rs reads it.
 _BEFORE = "NTHBYTE_PRELOAD"
-_ON = "--native"
+_ON = {"--native", "--native-frames"}
 
 _loaded = False
 _problem: str | None = None
@@ -83,9 +83,9 @@ def variables() -> dict[str, str]:
 
 
 def _is_wanted(arguments: list[str]) -> bool:
-    if _ON not in arguments:
+    if _ON.isdisjoint(arguments):
         return False
     # It may be an argument of the program.
     from nthbyte._command_line import split
 
-    return _ON in split(arguments[1:])[0]
+    return not _ON.isdisjoint(split(arguments[1:])[0])

@@ -43,6 +43,7 @@ def start(
     seed: int | None = None,
     cpu: int | bool | None = None,
     native: bool = False,
+    native_frames: bool = False,
     huge_pages: str = "thp",
 ) -> None:
     """Starts recording the allocations of all threads of this process into the file ``output``.
@@ -56,6 +57,7 @@ def start(
     cpu: also take this many time samples per second of CPU time; True for 1000.
     native: also record native memory, if this process has loaded the library for it, as with
         ``nthbyte run --native``. CPython only.
+    native_frames: the same, with the frames of C, C++ and Rust code in the stacks of native memory. CPython only.
     huge_pages: memory pages of the object heap: ``"thp"``, ``"hugetlb"`` or ``"off"``. CPython only.
 
     The session ends with :func:`stop`, or when the process exits. One thread may start it and another
@@ -66,7 +68,9 @@ def start(
     Error if nthbyte is already running, if the file cannot be written, if this interpreter is not
     supported, or if a signal handler calls it while a session is being started or stopped.
     """
-    _begin_and_warn(configure(output, _options(force, every, fixed, seed, cpu, native, huge_pages)), force)
+    _begin_and_warn(
+        configure(output, _options(force, every, fixed, seed, cpu, native, native_frames, huge_pages)), force
+    )
 
 
 def _begin_and_warn(config: Config, force: bool) -> None:
@@ -130,9 +134,12 @@ class Profiler:
         seed: int | None = None,
         cpu: int | bool | None = None,
         native: bool = False,
+        native_frames: bool = False,
         huge_pages: str = "thp",
     ):
-        self._config = configure(output, _options(force, every, fixed, seed, cpu, native, huge_pages))
+        self._config = configure(
+            output, _options(force, every, fixed, seed, cpu, native, native_frames, huge_pages)
+        )
         self._force = force
         self.result: Result | None = None
 
@@ -156,6 +163,7 @@ def _options(
     seed: int | None,
     cpu: int | bool | None,
     native: bool,
+    native_frames: bool,
     huge_pages: str,
 ) -> dict[str, Any]:
     """Returns the arguments of ``start`` and ``Profiler`` by name."""
@@ -166,6 +174,7 @@ def _options(
         "seed": seed,
         "cpu": cpu,
         "native": native,
+        "native_frames": native_frames,
         "huge_pages": huge_pages,
     }
 
@@ -191,7 +200,8 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "distances": "every" if period == 1 else "fixed" if checked["fixed"] else "exponential",
         "seed": checked["seed"],
         "cpu_hz": checked["cpu"],
-        "native": checked["native"],
+        "native": checked["native"] or checked["native_frames"],
+        "native_frames": checked["native_frames"],
         "huge_pages": checked["huge_pages"],
         # Arguments may contain bytes that are not Unicode; JSON must not.
         "command": [_text(argument) for argument in (sys.argv if command is None else command)],

@@ -53,7 +53,7 @@ function ownersOf(files: string[], distributions: Record<string, string> = {}): 
   });
 }
 
-/** The owner of each function. A function that runs as native code in no package is native. */
+/** The owner of each function. A function that runs as native code in no package is native: an executable too. */
 export function owners(data: Data): Owners {
   const { header } = data;
   const { files, functions } = header;
@@ -71,7 +71,8 @@ export function owners(data: Data): Owners {
   const ofFunction = Uint32Array.from(functions.file, (file) => ofFile[file]!);
   for (let frame = 0; frame < data.frameKind.length; frame++) {
     const at = data.frameFunction[frame]!;
-    if (data.frameKind[frame] === Kind.Native && files[functions.file[at]!] === "") ofFunction[at] = number(NATIVE);
+    if (data.frameKind[frame] !== Kind.Native) continue;
+    if (files[functions.file[at]!] === "" || names[ofFunction[at]!] === OWN) ofFunction[at] = number(NATIVE);
   }
   return { names, ofFunction };
 }

@@ -156,11 +156,27 @@ impl Inputs {
         self.domain
     }
 
+    /// Reads them without looking up the functions of native code: to write them again.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_raw(&self) -> Result<Profile> {
+        let mut profile = self.read()?;
+        self.narrow(&mut profile);
+        Ok(profile)
+    }
+
     /// Reads them, with all domains and with their compositions of memory, which refer to all samples.
     ///
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_everything(&self) -> Result<Profile> {
+        let mut profile = self.read()?;
+        nthbyte_symbols::resolve(&mut profile);
+        Ok(profile)
+    }
+
+    fn read(&self) -> Result<Profile> {
         if let [path] = &self.paths[..] {
             return load_path(path);
         }
@@ -264,6 +280,7 @@ pub fn load(path: &Path) -> Result<Profile> {
 pub fn load_quietly(path: &Path) -> Result<Profile> {
     let mut profile = load_path(path)?;
     profile.keep_domain(None);
+    nthbyte_symbols::resolve(&mut profile);
     Ok(profile)
 }
 

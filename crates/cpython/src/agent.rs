@@ -260,6 +260,12 @@ impl Agent {
         if config.native && native::is_available() {
             native::add_sources(&mut meta, points.period().bytes());
         }
+        if config.native_frames && !self.tracker.can_tell_types() {
+            meta.notes.push(
+                "native frames are not known: this system forbids a process to read itself"
+                    .to_owned(),
+            );
+        }
         let session = Session::start(&config, meta).inspect_err(|_| ticks::end())?;
         self.tracker.begin(session, points.period());
         self.collection = None;
@@ -271,7 +277,7 @@ impl Agent {
         };
         // SAFETY: the agent is borrowed, so the GIL is held; the observer needs no context.
         unsafe { self.installed.start_sampling(points, observer) };
-        self.tracker.begin_native(seed);
+        self.tracker.begin_native(seed, config.native_frames);
         Ok(())
     }
 }

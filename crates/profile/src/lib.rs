@@ -9,6 +9,7 @@ mod domain;
 pub mod event;
 pub mod family;
 mod format;
+mod images;
 mod join;
 mod lines;
 mod load;

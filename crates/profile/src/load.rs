@@ -5,6 +5,7 @@
 //! but not in the line, become one node. Definitions in a lost block have no entry in the map and
 //! read as [`UNKNOWN`].
 
+mod code;
 mod files;
 mod numbers;
 
@@ -16,10 +17,9 @@ use std::path::Path;
 use foldhash::fast::RandomState;
 
 use crate::event::{
-    Allocation, Code, Collection, CpuSample, End, Event, FrameKind, Label, LabelSetId, Lines,
-    LostKind, Memory, Nanos, Node, NodeId, SampleId, Survival, ThreadId, TypeId,
+    Allocation, Collection, CpuSample, End, Event, FrameKind, Label, LabelSetId, LostKind, Memory,
+    Nanos, Node, NodeId, SampleId, Survival, ThreadId, TypeId,
 };
-use crate::lines::LineTable;
 use crate::meta::Unit;
 use crate::model::{
     Damage, Frame, Function, LabelSet, Lifetime, Profile, Sample, Shape, StackNode, ThreadNames,
@@ -28,6 +28,7 @@ use crate::model::{
 use crate::processes::ProcessId;
 use crate::reader::{Block, ReadError, Reader};
 use crate::sources::Sources;
+use code::LoadedCode;
 use files::Session;
 use numbers::{Interner, Numbers};
 
@@ -71,18 +72,6 @@ impl Profile {
     }
 }
 
-/// A code object's lines, decoded at the first use.
-enum CodeLines {
-    Direct,
-    Raw(Box<[u8]>),
-    Decoded(LineTable),
-}
-
-struct LoadedCode {
-    function: u32,
-    lines: CodeLines,
-}
-
 /// Reads one file after another into one profile, so that only the profile is in memory. Numbers of
 /// a file are valid until its end; all files share functions, frames, stacks, types and sources.
 pub(crate) struct Loader {
@@ -100,6 +89,8 @@ pub(crate) struct Loader {
     label_set_numbers: Numbers,
     sources: Sources,
     functions: Interner<Function>,
+    /// The functions of images, by path and build id.
+    images: HashMap<(String, String), u32, RandomState>,
     frames: Interner<Frame>,
     types: Interner<TypeNames>,
     nodes: HashMap<StackNode, u32, RandomState>,
@@ -133,6 +124,7 @@ impl Default for Loader {
             thread_numbers: Numbers::starting_at(0),
             label_set_numbers: Numbers::starting_at(1),
             functions: Interner::new(),
+            images: HashMap::default(),
             frames: Interner::new(),
             types: Interner::new(),
             nodes: HashMap::default(),
@@ -249,21 +241,6 @@ impl Loader {
         let time = self.at(time);
         self.last_time = self.last_time.max(time);
         time
-    }
-
-    fn code(&mut self, code: &Code<'_>) {
-        let function = Function {
-            name: code.name.to_owned(),
-            file: code.file.to_owned(),
-            first_line: code.first_line,
-        };
-        let function = self.functions.intern(&mut self.profile.functions, function);
-        let lines = match code.lines {
-            Lines::Direct | Lines::Image(_) => CodeLines::Direct,
-            Lines::LocationTable(table) => CodeLines::Raw(table.into()),
-        };
-        self.code_numbers.define(self.codes.len() as u32);
-        self.codes.push(LoadedCode { function, lines });
     }
 
     fn node(&mut self, node: &Node) {
@@ -469,18 +446,6 @@ impl Loader {
             Some((_, sum)) => *sum = sum.saturating_add(count),
             None if count > 0 => lost.push((kind, count)),
             None => (),
-        }
-    }
-}
-
-impl CodeLines {
-    fn line(&mut self, position: u32, first_line: u32) -> u32 {
-        if let Self::Raw(table) = self {
-            *self = Self::Decoded(LineTable::decode(table, first_line));
-        }
-        match self {
-            Self::Decoded(table) => table.line(position),
-            _ => position,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! time. The survival of an object cannot follow from collections before its free, because these
 //! may belong to another process: so each allocation contains its survival.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use crate::composition::{self, encode_arenas};
@@ -88,12 +89,18 @@ impl<W: Write> File<'_, W> {
     }
 
     fn definitions(&mut self) -> io::Result<()> {
-        for function in &self.profile.functions {
+        let images = self.profile.images.iter();
+        let images: HashMap<u32, &str> = images
+            .map(|image| (image.function, image.build_id.as_str()))
+            .collect();
+        for (number, function) in (0..).zip(&self.profile.functions) {
             self.out.write(&Event::Code(Code {
                 name: &function.name,
                 file: &function.file,
                 first_line: function.first_line,
-                lines: Lines::Direct,
+                lines: images
+                    .get(&number)
+                    .map_or(Lines::Direct, |id| Lines::Image(id)),
             }))?;
         }
         for node in &self.profile.stacks[1..] {

@@ -1,10 +1,15 @@
 //! A whole profile in memory, as tables by column.
 
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
 use crate::composition::ArenaRun;
 use crate::event::{
     Collection, FrameKind, LabelSetId, LostKind, Memory, Nanos, NodeId, SampleId, SourceId,
     ThreadId,
 };
+pub use crate::images::{CodePlace, Image};
 use crate::meta::{Distances, Meta, Source, Unit};
 pub use crate::processes::{Process, ProcessId, process_label};
 pub use crate::samples::{Lifetime, Sample, Samples, Shape, ShapeId};
@@ -162,6 +167,10 @@ pub struct Profile {
     pub functions: Vec<Function>,
     /// Frames, each once.
     pub frames: Vec<Frame>,
+    /// Executables and shared libraries whose code is in frames.
+    pub images: Vec<Image>,
+    /// A place in an image, by frame, of frames whose functions were looked up. See [`Profile::replace_frames`].
+    pub code_places: HashMap<u32, CodePlace, RandomState>,
     /// The stack tree; index 0 is the root.
     pub stacks: Vec<StackNode>,
     /// Types; index 0 is "not known".
@@ -217,6 +226,8 @@ impl Profile {
             label_sets: vec![LabelSet::default()],
             functions: Vec::new(),
             frames: Vec::new(),
+            images: Vec::new(),
+            code_places: HashMap::default(),
             stacks: vec![StackNode {
                 parent: NodeId::ROOT,
                 frame: 0,

@@ -57,30 +57,32 @@ pub fn fold(profile: &mut Profile) {
         stacks: vec![profile.stacks[0]],
         nodes: HashMap::default(),
     };
-    // For each old node: the new node of the nearest frame that stays, and whether all frames up to
-    // here are the launcher's.
+    // For each old node: the new node of the nearest frame that stays, whether all frames up to
+    // here are the launcher's, and the part that it belongs to.
     let mut outer = Vec::with_capacity(profile.stacks.len());
-    outer.push((NodeId::ROOT, true));
+    outer.push((NodeId::ROOT, true, Part::Program));
     // The new stack of samples whose stack is the old node.
     let mut new = Vec::with_capacity(profile.stacks.len());
     new.push(NodeId::ROOT);
     let old = std::mem::take(&mut profile.stacks);
     let mut frames = [None; 2];
     for &node in &old[1..] {
-        let (caller, is_start) = outer[node.parent.index()];
-        let function = profile.frames[node.frame as usize].function;
-        let part = match functions[function as usize] {
+        let (caller, is_start, around) = outer[node.parent.index()];
+        let frame = profile.frames[node.frame as usize];
+        let part = match functions[frame.function as usize] {
+            // The interpreter's own functions, between these and the next frame of Python.
+            Part::Program if frame.kind == FrameKind::Native => around,
             // Only the outermost ones: a program may use runpy itself.
             Part::Launcher if !is_start => Part::Program,
             part => part,
         };
         if part == Part::Program {
             let node = tree.place(caller, node.frame);
-            outer.push((node, false));
+            outer.push((node, false, part));
             new.push(node);
             continue;
         }
-        outer.push((caller, is_start && part == Part::Launcher));
+        outer.push((caller, is_start && part == Part::Launcher, part));
         let frame = *frames[usize::from(part == Part::Launcher)]
             .get_or_insert_with(|| add_frame(profile, part));
         new.push(tree.place(caller, frame));

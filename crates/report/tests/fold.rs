@@ -1,6 +1,6 @@
 //! Stacks without the frames of imports and of the launcher, against the same made frame by frame.
 
-use nthbyte_profile::event::NodeId;
+use nthbyte_profile::event::{FrameKind, NodeId};
 use nthbyte_profile::model::Profile;
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_report::fold::{IMPORT, LAUNCHER, fold};
@@ -24,18 +24,23 @@ fn profile() -> Profile {
     profile
 }
 
-/// The frames of a stack from the outermost: name, file, line.
-fn frames(profile: &Profile, stack: NodeId) -> Vec<(String, String, u32)> {
+/// Name, file, line, and whether the frame is native.
+type Seen = (String, String, u32, bool);
+
+/// The frames of a stack from the outermost.
+fn frames(profile: &Profile, stack: NodeId) -> Vec<Seen> {
     let frames = profile.stack(stack).map(|frame| {
         let function = &profile.functions[frame.function as usize];
-        (function.name.clone(), function.file.clone(), frame.line)
+        let is_native = frame.kind == FrameKind::Native;
+        let (name, file) = (function.name.clone(), function.file.clone());
+        (name, file, frame.line, is_native)
     });
     let mut frames: Vec<_> = frames.collect();
     frames.reverse();
     frames
 }
 
-fn slowly(frames: Vec<(String, String, u32)>) -> Vec<(String, String, u32)> {
+fn slowly(frames: Vec<Seen>) -> Vec<Seen> {
     let mut kept = Vec::new();
     let mut last = None;
     let mut is_start = true;
@@ -44,20 +49,25 @@ fn slowly(frames: Vec<(String, String, u32)>) -> Vec<(String, String, u32)> {
         last = match frame.1.as_str() {
             IMPORTS => Some(IMPORT),
             START if is_launcher => Some(LAUNCHER),
+            // What the interpreter does between them.
+            _ if frame.3 && frame.1 != START => last,
             _ => None,
         };
-        is_start &= is_launcher;
+        is_start &= last == Some(LAUNCHER);
         if last.is_none() {
             kept.push(frame);
         }
     }
-    kept.extend(last.map(|name| (name.to_owned(), String::new(), 0)));
+    kept.extend(last.map(|name| (name.to_owned(), String::new(), 0, false)));
     kept
 }
 
 #[test]
 fn only_these_frames_are_removed() {
-    let before = profile();
+    let mut before = profile();
+    for frame in before.frames.iter_mut().step_by(5) {
+        frame.kind = FrameKind::Native;
+    }
     let mut after = before.clone();
     fold(&mut after);
     assert!(after.stacks.len() < before.stacks.len());

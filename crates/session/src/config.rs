@@ -25,6 +25,9 @@ pub struct Config {
     /// Whether native memory is recorded, if the process has preloaded the library for it.
     #[serde(default)]
     pub native: bool,
+    /// Whether samples of native memory have the frames of native code. Only the CPython agent reads it.
+    #[serde(default)]
+    pub native_frames: bool,
     /// The name of the huge page setting. Only the CPython agent reads it: the names are those of
     /// `nthbyte_heap::HugePages`.
     #[serde(default)]

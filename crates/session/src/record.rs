@@ -31,7 +31,7 @@ pub(crate) enum Bulky {
         name: String,
         file: String,
         first_line: u32,
-        location_table: Option<Vec<u8>>,
+        lines: OwnedLines,
     },
     Type {
         name: String,
@@ -107,6 +107,14 @@ impl Record {
     }
 }
 
+/// [`Lines`] that own their content.
+#[derive(Debug)]
+pub(crate) enum OwnedLines {
+    Direct,
+    LocationTable(Vec<u8>),
+    Image(String),
+}
+
 impl Bulky {
     /// A copy of `code` that owns its text. `None` when there is no memory for it.
     pub(crate) fn code(code: &Code<'_>) -> Option<Self> {
@@ -114,9 +122,10 @@ impl Bulky {
             name: text(code.name)?,
             file: text(code.file)?,
             first_line: code.first_line,
-            location_table: match code.lines {
-                Lines::Direct | Lines::Image(_) => None,
-                Lines::LocationTable(table) => Some(bytes(table)?),
+            lines: match code.lines {
+                Lines::Direct => OwnedLines::Direct,
+                Lines::Image(build_id) => OwnedLines::Image(text(build_id)?),
+                Lines::LocationTable(table) => OwnedLines::LocationTable(bytes(table)?),
             },
         })
     }
@@ -127,14 +136,16 @@ impl Bulky {
                 name,
                 file,
                 first_line,
-                location_table,
+                lines,
             } => Event::Code(Code {
                 name,
                 file,
                 first_line: *first_line,
-                lines: location_table
-                    .as_deref()
-                    .map_or(Lines::Direct, Lines::LocationTable),
+                lines: match lines {
+                    OwnedLines::Direct => Lines::Direct,
+                    OwnedLines::Image(build_id) => Lines::Image(build_id),
+                    OwnedLines::LocationTable(table) => Lines::LocationTable(table),
+                },
             }),
             Self::Type { name, native } => Event::Type(TypeName { name, native }),
             Self::Thread { os_id, name } => Event::Thread(Thread {

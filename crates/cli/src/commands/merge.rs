@@ -34,7 +34,7 @@ impl Arguments {
         let inputs = self.profiles.find()?;
         let output = Output::Profile(self.output);
         inputs.protect(&output, self.force)?;
-        let profile = inputs.load()?;
+        let profile = inputs.load_raw()?;
         let progress = Progress::steps("writing");
         let total = profile.samples.len() as u64;
         output.write(|out| Ok(profile.write(out, |done| progress.at(done, total))?))

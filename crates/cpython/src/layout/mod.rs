@@ -144,8 +144,8 @@ pub struct Features {
     /// Frames with this owner or a higher one have no Python code (`FRAME_OWNED_BY_CSTACK`,
     /// `FRAME_OWNED_BY_INTERPRETER`).
     pub first_owner_without_code: u8,
-    /// Whether each call from C has such a frame.
-    pub entry_frames: bool,
+    /// How a call of the interpreter from C is marked.
+    pub entries: Entries,
     /// The location of the values of an instance's attributes.
     pub values: Values,
     /// Distance in bytes from an object back to the address of its dictionary, where that is a word of its own.
@@ -161,6 +161,21 @@ pub struct Features {
     pub own_gils: bool,
     /// Whether CPython's allocator also serves large requests of callers without the GIL; see `patches/unlocked.rs`.
     pub serves_without_gil: bool,
+}
+
+/// How a call of the interpreter from C is marked in the chain of frames. The mark is a variable of the C function that runs
+/// Python code, so its address lies in that function's part of the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entries {
+    /// By a frame without code, outside of the frames that the call runs.
+    Frames,
+    /// By a `_PyCFrame` for each call; the outermost frame of a call has a flag.
+    CFrames {
+        /// `_PyInterpreterFrame.is_entry`, a byte.
+        frame_is_entry: usize,
+        /// `_PyCFrame.previous`.
+        cframe_previous: usize,
+    },
 }
 
 /// The location of the values of an instance's attributes (`Include/internal/pycore_object.h`, `pycore_dict.h`).
@@ -257,7 +272,7 @@ impl Layout {
         features: Features {
             reference_tags: 0,
             first_owner_without_code: 3,
-            entry_frames: true,
+            entries: Entries::Frames,
             values: Values::Inline,
             dictionary_before: 24,
             array_before: 32,

@@ -1,6 +1,6 @@
 //! CPython 3.11: offsets from `offsetof` with its headers.
 
-use super::{Features, Layout, Values, Version, type_flags};
+use super::{Entries, Features, Layout, Values, Version, type_flags};
 
 pub const VERSION: Version = Version {
     minor: 11,
@@ -26,7 +26,10 @@ pub const VERSION: Version = Version {
         features: Features {
             values: Values::BesideDictionary,
             flags_of_pre_header: type_flags::MANAGED_DICT,
-            entry_frames: false,
+            entries: Entries::CFrames {
+                frame_is_entry: 68,
+                cframe_previous: 16,
+            },
             own_gils: false,
             serves_without_gil: true,
             ..Layout::COMMON.features

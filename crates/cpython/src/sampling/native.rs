@@ -3,7 +3,8 @@
 //! Such a sample is taken inside of `malloc` or `mmap`, in any thread, with or without the GIL, and also in threads that
 //! Python does not know. The walk needs no GIL: it starts at the thread's own `PyThreadState`
 //! (`PyGILState_GetThisThreadState`), and only the thread itself changes its frames, none of which runs while it is in C
-//! code. The frames keep their code objects alive. A thread that Python does not know has no stack, but a name.
+//! code. The frames keep their code objects alive. A thread that Python does not know has a name, and native frames if
+//! these are recorded, but no others.
 //!
 //! Frames of other interpreters are left out: their code objects are not watched (`patches/dealloc.rs`).
 
@@ -13,6 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use nthbyte_profile::event::{LostKind, NodeId, ThreadId};
 use nthbyte_session::{Recording, Session, native};
+use nthbyte_unwind::Unwinder;
 
 use crate::api::Api;
 use crate::layout::Layout;
@@ -28,6 +30,8 @@ struct State {
     layout: Layout,
     walker: Walker,
     codes: Codes,
+    /// For the frames of native code, if they are recorded.
+    unwinder: Option<Unwinder>,
     /// [`FREED_CODES`] at the last walk.
     freed_codes: u64,
 }
@@ -45,7 +49,8 @@ static STATE: Shared = Shared(UnsafeCell::new(None));
 static FREED_CODES: AtomicU64 = AtomicU64::new(0);
 
 /// Starts to record native memory, if the process can. The session's description has the sources.
-pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64) {
+pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64, with_frames: bool) {
+    let unwinder = with_frames.then(unwinder).flatten();
     {
         let Some(_recording) = session.record(LostKind::Other) else {
             return;
@@ -57,6 +62,7 @@ pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64) {
             layout: *layout,
             walker: Walker::default(),
             codes: Codes::new(api),
+            unwinder,
             freed_codes: 0,
         });
     }
@@ -65,6 +71,13 @@ pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64) {
     unsafe { (api.PyObject_GetArenaAllocator)(arenas.as_mut_ptr()) };
     let arena_function = [arenas[1], arenas[1].saturating_add(ARENA_FUNCTION)];
     native::connect(session, seed, place, &[arena_function]);
+}
+
+/// An unwinder; `None` where the system forbids a process to read itself.
+fn unwinder() -> Option<Unwinder> {
+    let mut own = vec![unwinder as fn() -> Option<Unwinder> as usize];
+    own.extend(native::interface().map(|library| library.connect as usize));
+    Unwinder::new(&own)
 }
 
 /// Called when a code object that was recorded is about to be freed.
@@ -81,7 +94,11 @@ fn place(recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
     let thread = unsafe { (state.api.PyGILState_GetThisThreadState)() };
     if thread.is_null() {
         let thread = recording.thread_named_by(os_id, &mut name_of_thread)?;
-        return Some((thread, NodeId::ROOT));
+        let stack = match &mut state.unwinder {
+            Some(unwinder) => unwinder.stack(recording)?,
+            None => NodeId::ROOT,
+        };
+        return Some((thread, stack));
     }
     // SAFETY: as above; a thread state keeps its interpreter.
     let is_main = unsafe {
@@ -92,15 +109,24 @@ fn place(recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
         state.freed_codes = freed_codes;
         state.walker.forget();
     }
-    let stack = if is_main {
+    let State {
+        layout,
+        walker,
+        codes,
+        unwinder,
+        ..
+    } = state;
+    let stack = match unwinder {
+        _ if !is_main => NodeId::ROOT,
         // SAFETY: the calling thread's own state, whose frames do not change while this thread is here.
-        unsafe {
-            state
-                .walker
-                .stack(&state.layout, thread as usize, &mut state.codes, recording)?
+        None => unsafe { walker.stack(layout, thread as usize, codes, recording)? },
+        Some(unwinder) => {
+            unwinder.walk(recording.epoch());
+            // SAFETY: as above.
+            unsafe {
+                walker.stack_with_native(layout, thread as usize, codes, recording, unwinder)?
+            }
         }
-    } else {
-        NodeId::ROOT
     };
     Some((recording.thread(os_id)?, stack))
 }

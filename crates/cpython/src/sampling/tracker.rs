@@ -126,9 +126,10 @@ impl Tracker {
     }
 
     /// Starts to record native memory, if the session's description has the sources.
-    pub fn begin_native(&self, seed: u64) {
+    pub fn begin_native(&self, seed: u64, with_frames: bool) {
         if let Some(session) = &self.session {
-            native::begin(self.program.api, &self.program.layout, session, seed);
+            let Program { api, layout, .. } = &self.program;
+            native::begin(api, layout, session, seed, with_frames);
         }
     }
 

@@ -8,10 +8,11 @@
 
 use nthbyte_profile::event::{FrameKind, Node, NodeId};
 
-use crate::layout::{Layout, UNUSED};
+use crate::layout::{Entries, Layout, UNUSED};
 use crate::memory::field;
 use crate::sampling::codes::Codes;
 use nthbyte_session::{Appearance, PerEpoch, Recording};
+use nthbyte_unwind::Unwinder;
 
 /// The largest number of recorded frames of a stack. A deeper stack keeps its innermost frames, and a note replaces the
 /// others.
@@ -27,6 +28,30 @@ struct Seen {
     instruction: usize,
 }
 
+impl Seen {
+    /// A frame of native code.
+    const fn native(address: usize) -> Self {
+        Self {
+            frame: 0,
+            code: 0,
+            instruction: address,
+        }
+    }
+
+    const fn is_native(&self) -> bool {
+        self.code == 0
+    }
+}
+
+/// A call of the interpreter from C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Call {
+    /// The number of frames that this call, and the calls inside of it, run.
+    frames: usize,
+    /// An address in the part of the stack of the C function that runs them.
+    stack: usize,
+}
+
 /// Walks stacks, and stores the last one.
 #[derive(Default)]
 pub struct Walker {
@@ -36,6 +61,12 @@ pub struct Walker {
     nodes: PerEpoch<Vec<NodeId>>,
     /// The frames of the walk before it, for comparison.
     before: Vec<Seen>,
+    /// The calls from C of the last walk, innermost first, if it was one with native frames.
+    calls: Vec<Call>,
+    /// The Python frames of a walk, while they are merged with native ones.
+    python: Vec<Seen>,
+    /// [`Unwinder::generation`] at the last walk.
+    modules: u64,
     /// Whether the last walk was cut, and whether the one before it was.
     cut: bool,
     cut_before: bool,
@@ -59,7 +90,51 @@ impl Walker {
         recording: &mut Recording<'_>,
     ) -> Option<NodeId> {
         // SAFETY: by the contract.
-        unsafe { self.walk(layout, thread, codes)? };
+        unsafe {
+            self.walk::<false>(layout, thread, codes)?;
+            self.place(layout, codes, recording, None)
+        }
+    }
+
+    /// The same with the frames of native code between the Python frames and inside of them, which `unwinder` has just
+    /// walked. Native frames outside of all Python frames are left out.
+    ///
+    /// # Safety
+    /// As for [`Self::stack`]. The thread is the calling one.
+    pub unsafe fn stack_with_native(
+        &mut self,
+        layout: &Layout,
+        thread: usize,
+        codes: &mut Codes,
+        recording: &mut Recording<'_>,
+        unwinder: &mut Unwinder,
+    ) -> Option<NodeId> {
+        // SAFETY: by the contract.
+        unsafe { self.walk::<true>(layout, thread, codes)? };
+        if std::mem::replace(&mut self.modules, unwinder.generation()) != self.modules {
+            self.forget();
+        }
+        std::mem::swap(&mut self.seen, &mut self.python);
+        self.seen.clear();
+        let most = self.python.len() + unwinder.frames().len();
+        self.seen.try_reserve(most).ok()?;
+        merge(&self.python, &self.calls, unwinder.frames(), &mut self.seen);
+        // SAFETY: by the contract.
+        unsafe { self.place(layout, codes, recording, Some(unwinder)) }
+    }
+
+    /// The node of the frames in `seen`.
+    ///
+    /// # Safety
+    /// As for [`Self::stack`].
+    #[inline(always)]
+    unsafe fn place(
+        &mut self,
+        layout: &Layout,
+        codes: &mut Codes,
+        recording: &mut Recording<'_>,
+        mut unwinder: Option<&mut Unwinder>,
+    ) -> Option<NodeId> {
         // The vector keeps its memory.
         let nodes = self.nodes.of_or_begin(recording.epoch(), Vec::clear);
         let mut known = 0;
@@ -82,6 +157,16 @@ impl Walker {
             let Seen {
                 code, instruction, ..
             } = self.seen[at];
+            if let Some(unwinder) = &mut unwinder
+                && self.seen[at].is_native()
+            {
+                // Native frames outside of all Python frames that are shown are left out.
+                if parent != NodeId::ROOT || self.python.is_empty() {
+                    parent = unwinder.node(recording, parent, instruction)?;
+                }
+                nodes.push(parent);
+                continue;
+            }
             // SAFETY: the code object is alive: a frame of a running thread holds a reference.
             let id = match unsafe { codes.appearance(layout, code, recording)? } {
                 Appearance::Frame(id) => Some(id),
@@ -109,9 +194,16 @@ impl Walker {
     ///
     /// # Safety
     /// As for [`Self::stack`].
-    unsafe fn walk(&mut self, layout: &Layout, thread: usize, codes: &Codes) -> Option<()> {
+    #[inline(always)]
+    unsafe fn walk<const WITH_CALLS: bool>(
+        &mut self,
+        layout: &Layout,
+        thread: usize,
+        codes: &Codes,
+    ) -> Option<()> {
         std::mem::swap(&mut self.seen, &mut self.before);
         self.seen.clear();
+        self.calls.clear();
         self.cut_before = std::mem::take(&mut self.cut);
         let first_without_code = layout.features.first_owner_without_code;
         // Fields in local variables: the compiler cannot know that no write below changes the layout.
@@ -131,6 +223,7 @@ impl Walker {
             };
             let tags = layout.features.reference_tags;
             let mut frame = field::<usize>(holder, layout.current_frame);
+            let mut call = holder;
             while frame != 0 {
                 let owner = field::<u8>(frame, owner_at);
                 let code = field::<usize>(frame, code_at) & !tags;
@@ -151,6 +244,24 @@ impl Walker {
                         instruction,
                     });
                     self.seen.set_len(len + 1);
+                }
+                if WITH_CALLS {
+                    let stack = match layout.features.entries {
+                        Entries::Frames => (owner >= first_without_code).then_some(frame),
+                        Entries::CFrames {
+                            frame_is_entry,
+                            cframe_previous,
+                        } => (field::<u8>(frame, frame_is_entry) != 0 && call != 0).then(|| {
+                            let ended = call;
+                            call = field::<usize>(call, cframe_previous);
+                            ended
+                        }),
+                    };
+                    if let Some(stack) = stack {
+                        self.calls.try_reserve(1).ok()?;
+                        let frames = self.seen.len();
+                        self.calls.push(Call { frames, stack });
+                    }
                 }
                 frame = field::<usize>(frame, previous_at);
             }
@@ -173,6 +284,37 @@ impl Walker {
     }
 }
 
+/// Puts the frames of native code where the C functions that run Python code are, in place of these. `into` has room.
+///
+/// All frames are innermost first. The stack grows towards lower addresses, so frame `n` of native code has the part from
+/// its own `stack` to that of frame `n + 1`. Python frames whose C function was not found follow what was found.
+fn merge(python: &[Seen], calls: &[Call], native: &[nthbyte_unwind::Frame], into: &mut Vec<Seen>) {
+    let mut native = native.iter().peekable();
+    let mut placed = 0;
+    for call in calls {
+        if call.frames == placed {
+            continue;
+        }
+        while let Some(frame) = native.peek().copied()
+            && frame.stack <= call.stack
+        {
+            native.next();
+            // The last frame may be anything: the walk ended there.
+            let runs_python = native.peek().is_some_and(|next| call.stack < next.stack);
+            if runs_python {
+                break;
+            }
+            into.push(Seen::native(frame.address));
+        }
+        into.extend_from_slice(&python[placed..call.frames]);
+        placed = call.frames;
+    }
+    into.extend_from_slice(&python[placed..]);
+    if python.is_empty() {
+        into.extend(native.map(|frame| Seen::native(frame.address)));
+    }
+}
+
 #[cold]
 fn cut_node(recording: &mut Recording<'_>) -> Option<NodeId> {
     let code = recording.named_function(CUT_NOTE)?;
@@ -182,4 +324,73 @@ fn cut_node(recording: &mut Recording<'_>) -> Option<NodeId> {
         position: 0,
         kind: FrameKind::Note,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use nthbyte_unwind::Frame;
+
+    use super::*;
+
+    fn merged(python: usize, calls: &[(usize, usize)], native: &[(usize, usize)]) -> Vec<String> {
+        let python: Vec<Seen> = (0..python)
+            .map(|at| Seen {
+                frame: 1,
+                code: at + 1,
+                instruction: 0,
+            })
+            .collect();
+        let calls: Vec<Call> = calls
+            .iter()
+            .map(|&(frames, stack)| Call { frames, stack })
+            .collect();
+        let native: Vec<Frame> = native
+            .iter()
+            .map(|&(address, stack)| Frame { address, stack })
+            .collect();
+        let mut into = Vec::new();
+        merge(&python, &calls, &native, &mut into);
+        let name = |seen: &Seen| {
+            if seen.is_native() {
+                format!("n{}", seen.instruction)
+            } else {
+                format!("p{}", seen.code)
+            }
+        };
+        into.iter().map(name).collect()
+    }
+
+    #[test]
+    fn python_frames_take_the_place_of_what_runs_them() {
+        // Two calls: frames 1 and 2, and frame 3. Native frames 11 and 14 run them.
+        let native = [
+            (10, 100),
+            (11, 200),
+            (12, 300),
+            (13, 400),
+            (14, 500),
+            (15, 600),
+        ];
+        let calls = [(2, 250), (3, 550)];
+        let all = ["n10", "p1", "p2", "n12", "n13", "p3"];
+        assert_eq!(merged(3, &calls, &native), all);
+        // A call that runs no frames, with an address that is not on the stack.
+        assert_eq!(merged(3, &[calls[0], calls[1], (3, 9000)], &native), all);
+        assert_eq!(merged(3, &[(0, 90), calls[0], calls[1]], &native), all);
+        // A walk that ended early, or found nothing; a frame that is missing in it.
+        assert_eq!(
+            merged(3, &calls, &native[..3]),
+            ["n10", "p1", "p2", "n12", "p3"]
+        );
+        assert_eq!(merged(3, &calls, &native[..1]), ["n10", "p1", "p2", "p3"]);
+        assert_eq!(merged(3, &calls, &[]), ["p1", "p2", "p3"]);
+        assert_eq!(
+            merged(3, &calls, &[native[0], native[2], native[5]]),
+            ["p1", "p2", "p3"]
+        );
+        // No Python frames: all native ones.
+        assert_eq!(merged(0, &[], &native[..2]), ["n10", "n11"]);
+        // Frames outside of the last known call.
+        assert_eq!(merged(3, &calls[..1], &native), ["n10", "p1", "p2", "p3"]);
+    }
 }

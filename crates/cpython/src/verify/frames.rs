@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use super::{MODULE, Reader, Subject, check};
 use crate::api::{Api, Gil, METH_NOARGS, MethodDef, Object, Owned, PyObject};
-use crate::layout::{Layout, UNUSED};
+use crate::layout::{Entries, Layout, UNUSED};
 
 /// The largest number of frames that are compared, from the innermost one.
 const MOST: usize = 256;
@@ -97,7 +97,9 @@ impl Comparison {
     fn run(&self, gil: &Gil) -> Result<(), Subject> {
         let (seen, has_entry) = self.walk(gil).ok_or(FRAMES)?;
         // `verify` called Python from C, so such a frame exists in versions that have them.
-        check(has_entry == self.layout.features.entry_frames, FRAMES)?;
+        let entries = self.layout.features.entries;
+        check(has_entry == (entries == Entries::Frames), FRAMES)?;
+        check(self.calls_are_marked(gil, entries) == Some(true), FRAMES)?;
         let mut frame = gil.frame();
         let mut top = None;
         for walked in &seen {
@@ -165,6 +167,31 @@ impl Comparison {
             frame = reader.read::<usize>(frame, layout.frame_previous)?;
         }
         Some((seen, has_entry))
+    }
+
+    /// Whether the call that runs the innermost frames ends where the call before it goes on, if calls are marked by
+    /// `_PyCFrame`.
+    fn calls_are_marked(&self, gil: &Gil, entries: Entries) -> Option<bool> {
+        let (layout, reader) = (&self.layout, self.reader);
+        let Entries::CFrames {
+            frame_is_entry,
+            cframe_previous,
+        } = entries
+        else {
+            return Some(true);
+        };
+        let call = reader.read::<usize>(thread(gil), layout.thread_cframe)?;
+        let before = reader.read::<usize>(call, cframe_previous)?;
+        let outside = reader.read::<usize>(before, layout.current_frame)?;
+        let mut frame = reader.read::<usize>(call, layout.current_frame)?;
+        for _ in 0..MOST {
+            let previous = reader.read::<usize>(frame, layout.frame_previous)?;
+            match reader.read::<u8>(frame, frame_is_entry)? {
+                0 if previous != outside => frame = previous,
+                flag => return Some(flag == 1 && previous == outside),
+            }
+        }
+        None
     }
 
     fn verify_code(&self, code: Object<'_>) -> Result<(), Subject> {

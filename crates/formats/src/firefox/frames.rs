@@ -166,7 +166,7 @@ impl Functions {
         let mut indexes: HashMap<&str, i64> = HashMap::new();
         for (at, function) in profile.functions.iter().enumerate() {
             let file = function.file.as_str();
-            if native[at] && !file.is_empty() && is_library(file) {
+            if native[at] && !file.is_empty() && is_library(profile, file) {
                 resources[at] = *indexes.entry(file).or_insert_with(|| {
                     let name = file.rsplit('/').next().unwrap_or(file);
                     libraries.push(export.string(name));

@@ -40,7 +40,7 @@ impl Sources {
         let mut left = LARGEST_SUM;
         for (function, native) in profile.functions.iter().zip(native) {
             let file = function.file.as_str();
-            if file.is_empty() || (native && is_library(file)) {
+            if file.is_empty() || (native && is_library(profile, file)) {
                 sources.of_function.push(None);
                 continue;
             }
@@ -66,7 +66,11 @@ pub(super) fn native_functions(profile: &Profile) -> Vec<bool> {
 }
 
 /// Whether a file of native code is a library or executable, not a source file.
-pub(super) fn is_library(file: &str) -> bool {
+pub(super) fn is_library(profile: &Profile, file: &str) -> bool {
+    let mut images = 0..profile.images.len() as u32;
+    if images.any(|image| profile.image_path(image) == file) {
+        return true;
+    }
     let name = file.rsplit('/').next().unwrap_or_default();
     name.contains(".so") || !name.contains('.')
 }

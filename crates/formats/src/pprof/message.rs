@@ -1,6 +1,6 @@
 //! The messages of `profile.proto` (github.com/google/pprof, proto/profile.proto). Field numbers and
-//! types are those of the source. Fields that nthbyte does not write are left out (mappings, numeric
-//! labels, and the patterns of frames to drop).
+//! types are those of the source. Fields that nthbyte does not write are left out (numeric labels, and the
+//! patterns of frames to drop).
 
 /// `perftools.profiles.Profile`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -9,6 +9,8 @@ pub(super) struct Profile {
     pub sample_type: Vec<ValueType>,
     #[prost(message, repeated, tag = "2")]
     pub sample: Vec<Sample>,
+    #[prost(message, repeated, tag = "3")]
+    pub mapping: Vec<Mapping>,
     #[prost(message, repeated, tag = "4")]
     pub location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
@@ -58,11 +60,34 @@ pub(super) struct Label {
     pub str: i64,
 }
 
+/// An executable or a shared library: indexes of strings.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(super) struct Mapping {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(uint64, tag = "2")]
+    pub memory_start: u64,
+    #[prost(uint64, tag = "3")]
+    pub memory_limit: u64,
+    #[prost(int64, tag = "5")]
+    pub filename: i64,
+    #[prost(int64, tag = "6")]
+    pub build_id: i64,
+    #[prost(bool, tag = "7")]
+    pub has_functions: bool,
+    #[prost(bool, tag = "10")]
+    pub has_inline_frames: bool,
+}
+
 /// A place in the program.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Location {
     #[prost(uint64, tag = "1")]
     pub id: u64,
+    #[prost(uint64, tag = "2")]
+    pub mapping_id: u64,
+    #[prost(uint64, tag = "3")]
+    pub address: u64,
     #[prost(message, repeated, tag = "4")]
     pub line: Vec<Line>,
 }

@@ -17,12 +17,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{LabelSetId, NodeId, TypeId};
-use nthbyte_profile::model::{Lifetime, ProcessId};
+use nthbyte_profile::model::{Image, Lifetime, ProcessId};
 use prost::Message as _;
 
 use crate::meter::Meter;
 use crate::{Progress, names};
-use message::{Function, Label, Line, Location, Sample, ValueType};
+use message::{Function, Label, Line, Location, Mapping, Sample, ValueType};
 
 /// Writes the samples, summed by stack and type. One step of `progress` is one sample.
 ///
@@ -127,6 +127,7 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
         });
     }
     let function = functions(profile, &mut strings);
+    let mapping = mappings(profile, &mut strings);
     let comment = comments(profile)
         .iter()
         .map(|comment| strings.index(comment))
@@ -139,6 +140,7 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
     message::Profile {
         sample_type,
         sample: samples,
+        mapping,
         location: locations(profile),
         function,
         time_nanos: i64::try_from(profile.meta.started_unix_nanos).unwrap_or_default(),
@@ -210,11 +212,42 @@ fn locations(profile: &Profile) -> Vec<Location> {
     lines
         .chain([no_frame])
         .zip(1..)
-        .map(|((function_id, line), id)| Location {
-            id,
-            line: vec![Line { function_id, line }],
+        .map(|((function_id, line), id)| {
+            let place = profile.code_places.get(&(id as u32 - 1));
+            let (mapping_id, address) = place.map_or((0, 0), |place| {
+                let start = FIRST_START + u64::from(place.image) * DISTANCE;
+                (u64::from(place.image) + 1, start + u64::from(place.address))
+            });
+            Location {
+                id,
+                mapping_id,
+                address,
+                line: vec![Line { function_id, line }],
+            }
         })
         .collect()
+}
+
+/// A profile has addresses relative to the image, and pprof wants them in a memory of its own: each image has its place
+/// there, as large as its addresses can be.
+const FIRST_START: u64 = 1 << 40;
+const DISTANCE: u64 = 1 << 32;
+
+fn mappings(profile: &Profile, strings: &mut Strings) -> Vec<Mapping> {
+    let images = profile.images.iter().zip(0..);
+    let mapping = |(image, number): (&Image, u32)| {
+        let memory_start = FIRST_START + u64::from(number) * DISTANCE;
+        Mapping {
+            id: u64::from(number) + 1,
+            memory_start,
+            memory_limit: memory_start + DISTANCE,
+            filename: strings.index(profile.image_path(number)),
+            build_id: strings.index(&image.build_id),
+            has_functions: true,
+            has_inline_frames: true,
+        }
+    };
+    images.map(mapping).collect()
 }
 
 fn functions(profile: &Profile, strings: &mut Strings) -> Vec<Function> {

@@ -169,10 +169,15 @@ impl Frames {
             );
         }
         let functions = profile.functions.iter();
-        let is_own: Vec<bool> = functions
+        let mut is_own: Vec<bool> = functions
             .clone()
             .map(|function| is_own(&function.file) && !is_command(function))
             .collect();
+        // A line of Python is where something can be changed.
+        let natives = profile.frames.iter();
+        for frame in natives.filter(|frame| frame.kind == FrameKind::Native) {
+            is_own[frame.function as usize] = false;
+        }
         let is_inner: Vec<bool> = functions
             .clone()
             .map(|function| folded(&function.name) != function.name)

@@ -1,0 +1,163 @@
+//! A binary or a debug file: its symbol table and its debug information.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use addr2line::Context;
+use gimli::{Dwarf, EndianArcSlice, RunTimeEndian, SectionId};
+use object::{Object, ObjectSection, ObjectSymbol, ReadCache, SymbolKind};
+
+use crate::files;
+use crate::names::demangle;
+
+/// The largest debug information that is read, in bytes, all sections together and without compression. Of a larger one,
+/// only the symbol table is.
+pub const MAX_DEBUG: u64 = 1 << 30;
+/// The largest symbol table, in symbols.
+const MAX_SYMBOLS: usize = 4 << 20;
+/// The largest number of functions that are inlined into each other.
+const MAX_INLINED: usize = 64;
+/// `O_NONBLOCK`: the name may be that of a pipe, which nobody writes to.
+const NONBLOCK: i32 = 0o4000;
+
+type Reader = EndianArcSlice<RunTimeEndian>;
+type ElfFile<'a> = object::File<'a, &'a ReadCache<File>>;
+
+/// What a file tells of an image.
+pub(crate) struct Binary {
+    /// Start, size and name of each function, by start.
+    symbols: Vec<(u64, u64, Box<str>)>,
+    debug: Option<Context<Reader>>,
+}
+
+impl Binary {
+    /// Reads a file. `None` if it has another build id.
+    pub(crate) fn open(path: &Path, build_id: &str) -> Option<Self> {
+        with_file(path, build_id, |file| Self {
+            symbols: symbols(file),
+            debug: debug(file),
+        })
+    }
+
+    pub(crate) fn has_debug(&self) -> bool {
+        self.debug.is_some()
+    }
+
+    /// The function of the symbol table that has this address, as the linker names it.
+    pub(crate) fn symbol(&self, address: u32) -> Option<&str> {
+        let address = u64::from(address);
+        let after = self.symbols.partition_point(|one| one.0 <= address);
+        let (start, size, name) = self.symbols.get(after.checked_sub(1)?)?;
+        // Assembly may leave out the size.
+        let is_inside = *size == 0 || address - start < *size;
+        is_inside.then_some(&**name)
+    }
+
+    /// The functions in the debug information that have this address, innermost first. Empty if it names none.
+    pub(crate) fn inlined(&self, address: u32) -> Vec<String> {
+        let mut names = Vec::new();
+        let Some(context) = &self.debug else {
+            return names;
+        };
+        let Ok(mut frames) = context.find_frames(address.into()).skip_all_loads() else {
+            return names;
+        };
+        while let Ok(Some(frame)) = frames.next() {
+            let name = frame.function.as_ref();
+            names.extend(name.and_then(|name| Some(demangle(&name.raw_name().ok()?))));
+            if names.len() == MAX_INLINED {
+                break;
+            }
+        }
+        names
+    }
+}
+
+/// Opens an ordinary file, if it has this build id.
+fn with_file<T>(path: &Path, build_id: &str, read: impl FnOnce(&ElfFile<'_>) -> T) -> Option<T> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(NONBLOCK).open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let cache = ReadCache::new(file);
+    let file = object::File::parse(&cache).ok()?;
+    let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let found: String = file.build_id().ok().flatten().map(digits)?;
+    (found == build_id).then(|| read(&file))
+}
+
+fn symbols(file: &ElfFile<'_>) -> Vec<(u64, u64, Box<str>)> {
+    // What the linker needs is in the symbol table too, if that is there.
+    let all = file.symbols().chain(file.dynamic_symbols());
+    let functions =
+        all.filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition());
+    let mut symbols: Vec<(u64, u64, Box<str>)> = functions
+        .filter_map(|symbol| {
+            let name = symbol.name().ok().filter(|name| !name.is_empty())?;
+            Some((symbol.address(), symbol.size(), name.into()))
+        })
+        .take(MAX_SYMBOLS)
+        .collect();
+    // Of several names at one place, the first of the longest function.
+    symbols.sort_by(|a, b| (a.0, u64::MAX - a.1, &a.2).cmp(&(b.0, u64::MAX - b.1, &b.2)));
+    symbols.dedup_by_key(|symbol| symbol.0);
+    symbols
+}
+
+fn debug(file: &ElfFile<'_>) -> Option<Context<Reader>> {
+    file.section_by_name(".debug_info")?;
+    let mut dwarf = dwarf(file)?;
+    if let Ok(Some((name, build_id))) = file.gnu_debugaltlink() {
+        let build_id: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        if let Some(supplement) = supplement(name, &build_id) {
+            dwarf.set_sup(supplement);
+        }
+    }
+    Context::from_dwarf(dwarf).ok()
+}
+
+/// What several debug files of a package share (`dwz`).
+fn supplement(name: &[u8], build_id: &str) -> Option<Dwarf<Reader>> {
+    if build_id.len() < 4 {
+        return None;
+    }
+    let mut paths = files::debug_files(build_id);
+    let name = std::str::from_utf8(name).ok()?;
+    // A name relative to the debug file begins with steps up, to the folder of all of them.
+    let name = name.trim_start_matches("../");
+    paths.push(Path::new(files::DEBUG).join(name));
+    let mut found = paths.iter().map(PathBuf::as_path);
+    found.find_map(|path| with_file(path, build_id, dwarf)?)
+}
+
+fn dwarf(file: &ElfFile<'_>) -> Option<Dwarf<Reader>> {
+    let is_debug = |section: &object::Section<'_, '_, &ReadCache<File>>| {
+        section
+            .name()
+            .is_ok_and(|name| name.starts_with(".debug") || name.starts_with(".zdebug"))
+    };
+    let size = |section: object::Section<'_, '_, &ReadCache<File>>| {
+        section
+            .compressed_file_range()
+            .map_or(u64::MAX, |range| range.uncompressed_size)
+    };
+    let sizes = file.sections().filter(is_debug).map(size);
+    if sizes.fold(0, u64::saturating_add) > MAX_DEBUG {
+        return None;
+    }
+    let endian = if file.is_little_endian() {
+        RunTimeEndian::Little
+    } else {
+        RunTimeEndian::Big
+    };
+    let load = |id: SectionId| {
+        let section = file.section_by_name(id.name());
+        let data = section.and_then(|section| section.uncompressed_data().ok());
+        let data: Arc<[u8]> = Arc::from(&*data.unwrap_or_default());
+        Ok::<_, ()>(EndianArcSlice::new(data, endian))
+    };
+    Dwarf::load(load).ok()
+}

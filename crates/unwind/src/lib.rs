@@ -1,0 +1,54 @@
+//! Native stacks: the frames of C, C++ and Rust code above which the calling thread runs.
+//!
+//! ```text
+//! registers ─▶ framehop ─▶ frame ─▶ frame ─▶ …          modules: /proc/self/maps ─▶ file ─▶ .eh_frame, build id
+//!                 │  reads the stack (`stack`)                      │
+//!                 └───────────── tables of the module ◀─────────────┘
+//! frame: module and address relative to it ─▶ a node of the stack tree
+//! ```
+//!
+//! A walk finds the caller of each frame by the tables that compilers write for exceptions (`.eh_frame`), and by frame
+//! pointers in modules without tables. The rule of each address is kept, so that the next walk does not read the tables.
+//! A frame is recorded as a module and an address in it; functions are looked up when a profile is read.
+//!
+//! # What the caller must do
+//!
+//! - Use an [`Unwinder`] with a [`Recording`](nthbyte_session::Recording) of the session, so that one thread uses it at a
+//!   time.
+//! - Say which code is nthbyte's own: such frames at the inner end are left out.
+//!
+//! # What this crate guarantees
+//!
+//! - A walk allocates nothing, takes no lock and has an end: [`MAX_DEPTH`] frames.
+//! - A wrong table or a wrong frame pointer leads to wrong frames or to none, but to no fault: each word of the stack is
+//!   read inside of the main thread's stack, or through the kernel. Tables are read from mappings of the files that
+//!   belong to this crate, so a library may be unloaded at any time.
+//! - Modules are looked for when a walk meets an unknown address, and once in a second. Only that opens files.
+//!
+//! # What this crate does not do
+//!
+//! It knows no functions and no lines, and nothing of interpreters. It has no code for other processors than x86-64 yet.
+//!
+//! # Modules
+//!
+//! ```text
+//! walker    the walk: registers, frames, when to look for modules
+//! modules   what is loaded, and its tables        maps   /proc/self/maps        image   a library's file
+//! stack     words of the stack, read within its bounds
+//! no_walker what there is of it on other processors
+//! ```
+
+#![cfg(target_os = "linux")]
+
+#[cfg(target_arch = "x86_64")]
+mod image;
+#[cfg(target_arch = "x86_64")]
+mod maps;
+#[cfg(target_arch = "x86_64")]
+mod modules;
+#[cfg(target_arch = "x86_64")]
+mod stack;
+#[cfg_attr(not(target_arch = "x86_64"), path = "no_walker.rs")]
+mod walker;
+
+pub use walker::{Frame, MAX_DEPTH, Unwinder};

@@ -1,0 +1,94 @@
+//! The code in this process, from `/proc/self/maps`.
+//!
+//! The dynamic linker's own list would need its lock, which the thread that takes a sample may hold already, and which
+//! another thread may hold at a fork.
+
+use std::ops::Range;
+
+/// Code that is mapped from a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    pub(crate) range: Range<usize>,
+    /// Where it begins in the file.
+    pub(crate) offset: u64,
+    /// The device and the file's number, as the kernel writes them.
+    pub(crate) file: String,
+    pub(crate) path: String,
+}
+
+/// The process's code, in the order of addresses. Empty if there is no `/proc`.
+pub(crate) fn read() -> Vec<Mapping> {
+    std::fs::read("/proc/self/maps").map_or(Vec::new(), |text| parse(&text))
+}
+
+fn parse(text: &[u8]) -> Vec<Mapping> {
+    let mut all: Vec<Mapping> = Vec::new();
+    for line in text.split(|&byte| byte == b'\n') {
+        let Some(mapping) = line_of_code(line) else {
+            continue;
+        };
+        // A different setting of some pages, such as a huge page, divides a mapping in two.
+        match all.last_mut() {
+            Some(last) if continues(last, &mapping) => last.range.end = mapping.range.end,
+            _ => all.push(mapping),
+        }
+    }
+    all
+}
+
+fn continues(last: &Mapping, next: &Mapping) -> bool {
+    last.range.end == next.range.start
+        && last.file == next.file
+        && last.offset + last.range.len() as u64 == next.offset
+}
+
+/// Parses a line such as `7f00-8f00 r-xp 00002000 08:01 5    /lib/a`. `None` if it is not of code in a file.
+fn line_of_code(line: &[u8]) -> Option<Mapping> {
+    let line = std::str::from_utf8(line).ok()?;
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let is_code = words.next()?.as_bytes().get(2) == Some(&b'x');
+    let offset = u64::from_str_radix(words.next()?, 16).ok()?;
+    let file = format!("{} {}", words.next()?, words.next()?);
+    let path = words.next()?.trim_start();
+    let address = |digits| usize::from_str_radix(digits, 16).ok();
+    let range = address(start)?..address(end)?;
+    (is_code && path.starts_with('/') && !range.is_empty()).then(|| Mapping {
+        range,
+        offset,
+        file,
+        path: path.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_of_files_is_found_and_joined() {
+        let text = b"1000-3000 r--p 00000000 08:01 5   /lib/a b\n\
+              3000-4000 r-xp 00002000 08:01 5      /lib/a b\n\
+              4000-6000 r-xp 00003000 08:01 5      /lib/a b\n\
+              6000-7000 r-xp 00003000 08:01 6      /lib/c (deleted)\n\
+              8000-9000 rwxp 00000000 00:00 0\n\
+              a000-b000 r-xp 00000000 00:00 0      [vdso]\n\
+              nonsense\n\xff\n";
+        let found = parse(text);
+        let expected = |range, offset, file: &str, path: &str| Mapping {
+            range,
+            offset,
+            file: file.to_owned(),
+            path: path.to_owned(),
+        };
+        assert_eq!(
+            found,
+            [
+                expected(0x3000..0x6000, 0x2000, "08:01 5", "/lib/a b"),
+                expected(0x6000..0x7000, 0x3000, "08:01 6", "/lib/c (deleted)"),
+            ]
+        );
+        let here = code_of_files_is_found_and_joined as *const () as usize;
+        assert!(read().iter().any(|mapping| mapping.range.contains(&here)));
+    }
+}

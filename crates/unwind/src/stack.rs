@@ -1,0 +1,119 @@
+//! Words of the calling thread's stack.
+//!
+//! The main thread's stack is one range of mapped memory from the stack pointer to `__libc_stack_end`, so its words are
+//! read as they are. Of any other stack, the bounds are not known without a lock of the C library, and a program may
+//! have made it itself. It is read through the kernel, which answers a bad address with an error: [`CHUNK`] bytes at a
+//! time, because the frames of a stack lie close together.
+
+use std::ops::Range;
+
+use nthbyte_session::process::Probe;
+
+/// Bytes that are read through the kernel at a time: the stack of some thirty frames.
+const CHUNK: usize = 8192;
+/// No other mapping is nearer to the end of the main thread's stack: the least gap that the kernel leaves below it.
+const MAIN_STACK: usize = 128 << 20;
+
+/// The end of the main thread's stack; 0 if it is not known.
+pub(crate) fn main_end() -> usize {
+    // SAFETY: the name is a C string.
+    let place = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_stack_end".as_ptr()) };
+    // SAFETY: the dynamic linker's variable of this name is a pointer.
+    unsafe { place.cast::<usize>().as_ref() }.map_or(0, |end| *end)
+}
+
+/// The stack during one walk.
+pub(crate) struct Stack<'a> {
+    /// What may be read as it is.
+    mapped: Range<usize>,
+    memory: Probe,
+    chunk: &'a mut Chunk,
+}
+
+/// Bytes that were read through the kernel.
+pub(crate) struct Chunk {
+    start: usize,
+    length: usize,
+    words: [u64; CHUNK / 8],
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self {
+            start: 0,
+            length: 0,
+            words: [0; CHUNK / 8],
+        }
+    }
+}
+
+impl<'a> Stack<'a> {
+    /// The stack of the calling thread, whose stack pointer is, or has been, `pointer`.
+    pub(crate) fn from(
+        pointer: usize,
+        main_end: usize,
+        memory: Probe,
+        chunk: &'a mut Chunk,
+    ) -> Self {
+        let is_main = pointer < main_end && main_end - pointer < MAIN_STACK;
+        chunk.length = 0;
+        Self {
+            mapped: if is_main { pointer..main_end } else { 0..0 },
+            memory,
+            chunk,
+        }
+    }
+
+    /// The word at an address. `None` if it is not aligned or not there.
+    pub(crate) fn word(&mut self, address: u64) -> Option<u64> {
+        let address = usize::try_from(address).ok()?;
+        if !address.is_multiple_of(8) {
+            return None;
+        }
+        if self.mapped.contains(&address) {
+            // SAFETY: an aligned word between the stack pointer and the end of the main thread's stack, which is
+            // mapped as long as the process lives.
+            return Some(unsafe { (address as *const u64).read_volatile() });
+        }
+        let chunk = &mut *self.chunk;
+        let mut within = address.wrapping_sub(chunk.start);
+        if within >= chunk.length {
+            // A frame is read from its inner end on, so what comes before an address is rarely needed.
+            chunk.start = address;
+            // SAFETY: these are the bytes of the words.
+            let bytes = unsafe {
+                std::slice::from_raw_parts_mut(chunk.words.as_mut_ptr().cast::<u8>(), CHUNK)
+            };
+            chunk.length = self.memory.bytes(address, bytes) & !7;
+            within = 0;
+        }
+        (within < chunk.length).then(|| chunk.words[within / 8])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_and_bad_addresses_are_none() {
+        let Some(memory) = Probe::new() else {
+            eprintln!("not tested: process_vm_readv is forbidden here");
+            return;
+        };
+        let words: Vec<u64> = (0..2000).map(|word| word * word).collect();
+        let start = words.as_ptr() as u64;
+        let end = start as usize + words.len() * 8;
+        let mut chunk = Chunk::default();
+        // Through the kernel, and as a main thread's stack.
+        for main_end in [0, end] {
+            let mut stack = Stack::from(start as usize, main_end, memory, &mut chunk);
+            for at in [0, 1, 700, 699, 1999, 3] {
+                assert_eq!(stack.word(start + 8 * at), Some(at * at));
+            }
+            assert_eq!(stack.word(start + 4), None);
+            assert_eq!(stack.word(8), None);
+            assert_eq!(stack.word(u64::MAX - 7), None);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+use std::ffi::c_void;
+use std::hint::black_box;
+use std::panic::AssertUnwindSafe;
+
+use super::*;
+
+/// The C library's own unwinder is the judge: its return addresses, from the caller of this function on.
+#[inline(never)]
+fn judged() -> Vec<usize> {
+    let mut addresses = [std::ptr::null_mut::<c_void>(); 4 * MAX_DEPTH];
+    // SAFETY: the array has so many places.
+    let found = unsafe { libc::backtrace(addresses.as_mut_ptr(), addresses.len() as i32) };
+    let found = &addresses[..found as usize];
+    found.iter().skip(1).map(|one| *one as usize).collect()
+}
+
+fn unwinder() -> Option<Unwinder> {
+    let unwinder = Probe::new().map(|memory| Unwinder::with(memory, Vec::new()));
+    if unwinder.is_none() {
+        eprintln!("not tested: process_vm_readv is forbidden here");
+    }
+    unwinder
+}
+
+#[inline(never)]
+fn check(unwinder: &mut Unwinder) {
+    let judged = judged();
+    unwinder.walk(Epoch::for_test(1));
+    let frames = unwinder.frames();
+    assert!(frames.windows(2).all(|pair| pair[0].stack < pair[1].stack));
+    // A caller's address is the last byte of its call; the walk's own frames come first.
+    let walked: Vec<usize> = frames.iter().map(|frame| frame.address + 1).collect();
+    let start = walked.iter().position(|&one| one == judged[1]);
+    let walked = &walked[start.expect("the caller is found")..];
+    let alike = walked.iter().zip(&judged[1..]).take_while(|(a, b)| a == b);
+    let alike = alike.count();
+    assert_eq!(
+        unwinder.is_cut,
+        judged.len() > MAX_DEPTH,
+        "{}",
+        judged.len()
+    );
+    if unwinder.is_cut {
+        assert_eq!(alike, walked.len());
+    } else {
+        // The C library stops at the start of a thread, or at that of the program, or one frame before.
+        assert!(alike + 2 >= judged.len(), "{walked:x?} {judged:x?}");
+    }
+}
+
+#[inline(never)]
+fn first(unwinder: &mut Unwinder, depth: usize) -> usize {
+    let room = black_box([depth; 3]);
+    second(unwinder, depth) + room[1]
+}
+
+#[inline(never)]
+fn second(unwinder: &mut Unwinder, depth: usize) -> usize {
+    let room = black_box([depth; 40]);
+    if depth == 0 {
+        check(unwinder);
+        return room[0];
+    }
+    first(unwinder, depth - 1) + room[39]
+}
+
+#[test]
+fn callers_are_those_that_the_c_library_finds() {
+    for depth in [0, 1, 7, 100, 2 * MAX_DEPTH] {
+        let Some(mut unwinder) = unwinder() else {
+            return;
+        };
+        first(&mut unwinder, depth);
+        let thread = std::thread::Builder::new().stack_size(8 << 20);
+        let thread = thread.spawn(move || {
+            first(&mut unwinder, depth);
+            // With the rules that the walks before have stored.
+            first(&mut unwinder, depth);
+        });
+        thread.unwrap().join().unwrap();
+    }
+}
+
+/// Whatever the tables say, a walk ends, and reads nothing that is not there.
+#[test]
+fn damaged_tables_do_no_harm() {
+    let Some(mut good) = unwinder() else {
+        return;
+    };
+    first(&mut good, 5);
+    let whole = good.frames().len();
+    let mut shorter = 0;
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    for round in 0..200 {
+        let Some(mut unwinder) = unwinder() else {
+            return;
+        };
+        unwinder.modules.damage_own(|tables| {
+            // From a byte in a thousand to every third.
+            let every = 3 + 1000 / (round + 1);
+            for byte in tables {
+                seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                if ((seed >> 33) as usize).is_multiple_of(every) {
+                    *byte = (seed >> 40) as u8;
+                }
+            }
+        });
+        // `gimli` subtracts addresses of a table without looking, which a build with checks notices. Agents are
+        // guarded against panics.
+        let walk = AssertUnwindSafe(|| walk_at(&mut unwinder, 5));
+        let _ = std::panic::catch_unwind(walk);
+        shorter += usize::from(unwinder.frames().len() < whole);
+        assert!(unwinder.frames().len() <= MAX_DEPTH);
+    }
+    // Otherwise the damage was not read.
+    assert!(shorter > 20, "{shorter}");
+}
+
+#[inline(never)]
+fn walk_at(unwinder: &mut Unwinder, depth: usize) -> usize {
+    let room = black_box([depth; 9]);
+    if depth == 0 {
+        unwinder.walk(Epoch::for_test(1));
+        return room[0];
+    }
+    walk_at(unwinder, depth - 1) + room[8]
+}
+
+/// The CPU time of this thread.
+fn cpu_nanos() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is to a local variable.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// What a walk of thirty frames costs: `cargo test --release -p nthbyte-unwind cost -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn cost() {
+    #[inline(never)]
+    fn down(unwinder: &mut Unwinder, depth: usize) -> usize {
+        let room = black_box([depth; 20]);
+        if depth > 0 {
+            return down(unwinder, depth - 1) + room[19];
+        }
+        let epoch = Epoch::for_test(1);
+        unwinder.walk(epoch);
+        let rounds = 50_000;
+        let start = cpu_nanos();
+        for _ in 0..rounds {
+            unwinder.walk(epoch);
+        }
+        let each = (cpu_nanos() - start) / rounds;
+        let frames = unwinder.frames().len();
+        eprintln!("{frames} frames: {each} ns, {:?}", unwinder.cache.stats());
+        room[0]
+    }
+    let Some(mut unwinder) = unwinder() else {
+        return;
+    };
+    let end = unwinder.main_end;
+    for depth in [5, 15, 25, 45] {
+        down(&mut unwinder, depth);
+        // As in the main thread, whose stack is read without the kernel: this thread's is mapped too.
+        let here = 0_u8;
+        unwinder.main_end = ((&raw const here as usize) & !0xfff) + (16 << 10);
+        down(&mut unwinder, depth);
+        unwinder.main_end = end;
+    }
+}

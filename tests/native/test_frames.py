@@ -1,0 +1,237 @@
+"""The frames of native code: ``nthbyte run --native-frames``."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from harness import COMMAND, Interpreter, report, run
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+HEADER = """
+import ctypes, threading
+cpp, rust = ctypes.CDLL("./libchains.so"), ctypes.CDLL("./librust.so") if RUST else None
+cpp.chains_allocate.restype = ctypes.c_void_p
+cpp.chains_allocate.argtypes = [ctypes.c_size_t]
+callback = ctypes.CFUNCTYPE(None)
+"""
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the libraries of ``programs``, made with debug information."""
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    folder = tmp_path_factory.mktemp("libraries")
+    flags = ["-O2", "-g", "-Wall", "-Werror", "-fPIC", "-shared", "-Wl,--build-id", "-pthread"]
+    subprocess.run([compiler, *flags, "-o", folder / "libchains.so", PROGRAMS / "chains.cpp"], check=True)
+    if rustc := shutil.which("rustc"):
+        flags = [
+            "--crate-type=cdylib",
+            "--crate-name=rust",
+            "--edition=2024",
+            "-O",
+            "-g",
+            "-C",
+            "link-arg=-Wl,--build-id",
+        ]
+        subprocess.run([rustc, *flags, "-o", folder / "librust.so", PROGRAMS / "chains.rs"], check=True)
+    return folder
+
+
+def _stacks(
+    interpreter: Interpreter, libraries: Path, folder: Path, program: str, every: str = "64K"
+) -> Counter[tuple[str, ...]]:
+    """Runs a program; returns the bytes of each stack, outermost frame first, by the names of functions."""
+    for library in libraries.iterdir():
+        if not (folder / library.name).exists():
+            shutil.copy(library, folder)
+    has_rust = (folder / "librust.so").exists()
+    (folder / "app.py").write_text(HEADER.replace("RUST", str(has_rust)) + program)
+    interpreter.nthbyte(
+        "run", "--native-frames", "--every", every, "-f", "-o", "out.nthb", "app.py", folder=folder
+    ).ok()
+    return _collapsed(folder)
+
+
+def _collapsed(folder: Path) -> Counter[tuple[str, ...]]:
+    done = report(
+        "export", "out.nthb", "--to", "collapsed", "-f", "-o", "out.txt", "--domain", "native", folder=folder
+    )
+    done.ok()
+    stacks: Counter[tuple[str, ...]] = Counter()
+    for line in (folder / "out.txt").read_text().splitlines():
+        frames, _, number = line.rpartition(" ")
+        stacks[tuple(frame.rpartition(" (")[0] for frame in frames.split(";"))] += int(number)
+    return stacks
+
+
+def _within(stack: tuple[str, ...], *names: str) -> bool:
+    """Whether these names are in the stack in this order."""
+    frames = iter(stack)
+    return all(any(frame == name for frame in frames) for name in names)
+
+
+def _share(stacks: Counter[tuple[str, ...]], inside: str, *names: str) -> float:
+    """The part of the bytes of a function's stacks that have these frames in this order."""
+    of_function = {stack: size for stack, size in stacks.items() if inside in stack}
+    assert sum(of_function.values()) > 10_000_000, stacks
+    good = sum(size for stack, size in of_function.items() if _within(stack, *names))
+    return good / sum(of_function.values())
+
+
+CHAIN = (
+    "chains_allocate",
+    "chains::deep",
+    "chains::deep",
+    "chains::deep",
+    "chains::Store::allocate<int>",
+    "chains::Store::inlined",
+)
+
+
+def test_frames_are_in_the_order_of_their_calls(
+    cpython: Interpreter, libraries: Path, tmp_path: Path
+) -> None:
+    program = """
+def innermost():
+    for _ in range(1000): cpp.chains_allocate(40_000)
+@callback
+def middle(): innermost()
+def outermost(): cpp.chains_call(middle)
+outermost()
+thread = threading.Thread(target=outermost)
+thread.start(); thread.join()
+"""
+    stacks = _stacks(cpython, libraries, tmp_path, program)
+    order = ("<module>", "outermost", "chains_call", "middle", "innermost", *CHAIN)
+    threads = ("Thread.run", *order[1:])
+    main = Counter({stack: size for stack, size in stacks.items() if "Thread.run" not in stack})
+    others = Counter({stack: size for stack, size in stacks.items() if "Thread.run" in stack})
+    assert _share(main, "innermost", *order) == 1, main
+    assert _share(others, "innermost", *threads) == 1, others
+    for stack in stacks:
+        # What runs Python code is shown as the Python code that it runs.
+        assert "_PyEval_EvalFrameDefault" not in stack
+        assert not any("nthbyte" in frame for frame in stack if frame.endswith(".so")), stack
+
+
+def test_rust(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    if not (libraries / "librust.so").exists():
+        pytest.skip("there is no rustc")
+    program = """
+def allocate():
+    for _ in range(1000): rust.rust_allocate(ctypes.c_size_t(40_000))
+allocate()
+"""
+    stacks = _stacks(cpython, libraries, tmp_path, program)
+    of_rust = [stack for stack in stacks if "rust_allocate" in stack]
+    assert _share(stacks, "rust_allocate", "allocate", "rust_allocate") == 1
+    for stack in of_rust:
+        inner = stack[stack.index("rust_allocate") :]
+        assert any("Store" in frame and frame.endswith("filled") for frame in inner), stack
+        assert any("Store" in frame and frame.endswith("inlined") for frame in inner), stack
+        assert not any("17h" in frame for frame in inner), stack
+
+
+def test_threads_that_python_does_not_know_and_deep_stacks(
+    cpython: Interpreter, libraries: Path, tmp_path: Path
+) -> None:
+    program = """
+def deep():
+    for _ in range(500): cpp.chains_deep(3000, 40_000)
+def starts(): cpp.chains_thread(500, 40_000)
+deep()
+starts()
+"""
+    stacks = _stacks(cpython, libraries, tmp_path, program)
+    [deep] = [stack for stack in stacks if "deep" in stack]
+    # The innermost frames are kept, and all frames of Python.
+    assert deep[-2:] == CHAIN[-2:]
+    assert deep[: deep.index("deep") + 1][-2:] == ("<module>", "deep")
+    assert 1000 < deep.count("chains::deep") < 1024
+    threads = [stack for stack in stacks if "chains::deep" in stack and "<module>" not in stack]
+    assert sum(stacks[stack] for stack in threads) > 10_000_000
+    for stack in threads:
+        assert _within(stack, "chains::deep", "chains::deep", *CHAIN[-2:])
+        assert "starts" not in stack
+
+
+def test_an_unloaded_library_is_forgotten(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    program = """
+import _ctypes, shutil
+for number in range(30):
+    name = f"./lib{number}.so"
+    shutil.copy("libchains.so", name)
+    library = ctypes.CDLL(name)
+    for _ in range(20): library.chains_allocate(ctypes.c_size_t(40_000))
+    _ctypes.dlclose(library._handle)
+    del library
+"""
+    stacks = _stacks(cpython, libraries, tmp_path, program, every="16K")
+    assert _share(stacks, "chains_allocate", *CHAIN) == 1
+
+
+def test_without_debug_information(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    """A stripped library has the names that are exported; a replaced one has none; its debug file brings all back."""
+    program = """
+def allocate():
+    for _ in range(1000): cpp.chains_allocate(40_000)
+allocate()
+"""
+    library = tmp_path / "libchains.so"
+    shutil.copy(libraries / "libchains.so", library)
+    subprocess.run(["objcopy", "--strip-unneeded", library], check=True)
+    stacks = _stacks(cpython, libraries, tmp_path, program)
+    assert _share(stacks, "chains_allocate", "allocate", "chains_allocate") == 1
+    assert not any("chains::deep" in stack for stack in stacks)
+    # Another build of the library, and damage.
+    whole = library.read_bytes()
+    for content in (b"", b"\x7fELF" + bytes(60), whole[: len(whole) // 2], Path("/bin/true").read_bytes()):
+        library.unlink()
+        library.write_bytes(content)
+        stacks = _collapsed(tmp_path)
+        assert not any("chains_allocate" in stack for stack in stacks)
+        assert any(frame.startswith("libchains.so+0x") for stack in stacks for frame in stack)
+    # What debuginfod's client has downloaded.
+    notes = subprocess.run(
+        ["readelf", "-n", libraries / "libchains.so"], capture_output=True, text=True, check=True
+    )
+    [build_id] = [line.split()[-1] for line in notes.stdout.splitlines() if "Build ID" in line]
+    cache = tmp_path / "cache" / build_id
+    cache.mkdir(parents=True)
+    shutil.copy(libraries / "libchains.so", cache / "debuginfo")
+    words = ["export", "out.nthb", "--to", "collapsed", "-o", "-", "--domain", "native"]
+    done = run(
+        [str(COMMAND), *words], tmp_path, environment={"DEBUGINFOD_CACHE_PATH": str(cache.parent)}
+    ).ok()
+    assert "chains::Store::allocate<int>" in done.out
+
+
+def test_exports_have_the_libraries(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    program = """
+def allocate():
+    for _ in range(1000): cpp.chains_allocate(40_000)
+allocate()
+"""
+    _stacks(cpython, libraries, tmp_path, program)
+    for kind, name in (("pprof", "out.pb.gz"), ("firefox", "out.json"), ("speedscope", "out.speedscope")):
+        report("export", "out.nthb", "--to", kind, "-o", name, folder=tmp_path).ok()
+        content = (tmp_path / name).read_bytes()
+        if content.startswith(b"\x1f\x8b"):
+            content = gzip.decompress(content)
+        assert b"chains::Store::allocate<int>" in content, kind
+        assert b"libchains.so" in content, kind
+    # A merged profile has the images still, whose functions are looked up when it is read.
+    shutil.copy(tmp_path / "out.nthb", tmp_path / "other.nthb")
+    report("merge", "out.nthb", "other.nthb", "-f", "-o", "merged.nthb", folder=tmp_path).ok()
+    os.replace(tmp_path / "merged.nthb", tmp_path / "out.nthb")
+    assert any(_within(stack, *CHAIN) for stack in _collapsed(tmp_path))
