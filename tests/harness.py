@@ -123,8 +123,8 @@ def run(
 ) -> Done:
     """Runs a command in a folder. PYTHONPATH has the nthbyte to test.
 
-    PyPy's nursery has 4 MiB unless ``environment`` says otherwise: by default its size follows the processor's cache, up
-    to 130 MiB, and then a short program has no collection.
+    PyPy's nursery has 4 MiB unless ``environment`` says otherwise: by default its size follows the processor's cache,
+    up to 130 MiB, and then a short program has no collection.
 
     Its standard input ends when ``until`` returns true, so a program can wait for the test. The time limit is only for
     programs that hang.

@@ -13,6 +13,7 @@ use crate::geometry::{
     STATE_SIZE, TABLE_SIZE,
 };
 use crate::heap::Heap;
+use crate::observer::Domain;
 use crate::page::Page;
 use core::mem::{MaybeUninit, offset_of};
 
@@ -42,7 +43,7 @@ pub struct Survey {
     pub sparse_pages: u64,
     /// Free blocks in those.
     pub sparse_free: u64,
-    /// The largest request that the heap serves.
+    /// The largest request for an object that the heap serves.
     pub limit: u64,
 }
 
@@ -94,7 +95,7 @@ impl Heap {
             (
                 (*state).arenas.span(),
                 (*state).arenas.count,
-                (*state).limit,
+                (*state).limits[Domain::Object as usize],
             )
         };
         let stride = count.div_ceil(most.max(1)).max(1);

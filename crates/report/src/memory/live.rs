@@ -12,6 +12,10 @@ use crate::selection::{Lives, Moment};
 /// The largest request that the agent's heap serves, where a profile does not say.
 const HEAP_LIMIT: u64 = 2032;
 
+/// Above this size, the heap of CPython's agent leaves requests for memory that is no object to the C library, so a
+/// size does not tell whose a block is.
+const SHARED_FROM: u64 = 512;
+
 /// Estimates of live memory, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live {
@@ -44,6 +48,8 @@ impl Live {
                     Some(SourceKind::Native) => 2,
                     Some(SourceKind::Mapping) => 3,
                     _ if shape.size > limit => 1,
+                    // The heap counts blocks, and few requests have just a block's size.
+                    _ if shape.size > SHARED_FROM && shape.block == shape.size => 1,
                     _ => 0,
                 };
                 let part = if place == 0 {
