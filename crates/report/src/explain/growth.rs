@@ -156,7 +156,8 @@ fn no_leak(facts: &Facts<'_>, leaks: &Leaks) -> Option<Answer> {
     let unnoticed = reports().map(|report| report.unnoticed_per_minute);
     let unnoticed = unnoticed.fold(0.0, f64::max);
     answer.say(format!(
-        "No leak was found; one of less than {} a minute may have gone unnoticed.",
+        "No leak was found. One of less than {} a minute may have gone unnoticed; a longer run or a smaller --every finds \
+         smaller ones.",
         text::bytes(unnoticed)
     ));
     answer.figure("unnoticed_per_minute", Estimate::exact(unnoticed));

@@ -95,7 +95,6 @@ impl Summary {
         let mut head = vec![self.session()];
         head.extend(self.selection.conditions().map(str::to_owned));
         head.push(self.time_samples());
-        head.extend(self.resident());
         head.extend(self.collected());
         if self.time.lost > 0 {
             let lost = text::lost(self.time.lost, "time sample");
