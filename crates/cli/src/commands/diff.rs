@@ -194,7 +194,7 @@ impl Arguments {
             ([old, new], []) => Ok((std::slice::from_ref(old), std::slice::from_ref(new))),
             ([_], []) => bail!("two profiles are needed: nthbyte diff OLD NEW"),
             (several, []) => bail!(
-                "of these {} profiles, separate the old ones from the new ones: nthbyte diff OLD… -- NEW…",
+                "{} profiles are given, and it is not said which are old: nthbyte diff OLD… -- NEW…",
                 several.len()
             ),
             (old, new) => Ok((old, new)),
