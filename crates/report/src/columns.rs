@@ -187,7 +187,7 @@ mod tests {
     fn a_number_stays_with_its_unit() {
         let mut text = String::new();
         wrap(&mut text, "it is 12.5 MiB, or 3 % of 7 things", 14);
-        assert_eq!(text, "it is\n  12.5 MiB,\n  or 3 % of 7\n  things\n");
+        assert_eq!(text, "it is\n  12.5 MiB, or\n  3 % of 7\n  things\n");
     }
 
     #[test]
