@@ -48,7 +48,7 @@ class EndLine:
         if children:
             parts.append("1 child process" if children == 1 else f"{children} child processes")
         if result.lost:
-            parts.append(f"{result.lost:,} events lost")
+            parts.append("1 event lost" if result.lost == 1 else f"{result.lost:,} events lost")
         if self._no_native:
             parts.append(f"native memory is not recorded: {self._no_native}")
         parts.extend(note.rstrip(".") for note in result.notes)

@@ -225,7 +225,7 @@ OPTIONS = (
     ),
     Option(
         "for",
-        "record for TIME, then let the program run on without",
+        "record for TIME, then stop recording while the program runs on",
         placeholder="TIME",
         read=parse_seconds,
         is_argument=False,

@@ -40,7 +40,7 @@ def main(words: list[str]) -> int:
     if not program:
         return _fail("nothing to run: nthbyte tune (SCRIPT | -m MODULE | -c CODE) [ARGS...]", 2)
     if options.runs < 1:
-        return _fail(f"at least one run, not {options.runs}", 2)
+        return _fail(f"--runs is at least 1, not {options.runs}", 2)
     try:
         sizes = [parse_size(text) for text in options.sizes.split(",")]
     except ValueError as error:
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="nthbyte tune",
         usage="nthbyte tune [OPTIONS] (SCRIPT | -m MODULE | -c CODE) [ARGS...]",
-        description="Runs a program with several sizes of PyPy's nursery and shows which is fastest.",
+        description="Run a program with several sizes of PyPy's nursery and show which is fastest.",
         allow_abbrev=False,
     )
     parser.add_argument("--sizes", default=DEFAULT_SIZES, help=f"sizes to try (default: {DEFAULT_SIZES})")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Interpreter, report, summary
+from harness import Interpreter, firefox, report, summary
 
 SIZE = 200 << 20
 
@@ -52,9 +52,17 @@ def test_peak_rss(program: str, interpreter: Interpreter, tmp_path: Path) -> Non
     assert 0.98 * largest <= found["peak_rss"] <= 1.02 * max(peak, largest)
     [process] = found["processes"]
     assert process["peak_rss"] == found["peak_rss"]
-    assert "RSS at most " in report("summary", profile, folder=tmp_path).ok().out
+    assert "peak RSS " in report("summary", profile, folder=tmp_path).ok().out
     if program.startswith(("one large", "objects")):
         assert process["peak_heap_used"] > 0.9 * SIZE
+        used, reserved = (_total(profile, name) for name in ("Heap used", "Heap reserved"))
+        assert 0.9 * SIZE < used <= reserved
+
+
+def _total(profile: Path, name: str) -> int:
+    """The last value of a memory track."""
+    [counter] = [counter for counter in firefox(profile)["counters"] if counter["name"] == name]
+    return int(sum(counter["samples"]["count"]))
 
 
 KILLED = (

@@ -272,7 +272,7 @@ def test_the_page(runs: list[Path], grown: list[Path], tmp_path: Path) -> None:
 
 WRONG: dict[str, tuple[list[str], int, str]] = {
     "one profile": (["{old}"], 1, "nthbyte diff OLD NEW"),
-    "three profiles": (["{old}", "{old}", "{new}"], 1, "which of these 3"),
+    "three profiles": (["{old}", "{old}", "{new}"], 1, "3 profiles are given"),
     "nothing after the separator": (["{old}", "--"], 2, "--new"),
     "no limit": (["{old}", "{new}", "--fail-on", "5"], 2, "is no limit"),
     "no such row": (["{old}", "{new}", "--fail-on", "nobody:+5%"], 1, "there is no row `nobody`"),

@@ -232,10 +232,12 @@ describe("colours", () => {
       "/home/a/app.py",
       "<string>",
       "<frozen os>",
+      "/v/bin/pytest",
+      "/v/bin/tool.py",
     ];
     const functions = { name: [], file: [...files.keys()], line: [] };
     const { names, ofFunction } = owners({ header: { files, functions, distributions: { yaml: "PyYAML" } }, frameKind: [], frameFunction: [] });
-    const expected = ["PyYAML", "six", "PyYAML", "six", "your code", "your code", "your code", "standard library"];
+    const expected = ["PyYAML", "six", "PyYAML", "six", "your code", "your code", "your code", "standard library", "pytest", "your code"];
     assert.deepEqual(Array.from(ofFunction, (at) => names[at]), expected);
   });
 
@@ -371,7 +373,7 @@ describe("large profiles", () => {
       assert.ok((await text("#summary strong")).startsWith(`${format.bytes(bytes)} `), objects);
     }
     const line = await text("#pruned");
-    assert.match(line, /^Pruned: [\d,]+ of 20,000 stacks, each with less than [\d.]+ % of every view .* “small calls”/);
+    assert.match(line, /^Pruned: [\d,]+ of 20,000 stacks, each with less than [\d.]+ % of every view, .* “small calls”/);
     const commands = await page.$$eval("#pruned code", (all) => all.map((one) => one.textContent));
     assert.deepEqual(commands, ["nthbyte tree", "nthbyte summary", "nthbyte flamegraph --since … --until …"]);
     const { records, nodes } = await work();
@@ -379,6 +381,37 @@ describe("large profiles", () => {
     await page.fill("#search", "small calls");
     assert.match(await text("#search-result"), /^1 of [\d,]+ · /);
   });
+
+  for (const name of ["large", "pruned"]) {
+    test(`have the same views as small ones: ${name}`, async () => {
+      await show(name);
+      // The graph begins in the window, with the callers, and is not higher than it.
+      const graph = await page.locator("#graph").boundingBox();
+      assert.ok(graph.y < 600 && graph.height < 900, JSON.stringify(graph));
+      assert.equal(await page.evaluate(() => document.getElementById("graph").scrollTop), 0);
+      const colours = await legend();
+      // A search goes from match to match, with a share of all.
+      await page.fill("#search", "Class1");
+      assert.match(await text("#search-result"), /^1 of [\d,]+ · /);
+      await page.press("#search", "Enter");
+      assert.match(await text("#search-result"), /^2 of /);
+      await page.press("#search", "Escape");
+      await page.keyboard.press("Escape");
+      // All calls of a function have the total that the table says; on a pruned page both have only those that were kept.
+      for (const row of [1, 2]) {
+        const total = await text(`#table tbody tr:nth-child(${row}) td:nth-child(4) span:first-child`);
+        await page.click(`#table tbody tr:nth-child(${row}) .centre`);
+        assert.equal(await text("#summary strong"), `${total} allocated`);
+        await page.click("#zoom-reset");
+      }
+      // A part of the time and what is alive have the same colours.
+      await page.focus("#timeline");
+      await page.keyboard.press("ArrowRight");
+      await choose("objects", "still-alive");
+      assert.match(await text("#summary strong"), /^[\d.,]+ [KMGT]?i?B alive at the end$/);
+      assert.deepEqual(await legend(), colours);
+    });
+  }
 
   test("a page that holds everything has no such line", async () => {
     await show("large");

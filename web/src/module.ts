@@ -18,6 +18,8 @@ const LIBRARY = /[\\/](?:site-packages|dist-packages|lib-python[\\/]\d+(?:\.\d+)
 
 const PACKAGES = /[\\/](?:site-packages|dist-packages)[\\/]([^\\/]+)/g;
 
+const COMMAND = /[\\/]bin[\\/](?!python|pypy)([^\\/.]+)$/;
+
 /** Whose code a file is: the reader's own, the standard library's, a package's, or native. */
 export function ownerOf(file: string, distributions: Record<string, string> = {}): string {
   const inside = [...file.matchAll(PACKAGES)].at(-1);
@@ -29,6 +31,9 @@ export function ownerOf(file: string, distributions: Record<string, string> = {}
   // Built-in functions and frozen modules are parts of the interpreter.
   if (file === "" || file.startsWith("<frozen ")) return STANDARD;
   if (file.match(LIBRARY)) return STANDARD;
+  // The script of a command, which pip writes: it calls the main function of the command's package.
+  const command = COMMAND.exec(file)?.[1];
+  if (command !== undefined) return command;
   return /\.so(?:\.[\d.]+)?$/.test(file) ? NATIVE : OWN;
 }
 

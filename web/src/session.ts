@@ -53,8 +53,8 @@ function pruned(header: Header): void {
     return code;
   };
   line.replaceChildren(
-    `Pruned: ${count(stacks - kept)} of ${count(stacks)} stacks, each with less than ${percent(share, 1)} of every view of the session or a 16th of it. ` +
-      `They are in boxes named “small calls” (${percent(samples, 1)} of the samples), and the table misses them. All other sums are complete. `,
+    `Pruned: ${count(stacks - kept)} of ${count(stacks)} stacks, each with less than ${percent(share, 1)} of every view, both of the session and of each 16th of it. ` +
+      `They are in boxes named “small calls” (${percent(samples, 1)} of the samples), and the table leaves them out. All other sums are complete. `,
     ...["All of them: ", command("nthbyte tree"), " or ", command("nthbyte summary"), ". "],
     ...["More of them, of a shorter time: ", command("nthbyte flamegraph --since … --until …"), "."],
   );
@@ -63,7 +63,8 @@ function pruned(header: Header): void {
 function notes(header: Header): void {
   const notes = (header.meta.notes ?? []).map(visible);
   for (const { what, events } of header.lost) {
-    notes.push(`${count(events)} ${what} were lost: the program produced them faster than they could be written.`);
+    const lost = events === 1 ? `${what.replace(/s$/, "")} was` : `${what} were`;
+    notes.push(`${count(events)} ${lost} lost: the program produced them faster than they could be written.`);
   }
   if (!header.complete) notes.push("The profile is incomplete: the session did not end normally.");
   for (const what of header.damage.slice(0, 5)) notes.push(`Part of the file could not be read: ${visible(what)}`);

@@ -234,7 +234,7 @@ fn with_families(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
                 first.display()
             ),
             None => {
-                bail!("beside {path} is no profile of a process that it started: leave --all out")
+                bail!("there is no profile of another process beside {path}: leave --all out")
             }
         }
     }

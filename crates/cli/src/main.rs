@@ -70,8 +70,14 @@ fn refuse(mut error: clap::Error) -> ExitCode {
         .split("\n\nFor more information")
         .next()
         .unwrap_or_default();
+    // The help of the command, if one is named.
+    let named = std::env::args_os().nth(1).unwrap_or_default();
+    let command = match Arguments::command().find_subcommand(&named) {
+        Some(command) => format!("nthbyte {}", command.get_name()),
+        None => "nthbyte".to_owned(),
+    };
     eprintln!(
-        "nthbyte: {}; see nthbyte --help",
+        "nthbyte: {}; see {command} --help",
         one_line(what.trim_start_matches("error: "))
     );
     ExitCode::from(2)

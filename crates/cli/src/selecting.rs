@@ -33,8 +33,8 @@ pub struct Selecting {
         help_heading = HEADING
     )]
     temporary: Option<u64>,
-    /// What was alive then: when most was (peak), at the end, or at a time. The summary shows it beside what was allocated;
-    /// everything else is of what was alive only.
+    /// Show what was alive at the peak, at the end, or at a time. The summary shows it beside what was allocated;
+    /// the other reports show nothing else.
     #[arg(long, value_name = "peak|end|TIME", value_parser = at, help_heading = HEADING)]
     at: Option<At>,
 }
@@ -80,7 +80,9 @@ impl Selecting {
     /// If one of them is about objects.
     pub fn require_no_objects(&self) -> Result<()> {
         if self.selection().is_about_objects() {
-            bail!("time is not alive and not freed: leave --at and --temporary out");
+            bail!(
+                "--at and --temporary are about objects, and --time is not: leave one of them out"
+            );
         }
         Ok(())
     }

@@ -141,10 +141,13 @@ pub(crate) fn place(file: &str, line: u32, parts: usize) -> String {
     place
 }
 
-/// Adds a line. If it is too wide, it is wrapped between words and continues indented.
+/// Adds a line. If it is too wide, it is wrapped between words and continues indented. A number stays with its unit.
 pub(crate) fn wrap(text: &mut String, line: &str, width: usize) {
     let mut column = 0;
-    for word in line.split(' ') {
+    let mut rest = line;
+    while !rest.is_empty() {
+        let (word, after) = first_word(rest);
+        rest = after;
         let word = text::fit(word, width - GAP, Cut::End);
         let wide = text::width(&word);
         if column > 0 && column + 1 + wide > width {
@@ -160,10 +163,32 @@ pub(crate) fn wrap(text: &mut String, line: &str, width: usize) {
     text.push('\n');
 }
 
+/// The first word, with the unit that follows a number; and what is after the space behind it.
+fn first_word(line: &str) -> (&str, &str) {
+    const UNITS: [&str; 9] = ["%", "B", "KiB", "MiB", "GiB", "TiB", "ms", "s", "min"];
+    let split = |line: &str| line.find(' ').unwrap_or(line.len());
+    let mut end = split(line);
+    if line[..end].ends_with(|last: char| last.is_ascii_digit()) && end < line.len() {
+        let next = &line[end + 1..];
+        let unit = &next[..split(next)];
+        if UNITS.contains(&unit.trim_end_matches([',', ';', ':', '.', ')'])) {
+            end += 1 + unit.len();
+        }
+    }
+    (&line[..end], line.get(end + 1..).unwrap_or(""))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_number_stays_with_its_unit() {
+        let mut text = String::new();
+        wrap(&mut text, "it is 12.5 MiB, or 3 % of 7 things", 14);
+        assert_eq!(text, "it is\n  12.5 MiB, or\n  3 % of 7\n  things\n");
+    }
 
     #[test]
     fn the_path_is_cut_before_the_name() {

@@ -49,7 +49,11 @@ enum Part {
 
 /// Removes these frames from all stacks of a profile.
 pub fn fold(profile: &mut Profile) {
-    let functions: Vec<Part> = profile.functions.iter().map(part).collect();
+    let functions: Vec<Part> = profile
+        .functions
+        .iter()
+        .map(|function| part(&function.file))
+        .collect();
     if functions.iter().all(|&part| part == Part::Program) {
         return;
     }
@@ -108,8 +112,16 @@ pub(crate) fn is_name(name: &str) -> bool {
     [IMPORT, LAUNCHER].contains(&name)
 }
 
-fn part(function: &Function) -> Part {
-    let file = function.file.as_str();
+/// The name that stands for the functions of a file, if [`fold`] removes them.
+pub(crate) fn stands_for(file: &str) -> Option<&'static str> {
+    match part(file) {
+        Part::Program => None,
+        Part::Import => Some(IMPORT),
+        Part::Launcher => Some(LAUNCHER),
+    }
+}
+
+fn part(file: &str) -> Part {
     let is_one = |files: &[&str]| files.iter().any(|end| file.ends_with(end));
     if is_one(&IMPORT_FILES) {
         Part::Import

@@ -140,12 +140,28 @@ pub fn grouped(value: u64) -> String {
     text
 }
 
-/// A part of a whole: `71 %`, `0.3 %`.
+/// A number of things: `1 collection`, `1,234 collections`.
+#[must_use]
+pub fn counted(number: u64, noun: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{ending}", grouped(number))
+}
+
+/// How many things were lost: `1 sample was lost`, `3 samples were lost`.
+#[must_use]
+pub fn lost(number: u64, noun: &str) -> String {
+    let were = if number == 1 { "was" } else { "were" };
+    format!("{} {were} lost", counted(number, noun))
+}
+
+/// A part of a whole: `71 %`, `0.3 %`, `<0.1 %`.
 #[must_use]
 pub fn percent(part: f64) -> String {
     let percent = part * 100.0;
     if percent >= 9.95 || percent == 0.0 {
         format!("{percent:.0} %")
+    } else if percent < 0.05 {
+        "<0.1 %".to_owned()
     } else {
         format!("{percent:.1} %")
     }
@@ -311,6 +327,8 @@ mod tests {
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(grouped(12), "12");
         assert_eq!(percent(0.0034), "0.3 %");
+        assert_eq!(percent(0.0004), "<0.1 %");
+        assert_eq!(percent(0.0), "0 %");
         assert_eq!(duration(62_500_000_000), "1 min 2 s");
     }
 

@@ -158,8 +158,9 @@ impl Session {
         };
         let failed = self.slot.has_failed();
         self.slot.set_status(Status::Finished);
-        termination::unwatch();
         let mut outcome = recorder.finish(allocated);
+        // Only now: a worker may get SIGTERM while it ends by itself (`Pool.terminate()`).
+        termination::unwatch();
         if failed && outcome.path.is_some() {
             outcome.notes.push(INTERNAL_ERROR.to_owned());
         }

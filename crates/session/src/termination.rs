@@ -7,7 +7,7 @@
 //! the kernel. The first process of a container is left alone: the kernel does not deliver SIGTERM to it without a
 //! handler.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
 use crate::sleeper::Sleeper;
@@ -15,6 +15,8 @@ use crate::sleeper::Sleeper;
 /// How long the handler waits for the writer thread, in milliseconds.
 const LONGEST_WAIT: u32 = 1000;
 
+/// Sessions that want the handler. One may end while the next one has begun.
+static SESSIONS: AtomicU32 = AtomicU32::new(0);
 static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Writer threads of this process that run. A forked child has none.
 static WRITERS: AtomicU32 = AtomicU32::new(0);
@@ -48,16 +50,31 @@ pub(crate) fn after_fork_in_child() {
     WRITERS.store(0, Relaxed);
 }
 
-/// Installs the handler, if SIGTERM has its default.
+/// Installs the handler for one more session, if SIGTERM has its default.
 pub(crate) fn watch() {
+    SESSIONS.fetch_add(1, AcqRel);
+    install();
+}
+
+/// Removes the handler, if it is still there, at the end of the last session.
+pub(crate) fn unwatch() {
+    if SESSIONS.fetch_sub(1, AcqRel) == 1 {
+        remove();
+        // A session that has begun meanwhile saw the handler in place.
+        if SESSIONS.load(Acquire) > 0 {
+            install();
+        }
+    }
+}
+
+fn install() {
     // SAFETY: `getpid` has no preconditions.
     if unsafe { libc::getpid() } != 1 {
         replace(libc::SIG_DFL, terminated as *const () as usize);
     }
 }
 
-/// Removes the handler, if it is still there.
-pub(crate) fn unwatch() {
+fn remove() {
     replace(terminated as *const () as usize, libc::SIG_DFL);
 }
 
@@ -99,7 +116,7 @@ extern "C" fn terminated(signal: libc::c_int) {
         // SAFETY: the pointer is to a local variable.
         unsafe { libc::nanosleep(&raw const millisecond, std::ptr::null_mut()) };
     }
-    unwatch();
+    remove();
     // SAFETY: the signal is blocked until this handler returns; then its default ends the process.
     unsafe {
         libc::raise(signal);

@@ -14,6 +14,7 @@ use crate::input::{self, Inputs};
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::rows::Rows;
+use crate::selecting::Frames;
 
 /// What `diff` takes.
 #[derive(Args)]
@@ -25,7 +26,7 @@ pub struct Arguments {
     /// the new one.
     #[arg(required = true, value_name = "PROFILE")]
     profiles: Vec<PathBuf>,
-    /// Several runs of the new program: the same as `--` before them.
+    /// Several runs of the new program; the same as naming them after `--`.
     #[arg(long, num_args = 1.., value_name = "NEW")]
     new: Vec<PathBuf>,
     /// Each profile with those of the processes that its program started: app.1235.nthb beside app.nthb.
@@ -34,25 +35,27 @@ pub struct Arguments {
     /// What a row stands for.
     #[arg(long, value_enum, default_value_t = Rows::Function)]
     by: Rows,
-    /// What is compared: the order of the rows, and what --fail-on is about. Without it bytes, or what there is.
+    /// What to compare: it sorts the rows, and --fail-on checks it (default: bytes, or CPU time if there are no allocation samples).
     #[arg(long, value_enum, value_name = "WHAT")]
     what: Option<What>,
     /// Count what a function called as its own.
     #[arg(long)]
     total: bool,
-    /// Show this many rows; 0 is all. A table has 20 of them without it, JSON all.
+    /// Show at most N rows; 0 for all (default: 20 in a table, all in JSON).
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// Take files under a folder of the old profiles for those under one of the new ones. May be given several times.
+    /// Treat files under the folder OLD of the old profiles as those under NEW of the new ones. May be given several times.
     #[arg(long, value_name = "OLD=NEW", value_parser = prefix)]
     strip_prefix: Vec<(String, String)>,
-    /// Exit with status 1 if the growth is above this, beyond doubt: +5%, +10MiB, or of one row, NAME:+5%. May
+    /// Exit with status 1 if the growth is certainly more than this: +5%, +10MiB, or for one row, NAME:+5%. May
     /// be given several times.
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     fail_on: Vec<Limit>,
-    /// Write a page like that of `nthbyte flamegraph`, where red grew and blue shrank; `-` is standard output, and then nothing else is.
+    /// Write a page like that of `nthbyte flamegraph`, where red grew and blue shrank; `-` writes it to standard output, instead of the report.
     #[arg(long, value_name = "OUT", conflicts_with = "json")]
     flamegraph: Option<PathBuf>,
+    #[command(flatten)]
+    frames: Frames,
     /// Write JSON, as docs/diff.md describes it.
     #[arg(long)]
     json: bool,
@@ -113,31 +116,32 @@ impl Arguments {
             .cloned()
             .collect();
         if self.all && inputs.len() == old.len() + new.len() {
-            bail!(
-                "beside none of these profiles is that of a process that it started: leave --all out"
-            );
+            bail!("there is no profile of another process beside any of these: leave --all out");
         }
         let options = Options {
             by: self.by.into(),
             inclusive: self.total,
             prefixes: self.strip_prefix.clone(),
         };
-        let (old, new) = (load(&old)?, load(&new)?);
+        let (mut old, mut new) = (load(&old)?, load(&new)?);
+        for profile in old.iter_mut().chain(&mut new) {
+            self.frames.apply(profile, !self.json);
+        }
         let mut diff = Diff::of(&old, &new, &options);
         if let Some(what) = self.what.map(Measure::from) {
             if !diff.measures.contains(&what) {
                 bail!(
-                    "{} cannot be compared: not both sides have recorded it",
+                    "{} cannot be compared: only one side has recorded it, or none",
                     what.name()
                 );
             }
             diff.sort(what);
         }
         if diff.measures.is_empty() {
-            bail!("nothing can be compared: one side has allocation samples, the other has not");
+            bail!("the profiles cannot be compared: only one side has allocation samples");
         }
         if diff.what == Measure::Cpu && options.by == By::Type {
-            bail!("what takes time has no type: use --by function, line, file or process");
+            bail!("time samples have no type: use --by function, line, file or process");
         }
         let outcomes = self.fail_on.iter().map(|limit| limit.check(&diff));
         let outcomes = outcomes
@@ -188,9 +192,9 @@ impl Arguments {
     fn sides(&self) -> Result<(&[PathBuf], &[PathBuf])> {
         match (&self.profiles[..], &self.new[..]) {
             ([old, new], []) => Ok((std::slice::from_ref(old), std::slice::from_ref(new))),
-            ([_], []) => bail!("with what is it to be compared? nthbyte diff OLD NEW"),
+            ([_], []) => bail!("two profiles are needed: nthbyte diff OLD NEW"),
             (several, []) => bail!(
-                "which of these {} profiles are the old ones? nthbyte diff OLD… -- NEW…",
+                "{} profiles are given, and it is not said which are old: nthbyte diff OLD… -- NEW…",
                 several.len()
             ),
             (old, new) => Ok((old, new)),

@@ -17,7 +17,7 @@ pub struct Arguments {
     /// The profile to write (default: the file's name with the suffix .nthb, in the current folder).
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Overwrite the output also where it is a profile already.
+    /// Overwrite the output even if it is a profile.
     #[arg(short, long)]
     force: bool,
 }

@@ -17,7 +17,7 @@ pub struct Arguments {
     /// The profile to write.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
-    /// Overwrite the output also where it is a profile already.
+    /// Overwrite the output even if it is a profile.
     #[arg(short, long)]
     force: bool,
 }
@@ -29,7 +29,7 @@ impl Arguments {
     /// If a profile cannot be read or the file not be written.
     pub fn run(self) -> Result<()> {
         if self.output.as_os_str() == "-" {
-            bail!("a profile is not for a terminal: name a file with -o");
+            bail!("a profile is binary, and not for a terminal: name a file with -o");
         }
         let inputs = self.profiles.find()?;
         let output = Output::Profile(self.output);

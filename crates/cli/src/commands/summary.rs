@@ -90,7 +90,9 @@ impl Arguments {
         };
         let sort = self.sort.map_or(default, Sort::from);
         if sort == Sort::Alive && !summary.knows_what_is_alive() {
-            bail!("what is alive is not known on PyPy: use --sort own, and see what survived");
+            bail!(
+                "PyPy does not say what is alive: use --sort own, and look at the column `survived`"
+            );
         }
         summary.sort(sort);
         match self.top.unwrap_or(if self.json { 0 } else { 20 }) {

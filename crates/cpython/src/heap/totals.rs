@@ -60,7 +60,8 @@ impl Totals {
         Memory {
             time: now,
             heap_used: Some(in_use(&heap)),
-            heap_reserved: Some(heap.reserved as u64),
+            // Arenas of small blocks, and the large blocks, which have memory of their own.
+            heap_reserved: Some(heap.reserved as u64 + heap.in_use_large),
             // The writer thread reads the resident set.
             rss: None,
             allocated: Some(requested(self.own(heap.allocated))),

@@ -122,7 +122,7 @@ impl Limit {
             format!("{what} grew by {grew}: more than {limit}")
         } else if beyond.estimate > 0.0 {
             format!(
-                "{what} grew by {grew}: perhaps more than {limit}, but not beyond doubt; a smaller --every, or several runs a side, would tell"
+                "{what} grew by {grew}: perhaps by more than {limit}, but this is not certain; a smaller --every, or several runs of each side, would decide"
             )
         } else {
             format!("{what} did not grow by more than {limit}: {grew}")

@@ -84,8 +84,14 @@ impl Diff {
                 change if change.significant => "",
                 _ => ": may be chance",
             };
+            // The other reports show the estimate.
+            let is_counted = measure == Measure::Bytes
+                && !self.exact
+                && self.old.bytes_counted
+                && self.new.bytes_counted;
+            let counted = if is_counted { ", counted" } else { "" };
             text::fit(
-                &format!("{}{verdict}", described_measure(measure)),
+                &format!("{}{counted}{verdict}", described_measure(measure)),
                 columns,
                 Cut::End,
             )
@@ -119,10 +125,7 @@ impl Diff {
             0 if others.is_empty() => format!("No {kind} of {all} differs in {named}."),
             0 => format!("No {kind} of {all} differs in {named} by more than chance explains."),
             1 => format!("1 {kind} of {all} differs in {named}:"),
-            number => {
-                let ending = if kind.ends_with('s') { "es" } else { "s" };
-                format!("{number} of {all} {kind}{ending} differ in {named}:")
-            }
+            number => format!("{number} of {all} {} differ in {named}:", kinds(self.by)),
         };
         wrap(text, &head, width);
         if !significant.is_empty() {
@@ -174,11 +177,14 @@ impl Diff {
             "Every allocation was recorded: the differences of these two runs are exact.".to_owned()
         } else {
             let several = match runs {
-                2 => "One run a side: what differs from run to run for other reasons is not known.",
+                2 => {
+                    "With one run of each side, it is not known what differs from run to run for other reasons."
+                }
                 _ => "Figures are means over the runs.",
             };
             format!(
-                "Intervals are 95 %. Of those that are said to differ, {percent} % may do so by chance. {several}"
+                "Intervals are 95 %. Of the {} that are said to differ, up to {percent} % may differ by chance. {several}",
+                kinds(self.by)
             )
         };
         text.push('\n');
@@ -225,6 +231,16 @@ const fn kind(by: By) -> &'static str {
         By::File => "file",
         By::Type => "type",
         By::Process => "process",
+    }
+}
+
+const fn kinds(by: By) -> &'static str {
+    match by {
+        By::Function => "functions",
+        By::Line => "lines",
+        By::File => "files",
+        By::Type => "types",
+        By::Process => "processes",
     }
 }
 

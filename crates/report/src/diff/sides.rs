@@ -276,20 +276,22 @@ pub(super) fn notes(
         .fold(0, |sum, (_, count)| sum.saturating_add(*count));
     if lost > 0 {
         notes.push(format!(
-            "{} samples were lost: figures are too low",
-            text::grouped(lost)
+            "{}: figures are too low",
+            text::lost(lost, "sample")
         ));
     }
     let incomplete = all().filter(|profile| !profile.complete).count();
     if incomplete > 0 {
+        let are = if incomplete == 1 { "is" } else { "are" };
         notes.push(format!(
-            "{incomplete} of the profiles break off: the program was killed, or is still running"
+            "{incomplete} of the profiles {are} incomplete: the program was killed, or is still running"
         ));
     }
     let damaged = all().filter(|profile| !profile.damage.is_empty()).count();
     if damaged > 0 {
+        let are = if damaged == 1 { "is" } else { "are" };
         notes.push(format!(
-            "{damaged} of the profiles are damaged: nthbyte summary says where"
+            "{damaged} of the profiles {are} damaged: nthbyte summary says where"
         ));
     }
     let same = |of: fn(&Profile) -> String| {
@@ -303,7 +305,7 @@ pub(super) fn notes(
         |runs: &[Run]| runs.iter().map(|run| run.duration_nanos).sum::<u64>() / runs.len() as u64;
     let (before, after) = (seconds(&sides.old), seconds(&sides.new));
     notes.push(format!(
-        "nothing is scaled to the length of the runs or to their work ({} and {})",
+        "figures are not scaled to the length of the runs ({} and {}) or to the work that they did",
         text::duration(before),
         text::duration(after)
     ));
@@ -311,7 +313,7 @@ pub(super) fn notes(
         notes.push("what was alive at the end or at the peak cannot be compared: on PyPy it is not known when an object that survived its first collection was freed".to_owned());
     }
     if measures.contains(&Measure::Cpu) && sides.old.len() + sides.new.len() == 2 {
-        notes.push("CPU time differs from run to run by more than sampling tells: give several runs a side".to_owned());
+        notes.push("CPU time differs from run to run by more than its interval: give several runs of each side".to_owned());
     }
     notes
 }

@@ -105,7 +105,7 @@ fn heap(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
     answer.figure("held", Estimate::exact(last.1 as f64));
     if let Some(suspect) = report.undecided.first() {
         answer.say(format!(
-            "What keeps it is not recorded on PyPy; most of what becomes old, steadily to the end, is made by {}.",
+            "PyPy does not say what is alive. Of the objects that survive, steadily until the end, most are allocated by {}.",
             name(&suspect.place)
         ));
         answer.places.push(suspect.place.clone());
@@ -124,7 +124,7 @@ fn may_leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
         Some(minutes) => {
             let longer = text::duration((minutes * 60e9) as u64);
             answer.figure("more_minutes", Estimate::exact(minutes));
-            format!(" A run that is about {longer} longer would tell.")
+            format!(" A run that is about {longer} longer would make it certain.")
         }
         None => String::new(),
     };
@@ -150,13 +150,14 @@ fn no_leak(facts: &Facts<'_>, leaks: &Leaks) -> Option<Answer> {
         if reports().any(|report| grows(report) != Some(false)) {
             return None;
         }
-        answer.say("The heap does not grow without end.".to_owned());
+        answer.say("The heap does not keep growing.".to_owned());
         return Some(answer);
     }
     let unnoticed = reports().map(|report| report.unnoticed_per_minute);
     let unnoticed = unnoticed.fold(0.0, f64::max);
     answer.say(format!(
-        "Nothing is known to accumulate; less than {} a minute may have gone unnoticed.",
+        "No leak was found. One of less than {} a minute may have gone unnoticed; a longer run or a smaller --every finds \
+         smaller ones.",
         text::bytes(unnoticed)
     ));
     answer.figure("unnoticed_per_minute", Estimate::exact(unnoticed));

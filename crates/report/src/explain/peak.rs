@@ -49,7 +49,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
                 answer.say(format!("The types: {types}."));
             }
             if !next.is_empty() {
-                answer.say(format!("Next: {}.", next.join("; ")));
+                answer.say(format!("The next lines: {}.", next.join("; ")));
             }
         }
         None => {

@@ -67,12 +67,12 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let every = text::bytes(period);
     let sentence = match samples {
         0 => format!(
-            "There is no sample: in {took} at one sample every {every}, {} were allocated.",
+            "There is no sample: the program allocated {} in {took}, and one sample is taken every {every}.",
             text::bytes(facts.allocated)
         ),
         _ => format!(
-            "In {took} at one sample every {every}, what allocates less than {threshold} (30 samples) cannot be \
-             ranked, and {number} that much."
+            "One sample every {every} is too coarse for {took}: only functions that allocate {threshold} (30 samples) or \
+             more can be ranked, and {number} that much."
         ),
     };
     match proposed {

@@ -18,11 +18,11 @@ pub(super) fn incomplete(facts: &Facts<'_>) -> Option<Answer> {
         let broken = profile.processes.iter().filter(|process| !process.complete);
         answer.say(if number > 1 {
             format!(
-                "{} of the {number} processes' profiles break off: they were killed, or still run.",
+                "{} of the {number} profiles are incomplete: their processes were killed, or are still running.",
                 broken.count()
             )
         } else {
-            "The profile breaks off: the program was killed, or still runs.".to_owned()
+            "The profile is incomplete: the program was killed, or is still running.".to_owned()
         });
     }
     if let Some(damage) = profile.damage.first() {
@@ -39,17 +39,13 @@ pub(super) fn incomplete(facts: &Facts<'_>) -> Option<Answer> {
         let taken = profile.cpu.len() as u64;
         let (noun, effect) = match kind {
             LostKind::Allocations => ("sample", "figures are too low"),
-            LostKind::Other => ("event", "objects may seem to live that were freed"),
+            LostKind::Other => ("event", "freed objects may seem to be alive"),
             // A few time samples among thousands change no answer.
             LostKind::CpuSamples if lost <= taken / FEW => continue,
             LostKind::CpuSamples => ("time sample", "times are too low"),
         };
         if lost > 0 {
-            let were = if lost == 1 { " was" } else { "s were" };
-            answer.say(format!(
-                "{} {noun}{were} lost: {effect}.",
-                text::grouped(lost)
-            ));
+            answer.say(format!("{}: {effect}.", text::lost(lost, noun)));
         }
         total = total.saturating_add(lost);
     }
@@ -67,7 +63,7 @@ pub(super) fn family(facts: &Facts<'_>) -> Option<Answer> {
     }
     let mut answer = facts.answer(Topic::Family, weight::STATE, &["explain", "--all"]);
     answer.say(format!(
-        "This is one process of the program; {more} more {} beside it, and not in these answers.",
+        "This is one process of the program; {more} more {} beside it, which these answers leave out.",
         if more == 1 {
             "profile is"
         } else {

@@ -40,6 +40,7 @@ use nthbyte_profile::meta::Method;
 use serde::Serialize;
 
 use crate::estimate::Estimate;
+use crate::text;
 use analysis::Analysis;
 use discovery::Test;
 
@@ -249,11 +250,11 @@ fn lost(profile: &Profile) -> u64 {
 fn limits(profile: &Profile, knows_frees: bool) -> Vec<String> {
     let mut limits = Vec::new();
     match profile.meta.method() {
-        method if method == Method::GcHooks.name() => limits.push("this profile has no lifetimes: nothing can be said of a site".to_owned()),
-        method if method == Method::Imported.name() => limits.push("an imported profile has no lifetimes: nothing can be said of a site".to_owned()),
+        method if method == Method::GcHooks.name() => limits.push("this profile has no lifetimes, so no place can be judged".to_owned()),
+        method if method == Method::Imported.name() => limits.push("an imported profile has no lifetimes, so no place can be judged".to_owned()),
         _ if !knows_frees => limits.push(
-            "on PyPy it is not recorded when an old object is freed: no single site can be accused, and those \
-             below make what becomes old, not all of which is kept"
+            "PyPy does not say when an old object is freed, so it is not known which place leaks; those below \
+             allocate objects that survive, and some of these may be freed later"
                 .to_owned(),
         ),
         _ => {}
@@ -267,13 +268,13 @@ fn limits(profile: &Profile, knows_frees: bool) -> Vec<String> {
     let lost = lost(profile);
     if lost > 0 {
         limits.push(format!(
-            "{lost} events were lost: objects may seem to live that were freed"
+            "{}: freed objects may seem to be alive",
+            text::lost(lost, "event")
         ));
     }
     if !profile.damage.is_empty() {
         limits.push(
-            "part of the file could not be read: objects may seem to live that were freed"
-                .to_owned(),
+            "part of the file could not be read: freed objects may seem to be alive".to_owned(),
         );
     }
     limits

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use super::{Finding, Heap, Holder, Leaks, Place, Report, Share, Verdict};
-use crate::columns::{place, wrap};
+use crate::columns::{named_place, place, wrap};
 use crate::estimate::Estimate;
+use crate::fold;
 use crate::text::{self, Cut};
 
 /// The smallest width of a line.
@@ -37,7 +38,7 @@ impl Leaks {
         let last = if self.tests > 0 && self.profiles.iter().any(|report| report.heap.is_none()) {
             let plural = if self.tests == 1 { "" } else { "s" };
             format!(
-                "Intervals are 95 %. Of what is called a leak, {percent} % may be so by chance ({tests} test{plural})."
+                "Intervals are 95 %. Of the places that are called a leak, up to {percent} % may be false alarms ({tests} test{plural})."
             )
         } else {
             "Intervals are 95 %.".to_owned()
@@ -79,7 +80,7 @@ impl Report {
             text.push('\n');
             let heading = match self.heap {
                 None => "May leak:",
-                Some(_) => "Makes what becomes old, steadily to the end:",
+                Some(_) => "Allocates objects that survive, steadily until the end:",
             };
             text.push_str(heading);
             text.push('\n');
@@ -103,7 +104,7 @@ impl Report {
                 .iter()
                 .partition(|other| other.verdict == Verdict::TooFew);
             for (heading, others) in [
-                ("No leak, though it holds memory:", known),
+                ("Holds memory, but does not leak:", known),
                 (
                     "Holds memory; a longer run or a smaller --every would tell whether it leaks:",
                     few,
@@ -126,10 +127,17 @@ impl Report {
     fn headline(&self) -> String {
         let live = text::bytes(self.live.estimate);
         let unnoticed = format!("{} a minute", text::bytes(self.unnoticed_per_minute));
+        let none = if self.undecided.is_empty() {
+            "No leak was found"
+        } else {
+            "No leak is certain"
+        };
         match self.findings.len() {
-            0 if self.heap.is_some() => format!("{live} became old or was allocated large."),
+            0 if self.heap.is_some() => format!(
+                "{live} survived their first collection, or were allocated as large objects."
+            ),
             0 => format!(
-                "Nothing is known to leak. {live} are live at the end; a leak of less than {unnoticed} may have gone unnoticed."
+                "{none}. {live} are live at the end; a leak of less than {unnoticed} may have gone unnoticed."
             ),
             number => {
                 let held: f64 = self.findings.iter().map(held_in_all).sum();
@@ -227,7 +235,7 @@ impl Report {
     }
 
     fn undecided(&self, text: &mut String, width: usize, finding: &Finding) {
-        let reused = ": CPython keeps blocks of these types for reuse, and they may be a stock, or now belong to another line";
+        let reused = ": CPython keeps freed blocks of these types for later use, so these may be such a stock, or belong to another line now";
         let otherwise = match finding.verdict {
             Verdict::Reused => reused.to_owned(),
             _ => String::new(),
@@ -279,7 +287,7 @@ impl Heap {
                         self.p
                     )
                 } else {
-                    format!("The heap does not grow without end: {range}.")
+                    format!("The heap does not keep growing: {range}.")
                 }
             }
             _ => format!(
@@ -323,7 +331,11 @@ fn holder(text: &mut String, width: usize, holder: &Holder) {
     let _ = write!(start, "{why:<31}  ");
     let left = width.saturating_sub(text::width(&start)).max(12);
     text.push_str(&start);
-    text.push_str(&text::fit(&name(&holder.place), left, Cut::Start));
+    let at = &holder.place;
+    match fold::stands_for(&at.file) {
+        Some(name) => text.push_str(name),
+        None => text.push_str(&named_place(&at.function, &at.file, at.line, "", left)),
+    }
     text.push('\n');
 }
 
@@ -345,8 +357,11 @@ fn with_share<T>(share: &Share<T>, show: impl Fn(&T) -> String) -> String {
     }
 }
 
-/// A place in a sentence: the function, the end of the file's path, and the line.
+/// A place in a sentence: the function, the end of the file's path, and the line; or the name that stands for it.
 pub(crate) fn name(at: &Place) -> String {
+    if let Some(name) = fold::stands_for(&at.file) {
+        return name.to_owned();
+    }
     let name = text::fit(&at.function, 60, Cut::End);
     let place = place(&at.file, at.line, 2);
     format!("{name} {}", text::fit(&place, 60, Cut::Start))

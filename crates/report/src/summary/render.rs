@@ -97,10 +97,8 @@ impl Summary {
         head.push(self.time_samples());
         head.extend(self.collected());
         if self.time.lost > 0 {
-            let lost = text::grouped(self.time.lost);
-            head.push(format!(
-                "! {lost} time samples were lost: times are too short"
-            ));
+            let lost = text::lost(self.time.lost, "time sample");
+            head.push(format!("! {lost}: times are too short"));
         }
         head.extend(self.remarks());
         for line in head {
@@ -200,14 +198,9 @@ impl Summary {
     }
 
     fn collected(&self) -> Option<String> {
-        let number = text::grouped(self.collections.count);
+        let collections = text::counted(self.collections.count, "collection");
         let took = text::duration(self.collections.duration_nanos);
-        let peak = self.peak_rss.map(|rss| text::bytes(rss as f64));
-        let peak = peak.map(|rss| format!("RSS at most {rss}"));
-        let collected =
-            (self.collections.count > 0).then(|| format!("{number} collections took {took}"));
-        let parts: Vec<String> = collected.into_iter().chain(peak).collect();
-        (!parts.is_empty()).then(|| parts.join(" · "))
+        (self.collections.count > 0).then(|| format!("{collections} took {took}"))
     }
 
     fn lifetimes(&self) -> String {
@@ -234,17 +227,13 @@ impl Summary {
     fn warnings(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.lost > 0 {
-            let lost = text::grouped(self.lost);
-            lines.push(format!(
-                "! {lost} samples were lost: all figures are too low"
-            ));
+            let lost = text::lost(self.lost, "sample");
+            lines.push(format!("! {lost}: all figures are too low"));
         }
         let lost_other = self.lost_other - self.time.lost;
         if lost_other > 0 {
-            let lost = text::grouped(lost_other);
-            lines.push(format!(
-                "! {lost} other events were lost: lifetimes of objects may be wrong"
-            ));
+            let lost = text::lost(lost_other, "other event");
+            lines.push(format!("! {lost}: lifetimes of objects may be wrong"));
         }
         lines.extend(self.remarks());
         lines

@@ -5,9 +5,14 @@ mod forks;
 mod lock;
 mod memory;
 mod pending;
+mod termination;
 mod threads;
 mod waits;
 
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -135,6 +140,34 @@ impl Profile {
     fn function(&self, stack: NodeId) -> &str {
         &self.functions[self.nodes[stack.0 as usize - 1].code.0 as usize]
     }
+}
+
+/// Makes a named pipe of 4 KiB, and opens its reading end. Samples compress well: a pipe of the usual 64 KiB may hold all
+/// that a test writes.
+fn small_pipe(path: &Path) -> File {
+    let name = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the name is a terminated string. The descriptor is new, and closed by the file.
+    let reader = unsafe {
+        assert_eq!(libc::mkfifo(name.as_ptr(), 0o600), 0);
+        let open = libc::O_RDONLY | libc::O_NONBLOCK;
+        File::from_raw_fd(libc::open(name.as_ptr(), open))
+    };
+    // SAFETY: only changes the size of the pipe.
+    let size = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };
+    assert_eq!(size, 4096);
+    reader
+}
+
+/// Records this many samples, and returns how many succeeded.
+fn record(session: &Session, samples: u64) -> u64 {
+    let mut recorded = 0;
+    for number in 0..samples {
+        if let Some(mut recording) = session.record(LostKind::Allocations) {
+            let stack = a_function(&mut recording, number % 10);
+            recorded += u64::from(an_allocation(&mut recording, stack, number).is_some());
+        }
+    }
+    recorded
 }
 
 /// Runs `child` in a forked child and waits for it. Returns whether the child succeeded.

@@ -1,26 +1,8 @@
 //! Waits that must end although the awaited event does not come.
 
-use std::ffi::CString;
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use nthbyte_profile::event::LostKind;
-
-use super::{Profile, a_function, an_allocation, in_child, one_at_a_time, start};
-use crate::Session;
-
-/// Records this many samples, and returns how many succeeded.
-fn record(session: &Session, samples: u64) -> u64 {
-    let mut recorded = 0;
-    for number in 0..samples {
-        if let Some(mut recording) = session.record(LostKind::Allocations) {
-            let stack = a_function(&mut recording, number % 10);
-            recorded += u64::from(an_allocation(&mut recording, stack, number).is_some());
-        }
-    }
-    recorded
-}
+use super::{Profile, in_child, one_at_a_time, record, small_pipe, start};
 
 /// Every allocation is recorded, so samples wait for room, and there is no writer thread to make room.
 #[test]
@@ -113,17 +95,7 @@ fn nobody_waits_for_a_pipe_that_nobody_reads() {
     let _lock = one_at_a_time();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe.nthb");
-    let name = CString::new(path.as_os_str().as_bytes()).unwrap();
-    // SAFETY: the name is a terminated string. The descriptor is new, and closed by the file.
-    let reader = unsafe {
-        assert_eq!(libc::mkfifo(name.as_ptr(), 0o600), 0);
-        let open = libc::O_RDONLY | libc::O_NONBLOCK;
-        std::fs::File::from_raw_fd(libc::open(name.as_ptr(), open))
-    };
-    // These samples compress well: a pipe of the usual 64 KiB may hold all of them.
-    // SAFETY: only changes the size of the pipe.
-    let size = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };
-    assert_eq!(size, 4096);
+    let reader = small_pipe(&path);
     let session = start(&path, "every", 1);
     session.with_writer(|writer| {
         writer.limits().longest_wait = Duration::from_millis(200);
