@@ -13,7 +13,7 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-ruff check-mypy check-structure \
-        test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-page soak system interpreters lock bench \
+        test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-page soak compatibility system interpreters lock bench \
         count exactness leaks leaks-peers docs docs-outputs check-docs test-guide clean
 
 all: $(VENVS)
@@ -147,6 +147,28 @@ test-pypy: all build/site/installed
 # A few rounds of the stress program on each interpreter.
 test-soak: all build/site/installed
 	$(BIN)/python -m pytest tests/soak
+
+# A hundred modules of the interpreters' own tests, and two packages, with nthbyte and without. Not part of `make test`,
+# which has some modules of its own.
+test-compatibility: all build/site/installed
+	$(BIN)/python -m pytest tests/compatibility
+
+# All modules, and the suites of packages, into docs/compatibility.md; see tests/compatibility/README.md. It takes many
+# hours, can be stopped, and then goes on: `make compatibility JOBS=2 WHAT=packages ONLY=numpy,lxml OPTIONS=--native`.
+JOBS ?= 1
+BATCH ?= 1
+WHAT ?= all
+LIMIT ?= 300
+
+build/compatibility/ready: tests/compatibility/requirements.txt
+	$(PYTHON) -m venv build/compatibility/venv
+	build/compatibility/venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/compatibility/requirements.txt
+	touch $@
+
+compatibility: all build/site/installed build/compatibility/ready
+	cd tests && ../build/compatibility/venv/bin/python -m compatibility --jobs $(JOBS) --batch $(BATCH) --what $(WHAT) \
+	  --limit $(LIMIT) --only "$(or $(ONLY),*)" --interpreter "$(INTERPRETER)" --options="$(OPTIONS)" \
+	  $(if $(QUICK),--quick) $(if $(AGAIN),--again) $(if $(KEEP),--keep)
 
 # The same for longer: `make soak MINUTES=60 SEED=1 ONLY=cpython-3.13`. A failing round can be repeated; see the script.
 MINUTES ?= 60
