@@ -1,9 +1,8 @@
 """Recordings of a part of a program's run: ``--start-after``, ``--for`` and ``--signal``.
 
-Until a recording begins, nothing is done. A thread of this module waits for the next time, if there is one. It ends
-before a fork and is started again after it, in the child too. CPython 3.12 and later warn of a fork in a process with
-several threads, so there the fork waits a little for the end of the thread. Elsewhere it waits only for a thread that
-is just beginning or ending a recording.
+Until a recording begins, nothing is done. A thread of this module waits for the next time, if there is one. CPython
+3.12 and later warn of a fork in a process with several threads, so the thread ends before a fork and is started again
+after it, in the child too.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from nthbyte._config import Config
-
-_WARNS_OF_THREADS = sys.implementation.name == "cpython" and sys.version_info >= (3, 12)
 
 # The longest wait for the end of a thread before a fork, and for the end of a recording at the exit, in seconds.
 _LONGEST_WAIT = 0.2
@@ -169,7 +166,6 @@ class _Alarm:
         self._at = at
         self._action = action
         self._native_id = 0
-        self._is_acting = False
         self.resume()
 
     def resume(self) -> None:
@@ -188,11 +184,11 @@ class _Alarm:
             pass
 
     def pause(self) -> None:
-        """Ends the thread and waits a little until the system has no such thread, where that matters."""
+        """Ends the thread and waits a little until the system has no such thread."""
         self.cancel()
         end = time.monotonic() + _LONGEST_WAIT
         # A thread that has not begun to run yet has no number.
-        while (self._is_acting or _WARNS_OF_THREADS) and time.monotonic() < end:
+        while time.monotonic() < end:
             if self._native_id and not os.path.exists(f"/proc/self/task/{self._native_id}"):
                 break
             time.sleep(0.0002)
@@ -205,8 +201,5 @@ class _Alarm:
                 break
             if lock.acquire(timeout=min(left, _thread.TIMEOUT_MAX)):
                 return
-        self._is_acting = True
-        try:
-            self._action()
-        finally:
-            self._is_acting = False
+        # Only one of two takes the lock: this thread here, or the one that cancels by releasing it.
+        self._action()

@@ -71,41 +71,6 @@ def test_a_time_after_the_start(interpreter: Interpreter, tmp_path: Path) -> Non
     assert summary(tmp_path / "out.nthb")["complete"]
 
 
-# A thread that does not begin to run.
-NO_WAIT = """
-import sys
-from nthbyte import _schedule
-class Threads:
-    def __getattr__(self, name): return getattr(_thread, name)
-    def start_new_thread(self, *arguments): pass
-_thread, _schedule._thread = _schedule._thread, Threads()
-def sleep(seconds): raise SystemExit("waits")
-_schedule.time.sleep = sleep
-alarm = _schedule._Alarm(0, print)
-warns = sys.implementation.name == "cpython" and sys.version_info >= (3, 12)
-try:
-    alarm.pause()
-    print(not warns)
-except SystemExit:
-    print(warns)
-# It is waited for while it begins a recording.
-alarm.resume()
-def act():
-    try:
-        alarm.pause()
-        print(False)
-    except SystemExit:
-        print(True)
-alarm._action = act
-alarm._wait(alarm._lock)
-"""
-
-
-def test_a_fork_waits_for_a_thread_only_where_it_matters(interpreter: Interpreter, tmp_path: Path) -> None:
-    done = interpreter.python("-c", NO_WAIT, folder=tmp_path).ok()
-    assert done.out == "True\nTrue\n", done.err
-
-
 SLOW = (
     PROGRAM
     + """
