@@ -257,7 +257,7 @@ impl Agent {
         }
         let mut meta = config.meta(Method::CutFreeLists, seed, notes);
         if config.native && native::is_available() {
-            native::add_sources(&mut meta, points.period().bytes());
+            native::add_sources(&mut meta, config.native_period());
         }
         let session = Session::start(&config, meta).inspect_err(|_| ticks::end())?;
         self.tracker.begin(session, points.period());

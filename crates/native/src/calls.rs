@@ -238,12 +238,16 @@ pub unsafe fn record(
         }
         let token = interface::sampled(&Request {
             size: size as u64,
+            // SAFETY: the caller's state; `points` were found.
+            period: unsafe { sampler::period(thread) },
             points,
             kind,
         });
         if token != NOT_INTERESTED {
             BLOCKS.insert(block, token, size);
         }
+        // SAFETY: as above.
+        unsafe { sampler::follow_period(thread) };
     });
 }
 

@@ -41,6 +41,8 @@ pub type Place = fn(&mut Recording<'_>) -> Option<(ThreadId, NodeId)>;
 static SESSION: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
 /// The host's function, of type [`Place`].
 static PLACE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+/// The function [`Interface::set_period`]; null if native memory is not recorded.
+static SET_PERIOD: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// The number of the source of allocator blocks. That of mappings follows it.
 static SOURCE: AtomicU16 = AtomicU16::new(0);
 /// Tokens of frees that could not be recorded yet; [`NOT_INTERESTED`] in an unused place.
@@ -96,7 +98,17 @@ pub fn connect(session: &Session, seed: u64, place: Place, excluded: &[[usize; 2
     };
     // SAFETY: the function of the interface, with live arguments.
     unsafe { (interface.connect)(&settings) };
+    SET_PERIOD.store(interface.set_period as *mut (), Release);
     true
+}
+
+/// Sets the period of native memory, if it is recorded. Threads have it from their next sample on.
+pub(crate) fn set_period(period: u64) {
+    let function = SET_PERIOD.load(Acquire);
+    if !function.is_null() {
+        // SAFETY: the function of the interface, which has this type.
+        unsafe { std::mem::transmute::<*mut (), unsafe extern "C" fn(u64)>(function)(period) };
+    }
 }
 
 /// Stops to record native memory.
@@ -104,6 +116,7 @@ pub fn disconnect() {
     if SESSION.swap(std::ptr::null_mut(), Release).is_null() {
         return;
     }
+    SET_PERIOD.store(std::ptr::null_mut(), Release);
     if let Some(interface) = interface() {
         // SAFETY: the function of the interface.
         unsafe { (interface.disconnect)() };
@@ -170,7 +183,7 @@ fn record(recording: &mut Recording<'_>, request: &Request) -> Option<u64> {
     let type_id = recording.named_type(request.kind.name())?;
     let source = SOURCE.load(Relaxed) + u16::from(request.kind.is_mapping());
     let time = recording.now();
-    let sample = recording.allocation(Allocation {
+    let allocation = Allocation {
         time,
         thread,
         stack,
@@ -181,7 +194,8 @@ fn record(recording: &mut Recording<'_>, request: &Request) -> Option<u64> {
         labels: LabelSetId::NONE,
         source: SourceId(source),
         survival: Survival::Unsaid,
-    });
+    };
+    let sample = recording.allocation(allocation, request.period);
     // `allocation` has counted a loss.
     Some(sample.map_or(NOT_INTERESTED, |sample| {
         u64::from(recording.epoch().number()) << 32 | u64::from(sample.0)
