@@ -161,10 +161,7 @@ impl<W: Write> Writer<W> {
         blocks
     }
 
-    fn pack<'a>(
-        &mut self,
-        events: impl IntoIterator<Item = Event<'a>>,
-    ) -> io::Result<Vec<u8>> {
+    fn pack<'a>(&mut self, events: impl IntoIterator<Item = Event<'a>>) -> io::Result<Vec<u8>> {
         let mut blocks = Vec::new();
         let mut events = events.into_iter().peekable();
         while let Some(event) = events.next() {

@@ -83,11 +83,7 @@ pub fn start(config: &Config) -> Result<(), String> {
         .collect();
     // The period of this method cannot follow the program.
     let config = &Config {
-        period: if config.auto {
-            PERIOD
-        } else {
-            config.period
-        },
+        period: if config.auto { PERIOD } else { config.period },
         auto: false,
         ..config.clone()
     };

@@ -59,7 +59,11 @@ fn the_period_changes_and_each_sample_keeps_its_own() {
     let found = Profile::read(&path);
     let at = found.periods.len() - expected.len();
     assert_eq!(found.periods[at..], expected);
-    assert!(found.periods[..at - 1].iter().all(|&period| period == FIRST_PERIOD));
+    assert!(
+        found.periods[..at - 1]
+            .iter()
+            .all(|&period| period == FIRST_PERIOD)
+    );
     assert!(found.end);
 }
 
@@ -103,7 +107,10 @@ fn provisional_samples_keep_their_periods() {
     loop {
         let found = Profile::read(&path);
         if found.allocations.len() == 5 && found.damage == 0 {
-            assert_eq!((&found.allocations, &found.periods[..]), (&published, &periods[..]));
+            assert_eq!(
+                (&found.allocations, &found.periods[..]),
+                (&published, &periods[..])
+            );
             break;
         }
         assert!(Instant::now() < deadline);
@@ -115,7 +122,10 @@ fn provisional_samples_keep_their_periods() {
     }
     session.finish(None);
     let found = Profile::read(&path);
-    assert_eq!((found.allocations, found.periods), (published, periods.to_vec()));
+    assert_eq!(
+        (found.allocations, found.periods),
+        (published, periods.to_vec())
+    );
 }
 
 /// A child begins with the parent's period: its file says so in the header.

@@ -83,7 +83,9 @@ impl Sampler {
         // If the writer thread is late, the ring is half full and the sample is not published.
         let publish = || {
             let mut recording = self.session.record(LostKind::Other)?;
-            recording.publish_provisionally(sample, self.period).then_some(())
+            recording
+                .publish_provisionally(sample, self.period)
+                .then_some(())
         };
         while publish().is_none() {
             std::thread::sleep(Duration::from_millis(1));
