@@ -13,7 +13,7 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-ruff check-mypy check-structure \
-        test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-page soak system interpreters lock bench \
+        test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-page soak system interpreters lock bench bench-period \
         count exactness leaks leaks-peers docs docs-outputs check-docs test-guide clean
 
 all: $(VENVS)
@@ -224,6 +224,10 @@ bench: build/bench/installed
 # The same in instructions and cache misses, with valgrind. It takes hours, but every run gives the same counts.
 count: build/bench/installed
 	build/bench/bin/python bench/overhead/count.py
+
+# Compares the period that follows the program with a fixed one, and writes the table into docs/guide/period.md.
+bench-period: build/bench/installed
+	build/bench/bin/python bench/overhead/period.py
 
 # Compares estimates with exact values, and writes the result into docs/exactness.md.
 exactness: build/bench/installed

@@ -102,7 +102,7 @@ def _signature(name: str, function: ast.FunctionDef, skip: int) -> str:
 
 
 def _default(value: ast.expr) -> str:
-    return '"512KiB"' if ast.unparse(value) == "DEFAULT_PERIOD" else ast.unparse(value).replace("'", '"')
+    return '"auto"' if ast.unparse(value) == "AUTO" else ast.unparse(value).replace("'", '"')
 
 
 def _attributes(begin: ast.FunctionDef) -> list[str]:

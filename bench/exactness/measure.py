@@ -40,6 +40,8 @@ function with at least 1 % of all bytes, with one seed.
   bytes that the function allocated itself and for those with all that it called.
 - **bias**: the relative difference between the mean of the estimates over the seeds and the exact value: of the
   program as a whole, and of the function with the largest difference.
+
+With `auto`, the period changes while the program runs, at other moments in each run; a seed is a run.
 """
 
 
@@ -64,7 +66,10 @@ def check(python: str, program: str, period: str, seeds: int, folder: Path) -> d
     exact = profile(python, program, folder, "--every", "1")
     again = profile(python, program, folder, "--every", "1")
     sampled = [
-        profile(python, program, folder, "--every", period, "--seed", str(seed))
+        # A seed would fix the period.
+        profile(
+            python, program, folder, "--every", period, *([] if period == "auto" else ["--seed", str(seed)])
+        )
         for seed in range(1, seeds + 1)
     ]
     truth, repeated = rows(exact), rows(again)
@@ -99,17 +104,10 @@ def check(python: str, program: str, period: str, seeds: int, folder: Path) -> d
     }
 
 
-def main() -> None:
-    """Checks the chosen programs and writes docs/exactness.md."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--seeds", type=int, default=40)
-    parser.add_argument("--every", default="64KiB")
-    parser.add_argument("--programs", nargs="*", default=CHOSEN)
-    parser.add_argument("--dry", action="store_true", help="print the table; do not write docs/exactness.md")
-    options = parser.parse_args()
+def table(options: argparse.Namespace, period: str, folder: Path) -> list[str]:
+    """Checks the chosen programs with a period, and returns the lines of its table."""
     lines = [
-        f"Python {platform.python_version()}, period {options.every}, {options.seeds} seeds.",
+        f"Python {platform.python_version()}, period {period}, {options.seeds} seeds.",
         "",
         "| program | samples | cases | own | total | bias of the whole | furthest bias "
         "| two exact runs differ by |",
@@ -120,24 +118,39 @@ def main() -> None:
     def percent(cases: list[bool]) -> str:
         return f"{100 * statistics.fmean(cases):.1f}"
 
-    with tempfile.TemporaryDirectory() as folder:
-        for program in options.programs:
-            found = check(options.python, program, options.every, options.seeds, Path(folder))
-            for figure, cases in found["held"].items():
-                sums[figure] += cases
-            count = sum(map(len, found["held"].values()))
-            own, total = (percent(cases) for cases in found["held"].values())
-            lines.append(
-                f"| {program} | {found['samples']:,.0f} | {count} | {own} | {total} "
-                f"| {found['whole']:+.2%} | {found['furthest']:+.2%} | {found['unsteady']:.3%} |"
-            )
-            print(lines[-1], flush=True)
+    for program in options.programs:
+        found = check(options.python, program, period, options.seeds, folder)
+        for figure, cases in found["held"].items():
+            sums[figure] += cases
+        count = sum(map(len, found["held"].values()))
+        own, total = (percent(cases) for cases in found["held"].values())
+        lines.append(
+            f"| {program} | {found['samples']:,.0f} | {count} | {own} | {total} "
+            f"| {found['whole']:+.2%} | {found['furthest']:+.2%} | {found['unsteady']:.3%} |"
+        )
+        print(lines[-1], flush=True)
     count = sum(map(len, sums.values()))
     own, total = (percent(cases) for cases in sums.values())
     lines.append(f"| **all** | | {count} | **{own}** | **{total}** | | | |")
+    return lines
+
+
+def main() -> None:
+    """Checks the chosen programs and writes docs/exactness.md."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--seeds", type=int, default=40)
+    parser.add_argument("--every", nargs="*", default=("64KiB", "auto"))
+    parser.add_argument("--programs", nargs="*", default=CHOSEN)
+    parser.add_argument("--dry", action="store_true", help="print the table; do not write docs/exactness.md")
+    options = parser.parse_args()
+    lines: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for period in options.every:
+            lines += ["", *table(options, period, Path(folder))]
     print("\n".join(lines))
     if not options.dry:
-        PAGE.write_text(INTRODUCTION + "\n" + "\n".join(lines) + "\n")
+        PAGE.write_text(INTRODUCTION + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -41,14 +41,14 @@ def profiled(python: str, period: str, profile: Path, program: list[str]) -> lis
     ]
 
 
-def put(name: str, lines: list[str]) -> None:
+def put(name: str, lines: list[str], path: Path = PAGE) -> None:
     """Writes a measurement between its marks, replacing the former one, or at the end of the page."""
     begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
-    page = PAGE.read_text()
+    page = path.read_text()
     if begin in page:
         before, rest = page.split(begin, 1)
         after = rest.split(end, 1)[1]
     else:
         before, after = page.rstrip() + "\n\n", "\n"
     text = "\n".join(lines)
-    PAGE.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")

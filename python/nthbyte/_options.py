@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from nthbyte._size import DEFAULT_PERIOD, parse_period
+from nthbyte._size import AUTO, parse_period
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -168,8 +168,10 @@ OPTIONS = (
     ),
     Option(
         "every",
-        "mean distance between samples, from 64B to 1TiB; 1 records every allocation (default: 512KiB)",
-        default=DEFAULT_PERIOD,
+        "mean distance between samples, from 64B to 1TiB; 1 records every allocation; auto begins with 16KiB and "
+        "follows the program, so that samples take 0.5 % of its CPU time (default: auto; 512KiB with --seed or "
+        "--fixed)",
+        default=AUTO,
         placeholder="SIZE",
         read=parse_period,
         check=parse_period,

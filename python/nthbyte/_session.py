@@ -12,7 +12,7 @@ from nthbyte._agent import Error, Result, interpreter, load
 from nthbyte._children import follow
 from nthbyte._claim import abandon, claim
 from nthbyte._options import check
-from nthbyte._size import DEFAULT_PERIOD
+from nthbyte._size import AUTO, FIRST_AUTO_PERIOD, FIXED_AUTO_PERIOD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def start(
     output: Path,
     *,
     force: bool = False,
-    every: Size = DEFAULT_PERIOD,
+    every: Size = AUTO,
     fixed: bool = False,
     seed: int | None = None,
     cpu: int | bool | None = None,
@@ -50,7 +50,8 @@ def start(
     force: replace the profile ``output`` if it exists. Otherwise a new name is taken, with a RuntimeWarning that says
         it; ``stop`` returns it too.
     every: mean distance between samples, in bytes or as a text such as ``"512KiB"``; from 64 B
-        to 1 TiB, or 1 to record every allocation.
+        to 1 TiB, or 1 to record every allocation. ``"auto"`` begins with 16 KiB and follows the program, so that
+        samples take 0.5 % of its CPU time; with a seed or with ``fixed`` it stands for 512 KiB.
     fixed: sample at exactly every n-th byte instead of at random distances. PyPy only.
     seed: use the same random distances in each run.
     cpu: also take this many time samples per second of CPU time; True for 1000.
@@ -125,7 +126,7 @@ class Profiler:
         output: Path,
         *,
         force: bool = False,
-        every: Size = DEFAULT_PERIOD,
+        every: Size = AUTO,
         fixed: bool = False,
         seed: int | None = None,
         cpu: int | bool | None = None,
@@ -177,6 +178,9 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
     """
     checked = check(options)
     period = checked["every"]
+    auto = period == AUTO and checked["seed"] is None and not checked["fixed"]
+    if period == AUTO:
+        period = FIRST_AUTO_PERIOD if auto else FIXED_AUTO_PERIOD
     name = os.fspath(output)
     if isinstance(name, bytes):
         name = os.fsdecode(name)
@@ -188,6 +192,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
     return {
         "output": path,
         "period": period,
+        "auto": auto,
         "distances": "every" if period == 1 else "fixed" if checked["fixed"] else "exponential",
         "seed": checked["seed"],
         "cpu_hz": checked["cpu"],

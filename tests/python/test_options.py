@@ -97,6 +97,25 @@ def test_the_agent_knows_each_field_of_a_session() -> None:
     assert set(_session.configure("x.nthb", given)) == set(Config.__annotations__)
 
 
+@pytest.mark.parametrize(
+    ("given", "period", "auto", "distances"),
+    [
+        ({}, 16384, True, "exponential"),
+        ({"every": "auto"}, 16384, True, "exponential"),
+        ({"every": "64KiB"}, 65536, False, "exponential"),
+        ({"every": 1}, 1, False, "every"),
+        # What is to be repeatable does not follow the program.
+        ({"seed": 7}, 524288, False, "exponential"),
+        ({"every": "auto", "seed": 0}, 524288, False, "exponential"),
+    ],
+    ids=str,
+)
+def test_the_period_of_a_session(given: dict[str, object], period: int, auto: bool, distances: str) -> None:
+    defaults = {option.name: option.default for option in ARGUMENTS}
+    config = _session.configure("x.nthb", {**defaults, **given})
+    assert (config["period"], config["auto"], config["distances"]) == (period, auto, distances)
+
+
 def test_options_of_other_interpreters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
     other = {"fixed": True, "native": True, "huge_pages": "off"}
