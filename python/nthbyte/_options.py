@@ -169,8 +169,7 @@ OPTIONS = (
     Option(
         "every",
         "mean distance between samples, from 64B to 1TiB; 1 records every allocation; auto begins with 16KiB and "
-        "follows the program, so that samples take 0.5 % of its CPU time (default: auto; 512KiB with --seed or "
-        "--fixed)",
+        "follows the program, so that samples take 0.5 % of its CPU time (default: auto; 512KiB with --seed)",
         default=AUTO,
         placeholder="SIZE",
         read=parse_period,
