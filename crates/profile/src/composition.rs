@@ -104,6 +104,23 @@ parts! {
     PypyNursery = 53,
 }
 
+impl Part {
+    /// The parts of the kernel's list of mappings, which add up to [`Part::Resident`].
+    pub const MAPPED: [Self; 11] = [
+        Self::FileText,
+        Self::FileData,
+        Self::Shared,
+        Self::Stacks,
+        Self::LibraryHeap,
+        Self::AgentImages,
+        Self::AgentMemory,
+        Self::Arenas,
+        Self::MachineCode,
+        Self::Earlier,
+        Self::Anonymous,
+    ];
+}
+
 /// The use of the pages of one block size in one arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupancy {

@@ -10,21 +10,6 @@ use nthbyte_report::memory::{Key, MemoryError};
 use nthbyte_report::{At, Memory};
 use proptest::prelude::*;
 
-/// The parts of the kernel's list of mappings, which add up to the resident set.
-const MAPPED: [Part; 11] = [
-    Part::FileText,
-    Part::FileData,
-    Part::Shared,
-    Part::Stacks,
-    Part::LibraryHeap,
-    Part::AgentImages,
-    Part::AgentMemory,
-    Part::Arenas,
-    Part::MachineCode,
-    Part::Earlier,
-    Part::Anonymous,
-];
-
 /// Counts of the C library, of the heap and of PyPy.
 const COUNTED: [Part; 17] = [
     Part::LibraryUsed,
@@ -64,7 +49,7 @@ fn profile(interpreter: &str, compositions: Vec<Composition>) -> Profile {
 fn composition(time: Nanos, mapped: &[u64], counted: &[Option<u64>]) -> Composition {
     let mut composition = Composition::at(time);
     composition.set(Part::Resident, mapped.iter().sum());
-    for (part, &bytes) in MAPPED.into_iter().zip(mapped) {
+    for (part, &bytes) in Part::MAPPED.into_iter().zip(mapped) {
         composition.set(part, bytes);
     }
     for (part, bytes) in COUNTED.into_iter().zip(counted) {
@@ -84,7 +69,7 @@ proptest! {
 
     #[test]
     fn rows_add_up_to_the_resident_set(
-        mapped in proptest::collection::vec(0..1_u64 << 32, MAPPED.len()),
+        mapped in proptest::collection::vec(0..1_u64 << 32, Part::MAPPED.len()),
         counted in proptest::collection::vec(proptest::option::of(0..1_u64 << 32), COUNTED.len()),
         first in proptest::collection::vec(proptest::option::of(0..1_u64 << 28), COUNTED.len()),
         is_pypy: bool,

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use nthbyte_session::process::MapsLine;
+
 /// Code that is mapped from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
@@ -42,22 +44,18 @@ fn continues(last: &Mapping, next: &Mapping) -> bool {
         && last.offset + last.range.len() as u64 == next.offset
 }
 
-/// Parses a line such as `7f00-8f00 r-xp 00002000 08:01 5    /lib/a`. `None` if it is not of code in a file.
+/// Parses a line. `None` if it is not of code in a file.
 fn line_of_code(line: &[u8]) -> Option<Mapping> {
-    let line = std::str::from_utf8(line).ok()?;
-    let mut words = line.splitn(6, ' ');
-    let (start, end) = words.next()?.split_once('-')?;
-    let is_code = words.next()?.as_bytes().get(2) == Some(&b'x');
-    let offset = u64::from_str_radix(words.next()?, 16).ok()?;
-    let file = format!("{} {}", words.next()?, words.next()?);
-    let path = words.next()?.trim_start();
-    let address = |digits| usize::from_str_radix(digits, 16).ok();
-    let range = address(start)?..address(end)?;
-    (is_code && path.starts_with('/') && !range.is_empty()).then(|| Mapping {
-        range,
-        offset,
-        file,
-        path: path.to_owned(),
+    let line = MapsLine::parse(line)?;
+    if line.rights[2] != b'x' || !line.path.starts_with(b"/") {
+        return None;
+    }
+    let text = |bytes| std::str::from_utf8(bytes).ok();
+    Some(Mapping {
+        range: line.range,
+        offset: line.offset,
+        file: format!("{} {}", text(line.device)?, text(line.inode)?),
+        path: text(line.path)?.to_owned(),
     })
 }
 

@@ -3,6 +3,8 @@
 use std::ffi::c_int;
 use std::ops::Range;
 
+use nthbyte_session::process::MapsLine;
+
 /// The process's mappings at the moment of reading.
 #[derive(Debug)]
 pub struct MemoryMap(Vec<(Range<usize>, c_int)>);
@@ -49,13 +51,9 @@ impl MemoryMap {
     }
 }
 
-/// Parses a line such as `7f00-8f00 r-xp …`.
+/// The addresses of a line, and their protection.
 fn mapping(line: &[u8]) -> Option<(Range<usize>, c_int)> {
-    // The end of a line is a path, which may not be UTF-8.
-    let end = line.iter().position(|&byte| byte == b' ')?;
-    let (start, end) = std::str::from_utf8(&line[..end]).ok()?.split_once('-')?;
-    let address = |digits| usize::from_str_radix(digits, 16).ok();
-    let flags = line.get(line.iter().position(|&byte| byte == b' ')? + 1..)?;
+    let MapsLine { range, rights, .. } = MapsLine::parse(line)?;
     let named = [
         (b'r', libc::PROT_READ),
         (b'w', libc::PROT_WRITE),
@@ -63,10 +61,9 @@ fn mapping(line: &[u8]) -> Option<(Range<usize>, c_int)> {
     ];
     let protection = named
         .iter()
-        .zip(flags)
-        .filter(|((letter, _), flag)| *letter == **flag);
-    let protection = protection.fold(0, |all, ((_, one), _)| all | one);
-    Some((address(start)?..address(end)?, protection))
+        .zip(rights)
+        .filter(|((letter, _), right)| letter == right);
+    Some((range, protection.fold(0, |all, ((_, one), _)| all | one)))
 }
 
 #[cfg(test)]

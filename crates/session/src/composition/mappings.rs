@@ -8,6 +8,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use crate::composition::stopwatch::Stopwatch;
+use crate::process::MapsLine;
 
 /// Bytes of one read: about twenty mappings.
 const READ: usize = 16 << 10;
@@ -124,19 +125,18 @@ fn line(line: &[u8], mappings: &mut Vec<Mapping>) -> Option<()> {
     Some(())
 }
 
-/// `start-end rwxp offset device inode   path`.
+/// The first line of a mapping.
 fn head(line: &[u8]) -> Option<Mapping> {
-    let mut words = line.splitn(6, |&byte| byte == b' ');
-    let mut range = words.next()?.splitn(2, |&byte| byte == b'-');
-    let mut address = || usize::from_str_radix(std::str::from_utf8(range.next()?).ok()?, 16).ok();
-    let (start, end) = (address()?, address()?);
-    let rights: &[u8; 4] = words.next()?.try_into().ok()?;
-    let inode = words.nth(2)?;
-    let path = words.next().unwrap_or_default().trim_ascii_start();
-    (start < end).then_some(Mapping {
-        start,
-        end,
-        backing: backing(path, inode == b"0", rights[3] == b's'),
+    let MapsLine {
+        range,
+        rights,
+        path,
+        ..
+    } = MapsLine::parse(line)?;
+    Some(Mapping {
+        start: range.start,
+        end: range.end,
+        backing: backing(path, rights[3] == b's'),
         is_readable: rights[0] == b'r',
         is_writable: rights[1] == b'w',
         is_executable: rights[2] == b'x',
@@ -146,7 +146,7 @@ fn head(line: &[u8]) -> Option<Mapping> {
     })
 }
 
-fn backing(path: &[u8], has_no_file: bool, is_shared: bool) -> Backing {
+fn backing(path: &[u8], is_shared: bool) -> Backing {
     let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let begins = |start: &[u8]| path.starts_with(start);
     if path == b"[heap]" {
@@ -163,10 +163,8 @@ fn backing(path: &[u8], has_no_file: bool, is_shared: bool) -> Backing {
         Backing::Shared
     } else if path.is_empty() || begins(b"[anon") {
         Backing::Anonymous
-    } else if begins(b"[") && has_no_file {
-        // The kernel's own: [vdso], [vvar].
-        Backing::File
     } else {
+        // Also the kernel's own: [vdso], [vvar].
         Backing::File
     }
 }

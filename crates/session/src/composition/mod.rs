@@ -270,20 +270,7 @@ mod tests {
         composer.begin(Nanos(1));
         assert_eq!(composer.take_first(), None);
         let made = composer.last(Nanos(SECOND)).unwrap();
-        let mapped = [
-            Part::FileText,
-            Part::FileData,
-            Part::Shared,
-            Part::Stacks,
-            Part::LibraryHeap,
-            Part::AgentImages,
-            Part::AgentMemory,
-            Part::Arenas,
-            Part::MachineCode,
-            Part::Earlier,
-            Part::Anonymous,
-        ];
-        let sum: u64 = mapped.iter().filter_map(|&part| made.get(part)).sum();
+        let sum: u64 = Part::MAPPED.iter().filter_map(|&part| made.get(part)).sum();
         assert_eq!(made.get(Part::Resident), Some(sum));
         assert!(made.get(Part::FileText) > Some(0) && made.get(Part::Stacks) > Some(0));
         assert!(composer.last > Duration::ZERO);

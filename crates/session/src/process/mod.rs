@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! descriptor   a descriptor that the program may close, identified by its inode
+//! maps         lines of the kernel's list of mappings
 //! memory_file  a file in memory that a signal handler may append to
 //! reads        reads of addresses that may be unmapped
 //! resident     the resident set size
@@ -14,12 +15,14 @@ pub mod host_images;
 pub mod image;
 
 mod descriptor;
+mod maps;
 mod memory_file;
 mod reads;
 mod resident;
 mod segments;
 
 pub(crate) use descriptor::{HostDescriptor, Identity, duplicate_high, keep_only};
+pub use maps::MapsLine;
 pub use memory_file::MemoryFile;
 pub use reads::{CachedProbe, Plain, Probe, field};
 pub(crate) use resident::ResidentSet;
