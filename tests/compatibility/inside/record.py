@@ -2,21 +2,17 @@
 
 Usage: record.py OUTCOMES (-m MODULE | SCRIPT) [ARGUMENT...]
 
-Each outcome is a JSON line in the file OUTCOMES, written at once, so that they are there if the program crashes or
-has to be ended. It runs inside of the interpreter that is tested: Python 3.9 and later, the standard library only.
+Each outcome is a line in the file OUTCOMES: see outcome_lines.py. It runs inside of the interpreter that is tested:
+Python 3.9 and later, the standard library only.
 """
 
 import functools
-import json
 import os
-import re
 import runpy
 import sys
 import unittest
 
-# Tests replace functions of `os`, and change the directory.
-_open, _write, _close, _getpid = os.open, os.write, os.close, os.getpid
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+from outcome_lines import OutcomeLines
 
 OUTCOMES = {
     "addSuccess": "passed",
@@ -32,8 +28,7 @@ class Recorder:
     """Writes the outcomes that the outermost runner is told; tests of test runners have runners of their own."""
 
     def __init__(self, path):
-        self.path = path
-        self.process = _getpid()
+        self.lines = OutcomeLines(path)
         self.running = None
         """The result object whose test is running."""
 
@@ -73,27 +68,15 @@ class Recorder:
             self._ended("failed" if failed else "error", result, part, error)
 
     def _record(self, test, outcome, detail):
-        if _getpid() != self.process:
-            return
         if isinstance(detail, tuple):
             detail = f"{detail[0].__name__}: {detail[1]}"
-        line = {"id": without_addresses(test.id()), "outcome": outcome, "reason": str(detail or "")[:500]}
-        file = _open(self.path, _FLAGS, 0o600)
-        try:
-            _write(file, json.dumps(line).encode() + b"\n")
-        finally:
-            _close(file)
-
-
-def without_addresses(text):
-    """Returns a name of a test without what differs from run to run."""
-    return re.sub(r"\b0x[0-9a-fA-F]+", "0x", text)
+        self.lines.write(test.id(), outcome, str(detail or ""))
 
 
 def main():
     """Runs the program that the arguments name, as Python would."""
     path, *words = sys.argv[1:]
-    Recorder(os.path.abspath(path)).install()
+    Recorder(path).install()
     sys.argv = words[1:] if words[0] == "-m" else words
     if words[0] == "-m":
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)

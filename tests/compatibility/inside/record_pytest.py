@@ -1,16 +1,10 @@
-"""A plugin of pytest that records the outcome of each test, in the same lines as record.py.
+"""A plugin of pytest that records the outcome of each test: see outcome_lines.py.
 
 Usage: pytest -p record_pytest --outcomes OUTCOMES
 """
 
-import json
-import os
-import re
-
 import pytest
-
-_open, _write, _close, _getpid = os.open, os.write, os.close, os.getpid
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+from outcome_lines import OutcomeLines
 
 
 def pytest_addoption(parser):
@@ -20,13 +14,12 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     path = config.getoption("--outcomes")
     if path:
-        config.pluginmanager.register(_Recorder(os.path.abspath(path)), "nthbyte-outcomes")
+        config.pluginmanager.register(_Recorder(path), "nthbyte-outcomes")
 
 
 class _Recorder:
     def __init__(self, path):
-        self.path = path
-        self.process = _getpid()
+        self.lines = OutcomeLines(path)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report):
@@ -43,15 +36,7 @@ class _Recorder:
             self._record(report, "error" if report.failed else "skipped")
 
     def _record(self, report, outcome):
-        if _getpid() != self.process:
-            return
-        name = re.sub(r"\b0x[0-9a-fA-F]+", "0x", report.nodeid)
-        line = {"id": name, "outcome": outcome, "reason": _reason(report)[:500]}
-        file = _open(self.path, _FLAGS, 0o600)
-        try:
-            _write(file, json.dumps(line).encode() + b"\n")
-        finally:
-            _close(file)
+        self.lines.write(report.nodeid, outcome, _reason(report))
 
 
 def _reason(report):
