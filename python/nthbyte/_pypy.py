@@ -35,6 +35,8 @@ _RTLD_NOW, _RTLD_NODELETE = 0x2, 0x1000
 
 # Size in bytes of an object that is too large for PyPy's nursery.
 _LARGE = 300_000
+# The agent finds the memory totals after so many more reports, if it can.
+_MORE_REPORTS = 4
 
 # Seconds between ticks in a session without time samples: the agent stops the timer at once, but _vmprof requires
 # an interval below one second.
@@ -144,7 +146,13 @@ class PyPyAgent(Agent):
             raise
         if first:
             # The session began with a collection, which freed the large object.
-            self._report_totals()
+            for _ in range(_MORE_REPORTS):
+                if self._report_totals():
+                    break
+                # Other memory was reserved meanwhile, so that a total and its peak are still the same.
+                large = b"x" * _LARGE
+                del large
+                gc.collect_step()  # type: ignore[attr-defined]
 
     def _make_probes(self) -> list[Any]:
         """Creates an instance of each kind and passes them to the agent, which learns from them how to find a class."""
@@ -156,16 +164,19 @@ class PyPyAgent(Agent):
         self._library.set_probe_instances(numbers, [type(one).__qualname__ for one in instances])
         return instances
 
-    def _report_totals(self) -> None:
-        """Reports the memory totals. From three reports the agent finds where the collector keeps them."""
+    def _report_totals(self) -> bool:
+        """Reports the memory totals. Returns whether the agent knows now where the collector keeps them.
+
+        It needs three reports at least.
+        """
         stats = gc._get_stats(False)  # type: ignore[attr-defined]
         try:
             large = stats.total_rawmalloced_memory
             arenas = stats.total_allocated_memory - stats.nursery_size - large
-            self._library.report_totals(stats.total_arena_memory, large, arenas)
+            return bool(self._library.report_totals(stats.total_arena_memory, large, arenas))
         except AttributeError:
             # A PyPy without these attributes: the profile has no totals.
-            pass
+            return True
 
     def _name_threads(self) -> None:
         threading: Any = sys.modules.get("threading")
@@ -261,7 +272,7 @@ class _Library:
         self._prepare_vmprof = function("prepare_vmprof", self._int, self._text, size)
         self._set_types = function("set_types", void, self._text, size, numbers, size)
         self._set_probe_instances = function("set_probe_instances", void, addresses, size, self._text)
-        self.report_totals = function("report_totals", void, size, size, size)
+        self.report_totals = function("report_totals", self._int, size, size, size)
         self._name_thread = function("name_thread", void, u64, self._text)
         self._start = function("start", self._int, self._text, self._text, size)
         self._stop = function("stop", self._int, self._text, size)

@@ -33,4 +33,4 @@ pub use majors::Majors;
 pub use nursery::Nursery;
 pub use sampling::Remains;
 pub use statistics::Statistics;
-pub use totals::{ReportedTotals, observe as observe_totals};
+pub use totals::{ReportedTotals, found as found_totals, observe as observe_totals};

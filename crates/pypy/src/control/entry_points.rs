@@ -18,7 +18,7 @@ use nthbyte_session::{Config, copy_text};
 
 use super::{preparation, python};
 use crate::binary::{self, Collector, Library};
-use crate::collector::{Engine, ReportedTotals, observe_totals};
+use crate::collector::{Engine, ReportedTotals, found_totals, observe_totals};
 use crate::gc_hooks;
 use crate::stacks::{DESCRIPTOR, Vmprof, take_over};
 use crate::types::{ProbeInstance, Types};
@@ -98,9 +98,13 @@ pub unsafe extern "C" fn nthbyte_pypy_set_probe_instances(
 
 /// Reports PyPy's memory totals, in bytes: old objects in arenas, large objects, and the arenas. Call this at
 /// several moments, between which the totals change: the agent then finds the places where the collector keeps
-/// them.
+/// them. Returns 1 if they are found, or else 0.
 #[unsafe(no_mangle)]
-pub extern "C" fn nthbyte_pypy_report_totals(in_arenas: usize, large: usize, arenas: usize) {
+pub extern "C" fn nthbyte_pypy_report_totals(
+    in_arenas: usize,
+    large: usize,
+    arenas: usize,
+) -> c_int {
     if let Some(library) = Library::of_this_process()
         && let Ok(collector) = Collector::find(&library)
     {
@@ -112,6 +116,7 @@ pub extern "C" fn nthbyte_pypy_report_totals(in_arenas: usize, large: usize, are
         let probe = CachedProbe::new();
         observe_totals(collector.gc, &library.data, reported, |at| probe.word(at));
     }
+    c_int::from(found_totals().is_some())
 }
 
 /// Sets the name of a thread of the program, for the session that is about to stop.
