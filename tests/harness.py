@@ -164,7 +164,9 @@ def report(*arguments: str | Path, folder: Path) -> Done:
 
 
 def summary(profile: Path, *options: str) -> Any:
-    """Returns ``nthbyte summary --json`` of a profile."""
+    """Returns ``nthbyte summary --json`` of a profile: of its objects, unless the options name a domain."""
+    if not any(option.startswith("--domain") for option in options):
+        options = ("--domain", "python", *options)
     return json.loads(report("summary", profile, "--json", *options, folder=profile.parent).ok().out)
 
 

@@ -67,7 +67,7 @@ def main() -> None:
     arguments = parser.parse_args()
     table = "| program | RSS | " + " | ".join(COLUMNS) + " |\n"
     table += "|---" * (len(COLUMNS) + 2) + "|\n"
-    options = [] if arguments.no_native else ["--native"]
+    options = ["--no-native" if arguments.no_native else "--native"]
     runs = [(sys.executable, program, options, "") for program in PROGRAMS]
     if arguments.pypy:
         runs += [(arguments.pypy, program, [], ", PyPy") for program in PYPY]

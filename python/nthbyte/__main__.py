@@ -24,9 +24,6 @@ def main() -> Running | None:
     """
     arguments = sys.argv[1:]
     if arguments[:1] == ["run"]:
-        from nthbyte._preload import enter
-
-        enter(arguments)
         _prepare(arguments)
         from nthbyte._run import start
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
+# Samples the calls of malloc.
+NATIVE_LIBRARY = os.path.join(_FOLDER, "libnthbyte_native.so")
+
+
 class Error(Exception):
     """A request to nthbyte failed. The message is one line: what is wrong, and what to do."""
 
@@ -137,6 +141,11 @@ class Agent:
     def prepare(self) -> None:
         """Installs the heap for later allocations, if possible."""
         self._native.prepare()
+
+    def load_native(self) -> str | None:
+        """Makes native memory available. Returns the reason if that is not possible."""
+        problem: str | None = self._native.load_native(NATIVE_LIBRARY)
+        return problem
 
     def start(self, config: Config) -> None:
         """Starts a session. Raises Error if it cannot start."""

@@ -36,6 +36,8 @@ def parse(words: list[str]) -> dict[str, Any]:
                 # An option whose value may be missing takes a number only: see Option.takes.
                 **({} if option.alone is None else {"nargs": "?", "const": option.alone}),
             )
+        elif option.has_opposite:
+            parser.add_argument(option.flag, action=argparse.BooleanOptionalAction, help=text)
         else:
             action = "store_false" if option.default else "store_true"
             parser.add_argument(*option.flags, dest=option.name, action=action, help=text)

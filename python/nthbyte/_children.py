@@ -12,7 +12,6 @@ import os
 import sys
 
 from nthbyte._agent import Error, to_json
-from nthbyte._preload import arrive, is_loaded, variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,9 +24,6 @@ _START_METHODS = {
     "from multiprocessing.spawn import spawn_main": "join",
     "from multiprocessing.forkserver import main": "join_when_forked",
 }
-
-# The position of the environment among the arguments of fork_exec.
-_ENVIRONMENT = 5
 
 _following = False
 
@@ -45,7 +41,7 @@ def follow(running: Callable[[], Config | None]) -> None:
     def fork_exec_and_join(*arguments: Any) -> int:
         config = running()
         if config is not None and arguments:
-            arguments = _joined(arguments, config)
+            arguments = (_joining(arguments[0], config), *arguments[1:])
         return fork_exec(*arguments)
 
     _posixsubprocess.fork_exec = fork_exec_and_join
@@ -63,9 +59,11 @@ def join(text: str) -> None:
 
     from nthbyte._session import begin
 
-    arrive()
     family: Config = json.loads(text)
     config: Config = {**family, "output": child_path(family["output"], os.getpid())}
+    if config["native"]:
+        # The first process could record it; this one may be another program's child with other rights.
+        config["native"] = None
     try:
         begin(config, family=family["output"])
     except Error as error:
@@ -74,22 +72,7 @@ def join(text: str) -> None:
 
 def join_when_forked(text: str) -> None:
     """Makes each fork of this process join. This process is the fork server, and does not join itself."""
-    arrive()
     os.register_at_fork(after_in_child=lambda: join(text))
-
-
-def _joined(arguments: tuple[Any, ...], config: Config) -> tuple[Any, ...]:
-    """Returns the arguments of ``fork_exec`` with our line in the command, or as they are."""
-    command = _joining(arguments[0], config)
-    if command is arguments[0] or not (is_loaded() and config["native"]):
-        return (command, *arguments[1:])
-    environment = arguments[_ENVIRONMENT] if len(arguments) > _ENVIRONMENT else ()
-    if environment is None:
-        # multiprocessing passes the environment of this process.
-        own = {**os.environ, **variables()}
-        environment = [os.fsencode(f"{name}={value}") for name, value in own.items()]
-        arguments = (*arguments[:_ENVIRONMENT], environment, *arguments[_ENVIRONMENT + 1 :])
-    return (command, *arguments[1:])
 
 
 def _joining(command: Any, config: Config) -> Any:

@@ -96,7 +96,7 @@ def _read_correct(words: list[str]) -> dict[str, Any] | None:
         if option is None or (equals and not (option.placeholder and flag.startswith("--"))):
             return None
         if not option.placeholder:
-            options[option.name] = not option.default
+            options[option.name] = option.value_of(flag)
             continue
         if not equals:
             if option.alone is not None and not option.takes(rest):

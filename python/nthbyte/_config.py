@@ -18,8 +18,10 @@ class Config(TypedDict):
     """Seed of the distances; None for a random one."""
     cpu_hz: int | None
     """Time samples per second; None for none."""
-    native: bool
-    """Whether native memory is recorded, if the process has loaded the library for it."""
+    native: bool | None
+    """Whether native memory is recorded; None if it is where that is possible. The agent gets the result."""
+    native_problem: str | None
+    """Why native memory is not recorded, although it should be."""
     native_frames: bool
     """Whether samples of native memory have the frames of native code."""
     huge_pages: str

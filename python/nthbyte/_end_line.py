@@ -6,8 +6,8 @@ import os
 import sys
 import time
 
+from nthbyte import _session
 from nthbyte._agent import Error
-from nthbyte._preload import problem
 from nthbyte._session import finish
 
 TYPE_CHECKING = False
@@ -23,7 +23,6 @@ class EndLine:
         """The path of the profile."""
         self._pid = os.getpid()
         self._started = time.time()
-        self._no_native = problem()
 
     def __call__(self) -> None:
         try:
@@ -49,8 +48,8 @@ class EndLine:
             parts.append("1 child process" if children == 1 else f"{children} child processes")
         if result.lost:
             parts.append("1 event lost" if result.lost == 1 else f"{result.lost:,} events lost")
-        if self._no_native:
-            parts.append(f"native memory is not recorded: {self._no_native}")
+        if _session.native_problem:
+            parts.append(f"native memory was not recorded: {_session.native_problem}")
         parts.extend(note.rstrip(".") for note in result.notes)
         family = " --all" if children else ""
         return f"{', '.join(parts)}; see it with: nthbyte explain {path}{family}"

@@ -83,6 +83,7 @@ class Option:
         interpreters: tuple[str, ...] = _EVERYWHERE,
         is_argument: bool = True,
         alone: Any = None,
+        has_opposite: bool = False,
     ):
         self.name = name
         """The name as an argument of ``start`` and as a key of the command line's options."""
@@ -102,6 +103,8 @@ class Option:
         """Whether ``start`` has the option as a keyword."""
         self.alone = alone
         """The value if the command line has the option without one; None if it needs one."""
+        self.has_opposite = has_opposite
+        """Whether ``--no-…`` is an option too. The first means True, the other one False."""
 
     @property
     def flag(self) -> str:
@@ -110,8 +113,14 @@ class Option:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The short form, if any, and the long form."""
+        """The short form, if any, and the long forms."""
+        if self.has_opposite:
+            return (self.flag, f"--no-{self.flag[2:]}")
         return (self.short, self.flag) if self.short else (self.flag,)
+
+    def value_of(self, flag: str) -> bool:
+        """The value that the option gets from this flag, if it has no other value."""
+        return flag == self.flag if self.has_opposite else not self.default
 
     @property
     def shown(self) -> str:
@@ -197,9 +206,9 @@ OPTIONS = (
     ),
     Option(
         "native",
-        "also record native memory: calls of malloc, and mappings of anonymous memory",
-        default=False,
-        interpreters=("cpython",),
+        "record native memory: calls of malloc, and mappings of anonymous memory. It is recorded where that is "
+        "possible; --native makes it an error if it is not, and --no-native leaves it out",
+        has_opposite=True,
     ),
     Option(
         "native_frames",
@@ -261,4 +270,6 @@ def check(values: dict[str, Any]) -> dict[str, Any]:
         checked[option.name] = value
     if checked["fixed"] and checked["every"] == 1:
         raise ValueError("--fixed and --every 1 exclude each other: every allocation is recorded already")
+    if checked["native_frames"] and checked["native"] is False:
+        raise ValueError("--native-frames and --no-native exclude each other: leave one out")
     return checked

@@ -17,7 +17,7 @@ import gc
 import os
 import sys
 
-from nthbyte._agent import Agent, Error, read_result, to_json
+from nthbyte._agent import NATIVE_LIBRARY, Agent, Error, read_result, to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ class PyPyAgent(Agent):
         self._interval = _NO_TIMER
         os.register_at_fork(after_in_child=self._forked)
 
+    def load_native(self) -> str | None:
+        """Makes native memory available. Returns the reason if that is not possible."""
+        return self._library.load_native(NATIVE_LIBRARY)
+
     def start(self, config: Config) -> None:
         """Starts a session. Raises Error if it cannot start."""
         if self._on:
@@ -95,10 +99,11 @@ class PyPyAgent(Agent):
         if config["cpu_hz"]:
             raise Error(f"{refusal}; so no time samples can be had: leave out --cpu")
         note = f"{refusal}; sampled through gc.hooks instead"
-        pypy = {"method": "gc-hooks", "nursery": _nursery_size(), "notes": [note]}
-        self._library.start(to_json({**config, "pypy": pypy}))
+        notes = [note, "native memory was not recorded"] if config["native"] else [note]
+        pypy = {"method": "gc-hooks", "nursery": _nursery_size(), "notes": notes}
+        self._library.start(to_json({**config, "native": False, "pypy": pypy}))
         self._minor_hook = MinorHook(self._library.report_minors, self._library.minors_per_sample())
-        self._notes = (note,)
+        self._notes = tuple(notes)
 
     def stop(self) -> Result:
         """Stops the session and returns what it recorded. Raises Error if none is running."""
@@ -274,6 +279,7 @@ class _Library:
         self._set_probe_instances = function("set_probe_instances", void, addresses, size, self._text)
         self.report_totals = function("report_totals", self._int, size, size, size)
         self._name_thread = function("name_thread", void, u64, self._text)
+        self._load_native = function("load_native", self._int, self._text, self._text, size)
         self._start = function("start", self._int, self._text, self._text, size)
         self._stop = function("stop", self._int, self._text, size)
         self.reopen_vmprof = function("reopen_vmprof", self._int)
@@ -316,6 +322,13 @@ class _Library:
             len(names),
             self._backend.newp(self._array, "\0".join([*names, ""]).encode()),
         )
+
+    def load_native(self, path: str) -> str | None:
+        """Makes native memory available. Returns the reason if that is not possible."""
+        message = self._backend.newp(self._array, 1024)
+        if self._load_native(self._backend.newp(self._array, os.fsencode(path)), message, 1024):
+            return self._string(message)
+        return None
 
     def start(self, config: str) -> None:
         """Starts a session. Raises Error if it cannot start."""

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # Called when the process exits; None until the first session.
 _at_exit: Callable[[], None] | None = None
 
+# Why the last session does not record native memory, although it should.
+native_problem: str | None = None
+
 # Held during the start and the stop of a session. Both run Python code, so a signal handler may call either then.
 _turn = _thread.RLock()
 
@@ -42,7 +45,7 @@ def start(
     fixed: bool = False,
     seed: int | None = None,
     cpu: int | bool | None = None,
-    native: bool = False,
+    native: bool | None = None,
     native_frames: bool = False,
     huge_pages: str = "thp",
 ) -> None:
@@ -55,8 +58,8 @@ def start(
     fixed: sample at exactly every n-th byte instead of at random distances. PyPy only.
     seed: use the same random distances in each run.
     cpu: also take this many time samples per second of CPU time; True for 1000.
-    native: also record native memory, if this process has loaded the library for it, as with
-        ``nthbyte run --native``. CPython only.
+    native: whether to record native memory: calls of malloc, and mappings. By default it is recorded where possible;
+        otherwise a note in the profile says why not. True makes that an error.
     native_frames: the same, with the frames of C, C++ and Rust code in the stacks of native memory. CPython only.
     huge_pages: memory pages of the object heap: ``"thp"``, ``"hugetlb"`` or ``"off"``. CPython only.
 
@@ -133,7 +136,7 @@ class Profiler:
         fixed: bool = False,
         seed: int | None = None,
         cpu: int | bool | None = None,
-        native: bool = False,
+        native: bool | None = None,
         native_frames: bool = False,
         huge_pages: str = "thp",
     ):
@@ -162,7 +165,7 @@ def _options(
     fixed: bool,
     seed: int | None,
     cpu: int | bool | None,
-    native: bool,
+    native: bool | None,
     native_frames: bool,
     huge_pages: str,
 ) -> dict[str, Any]:
@@ -200,8 +203,9 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "distances": "every" if period == 1 else "fixed" if checked["fixed"] else "exponential",
         "seed": checked["seed"],
         "cpu_hz": checked["cpu"],
-        "native": checked["native"] or checked["native_frames"],
+        "native": True if checked["native_frames"] else checked["native"],
         "native_frames": checked["native_frames"],
+        "native_problem": None,
         "huge_pages": checked["huge_pages"],
         # Arguments may contain bytes that are not Unicode; JSON must not.
         "command": [_text(argument) for argument in (sys.argv if command is None else command)],
@@ -230,7 +234,7 @@ def begin(
         claimed = claim(config["output"], force=force)
         config = {**config, "output": claimed.path}
         try:
-            load().start(config)
+            load().start(_with_native(config))
         except BaseException:
             claimed.withdraw()
             raise
@@ -242,6 +246,20 @@ def begin(
             follow(lambda: _running)
         _at_exit = at_exit or end_quietly
         return claimed.path
+
+
+def _with_native(config: Config) -> Config:
+    """Returns the configuration for the agent, which knows whether native memory can be recorded here.
+
+    Raises Error if it must be and cannot.
+    """
+    global native_problem
+    wanted = config["native"]
+    native_problem = None if wanted is False else load().load_native()
+    if wanted and native_problem:
+        raise Error(f"native memory cannot be recorded: {native_problem}")
+    is_on = wanted is not False and not native_problem
+    return {**config, "native": is_on, "native_problem": native_problem}
 
 
 def end_quietly() -> None:

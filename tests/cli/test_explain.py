@@ -70,7 +70,7 @@ def test_it_names_what_was_planted(interpreter: Interpreter, tmp_path: Path) -> 
     assert churn[0].split(".")[0] in ("churn", "<listcomp>")
     allocators = [place["function"].split(".")[0] for place in found["allocators"]["places"]]
     assert allocators[0] in ("churn", "<listcomp>")
-    total = summary(profile)
+    total = summary(profile, "--domain", "all")
     assert found["collector"]["figures"]["collections"]["estimate"] == total["collections"]["count"]
     # The sums are taken in another order.
     assert found["young"]["figures"]["bytes"] == pytest.approx(total["all"]["died_young"])
@@ -171,4 +171,4 @@ def test_every_report_has_the_same_total(interpreter: Interpreter, tmp_path: Pat
     totals = [re.findall(r"([\d.]+ [KMG]iB \([^)]+\)) allocated", text)[0] for text in folded]
     assert totals[0] == totals[1]
     explained = json.loads(report("explain", "--json", profile, folder=tmp_path).ok().out)
-    assert explained["bytes"] == summary(profile)["all"]["bytes"]
+    assert explained["bytes"] == summary(profile, "--domain", "all")["all"]["bytes"]

@@ -47,7 +47,7 @@ def test_wrong_arguments_of_run_give_one_line(wrong: str, interpreter: Interpret
 
 
 def test_options_of_other_interpreters_are_refused(interpreter: Interpreter, tmp_path: Path) -> None:
-    only_cpython = (["--native"], ["--huge-pages", "off"])
+    only_cpython = (["--huge-pages", "off"],)
     for option in only_cpython if interpreter.is_pypy else (["--fixed"],):
         done = interpreter.nthbyte("run", *option, "-c", "pass", folder=tmp_path)
         [line] = done.err.splitlines()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import REPOSITORY, Done, Interpreter, run, summary
+from harness import REPOSITORY, SITE, Done, Interpreter, report, run, summary
 
 NUMPY = REPOSITORY / "build" / "native" / "bin" / "python"
 
@@ -29,7 +31,6 @@ def _profile(interpreter: Interpreter, folder: Path, program: str, *options: str
     done = interpreter.nthbyte(
         "run", "--native", *options, "-o", "out.nthb", "app.py", folder=folder, **more
     ).ok()
-    assert "native memory is not recorded" not in done.err, done.err
     return done
 
 
@@ -46,7 +47,7 @@ def _is_within(estimate: Any, truth: float) -> bool:
 
 
 @pytest.mark.parametrize("period", ["1", "4K", "64K"])
-def test_known_sizes(period: str, cpython: Interpreter, tmp_path: Path) -> None:
+def test_known_sizes(period: str, interpreter: Interpreter, tmp_path: Path) -> None:
     program = """
 def kept(): return allocate(2000, 30_000)
 def freed():
@@ -54,18 +55,26 @@ def freed():
 blocks = kept()
 freed()
 """
-    _profile(cpython, tmp_path, program, "--every", period)
+    _profile(interpreter, tmp_path, program, "--every", period)
     rows = _rows(tmp_path, "function", "--domain", "native")
     for name, bytes_allocated in (("kept", 60_000_000), ("freed", 40_000_000)):
-        assert _is_within(rows[name]["total_bytes"], bytes_allocated), (name, rows[name])
+        total = rows[name]["total_bytes"]
+        # PyPy's ctypes allocates at each call.
+        extra = total["estimate"] - bytes_allocated if interpreter.is_pypy and period != "64K" else 0
+        assert 0 <= extra < 0.06 * bytes_allocated
+        assert _is_within(total, bytes_allocated + extra), (name, rows[name])
     found = summary(tmp_path / "out.nthb", "--domain", "native", "--by", "type")
     [malloc] = [row for row in found["rows"] if row["name"] == "malloc"]
     if period == "1":
-        # Python itself calls malloc a little.
-        assert 100_000_000 <= malloc["self_bytes"]["estimate"] < 100_500_000
+        # Python itself calls malloc a little; PyPy's ctypes does at each call.
+        assert (
+            100_000_000
+            <= malloc["self_bytes"]["estimate"]
+            < (103_000_000 if interpreter.is_pypy else 100_500_000)
+        )
     else:
-        assert _is_within(malloc["self_bytes"], 100_000_000)
-        assert _is_within(found["all"]["still_live"], 60_000_000)
+        assert interpreter.is_pypy or _is_within(malloc["self_bytes"], 100_000_000)
+        assert interpreter.is_pypy or _is_within(found["all"]["still_live"], 60_000_000)
 
 
 def test_nothing_is_counted_twice(cpython: Interpreter, tmp_path: Path) -> None:
@@ -90,7 +99,7 @@ kept = build(), grow()
         assert both[name]["total_bytes"]["estimate"] < python[name]["total_bytes"]["estimate"] + 20_000
 
 
-def test_threads(cpython: Interpreter, tmp_path: Path) -> None:
+def test_threads(interpreter: Interpreter, tmp_path: Path) -> None:
     """Threads with the GIL, without it, and threads that Python does not know."""
     program = """
 ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(("malloc", libc))
@@ -109,27 +118,27 @@ for _ in range(20):
     libc.pthread_create(ctypes.byref(thread), None, ctypes.cast(libc.malloc, ctypes.c_void_p), 10_000_000)
     libc.pthread_join(thread, None)
 """
-    _profile(cpython, tmp_path, program, "--every", "64K")
+    _profile(interpreter, tmp_path, program, "--every", "64K")
     rows = _rows(tmp_path, "function", "--domain", "native")
     assert _is_within(rows["in_thread"]["total_bytes"], 200_000_000)
     # A block of 10 MB is missed once in 10^66 times.
     assert 200_000_000 <= rows["[no Python frame]"]["total_bytes"]["estimate"] < 202_000_000, rows
 
 
-def test_mappings(cpython: Interpreter, tmp_path: Path) -> None:
+def test_mappings(interpreter: Interpreter, tmp_path: Path) -> None:
     program = """
 import mmap
 def mapped(): return [mmap.mmap(-1, 10_000_000, flags=mmap.MAP_PRIVATE) for _ in range(10)]
 kept = mapped()
 for one in mapped(): one.close()
 """
-    _profile(cpython, tmp_path, program, "--every", "64K")
+    _profile(interpreter, tmp_path, program, "--every", "64K")
     found = summary(tmp_path / "out.nthb", "--domain", "native", "--by", "type")
     [row] = [row for row in found["rows"] if row["name"] == "mmap"]
     assert 200_000_000 <= row["self_bytes"]["estimate"] < 202_000_000
 
 
-def test_forks(cpython: Interpreter, tmp_path: Path) -> None:
+def test_forks(interpreter: Interpreter, tmp_path: Path) -> None:
     program = """
 import os
 kept = allocate(500, 100_000)
@@ -142,7 +151,7 @@ if pid == 0:
 os.waitpid(pid, 0)
 print(pid)
 """
-    done = _profile(cpython, tmp_path, program, "--every", "64K")
+    done = _profile(interpreter, tmp_path, program, "--every", "64K")
     parent = summary(tmp_path / "out.nthb", "--domain", "native")
     child = summary(tmp_path / f"out.{done.out.split()[0]}.nthb", "--domain", "native")
     assert _is_within(parent["all"]["still_live"], 50_000_000)
@@ -164,52 +173,171 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_processes_of_multiprocessing(method: str, cpython: Interpreter, tmp_path: Path) -> None:
-    _profile(cpython, tmp_path, SPAWN.format(method=method), "--every", "64K")
+def test_processes_of_multiprocessing(method: str, interpreter: Interpreter, tmp_path: Path) -> None:
+    _profile(interpreter, tmp_path, SPAWN.format(method=method), "--every", "64K")
     [child] = [path for path in tmp_path.glob("out.*.nthb")]
     assert _is_within(summary(child, "--domain", "native")["all"]["bytes"], 30_000_000)
 
 
-SELF = """
-import json, os, subprocess, sys
-names = ("LD_PRELOAD", "NTHBYTE_PRELOAD")
-child = subprocess.run(["/usr/bin/env"], capture_output=True, text=True).stdout
-print(json.dumps([sys.argv, sys.flags.dev_mode, {name: os.environ.get(name) for name in names},
-                  [line for line in child.splitlines() if line.startswith(names)]]))
-"""
-
-
-@pytest.mark.parametrize("before", [None, "libm.so.6"])
-def test_the_program_sees_its_own_environment(
-    before: str | None, cpython: Interpreter, tmp_path: Path
-) -> None:
-    (tmp_path / "app.py").write_text(SELF)
-    environment = {} if before is None else {"LD_PRELOAD": before}
-    words = ("run", "--native", "-o", "out.nthb", "app.py", "--native", "a b")
-    done = cpython.nthbyte(*words, folder=tmp_path, flags=("-X", "dev"), environment=environment).ok()
-    argv, dev_mode, own, of_child = json.loads(done.out)
-    assert argv == ["app.py", "--native", "a b"]
-    assert dev_mode
-    assert own == {"LD_PRELOAD": before, "NTHBYTE_PRELOAD": None}
-    assert of_child == [f"LD_PRELOAD={before}"] * (before is not None)
-    # An argument of the program is not ours.
-    assert "native memory" not in done.err
-
-
-def test_it_is_left_out_unless_wanted(cpython: Interpreter, tmp_path: Path) -> None:
+def test_it_is_recorded_by_default(interpreter: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(HEADER + "blocks = allocate(1000, 100_000)\n")
-    cpython.nthbyte("run", "--every", "64K", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
+    words = ("run", "--every", "64K", "-f", "-o", "out.nthb")
+    done = interpreter.nthbyte(*words, "app.py", folder=tmp_path).ok()
+    assert "native memory" not in done.err
+    assert _is_within(summary(tmp_path / "out.nthb", "--domain", "native")["all"]["bytes"], 100_000_000)
+    interpreter.nthbyte(*words, "--no-native", "app.py", folder=tmp_path).ok()
     assert summary(tmp_path / "out.nthb", "--domain", "native")["samples"] == 0
 
 
-def test_a_second_start_happens_once(cpython: Interpreter, tmp_path: Path) -> None:
-    """If the library was not loaded, the program runs without it, and the last line says so."""
-    environment = {"NTHBYTE_PRELOAD": "", "LD_PRELOAD": "libm.so.6"}
-    done = cpython.nthbyte(
-        "run", "--native", "-o", "out.nthb", "-c", "print(1)", folder=tmp_path, environment=environment
-    ).ok()
+TAKE = "#include <stdlib.h>\nvoid take(int n, long size) { while (n--) if (!malloc(size)) abort(); }\n"
+
+
+def _compile(folder: Path, *names: str) -> None:
+    """Compiles libraries with a function ``take``, which allocates."""
+    (folder / "take.c").write_text(TAKE)
+    for name in names:
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", name, "take.c"], cwd=folder, check=True)
+
+
+def test_the_api_records_it(interpreter: Interpreter, tmp_path: Path) -> None:
+    """Each session of a process, and none between them; a library that was loaded before the first one."""
+    program = """
+import os
+take = ctypes.CDLL(os.path.abspath("take.so")).take
+take.argtypes = [ctypes.c_int, ctypes.c_long]
+take(1, 100)
+import nthbyte
+for number in range(3):
+    with nthbyte.Profiler(f"{number}.nthb", every="64K", native=None if number < 2 else False):
+        take(1000, 100_000)
+    take(2000, 100_000)
+"""
+    _compile(tmp_path, "take.so")
+    (tmp_path / "app.py").write_text(HEADER + program)
+    interpreter.python("app.py", folder=tmp_path).ok()
+    for number in range(2):
+        found = summary(tmp_path / f"{number}.nthb", "--domain", "native")
+        assert _is_within(found["all"]["bytes"], 100_000_000)
+    assert summary(tmp_path / "2.nthb", "--domain", "native")["samples"] == 0
+
+
+def test_a_library_that_cannot_be_loaded(interpreter: Interpreter, tmp_path: Path) -> None:
+    """By default the program runs, and the profile says what is missing. With --native it does not start."""
+    if interpreter.tree is not None:
+        pytest.skip("the packages of another system")
+    site = tmp_path / "site"
+    shutil.copytree(SITE, site)
+    (site / "nthbyte" / "libnthbyte_native.so").write_text("no library\n")
+    environment = {"PYTHONPATH": str(site)}
+    words = ("run", "-o", "out.nthb", "-c", "print(1)")
+    done = interpreter.nthbyte(*words, folder=tmp_path, environment=environment).ok()
     assert done.out == "1\n"
-    assert "native memory is not recorded: the dynamic linker did not load the library" in done.err
+    [line] = done.err.splitlines()
+    assert "native memory was not recorded: " in line
+    shown = report("summary", "out.nthb", folder=tmp_path).ok().out
+    assert "native memory was not recorded: " in " ".join(shown.split())
+    words = ("run", "--native", "-o", "other.nthb", "-c", "print(1)")
+    done = interpreter.nthbyte(*words, folder=tmp_path, environment=environment)
+    assert (done.status, done.out) == (1, "")
+    [line] = done.err.splitlines()
+    assert line.startswith("nthbyte: native memory cannot be recorded: ")
+    assert not (tmp_path / "other.nthb").exists()
+
+
+LOADED_LATER = """
+import os
+first = ctypes.CDLL(os.path.abspath("first.so"))
+def by_path(): return first.take(1000, 50_000)
+def by_name():
+    # No slash: the search is that of the calling library.
+    return ctypes.CDLL("second.so").take(1000, 50_000)
+def from_a_thread():
+    thread = threading.Thread(target=first.take, args=(1000, 50_000))
+    thread.start()
+    thread.join()
+by_path()
+by_name()
+from_a_thread()
+"""
+
+
+def test_libraries_that_are_loaded_later(preload: str, interpreter: Interpreter, tmp_path: Path) -> None:
+    """Also with another allocator, which is preloaded."""
+    _compile(tmp_path, "first.so", "second.so")
+    allocator = ":".join(preload.split(":")[1:])
+    if allocator and interpreter.tree is not None:
+        pytest.skip("the allocators of another system")
+    environment = {"LD_LIBRARY_PATH": str(tmp_path), **({"LD_PRELOAD": allocator} if allocator else {})}
+    _profile(interpreter, tmp_path, LOADED_LATER, "--every", "64K", environment=environment)
+    rows = _rows(tmp_path, "function", "--domain", "native")
+    for name in ("by_path", "by_name"):
+        assert _is_within(rows[name]["total_bytes"], 50_000_000), (name, rows[name])
+
+
+def test_the_collectors_own_memory_is_left_out(pypy: Interpreter, tmp_path: Path) -> None:
+    """PyPy's arenas, large objects and frame list; but not what its modules take from malloc and mmap."""
+    program = """
+import array, mmap
+class Node:
+    def __init__(self, number): self.number, self.more = number, {"a": number}
+def objects(): return [Node(number) for number in range(200_000)]
+def large(): return [bytearray(300_000) for _ in range(100)] + [b"x" * 200_000 for _ in range(100)]
+def arrays(): return [array.array("d", [0.0]) * 100_000 for _ in range(50)]
+def mapped(): return [mmap.mmap(-1, 10_000_000) for _ in range(5)]
+kept = objects(), large(), arrays(), mapped()
+"""
+    _profile(pypy, tmp_path, program, "--every", "16K")
+    native = _rows(tmp_path, "function", "--domain", "native")
+    for name in ("objects", "large"):
+        assert native.get(name, {"total_bytes": {"estimate": 0}})["total_bytes"]["estimate"] < 1_000_000, (
+            native
+        )
+    assert 40_000_000 <= native["arrays"]["total_bytes"]["estimate"] < 48_000_000
+    assert 50_000_000 <= native["mapped"]["total_bytes"]["estimate"] < 52_000_000
+    python = _rows(tmp_path, "function", "--domain", "python")
+    # A bytearray is made of two such objects.
+    assert 50_000_000 <= python["large"]["total_bytes"]["estimate"] < 82_000_000
+
+
+def test_against_mallinfo2(cpython: Interpreter, tmp_path: Path) -> None:
+    """What the profile says is alive is what the C library says is in use, at each step of a program."""
+    program = """
+import json, time
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in
+                "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+if not hasattr(libc, "mallinfo2"):
+    print("null")
+    raise SystemExit
+libc.mallinfo2.restype = Info
+def in_use():
+    info = libc.mallinfo2()
+    return info.uordblks + info.hblkhd
+kept, steps = [], []
+before = in_use()
+for step in range(6):
+    kept.append(allocate(400, 50_000 + 1000 * step))
+    if step % 2:
+        for block in kept.pop(0): libc.free(block)
+    used = in_use() - before
+    # No event lies within a millisecond of the time that is asked for.
+    time.sleep(0.01)
+    steps.append((time.time(), used))
+    time.sleep(0.01)
+print(json.dumps(steps))
+"""
+    done = _profile(cpython, tmp_path, program, "--every", "1")
+    steps = json.loads(done.out)
+    if steps is None:
+        pytest.skip("this C library has no mallinfo2")
+    began = summary(tmp_path / "out.nthb")["started_unix_nanos"] / 1e9
+    truth = [20_000_000, 20_400_000, 41_200_000, 42_000_000, 63_600_000, 64_800_000]
+    for (when, used), asked in zip(steps, truth):
+        assert used == pytest.approx(asked, rel=0.03)
+        at = f"{1000 * (when - began):.0f}ms"
+        alive = summary(tmp_path / "out.nthb", "--domain", "native", "--by", "type", "--at", at)
+        [malloc] = [row for row in alive["rows"] if row["name"] == "malloc"]
+        assert malloc["alive"]["estimate"] == pytest.approx(used, rel=0.03)
 
 
 ARRAYS = """
@@ -239,7 +367,7 @@ def with_numpy(program: str, folder: Path, *options: str) -> Done:
 
 def test_numpy(tmp_path: Path) -> None:
     """Arrays of known sizes, at their lines, temporaries too."""
-    with_numpy(ARRAYS, tmp_path, "--native", "--every", "64K")
+    with_numpy(ARRAYS, tmp_path, "--every", "64K")
     found = summary(tmp_path / "out.nthb", "--by", "line", "--domain", "native")
     rows = {(row["name"], row["line"]): row["total_bytes"]["estimate"] for row in found["rows"]}
     assert rows["one", 5] == pytest.approx(10_000_000, rel=0.01)
@@ -267,7 +395,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
 
 
 @pytest.mark.parametrize("program", PEAKS)
-@pytest.mark.parametrize("native", [(), ("--native",)])
+@pytest.mark.parametrize("native", [("--no-native",), ()])
 def test_peak_rss_of_arrays(native: tuple[str, ...], program: str, tmp_path: Path) -> None:
     done = with_numpy(PEAKS[program] + SAY_PEAK, tmp_path, *native)
     assert summary(tmp_path / "out.nthb")["peak_rss"] == pytest.approx(int(done.out), rel=0.02)

@@ -80,7 +80,7 @@ def act(actions, folder):
         elif what == "start" and session is None:
             _, period, fixed = action
             path = os.path.join(folder, f"{len(sessions)}.nthb")
-            nthbyte.start(path, every=period, fixed=fixed, seed=1)
+            nthbyte.start(path, every=period, fixed=fixed, seed=1, native=False)
             session = {"path": path, "period": period, "fixed": fixed, "known": 0, "actions": 0}
         elif what == "stop" and session is not None:
             sessions.append(ended(session))

@@ -24,7 +24,7 @@ period, loops = int(sys.argv[1]), int(sys.argv[2])
 run(loops)
 answers = []
 for count in (0, loops):
-    nthbyte.start(f"{count}.nthb", every=period, fixed=True)
+    nthbyte.start(f"{count}.nthb", every=period, fixed=True, native=False)
     run(count)
     result = nthbyte.stop()
     answers.append([result.samples, result.lost, result.bytes_allocated])
@@ -68,7 +68,7 @@ period, size = int(sys.argv[1]), int(sys.argv[2])
 def large():
     return b"x" * size
 large()
-nthbyte.start("large.nthb", every=period, fixed=True)
+nthbyte.start("large.nthb", every=period, fixed=True, native=False)
 kept = [large() for _ in range(10)]
 for _ in range(10):
     large()

@@ -99,7 +99,7 @@ def test_the_agent_knows_each_field_of_a_session() -> None:
 
 def test_options_of_other_interpreters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
-    other = {"fixed": True, "native": True, "native_frames": True, "huge_pages": "off"}
+    other = {"fixed": True, "native_frames": True, "huge_pages": "off"}
     for name in ("cpython", "pypy"):
         monkeypatch.setattr(_options.sys.implementation, "name", name)
         for option in ARGUMENTS:

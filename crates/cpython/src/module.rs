@@ -1,7 +1,7 @@
 //! This library as an extension module of CPython.
 //!
 //! `ctypes` would also work, but costs each profiled program half a megabyte and 4 ms. The module has `start(config)`,
-//! `stop()`, `prepare()`, `compile()` and `execute()`. It looks up CPython's functions by name, like the rest of the library.
+//! `stop()`, `prepare()`, `load_native()`, `compile()` and `execute()`. It looks up CPython's functions by name, like the rest of the library.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +15,7 @@ use crate::api::{
 };
 use crate::recursion::without_calls_below;
 use nthbyte_session::Config;
+use nthbyte_session::native;
 use nthbyte_session::process::{host_images, image};
 
 /// `PyModuleDef` of `Include/moduleobject.h`.
@@ -45,6 +46,7 @@ extern "C" fn PyInit__native() -> *mut PyObject {
     };
     let methods = Box::leak(Box::new([
         method(c"prepare", prepare, METH_NOARGS),
+        method(c"load_native", load_native, METH_O),
         method(c"compile", compile, METH_VARARGS),
         method(c"execute", execute, METH_VARARGS),
         method(c"start", start, METH_O),
@@ -81,6 +83,20 @@ unsafe extern "C" fn prepare(_module: *mut PyObject, _: *mut PyObject) -> *mut P
         // The start of a session reports the error.
         let _ = agent::prepare(gil);
         None
+    })
+}
+
+/// `load_native(path: str) -> str | None`: makes native memory available. Returns the reason if that is not possible.
+unsafe extern "C" fn load_native(_module: *mut PyObject, path: *mut PyObject) -> *mut PyObject {
+    answer(Some("nthbyte failed; please report it"), |gil| {
+        // SAFETY: CPython calls this with a live object.
+        let path = unsafe { gil.object(path) }
+            .and_then(|path| path.text())
+            .and_then(|path| CString::new(path).ok());
+        match path {
+            Some(path) => native::load(&path).err(),
+            None => Some("the name of its library is not UTF-8".to_owned()),
+        }
     })
 }
 

@@ -240,6 +240,8 @@ pub unsafe fn record(
             size: size as u64,
             points,
             kind,
+            // SAFETY: the caller's own state.
+            caller: unsafe { (*thread).caller },
         });
         if token != NOT_INTERESTED {
             BLOCKS.insert(block, token, size);

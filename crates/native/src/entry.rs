@@ -17,7 +17,7 @@ use crate::{aligned, calls, mappings};
 /// `malloc`.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
-unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     naked_asm!(
         "mov rax, qword ptr [rip + nthbyte_native_thread@GOTTPOFF]",
         "sub qword ptr fs:[rax], rdi",
@@ -35,7 +35,7 @@ unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 /// `free`. A sampled block begins at the start of an OS page.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
-unsafe extern "C" fn free(block: *mut c_void) {
+pub unsafe extern "C" fn free(block: *mut c_void) {
     naked_asm!(
         "test edi, 4095",
         "je 2f",
@@ -51,7 +51,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
 /// `calloc`.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
-unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     naked_asm!(
         "mov rax, rdi",
         "mul rsi",
@@ -76,7 +76,7 @@ unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 /// `realloc`.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
-unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
     naked_asm!(
         "mov rax, qword ptr [rip + nthbyte_native_thread@GOTTPOFF]",
         "sub qword ptr fs:[rax], rsi",
@@ -99,7 +99,11 @@ unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
 /// `reallocarray`.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
-unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn reallocarray(
+    block: *mut c_void,
+    count: usize,
+    size: usize,
+) -> *mut c_void {
     naked_asm!(
         "mov rax, rsi",
         "mul rdx",
@@ -119,7 +123,7 @@ macro_rules! with_caller {
         $(#[$doc])*
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
-        unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+        pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
             naked_asm!(
                 concat!("mov ", $register, ", qword ptr [rsp]"),
                 "jmp {slow}",
@@ -151,7 +155,7 @@ macro_rules! mmap {
         /// `mmap`.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
-        unsafe extern "C" fn $name(
+        pub unsafe extern "C" fn $name(
             address: *mut c_void,
             size: usize,
             protection: i32,
@@ -183,7 +187,7 @@ mmap!(mmap mmap64);
 
 /// `munmap`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn munmap(start: *mut c_void, size: usize) -> i32 {
+pub unsafe extern "C" fn munmap(start: *mut c_void, size: usize) -> i32 {
     // SAFETY: the caller's promise.
     unsafe { mappings::munmap(start, size) }
 }

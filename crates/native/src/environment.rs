@@ -8,13 +8,16 @@ use std::ffi::{CStr, c_char, c_int};
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const BEFORE: &[u8] = b"NTHBYTE_PRELOAD=";
 
-/// Called by the dynamic linker before `main`.
+/// Called by the dynamic linker before `main`, or when the agent loads the library.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static INITIALIZE: extern "C" fn(c_int, *const *const c_char, *mut *mut c_char) = initialize;
 
 extern "C" fn initialize(_: c_int, _: *const *const c_char, environment: *mut *mut c_char) {
     crate::replaced::functions();
+    if !crate::replaced::is_preloaded() {
+        return;
+    }
     // SAFETY: the C library passes the environment: an array of strings that ends with a null pointer. No other thread
     // exists yet.
     unsafe { restore(environment) };

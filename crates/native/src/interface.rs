@@ -19,6 +19,7 @@ const MARKED_FROM: u64 = 16 << 10;
 #[allow(non_upper_case_globals)]
 static nthbyte_native_interface: Interface = Interface {
     version: VERSION,
+    attach,
     connect,
     disconnect,
     busy,
@@ -32,6 +33,14 @@ static FREED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// Starts and ends of excluded code.
 static EXCLUDED: [[AtomicUsize; 2]; MOST_RANGES] =
     [const { [const { AtomicUsize::new(0) }; 2] }; MOST_RANGES];
+
+/// Without the functions that replace others, in this crate's own tests, there is nothing to attach.
+unsafe extern "C" fn attach() -> bool {
+    #[cfg(not(test))]
+    return crate::slots::attach();
+    #[cfg(test)]
+    false
+}
 
 unsafe extern "C" fn connect(settings: &Settings) {
     if replaced::functions().is_none() {

@@ -1,8 +1,9 @@
 //! The library that samples native memory: calls of `malloc` and its relatives, and mappings of anonymous memory.
 //!
-//! The dynamic linker loads it before all other libraries of a process (`LD_PRELOAD`), so that its functions replace
-//! those of the C library, in every thread and for every library. Each function passes its call on to the function
-//! that it replaces: the C library's, or another preloaded allocator's.
+//! An agent loads it into a running process, and the calls of all libraries are led to it ([`slots`]). Or the dynamic
+//! linker loads it before all other libraries of a process (`LD_PRELOAD`), so that its functions replace those of the C
+//! library. Each function passes its call on to the function that it replaces: the C library's, or another preloaded
+//! allocator's.
 //!
 //! ```text
 //! malloc ─ countdown of the thread ─▶ the replaced malloc
@@ -17,7 +18,8 @@
 //!
 //! # What the caller must do
 //!
-//! - Preload this library. It has an effect only while an agent is connected ([`nthbyte_session::native`]).
+//! - Preload this library, or load it and attach it. It has an effect only while an agent is connected
+//!   ([`nthbyte_session::native`]).
 //! - Never unload it.
 //!
 //! # What this crate guarantees
@@ -35,12 +37,15 @@
 //! # Modules
 //!
 //! ```text
-//! entry        the functions that replace others; the state of a thread
+//! entry        the functions that replace others
+//! slots        leads the calls of a running process to them
+//! opening      dlopen and dlsym, for libraries that are loaded later
 //! interface    what an agent calls
 //! calls, aligned, mappings    what runs at a sample point, and for blocks at the start of an OS page
 //! sampler      the arithmetic, by thread
 //! blocks       the sampled blocks
 //! replaced     the replaced functions
+//! objects      what the dynamic linker has loaded
 //! early        memory for the first calls in the process
 //! environment  takes this library out of the environment
 //! ```
@@ -58,6 +63,11 @@ mod entry;
 mod environment;
 mod interface;
 mod mappings;
+mod objects;
+#[cfg(not(test))]
+mod opening;
 mod replaced;
 mod sampler;
+#[cfg(not(test))]
+mod slots;
 mod thread;

@@ -38,10 +38,9 @@ pub unsafe extern "C" fn mmap_plain(
     offset: i64,
 ) -> *mut c_void {
     type Original = unsafe extern "C" fn(*mut c_void, usize, i32, i32, i32, i64) -> *mut c_void;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     // SAFETY: the program's call. The function of this name has this type.
     unsafe {
-        match original(&NEXT, c"mmap") {
+        match original(c"mmap") {
             Some(original) => std::mem::transmute::<*mut c_void, Original>(original)(
                 address, size, protection, flags, file, offset,
             ),
@@ -84,12 +83,11 @@ pub unsafe extern "C" fn mmap(
 /// `munmap`. A mapping counts as freed when it is unmapped from its start on.
 pub unsafe fn munmap(start: *mut c_void, size: usize) -> i32 {
     type Original = unsafe extern "C" fn(*mut c_void, usize) -> i32;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     // Before the call: after it, another thread may get the same address.
     let sampled = BLOCKS.remove(start);
     // SAFETY: the program's call. The function of this name has this type.
     let result = unsafe {
-        match original(&NEXT, c"munmap") {
+        match original(c"munmap") {
             Some(original) => std::mem::transmute::<*mut c_void, Original>(original)(start, size),
             None => libc::syscall(libc::SYS_munmap, start, size) as i32,
         }
@@ -115,13 +113,12 @@ pub unsafe extern "C" fn mremap(
 ) -> *mut c_void {
     type Original =
         unsafe extern "C" fn(*mut c_void, usize, usize, i32, *mut c_void) -> *mut c_void;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     let thread = thread::current();
     // SAFETY: the caller's own state; the program's call. The function of this name has this type, and reads its fifth
     // argument only if the flags say that there is one.
     unsafe {
         let sampled = BLOCKS.remove(start);
-        let moved = match original(&NEXT, c"mremap") {
+        let moved = match original(c"mremap") {
             Some(original) => {
                 std::mem::transmute::<*mut c_void, Original>(original)(start, old, new, flags, to)
             }
@@ -149,13 +146,9 @@ fn is_allocator(caller: usize) -> bool {
     caller >= ALLOCATOR[0].load(Relaxed) && caller < ALLOCATOR[1].load(Relaxed)
 }
 
-/// The next function of this name, which `place` keeps. `None` if there is none.
-fn original(place: &AtomicUsize, name: &std::ffi::CStr) -> Option<*mut c_void> {
-    let mut found = place.load(Relaxed) as *mut c_void;
-    if found.is_null() {
-        let _busy = Busy::begin(thread::current());
-        found = next(name);
-        place.store(found as usize, Relaxed);
-    }
+/// The next function of this name. `None` if there is none.
+fn original(name: &'static std::ffi::CStr) -> Option<*mut c_void> {
+    let _busy = Busy::begin(thread::current());
+    let found = next(name);
     (!found.is_null()).then_some(found)
 }

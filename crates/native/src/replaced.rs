@@ -1,11 +1,11 @@
 //! The functions that this library replaces: the next of their names in the order of the dynamic linker.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
-use crate::{calls, thread};
+use crate::{calls, objects, thread};
 
 /// Addresses of functions. Each type below has the arguments of its function.
 #[repr(C)]
@@ -139,10 +139,55 @@ pub fn search_always() {
     REPLACED.realloc_unaligned.store(realloc, Release);
 }
 
-/// The next function of this name after this library's; null if there is none.
-pub fn next(name: &CStr) -> *mut c_void {
-    // SAFETY: the name is a C string.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+/// Functions that [`next`] has found; null in an unused place.
+static FOUND: [(AtomicPtr<c_char>, AtomicPtr<c_void>); 32] =
+    [const { (AtomicPtr::new(null_mut()), AtomicPtr::new(null_mut())) }; 32];
+
+/// The function of this name that the program calls without this library; null if there is none. Only the first call for
+/// each name takes the dynamic linker's lock.
+pub fn next(name: &'static CStr) -> *mut c_void {
+    let key = name.as_ptr().cast_mut();
+    for (there, function) in &FOUND {
+        let there = there.load(Acquire);
+        if there == key {
+            let function = function.load(Acquire);
+            if !function.is_null() {
+                return function;
+            }
+        }
+        if there.is_null() {
+            break;
+        }
+    }
+    let function = if is_preloaded() {
+        // SAFETY: the name is a C string.
+        unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+    } else {
+        objects::definition(name)
+    };
+    for (there, place) in &FOUND {
+        if !function.is_null()
+            && there
+                .compare_exchange(null_mut(), key, Acquire, Relaxed)
+                .is_ok()
+        {
+            place.store(function, Release);
+            break;
+        }
+    }
+    function
+}
+
+/// Whether this library was preloaded, so that the dynamic linker finds its functions first. If not, the agent has
+/// loaded it.
+pub fn is_preloaded() -> bool {
+    static ANSWER: AtomicUsize = AtomicUsize::new(UNKNOWN);
+    const NO: usize = 2;
+    if ANSWER.load(Relaxed) == UNKNOWN {
+        let answer = if objects::is_preloaded() { KNOWN } else { NO };
+        ANSWER.store(answer, Relaxed);
+    }
+    ANSWER.load(Relaxed) == KNOWN
 }
 
 /// Where the image begins that has this address; 0 if none has.

@@ -89,8 +89,11 @@ pub unsafe fn points(thread: *mut Thread, bytes: usize, caller: usize) -> u32 {
         // The points were written when the thread joined the session.
         let covered = countdown.advance(bytes, (*thread).points.assume_init_mut());
         (*thread).countdown = countdown.bytes_until_sample();
-        if covered > 0 && interface::is_excluded(caller) {
-            return 0;
+        if covered > 0 {
+            if interface::is_excluded(caller) {
+                return 0;
+            }
+            (*thread).caller = caller;
         }
         covered
     }

@@ -13,7 +13,7 @@ pub struct Thread {
     /// Bytes to the next sample point. 0 in a new thread, which makes its first call take the slow path. `entry`
     /// subtracts each request from it.
     pub countdown: u64,
-    /// The return address of the last call of `mmap` that took the slow path.
+    /// The return address of the last call of `mmap` that took the slow path, and of each call that is sampled.
     pub caller: usize,
     /// Not 0 while this thread's requests are not the program's: inside this library, or inside the agent.
     pub busy: u32,

@@ -9,6 +9,7 @@
 //!
 //! - samples of allocated bytes, with stack, type, class, and whether the object survived its first minor collection;
 //! - collections with their durations, memory totals, and time samples through PyPy's own `_vmprof`;
+//! - samples of native memory with stacks, through the library `nthbyte-native` ([`nthbyte_session::native`]);
 //! - where the collector cannot be hooked: a sample at every k-th minor collection, which PyPy reports itself
 //!   ([`gc_hooks`]).
 //!
@@ -22,7 +23,6 @@
 //! The crate does not support:
 //!
 //! - a PyPy without `_vmprof`: it returns an error;
-//! - memory outside the collector's objects: `array.array`, buffers, the compiler's machine code;
 //! - two profilers at the same time: a session uses `SIGPROF` and `_vmprof` exclusively;
 //! - use as a Rust library: only the C functions, and the items that their documentation needs, are public.
 //!

@@ -22,12 +22,15 @@ pub struct Config {
     /// Time samples per second.
     #[serde(default)]
     pub cpu_hz: Option<u32>,
-    /// Whether native memory is recorded, if the process has preloaded the library for it.
+    /// Whether native memory is recorded. The host has made it available: see `native::load`.
     #[serde(default)]
     pub native: bool,
     /// Whether samples of native memory have the frames of native code. Only the CPython agent reads it.
     #[serde(default)]
     pub native_frames: bool,
+    /// Why native memory is not recorded, although it should be; one clause.
+    #[serde(default)]
+    pub native_problem: Option<String>,
     /// The name of the huge page setting. Only the CPython agent reads it: the names are those of
     /// `nthbyte_heap::HugePages`.
     #[serde(default)]
@@ -85,7 +88,10 @@ impl Config {
 
     /// The description of a session that starts now in this process.
     #[must_use]
-    pub fn meta(&self, method: Method, seed: u64, notes: Vec<String>) -> Meta {
+    pub fn meta(&self, method: Method, seed: u64, mut notes: Vec<String>) -> Meta {
+        if let Some(problem) = &self.native_problem {
+            notes.push(format!("native memory was not recorded: {problem}"));
+        }
         Meta {
             nthbyte: env!("CARGO_PKG_VERSION").to_owned(),
             interpreter: self.interpreter.clone(),

@@ -60,7 +60,7 @@
 //! fork        how a session handles forks; fork_state is their one word
 //! writer      the writer thread, the drain, pending samples    sleeper   the thread's sleep
 //! output      the profile's file, with a provisional end
-//! native      native memory, from the preloaded library     preload     its interface
+//! native      native memory, from the library for it     preload     its interface
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM
 //! composition what the resident set is made of, at intervals

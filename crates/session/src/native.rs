@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64};
 use nthbyte_profile::event::{
     Allocation, LabelSetId, LostKind, NodeId, SampleId, SourceId, Survival, ThreadId,
 };
-use nthbyte_profile::{Meta, Method, Source, SourceKind};
+use nthbyte_profile::{Distances, Meta, Method, Source, SourceKind};
 
 pub use crate::preload::{
     Interface, Kind, MOST_RANGES, NOT_INTERESTED, Observer, Request, SYMBOL, Settings, VERSION,
-    interface,
+    interface, load, unobserved,
 };
 
 use crate::guard::guarded;
@@ -41,12 +41,17 @@ pub type Place = fn(&mut Recording<'_>) -> Option<(ThreadId, NodeId)>;
 static SESSION: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
 /// The host's function, of type [`Place`].
 static PLACE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+/// Tells whether a request of the calling thread is the host's own. Called before each sample is recorded.
+pub type IsOwn = fn(&Request) -> bool;
+
+/// The host's function, of type [`IsOwn`].
+static IS_OWN: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// The number of the source of allocator blocks. That of mappings follows it.
 static SOURCE: AtomicU16 = AtomicU16::new(0);
 /// Tokens of frees that could not be recorded yet; [`NOT_INTERESTED`] in an unused place.
 static UNRECORDED: [AtomicU64; 64] = [const { AtomicU64::new(NOT_INTERESTED) }; 64];
 
-/// Whether this process has preloaded the library, so that native memory can be sampled.
+/// Whether this process has the library, so that native memory can be sampled.
 #[must_use]
 pub fn is_available() -> bool {
     interface().is_some()
@@ -55,7 +60,11 @@ pub fn is_available() -> bool {
 /// Adds the sources of native memory to the description of a session, after all others.
 pub fn add_sources(meta: &mut Meta, period: u64) {
     for kind in [SourceKind::Native, SourceKind::Mapping] {
-        let distances = meta.distances();
+        // Threads draw their distances independently, so equal ones would mean nothing.
+        let distances = match meta.distances() {
+            Distances::Fixed => Distances::Exponential,
+            others => others,
+        };
         let source = Source::allocations(kind, Method::Preload, distances, period);
         meta.sources.push(source);
     }
@@ -64,7 +73,13 @@ pub fn add_sources(meta: &mut Meta, period: u64) {
 /// Starts to record native memory in a session whose description has the sources. `excluded` are starts and ends of
 /// code whose requests are not the program's, two at most; this library's own and the dynamic linker's always are. Returns false if the library is
 /// not there.
-pub fn connect(session: &Session, seed: u64, place: Place, excluded: &[[usize; 2]]) -> bool {
+pub fn connect(
+    session: &Session,
+    seed: u64,
+    place: Place,
+    is_own: IsOwn,
+    excluded: &[[usize; 2]],
+) -> bool {
     let Some(interface) = interface() else {
         return false;
     };
@@ -79,6 +94,7 @@ pub fn connect(session: &Session, seed: u64, place: Place, excluded: &[[usize; 2
         .for_each(|token| token.store(NOT_INTERESTED, Relaxed));
     SOURCE.store(source, Relaxed);
     PLACE.store(place as *mut (), Relaxed);
+    IS_OWN.store(is_own as *mut (), Relaxed);
     SESSION.store(std::ptr::from_ref(session.slot()).cast_mut(), Release);
     let mut ranges = [[0; 2]; MOST_RANGES];
     let own = image::range(sampled as *const () as usize);
@@ -132,6 +148,16 @@ fn source_of(meta: &Meta) -> Option<(u16, u64)> {
     Some((u16::try_from(at).ok()?, meta.sources[at].period))
 }
 
+/// The system's name of the calling thread.
+#[must_use]
+pub fn name_of_thread() -> Option<String> {
+    let mut name = [0_u8; 16];
+    // SAFETY: the call writes 16 bytes at most.
+    let failed = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } != 0;
+    let text = name.split(|&byte| byte == 0).next()?;
+    (!failed && !text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
+}
+
 /// The session, if native memory is recorded.
 fn session() -> Option<Session> {
     // SAFETY: slots are never freed.
@@ -143,7 +169,7 @@ unsafe extern "C" fn sampled(request: &Request) -> u64 {
     guarded(|| {
         let session = std::mem::ManuallyDrop::new(session()?);
         // The agent itself has called a function that allocates: it is not the program's memory.
-        if session.slot().lock.is_held_by_caller() {
+        if session.slot().lock.is_held_by_caller() || is_own(request) {
             return None;
         }
         let mut recording = session.record(LostKind::Allocations)?;
@@ -156,6 +182,12 @@ unsafe extern "C" fn sampled(request: &Request) -> u64 {
     })
     .flatten()
     .unwrap_or(NOT_INTERESTED)
+}
+
+fn is_own(request: &Request) -> bool {
+    let function = IS_OWN.load(Relaxed);
+    // SAFETY: a function of this type was stored.
+    !function.is_null() && unsafe { std::mem::transmute::<*mut (), IsOwn>(function)(request) }
 }
 
 /// Records a sample. Returns its token: the epoch, and the number of the sample.

@@ -5,12 +5,12 @@
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The name under which the preloaded library exports its [`Interface`].
 pub const SYMBOL: &CStr = c"nthbyte_native_interface";
 /// Changes when anything in this module changes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The token of a block whose free the observer need not learn of.
 pub const NOT_INTERESTED: u64 = u64::MAX;
 /// The largest number of ranges in [`Settings::excluded`].
@@ -65,6 +65,8 @@ pub struct Request {
     pub points: u32,
     /// The called function.
     pub kind: Kind,
+    /// The return address of the call.
+    pub caller: usize,
 }
 
 /// Receives samples. Both functions run in the thread that allocates or frees, whatever locks it holds. They do not
@@ -97,6 +99,9 @@ pub struct Settings {
 pub struct Interface {
     /// [`VERSION`].
     pub version: u32,
+    /// Makes the calls of the process reach the library. Returns false if that is not possible. Needed if the library
+    /// was loaded and not preloaded. Calls of it may run in one thread at a time.
+    pub attach: unsafe extern "C" fn() -> bool,
     /// Begins a session. The calling thread joins it at once, other threads after 64 KiB at most.
     pub connect: unsafe extern "C" fn(&Settings),
     /// Ends the session. A call of the observer that another thread has begun may still run.
@@ -105,9 +110,16 @@ pub struct Interface {
     pub busy: unsafe extern "C" fn() -> *mut u32,
 }
 
-/// The interface of the preloaded library; `None` if there is none in this process.
+/// The interface of the library that [`load`] has loaded; null before.
+static LOADED: AtomicPtr<Interface> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The interface of the library; `None` if it was neither preloaded nor loaded in this process.
 #[must_use]
 pub fn interface() -> Option<&'static Interface> {
+    // SAFETY: the library is never unloaded.
+    if let Some(loaded) = unsafe { LOADED.load(Acquire).as_ref() } {
+        return Some(loaded);
+    }
     // SAFETY: the name is a C string.
     let found: *mut c_void = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) };
     // SAFETY: a symbol of this name is a static of this type, or begins like one.
@@ -115,7 +127,50 @@ pub fn interface() -> Option<&'static Interface> {
     (interface.version == VERSION).then_some(interface)
 }
 
-/// The function [`Interface::busy`]; null if there is no preloaded library, or before [`find_interface`].
+/// Makes native memory available in this process: loads the library, unless it was preloaded, and attaches it.
+///
+/// # Errors
+/// One clause that says why that is not possible.
+pub fn load(path: &CStr) -> Result<(), String> {
+    let found = match interface() {
+        Some(preloaded) => preloaded,
+        None => open(path)?,
+    };
+    // SAFETY: the function of the interface. The caller starts a session, which one thread does at a time.
+    if !unsafe { (found.attach)() } {
+        return Err("the calls of this process cannot be changed".to_owned());
+    }
+    LOADED.store(std::ptr::from_ref(found).cast_mut(), Release);
+    BUSY.store(found.busy as *mut (), Relaxed);
+    Ok(())
+}
+
+fn open(path: &CStr) -> Result<&'static Interface, String> {
+    let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE;
+    // SAFETY: strings that end with a zero byte; the library's initialiser may run at any time.
+    let interface = unsafe {
+        let handle = libc::dlopen(path.as_ptr(), flags);
+        if handle.is_null() {
+            let why = libc::dlerror();
+            let why = if why.is_null() {
+                "it cannot be loaded".into()
+            } else {
+                CStr::from_ptr(why).to_string_lossy()
+            };
+            return Err(why.lines().next().unwrap_or_default().to_owned());
+        }
+        libc::dlsym(handle, SYMBOL.as_ptr())
+            .cast::<Interface>()
+            .as_ref()
+    };
+    let interface = interface.ok_or("there is no library for this processor yet")?;
+    if interface.version != VERSION {
+        return Err("its library is of another version; install nthbyte again".to_owned());
+    }
+    Ok(interface)
+}
+
+/// The function [`Interface::busy`]; null without the library, or before [`load`] and [`find_interface`].
 static BUSY: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Finds the preloaded library for [`ignore_thread`].
@@ -124,6 +179,23 @@ pub(crate) fn find_interface() {
         && let Some(interface) = interface()
     {
         BUSY.store(interface.busy as *mut (), Relaxed);
+    }
+}
+
+/// Calls `work`, whose requests are not the program's. Costs a load and a branch without the library.
+#[inline]
+pub fn unobserved<T>(work: impl FnOnce() -> T) -> T {
+    let busy = BUSY.load(Relaxed);
+    if busy.is_null() {
+        return work();
+    }
+    // SAFETY: the function of the interface. Its result is the calling thread's own counter.
+    unsafe {
+        let busy = std::mem::transmute::<*mut (), unsafe extern "C" fn() -> *mut u32>(busy)();
+        *busy += 1;
+        let result = work();
+        *busy -= 1;
+        result
     }
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct request { uint64_t size; uint32_t points; uint32_t kind; };
+struct request { uint64_t size; uint32_t points; uint32_t kind; uintptr_t caller; };
 struct settings {
     uint64_t period, seed;
     uintptr_t excluded[4][2];
@@ -17,6 +17,7 @@ struct settings {
 };
 struct interface {
     uint32_t version;
+    _Bool (*attach)(void);
     void (*connect)(const struct settings *);
     void (*disconnect)(void);
     uint32_t *(*busy)(void);
@@ -43,7 +44,8 @@ static void freed(uint64_t token) { (void)token; frees++; }
 static struct interface *connect_with(uint64_t period)
 {
     struct interface *interface = dlsym(RTLD_DEFAULT, "nthbyte_native_interface");
-    CHECK(interface && interface->version == 1);
+    CHECK(interface && interface->version == 2);
+    CHECK(interface->attach());
     struct settings settings = {.period = period, .seed = 7, .sampled = sampled, .freed = freed};
     interface->connect(&settings);
     return interface;

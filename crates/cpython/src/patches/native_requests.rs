@@ -1,38 +1,29 @@
 //! Marks what the heap takes from the C library, so that native memory does not count it again.
 //!
-//! - What: the heap's fallbacks. While one of them runs, the calling thread is marked as busy for the preloaded library
+//! - What: the heap's fallbacks. While one of them runs, the requests of the calling thread are not observed
 //!   (`nthbyte_session::native`). The heap samples these requests itself.
-//! - Installed: with the heap, in a process that has preloaded the library.
+//! - Installed: with the heap.
 //! - Removed: never.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
 use nthbyte_heap::Fallback;
-use nthbyte_session::native;
+use nthbyte_session::native::unobserved;
 
-struct Marked {
-    fallbacks: [Fallback; 2],
-    busy: unsafe extern "C" fn() -> *mut u32,
-}
+struct Fallbacks([Fallback; 2]);
 
 // SAFETY: the contexts of the fallbacks are CPython's, for use by any thread.
-unsafe impl Send for Marked {}
+unsafe impl Send for Fallbacks {}
 // SAFETY: as above.
-unsafe impl Sync for Marked {}
+unsafe impl Sync for Fallbacks {}
 
-static MARKED: OnceLock<Marked> = OnceLock::new();
+static ORIGINAL: OnceLock<Fallbacks> = OnceLock::new();
 
-/// The fallbacks, with marks if native memory can be sampled in this process.
+/// The fallbacks, with marks.
 #[must_use]
 pub fn marked(fallbacks: [Fallback; 2]) -> [Fallback; 2] {
-    let Some(interface) = native::interface() else {
-        return fallbacks;
-    };
-    MARKED.get_or_init(|| Marked {
-        fallbacks,
-        busy: interface.busy,
-    });
+    ORIGINAL.get_or_init(|| Fallbacks(fallbacks));
     [with_marks::<0>(fallbacks[0]), with_marks::<1>(fallbacks[1])]
 }
 
@@ -47,27 +38,18 @@ fn with_marks<const DOMAIN: usize>(original: Fallback) -> Fallback {
     }
 }
 
-/// Calls `work` with the original fallback, while this thread is busy.
+/// Calls `work` with the original fallback, unobserved.
 #[inline(always)]
-fn busy(domain: usize, work: impl FnOnce(&Fallback) -> *mut c_void) -> *mut c_void {
-    let Some(marked) = MARKED.get() else {
+fn original<const DOMAIN: usize>(work: impl FnOnce(&Fallback) -> *mut c_void) -> *mut c_void {
+    let Some(Fallbacks(fallbacks)) = ORIGINAL.get() else {
         return std::ptr::null_mut();
     };
-    // SAFETY: the interface's function; the counter is the calling thread's own.
-    unsafe {
-        let busy = (marked.busy)();
-        *busy += 1;
-        let block = work(&marked.fallbacks[domain]);
-        *busy -= 1;
-        block
-    }
+    unobserved(|| work(&fallbacks[DOMAIN]))
 }
 
 unsafe extern "C" fn malloc<const DOMAIN: usize>(context: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the original function, with the arguments of its caller.
-    busy(DOMAIN, |original| unsafe {
-        (original.malloc)(context, size)
-    })
+    original::<DOMAIN>(|original| unsafe { (original.malloc)(context, size) })
 }
 
 unsafe extern "C" fn calloc<const DOMAIN: usize>(
@@ -76,9 +58,7 @@ unsafe extern "C" fn calloc<const DOMAIN: usize>(
     size: usize,
 ) -> *mut c_void {
     // SAFETY: as in `malloc`.
-    busy(DOMAIN, |original| unsafe {
-        (original.calloc)(context, count, size)
-    })
+    original::<DOMAIN>(|original| unsafe { (original.calloc)(context, count, size) })
 }
 
 unsafe extern "C" fn realloc<const DOMAIN: usize>(
@@ -87,7 +67,5 @@ unsafe extern "C" fn realloc<const DOMAIN: usize>(
     size: usize,
 ) -> *mut c_void {
     // SAFETY: as in `malloc`.
-    busy(DOMAIN, |original| unsafe {
-        (original.realloc)(context, block, size)
-    })
+    original::<DOMAIN>(|original| unsafe { (original.realloc)(context, block, size) })
 }

@@ -70,7 +70,7 @@ pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64, w
     // SAFETY: the function stores the three words of a `PyObjectArenaAllocator`: context, `alloc`, `free`.
     unsafe { (api.PyObject_GetArenaAllocator)(arenas.as_mut_ptr()) };
     let arena_function = [arenas[1], arenas[1].saturating_add(ARENA_FUNCTION)];
-    native::connect(session, seed, place, &[arena_function]);
+    native::connect(session, seed, place, |_| false, &[arena_function]);
 }
 
 /// An unwinder; `None` where the system forbids a process to read itself.
@@ -93,7 +93,7 @@ fn place(recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
     // SAFETY: callable at any time, in any thread. The state that it returns is the calling thread's own.
     let thread = unsafe { (state.api.PyGILState_GetThisThreadState)() };
     if thread.is_null() {
-        let thread = recording.thread_named_by(os_id, &mut name_of_thread)?;
+        let thread = recording.thread_named_by(os_id, &mut native::name_of_thread)?;
         let stack = match &mut state.unwinder {
             Some(unwinder) => unwinder.stack(recording)?,
             None => NodeId::ROOT,
@@ -129,13 +129,4 @@ fn place(recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
         }
     };
     Some((recording.thread(os_id)?, stack))
-}
-
-/// The system's name of the calling thread.
-fn name_of_thread() -> Option<String> {
-    let mut name = [0_u8; 16];
-    // SAFETY: the call writes 16 bytes at most.
-    let failed = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } != 0;
-    let text = name.split(|&byte| byte == 0).next()?;
-    (!failed && !text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
 }

@@ -2,7 +2,7 @@
 //!
 //! Python calls them without the interpreter's lock. In a session with the collector hooked they come in this order:
 //!
-//! 1. `prepare_vmprof`, and `_vmprof.enable` with the descriptor that it gives;
+//! 1. `load_native`, if native memory is recorded; `prepare_vmprof`, and `_vmprof.enable` with the descriptor that it gives;
 //! 2. in the first session of a process: `report_totals`, `set_types`, `set_probe_instances`, `report_totals`;
 //! 3. `start`; and in the first session `report_totals` once more;
 //! 4. in the child of a fork: `reopen_vmprof`, `_vmprof.enable` with the same descriptor, `attach_vmprof`;
@@ -14,7 +14,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use nthbyte_session::process::CachedProbe;
-use nthbyte_session::{Config, copy_text};
+use nthbyte_session::{Config, copy_text, native};
 
 use super::{preparation, python};
 use crate::binary::{self, Collector, Library};
@@ -130,6 +130,28 @@ pub unsafe extern "C" fn nthbyte_pypy_name_thread(os_id: u64, name: *const c_cha
     python::keep_thread_name(os_id, name.into_owned());
 }
 
+/// Makes native memory available, before [`nthbyte_pypy_prepare_vmprof`], which remembers the imports that this changes.
+/// `path` is that of the library. Returns 0, or 1 with the reason in `message`.
+///
+/// # Safety
+/// `path` ends with a zero byte; `message` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_load_native(
+    path: *const c_char,
+    message: *mut c_char,
+    length: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    match native::load(unsafe { CStr::from_ptr(path) }) {
+        Ok(()) => 0,
+        Err(why) => {
+            // SAFETY: the caller's promise.
+            unsafe { copy_text(&why, message, length) };
+            1
+        }
+    }
+}
+
 /// Starts a session with the settings in `config`, a JSON text. Returns 0, or 1 with one line in `message`.
 ///
 /// # Safety
@@ -140,6 +162,7 @@ pub unsafe extern "C" fn nthbyte_pypy_start(
     message: *mut c_char,
     length: usize,
 ) -> c_int {
+    preparation::await_buffers(false);
     // SAFETY: the caller's promise.
     let started = unsafe { CStr::from_ptr(config) }
         .to_str()
@@ -175,12 +198,14 @@ pub unsafe extern "C" fn nthbyte_pypy_stop(result: *mut c_char, length: usize) -
 /// Returns the descriptor to which it must write; or -1: the session continues without stacks.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_reopen_vmprof() -> c_int {
+    preparation::await_buffers(true);
     if Engine::after_fork() { DESCRIPTOR } else { -1 }
 }
 
 /// Reads stacks from `_vmprof` again, after [`nthbyte_pypy_reopen_vmprof`] and `_vmprof.enable`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_attach_vmprof() {
+    preparation::await_buffers(false);
     // If this fails, samples have no stacks from now on.
     let _ = take_over();
 }

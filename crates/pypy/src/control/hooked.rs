@@ -6,7 +6,8 @@ use std::sync::{Mutex, TryLockError};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
-use nthbyte_session::{Config, Outcome, Session};
+use nthbyte_profile::event::LostKind;
+use nthbyte_session::{Config, Outcome, Session, native};
 
 use super::python::{self, Request, Settings, allocate};
 use crate::binary::{CallSite, Collector, Detour, Library, MemoryMap, Redirect, entry};
@@ -15,7 +16,7 @@ use crate::collector::{
     free_hook, malloc_hook,
 };
 use crate::gil_trap::GilTrap;
-use crate::stacks::{FrameList, Vmprof};
+use crate::stacks::{FrameList, Vmprof, forget_names, native as native_stacks};
 
 /// The search refuses a larger nursery.
 const LARGEST_NURSERY: usize = 1 << 32;
@@ -35,6 +36,8 @@ struct Running {
     allocators: Vec<Redirect>,
     /// Sentences for the reader of the profile.
     notes: Vec<String>,
+    /// The seed of the distances of native memory; `None` if it is not recorded.
+    native_seed: Option<u64>,
 }
 
 /// Locked while a session is started or stopped. Starting and stopping run Python code, so a signal handler in the same
@@ -112,16 +115,23 @@ impl Running {
             calls: Vec::new(),
             allocators: allocators(&library, &map).map_err(refuse)?,
             notes: Vec::new(),
+            native_seed: None,
         };
         let started = running
             .prepare(&library, &map)
             .map_err(refuse)
             .and_then(|()| {
                 let seed = config.seed();
-                let session = Session::start(
-                    config,
-                    config.meta(Method::NurseryLimit, seed, settings.notes),
-                )?;
+                running.native_seed = config.native.then_some(seed);
+                native_stacks::set_library(&library.text);
+                let mut meta = config.meta(Method::NurseryLimit, seed, settings.notes);
+                if config.native {
+                    native::add_sources(&mut meta, period.bytes());
+                }
+                let session = Session::start(config, meta)?;
+                if let Some(mut recording) = session.record(LostKind::Other) {
+                    forget_names(&mut recording);
+                }
                 let vmprof = Vmprof::attach(
                     config.cpu_hz.is_some(),
                     FrameList::sought(library.thread_local.clone()),
@@ -184,6 +194,15 @@ impl Running {
             };
             let types = python::take_types();
             has_types = types.is_some();
+            if let Some(seed) = self.native_seed {
+                native::connect(
+                    &session,
+                    seed,
+                    native_stacks::place,
+                    native_stacks::is_own,
+                    &[],
+                );
+            }
             Engine::begin(
                 nursery,
                 session,
@@ -221,6 +240,7 @@ impl Running {
 
     /// Stops the session.
     fn stop(mut self) -> Outcome {
+        native::disconnect();
         let mut remains = None;
         if !self.with_lock(|| remains = self.end()) {
             // The interpreter does not allocate any more: it is about to exit, and this is its last thread.

@@ -11,6 +11,8 @@ use crate::stacks::{DESCRIPTOR, Vmprof, lseek_hook, mmap_hook, write_hook};
 #[derive(Debug)]
 struct Preparation {
     redirects: Vec<Redirect>,
+    /// Those of `mmap`, which are on only until `_vmprof` has its buffers: other mappings are the program's.
+    mappings: Vec<Redirect>,
     sigprof: Disposition,
 }
 
@@ -44,6 +46,19 @@ pub fn undo() {
     }
 }
 
+/// `_vmprof` is about to get its buffers (`on`), or has them.
+pub fn await_buffers(on: bool) {
+    // In the child of a fork, the lock may be held by a thread that does not exist there.
+    if let Some(place) = PREPARATION.try_lock()
+        && let Some(preparation) = place.as_ref()
+    {
+        for redirect in &preparation.mappings {
+            // If it fails, the buffers are not found, or the hook stays and only calls the original.
+            let _ = redirect.turn(on);
+        }
+    }
+}
+
 impl Preparation {
     fn new() -> Result<Self, String> {
         let library = Library::of_this_process().ok_or("this interpreter is not PyPy")?;
@@ -57,6 +72,7 @@ impl Preparation {
         Vmprof::prepare()?;
         let mut preparation = Self {
             redirects: Vec::new(),
+            mappings: Vec::new(),
             sigprof: Disposition(action.sa_sigaction, action.sa_flags),
         };
         let map = MemoryMap::read()?;
@@ -70,7 +86,12 @@ impl Preparation {
             let slots = library.import_slots(name);
             // SAFETY: the slots are the library's imports of `name`, and the hook has the same type.
             let redirects = unsafe { Redirect::prepare(&slots, function, &map) }?;
-            preparation.redirects.extend(redirects);
+            let list = if name.to_bytes().starts_with(b"mmap") {
+                &mut preparation.mappings
+            } else {
+                &mut preparation.redirects
+            };
+            list.extend(redirects);
         }
         if let Err(why) = preparation.turn_on() {
             preparation.turn_off();
@@ -80,11 +101,12 @@ impl Preparation {
     }
 
     fn turn_on(&self) -> Result<(), String> {
-        self.redirects.iter().try_for_each(|one| one.turn(true))
+        let mut all = self.mappings.iter().chain(&self.redirects);
+        all.try_for_each(|one| one.turn(true))
     }
 
     fn turn_off(&self) {
-        for redirect in self.redirects.iter().rev() {
+        for redirect in self.redirects.iter().chain(&self.mappings) {
             // If it fails, the hook stays and only calls the original.
             let _ = redirect.turn(false);
         }

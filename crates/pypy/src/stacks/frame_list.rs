@@ -24,7 +24,7 @@ use nthbyte_session::process::CachedProbe;
 
 /// A record with fewer frames holds the whole stack. In a longer record the last frames may be
 /// missing.
-const WHOLE_RECORD: usize = 200;
+pub const WHOLE_RECORD: usize = 200;
 const CUT: usize = 2;
 /// Number of stacks between two comparisons with the handler's record.
 const CHECK_EVERY: u32 = 1024;

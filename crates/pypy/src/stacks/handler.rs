@@ -8,7 +8,8 @@ use nthbyte_session::process::MemoryFile;
 use nthbyte_session::ticks::TICKS;
 
 use super::record::{
-    BUFFER, BUFFERS, LONGEST_RECORD, MARKER_STACKTRACE, MARKER_TRAILER, SHORTEST_RECORD, TRAILER,
+    BUFFER, BUFFERS, LONGEST_RECORD, MARKER_STACKTRACE, MARKER_TRAILER, RawFrame, SHORTEST_RECORD,
+    TRAILER, decode,
 };
 use crate::binary::thread_pointer;
 
@@ -78,7 +79,7 @@ impl Work {
     }
 
     /// The work that the calling thread is doing.
-    fn here() -> Option<Self> {
+    pub fn here() -> Option<Self> {
         Self::ALL.into_iter().find(|work| work.is_here())
     }
 
@@ -242,6 +243,53 @@ pub fn walk(
         return None;
     }
     Some(length)
+}
+
+/// The arguments for a direct call of the handler: a signal without a sender.
+pub struct Signal {
+    info: libc::siginfo_t,
+    context: libc::ucontext_t,
+}
+
+impl Default for Signal {
+    fn default() -> Self {
+        // SAFETY: zero is a valid value of both structs.
+        let mut signal: Self = unsafe { std::mem::zeroed() };
+        signal.info.si_signo = libc::SIGPROF;
+        signal
+    }
+}
+
+impl Signal {
+    /// Makes the handler walk a stack, and appends its frames, innermost first.
+    pub fn raise(&mut self, naps: u32, substitute: Option<Substitute>, frames: &mut Vec<RawFrame>) {
+        let info = &raw mut self.info;
+        let context = (&raw mut self.context).cast();
+        if let Some(length) = walk(libc::SIGPROF, info, context, naps, substitute) {
+            // SAFETY: this thread holds `WALKING` until `done`.
+            let record = unsafe { &*RECORD_TAKEN.0.get() };
+            frames.extend(decode(&record[..length]));
+            done();
+        }
+    }
+}
+
+impl std::fmt::Debug for Signal {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Signal")
+    }
+}
+
+/// The frames of the calling thread, innermost first, in any thread at any moment. None if PyPy does not know the thread,
+/// or if the handler cannot be called now.
+pub fn walk_here() -> Vec<RawFrame> {
+    let mut frames = Vec::new();
+    if !HANDLER.load(Ordering::Relaxed).is_null()
+        && WALKING.load(Ordering::Relaxed) != thread_pointer()
+    {
+        Signal::default().raise(NAPS_OF_A_TICK, None, &mut frames);
+    }
+    frames
 }
 
 /// Takes [`WALKING`] and returns whether that was possible. A walk takes a microsecond: another thread must wait only

@@ -4,7 +4,9 @@ use std::cell::RefCell;
 
 use nthbyte_profile::event::{Code, FrameKind, Lines, Node, NodeId, ThreadId};
 
+use super::frame_list::WHOLE_RECORD;
 use super::handler::Work;
+use super::known_names;
 use super::links::{Step, StepKind};
 use super::nodes::{Nodes, Slot};
 use super::record::{RawFrame, decode};
@@ -211,23 +213,35 @@ fn new_below(
     inside: &[Step],
 ) -> Option<NodeId> {
     match step.kind() {
-        StepKind::Frame(frame) => node_of_frame(vmprof, recording, parent, frame),
+        StepKind::Frame(frame) => node_of_frame(recording, parent, frame),
         StepKind::Place(place) => {
             vmprof.inlined(place, inside, inlined);
             let mut outermost_first = inlined.iter().rev();
-            outermost_first.try_fold(parent, |node, &frame| {
-                node_of_frame(vmprof, recording, node, frame)
-            })
+            outermost_first.try_fold(parent, |node, &frame| node_of_frame(recording, node, frame))
         }
     }
 }
 
-fn node_of_frame(
-    vmprof: &mut Vmprof,
-    recording: &mut Recording<'_>,
-    parent: NodeId,
-    frame: RawFrame,
-) -> Option<NodeId> {
+/// The node of a stack whose innermost frame is the first one.
+pub fn node_of_frames(recording: &mut Recording<'_>, frames: &[RawFrame]) -> Option<NodeId> {
+    let mut outside = NodeId::ROOT;
+    if frames.len() >= WHOLE_RECORD {
+        // Frames may be missing. If the launcher's are here, none are, and they replace this one.
+        let code = recording.named_function("(outer frames not recorded)")?;
+        outside = recording.node(Node {
+            parent: NodeId::ROOT,
+            code,
+            position: 0,
+            kind: FrameKind::Interpreted,
+        })?;
+    }
+    let mut outermost_first = frames.iter().rev();
+    outermost_first.try_fold(outside, |node, &frame| {
+        node_of_frame(recording, node, frame)
+    })
+}
+
+fn node_of_frame(recording: &mut Recording<'_>, parent: NodeId, frame: RawFrame) -> Option<NodeId> {
     let kind = if frame.compiled {
         FrameKind::Jit
     } else {
@@ -235,7 +249,7 @@ fn node_of_frame(
     };
     let appearance = match recording.function(frame.unique_id) {
         Some(known) => known,
-        None => define(vmprof, recording, frame.unique_id)?,
+        None => define(recording, frame.unique_id)?,
     };
     match appearance {
         Appearance::Frame(code) | Appearance::FrameWithin(code) => recording.node(Node {
@@ -251,12 +265,8 @@ fn node_of_frame(
 
 #[cold]
 #[inline(never)]
-fn define(
-    vmprof: &mut Vmprof,
-    recording: &mut Recording<'_>,
-    unique_id: u64,
-) -> Option<Appearance> {
-    let Some(code) = vmprof.name(unique_id) else {
+fn define(recording: &mut Recording<'_>, unique_id: u64) -> Option<Appearance> {
+    let Some(code) = known_names::name(recording, unique_id).cloned() else {
         let unnamed = Code {
             name: "(code without a name)",
             file: "",

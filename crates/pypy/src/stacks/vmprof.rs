@@ -17,63 +17,22 @@ use std::ffi::c_void;
 use std::sync::Once;
 use std::sync::atomic::Ordering;
 
-use nthbyte_session::KeyMap;
-
 use super::frame_list::FrameList;
 use super::handler::{
-    BUFFERS_AT, BUFFERS_AWAITED, HANDLER, NAMES, NAPS, RECORD_TAKEN, Substitute, TAKEN_AWAY,
-    WALKING, done, forbid, pause, resume, tick, walk,
+    BUFFERS_AT, BUFFERS_AWAITED, HANDLER, NAMES, NAPS, Signal, TAKEN_AWAY, WALKING, forbid, pause,
+    resume, tick,
 };
+use super::known_names;
 use super::links::Step;
-use super::names::{CodeName, Parsed, names_in_buffers, parse};
-use super::record::{RawFrame, decode};
+use super::record::RawFrame;
 use crate::gil_trap::GilTrap;
 use nthbyte_session::ticks::TICKS;
 
 /// `_vmprof`, switched on.
 #[derive(Debug)]
 pub struct Vmprof {
-    read: i64,
-    rest: Vec<u8>,
-    names: KeyMap<u64, CodeName>,
-    broken: bool,
     signal: Box<Signal>,
     frame_list: FrameList,
-}
-
-/// The arguments for a direct call of the handler: a signal without a sender.
-struct Signal {
-    info: libc::siginfo_t,
-    context: libc::ucontext_t,
-}
-
-impl Default for Signal {
-    fn default() -> Self {
-        // SAFETY: zero is a valid value of both structs.
-        let mut signal: Self = unsafe { std::mem::zeroed() };
-        signal.info.si_signo = libc::SIGPROF;
-        signal
-    }
-}
-
-impl Signal {
-    /// Makes the handler walk a stack, and appends its frames, innermost first.
-    fn raise(&mut self, substitute: Option<Substitute>, frames: &mut Vec<RawFrame>) {
-        let info = &raw mut self.info;
-        let context = (&raw mut self.context).cast();
-        if let Some(length) = walk(libc::SIGPROF, info, context, NAPS, substitute) {
-            // SAFETY: this thread holds `WALKING` until `done`.
-            let record = unsafe { &*RECORD_TAKEN.0.get() };
-            frames.extend(decode(&record[..length]));
-            done();
-        }
-    }
-}
-
-impl std::fmt::Debug for Signal {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Signal")
-    }
 }
 
 impl Vmprof {
@@ -92,10 +51,6 @@ impl Vmprof {
     /// One line, if its handler is not installed.
     pub fn attach(ticking: bool, frame_list: FrameList) -> Result<Self, String> {
         let vmprof = Self {
-            read: 0,
-            rest: Vec::new(),
-            names: KeyMap::default(),
-            broken: false,
             signal: Box::default(),
             frame_list,
         };
@@ -120,12 +75,9 @@ impl Vmprof {
         if Self::is_taken_away() {
             return Err("the program has switched _vmprof off".to_owned());
         }
-        self.read_names();
-        self.names
-            .extend(names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed)));
+        // SAFETY: this is the child of a fork.
+        unsafe { known_names::read_all_in_child() };
         BUFFERS_AT.store(0, Ordering::Relaxed);
-        (self.read, self.broken) = (0, false);
-        self.rest.clear();
         TICKS.begin(TICKS.are_wanted()).map_err(no_file)?;
         await_buffers()
     }
@@ -141,7 +93,7 @@ impl Vmprof {
     pub fn renew(&mut self) -> bool {
         let signal = &mut self.signal;
         self.frame_list
-            .renew(|list, found| signal.raise(Some(list), found))
+            .renew(|list, found| signal.raise(NAPS, Some(list), found))
     }
 
     /// Walks the stack of the calling thread and fills `steps`, innermost first.
@@ -157,10 +109,10 @@ impl Vmprof {
     #[inline(never)]
     fn ask(&mut self, steps: &mut Vec<Step>) {
         let mut frames = Vec::new();
-        self.signal.raise(None, &mut frames);
+        self.signal.raise(NAPS, None, &mut frames);
         let signal = &mut self.signal;
         self.frame_list
-            .learn(&frames, |list, found| signal.raise(Some(list), found));
+            .learn(&frames, |list, found| signal.raise(NAPS, Some(list), found));
         if !self.frame_list.walk(steps) {
             steps.extend(frames.into_iter().map(Step::frame));
         }
@@ -170,9 +122,9 @@ impl Vmprof {
     /// available now, `frames` stays empty until the next [`Vmprof::renew`]. `inside` are the steps inside of it.
     pub fn inlined(&mut self, place: usize, inside: &[Step], frames: &mut Vec<RawFrame>) {
         let signal = &mut self.signal;
-        let known = self
-            .frame_list
-            .inlined(place, inside, |list, found| signal.raise(Some(list), found));
+        let known = self.frame_list.inlined(place, inside, |list, found| {
+            signal.raise(NAPS, Some(list), found);
+        });
         frames.clear();
         frames.extend_from_slice(known.unwrap_or_default());
     }
@@ -191,51 +143,6 @@ impl Vmprof {
     /// Machine code may have been freed.
     pub fn code_freed(&mut self) {
         self.frame_list.distrust();
-    }
-
-    /// The name of a code object, if `_vmprof` has written it.
-    pub fn name(&mut self, unique_id: u64) -> Option<&CodeName> {
-        if !self.names.contains_key(&unique_id) {
-            self.read_names();
-            if !self.names.contains_key(&unique_id) {
-                let mut names = names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed));
-                names.retain(|&(id, _)| id == unique_id);
-                self.names.extend(names);
-            }
-        }
-        self.names.get(&unique_id)
-    }
-
-    /// Reads the names that were appended to the file.
-    fn read_names(&mut self) {
-        let mut block = vec![0u8; 1 << 16];
-        if self.read < NAMES.start() {
-            self.read = NAMES.start();
-            self.rest.clear();
-        }
-        while !self.broken {
-            let Some(got @ 1..) = NAMES.read(&mut block, self.read) else {
-                return;
-            };
-            self.read += got as i64;
-            self.rest.extend_from_slice(&block[..got]);
-            let mut used = 0;
-            loop {
-                match parse(&self.rest[used..]) {
-                    Parsed::Name(length, unique_id, name) => {
-                        used += length;
-                        self.names.insert(unique_id, name);
-                    }
-                    Parsed::Other(length) => used += length,
-                    Parsed::More => break,
-                    Parsed::Broken => {
-                        self.broken = true;
-                        break;
-                    }
-                }
-            }
-            self.rest.drain(..used);
-        }
     }
 }
 
