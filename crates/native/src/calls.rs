@@ -255,7 +255,8 @@ pub fn report_freed(token: u64) {
     keep_errno(|| interface::freed(token));
 }
 
-fn keep_errno(work: impl FnOnce()) {
+/// Calls `work`, which may change `errno`.
+pub fn keep_errno(work: impl FnOnce()) {
     // SAFETY: a thread has one `errno`.
     unsafe {
         let place: *mut c_int = libc::__errno_location();

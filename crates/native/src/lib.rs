@@ -39,13 +39,15 @@
 //! ```text
 //! entry        the functions that replace others
 //! slots        leads the calls of a running process to them
-//! opening      dlopen and dlsym, for libraries that are loaded later
+//! handles      dlsym and dlclose, for libraries that are loaded later
+//! slot_pages, turn    writes to slots, by one thread at a time
 //! interface    what an agent calls
 //! calls, aligned, mappings    what runs at a sample point, and for blocks at the start of an OS page
 //! sampler      the arithmetic, by thread
 //! blocks       the sampled blocks
 //! replaced     the replaced functions
-//! objects      what the dynamic linker has loaded
+//! objects      what the dynamic linker has loaded: slots, functions, needed libraries
+//! definitions  which object defines a function
 //! early        memory for the first calls in the process
 //! environment  takes this library out of the environment
 //! ```
@@ -56,18 +58,23 @@
 mod aligned;
 mod blocks;
 mod calls;
+mod definitions;
 mod early;
 #[cfg(not(test))]
 mod entry;
 #[cfg(not(test))]
 mod environment;
+#[cfg(not(test))]
+mod handles;
 mod interface;
 mod mappings;
 mod objects;
-#[cfg(not(test))]
-mod opening;
 mod replaced;
 mod sampler;
 #[cfg(not(test))]
+mod slot_pages;
+#[cfg(not(test))]
 mod slots;
 mod thread;
+#[cfg(not(test))]
+mod turn;

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
-use crate::{calls, objects, thread};
+use crate::{calls, definitions, thread};
 
 /// Addresses of functions. Each type below has the arguments of its function.
 #[repr(C)]
@@ -163,7 +163,7 @@ pub fn next(name: &'static CStr) -> *mut c_void {
         // SAFETY: the name is a C string.
         unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
     } else {
-        objects::definition(name)
+        definitions::definition(name)
     };
     for (there, place) in &FOUND {
         if !function.is_null()
@@ -184,7 +184,11 @@ pub fn is_preloaded() -> bool {
     static ANSWER: AtomicUsize = AtomicUsize::new(UNKNOWN);
     const NO: usize = 2;
     if ANSWER.load(Relaxed) == UNKNOWN {
-        let answer = if objects::is_preloaded() { KNOWN } else { NO };
+        let answer = if definitions::is_preloaded() {
+            KNOWN
+        } else {
+            NO
+        };
         ANSWER.store(answer, Relaxed);
     }
     ANSWER.load(Relaxed) == KNOWN

@@ -2,35 +2,43 @@
 //!
 //! Each program and library keeps the addresses of the functions of other libraries in words, its *import slots*. The
 //! slots that hold the address of a replaced function get that of this library's function. In a library that is
-//! loaded later, they are changed when `dlopen` returns: `dlopen` is replaced in the same way.
+//! loaded later, they are changed when the program looks up the first function in it: `dlsym` is replaced in the same
+//! way. The libraries that it needs are changed then, too.
 //!
 //! # What makes this sound
 //!
 //! - Blocks are the replaced allocator's own. A call that does not come here, because its slot is not known, is not
 //!   sampled, and that is all.
-//! - A slot is changed only if it holds the address of the replaced function. So the slots of another tool, and those
-//!   of a library with an allocator of its own, stay as they are. A slot that the dynamic linker fills at the first
-//!   call is changed only if there is one function of the name that it can find.
-//! - Slots are changed inside `dl_iterate_phdr`, which keeps libraries from being unloaded meanwhile and lets one thread
-//!   in at a time. The slots of a library that another thread is loading are not read-only yet, though they will be;
-//!   these are left for the next time, because the dynamic linker is still writing to the same pages.
-//! - They are never restored: a thread may be in any of the functions.
+//! - A slot is changed only if it holds the address of the replaced function, in one step with the comparison. So the
+//!   slots of another tool, those of a library with an allocator of its own, and variables that the program has given
+//!   another value, stay as they are. A slot that the dynamic linker fills at the first call is changed only if there
+//!   is one function of the name that it can find.
+//! - No library is unloaded meanwhile. At the start, the slots are changed inside `dl_iterate_phdr`, which prevents
+//!   that. Later, the caller of `dlsym` has the library's handle, and this module handles of those that it needs.
+//! - No thread waits here for a lock that it would not wait for without this library. The lock of `dl_iterate_phdr`
+//!   would be one: a thread may hold it while it waits for Python's lock. It is taken at the start of a session only,
+//!   like that of each library that is loaded.
+//! - The dynamic linker makes import slots read-only once they are filled. Objects in which they are not yet are left
+//!   out: another thread is loading them.
+//! - Slots are never restored: a thread may be in any of the functions.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::RangeInclusive;
+use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicUsize, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, fence};
 
-use crate::calls::PAGE;
-use crate::entry;
-use crate::objects::{Object, Slot, linker};
-use crate::opening;
-use crate::replaced;
+use crate::definitions::linker;
+use crate::handles::{self, UNLOADED};
+use crate::objects::{Object, Slot, gnu_hash, table_of_handle};
+use crate::slot_pages::SlotPages;
+use crate::turn::Turn;
+use crate::{calls, entry, replaced, turn};
 
 /// The number of functions that are replaced.
 const FUNCTIONS: usize = 16;
-/// The first functions of the table allocate; the others load libraries.
+/// The first functions of the table allocate; the others have handles of libraries.
 const ALLOCATING: usize = 14;
 
 /// The functions, by name, with this library's addresses.
@@ -53,38 +61,39 @@ fn functions() -> [(&'static CStr, usize); FUNCTIONS] {
         (c"mmap64", entry::mmap64 as *const () as usize),
         (c"munmap", entry::munmap as *const () as usize),
         (c"mremap", entry::mremap as *const () as usize),
-        (c"dlopen", opening::dlopen as *const () as usize),
-        (c"dlsym", opening::dlsym as *const () as usize),
+        (c"dlsym", handles::dlsym as *const () as usize),
+        (c"dlclose", handles::dlclose as *const () as usize),
     ]
 }
 
 /// The replaced functions, in the same order; 0 for one that the process does not have, or before [`attach`].
-static REPLACED: [AtomicUsize; FUNCTIONS] = [const { AtomicUsize::new(0) }; FUNCTIONS];
+pub static REPLACED: [AtomicUsize; FUNCTIONS] = [const { AtomicUsize::new(0) }; FUNCTIONS];
 
-/// The number of programs and libraries whose slots are remembered as changed. The others are looked at each time.
+/// The number of objects that are remembered as done. The others are looked at each time.
 const REMEMBERED: usize = 1024;
+/// The largest number of libraries that are followed from one handle.
+const MOST_FOLLOWED: usize = 128;
 
-/// What is known of the loaded libraries. Only used inside `dl_iterate_phdr`, which one thread runs at a time.
+/// What is known of the loaded libraries.
 struct Known {
-    /// The linker's counts of libraries that it has loaded and unloaded, at the last pass.
-    counts: [u64; 2],
-    /// Whether the last pass left out a slot.
-    left_out: bool,
-    /// The addresses of the objects that are done; 0 in an unused place.
+    /// The [`Object::dynamic`] of each object that is done; 0 in an unused place.
     done: [usize; REMEMBERED],
+    /// The functions, by number, that another object than the replaced one defines too.
+    defined_again: [bool; FUNCTIONS],
 }
 
 struct Shared(UnsafeCell<Known>);
 
-// SAFETY: the dynamic linker's lock keeps other threads out.
+// SAFETY: only the thread that has the turn uses it.
 unsafe impl Sync for Shared {}
 
 static KNOWN: Shared = Shared(UnsafeCell::new(Known {
-    counts: [0; 2],
-    left_out: false,
     done: [0; REMEMBERED],
+    defined_again: [false; FUNCTIONS],
 }));
 
+/// Whether the slots of the libraries that were loaded then are changed.
+static ATTACHED: AtomicBool = AtomicBool::new(false);
 /// The number of slots that were changed in this process.
 static CHANGED: AtomicUsize = AtomicUsize::new(0);
 
@@ -97,11 +106,22 @@ pub fn attach() -> bool {
     if replaced::is_preloaded() {
         return true;
     }
-    for (place, (name, _)) in REPLACED.iter().zip(functions()) {
-        place.store(replaced::next(name) as usize, Relaxed);
+    if !ATTACHED.swap(true, Relaxed) {
+        for (place, (name, _)) in REPLACED.iter().zip(functions()) {
+            place.store(replaced::next(name) as usize, Relaxed);
+        }
+        fence(Release);
+        turn::keep_at_forks();
+        let mut pass = Pass::new();
+        // SAFETY: both functions have the type of the callback, and `pass` outlives the calls.
+        unsafe {
+            let data = (&raw mut pass).cast();
+            libc::dl_iterate_phdr(Some(look), data);
+            libc::dl_iterate_phdr(Some(change), data);
+            // What is not found is no error of the program's.
+            libc::dlerror();
+        }
     }
-    fence(Release);
-    redirect();
     CHANGED.load(Acquire) > 0
 }
 
@@ -119,80 +139,11 @@ pub fn own_function(address: usize) -> usize {
     }
 }
 
-/// A pass over all loaded objects.
-struct Pass {
-    functions: [(&'static CStr, usize); FUNCTIONS],
-    replaced: [usize; FUNCTIONS],
-    /// All replaced functions lie in here, and few others.
-    around: RangeInclusive<usize>,
-    /// Addresses in this library, the dynamic linker, the kernel's library and the replaced allocator.
-    own: usize,
-    linker: usize,
-    kernel: usize,
-    allocator: usize,
-    /// Whether only the replaced allocator defines `malloc`.
-    is_only_allocator: bool,
-    is_begun: bool,
-}
-
-/// Changes the slots of the objects that were loaded since the last call.
-pub fn redirect() {
-    let replaced: [usize; FUNCTIONS] = std::array::from_fn(replaced_function);
-    let found = replaced.into_iter().filter(|&address| address != 0);
-    // SAFETY: no preconditions.
-    let kernel = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
-    let mut pass = Pass {
-        functions: functions(),
-        replaced,
-        around: found.clone().min().unwrap_or_default()..=found.max().unwrap_or_default(),
-        own: entry::malloc as *const () as usize,
-        linker: linker(),
-        kernel,
-        allocator: replaced_function(0),
-        is_only_allocator: true,
-        is_begun: false,
-    };
-    // SAFETY: both functions have the type of the callback, and `pass` outlives the calls.
+unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, pass: *mut c_void) -> c_int {
+    // SAFETY: the linker's description, and the caller's pass. The object stays loaded during the call.
     unsafe {
-        let data = (&raw mut pass).cast();
-        if libc::dl_iterate_phdr(Some(look_for_allocators), data) == 0 {
-            libc::dl_iterate_phdr(Some(change), data);
-        }
-    }
-}
-
-/// Finds out whether another object defines `malloc`. Returns 1 if nothing was loaded since the last pass.
-unsafe extern "C" fn look_for_allocators(
-    info: *mut libc::dl_phdr_info,
-    size: usize,
-    pass: *mut c_void,
-) -> c_int {
-    // SAFETY: the linker's description; the caller's pass; the linker's lock is held.
-    unsafe {
-        let (info, pass, known) = (&*info, &mut *pass.cast::<Pass>(), &mut *KNOWN.0.get());
-        if !pass.is_begun {
-            pass.is_begun = true;
-            // Older C libraries do not count.
-            let is_counted = size >= std::mem::offset_of!(libc::dl_phdr_info, dlpi_tls_modid);
-            let counts = if is_counted {
-                [info.dlpi_adds, info.dlpi_subs]
-            } else {
-                [0, known.counts[1] + 1]
-            };
-            if known.counts == counts && !known.left_out {
-                return 1;
-            }
-            if known.counts[1] != counts[1] {
-                // Another object may lie at the address of one that was unloaded.
-                known.done = [0; REMEMBERED];
-            }
-            (known.counts, known.left_out) = (counts, false);
-        }
-        if let Some(object) = Object::of(info) {
-            let is_expected = pass.is_foreign(&object) && !object.image.contains(&pass.allocator);
-            if is_expected && object.defines(c"malloc") {
-                pass.is_only_allocator = false;
-            }
+        if let Some(object) = Object::of(&*info) {
+            (*pass.cast::<Pass>()).look_for_definitions(&object);
         }
     }
     0
@@ -201,125 +152,209 @@ unsafe extern "C" fn look_for_allocators(
 unsafe extern "C" fn change(info: *mut libc::dl_phdr_info, _: usize, pass: *mut c_void) -> c_int {
     // SAFETY: as above.
     unsafe {
-        let (info, pass, known) = (&*info, &*pass.cast::<Pass>(), &mut *KNOWN.0.get());
-        if let Some(object) = Object::of(info)
-            && pass.is_foreign(&object)
-            && !known.is_done(object.image.start)
-        {
-            if pass.change(&object) {
-                known.remember(object.image.start);
-            } else {
-                known.left_out = true;
-            }
+        if let Some(object) = Object::of(&*info) {
+            (*pass.cast::<Pass>()).change(&object, true);
         }
     }
     0
 }
 
-impl Known {
-    /// The places in which an address may be.
-    fn places(start: usize) -> impl Iterator<Item = usize> {
-        (0..8).map(move |at| ((start >> 12) + at) % REMEMBERED)
-    }
-
-    fn is_done(&self, start: usize) -> bool {
-        Self::places(start).any(|at| self.done[at] == start)
-    }
-
-    fn remember(&mut self, start: usize) {
-        if let Some(free) = Self::places(start).find(|&at| self.done[at] == 0) {
-            self.done[free] = start;
+/// Changes the slots of a library and of those that it needs, unless that was done. Costs about a hundred instructions
+/// if it was.
+///
+/// # Safety
+/// A handle of `dlopen`, which is not closed during the call.
+pub unsafe fn follow(handle: *mut c_void) {
+    // SAFETY: by the contract.
+    unsafe {
+        let table = table_of_handle(handle);
+        if table != 0 && !Known::is_done(table) {
+            calls::keep_errno(|| follow_new(handle, table));
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn follow_new(handle: *mut c_void, table: usize) {
+    // The handles of new libraries, and their tables; each library before those that it needs.
+    let mut handles = [(null_mut(), 0, true); MOST_FOLLOWED];
+    handles[0] = (handle, table, true);
+    let (mut count, mut at) = (1, 0);
+    let pass = Pass::new();
+    // SAFETY: the handles are open until the end of the function, the first one by the contract.
+    unsafe {
+        while at < count {
+            let object = Object::of_handle(handles[at].0);
+            let mut all_found = object.is_some();
+            if let Some(object) = &object {
+                pass.look_for_definitions(object);
+                if turn::is_linker_stopped() {
+                    handles[at].2 = false;
+                    at += 1;
+                    continue;
+                }
+                object.for_each_needed(|name| {
+                    // Only a library that is loaded: it takes the lock that `dlsym` takes too.
+                    let needed = libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+                    if needed.is_null() {
+                        all_found = false;
+                        return;
+                    }
+                    let table = table_of_handle(needed);
+                    let is_new = !handles[..count].iter().any(|one| one.1 == table);
+                    if is_new && table != 0 && !Known::is_done(table) && count < MOST_FOLLOWED {
+                        handles[count] = (needed, table, true);
+                        count += 1;
+                    } else {
+                        libc::dlclose(needed);
+                    }
+                });
+            }
+            handles[at].2 = all_found;
+            at += 1;
+        }
+        let knows_all = handles[..count].iter().all(|one| one.2);
+        for &(handle, ..) in handles[..count].iter().rev() {
+            if let Some(object) = Object::of_handle(handle) {
+                pass.change(&object, knows_all);
+            }
+        }
+        for &(needed, ..) in &handles[1..count] {
+            libc::dlclose(needed);
+        }
+    }
+}
+
+impl Known {
+    /// Calls `work`, unless another thread has the turn for too long.
+    fn with<T>(work: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        let _turn = Turn::take()?;
+        // SAFETY: this thread has the turn, and `work` comes from here: none of it calls this function.
+        let known = unsafe { &mut *KNOWN.0.get() };
+        if UNLOADED.swap(false, Relaxed) {
+            known.done = [0; REMEMBERED];
+        }
+        Some(work(known))
+    }
+
+    /// The places in which a table may be.
+    fn places(table: usize) -> impl Iterator<Item = usize> {
+        (0..8).map(move |at| ((table >> 12) + at) % REMEMBERED)
+    }
+
+    /// Whether the object with this table is done. It is, if this thread cannot find out.
+    fn is_done(table: usize) -> bool {
+        Self::with(|known| Self::places(table).any(|at| known.done[at] == table)).unwrap_or(true)
+    }
+
+    fn remember(&mut self, table: usize) {
+        let mut places = Self::places(table);
+        if let Some(free) = places.find(|&at| [0, table].contains(&self.done[at])) {
+            self.done[free] = table;
+        }
+    }
+}
+
+/// Changes objects.
+struct Pass {
+    functions: [(&'static CStr, usize); FUNCTIONS],
+    hashes: [u32; FUNCTIONS],
+    replaced: [usize; FUNCTIONS],
+    /// All replaced functions lie in here, and few others.
+    around: RangeInclusive<usize>,
+    /// Addresses in this library, the dynamic linker and the kernel's library, which stay as they are.
+    others: [usize; 3],
 }
 
 impl Pass {
-    /// Whether the object is neither this library nor the dynamic linker nor the kernel's.
-    fn is_foreign(&self, object: &Object) -> bool {
-        let others = [self.own, self.linker, self.kernel];
-        !others.iter().any(|address| object.image.contains(address))
+    fn new() -> Self {
+        let functions = functions();
+        let replaced: [usize; FUNCTIONS] = std::array::from_fn(replaced_function);
+        let found = replaced.into_iter().filter(|&address| address != 0);
+        // SAFETY: no preconditions.
+        let kernel = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
+        Self {
+            hashes: functions.map(|(name, _)| gnu_hash(name)),
+            functions,
+            replaced,
+            around: found.clone().min().unwrap_or_default()..=found.max().unwrap_or_default(),
+            others: [entry::malloc as *const () as usize, linker(), kernel],
+        }
     }
 
-    /// Changes the slots of an object. Returns false if a slot was left out for now.
+    fn is_foreign(&self, object: &Object) -> bool {
+        let mut others = self.others.iter();
+        !others.any(|address| object.image.contains(address))
+    }
+
+    /// Finds out whether the object defines functions of the replaced names.
     ///
     /// # Safety
     /// The object is loaded.
-    unsafe fn change(&self, object: &Object) -> bool {
-        let mut is_complete = true;
-        // SAFETY: by the contract; the slots are the object's own.
-        unsafe {
-            object.for_each_slot(|slot| {
-                if let Some(at) = self.function_of(object, slot) {
-                    is_complete &= store(object, slot.place, self.functions[at].1);
+    unsafe fn look_for_definitions(&self, object: &Object) {
+        if !self.is_foreign(object) {
+            return;
+        }
+        Known::with(|known| {
+            for (at, &(name, _)) in self.functions.iter().enumerate() {
+                if !object.image.contains(&self.replaced[at]) {
+                    // SAFETY: by the contract.
+                    known.defined_again[at] |= unsafe { object.defines(name, self.hashes[at]) };
                 }
-            });
-        }
-        is_complete
-    }
-
-    /// The number of the replaced function that a call through the slot reaches, if it reaches one.
-    unsafe fn function_of(&self, object: &Object, slot: &Slot) -> Option<usize> {
-        // SAFETY: the slot is mapped, and the object's.
-        unsafe {
-            let value = slot.place.read_volatile();
-            if self.around.contains(&value) {
-                return self.replaced.iter().position(|&one| one == value);
             }
-            let name = object
-                .name_if_lazy(slot, value)
-                .filter(|_| self.is_only_allocator)?;
-            let at = self
-                .functions
-                .iter()
-                .position(|&(known, _)| known == name)?;
-            (self.replaced[at] != 0).then_some(at)
-        }
+        });
     }
-}
 
-/// Stores an address in a slot. Returns false if the slot must be left for later.
-///
-/// # Safety
-/// The slot is the object's, which stays loaded.
-unsafe fn store(object: &Object, slot: *mut usize, address: usize) -> bool {
-    // SAFETY: by the contract. Other threads may call through the slot meanwhile: they see either address.
-    unsafe {
-        let word = AtomicUsize::from_ptr(slot);
-        if is_writable(slot) {
-            if object.is_sealed(slot as usize) {
-                return false;
+    /// Changes the slots of an object. `knows_all`: [`Pass::look_for_definitions`] was called for it, and for all libraries in
+    /// which it may find functions.
+    ///
+    /// # Safety
+    /// The object is loaded.
+    unsafe fn change(&self, object: &Object, knows_all: bool) {
+        if !self.is_foreign(object) {
+            return;
+        }
+        Known::with(|known| {
+            let Some(mut pages) = SlotPages::of(object) else {
+                return;
+            };
+            // SAFETY: by the contract; the slots are the object's own, and this thread has the turn.
+            unsafe {
+                object.for_each_slot(|slot| {
+                    let value = AtomicUsize::from_ptr(slot.place).load(Relaxed);
+                    let reached = self.function_of(object, slot, value, |at| {
+                        knows_all && !known.defined_again[at]
+                    });
+                    if let Some(at) = reached
+                        && pages.replace(slot.place, value, self.functions[at].1)
+                    {
+                        CHANGED.fetch_add(1, Relaxed);
+                    }
+                });
             }
-            word.store(address, Release);
-            CHANGED.fetch_add(1, Relaxed);
-            return true;
-        }
-        // Once the page is read-only, the dynamic linker does not write to it again.
-        let page = (slot as usize & !(PAGE - 1)) as *mut c_void;
-        if libc::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_WRITE) == 0 {
-            word.store(address, Release);
-            libc::mprotect(page, PAGE, libc::PROT_READ);
-            CHANGED.fetch_add(1, Relaxed);
-        }
+            known.remember(object.dynamic.start);
+        });
     }
-    true
-}
 
-/// Whether the memory may be written to. The kernel tries: it adds 0 to the word (the operation of `FUTEX_WAKE_OP`), and
-/// wakes nobody.
-fn is_writable(word: *mut usize) -> bool {
-    const ADD_ZERO: usize = libc::FUTEX_OP_ADD as usize & 0xf;
-    let unused = 0_u32;
-    // SAFETY: the kernel checks the second address. It does not change the word.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            &raw const unused,
-            libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG,
-            0,
-            0,
-            word,
-            ADD_ZERO << 28,
-        )
-    };
-    result >= 0
+    /// The number of the replaced function that a call through the slot reaches, if it reaches one. `is_only` tells whether
+    /// there is no other function of the name.
+    unsafe fn function_of(
+        &self,
+        object: &Object,
+        slot: &Slot,
+        value: usize,
+        is_only: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        if self.around.contains(&value) {
+            return self.replaced.iter().position(|&one| one == value);
+        }
+        // SAFETY: the slot is the object's.
+        let name = unsafe { object.name_if_lazy(slot, value) }?;
+        let at = self
+            .functions
+            .iter()
+            .position(|&(known, _)| known == name)?;
+        (self.replaced[at] != 0 && is_only(at)).then_some(at)
+    }
 }

@@ -41,12 +41,17 @@ static uint64_t sampled(const struct request *request)
 
 static void freed(uint64_t token) { (void)token; frees++; }
 
-static struct interface *connect_with(uint64_t period)
+__attribute__((unused)) static struct interface *connect_to(struct interface *interface, uint64_t period)
 {
-    struct interface *interface = dlsym(RTLD_DEFAULT, "nthbyte_native_interface");
     CHECK(interface && interface->version == 2);
     CHECK(interface->attach());
     struct settings settings = {.period = period, .seed = 7, .sampled = sampled, .freed = freed};
     interface->connect(&settings);
     return interface;
+}
+
+/* The same with the library that was preloaded. */
+__attribute__((unused)) static struct interface *connect_with(uint64_t period)
+{
+    return connect_to(dlsym(RTLD_DEFAULT, "nthbyte_native_interface"), period);
 }

@@ -1,0 +1,73 @@
+//! `dlsym` and `dlclose`, for the slots of libraries that are loaded later. The preloaded library does not have them.
+//!
+//! A library that was loaded by `dlopen` runs code of its own when its initialisers run, and when the program has looked
+//! up a function in it: so `dlsym` is where its slots are changed. `dlopen` is left alone, because it asks who calls it:
+//! the caller's `RPATH` tells where the libraries that are needed are found.
+//!
+//! `dlsym` with one of the handles that mean the caller's neighbours asks for its caller too. Such a call is passed on
+//! with a jump, so that the return address is the caller's.
+
+use std::arch::naked_asm;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::AtomicBool;
+
+use crate::slots::{REPLACED, follow, own_function, replaced_function};
+
+pub const DLSYM: usize = 14;
+pub const DLCLOSE: usize = 15;
+
+/// Whether a library may have been unloaded. Another one may lie in its place then.
+pub static UNLOADED: AtomicBool = AtomicBool::new(false);
+
+/// `dlsym`.
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {decide}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "je 2f",
+        "jmp rax",
+        "2:",
+        "jmp {look_up}",
+        decide = sym decide,
+        look_up = sym look_up,
+    )
+}
+
+/// The function to jump to; 0 for [`look_up`].
+unsafe extern "C" fn decide(handle: *mut c_void) -> usize {
+    if handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT {
+        replaced_function(DLSYM)
+    } else {
+        0
+    }
+}
+
+/// `dlsym` in one library: the caller makes no difference.
+unsafe extern "C" fn look_up(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    type Original = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+    // SAFETY: the replaced function, with the program's arguments. The program keeps the library loaded during the call.
+    let found = unsafe {
+        follow(handle);
+        std::mem::transmute::<usize, Original>(replaced_function(DLSYM))(handle, name)
+    };
+    own_function(found as usize) as *mut c_void
+}
+
+/// `dlclose`. The mark comes before the call: a thread that finds a library done afterwards has a handle of its own.
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
+    naked_asm!(
+        "mov byte ptr [rip + {unloaded}], 1",
+        "jmp qword ptr [rip + {replaced} + {offset}]",
+        unloaded = sym UNLOADED,
+        replaced = sym REPLACED,
+        offset = const DLCLOSE * size_of::<usize>(),
+    )
+}
