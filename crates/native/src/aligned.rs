@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use nthbyte_session::native::Kind;
 
 use crate::calls::{LEAST_MARKED, PAGE, record, searches_marks};
-use crate::replaced::{self, next};
+use crate::replaced::{self, Function, next};
 use crate::{early, sampler, thread};
 
 /// `posix_memalign`.
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn posix_memalign(
             *place = block;
             return 0;
         }
-        let original = next(c"posix_memalign");
+        let original = next(Function::PosixMemalign);
         if original.is_null() {
             return libc::ENOMEM;
         }
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn posix_memalign(
 
 /// Defines functions that differ only in name.
 macro_rules! with_alignment {
-    ($($(#[$doc:meta])* $name:ident = $symbol:literal;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident = $function:ident;)*) => {$(
         $(#[$doc])*
         pub unsafe extern "C" fn $name(alignment: usize, size: usize, caller: usize) -> *mut c_void {
             type Original = unsafe extern "C" fn(usize, usize) -> *mut c_void;
@@ -44,7 +44,7 @@ macro_rules! with_alignment {
                 if let Some(block) = sampled(alignment, size, caller) {
                     return block;
                 }
-                let original = next($symbol);
+                let original = next(Function::$function);
                 if original.is_null() {
                     return null_mut();
                 }
@@ -56,14 +56,14 @@ macro_rules! with_alignment {
 
 with_alignment! {
     /// `aligned_alloc`.
-    aligned_alloc = c"aligned_alloc";
+    aligned_alloc = AlignedAlloc;
     /// `memalign`.
-    memalign = c"memalign";
+    memalign = Memalign;
 }
 
 /// Defines functions that align to the OS page.
 macro_rules! with_pages {
-    ($($(#[$doc:meta])* $name:ident = $symbol:literal, $size:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident = $function:ident, $size:expr;)*) => {$(
         $(#[$doc])*
         pub unsafe extern "C" fn $name(size: usize, caller: usize) -> *mut c_void {
             type Original = unsafe extern "C" fn(usize) -> *mut c_void;
@@ -75,7 +75,7 @@ macro_rules! with_pages {
                 {
                     return block;
                 }
-                let original = next($symbol);
+                let original = next(Function::$function);
                 if original.is_null() {
                     return null_mut();
                 }
@@ -87,9 +87,9 @@ macro_rules! with_pages {
 
 with_pages! {
     /// `valloc`.
-    valloc = c"valloc", Some;
+    valloc = Valloc, Some;
     /// `pvalloc`, which rounds the size up to whole OS pages.
-    pvalloc = c"pvalloc", |size| size.checked_next_multiple_of(page_size());
+    pvalloc = Pvalloc, |size| size.checked_next_multiple_of(page_size());
 }
 
 fn page_size() -> usize {

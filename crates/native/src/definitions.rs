@@ -1,8 +1,10 @@
 //! Which loaded library defines a function.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{null, null_mut};
 
 use crate::objects::{Object, gnu_hash};
+use crate::replaced::FUNCTIONS;
 
 /// An address in the dynamic linker.
 pub fn linker() -> usize {
@@ -10,84 +12,133 @@ pub fn linker() -> usize {
     unsafe { libc::getauxval(libc::AT_BASE) as usize }
 }
 
-/// What to search for in all objects.
-struct Search<'a> {
-    name: &'a CStr,
-    hash: u32,
-    own: usize,
-    linker: usize,
-    /// The file's name of the first object that defines the function; null if there is none. The program has none, or
-    /// an empty one.
-    file: *const c_char,
-    is_found: bool,
-    /// Whether this library came before the dynamic linker.
-    is_first: Option<bool>,
+/// The address of the dynamic linker's `struct r_debug`, which debuggers find in the same place; 0 if there is none.
+pub fn linker_state() -> usize {
+    unsafe extern "C" fn look(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        found: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the linker's description, and the caller's value. The first object is the program.
+        unsafe {
+            if let Some(object) = Object::of(&*info) {
+                *found.cast() = object.linker_state();
+            }
+        }
+        1
+    }
+    let mut found = 0_usize;
+    // SAFETY: `look` has the type of the callback, and `found` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
+    found
 }
 
-impl Search<'_> {
-    fn run(name: &CStr) -> Search<'_> {
-        let mut search = Search {
-            name,
-            hash: gnu_hash(name),
-            own: linker as *const () as usize,
-            linker: linker(),
-            file: std::ptr::null(),
-            is_found: false,
-            is_first: None,
-        };
-        // SAFETY: `look` has the type of the callback, and `search` outlives the call.
-        unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
-        search
-    }
+/// Where each of the names is defined.
+struct Search<'a> {
+    names: &'a [&'static CStr; FUNCTIONS],
+    hashes: [u32; FUNCTIONS],
+    own: usize,
+    linker: usize,
+    /// The file's name of the first object that defines the function; null if there is none. The program has an empty one.
+    files: [*const c_char; FUNCTIONS],
 }
 
 unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
     // SAFETY: the linker's description, and the caller's search.
     unsafe {
         let (info, search) = (&*info, &mut *search.cast::<Search<'_>>());
-        let Some(object) = Object::of(info) else {
+        let Some(object) = Object::of(info).filter(Object::has_hashes) else {
             return 0;
         };
-        let (is_own, is_linker) = (
-            object.image.contains(&search.own),
-            object.image.contains(&search.linker),
-        );
-        if is_own || is_linker {
-            search.is_first.get_or_insert(is_own);
-        } else if !search.is_found
-            && object.has_hashes()
-            && object.defines(search.name, search.hash)
-        {
-            search.is_found = true;
-            search.file = info.dlpi_name;
+        let others = [search.own, search.linker];
+        if others.iter().any(|address| object.image.contains(address)) {
+            return 0;
         }
+        let mut all_found = true;
+        for (at, file) in search.files.iter_mut().enumerate() {
+            if file.is_null() && object.defines(search.names[at], search.hashes[at]) {
+                *file = if info.dlpi_name.is_null() {
+                    c"".as_ptr()
+                } else {
+                    info.dlpi_name
+                };
+            }
+            all_found &= !file.is_null();
+        }
+        c_int::from(all_found)
     }
-    0
+}
+
+/// The functions that the libraries of the program call, which have not this library before them; null for one that there
+/// is not.
+///
+/// `dlsym` does not always tell: in a program that is not position-independent and takes a function's address, its
+/// answer is the program's own code that calls the function through a slot.
+pub fn of(names: &[&'static CStr; FUNCTIONS]) -> [*mut c_void; FUNCTIONS] {
+    let mut search = Search {
+        names,
+        hashes: names.map(gnu_hash),
+        own: linker as *const () as usize,
+        linker: linker(),
+        files: [null(); FUNCTIONS],
+    };
+    // SAFETY: `look` has the type of the callback, and `search` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    // Most functions are the C library's.
+    let mut last = (null(), null_mut());
+    std::array::from_fn(|at| {
+        let file = search.files[at];
+        if file.is_null() {
+            return null_mut();
+        }
+        // SAFETY: the names are C strings. The object stays loaded, at the latest by this handle, which is not closed.
+        unsafe {
+            if file != last.0 {
+                let handle = if *file == 0 {
+                    libc::RTLD_DEFAULT
+                } else {
+                    libc::dlopen(file, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
+                };
+                last = (file, handle);
+            }
+            let is_gone = *file != 0 && last.1.is_null();
+            if is_gone {
+                null_mut()
+            } else {
+                libc::dlsym(last.1, names[at].as_ptr())
+            }
+        }
+    })
 }
 
 /// Whether the dynamic linker loaded this library with the program. Libraries that are loaded later come after it.
 pub fn is_preloaded() -> bool {
-    Search::run(c"").is_first == Some(true)
-}
-
-/// The function that the libraries of the program call, which have not this library before them; null if there is none.
-///
-/// `dlsym` does not always tell: in a program that is not position-independent and takes a function's address, its
-/// answer is the program's own code that calls the function through a slot.
-pub fn definition(name: &CStr) -> *mut c_void {
-    let search = Search::run(name);
-    // SAFETY: the names are C strings. The object stays loaded: it was found in the order in which the program's own
-    // libraries come first.
-    unsafe {
-        let is_library = search.is_found && !search.file.is_null() && *search.file != 0;
-        let handle = if is_library {
-            libc::dlopen(search.file, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
-        } else {
-            libc::RTLD_DEFAULT
-        };
-        if is_library && handle.is_null() {
-            return std::ptr::null_mut();
-        }
-        libc::dlsym(handle, name.as_ptr())
+    struct Order {
+        own: usize,
+        linker: usize,
+        is_first: bool,
     }
+    unsafe extern "C" fn look(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        order: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the linker's description, and the caller's value.
+        unsafe {
+            let order = &mut *order.cast::<Order>();
+            let Some(object) = Object::of(&*info) else {
+                return 0;
+            };
+            order.is_first = object.image.contains(&order.own);
+            c_int::from(order.is_first || object.image.contains(&order.linker))
+        }
+    }
+    let mut order = Order {
+        own: linker as *const () as usize,
+        linker: linker(),
+        is_first: false,
+    };
+    // SAFETY: `look` has the type of the callback, and `order` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut order).cast()) };
+    order.is_first
 }

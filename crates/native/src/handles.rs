@@ -9,12 +9,11 @@
 
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
 use std::sync::atomic::AtomicBool;
 
-use crate::slots::{REPLACED, follow, own_function, replaced_function};
-
-pub const DLSYM: usize = 14;
-pub const DLCLOSE: usize = 15;
+use crate::replaced::{FOUND, Function, next};
+use crate::slots::{follow, own_function};
 
 /// Whether a library may have been unloaded. Another one may lie in its place then.
 pub static UNLOADED: AtomicBool = AtomicBool::new(false);
@@ -40,12 +39,12 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
     )
 }
 
-/// The function to jump to; 0 for [`look_up`].
-unsafe extern "C" fn decide(handle: *mut c_void) -> usize {
+/// The function to jump to; null for [`look_up`].
+unsafe extern "C" fn decide(handle: *mut c_void) -> *mut c_void {
     if handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT {
-        replaced_function(DLSYM)
+        next(Function::Dlsym)
     } else {
-        0
+        null_mut()
     }
 }
 
@@ -55,7 +54,7 @@ unsafe extern "C" fn look_up(handle: *mut c_void, name: *const c_char) -> *mut c
     // SAFETY: the replaced function, with the program's arguments. The program keeps the library loaded during the call.
     let found = unsafe {
         follow(handle);
-        std::mem::transmute::<usize, Original>(replaced_function(DLSYM))(handle, name)
+        std::mem::transmute::<*mut c_void, Original>(next(Function::Dlsym))(handle, name)
     };
     own_function(found as usize) as *mut c_void
 }
@@ -65,9 +64,9 @@ unsafe extern "C" fn look_up(handle: *mut c_void, name: *const c_char) -> *mut c
 pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     naked_asm!(
         "mov byte ptr [rip + {unloaded}], 1",
-        "jmp qword ptr [rip + {replaced} + {offset}]",
+        "jmp qword ptr [rip + {found} + {offset}]",
         unloaded = sym UNLOADED,
-        replaced = sym REPLACED,
-        offset = const DLCLOSE * size_of::<usize>(),
+        found = sym FOUND,
+        offset = const Function::Dlclose as usize * size_of::<usize>(),
     )
 }

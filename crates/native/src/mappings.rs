@@ -14,9 +14,9 @@ use nthbyte_session::process::image;
 
 use crate::blocks::BLOCKS;
 use crate::calls::{record, report_freed};
-use crate::replaced::{REPLACED, next};
+use crate::replaced::{Function, REPLACED, next};
 use crate::sampler;
-use crate::thread::{self, Busy};
+use crate::thread;
 
 /// The code of the replaced allocator; 0 and 0 if it is the C library's.
 static ALLOCATOR: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn mmap_plain(
     type Original = unsafe extern "C" fn(*mut c_void, usize, i32, i32, i32, i64) -> *mut c_void;
     // SAFETY: the program's call. The function of this name has this type.
     unsafe {
-        match original(c"mmap") {
+        match original(Function::Mmap) {
             Some(original) => std::mem::transmute::<*mut c_void, Original>(original)(
                 address, size, protection, flags, file, offset,
             ),
@@ -87,7 +87,7 @@ pub unsafe fn munmap(start: *mut c_void, size: usize) -> i32 {
     let sampled = BLOCKS.remove(start);
     // SAFETY: the program's call. The function of this name has this type.
     let result = unsafe {
-        match original(c"munmap") {
+        match original(Function::Munmap) {
             Some(original) => std::mem::transmute::<*mut c_void, Original>(original)(start, size),
             None => libc::syscall(libc::SYS_munmap, start, size) as i32,
         }
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn mremap(
     // argument only if the flags say that there is one.
     unsafe {
         let sampled = BLOCKS.remove(start);
-        let moved = match original(c"mremap") {
+        let moved = match original(Function::Mremap) {
             Some(original) => {
                 std::mem::transmute::<*mut c_void, Original>(original)(start, old, new, flags, to)
             }
@@ -146,9 +146,8 @@ fn is_allocator(caller: usize) -> bool {
     caller >= ALLOCATOR[0].load(Relaxed) && caller < ALLOCATOR[1].load(Relaxed)
 }
 
-/// The next function of this name. `None` if there is none.
-fn original(name: &'static std::ffi::CStr) -> Option<*mut c_void> {
-    let _busy = Busy::begin(thread::current());
-    let found = next(name);
+/// The replaced function. `None` if there is none.
+fn original(function: Function) -> Option<*mut c_void> {
+    let found = next(function);
     (!found.is_null()).then_some(found)
 }

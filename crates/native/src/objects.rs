@@ -6,9 +6,10 @@ use std::ptr::null_mut;
 
 use object::LittleEndian;
 use object::elf::{
-    DT_GNU_HASH, DT_JMPREL, DT_NEEDED, DT_NULL, DT_PLTRELSZ, DT_RELA, DT_RELACOUNT, DT_RELASZ,
-    DT_STRTAB, DT_SYMTAB, Dyn64, ELFMAG, FileHeader64, PF_X, PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD,
-    ProgramHeader64, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, Rela64, SHN_UNDEF, Sym64,
+    DT_DEBUG, DT_GNU_HASH, DT_JMPREL, DT_NEEDED, DT_NULL, DT_PLTRELSZ, DT_RELA, DT_RELACOUNT,
+    DT_RELASZ, DT_STRTAB, DT_SYMTAB, Dyn64, ELFMAG, FileHeader64, PF_X, PT_DYNAMIC, PT_GNU_RELRO,
+    PT_LOAD, ProgramHeader64, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, Rela64,
+    SHN_UNDEF, Sym64,
 };
 
 use crate::calls::PAGE;
@@ -271,6 +272,22 @@ impl Object {
                 }
             });
         }
+    }
+
+    /// The address of the dynamic linker's `struct r_debug`, if this is the program; else 0.
+    ///
+    /// # Safety
+    /// The object is loaded.
+    pub unsafe fn linker_state(&self) -> usize {
+        let mut found = 0;
+        let visit = |kind, value| {
+            if kind == DT_DEBUG {
+                found = value;
+            }
+        };
+        // SAFETY: by the contract.
+        unsafe { self.for_each_entry(visit) };
+        found
     }
 
     /// Whether the object has a table that [`Object::defines`] can read. The dynamic linker's old table is slow to search.

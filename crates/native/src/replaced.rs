@@ -1,11 +1,84 @@
 //! The functions that this library replaces: the next of their names in the order of the dynamic linker.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
+use nthbyte_session::process::image;
+
 use crate::{calls, definitions, thread};
+
+/// The functions that are replaced. Those from [`Function::Dlsym`] on have handles of libraries; the others allocate.
+#[derive(Clone, Copy, Debug)]
+#[repr(usize)]
+pub enum Function {
+    Malloc,
+    Calloc,
+    Realloc,
+    Free,
+    Reallocarray,
+    PosixMemalign,
+    AlignedAlloc,
+    Memalign,
+    Valloc,
+    Pvalloc,
+    Mmap,
+    Mmap64,
+    Munmap,
+    Mremap,
+    Dlsym,
+    Dlclose,
+}
+
+/// The number of them.
+pub const FUNCTIONS: usize = Function::ALL.len();
+
+impl Function {
+    /// All, by number.
+    pub const ALL: [Self; 16] = [
+        Self::Malloc,
+        Self::Calloc,
+        Self::Realloc,
+        Self::Free,
+        Self::Reallocarray,
+        Self::PosixMemalign,
+        Self::AlignedAlloc,
+        Self::Memalign,
+        Self::Valloc,
+        Self::Pvalloc,
+        Self::Mmap,
+        Self::Mmap64,
+        Self::Munmap,
+        Self::Mremap,
+        Self::Dlsym,
+        Self::Dlclose,
+    ];
+}
+
+/// Their names, in the same order.
+pub const NAMES: [&CStr; FUNCTIONS] = [
+    c"malloc",
+    c"calloc",
+    c"realloc",
+    c"free",
+    c"reallocarray",
+    c"posix_memalign",
+    c"aligned_alloc",
+    c"memalign",
+    c"valloc",
+    c"pvalloc",
+    c"mmap",
+    c"mmap64",
+    c"munmap",
+    c"mremap",
+    c"dlsym",
+    c"dlclose",
+];
+
+/// The replaced functions, in the same order; null for one that the process does not have, or before the look-up.
+pub static FOUND: [AtomicPtr<c_void>; FUNCTIONS] =
+    [const { AtomicPtr::new(null_mut()) }; FUNCTIONS];
 
 /// Addresses of functions. Each type below has the arguments of its function.
 #[repr(C)]
@@ -105,15 +178,16 @@ fn look_up() -> bool {
             Err(_) => std::hint::spin_loop(),
         }
     }
-    let malloc = next(c"malloc");
-    let free = next(c"free");
-    let memalign = next(c"memalign");
+    find_all();
+    let found = |function: Function| FOUND[function as usize].load(Relaxed);
+    let (malloc, memalign) = (found(Function::Malloc), found(Function::Memalign));
     REPLACED.malloc.store(malloc, Relaxed);
-    REPLACED.calloc.store(next(c"calloc"), Relaxed);
-    REPLACED.realloc.store(next(c"realloc"), Relaxed);
-    REPLACED.free.store(free, Relaxed);
+    REPLACED.calloc.store(found(Function::Calloc), Relaxed);
+    REPLACED.realloc.store(found(Function::Realloc), Relaxed);
+    REPLACED.free.store(found(Function::Free), Relaxed);
     // A small allocator may lack `memalign`. The C library's blocks cannot be freed by it.
-    if image(memalign) == image(malloc) {
+    let [start, end] = image::range(malloc as usize);
+    if (start..end).contains(&(memalign as usize)) {
         REPLACED.memalign.store(memalign, Relaxed);
     }
     REPLACED.state.store(KNOWN, Release);
@@ -139,43 +213,24 @@ pub fn search_always() {
     REPLACED.realloc_unaligned.store(realloc, Release);
 }
 
-/// Functions that [`next`] has found; null in an unused place.
-static FOUND: [(AtomicPtr<c_char>, AtomicPtr<c_void>); 32] =
-    [const { (AtomicPtr::new(null_mut()), AtomicPtr::new(null_mut())) }; 32];
-
-/// The function of this name that the program calls without this library; null if there is none. Only the first call for
-/// each name takes the dynamic linker's lock.
-pub fn next(name: &'static CStr) -> *mut c_void {
-    let key = name.as_ptr().cast_mut();
-    for (there, function) in &FOUND {
-        let there = there.load(Acquire);
-        if there == key {
-            let function = function.load(Acquire);
-            if !function.is_null() {
-                return function;
-            }
-        }
-        if there.is_null() {
-            break;
-        }
-    }
-    let function = if is_preloaded() {
-        // SAFETY: the name is a C string.
-        unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+/// Finds all functions, in the thread that looks them up.
+fn find_all() {
+    let found = if is_preloaded() {
+        // SAFETY: the names are C strings.
+        NAMES.map(|name| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) })
     } else {
-        definitions::definition(name)
+        definitions::of(&NAMES)
     };
-    for (there, place) in &FOUND {
-        if !function.is_null()
-            && there
-                .compare_exchange(null_mut(), key, Acquire, Relaxed)
-                .is_ok()
-        {
-            place.store(function, Release);
-            break;
-        }
+    for (place, function) in FOUND.iter().zip(found) {
+        place.store(function, Relaxed);
     }
-    function
+}
+
+/// The function that the program calls without this library; null if there is none, or inside of the look-up.
+#[inline]
+pub fn next(function: Function) -> *mut c_void {
+    functions();
+    FOUND[function as usize].load(Relaxed)
 }
 
 /// Whether this library was preloaded, so that the dynamic linker finds its functions first. If not, the agent has
@@ -192,16 +247,4 @@ pub fn is_preloaded() -> bool {
         ANSWER.store(answer, Relaxed);
     }
     ANSWER.load(Relaxed) == KNOWN
-}
-
-/// Where the image begins that has this address; 0 if none has.
-pub fn image(address: *const c_void) -> usize {
-    // SAFETY: a zeroed `Dl_info` is a valid place for the answer.
-    unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(address, &raw mut info) == 0 {
-            return 0;
-        }
-        info.dli_fbase as usize
-    }
 }

@@ -23,51 +23,42 @@
 //! - Slots are never restored: a thread may be in any of the functions.
 
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::ops::RangeInclusive;
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicUsize, fence};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use crate::definitions::linker;
+use crate::definitions::{self, linker};
 use crate::handles::{self, UNLOADED};
 use crate::objects::{Object, Slot, gnu_hash, table_of_handle};
+use crate::replaced::{FOUND, FUNCTIONS, Function, NAMES};
 use crate::slot_pages::SlotPages;
 use crate::turn::Turn;
 use crate::{calls, entry, replaced, turn};
 
-/// The number of functions that are replaced.
-const FUNCTIONS: usize = 16;
-/// The first functions of the table allocate; the others have handles of libraries.
-const ALLOCATING: usize = 14;
-
-/// The functions, by name, with this library's addresses.
-fn functions() -> [(&'static CStr, usize); FUNCTIONS] {
-    [
-        (c"malloc", entry::malloc as *const () as usize),
-        (c"calloc", entry::calloc as *const () as usize),
-        (c"realloc", entry::realloc as *const () as usize),
-        (c"free", entry::free as *const () as usize),
-        (c"reallocarray", entry::reallocarray as *const () as usize),
-        (
-            c"posix_memalign",
-            entry::posix_memalign as *const () as usize,
-        ),
-        (c"aligned_alloc", entry::aligned_alloc as *const () as usize),
-        (c"memalign", entry::memalign as *const () as usize),
-        (c"valloc", entry::valloc as *const () as usize),
-        (c"pvalloc", entry::pvalloc as *const () as usize),
-        (c"mmap", entry::mmap as *const () as usize),
-        (c"mmap64", entry::mmap64 as *const () as usize),
-        (c"munmap", entry::munmap as *const () as usize),
-        (c"mremap", entry::mremap as *const () as usize),
-        (c"dlsym", handles::dlsym as *const () as usize),
-        (c"dlclose", handles::dlclose as *const () as usize),
-    ]
+/// The address of this library's own function.
+fn own(function: Function) -> usize {
+    let address = match function {
+        Function::Malloc => entry::malloc as *const (),
+        Function::Calloc => entry::calloc as *const (),
+        Function::Realloc => entry::realloc as *const (),
+        Function::Free => entry::free as *const (),
+        Function::Reallocarray => entry::reallocarray as *const (),
+        Function::PosixMemalign => entry::posix_memalign as *const (),
+        Function::AlignedAlloc => entry::aligned_alloc as *const (),
+        Function::Memalign => entry::memalign as *const (),
+        Function::Valloc => entry::valloc as *const (),
+        Function::Pvalloc => entry::pvalloc as *const (),
+        Function::Mmap => entry::mmap as *const (),
+        Function::Mmap64 => entry::mmap64 as *const (),
+        Function::Munmap => entry::munmap as *const (),
+        Function::Mremap => entry::mremap as *const (),
+        Function::Dlsym => handles::dlsym as *const (),
+        Function::Dlclose => handles::dlclose as *const (),
+    };
+    address as usize
 }
-
-/// The replaced functions, in the same order; 0 for one that the process does not have, or before [`attach`].
-pub static REPLACED: [AtomicUsize; FUNCTIONS] = [const { AtomicUsize::new(0) }; FUNCTIONS];
 
 /// The number of objects that are remembered as done. The others are looked at each time.
 const REMEMBERED: usize = 1024;
@@ -107,11 +98,7 @@ pub fn attach() -> bool {
         return true;
     }
     if !ATTACHED.swap(true, Relaxed) {
-        for (place, (name, _)) in REPLACED.iter().zip(functions()) {
-            place.store(replaced::next(name) as usize, Relaxed);
-        }
-        fence(Release);
-        turn::keep_at_forks();
+        turn::keep_at_forks(definitions::linker_state());
         let mut pass = Pass::new();
         // SAFETY: both functions have the type of the callback, and `pass` outlives the calls.
         unsafe {
@@ -125,16 +112,12 @@ pub fn attach() -> bool {
     CHANGED.load(Acquire) > 0
 }
 
-/// The replaced function with this number of [`functions`].
-pub fn replaced_function(number: usize) -> usize {
-    REPLACED[number].load(Relaxed)
-}
-
 /// This library's function in place of a replaced one that allocates; the same address for all others.
 pub fn own_function(address: usize) -> usize {
-    let found = (0..ALLOCATING).find(|&number| replaced_function(number) == address);
+    let mut allocating = FOUND[..Function::Dlsym as usize].iter();
+    let found = allocating.position(|one| one.load(Relaxed) as usize == address);
     match found {
-        Some(number) if address != 0 => functions()[number].1,
+        Some(number) if address != 0 => own(Function::ALL[number]),
         _ => address,
     }
 }
@@ -258,7 +241,7 @@ impl Known {
 
 /// Changes objects.
 struct Pass {
-    functions: [(&'static CStr, usize); FUNCTIONS],
+    own: [usize; FUNCTIONS],
     hashes: [u32; FUNCTIONS],
     replaced: [usize; FUNCTIONS],
     /// All replaced functions lie in here, and few others.
@@ -269,14 +252,14 @@ struct Pass {
 
 impl Pass {
     fn new() -> Self {
-        let functions = functions();
-        let replaced: [usize; FUNCTIONS] = std::array::from_fn(replaced_function);
+        let replaced: [usize; FUNCTIONS] =
+            std::array::from_fn(|at| FOUND[at].load(Relaxed) as usize);
         let found = replaced.into_iter().filter(|&address| address != 0);
         // SAFETY: no preconditions.
         let kernel = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
         Self {
-            hashes: functions.map(|(name, _)| gnu_hash(name)),
-            functions,
+            hashes: NAMES.map(gnu_hash),
+            own: Function::ALL.map(own),
             replaced,
             around: found.clone().min().unwrap_or_default()..=found.max().unwrap_or_default(),
             others: [entry::malloc as *const () as usize, linker(), kernel],
@@ -297,7 +280,7 @@ impl Pass {
             return;
         }
         Known::with(|known| {
-            for (at, &(name, _)) in self.functions.iter().enumerate() {
+            for (at, name) in NAMES.into_iter().enumerate() {
                 if !object.image.contains(&self.replaced[at]) {
                     // SAFETY: by the contract.
                     known.defined_again[at] |= unsafe { object.defines(name, self.hashes[at]) };
@@ -327,7 +310,7 @@ impl Pass {
                         knows_all && !known.defined_again[at]
                     });
                     if let Some(at) = reached
-                        && pages.replace(slot.place, value, self.functions[at].1)
+                        && pages.replace(slot.place, value, self.own[at])
                     {
                         CHANGED.fetch_add(1, Relaxed);
                     }
@@ -351,10 +334,7 @@ impl Pass {
         }
         // SAFETY: the slot is the object's.
         let name = unsafe { object.name_if_lazy(slot, value) }?;
-        let at = self
-            .functions
-            .iter()
-            .position(|&(known, _)| known == name)?;
+        let at = NAMES.into_iter().position(|known| known == name)?;
         (self.replaced[at] != 0 && is_only(at)).then_some(at)
     }
 }

@@ -70,11 +70,9 @@ pub fn is_linker_stopped() -> bool {
     IS_LINKER_STOPPED.load(Relaxed)
 }
 
-/// Makes forks wait for the turn.
-pub fn keep_at_forks() {
-    // SAFETY: a variable of this name has this type.
-    let linker = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_r_debug".as_ptr()) };
-    LINKER.store(linker.cast(), Relaxed);
+/// Makes forks wait for the turn. `linker` is the address of the dynamic linker's `struct r_debug`; 0 if it is not known.
+pub fn keep_at_forks(linker: usize) {
+    LINKER.store(linker as *mut LinkerState, Relaxed);
     unsafe extern "C" fn before() {
         take(thread::current() as usize + 1);
     }
