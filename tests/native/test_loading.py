@@ -61,6 +61,13 @@ def test_libraries_come_and_go(link: tuple[str, ...], tmp_path: Path) -> None:
     _compile(tmp_path, *options, "-DOWN", "-Wl,-Bsymbolic", "-o", "symbolic.so", source)
     for number in range(5):
         shutil.copy(tmp_path / "plugin.so", tmp_path / f"plugin{number}.so")
+    _compile(tmp_path, *options, "-o", "deep.so", source, "-Wl,--no-as-needed,-rpath,$ORIGIN", "./own.so")
+    _compile(tmp_path, *options, "-o", "libpipe.so", source)
+    _compile(
+        tmp_path, *options, "-DNEEDED", "-o", "blocked.so", source, *("-L.", "-lpipe", "-Wl,-rpath,$ORIGIN")
+    )
+    (tmp_path / "libpipe.so").unlink()
+    os.mkfifo(tmp_path / "libpipe.so")
     (tmp_path / "text.s").write_text(TEXT)
     _compile(tmp_path, *options, "-Wl,-z,notext", "-o", "text.so", "text.s")
     words = ("-o", "loading", PROGRAMS / "loading.c", "-lpthread", "-ldl")

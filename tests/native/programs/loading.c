@@ -2,6 +2,7 @@
    the folder of the others. With a period of 1, each call that reaches nthbyte is a sample. */
 #include "observer.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -61,6 +62,28 @@ static void *come_and_go(void *argument)
     return NULL;
 }
 
+/* The bytes of mapped files that may be written to. */
+static unsigned long writable(void)
+{
+    unsigned long found = 0, start, end;
+    char line[1000], access[5], path[500];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    CHECK(maps);
+    while (fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx %4s %*s %*s %*s %499s", &start, &end, access, path) == 4)
+            found += access[1] == 'w' && path[0] == '/' ? end - start : 0;
+    fclose(maps);
+    return found;
+}
+
+static void *load_nothing(void *argument)
+{
+    char path[1000];
+    snprintf(path, sizeof path, "%s/blocked.so", folder);
+    CHECK(dlopen(path, RTLD_NOW) == NULL);
+    return argument;
+}
+
 static sem_t inside, outside;
 
 static int stay(struct dl_phdr_info *info, size_t size, void *data)
@@ -82,7 +105,9 @@ int main(int count, char **arguments)
     void *before = malloc(5000);
     void *library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     CHECK(library);
+    unsigned long before_it = writable();
     connect_to(dlsym(library, "nthbyte_native_interface"), 1);
+    CHECK(writable() == before_it);
     free(before);
 
     /* This program's own calls, those of a library that was loaded before, and what dlsym finds. */
@@ -109,6 +134,11 @@ int main(int count, char **arguments)
         CHECK(*(int *)look_up(own, "own_calls") == 2 * (10 - expected));
         CHECK(dlclose(own) == 0);
     }
+
+    void *deep = open_library("deep.so", RTLD_LAZY | RTLD_DEEPBIND);
+    CHECK(samples_of(deep, "take", 10) == 0);
+    CHECK(*(int *)look_up(deep, "own_calls") == 20);
+    CHECK(dlclose(deep) == 0);
 
     /* Code with relocations in it stays executable. */
     void *text = open_library("text.so", RTLD_NOW);
@@ -144,5 +174,27 @@ int main(int count, char **arguments)
     }
     for (int at = 0; at < 4; at++) pthread_join(threads[at], NULL);
     printf("%d\n", (int)(samples - seen));
+
+    /* A fork while another thread is loading a library: it waits for one that it needs, which is a pipe. */
+    CHECK(open_library("libneeded.so", RTLD_NOW));
+    void *fresh = open_library("plugin4.so", RTLD_NOW);
+    CHECK(pthread_create(&thread, NULL, load_nothing, NULL) == 0);
+    const ElfW(Dyn) *entry = _DYNAMIC;
+    while (entry->d_tag != DT_DEBUG) entry++;
+    while (*(volatile int *)&((struct r_debug *)entry->d_un.d_ptr)->r_state == RT_CONSISTENT) usleep(100);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(60);
+        CHECK(samples_of(fresh, "take", 10) == 10);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    char path[1000];
+    snprintf(path, sizeof path, "%s/libpipe.so", folder);
+    int end = open(path, O_WRONLY);
+    CHECK(end >= 0 && close(end) == 0);
+    pthread_join(thread, NULL);
     return 0;
 }
