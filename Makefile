@@ -154,7 +154,7 @@ test-compatibility: all build/site/installed
 	$(BIN)/python -m pytest tests/compatibility
 
 # All modules, and the suites of packages, into docs/compatibility.md; see tests/compatibility/README.md. It takes many
-# hours, can be stopped, and then goes on: `make compatibility JOBS=2 WHAT=packages ONLY=numpy,lxml OPTIONS=--native`.
+# hours, can be stopped, and then goes on: `make compatibility JOBS=2 WHAT=packages ONLY=numpy,lxml OPTIONS=--no-native`.
 JOBS ?= 1
 BATCH ?= 1
 WHAT ?= all

@@ -58,8 +58,8 @@ def start(
     fixed: sample at exactly every n-th byte instead of at random distances. PyPy only.
     seed: use the same random distances in each run.
     cpu: also take this many time samples per second of CPU time; True for 1000.
-    native: whether to record native memory: calls of malloc, and mappings. By default it is recorded where possible;
-        otherwise a note in the profile says why not. True makes that an error.
+    native: whether to record native memory: calls of malloc, and mappings, from the start on. By default it is recorded
+        where possible; otherwise a note in the profile says why not. True makes that an error.
     native_frames: the same, with the frames of C, C++ and Rust code in the stacks of native memory. CPython only.
     huge_pages: memory pages of the object heap: ``"thp"``, ``"hugetlb"`` or ``"off"``. CPython only.
 
