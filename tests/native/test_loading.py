@@ -57,7 +57,7 @@ def test_libraries_come_and_go(link: tuple[str, ...], tmp_path: Path) -> None:
     needs = ("-DNEEDED", source, "-L.", "-lneeded", "-Wl,-rpath,$ORIGIN")
     _compile(tmp_path, *options, "-o", "plugin.so", *needs)
     _compile(tmp_path, *options, "-o", "early.so", source)
-    _compile(tmp_path, *options, "-DOWN", "-o", "own.so", source)
+    _compile(tmp_path, *options, "-DOWN", "-Wl,-soname,own.so", "-o", "own.so", source)
     _compile(tmp_path, *options, "-DOWN", "-Wl,-Bsymbolic", "-o", "symbolic.so", source)
     for number in range(5):
         shutil.copy(tmp_path / "plugin.so", tmp_path / f"plugin{number}.so")
