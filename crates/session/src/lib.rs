@@ -62,7 +62,7 @@
 //! output      the profile's file, with a provisional end
 //! native      native memory, from the library for it     preload     its interface
 //! ticks       time samples, from a signal handler to the file
-//! guard       stops panics                              termination  completes the profile at SIGTERM
+//! guard       stops panics                              termination  completes the profile at SIGTERM, and before other ends
 //! composition what the resident set is made of, at intervals
 //! keeper      work of the host that the writer thread does
 //! reserve     the allocator, with a reserve for when memory runs out
@@ -74,6 +74,7 @@ pub mod composition;
 pub mod config;
 pub mod native;
 pub mod process;
+pub mod termination;
 pub mod ticks;
 
 mod clock;
@@ -95,7 +96,6 @@ mod reserve;
 mod session;
 mod sleeper;
 mod sync;
-mod termination;
 #[cfg(test)]
 mod tests;
 mod writer;

@@ -1,14 +1,15 @@
 //! A profile is completed when the system's default for SIGTERM ends the process: `kill`, `Pool.terminate()`, the stop of
-//! a container.
+//! a container. A host can name more signals ([`also_at`]), and can have the profile completed at any moment
+//! ([`complete`]).
 //!
-//! If the program has left SIGTERM at its default, a session replaces that by a handler. It asks the writer thread to
+//! If the program has left the signal at its default, a session replaces that by a handler. It asks the writer thread to
 //! complete the profile, waits a second at most, and then ends the process as the default does. A program that installs
 //! its own handler, or ignores the signal, replaces ours or never gets it. New programs (`exec`) get the default back from
-//! the kernel. The first process of a container is left alone: the kernel does not deliver SIGTERM to it without a
+//! the kernel. The first process of a container is left alone: the kernel does not deliver such a signal to it without a
 //! handler.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32};
 
 use crate::sleeper::Sleeper;
 
@@ -17,18 +18,48 @@ const LONGEST_WAIT: u32 = 1000;
 
 /// Sessions that want the handler. One may end while the next one has begun.
 static SESSIONS: AtomicU32 = AtomicU32::new(0);
-static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
+/// The signal that is about to end the process; [`NO_SIGNAL`] for another end; 0 while none is near.
+static REQUESTED: AtomicI32 = AtomicI32::new(0);
+const NO_SIGNAL: i32 = -1;
+/// The signals other than SIGTERM; 0 in an unused place.
+static OTHERS: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
 /// Writer threads of this process that run. A forked child has none.
 static WRITERS: AtomicU32 = AtomicU32::new(0);
 /// The sleep of the writer thread that was started last.
 static SLEEPER: AtomicPtr<Sleeper> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Whether a signal is about to end the process, so that the profile must be completed.
-pub(crate) fn is_requested() -> bool {
-    IS_REQUESTED.load(Acquire)
+/// An end of the process that is near, so that the profile must be completed.
+pub(crate) struct Ending {
+    /// The name of the signal, if it is one.
+    pub(crate) signal: Option<&'static str>,
 }
 
-/// Counts a writer thread as long as it lives.
+/// The end that was requested.
+pub(crate) fn requested() -> Option<Ending> {
+    let signal = match REQUESTED.load(Acquire) {
+        0 => return None,
+        libc::SIGTERM => Some("SIGTERM"),
+        libc::SIGINT => Some("SIGINT"),
+        libc::SIGHUP => Some("SIGHUP"),
+        _ => None,
+    };
+    Some(Ending { signal })
+}
+
+/// Makes sessions that begin later complete the profile at these signals too: SIGINT, SIGHUP.
+pub fn also_at(signals: &[i32; 2]) {
+    for (place, &signal) in OTHERS.iter().zip(signals) {
+        place.store(signal, Relaxed);
+    }
+}
+
+/// Has the writer thread complete the profile, because the process ends at once, and waits a second at most. Safe in a
+/// signal handler.
+pub fn complete() {
+    request(NO_SIGNAL);
+}
+
+/// Counts a writer thread from before its start until its end.
 pub(crate) struct WriterCount;
 
 impl WriterCount {
@@ -70,27 +101,34 @@ pub(crate) fn unwatch() {
 fn install() {
     // SAFETY: `getpid` has no preconditions.
     if unsafe { libc::getpid() } != 1 {
-        replace(libc::SIG_DFL, terminated as *const () as usize);
+        replace_all(libc::SIG_DFL, terminated as *const () as usize);
     }
 }
 
 fn remove() {
-    replace(terminated as *const () as usize, libc::SIG_DFL);
+    replace_all(terminated as *const () as usize, libc::SIG_DFL);
 }
 
-/// Replaces the disposition of SIGTERM, if it is the given one.
-fn replace(old: libc::sighandler_t, new: libc::sighandler_t) {
+/// Replaces the disposition of each signal for which it is the given one.
+fn replace_all(old: libc::sighandler_t, new: libc::sighandler_t) {
+    let others = OTHERS.iter().map(|signal| signal.load(Relaxed));
+    for signal in others.filter(|&signal| signal != 0).chain([libc::SIGTERM]) {
+        replace(signal, old, new);
+    }
+}
+
+fn replace(signal: libc::c_int, old: libc::sighandler_t, new: libc::sighandler_t) {
     // SAFETY: zeroes are a valid `sigaction`, which the first call fills; `new` is a handler or the default.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(libc::SIGTERM, std::ptr::null(), &raw mut action) != 0
+        if libc::sigaction(signal, std::ptr::null(), &raw mut action) != 0
             || action.sa_sigaction != old
         {
             return;
         }
         action = std::mem::zeroed();
         action.sa_sigaction = new;
-        libc::sigaction(libc::SIGTERM, &raw const action, std::ptr::null_mut());
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut());
     }
 }
 
@@ -100,7 +138,18 @@ extern "C" fn terminated(signal: libc::c_int) {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { errno.read() };
-    IS_REQUESTED.store(true, Release);
+    request(signal);
+    remove();
+    // SAFETY: the signal is blocked until this handler returns; then its default ends the process.
+    unsafe {
+        libc::raise(signal);
+        errno.write(before);
+    }
+}
+
+/// Asks the writer thread to complete the profile, and waits for it.
+fn request(ending: i32) {
+    REQUESTED.store(ending, Release);
     // SAFETY: a sleeper is never freed. Another writer thread, of an earlier session, sees the request after its nap.
     if let Some(sleeper) = unsafe { SLEEPER.load(Acquire).as_ref() } {
         sleeper.wake();
@@ -115,11 +164,5 @@ extern "C" fn terminated(signal: libc::c_int) {
         };
         // SAFETY: the pointer is to a local variable.
         unsafe { libc::nanosleep(&raw const millisecond, std::ptr::null_mut()) };
-    }
-    remove();
-    // SAFETY: the signal is blocked until this handler returns; then its default ends the process.
-    unsafe {
-        libc::raise(signal);
-        errno.write(before);
     }
 }

@@ -160,12 +160,13 @@ pub(super) fn spawn(
     let (shared, received) = (Arc::clone(shared), Arc::clone(&parcel));
     spare_addresses();
     preload::find_interface();
+    // Before the thread runs: on a busy machine, a signal may end the process first.
+    let count = WriterCount::new(shared.sleeper);
     let signals = BlockedSignals::all();
     let spawned = OsThread::spawn(move || {
         preload::ignore_thread();
         let drain = open(&received).expect("the parcel is handed over before the spawn");
         drop(received);
-        let count = WriterCount::new(shared.sleeper);
         let leave = LeaveSomething(&shared);
         let left = run(drain, &shared);
         std::mem::forget(leave);
@@ -199,7 +200,7 @@ fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
 fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
     drain.enter_thread();
     loop {
-        if termination::is_requested() {
+        if let Some(ending) = termination::requested() {
             let end = End {
                 time: drain.now(),
                 allocated: None,
@@ -207,7 +208,9 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
             // A child opens its file with its first data.
             drain.work(shared);
             drain.record_pending(shared);
-            drain.ended_by("SIGTERM", shared);
+            if let Some(signal) = ending.signal {
+                drain.ended_by(signal, shared);
+            }
             let (outcome, descriptor) = drain.finish(shared, end);
             return Left::Outcome(outcome, descriptor);
         }
