@@ -26,6 +26,7 @@ mod names;
 use std::collections::HashMap;
 
 use nthbyte_profile::Profile;
+use nthbyte_profile::event::{FrameKind, NodeId};
 use nthbyte_profile::model::Function;
 
 use binary::Binary;
@@ -49,6 +50,26 @@ pub fn resolve(profile: &mut Profile) {
         all.push(functions(binaries, path, place.address));
     }
     profile.replace_frames(all);
+    leave_out_allocators(profile);
+}
+
+/// Leaves out the functions at the inner end of stacks that only pass a request on to `malloc`, such as `operator new`: who
+/// calls them is the one that allocates.
+fn leave_out_allocators(profile: &mut Profile) {
+    let functions = profile.functions.iter();
+    let is_allocator: Vec<bool> = functions
+        .map(|one| names::is_allocator(&one.name))
+        .collect();
+    let mut ends = vec![NodeId::ROOT];
+    for (number, node) in (0..).zip(&profile.stacks).skip(1) {
+        let frame = profile.frames[node.frame as usize];
+        let inner = ends[node.parent.index()];
+        let is_left_out = frame.kind == FrameKind::Native
+            && is_allocator[frame.function as usize]
+            && inner != NodeId::ROOT;
+        ends.push(if is_left_out { inner } else { NodeId(number) });
+    }
+    profile.replace_stacks(profile.stacks.clone(), &ends);
 }
 
 /// The functions at an address, innermost first. Never empty.
@@ -82,4 +103,62 @@ fn functions(binaries: &[Binary], path: &str, address: u32) -> Vec<Function> {
         .into_iter()
         .map(function)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use nthbyte_profile::Meta;
+    use nthbyte_profile::event::{LabelSetId, Nanos, ThreadId};
+    use nthbyte_profile::model::{Frame, SamplingId, StackNode, TimeSample};
+
+    use super::*;
+
+    #[test]
+    fn the_caller_of_the_allocator_allocates() {
+        let mut profile = Profile::empty(Meta::default());
+        for name in [
+            "main",
+            "operator new",
+            "std::allocator<int>::allocate",
+            "handler",
+        ] {
+            profile.functions.push(Function {
+                name: name.to_owned(),
+                file: String::new(),
+                first_line: 0,
+            });
+        }
+        profile.frames = (0..4)
+            .map(|function| Frame {
+                function,
+                line: 0,
+                kind: FrameKind::Native,
+            })
+            .collect();
+        let node = |parent, frame| StackNode {
+            parent: NodeId(parent),
+            frame,
+        };
+        // main - allocate - new - handler - new; a stack of new only.
+        profile.stacks.extend([
+            node(0, 0),
+            node(1, 2),
+            node(2, 1),
+            node(3, 3),
+            node(4, 1),
+            node(0, 1),
+        ]);
+        profile.cpu = (1..7)
+            .map(|stack| TimeSample {
+                time: Nanos(0),
+                thread: ThreadId(0),
+                stack: NodeId(stack),
+                labels: LabelSetId::NONE,
+                sampling: SamplingId(0),
+            })
+            .collect();
+        leave_out_allocators(&mut profile);
+        let ends: Vec<u32> = profile.cpu.iter().map(|sample| sample.stack.0).collect();
+        assert_eq!(ends, [1, 1, 1, 4, 4, 6]);
+    }
 }

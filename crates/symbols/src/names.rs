@@ -9,21 +9,22 @@ const MAX_SYMBOL: usize = 16 << 10;
 
 /// A function's name of C++ or Rust without its parameters, and any other name as it is.
 pub(crate) fn demangle(symbol: &str) -> String {
+    if symbol.len() > MAX_SYMBOL {
+        return cut(symbol);
+    }
+    let mut name = Bounded(String::new());
+    // First: its older names contain dots.
+    if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
+        // Without the hash.
+        let _ = write!(name, "{rust:#}");
+        return cut(&name.0);
+    }
     // A version of a symbol, and a part of a function that a compiler has moved.
     let (symbol, part) = match symbol.split_once(['@', '.']) {
         Some((name, _)) if symbol.contains('@') || name.is_empty() => (name, ""),
         Some((name, part)) if name.starts_with("_Z") => (name, part),
         _ => (symbol, ""),
     };
-    if symbol.len() > MAX_SYMBOL {
-        return cut(symbol);
-    }
-    let mut name = Bounded(String::new());
-    if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
-        // Without the hash.
-        let _ = write!(name, "{rust:#}");
-        return cut(&name.0);
-    }
     if symbol.starts_with("_Z") {
         let options = cpp_demangle::DemangleOptions::new()
             .no_params()
@@ -40,6 +41,34 @@ pub(crate) fn demangle(symbol: &str) -> String {
         }
     }
     cut(symbol)
+}
+
+/// Whether a function only passes a request on to `malloc`: of C++ or of Rust's standard library.
+pub(crate) fn is_allocator(name: &str) -> bool {
+    const NAMES: [&str; 2] = ["operator new", "operator new[]"];
+    const BEGINNINGS: [&str; 10] = [
+        "alloc::alloc::",
+        "<alloc::alloc::",
+        "alloc::raw_vec::",
+        "<alloc::raw_vec::",
+        "std::alloc::",
+        "<std::alloc::",
+        "std::sys::alloc::",
+        "__rust_",
+        "__rustc::",
+        "__rdl_",
+    ];
+    // Template classes, whose method follows.
+    const CLASSES: [&str; 4] = [
+        "std::allocator<",
+        "std::allocator_traits<",
+        "std::__new_allocator<",
+        "__gnu_cxx::new_allocator<",
+    ];
+    let begins = |beginnings: &[&str]| beginnings.iter().any(|one| name.starts_with(one));
+    NAMES.contains(&name)
+        || begins(&BEGINNINGS)
+        || (begins(&CLASSES) && name.ends_with("::allocate"))
 }
 
 /// Whether a linker's name is that of a function of C++ or Rust, with its namespace.
@@ -95,10 +124,35 @@ mod tests {
                 "core::fmt::Write::write_fmt",
             ),
             ("_RNvC6_123foo3bar", "123foo::bar"),
+            (
+                "_ZN95_$LT$alloc..vec..Vec$LT$T$GT$$u20$as$u20$core..iter..traits..collect..FromIterator$LT$T$GT$$GT$9from_iter17h6fc1668acb14c207E",
+                "<alloc::vec::Vec<T> as core::iter::traits::collect::FromIterator<T>>::from_iter",
+            ),
             ("_Znonsense", "_Znonsense"),
             ("", ""),
         ] {
             assert_eq!(demangle(symbol), name, "{symbol}");
+        }
+    }
+
+    #[test]
+    fn allocators_are_known_by_name() {
+        for (name, expected) in [
+            ("operator new", true),
+            ("operator new[]", true),
+            ("operator newer", false),
+            ("std::allocator<int>::allocate", true),
+            ("std::allocator<int>::construct", false),
+            (
+                "<alloc::alloc::Global as core::alloc::Allocator>::allocate",
+                true,
+            ),
+            ("alloc::raw_vec::RawVec<T,A>::with_capacity_in", true),
+            ("alloc::vec::Vec<T>::with_capacity", false),
+            ("__rustc::__rust_alloc", true),
+            ("malloc", false),
+        ] {
+            assert_eq!(is_allocator(name), expected, "{name}");
         }
     }
 
