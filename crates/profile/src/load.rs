@@ -172,7 +172,7 @@ impl Loader {
             let here = self.profile.samples.len() as u32;
             self.sample_runs.push((firsts.sample, here));
             // A collection may have been lost too: no sample is known to be young.
-            self.youth = here;
+            self.youth = self.youth.max(here);
             let samples = gap.samples;
             self.damage.push(Damage {
                 offset: block.offset(),

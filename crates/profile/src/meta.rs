@@ -289,6 +289,14 @@ impl Meta {
         self.first(Unit::Bytes)
     }
 
+    /// Whether the process had an interpreter, or any other heap with a collector. A program of
+    /// native code only has `malloc` and mappings.
+    #[must_use]
+    pub fn has_collector(&self) -> bool {
+        let first = self.allocations().map(Source::kind);
+        !matches!(first, Some(Some(SourceKind::Native | SourceKind::Mapping)))
+    }
+
     /// Mean distance between the sample points of allocations at the session's start, in bytes; 1
     /// if no allocations are sampled.
     #[must_use]

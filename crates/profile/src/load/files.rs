@@ -48,7 +48,8 @@ impl Loader {
         self.unknown_thread = None;
         self.sample_runs = vec![(0, here)];
         self.next_sample = 0;
-        self.youth = here;
+        // Without a collector, no block is young.
+        self.youth = if meta.has_collector() { here } else { u32::MAX };
         self.last_time = start;
         self.session = Session::default();
     }

@@ -57,7 +57,8 @@ pub(super) type Judged = (Verdict, f64);
 impl<'a> Analysis<'a> {
     pub(crate) fn of(profile: &'a Profile) -> Self {
         let clocks = Clocks::of(profile);
-        let knows_frees = profile.meta.method() == Method::CutFreeLists.name();
+        let method = profile.meta.method();
+        let knows_frees = method == Method::CutFreeLists.name() || method == Method::Preload.name();
         let sites = Sites::of(profile, &clocks);
         let mut all = Totals::default();
         for id in profile.samples.ids() {

@@ -347,6 +347,7 @@ impl Pool {
     }
 }
 
+/// CPython, and native code alone, which has no large blocks of an interpreter.
 fn cpython(of: &OfProcess<'_>, live: &Live, agent: f64, rows: &mut Rows) {
     let part = |part: Part| of.composition.get(part).unwrap_or(0) as f64;
     let first = |part: Part| of.first.and_then(|first| first.get(part)).unwrap_or(0) as f64;
@@ -367,7 +368,9 @@ fn cpython(of: &OfProcess<'_>, live: &Live, agent: f64, rows: &mut Rows) {
         _ => all,
     };
     let large = at_most(&live.large, most);
-    rows.put(Key::Large, large, false);
+    if of.has_interpreter {
+        rows.put(Key::Large, large, false);
+    }
     pool.share_out(&large, live, of.has_native, rows);
 }
 
@@ -422,7 +425,7 @@ pub(super) fn notes(of: &OfProcess<'_>, live: &Live) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if !live.has_samples && !of.is_pypy {
+    if !live.has_samples && !of.is_pypy && of.has_interpreter {
         notes.push("there are no samples: live large blocks count as native".to_owned());
     }
     notes

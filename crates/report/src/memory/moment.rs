@@ -23,6 +23,8 @@ pub(super) struct OfProcess<'a> {
     /// The C library's counts at the start of the session.
     pub(super) first: Option<&'a Composition>,
     pub(super) is_pypy: bool,
+    /// Whether there is an interpreter, and not only native code.
+    pub(super) has_interpreter: bool,
     /// Whether native memory was sampled.
     pub(super) has_native: bool,
 }
@@ -123,6 +125,7 @@ fn at_time(profile: &Profile, time: Nanos, is_end: bool) -> Moment<'_> {
                 composition,
                 first: of.compositions.first(),
                 is_pypy: of.meta.interpreter.starts_with("PyPy"),
+                has_interpreter: of.meta.has_collector(),
                 has_native: kinds.into_iter().any(|kind| native.contains(&kind)),
             });
         }

@@ -116,6 +116,11 @@ impl Summary {
         text
     }
 
+    /// Whether blocks are young until a collection, so that some die young and others survive.
+    pub(super) fn has_collector(&self) -> bool {
+        self.method != Method::Preload.name()
+    }
+
     /// The command, the interpreter, and the duration.
     fn session(&self) -> String {
         let command = text::fit(&self.command.join(" "), 200, Cut::End);
@@ -207,9 +212,14 @@ impl Summary {
         let all = &self.all;
         let whole = all.bytes.estimate;
         let mut parts = Vec::new();
+        let freed = if self.has_collector() {
+            "died later"
+        } else {
+            "freed"
+        };
         for (lifetime, what) in [
             (&all.died_young, "died young"),
-            (&all.freed, "died later"),
+            (&all.freed, freed),
             (&all.survived, "survived the first collection"),
             (&all.still_live, "alive at the end"),
         ] {

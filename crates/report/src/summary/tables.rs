@@ -71,16 +71,20 @@ impl Summary {
             columns.push(other("peak RSS", Some(3), &|row| process(row).0));
             columns.push(other("ran", Some(2), &|row| process(row).1));
         }
-        columns.push(bytes("survived", survived, &|row| row.survivors));
+        if self.has_collector() {
+            columns.push(bytes("survived", survived, &|row| row.survivors));
+        }
         columns.push(other("allocs", Some(4), &|row| {
             text::count(row.allocations.estimate)
         }));
-        columns.push(other("young", Some(5), &|row| {
-            if row.self_bytes.estimate == 0.0 {
-                return String::new();
-            }
-            text::percent(row.died_young.estimate / row.self_bytes.estimate)
-        }));
+        if self.has_collector() {
+            columns.push(other("young", Some(5), &|row| {
+                if row.self_bytes.estimate == 0.0 {
+                    return String::new();
+                }
+                text::percent(row.died_young.estimate / row.self_bytes.estimate)
+            }));
+        }
         columns
     }
 
