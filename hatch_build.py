@@ -21,7 +21,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-AGENTS = ["libnthbyte_cpython.so", "libnthbyte_pypy.so", "libnthbyte_native.so"]
+AGENTS = ["libnthbyte_cpython.so", "libnthbyte_pypy.so", "libnthbyte_native.so", "libnthbyte_program.so"]
 COMMAND = "bin/nthbyte"
 SOURCES = "python/nthbyte"
 
@@ -42,7 +42,8 @@ if sys.version_info >= (3, 9):
         found[file] = base64.b64encode(head + code).decode()
     print(json.dumps(found))
 """
-PACKAGES = ["-p", "nthbyte-cpython", "-p", "nthbyte-pypy", "-p", "nthbyte-native", "-p", "nthbyte-cli"]
+NAMES = ["cpython", "pypy", "native", "program", "cli"]
+PACKAGES = [word for name in NAMES for word in ("-p", f"nthbyte-{name}")]
 
 
 class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]

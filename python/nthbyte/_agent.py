@@ -22,6 +22,8 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 # Samples the calls of malloc.
 NATIVE_LIBRARY = os.path.join(_FOLDER, "libnthbyte_native.so")
+# The agent for programs without an interpreter.
+PROGRAM_LIBRARY = os.path.join(_FOLDER, "libnthbyte_program.so")
 
 
 class Error(Exception):

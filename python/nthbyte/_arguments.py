@@ -18,9 +18,10 @@ def parse(words: list[str]) -> dict[str, Any]:
     """Returns the options by name. Exits on an error, and after help."""
     parser = _Parser(
         prog="nthbyte run",
-        usage="nthbyte run [OPTIONS] (SCRIPT | -m MODULE | -c CODE) [ARGS...]",
+        usage="nthbyte run [OPTIONS] (SCRIPT | PROGRAM | -m MODULE | -c CODE) [ARGS...]",
         description=f"{DESCRIPTION}.",
-        epilog="It profiles the interpreter that runs nthbyte. For PyPy: pypy3 -m nthbyte run app.py",
+        epilog="It profiles the interpreter that runs nthbyte. For PyPy: pypy3 -m nthbyte run app.py. A program of "
+        "native code needs no Python: nthbyte run -- ./program",
         allow_abbrev=False,
     )
     for option in OPTIONS:

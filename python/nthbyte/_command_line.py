@@ -12,26 +12,35 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
+# What the name of a script in Python ends with.
+_SUFFIXES = (".py", ".pyc", ".pyz", ".zip")
+
+
 class Program:
-    """The program to run: a script, a module or code."""
+    """The program to run: a script, a module, code, or a program of native code."""
 
     def __init__(self, kind: str, target: str, arguments: list[str], command_line: list[str]):
         self.kind = kind
-        """``script``, ``module`` or ``code``."""
+        """``script``, ``module``, ``code`` or ``native``."""
         self.target = target
         """The path, the module's name or the code; ``-`` means a script on standard input."""
         self.arguments = arguments
         """The program's own arguments."""
         self.command_line = command_line
-        """The arguments that start the same program with Python alone."""
+        """The arguments that start the same program with Python alone, or the native program."""
 
     @property
     def is_name(self) -> bool:
         """Whether the target is not a path, but perhaps the name of a console script."""
         target = self.target
-        if self.kind != "script" or os.sep in target or target.endswith((".py", ".pyc", ".pyz", ".zip")):
+        if self.kind != "script" or os.sep in target or target.endswith(_SUFFIXES):
             return False
         return target != "-" and not os.path.isfile(target)
+
+    @property
+    def may_be_native(self) -> bool:
+        """Whether the target is a file that need not be written in Python."""
+        return self.kind == "script" and not self.target.endswith(_SUFFIXES) and os.path.isfile(self.target)
 
     @property
     def name(self) -> str:
@@ -57,7 +66,7 @@ def read(words: list[str]) -> tuple[dict[str, Any], Program]:
 
         options = parse(own)
     if program is None:
-        fail("nothing to run: nthbyte run (SCRIPT | -m MODULE | -c CODE) [ARGS...]", 2)
+        fail("nothing to run: nthbyte run (SCRIPT | PROGRAM | -m MODULE | -c CODE) [ARGS...]", 2)
     return options, program
 
 

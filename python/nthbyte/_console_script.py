@@ -1,4 +1,4 @@
-"""Finds the console script that a word such as ``pytest`` means."""
+"""Finds the console script, or the program of native code, that a word such as ``pytest`` means."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _INTERPRETERS = ("python", "pypy")
 def resolve(program: Program) -> Program:
     """Returns the program with the path of its console script, if its target is not a path.
 
-    The script is one of the interpreter that runs. Exits if there is none, or if it is not written in Python.
+    The script is one of the interpreter that runs. If there is none, it is a program of native code that the shell
+    finds. Exits if there is neither.
     """
     name = program.target
     if os.path.isdir(name) and os.path.exists(os.path.join(name, "__main__.py")):
@@ -31,7 +32,7 @@ def resolve(program: Program) -> Program:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
             if not _is_python(path):
-                fail(f"{path} is not a Python script: nthbyte run profiles Python programs", 2)
+                return _native(path, program)
             line = [path, *program.arguments]
             return Program("script", path, program.arguments, line)
     elsewhere = _on_path(name)
@@ -45,7 +46,17 @@ def resolve(program: Program) -> Program:
             f"{elsewhere} belongs to another Python than {sys.executable}: install nthbyte for that one",
             2,
         )
-    fail(f"{elsewhere} is not a Python script: nthbyte run profiles Python programs", 2)
+    return _native(elsewhere, program)
+
+
+def _native(path: str, program: Program) -> Program:
+    """Returns the program in this file. Exits if it is not native code."""
+    from nthbyte._program import recognise
+
+    found = recognise(Program("script", path, program.arguments, program.command_line))
+    if found.kind != "native":
+        fail(f"{path} is neither a Python script nor a program of native code", 2)
+    return found
 
 
 def _folders() -> Iterator[str]:

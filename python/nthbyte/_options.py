@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 # The description of `nthbyte run` in every help text.
-DESCRIPTION = "Run a Python program and record which allocations it makes"
+DESCRIPTION = "Run a program and record which allocations it makes"
 
 HUGE_PAGES = ("thp", "hugetlb", "off")
 DEFAULT_HUGE_PAGES = "thp"

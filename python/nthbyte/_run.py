@@ -39,6 +39,14 @@ def start(words: list[str]) -> Running:
         from nthbyte._console_script import resolve
 
         program = resolve(program)
+    elif program.may_be_native:
+        from nthbyte._program import recognise
+
+        program = recognise(program)
+    if program.kind == "native":
+        from nthbyte._program import execute
+
+        execute(program, options)
     output = options.pop("output") or f"nthbyte-{program.name}.{os.getpid()}.nthb"
     is_quiet = options.pop("quiet")
     schedule = {name: options.pop(name) for name in ("start_after", "for", "signal")}

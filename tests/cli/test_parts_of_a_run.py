@@ -211,7 +211,7 @@ def test_a_console_script_runs_as_by_its_path(interpreter: Interpreter, tmp_path
     assert python.nthbyte("run", "-q", "greet", "-x", folder=tmp_path) == plain
     assert len(list(tmp_path.glob("nthbyte-greet.*.nthb"))) == 1
     done = python.nthbyte("run", "-q", "shell", folder=tmp_path)
-    assert done.status == 2 and "is not a Python script" in done.err
+    assert done.status == 2 and "is a script for /bin/sh" in done.err
     # Another Python's script is not run by this one.
     (tmp_path / "greet").rmdir()
     elsewhere = {"PATH": f"{scripts}:{os.environ['PATH']}"}

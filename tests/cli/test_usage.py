@@ -24,7 +24,7 @@ WRONG_RUNS: dict[str, tuple[list[str], str]] = {
     "nonsense as huge pages": (["--huge-pages", "big", "x.py"], "--huge-pages"),
     "too many time samples": (["--cpu", "1000000", "x.py"], "--cpu"),
     "a console script that is missing": (["missing"], "no console script"),
-    "another program": (["ls"], "is not a Python script"),
+    "a script in another language": (["ldd"], "is a script for"),
     "an interpreter": (["python3", "x.py"], "leave out 'python3'"),
     "nonsense as time": (["--for", "soon", "x.py"], "'soon' is not a time"),
     "nonsense as signal": (["--signal", "NONE", "x.py"], "no signal 'NONE'"),

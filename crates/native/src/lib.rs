@@ -49,7 +49,6 @@
 //! objects      what the dynamic linker has loaded: slots, functions, needed libraries
 //! definitions  which object defines a function
 //! early        memory for the first calls in the process
-//! environment  takes this library out of the environment
 //! ```
 
 #![cfg_attr(test, allow(dead_code))]
@@ -62,8 +61,6 @@ mod definitions;
 mod early;
 #[cfg(not(test))]
 mod entry;
-#[cfg(not(test))]
-mod environment;
 #[cfg(not(test))]
 mod handles;
 mod interface;

@@ -121,6 +121,18 @@ pub static REPLACED: Replaced = Replaced {
     state: AtomicUsize::new(UNKNOWN),
 };
 
+/// Called by the dynamic linker before `main`, or when the agent loads the library: the functions are known before there
+/// are more threads.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static INITIALIZE: extern "C" fn() = initialize;
+
+#[cfg(not(test))]
+extern "C" fn initialize() {
+    functions();
+}
+
 const UNKNOWN: usize = 0;
 const KNOWN: usize = 1;
 // Any other state: the thread pointer of the thread that looks the functions up.

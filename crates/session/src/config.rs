@@ -60,15 +60,23 @@ impl Config {
     pub fn parse(json: &str) -> Result<Self, String> {
         let config: Self =
             serde_json::from_str(json).map_err(|error| format!("bad configuration: {error}"))?;
-        if config.distances != Distances::Every
-            && !(Period::MIN..=Period::MAX).contains(&config.period)
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks everything that does not need the host.
+    ///
+    /// # Errors
+    /// One line that describes the problem.
+    pub fn check(&self) -> Result<(), String> {
+        if self.distances != Distances::Every && !(Period::MIN..=Period::MAX).contains(&self.period)
         {
             return Err(format!(
                 "a period of {} bytes is outside of 64 bytes to 1 TiB; choose one within, or 1 for every allocation",
-                config.period
+                self.period
             ));
         }
-        Ok(config)
+        Ok(())
     }
 
     /// The seed from the settings, or a new random one.
@@ -78,7 +86,8 @@ impl Config {
     }
 
     /// Mean distance between allocation samples, in bytes.
-    fn allocation_period(&self) -> u64 {
+    #[must_use]
+    pub fn allocation_period(&self) -> u64 {
         if self.distances == Distances::Every {
             1
         } else {

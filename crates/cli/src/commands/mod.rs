@@ -22,7 +22,7 @@ use crate::view;
 /// The commands.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Run a Python program and record which allocations it makes.
+    /// Run a program and record which allocations it makes.
     Run(elsewhere::Words),
     /// Say in a screen of sentences what a profile shows: the command to start with.
     Explain(explain::Arguments),

@@ -1,0 +1,215 @@
+//! The line that is printed when the program has ended.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use nthbyte_session::Outcome;
+
+const STDERR: i32 = 2;
+/// Descriptors from here on are out of the program's way.
+const HIGH: i32 = 512;
+
+/// What the line needs to know from the start of the program.
+#[derive(Debug)]
+pub struct EndLine {
+    path: PathBuf,
+    process: u32,
+    started: SystemTime,
+    stderr: Option<Stderr>,
+}
+
+/// Where the program's stderr led when it began. Many programs close it at exit.
+#[derive(Debug)]
+struct Stderr {
+    /// The device and the inode.
+    identity: (u64, u64),
+    /// Another descriptor of the same; negative if there is none.
+    spare: i32,
+}
+
+impl Stderr {
+    /// `None` if it is closed.
+    fn now() -> Option<Self> {
+        let identity = identity(STDERR)?;
+        // SAFETY: makes a new descriptor.
+        let spare = unsafe { libc::fcntl(STDERR, libc::F_DUPFD_CLOEXEC, HIGH) };
+        Some(Self { identity, spare })
+    }
+
+    /// A descriptor that still leads there: the program may have closed both, and opened others.
+    fn descriptor(&self) -> Option<i32> {
+        let mut both = [STDERR, self.spare].into_iter();
+        both.find(|&descriptor| identity(descriptor) == Some(self.identity))
+    }
+}
+
+impl EndLine {
+    /// Remembers the moment before the program.
+    pub fn of_start(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            process: std::process::id(),
+            started: SystemTime::now(),
+            stderr: Stderr::now(),
+        }
+    }
+
+    /// Prints the line; not in a forked child, and not into another file that the program has opened as stderr.
+    pub fn print(&self, outcome: &Outcome) {
+        if std::process::id() == self.process
+            && let Some(descriptor) = self.stderr.as_ref().and_then(Stderr::descriptor)
+        {
+            let path = outcome.path.as_deref().unwrap_or(&self.path);
+            let text = line(outcome, &shown(path), self.children());
+            say(descriptor, &text);
+        }
+    }
+
+    /// Called in the child of a fork: whoever reads the parent's stderr must not wait for the child, which may close its own.
+    pub fn forget_in_child(&self) {
+        if let Some(Stderr {
+            identity: before,
+            spare,
+        }) = self.stderr
+            && identity(spare) == Some(before)
+        {
+            // SAFETY: the descriptor is this library's, unless the program has put the same file there.
+            unsafe { libc::close(spare) };
+        }
+    }
+
+    /// The number of profiles of children: `app.1234.nthb` beside `app.nthb`, written since the start.
+    fn children(&self) -> usize {
+        let (Some(folder), Some(stem)) = (self.path.parent(), self.path.file_stem()) else {
+            return 0;
+        };
+        let suffix = self.path.extension();
+        let is_child = |entry: &std::fs::DirEntry| {
+            let path = PathBuf::from(entry.file_name());
+            let number = path
+                .file_stem()
+                .map(Path::new)
+                .and_then(|inner| (inner.file_stem() == Some(stem)).then(|| inner.extension())?);
+            path.extension() == suffix
+                && number.is_some_and(|number| number.as_bytes().iter().all(u8::is_ascii_digit))
+                && entry
+                    .metadata()
+                    .and_then(|data| data.modified())
+                    .is_ok_and(|written| written >= self.started)
+        };
+        std::fs::read_dir(folder).map_or(0, |entries| entries.flatten().filter(is_child).count())
+    }
+}
+
+/// The text, like that of `python/nthbyte/_end_line.py`.
+fn line(outcome: &Outcome, path: &str, children: usize) -> String {
+    let mut parts = vec![format!("{} samples", grouped(outcome.samples))];
+    match children {
+        0 => {}
+        1 => parts.push("1 child process".to_owned()),
+        several => parts.push(format!("{several} child processes")),
+    }
+    match outcome.lost {
+        0 => {}
+        1 => parts.push("1 event lost".to_owned()),
+        several => parts.push(format!("{} events lost", grouped(several))),
+    }
+    let notes = outcome.notes.iter();
+    parts.extend(notes.map(|note| note.trim_end_matches('.').to_owned()));
+    let family = if children > 0 { " --all" } else { "" };
+    let parts = parts.join(", ");
+    format!("{parts}; see it with: nthbyte explain {path}{family}")
+}
+
+/// The path from the current folder, if that is shorter.
+fn shown(path: &Path) -> String {
+    let here = std::env::current_dir();
+    let below = here
+        .as_ref()
+        .ok()
+        .and_then(|here| path.strip_prefix(here).ok());
+    below.unwrap_or(path).to_string_lossy().into_owned()
+}
+
+/// A number with commas: 1,118.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Prints one line on stderr.
+pub fn explain(text: &str) {
+    say(STDERR, text);
+}
+
+/// Prints one line, with one write. What the program has in its buffers is not touched.
+fn say(descriptor: i32, text: &str) {
+    let line = format!("nthbyte: {text}\n");
+    // SAFETY: the pointer and the length are those of the text. If the write fails, nobody can be told.
+    unsafe { libc::write(descriptor, line.as_ptr().cast(), line.len()) };
+}
+
+/// Safe in the child of a fork.
+fn identity(descriptor: i32) -> Option<(u64, u64)> {
+    // SAFETY: zeroes are a valid place for the answer.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        (libc::fstat(descriptor, &raw mut status) == 0).then_some((status.st_dev, status.st_ino))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_what_was_recorded() {
+        let mut outcome = Outcome {
+            samples: 1_234_567,
+            ..Outcome::default()
+        };
+        assert_eq!(
+            line(&outcome, "a.nthb", 0),
+            "1,234,567 samples; see it with: nthbyte explain a.nthb"
+        );
+        outcome.samples = 118;
+        outcome.lost = 1;
+        outcome.notes.push("The disk is full.".to_owned());
+        assert_eq!(
+            line(&outcome, "a.nthb", 2),
+            "118 samples, 2 child processes, 1 event lost, The disk is full; see it with: \
+             nthbyte explain a.nthb --all"
+        );
+    }
+
+    #[test]
+    fn only_profiles_of_children_are_counted() {
+        let folder = std::env::temp_dir().join(format!("nthbyte-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let line = EndLine {
+            started: SystemTime::UNIX_EPOCH,
+            ..EndLine::of_start(&folder.join("a.nthb"))
+        };
+        for name in [
+            "a.nthb",
+            "a.12.nthb",
+            "a.7.nthb",
+            "a.x.nthb",
+            "a.7.txt",
+            "b.7.nthb",
+            "a-2.nthb",
+        ] {
+            std::fs::write(folder.join(name), "").unwrap();
+        }
+        assert_eq!(line.children(), 2);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

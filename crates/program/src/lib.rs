@@ -1,0 +1,40 @@
+//! The agent for programs without an interpreter: C, C++, Rust, and whatever else calls `malloc`.
+//!
+//! `nthbyte run` preloads this library next to that of `nthbyte-native`, which samples native memory. This one begins
+//! the session before the program's `main`, gives each sample its native stack, and ends the session with the process.
+//!
+//! ```text
+//! nthbyte run ─ exec, LD_PRELOAD, NTHBYTE_PROGRAM ─▶ start: environment ─▶ agent: Session, native::connect
+//! malloc ─ libnthbyte_native.so, at a sample point ─▶ agent: place ─▶ unwind: the stack
+//! exit ─▶ start: the end ─▶ agent ─▶ one line on stderr          _exit, SIGTERM ─▶ the writer thread completes
+//! ```
+//!
+//! # What the caller must do
+//!
+//! - Preload the library, after that of `nthbyte-native`, with its settings in the environment: see `settings`.
+//!   Without settings it does nothing.
+//!
+//! # What this crate guarantees
+//!
+//! - The programs that this one starts see the environment that it would have without nthbyte, and are not profiled.
+//!   A forked child has a profile of its own.
+//! - The process ends as it does without nthbyte, with the same status or signal. Waits for the disk at the end have a
+//!   bound: that of the session.
+//!
+//! # Modules
+//!
+//! ```text
+//! start     what the dynamic linker calls: before main, and at exit; the functions `_exit` and `_Exit`
+//! settings  the session's settings, taken out of the environment
+//! agent     the session, and the stack of a sample
+//! end_line  the line on stderr when the program has ended
+//! ```
+
+#![cfg_attr(test, allow(dead_code))]
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+mod agent;
+mod end_line;
+mod settings;
+#[cfg(not(test))]
+mod start;

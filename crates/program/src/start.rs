@@ -1,0 +1,88 @@
+//! What the dynamic linker and the program call.
+
+use std::ffi::{c_char, c_int};
+use std::panic::catch_unwind;
+use std::sync::OnceLock;
+
+use nthbyte_session::guarded;
+
+use crate::agent;
+use crate::end_line::{EndLine, explain};
+use crate::settings::{self, Settings};
+
+/// Called before `main`, after the initialisers of the libraries that this one needs.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn(c_int, *const *const c_char, *mut *mut c_char) = begin;
+
+/// Called by `exit`, after the program's functions of `atexit` and its destructors, but before those of libraries.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+/// The line at the end, unless it is not wanted.
+static LINE: OnceLock<EndLine> = OnceLock::new();
+
+extern "C" fn begin(_: c_int, _: *const *const c_char, environment: *mut *mut c_char) {
+    // SAFETY: the C library passes the environment. No other thread exists yet.
+    let Some(settings) = guarded(|| unsafe { settings::take(environment) }).flatten() else {
+        return;
+    };
+    let begun = settings.and_then(|settings| {
+        guarded(|| start(&settings)).unwrap_or_else(|| Err("an error inside nthbyte".to_owned()))
+    });
+    if let Err(problem) = begun {
+        explain(&problem);
+        leave(1);
+    }
+}
+
+fn start(settings: &Settings) -> Result<(), String> {
+    if !settings.quiet {
+        let _ = LINE.set(EndLine::of_start(&settings.session.output));
+    }
+    agent::begin(&settings.session)?;
+    // SAFETY: the handler is a function of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    Ok(())
+}
+
+extern "C" fn in_child() {
+    agent::begin_in_child();
+    if let Some(line) = LINE.get() {
+        line.forget_in_child();
+    }
+}
+
+extern "C" fn end() {
+    let printed = catch_unwind(|| {
+        if let Some(outcome) = agent::end()
+            && let Some(line) = LINE.get()
+        {
+            line.print(&outcome);
+        }
+    });
+    // Dropping what a panic carries may panic again.
+    std::mem::forget(printed);
+}
+
+/// `_exit`: no destructors run, so the writer thread completes the profile. The function may be called in a signal
+/// handler, and in a child of `vfork`.
+#[unsafe(no_mangle)]
+pub extern "C" fn _exit(status: c_int) -> ! {
+    agent::complete();
+    leave(status)
+}
+
+/// `_Exit`, which is the same.
+#[unsafe(no_mangle)]
+pub extern "C" fn _Exit(status: c_int) -> ! {
+    _exit(status)
+}
+
+fn leave(status: c_int) -> ! {
+    loop {
+        // SAFETY: ends the process.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}

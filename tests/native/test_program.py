@@ -1,0 +1,297 @@
+"""``nthbyte run -- ./program``: programs without Python."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import Done, Interpreter, report, rows_so_far, run, summary
+
+from .conftest import PROGRAMS
+
+INTERPRETER = Interpreter(sys.executable)
+DOMAIN = ("--domain", "native")
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Returns a function that makes a program or a library (``.so``) from the source of this name."""
+    folder = tmp_path_factory.mktemp("built")
+
+    def build(name: str) -> Path:
+        stem, _, suffix = name.partition(".")
+        made = folder / stem if suffix != "so" else folder / name
+        [source] = [path for path in PROGRAMS.glob(f"{stem}.*") if path.suffix in (".c", ".cpp", ".rs")]
+        compiler = {".c": "cc", ".cpp": "c++", ".rs": "rustc"}[source.suffix]
+        if shutil.which(compiler) is None:
+            pytest.skip(f"there is no {compiler}")
+        if compiler == "rustc":
+            words = [compiler, "--edition=2024", "-O", "-g", "-C", "link-arg=-Wl,--build-id"]
+        else:
+            words = [
+                compiler,
+                "-O1",
+                "-g",
+                "-Wall",
+                "-Werror",
+                "-Wno-unused-result",
+                "-Wl,--build-id",
+                "-pthread",
+            ]
+            words += ["-shared", "-fPIC"] if suffix == "so" else []
+        if not made.exists():
+            subprocess.run(
+                [*words, "-o", made, source, *([] if compiler == "rustc" else ["-ldl"])], check=True
+            )
+        return made
+
+    return build
+
+
+def _nthbyte(*words: str | Path, folder: Path, **options: Any) -> Done:
+    """Runs ``nthbyte run -o out.nthb WORDS``."""
+    return INTERPRETER.nthbyte("run", "-f", "-o", "out.nthb", *words, folder=folder, **options)
+
+
+def _rows(profile: Path, *options: str) -> dict[str, Any]:
+    """The rows of a summary by function."""
+    rows = summary(profile, *DOMAIN, "--top", "1000", *options)["rows"]
+    return {row["name"]: row for row in rows}
+
+
+def _said(out: str) -> dict[str, list[int]]:
+    lines = [line.split() for line in out.splitlines()]
+    return {what: [int(number) for number in numbers] for what, *numbers in lines}
+
+
+def _check_exact(row: dict[str, Any], calls: int, size: int, left: int) -> None:
+    assert (row["total_bytes"]["estimate"], row["self_bytes"]["estimate"]) == (size, size)
+    assert (row["allocations"]["estimate"], row["alive"]["estimate"]) == (calls, left)
+
+
+def test_every_request_is_recorded(built: Callable[[str], Path], tmp_path: Path) -> None:
+    """Four threads, a forked child that calls ``_exit``, and a library that is loaded later."""
+    program = [str(built("exact")), "4", "500", str(built("plug.so"))]
+    plain = run(program, tmp_path)
+    done = _nthbyte("--every", "1", "--", *program, folder=tmp_path)
+    assert (done.status, done.out) == (plain.status, plain.out)
+    assert done.status == 42
+    assert "1 child process" in done.err
+    said = _said(done.out)
+    rows = _rows(tmp_path / "out.nthb")
+    _check_exact(rows["work"], *said["all"])
+    _check_exact(rows["plug"], *said["plug"])
+    [child] = [path for path in tmp_path.glob("out.*.nthb")]
+    _check_exact(_rows(child)["work"], *said["child"])
+    whole = summary(tmp_path / "out.nthb", *DOMAIN)
+    assert whole["command"] == program
+    assert whole["interpreter"].startswith("glibc ")
+    assert whole["complete"]
+    # Each thread that allocates is there.
+    threads = report("summary", "out.nthb", "--thread", "exact", "--json", *DOMAIN, folder=tmp_path).ok()
+    assert '"work"' in threads.out
+
+
+def test_estimates_and_names_of_cpp(built: Callable[[str], Path], tmp_path: Path) -> None:
+    program = str(built("words"))
+    _nthbyte("--every", "1", "--", program, folder=tmp_path).ok()
+    exact = _rows(tmp_path / "out.nthb")
+    # One thread and a seed: the same samples in each run.
+    _nthbyte("--every", "16K", "--seed", "7", program, folder=tmp_path).ok()
+    estimates = _rows(tmp_path / "out.nthb")
+    [fill] = [name for name in exact if name.startswith("Table<") and name.endswith("::fill")]
+    for name in (fill, "churn"):
+        truth, estimate = exact[name]["total_bytes"]["estimate"], estimates[name]["total_bytes"]
+        assert 5_000_000 < truth < 40_000_000
+        assert estimate["low"] <= truth <= estimate["high"], name
+        assert estimate["high"] - estimate["low"] < 0.5 * truth
+    # Who calls `new` has the bytes.
+    assert "operator new" not in exact
+    alive = [row["alive"]["estimate"] for row in exact.values()]
+    assert 4_000_000 < sum(alive) < exact[fill]["total_bytes"]["estimate"]
+
+
+def test_a_list_of_consecutive_numbers_in_rust(built: Callable[[str], Path], tmp_path: Path) -> None:
+    """The array is folded on the stack, and the `Vec` takes one block each time."""
+    done = _nthbyte("--every", "4K", "--", built("consecutive"), folder=tmp_path).ok()
+    assert done.out == f"{1002 * 32767}\n"
+    rows = _rows(tmp_path / "out.nthb")
+    assert not any("folded" in name for name in rows)
+    [collected] = [row for name, row in rows.items() if name.endswith("collected")]
+    # A block of 32 periods is sampled with certainty.
+    assert collected["total_bytes"]["low"] <= 1000 * 131072 <= collected["total_bytes"]["high"]
+    assert summary(tmp_path / "out.nthb", *DOMAIN)["all"]["died_young"]["estimate"] == 0
+    assert summary(tmp_path / "out.nthb", *DOMAIN)["all"]["freed"]["estimate"] > 100 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("way", "status", "is_whole"),
+    [
+        ("return", 6, True),
+        ("_exit", 5, True),
+        (str(int(signal.SIGTERM)), -signal.SIGTERM, True),
+        (str(int(signal.SIGINT)), -signal.SIGINT, True),
+        ("abort", -signal.SIGABRT, False),
+        (str(int(signal.SIGKILL)), -signal.SIGKILL, False),
+    ],
+)
+def test_ends(way: str, status: int, is_whole: bool, built: Callable[[str], Path], tmp_path: Path) -> None:
+    profile = tmp_path / "out.nthb"
+
+    def is_written() -> bool:
+        row = rows_so_far(profile, *DOMAIN).get("allocate")
+        return row is not None and row["self_bytes"]["estimate"] == 10_000_000
+
+    words = ["--every", "1", "--", built("ending"), way]
+    done = _nthbyte(*words, folder=tmp_path, until=lambda: is_whole or is_written())
+    assert (done.status, done.out) == (status, "ready\n")
+    assert _rows(profile)["allocate"]["self_bytes"]["estimate"] == 10_000_000
+    assert summary(profile, *DOMAIN)["complete"] == is_whole
+    assert ("see it with" in done.err) == (way == "return")
+
+
+def test_nobody_waits_for_a_daemon(built: Callable[[str], Path], tmp_path: Path) -> None:
+    """It has closed its stderr, so whoever reads that is at its end."""
+    done = _nthbyte("--every", "1", built("ending"), "daemon", folder=tmp_path, timeout=120)
+    assert (done.status, done.out) == (6, "ready\n")
+    assert "see it with" in done.err
+    (tmp_path / "go").touch()
+    while not (tmp_path / "gone").exists():
+        time.sleep(0.01)
+
+
+def test_the_program_inherits_the_same(built: Callable[[str], Path], tmp_path: Path) -> None:
+    """Python sets LC_CTYPE where the locale is C, and ignores SIGPIPE: the program does not see that."""
+    program = [str(built("surroundings")), "a b", "\udcff"]
+    for extra in ({"LANG": "C"}, {"LD_PRELOAD": "libc.so.6", "LANG": "C", "LC_ALL": ""}):
+        environment = {**extra, "EMPTY": ""}
+        # A shell adds variables of its own; `env` starts the program in this environment only.
+        words = ["env", "-i", *(f"{name}={value}" for name, value in environment.items())]
+        plain = run([*words, *program], tmp_path)
+        launcher = [*words, sys.executable, "-c", _LAUNCH, "run", "-f", "-o", "out.nthb", "--", *program]
+        done = run(launcher, tmp_path)
+        assert done.ok().out == plain.ok().out
+        assert done.err.startswith("nthbyte: ")
+        assert done.err.count("\n") == 1
+
+
+# Starts nthbyte without a variable that says where it is.
+_LAUNCH = """
+import sys
+sys.argv[0] = "nthbyte"
+sys.path.insert(0, SITE)
+from nthbyte.__main__ import main
+main()
+""".replace("SITE", repr(str(Path(__file__).resolve().parents[2] / "build" / "site")))
+
+
+def _refusal(done: Done, status: int = 2) -> str:
+    assert (done.status, done.out) == (status, ""), done
+    assert done.err.count("\n") == 1
+    assert done.err.startswith("nthbyte: ")
+    return done.err
+
+
+def test_programs_that_cannot_be_profiled(built: Callable[[str], Path], tmp_path: Path) -> None:
+    def refusal(*words: str | Path) -> str:
+        return _refusal(_nthbyte(*words, folder=tmp_path))
+
+    program = Path(shutil.copy(built("ending"), tmp_path / "program"))
+    program.chmod(0o644)
+    assert "chmod +x" in refusal("--", "./program")
+    program.chmod(0o755)
+    for option in (["--cpu"], ["--fixed"], ["--signal", "USR1"], ["--for", "1s"], ["--no-native"]):
+        assert "leave" in refusal(*option, "--", "./program")
+    arm = tmp_path / "arm"
+    data = bytearray(program.read_bytes())
+    data[18] = 183
+    arm.write_bytes(data)
+    arm.chmod(0o755)
+    assert "AArch64" in refusal("./arm")
+    (tmp_path / "script").write_text("#!/bin/sh\necho no\n")
+    (tmp_path / "script").chmod(0o755)
+    assert "script for /bin/sh" in refusal("./script")
+    assert "-m nthbyte run" in refusal("--", _other_python(tmp_path), "x.py")
+    assert "leave out" in refusal("--", sys.executable, "x.py")
+    assert "No such file" in refusal("--", "./missing")
+    assert "no file 'missing'" in refusal("--", "missing")
+    cut = tmp_path / "cut"
+    cut.write_bytes(program.read_bytes()[:70])
+    cut.chmod(0o755)
+    assert "cut" in refusal("./cut")
+    if os.getuid() == 0:
+        os.chown(program, 12345, 0)
+        program.chmod(0o4755)
+        assert "setuid" in refusal("./program")
+    assert not (tmp_path / "out.nthb").exists()
+
+
+def _other_python(folder: Path) -> Path:
+    """A program with the name of a Python."""
+    return Path(shutil.copy(folder / "program", folder / "python3.8"))
+
+
+def test_a_static_program(tmp_path: Path) -> None:
+    (tmp_path / "main.c").write_text("int main(void) { return 3; }")
+    for flag in ("-static", "-static-pie"):
+        made = subprocess.run(["cc", flag, "-o", "main", "main.c"], cwd=tmp_path, capture_output=True)
+        if made.returncode:
+            pytest.skip("there is no static C library")
+        assert "statically linked" in _refusal(_nthbyte("--", "./main", folder=tmp_path))
+
+
+SHELL = """
+f() { local words=() i; for ((i = 0; i < 3000; i++)); do words+=("word $i $RANDOM"); done; printf '%s\n' ${#words[@]}; }
+f; (f); exit 9
+"""
+
+PERL = 'my %h; $h{$_ % 5000} .= "x" x 50 for 1 .. 60000; print scalar(keys %h), "\n";'
+
+SOURCE = "int length(const char *text) { int at = 0; while (text[at]) at++; return at; }"
+
+# Programs that nobody here wrote, by name; arguments, and a function that is among the first.
+REAL = [
+    ("bash", ["-c", SHELL], "xmalloc"),
+    ("perl", ["-e", PERL], "Perl_safesysmalloc"),
+    ("cc1", ["-quiet", "-O2", "-o", "-", "source.c"], "xmalloc"),
+    ("git", ["config", "--global", "--list"], None),
+    # It closes stderr before it ends.
+    ("ls", ["-l", "/usr/lib"], None),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "function"), REAL, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_real_programs(name: str, arguments: list[str], function: str | None, tmp_path: Path) -> None:
+    path = shutil.which(name)
+    if name == "cc1" and shutil.which("gcc"):
+        # The compiler itself, which the command `gcc` starts.
+        words = ["gcc", "-print-prog-name=cc1"]
+        path = shutil.which(subprocess.run(words, capture_output=True, text=True).stdout.strip())
+    if path is None:
+        pytest.skip(f"there is no {name}")
+    (tmp_path / "source.c").write_text(SOURCE)
+    words = [path if name == "cc1" else name, *arguments]
+    plain = run(words, tmp_path)
+    done = _nthbyte("--every", "4K", *words, folder=tmp_path)
+    assert (done.status, done.out) == (plain.status, plain.out)
+    assert done.err.replace(plain.err, "", 1).startswith("nthbyte: ")
+    rows = summary(tmp_path / "out.nthb", *DOMAIN)["rows"]
+    assert rows
+    if function is not None:
+        assert function in [row["name"] for row in rows[:10]]
+    for export in ("firefox", "pprof", "speedscope", "collapsed"):
+        report("export", "out.nthb", "--to", export, "-f", "-o", f"out.{export}", folder=tmp_path).ok()
+    for command in ("tree", "memory", "leaks", "explain", "flamegraph"):
+        text = report(command, "out.nthb", folder=tmp_path).ok().out
+        assert "Python" not in text and "PyPy" not in text, command
