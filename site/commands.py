@@ -15,8 +15,10 @@ LEFT_OUT = {"CHANGELOG.md"}
 _COMMAND = re.compile(r"(?<![\w./-])nthbyte ([a-z]+)((?: +[^\n`#]*)?)")
 _CODE = re.compile(r"^```[^\n]*\n(.*?)^```|`([^`\n]+)`|^ {4}(\S[^\n]*)$", re.MULTILINE | re.DOTALL)
 _SECTION = re.compile(r"^## `nthbyte (\w+)`\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-# An option, its short form and its value, as argparse and clap show them.
-_OPTION = re.compile(r"^ +(?:(-\w)(?: [A-Z]+)?, )?(--[\w-]+)(?:(=?)[ \[=]*([A-Z<][^ ]*))?", re.MULTILINE)
+# An option, its short form, its opposite and its value, as argparse and clap show them.
+_OPTION = re.compile(
+    r"^ +(?:(-\w)(?: [A-Z]+)?, )?(--[\w-]+)(?:, (--no-[\w-]+))?(?:(=?)[ \[=]*([A-Z<][^ ]*))?", re.MULTILINE
+)
 
 
 def known() -> dict[str, dict[str, bool]]:
@@ -24,8 +26,8 @@ def known() -> dict[str, dict[str, bool]]:
     found: dict[str, dict[str, bool]] = {}
     for name, text in _SECTION.findall((ROOT / "docs" / "command.md").read_text()):
         found[name] = {"-m": True, "-c": True} if name == "run" else {}
-        for short, long, _, value in _OPTION.findall(text):
-            found[name].update({one: bool(value) for one in (short, long) if one})
+        for short, long, opposite, _, value in _OPTION.findall(text):
+            found[name].update({one: bool(value) for one in (short, long, opposite) if one})
     return found
 
 
