@@ -13,7 +13,7 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-ruff check-mypy check-structure \
-        test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-page soak compatibility system interpreters lock bench \
+        test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-build test-page soak compatibility system interpreters lock bench \
         count exactness leaks leaks-peers docs docs-outputs check-docs test-guide clean
 
 all: $(VENVS)
@@ -78,6 +78,9 @@ demo: system
 # SUITES="check-ruff test-pypy" runs only these.
 test: system
 	@$(PYTHON) tests/suites.py $(SUITES)
+
+# What the suites share is made before any of them.
+test-build: all build/site/installed
 
 check-rustfmt:
 	cargo fmt --all --check
@@ -148,8 +151,7 @@ test-pypy: all build/site/installed
 test-soak: all build/site/installed
 	$(BIN)/python -m pytest tests/soak
 
-# A hundred modules of the interpreters' own tests, and two packages, with nthbyte and without. Not part of `make test`,
-# which has some modules of its own.
+# A hundred modules of the interpreters' own tests, and two packages, with nthbyte and without.
 test-compatibility: all build/site/installed
 	$(BIN)/python -m pytest tests/compatibility
 
