@@ -58,9 +58,9 @@ def test_little_of_the_library_stays_resident(cpython: Interpreter, tmp_path: Pa
     assert 0 < resident < size / 3
 
 
-# Functions of nthbyte that code in the section `nthbyte_hot` calls, but seldom: at the first use of something, when
+# Functions of nthbyte that code in the section `nthbyte_hot` calls, but rarely: at the first use of something, when
 # memory is taken from the system or given back to it, in other interpreters, or after a fork.
-SELDOM = {
+RARELY_CALLED = {
     "nthbyte_cpython::patches::unlocked::is_of_this_thread",
     "nthbyte_cpython::sampling::codes::Codes::define",
     "nthbyte_cpython::sampling::tracker::Profile::begin_in_child",
@@ -89,4 +89,4 @@ def test_what_a_sample_runs_is_never_released() -> None:
     # Calls and jumps.
     called = set(re.findall(r"\t(?:call|j\w+) +[0-9a-f]+ <(nthbyte_.+?)(?:\+0x[0-9a-f]+)?>$", listing, re.M))
     assert called & hot
-    assert called - hot <= SELDOM
+    assert called - hot <= RARELY_CALLED
