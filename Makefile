@@ -12,8 +12,8 @@ VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
-.PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-ruff check-mypy check-structure \
-        test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-page soak compatibility system interpreters lock bench \
+.PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-threads check-ruff check-mypy check-structure \
+        test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-build test-page soak compatibility system interpreters lock bench \
         count exactness leaks leaks-peers docs docs-outputs check-docs test-guide clean
 
 all: $(VENVS)
@@ -79,6 +79,9 @@ demo: system
 test: system
 	@$(PYTHON) tests/suites.py $(SUITES)
 
+# What the suites share is made before any of them.
+test-build: all build/site/installed
+
 check-rustfmt:
 	cargo fmt --all --check
 
@@ -90,6 +93,12 @@ test-rust:
 
 # Checks that the code compiles for AArch64. Not part of `make test`: needs a Rust target and a cross compiler.
 AARCH64 := aarch64-unknown-linux-gnu
+
+# The session's threads under ThreadSanitizer. Not part of `make test`: needs a nightly Rust with its sources, and builds
+# the standard library. Left out are tests of the process's own memory, which the sanitizer changes.
+check-threads:
+	cd crates/session && RUSTFLAGS=-Zsanitizer=thread TSAN_OPTIONS=die_after_fork=0 CARGO_TARGET_DIR=$(CURDIR)/build/threads \
+	  cargo +nightly test -Zbuild-std --target $$(rustc -vV | sed -n 's/^host: //p') --lib --locked -- --skip composition --skip memory
 
 check-aarch64:
 	@missing=; \
@@ -148,8 +157,7 @@ test-pypy: all build/site/installed
 test-soak: all build/site/installed
 	$(BIN)/python -m pytest tests/soak
 
-# A hundred modules of the interpreters' own tests, and two packages, with nthbyte and without. Not part of `make test`,
-# which has some modules of its own.
+# A hundred modules of the interpreters' own tests, and two packages, with nthbyte and without.
 test-compatibility: all build/site/installed
 	$(BIN)/python -m pytest tests/compatibility
 

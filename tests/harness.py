@@ -189,27 +189,6 @@ def samples(profile: Path) -> int:
     return count
 
 
-def lasting_differences(
-    without: dict[str, str],
-    profiled: dict[str, str],
-    again: Callable[[list[str]], tuple[dict[str, str], dict[str, str]]],
-) -> dict[str, tuple[str | None, str | None]]:
-    """Returns the tests that have another result under nthbyte each time, with both results.
-
-    Some tests depend on the load of the machine. So ``again`` repeats those that differ, without and with nthbyte.
-    """
-
-    def differences() -> dict[str, tuple[str | None, str | None]]:
-        both = {name: (without.get(name), profiled.get(name)) for name in without.keys() | profiled.keys()}
-        return {name: (one, other) for name, (one, other) in both.items() if one != other}
-
-    for _ in range(3):
-        if differ := differences():
-            for outcomes, new in zip((without, profiled), again(sorted(differ)), strict=True):
-                outcomes.update(new)
-    return differences()
-
-
 @functools.cache
 def interpreters() -> list[Interpreter]:
     """Returns all installed interpreters that nthbyte supports."""

@@ -1,21 +1,26 @@
 """Runs every suite of `make test`, even if others fail, and prints a table of the results.
 
-A suite is a target of the Makefile. Its output is shown at once. The table at the end has a line for each suite:
-its result, its time, and the counts of its runner.
+A suite is a target of the Makefile. Suites that keep one core busy run in pairs. The output of the one that began
+first is shown at once, that of the other afterwards. The table at the end has a line for each suite: its result, its
+time, and the counts of its runner.
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 PASSED, FAILED, SKIPPED, NOT_RUN = "passed", "FAILED", "skipped", "NOT RUN"
+# The sum of `Suite.cores` of the suites that run at once.
+CORES = 2
 
 
 @dataclass(frozen=True)
@@ -26,13 +31,15 @@ class Suite:
     target: str
     needs: str | None = None
     """The name of a suite that this one needs."""
+    cores: int = CORES
+    """How many cores it uses, at most CORES."""
 
 
 SUITES = (
-    Suite("build", "all"),
+    Suite("build", "test-build"),
     Suite("rustfmt", "check-rustfmt"),
     Suite("clippy", "check-clippy"),
-    Suite("cargo test", "test-rust"),
+    Suite("cargo test", "test-rust", cores=1),
     Suite("ruff", "check-ruff"),
     Suite("mypy", "check-mypy"),
     Suite("structure", "test-structure"),
@@ -40,10 +47,11 @@ SUITES = (
     Suite("pytest formats", "test-formats", needs="build"),
     Suite("pytest processes", "test-processes", needs="build"),
     Suite("pytest native", "test-native", needs="build"),
-    Suite("pytest PyPy", "test-pypy", needs="build"),
+    Suite("pytest PyPy", "test-pypy", needs="build", cores=1),
     Suite("pytest soak", "test-soak", needs="build"),
-    Suite("page", "test-page"),
-    Suite("docs", "check-docs"),
+    Suite("compatibility", "test-compatibility", needs="build"),
+    Suite("page", "test-page", cores=1),
+    Suite("docs", "check-docs", needs="build", cores=1),
     Suite("guide", "test-guide", needs="build"),
 )
 
@@ -64,42 +72,100 @@ class Result:
 
 
 def run_all(suites: Sequence[Suite], make: Sequence[str]) -> list[Result]:
-    """Runs the suites one after the other. ``make`` is the command that takes a target."""
-    results: list[Result] = []
-    for suite in suites:
-        missing = [result for result in results if result.suite.name == suite.needs and not result.is_good]
-        if missing:
-            results.append(Result(suite, NOT_RUN, 0, f"it needs: {suite.needs}"))
-        else:
-            print(f"\n== {suite.name}", flush=True)
-            results.append(_run(suite, make))
-    return results
+    """Runs the suites: in their order, or earlier where cores are free. ``make`` is the command that takes a target."""
+    waiting = list(suites)
+    results: dict[Suite, Result] = {}
+    running: list[_Run] = []
+    to_show: list[_Run] = []
+    events: queue.SimpleQueue[tuple[_Run, str | None]] = queue.SimpleQueue()
+    while waiting or running:
+        for suite in list(waiting):
+            needed = next((one for one in suites if one.name == suite.needs), None)
+            if needed and needed in results and not results[needed].is_good:
+                waiting.remove(suite)
+                results[suite] = Result(suite, NOT_RUN, 0, f"it needs: {suite.needs}")
+            elif not needed or needed in results:
+                # What a suite needs may have to be made first, which no two may do at once.
+                cores = CORES if suite.needs and not needed else suite.cores
+                if sum(run.cores for run in running) + cores <= CORES:
+                    waiting.remove(suite)
+                    run = _Run(suite, cores, make, events)
+                    running.append(run)
+                    to_show.append(run)
+        _show(to_show)
+        if running:
+            run, line = events.get()
+            if line is None:
+                running.remove(run)
+                results[run.suite] = run.result()
+            else:
+                run.lines.append(line)
+            _show(to_show)
+    return [results[suite] for suite in suites]
 
 
-def _run(suite: Suite, make: Sequence[str]) -> Result:
-    start = time.monotonic()
-    # Runners write no colours into a pipe, unless an option asks for them.
-    colours = (
-        {"CARGO_TERM_COLOR": "always", "PY_COLORS": "1", "FORCE_COLOR": "1"} if sys.stdout.isatty() else {}
-    )
-    process = subprocess.Popen(
-        [*make, suite.target],
-        env={**colours, **os.environ},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    assert process.stdout
-    lines = []
-    for line in process.stdout:
-        sys.stdout.write(line)
+class _Run:
+    """A suite that runs."""
+
+    def __init__(
+        self,
+        suite: Suite,
+        cores: int,
+        make: Sequence[str],
+        events: queue.SimpleQueue[tuple[_Run, str | None]],
+    ) -> None:
+        """Puts each line of the output into ``events``, and None at the end."""
+        self.suite = suite
+        self.cores = cores
+        self.lines: list[str] = [f"\n== {suite.name}\n"]
+        self.shown = 0
+        """Lines that were shown."""
+        self.status: int | None = None
+        self._events = events
+        self._start = time.monotonic()
+        # Runners write no colours into a pipe, unless an option asks for them.
+        colours = (
+            {"CARGO_TERM_COLOR": "always", "PY_COLORS": "1", "FORCE_COLOR": "1"}
+            if sys.stdout.isatty()
+            else {}
+        )
+        self._process = subprocess.Popen(
+            [*make, suite.target],
+            env={**colours, **os.environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            self._events.put((self, line))
+        self._process.wait()
+        self._events.put((self, None))
+
+    def result(self) -> Result:
+        """Returns its result, after its end."""
+        seconds = time.monotonic() - self._start
+        self.status = self._process.wait()
+        lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in self.lines]
+        left_out = [line.strip() for line in lines if re.match(r"nthbyte: .* not tested; missing:", line)]
+        outcome = FAILED if self.status else SKIPPED if left_out else PASSED
+        return Result(self.suite, outcome, seconds, left_out[0] if left_out else counts(lines))
+
+
+def _show(runs: list[_Run]) -> None:
+    """Shows the output of the first of these that there is, then of the others up to the first that has not ended."""
+    while runs:
+        first = runs[0]
+        sys.stdout.write("".join(first.lines[first.shown :]))
         sys.stdout.flush()
-        lines.append(re.sub(r"\x1b\[[0-9;]*m", "", line))
-    status = process.wait()
-    left_out = [line.strip() for line in lines if re.match(r"nthbyte: .* not tested; missing:", line)]
-    outcome = FAILED if status else SKIPPED if left_out else PASSED
-    return Result(suite, outcome, time.monotonic() - start, left_out[0] if left_out else counts(lines))
+        first.shown = len(first.lines)
+        if first.status is None:
+            return
+        runs.pop(0)
 
 
 def counts(lines: Sequence[str]) -> str:

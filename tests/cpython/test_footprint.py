@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
-from harness import Interpreter
+import pytest
+
+from harness import SITE, Interpreter
 
 # The size of the library's code, and the smallest resident part of it at any moment, in KiB. The library releases its
 # pages after each block, so a single measurement may come just before that.
@@ -51,3 +56,37 @@ def test_little_of_the_library_stays_resident(cpython: Interpreter, tmp_path: Pa
     size, resident = map(int, done.out.split())
     # The kernel maps several pages at a time.
     assert 0 < resident < size / 3
+
+
+# Functions of nthbyte that code in the section `nthbyte_hot` calls, but rarely: at the first use of something, when
+# memory is taken from the system or given back to it, in other interpreters, or after a fork.
+RARELY_CALLED = {
+    "nthbyte_cpython::patches::unlocked::is_of_this_thread",
+    "nthbyte_cpython::sampling::codes::Codes::define",
+    "nthbyte_cpython::sampling::tracker::Profile::begin_in_child",
+    "nthbyte_cpython::sampling::tracker::Program::freed_unrecorded",
+    "nthbyte_cpython::sampling::types::Types::discover",
+    "nthbyte_heap::arena::Arenas::add_arena",
+    "nthbyte_heap::arena::Arenas::collapse_or_populate",
+    "nthbyte_heap::arena::retention::<impl nthbyte_heap::arena::Arenas>::purge",
+    "nthbyte_heap::supply::<impl nthbyte_heap::heap::Heap>::flush_lists",
+}
+
+
+def test_what_a_sample_runs_is_never_released() -> None:
+    """Pages outside of that section are released after each block, and may have to be read from the disk.
+
+    A function that is called at most samples belongs into the section: `#[unsafe(link_section = "nthbyte_hot")]`.
+    """
+    objdump = shutil.which("objdump")
+    if objdump is None:
+        pytest.skip("needs objdump")
+    library = SITE / "nthbyte" / "libnthbyte_cpython.so"
+    words = [objdump, "--disassemble", "--demangle", "--section=nthbyte_hot", str(library)]
+    listing = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    hot = set(re.findall(r"^[0-9a-f]+ <(.+)>:$", listing, re.M))
+    assert len(hot) > 20
+    # Calls and jumps.
+    called = set(re.findall(r"\t(?:call|j\w+) +[0-9a-f]+ <(nthbyte_.+?)(?:\+0x[0-9a-f]+)?>$", listing, re.M))
+    assert called & hot
+    assert called - hot <= RARELY_CALLED

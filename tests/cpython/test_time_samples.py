@@ -287,7 +287,7 @@ def timers():
         return 0
 
 done = False
-others = [threading.Thread(target=busy) for _ in range(3)]
+others = [threading.Thread(target=busy, daemon=True) for _ in range(3)]
 for one in others:
     one.start()
 for at in range(60):

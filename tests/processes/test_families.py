@@ -33,11 +33,12 @@ if __name__ == "__main__":
         assert sum(pool.map(work, [5000] * 16)) == 80000
 """
 
-# A process that allocates next to nothing forks one that does.
+# A process forks one that allocates much; before, it allocates as many objects itself as is told.
 GRANDCHILD = """
 import os
 keep = [bytes(1000 + n % 8) for n in range(4000)]
 if os.fork() == 0:
+    own = [bytes(1000 + n % 8) for n in range({own})]
     if os.fork() == 0:
         more = [bytes(1000 + n % 8) for n in range(8000)]
         os._exit(0)
@@ -79,12 +80,13 @@ def test_what_is_inherited_counts_once(cpython: Interpreter, tmp_path: Path) -> 
     assert whole["bytes_allocated"] == pytest.approx(whole["all"]["bytes"]["estimate"], rel=1e-4)
 
 
-def test_grandchildren_belong_to_it(cpython: Interpreter, tmp_path: Path) -> None:
-    first = run(cpython, GRANDCHILD, tmp_path, "--every", "64KiB")
+@pytest.mark.parametrize("own", [0, 8000], ids=["a child without a profile", "a child with one"])
+def test_grandchildren_belong_to_it(own: int, interpreter: Interpreter, tmp_path: Path) -> None:
+    first = run(interpreter, GRANDCHILD.format(own=own), tmp_path, "--every", "64KiB")
     whole = family.check(first)
     heavy = [one for one in whole["processes"][1:] if one["bytes"]["low"] > 1 << 20]
-    assert len(heavy) == 1
-    assert heavy[0]["pid"] != whole["pid"]
+    assert len(heavy) == (2 if own else 1)
+    assert whole["pid"] not in {one["pid"] for one in heavy}
 
 
 def test_an_older_runs_children_are_left_out(cpython: Interpreter, tmp_path: Path) -> None:

@@ -56,6 +56,36 @@ def test_a_suite_without_the_suite_that_it_needs_fails(tmp_path: Path) -> None:
     assert result.outcome == "passed"
 
 
+def test_suites_that_need_one_core_run_in_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "Makefile").write_text(
+        """
+        first second: ; @echo $@ begins; touch $@; while ! [ -e first -a -e second ]; do sleep 0.01; done; echo $@ ends
+        alone: ; @[ -e second ] && echo alone
+        """.replace("        ", "")
+    )
+    names = [Suite("first", "first", cores=1), Suite("alone", "alone"), Suite("second", "second", cores=1)]
+    results = suites.run_all(names, ["make", "--no-print-directory", "-C", str(tmp_path)])
+    assert [(result.suite.name, result.outcome) for result in results] == [
+        ("first", "passed"),
+        ("alone", "passed"),
+        ("second", "passed"),
+    ]
+    shown = "\n== {0}\n{0} begins\n{0} ends\n"
+    assert capsys.readouterr().out == f"{shown.format('first')}{shown.format('second')}\n== alone\nalone\n"
+
+
+def test_a_suite_runs_alone_without_the_suite_that_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text(
+        """
+        first: ; @sleep 0.3; touch ended
+        second: ; @[ -e ended ]
+        """.replace("        ", "")
+    )
+    names = [Suite("first", "first", cores=1), Suite("second", "second", needs="build", cores=1)]
+    results = suites.run_all(names, ["make", "--no-print-directory", "-C", str(tmp_path)])
+    assert [result.outcome for result in results] == ["passed", "passed"]
+
+
 def test_the_table_has_a_line_for_each_suite(tmp_path: Path) -> None:
     results = _run(tmp_path, Suite("one", "good"), Suite("the other", "bad"))
     first, second = suites.table(results).splitlines()

@@ -249,6 +249,7 @@ pub unsafe extern "C" fn realloc<const OBJECT: bool>(
 /// Frees the blocks that other threads passed to [`Heap::remote_free`].
 #[cold]
 #[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe fn free_remote_blocks(heap: *mut Heap) {
     // SAFETY: a block that is queued here is no longer in use.
     unsafe {

@@ -1,5 +1,6 @@
 //! The settings of a session. The host's Python code passes them as a JSON text.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use nthbyte_profile::{Distances, Meta, Method, Source};
@@ -131,16 +132,28 @@ pub(super) fn child_meta(parent: &Meta) -> Meta {
     }
 }
 
-/// The path of a child process's profile: the parent's path with the child's number before the suffix.
+/// The path of a child process's profile: the path of the family's first process, with the child's number before the
+/// suffix. `path` and `parent` are those of the process that starts it, whose own number is not kept if it is a child.
 #[must_use]
-pub fn child_path(parent: &Path, pid: u32) -> PathBuf {
-    let mut name = parent.file_stem().unwrap_or_default().to_os_string();
+pub fn child_path(path: &Path, parent: &Meta, pid: u32) -> PathBuf {
+    let own = parent.parent_pid.map(|_| parent.pid.to_string());
+    let is_own = |end: Option<&OsStr>| end.is_some() && end == own.as_deref().map(OsStr::new);
+    let stem = path.file_stem().unwrap_or_default();
+    let (first, suffix) = if is_own(path.extension()) {
+        (stem, None)
+    } else if is_own(Path::new(stem).extension()) {
+        let first = Path::new(stem).file_stem().unwrap_or_default();
+        (first, path.extension())
+    } else {
+        (stem, path.extension())
+    };
+    let mut name = first.to_os_string();
     name.push(format!(".{pid}"));
-    if let Some(suffix) = parent.extension() {
+    if let Some(suffix) = suffix {
         name.push(".");
         name.push(suffix);
     }
-    parent.with_file_name(name)
+    path.with_file_name(name)
 }
 
 fn unix_nanos() -> u64 {
@@ -169,11 +182,25 @@ mod tests {
 
     #[test]
     fn child_path_keeps_folder_and_suffix() {
-        assert_eq!(
-            child_path(Path::new("/a/b.c.nthb"), 7),
-            Path::new("/a/b.c.7.nthb")
-        );
-        assert_eq!(child_path(Path::new("/a/b"), 7), Path::new("/a/b.7"));
+        let json = r#"{"output": "/x", "period": 64, "distances": "exponential"}"#;
+        let meta = Config::parse(json)
+            .unwrap()
+            .meta(Method::NurseryLimit, 1, Vec::new());
+        let path = |parent: &str, pid, parent_pid| {
+            let meta = Meta {
+                pid,
+                parent_pid,
+                ..meta.clone()
+            };
+            child_path(Path::new(parent), &meta, 7)
+        };
+        assert_eq!(path("/a/b.c.nthb", 5, None), Path::new("/a/b.c.7.nthb"));
+        assert_eq!(path("/a/b", 5, None), Path::new("/a/b.7"));
+        // A child's own number gives way, but not what only looks like one.
+        assert_eq!(path("/a/b.5.nthb", 5, Some(4)), Path::new("/a/b.7.nthb"));
+        assert_eq!(path("/a/b.5", 5, Some(4)), Path::new("/a/b.7"));
+        assert_eq!(path("/a/b.5.nthb", 5, None), Path::new("/a/b.5.7.nthb"));
+        assert_eq!(path("/a/b.6.nthb", 5, Some(4)), Path::new("/a/b.6.7.nthb"));
     }
 
     #[test]

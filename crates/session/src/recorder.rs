@@ -103,7 +103,7 @@ impl Recorder {
         let meta = child_meta(&self.meta);
         let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
         let clock = Clock::start();
-        let path = child_path(&self.path, meta.pid);
+        let path = child_path(&self.path, &self.meta, meta.pid);
         let drain = Drain::later(far_end, clock, path.clone(), &meta);
         let writer = self.writer.of_child(Box::new(drain));
         Self::new(self.slot, clock, meta, path, ring, writer)

@@ -33,9 +33,12 @@ struct Reserve {
     /// The first byte that was never used.
     unused: AtomicUsize,
     /// For each size, the list of freed blocks: the first one's number (its offset divided by [`SMALLEST`], plus one;
-    /// 0 is the end) in the lower half; each block begins with the next one's number. The upper half counts changes, so
-    /// that a list that has changed meanwhile is never taken for the same one.
+    /// 0 is the end) in the lower half. The upper half counts changes, so that a list that has changed meanwhile is never
+    /// taken for the same one.
     freed: [AtomicU64; SIZES],
+    /// For each block in a list, the number of the next one. A thread may still read it when another one has got the
+    /// block, so it is not in the block itself.
+    next: [AtomicU32; SIZE / SMALLEST],
     is_short: AtomicBool,
     /// Bytes of blocks of the system below [`LARGE`].
     small: AtomicUsize,
@@ -60,6 +63,7 @@ impl Reserve {
         Self {
             unused: AtomicUsize::new(0),
             freed: [const { AtomicU64::new(0) }; SIZES],
+            next: [const { AtomicU32::new(0) }; SIZE / SMALLEST],
             is_short: AtomicBool::new(false),
             small: AtomicUsize::new(0),
             large: [const { [const { AtomicUsize::new(0) }; 2] }; MOST_LARGE],
@@ -77,12 +81,9 @@ impl Reserve {
         (offset < SIZE).then_some(offset)
     }
 
-    /// The number of the next freed block, in the first word of a freed block.
-    fn next(&self, number: u32) -> &AtomicU32 {
-        let block = self.start().wrapping_add((number as usize - 1) * SMALLEST);
-        // SAFETY: the word lies in the reserve and is aligned. If another thread has got the block meanwhile, the word
-        // is its data: then the count of changes differs, and the word is not used.
-        unsafe { AtomicU32::from_ptr(block.cast()) }
+    /// The number of the next freed block.
+    const fn next(&self, number: u32) -> &AtomicU32 {
+        &self.next[number as usize - 1]
     }
 
     /// Takes memory from the reserve; null if it is used up. Safe in a signal handler.

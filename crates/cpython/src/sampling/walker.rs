@@ -82,6 +82,7 @@ impl Walker {
     ///
     /// # Safety
     /// The GIL is held by the caller, and `thread` is its live `PyThreadState` with this layout.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub unsafe fn stack(
         &mut self,
         layout: &Layout,
@@ -101,6 +102,7 @@ impl Walker {
     ///
     /// # Safety
     /// As for [`Self::stack`]. The thread is the calling one.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub unsafe fn stack_with_native(
         &mut self,
         layout: &Layout,
@@ -316,6 +318,7 @@ fn merge(python: &[Seen], calls: &[Call], native: &[nthbyte_unwind::Frame], into
 }
 
 #[cold]
+#[unsafe(link_section = "nthbyte_hot")]
 fn cut_node(recording: &mut Recording<'_>) -> Option<NodeId> {
     let code = recording.named_function(CUT_NOTE)?;
     recording.node(Node {

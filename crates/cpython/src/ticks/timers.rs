@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ static LEFT_OUT: AtomicI32 = AtomicI32::new(0);
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 static PERIOD: AtomicU64 = AtomicU64::new(0);
 static SEED: AtomicU64 = AtomicU64::new(0);
+/// Whether timers may be made. The writer thread may still be looking for threads when the session has ended.
+static ARE_WANTED: AtomicBool = AtomicBool::new(false);
 /// The timers of this process. A child has its own: its parent's may have been locked at the fork.
 static TABLE: AtomicPtr<Mutex<Table>> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -93,6 +95,7 @@ pub fn begin(signal: c_int, period: u64, seed: u64) -> Result<(), String> {
     if std::fs::metadata("/proc/self/task").is_err() {
         return Err("--cpu needs /proc, which is not mounted here; mount it".to_owned());
     }
+    ARE_WANTED.store(true, SeqCst);
     let this = this_thread();
     let cpu = read(clock(this)).unwrap_or(0);
     table.add(this, cpu, cpu);
@@ -113,14 +116,11 @@ pub fn begin_in_child() {
     table.add(this, cpu, cpu);
 }
 
-/// Stops all timers.
+/// Stops all timers. A thread that holds the table for seconds stops them when it goes on.
 pub fn end() {
+    ARE_WANTED.store(false, SeqCst);
     if let Some(mut table) = table() {
-        let threads: Vec<c_int> = table.threads.keys().copied().collect();
-        for thread in threads {
-            let cpu = read(clock(thread));
-            table.remove(thread, cpu);
-        }
+        table.remove_all();
     }
 }
 
@@ -136,13 +136,15 @@ pub fn find_new() -> bool {
     let Some(mut table) = table.and_then(|table| table.try_lock().ok()) else {
         return false;
     };
-    for thread in threads() {
-        if !table.threads.contains_key(&thread)
-            && let Some(cpu) = read(clock(thread))
-        {
-            table.look_at(thread, cpu);
+    table.while_wanted(|table| {
+        for thread in threads() {
+            if !table.threads.contains_key(&thread)
+                && let Some(cpu) = read(clock(thread))
+            {
+                table.look_at(thread, cpu);
+            }
         }
-    }
+    });
     true
 }
 
@@ -168,18 +170,20 @@ pub fn scan() {
         // The program has used up all descriptors.
         return;
     }
-    let known: Vec<c_int> = table.threads.keys().copied().collect();
-    for thread in known {
-        if there.binary_search(&thread).is_err() {
-            table.remove(thread, None);
+    table.while_wanted(|table| {
+        let known: Vec<c_int> = table.threads.keys().copied().collect();
+        for thread in known {
+            if there.binary_search(&thread).is_err() {
+                table.remove(thread, None);
+            }
         }
-    }
-    for thread in there {
-        if let Some(cpu) = read(clock(thread)) {
-            table.look_at(thread, cpu);
+        for thread in there {
+            if let Some(cpu) = read(clock(thread)) {
+                table.look_at(thread, cpu);
+            }
         }
-    }
-    table.has_scanned = true;
+        table.has_scanned = true;
+    });
 }
 
 /// Counts expirations of a timer that have arrived together. Returns how many of them belong to the present stack;
@@ -204,6 +208,24 @@ impl Table {
             free: Vec::new(),
             next: 0,
             has_scanned: false,
+        }
+    }
+
+    /// Calls `work` if timers may be made. If [`end`] was called meanwhile and did not wait any longer, stops them all.
+    fn while_wanted(&mut self, work: impl FnOnce(&mut Self)) {
+        if ARE_WANTED.load(SeqCst) {
+            work(self);
+            if !ARE_WANTED.load(SeqCst) {
+                self.remove_all();
+            }
+        }
+    }
+
+    fn remove_all(&mut self) {
+        let threads: Vec<c_int> = self.threads.keys().copied().collect();
+        for thread in threads {
+            let cpu = read(clock(thread));
+            self.remove(thread, cpu);
         }
     }
 
@@ -357,4 +379,37 @@ const fn timespec(nanos: u64) -> libc::timespec {
 fn this_thread() -> c_int {
     // SAFETY: no preconditions.
     unsafe { libc::gettid() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of timers, after the keeper has looked for threads.
+    fn timers_after(look: fn()) -> usize {
+        look();
+        table().unwrap().threads.len()
+    }
+
+    #[test]
+    fn no_timer_is_made_after_the_end() {
+        const AN_HOUR: u64 = 3600 * SECOND;
+        let find_new = || assert!(super::find_new());
+        for _ in 0..2 {
+            begin(libc::SIGURG, AN_HOUR, 1).unwrap();
+            // The main thread of the tests, and this one.
+            assert!(timers_after(scan) > 1);
+            end();
+            // The writer thread may get there late.
+            assert_eq!([timers_after(scan), timers_after(find_new)], [0, 0]);
+        }
+        begin(libc::SIGURG, AN_HOUR, 1).unwrap();
+        table().unwrap().while_wanted(|_| end_without_the_table());
+        assert_eq!(timers_after(|| ()), 0);
+    }
+
+    /// What [`end`] does if it does not get the table.
+    fn end_without_the_table() {
+        ARE_WANTED.store(false, SeqCst);
+    }
 }

@@ -144,6 +144,8 @@ impl Observer for Log {
 
 pub struct Model {
     heap: Heap<Log>,
+    /// The handle of the first root.
+    bottom: Handle,
     objects: Vec<Object>,
     roots: Vec<Value>,
     sampler: Option<Sampler>,
@@ -153,8 +155,10 @@ pub struct Model {
 
 impl Model {
     pub fn new(settings: Settings) -> Self {
+        let heap = Heap::new(settings, types(), Log::default());
         Self {
-            heap: Heap::new(settings, types(), Log::default()),
+            bottom: heap.depth(),
+            heap,
             objects: Vec::new(),
             roots: Vec::new(),
             sampler: None,
@@ -321,7 +325,7 @@ impl Model {
 
     /// The handle of the n-th root.
     fn handle(&self, place: usize) -> Handle {
-        bottom().above(place)
+        self.bottom.above(place)
     }
 
     /// Compares everything that can be reached from the roots.
@@ -395,9 +399,4 @@ impl Model {
             "{used} bytes are used by what can be reached"
         );
     }
-}
-
-/// The handle of the first root.
-fn bottom() -> Handle {
-    Heap::new(Settings::default(), Vec::new(), ()).depth()
 }

@@ -8,7 +8,7 @@ use nthbyte_profile::event::{
     TypeName,
 };
 
-use super::{Profile, in_child, one_at_a_time};
+use super::{Child, Profile, in_child, one_at_a_time};
 use crate::reserve::failing;
 use crate::{Appearance, Config, Recording, Session};
 
@@ -120,34 +120,44 @@ fn session(path: &Path, first: u64, end: u64) -> bool {
     made > first
 }
 
+/// Processes that run at once: a session that has no memory waits much.
+const AT_ONCE: usize = 4;
+
 /// Fails `more` allocations at once: from the first one on, then from the one of number `step`, and so on.
 fn each_fails(more: u64, step: usize) {
     let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("profile.nthb");
-    let mut is_over = false;
-    for first in (0_u64..).step_by(step) {
-        let end = first.saturating_add(more);
-        // In a process of its own: other tests run in this one.
-        let was_enough = folder.path().join("enough");
-        assert!(
-            in_child(|| {
-                if !session(&path, first, end) {
-                    std::fs::write(&was_enough, "").unwrap();
-                }
-            }),
-            "allocation {first}"
-        );
-        if was_enough.exists() {
-            is_over = first > 100;
-            break;
+    let mut firsts = (0_u64..).step_by(step);
+    loop {
+        // Each in a process and a folder of its own: other tests run in this process.
+        let children: Vec<_> = firsts
+            .by_ref()
+            .take(AT_ONCE)
+            .map(|first| {
+                let folder = tempfile::tempdir().unwrap();
+                let child = Child::running(|| {
+                    let path = folder.path().join("profile.nthb");
+                    if !session(&path, first, first.saturating_add(more)) {
+                        std::fs::write(folder.path().join("enough"), "").unwrap();
+                    }
+                });
+                (first, folder, child)
+            })
+            .collect();
+        let mut over = None;
+        for (first, folder, child) in children {
+            assert!(child.succeeds(), "allocation {first}");
+            if over.is_none() && folder.path().join("enough").exists() {
+                over = Some(first);
+            }
         }
-        std::fs::remove_file(&path).ok();
-        for entry in std::fs::read_dir(folder.path()).unwrap() {
-            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        if let Some(first) = over {
+            assert!(
+                first > 100,
+                "a session makes more than a hundred allocations"
+            );
+            return;
         }
     }
-    assert!(is_over, "a session makes more than a hundred allocations");
 }
 
 #[test]

@@ -172,18 +172,33 @@ fn record(session: &Session, samples: u64) -> u64 {
 
 /// Runs `child` in a forked child and waits for it. Returns whether the child succeeded.
 fn in_child(child: impl FnOnce()) -> bool {
-    // SAFETY: the child runs `child` and then ends, without running other code of this process.
-    let process = unsafe { libc::fork() };
-    if process == 0 {
-        let work = std::panic::AssertUnwindSafe(child);
-        let is_well = std::panic::catch_unwind(work).is_ok();
-        // SAFETY: as above.
-        unsafe { libc::_exit(i32::from(!is_well)) };
+    Child::running(child).succeeds()
+}
+
+/// A forked child.
+struct Child(libc::pid_t);
+
+impl Child {
+    /// Begins to run `child` in a forked child.
+    fn running(child: impl FnOnce()) -> Self {
+        // SAFETY: the child runs `child` and then ends, without running other code of this process.
+        let process = unsafe { libc::fork() };
+        if process == 0 {
+            let work = std::panic::AssertUnwindSafe(child);
+            let is_well = std::panic::catch_unwind(work).is_ok();
+            // SAFETY: as above.
+            unsafe { libc::_exit(i32::from(!is_well)) };
+        }
+        Self(process)
     }
-    let mut status = 0;
-    // SAFETY: waits for the child that was just made.
-    unsafe { libc::waitpid(process, &raw mut status, 0) };
-    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+
+    /// Waits for its end.
+    fn succeeds(self) -> bool {
+        let mut status = 0;
+        // SAFETY: waits for the child that was made.
+        unsafe { libc::waitpid(self.0, &raw mut status, 0) };
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+    }
 }
 
 /// A few stacks with ten thousand new frames each, at the default period.

@@ -387,3 +387,23 @@ fn describe(path: &Path, error: &std::io::Error) -> String {
         _ => format!("cannot write {path}: {error}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_cannot_be_written_is_named_once() {
+        let config = r#"{"output": "/", "period": 64, "distances": "exponential"}"#;
+        let meta = crate::Config::parse(config).unwrap().meta(
+            nthbyte_profile::Method::NurseryLimit,
+            1,
+            Vec::new(),
+        );
+        for path in ["/", "/proc/self/fd"] {
+            let refusal = create(Path::new(path), &meta).err().unwrap();
+            assert_eq!(refusal.matches("cannot write").count(), 1, "{refusal}");
+            assert_eq!(refusal.matches(path).count(), 1, "{refusal}");
+        }
+    }
+}
