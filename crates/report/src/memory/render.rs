@@ -30,7 +30,9 @@ impl Memory {
             .rows
             .iter()
             .all(|row| text::width(&interval(row)) <= room);
+        let missed_peak = self.missed_peak();
         let when = match self.at {
+            "peak" if missed_peak.is_some() => "in the largest reading, ",
             "peak" => "at its peak, ",
             "end" => "at the end, ",
             _ => "at ",
@@ -68,12 +70,9 @@ impl Memory {
                 line(&mut out, &name, row.bytes.estimate, whole, &interval);
             }
         }
-        if let Some(peak) = self
-            .peak_rss
-            .filter(|&peak| self.at == "peak" && peak as f64 > 1.01 * self.rss as f64)
-        {
+        if let Some(peak) = missed_peak {
             let note = format!(
-                "RSS was {} for a moment. What it was made of was not read then: this is the largest RSS of which it was read.",
+                "RSS was {} for a moment, but what it was made of was not read then.",
                 text::bytes(peak as f64)
             );
             out.push('\n');
@@ -92,6 +91,12 @@ impl Memory {
             wrap(&mut out, &format!("note: {note}"), width);
         }
         out
+    }
+
+    /// The largest resident set, if none of the readings is near it.
+    fn missed_peak(&self) -> Option<u64> {
+        self.peak_rss
+            .filter(|&peak| self.at == "peak" && peak as f64 > 1.01 * self.rss as f64)
     }
 
     fn render_holders(&self, out: &mut String, width: usize) {
