@@ -1,9 +1,9 @@
 // Measures large pages of `nthbyte flamegraph` in headless Chromium: `node bench/page/measure.mjs [--repeat N] [--keep FOLDER] [NAME ...]`.
 //
 // The profiles are made up by crates/profile's example `synthesize`. Each page is opened several times. Times are
-// those of the browser's own clock: from the start of the navigation until the graph is drawn, and of each update while
-// the pointer drags a range of time; and the CPU time of the page's main thread, which other work on the machine
-// disturbs less.
+// those of the browser's own clock: from the start of the navigation until the graph is drawn; of each update while the
+// pointer drags a range of time, with the boxes coloured by package, type and fate; and of filling the table when the range
+// rests. The CPU time of the page's main thread is that of what it did, which other work on the machine disturbs less.
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, statSync } from "node:fs";
 import { cpus, loadavg, tmpdir } from "node:os";
@@ -15,6 +15,7 @@ import { launch } from "../../tests/page/browser.mjs";
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const target = resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
 const MOVES = 40;
+const COLOURS = ["package", "type", "fate"];
 
 /** Made-up programs: samples, and the most nodes of the stack tree. */
 const PROFILES = {
@@ -47,7 +48,7 @@ function make(folder, name) {
   return { page, seconds: (performance.now() - began) / 1000, bytes: statSync(page).size };
 }
 
-/** Opens a page once, and drags over its timeline. */
+/** Opens a page once, and drags over its timeline, once for each way to colour the boxes. */
 async function open(browser, file) {
   const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
   page.setDefaultTimeout(300_000);
@@ -66,7 +67,19 @@ async function open(browser, file) {
   });
   opened.cpu = await cpu();
   const box = await page.locator("#timeline .overlay").boundingBox();
+  const drags = {};
+  for (const colour of COLOURS) {
+    await page.click(`#colour [data-value="${colour}"]`);
+    drags[colour] = await drag(page, box, cpu);
+  }
+  await page.close();
+  return { opened, drags };
+}
+
+/** Drags from a fifth of the timeline to four fifths. */
+async function drag(page, box, cpu) {
   const y = box.y + box.height / 2;
+  const duration = (name) => page.evaluate((of) => performance.getEntriesByName(`nthbyte ${of}`)[0].duration, name);
   await page.mouse.move(box.x + 0.2 * box.width, y);
   await page.mouse.down();
   const moves = [];
@@ -74,18 +87,21 @@ async function open(browser, file) {
   for (let move = 1; move <= MOVES; move++) {
     await page.mouse.move(box.x + (0.2 + (0.6 * move) / MOVES) * box.width, y);
     await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
-    moves.push(await page.evaluate(() => performance.getEntriesByName("nthbyte update")[0].duration));
+    moves.push(await duration("update"));
   }
   const each = ((await cpu()) - before) / MOVES;
   await page.mouse.up();
-  await page.close();
-  return { opened, moves, each };
+  await page.waitForFunction(() => document.getElementById("table").ariaBusy === "false");
+  const table = await duration("table");
+  await page.keyboard.press("Escape");
+  await page.waitForFunction(() => document.getElementById("range-reset").hidden);
+  return { moves, each, table };
 }
 
 const least = (numbers) => Math.min(...numbers);
 const median = (numbers) => numbers.toSorted((a, b) => a - b)[numbers.length >> 1];
 const greatest = (numbers) => Math.max(...numbers);
-const three = (numbers) => `${[least, median, greatest].map((of) => of(numbers).toFixed(0)).join(" / ")} ms`;
+const three = (numbers) => `${[least, median, greatest].map((of) => of(numbers).toFixed(1)).join(" / ")} ms`;
 
 const { repeat, keep, names } = options(process.argv.slice(2));
 for (const what of [["nthbyte-cli", "--bins"], ["nthbyte-profile", "--example", "synthesize"]]) {
@@ -106,8 +122,14 @@ try {
     console.log(`  page: ${(made.bytes / 1e6).toFixed(2)} MB, written in ${made.seconds.toFixed(1)} s`);
     console.log(`  work: ${work.records} records, ${work.nodes} nodes, ${work.boxes} boxes`);
     console.log(`  opens in ${three(runs.map((run) => run.opened.at))}, heap ${(greatest(runs.map((run) => run.opened.heap)) / 1e6).toFixed(0)} MB`);
-    console.log(`  a move of the range: ${three(runs.flatMap((run) => run.moves))}`);
-    console.log(`  main thread's CPU time: ${three(runs.map((run) => run.opened.cpu))} to open, ${three(runs.map((run) => run.each))} a move`);
+    console.log(`  main thread's CPU time to open: ${three(runs.map((run) => run.opened.cpu))}`);
+    for (const colour of COLOURS) {
+      const drags = runs.map((run) => run.drags[colour]);
+      console.log(
+        `  a move, coloured by ${colour}: ${three(drags.flatMap((drag) => drag.moves))}; CPU ${three(drags.map((drag) => drag.each))};` +
+          ` the table ${three(drags.map((drag) => drag.table))}`,
+      );
+    }
   }
   await browser.close();
 } finally {

@@ -46,6 +46,7 @@ COMMANDS = {
     "explain": ["explain"],
     "leaks": ["leaks"],
     "diff": ["diff", "{profile}"],
+    "memory": ["memory"],
 }
 
 

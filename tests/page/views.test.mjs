@@ -348,7 +348,7 @@ test("lines and bars have axes of their own, which do not overlap", async () => 
 });
 
 describe("large profiles", () => {
-  test("an update looks at each record and node once, and draws what can be seen", async () => {
+  test("an update looks at each record at most once, a small move at few, and it draws what can be seen", async () => {
     await show("large");
     const { records, nodes, boxes } = await work();
     assert.equal(records, 180_000);
@@ -359,6 +359,11 @@ describe("large profiles", () => {
     await page.waitForFunction(() => document.getElementById("table").ariaBusy === "false" && !document.getElementById("range-reset").hidden);
     const part = await work();
     assert.deepEqual([part.records, part.nodes], [records, nodes]);
+    const range = await page.getAttribute("#timeline", "aria-valuetext");
+    await page.keyboard.press("ArrowRight");
+    await page.waitForFunction((before) => document.getElementById("timeline").getAttribute("aria-valuetext") !== before, range);
+    const moved = await work();
+    assert.ok(moved.records < records / 2, `${moved.records} records after a move by a 64th`);
   });
 
   test("too many stacks are pruned: sums stay, and a line says what is missing", async () => {

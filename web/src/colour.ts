@@ -69,6 +69,10 @@ export class Palette {
   /** By type. */
   readonly typeRank: Uint8Array;
   readonly typeLabels: string[];
+  /** Ranks depend on the tree alone, so a change of the selection uses them again. */
+  readonly #ranks = new WeakMap<Tree, Uint8Array>();
+  readonly #typeRanks = new WeakMap<Tree, Uint8Array>();
+  readonly #typeSums = new WeakMap<Tree, Float64Array>();
 
   constructor(data: Data) {
     const { names, ofFunction } = owners(data);
@@ -124,6 +128,37 @@ export class Palette {
     return this.#ofOwner[this.#ofFunction[tree.id[owner]!]!]!;
   }
 
+  /** By node, its rank among `labels`. */
+  ranks(tree: Tree): Uint8Array {
+    return remembered(this.#ranks, tree, (node) => this.rank(tree, node));
+  }
+
+  /** By node, the rank of its type; the last one for nodes that are no types. */
+  typeRanks(tree: Tree): Uint8Array {
+    const rest = this.typeLabels.length - 1;
+    return remembered(this.#typeRanks, tree, (node) => (tree.what[node] === What.Type ? this.typeRank[tree.id[node]!]! : rest));
+  }
+
+  /**
+   * By node and rank of type, the sum over all nodes before the node: a subtree's sum is a difference. The sums of a
+   * tree are written into the same array each time.
+   */
+  typeSums({ tree, totals }: View): Float64Array {
+    const width = this.typeLabels.length;
+    const ranks = this.typeRanks(tree);
+    let running = this.#typeSums.get(tree);
+    if (!running) {
+      running = new Float64Array((tree.length + 1) * width);
+      this.#typeSums.set(tree, running);
+    }
+    const { self } = totals.shown;
+    for (let node = 0, at = 0; node < tree.length; node++) {
+      for (let rank = 0; rank < width; rank++, at++) running[at + width] = running[at]!;
+      running[at + ranks[node]!]! += self[node]!;
+    }
+    return running;
+  }
+
   colour(theme: Theme, rank: number, lighter = 0): string {
     const last = this.labels.length - 1;
     if (rank === 0) return hue(theme, OWN_HUE, lighter);
@@ -134,6 +169,16 @@ export class Palette {
     if (rank === last - 3) return theme === "light" ? "oklch(0.87 0.035 170)" : "oklch(0.42 0.035 170)";
     return hue(theme, HUES[rank - 2]!, lighter);
   }
+}
+
+function remembered(all: WeakMap<Tree, Uint8Array>, tree: Tree, rank: (node: number) => number): Uint8Array {
+  let ranks = all.get(tree);
+  if (!ranks) {
+    ranks = new Uint8Array(tree.length);
+    for (let node = 0; node < tree.length; node++) ranks[node] = rank(node);
+    all.set(tree, ranks);
+  }
+  return ranks;
 }
 
 /** Computes the colouring of a tree. Shares in the legend are those of `whole`, the tree of all. */
@@ -153,13 +198,11 @@ export function colouring(
   return byPackage(palette, shown.tree, whole, theme);
 }
 
-/** The sums of the nodes alone, by a key of the node, as shares. */
-function shares(whole: View, size: number, key: (node: number) => number): Float64Array {
+/** The sums of the nodes alone, by a key of each node, as shares. */
+function shares(whole: View, size: number, keys: Uint8Array): Float64Array {
   const sums = new Float64Array(size);
   const { self, estimate } = whole.totals.shown;
-  for (let node = 1; node < whole.tree.length; node++) {
-    if (self[node]! > 0) sums[key(node)]! += self[node]!;
-  }
+  for (let node = 1; node < keys.length; node++) sums[keys[node]!]! += self[node]!;
   const all = estimate[0]!;
   return all > 0 ? sums.map((sum) => sum / all) : sums;
 }
@@ -171,8 +214,9 @@ function byChange(shown: View, whole: View, theme: Theme): Colouring {
     const [old, now] = [change.old.all().total, change.new.all().total];
     return (node: number) => changeOf(old, now, node);
   };
-  const parts = shares(whole, CHANGES.length, of(whole));
   const changed = of(shown);
+  const ofWhole = shown === whole ? changed : of(whole);
+  const parts = shares(whole, CHANGES.length, Uint8Array.from({ length: whole.tree.length }, (_, node) => ofWhole(node)));
   return {
     legend: CHANGES.map((label, at) => ({ label, colour: colours[at]!, share: parts[at]! })),
     colours,
@@ -195,9 +239,8 @@ function byFate(data: Data, shown: View, whole: Sums, theme: Theme): Colouring {
     colours,
     solid: () => null,
     parts(node) {
-      for (let fate = 0; fate < FATES; fate++) {
-        parts[fate] = running[fate]![shown.tree.end[node]!]! - running[fate]![node]!;
-      }
+      const [first, end] = [node * FATES, shown.tree.end[node]! * FATES];
+      for (let fate = 0; fate < FATES; fate++) parts[fate] = running[end + fate]! - running[first + fate]!;
       return parts;
     },
   };
@@ -205,7 +248,8 @@ function byFate(data: Data, shown: View, whole: Sums, theme: Theme): Colouring {
 
 function byPackage(palette: Palette, tree: Tree, whole: View, theme: Theme): Colouring {
   const { labels } = palette;
-  const parts = shares(whole, labels.length, (node) => palette.rank(whole.tree, node));
+  const parts = shares(whole, labels.length, palette.ranks(whole.tree));
+  const ranks = palette.ranks(tree);
   const shades = SHADES.map((lighter) => labels.map((_, rank) => palette.colour(theme, rank, lighter)));
   return {
     legend: labels
@@ -213,35 +257,29 @@ function byPackage(palette: Palette, tree: Tree, whole: View, theme: Theme): Col
       .filter((_, rank) => palette.present[rank]),
     colours: [],
     parts: () => [],
-    solid: (node) => shades[tree.id[node]! % SHADES.length]![palette.rank(tree, node)]!,
+    solid: (node) => shades[tree.id[node]! % SHADES.length]![ranks[node]!]!,
   };
 }
 
 function byType(palette: Palette, shown: View, whole: View, theme: Theme): Colouring {
-  const { typeLabels, typeRank } = palette;
+  const { typeLabels } = palette;
   const hues = [OWN_HUE, STANDARD_HUE, ...HUES].map((degrees) => hue(theme, degrees));
   const rest = typeLabels.length - 1;
   const colours = typeLabels.map((_, rank) => (rank === rest ? grey(theme) : hues[rank]!));
-  const rank = (tree: Tree) => (node: number) => (tree.what[node] === What.Type ? typeRank[tree.id[node]!]! : rest);
-  const sums = shares(whole, typeLabels.length, rank(whole.tree));
-  const { tree, totals } = shown;
-  const rankOf = rank(tree);
-  // Sums over all nodes before each node, so that a subtree's sum is a difference.
-  const running = typeLabels.map(() => new Float64Array(tree.length + 1));
-  for (let node = 0; node < tree.length; node++) {
-    const own = totals.shown.self[node]!;
-    for (let at = 0; at < running.length; at++) running[at]![node + 1] = running[at]![node]!;
-    if (own > 0) running[rankOf(node)]![node + 1]! += own;
-  }
+  const sums = shares(whole, typeLabels.length, palette.typeRanks(whole.tree));
+  const { tree } = shown;
+  const ranks = palette.typeRanks(tree);
+  const running = palette.typeSums(shown);
   const parts = new Float64Array(typeLabels.length);
   return {
     legend: typeLabels
       .map((label, at) => ({ label, colour: colours[at]!, share: sums[at]! }))
       .filter((swatch, at) => at < rest || swatch.share > 0),
     colours,
-    solid: (node) => (tree.what[node] === What.Type ? colours[rankOf(node)]! : null),
+    solid: (node) => (tree.what[node] === What.Type ? colours[ranks[node]!]! : null),
     parts(node) {
-      for (let at = 0; at < parts.length; at++) parts[at] = running[at]![tree.end[node]!]! - running[at]![node]!;
+      const [first, end] = [node * parts.length, tree.end[node]! * parts.length];
+      for (let at = 0; at < parts.length; at++) parts[at] = running[end + at]! - running[first + at]!;
       return parts;
     },
   };

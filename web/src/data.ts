@@ -57,6 +57,8 @@ export interface MemoryMoment {
   at: "peak" | "end" | "time";
   at_nanos: number;
   rss: number;
+  /** The largest resident set of the session; null if it is not known. */
+  peak_rss: number | null;
   swapped: number;
   rows: MemoryRow[];
   holders?: {

@@ -17,6 +17,7 @@ import { TableView } from "./tableview.ts";
 import { Texts } from "./texts.ts";
 import { currentTheme, toggleTheme } from "./theme.ts";
 import { Timeline } from "./timeline.ts";
+import { timed } from "./timing.ts";
 import * as tip from "./tip.ts";
 import { type Shown, Totals, type View } from "./totals.ts";
 import { What, merge } from "./tree.ts";
@@ -298,18 +299,11 @@ class Page {
     this.#find(focus);
     // A new search undoes the zoom of the one before.
     this.#show(this.#graph.focus === before ? focus : this.#graph.focus);
-    this.#measureWork(began);
+    timed("update", began, { ...this.#shown.totals.work, boxes: this.#graph.boxes });
   }
 
   /** The tree of all that the callers and callees were taken from. */
   #lined: View | null = null;
-
-  /** What an update took, for the browser's performance tools. */
-  #measureWork(began: number): void {
-    performance.clearMeasures("nthbyte update");
-    const { records, nodes } = this.#shown.totals.work;
-    performance.measure("nthbyte update", { start: began, detail: { records, nodes, boxes: this.#graph.boxes } });
-  }
 
   #show(focus = this.#graph.focus): void {
     const { tree, totals } = this.#shown;
@@ -373,12 +367,14 @@ class Page {
 
   #showTable(): void {
     clearTimeout(this.#resting);
+    const start = performance.now();
     byId("table").ariaBusy = "false";
     const { tree, totals } = this.#whole;
     const rows = rowsOf(this.#tableOf.value, this.data, tree, totals.shown);
     const matches = this.#finder.matcher();
     const shown = matches ? rows.filter((row) => matches(row.name) || matches(row.place)) : rows;
     this.#table.show(shown, this.#texts, totals.shown.estimate[0]!, this.#tableOf.value === "functions");
+    timed("table", start);
   }
 
   #pick(place: Place): void {

@@ -36,8 +36,9 @@ export function describeMemory(moments: MemoryMoment[] | undefined): void {
 }
 
 function showMoment(moment: MemoryMoment, slider: HTMLInputElement): void {
-  const when = `${moment.at === "peak" ? "at its peak, " : moment.at === "end" ? "at the end, " : ""}${seconds(moment.at_nanos / 1e9)}`;
-  const text = `${bytes(moment.rss)} ${when}`;
+  const peak = missedPeak(moment) === null ? "at its peak, " : "in the largest reading, ";
+  const when = moment.at === "peak" ? peak : moment.at === "end" ? "at the end, " : "";
+  const text = `${bytes(moment.rss)} ${when}${seconds(moment.at_nanos / 1e9)}`;
   byId("memory-when").textContent = text;
   slider.setAttribute("aria-valuetext", text);
   const groups = new Map<string, number>();
@@ -98,8 +99,15 @@ function interval({ bytes: { low, high }, counted }: MemoryRow): string {
   return counted || !(high > low) ? "" : `${bytes(low)} – ${bytes(high)}`;
 }
 
+/** The largest resident set, if none of the readings is near it. */
+function missedPeak({ at, rss, peak_rss: peak }: MemoryMoment): number | null {
+  return at === "peak" && peak !== null && peak > 1.01 * rss ? peak : null;
+}
+
 function sentences(moment: MemoryMoment): string[] {
   const sentences: string[] = [];
+  const peak = missedPeak(moment);
+  if (peak !== null) sentences.push(`RSS was ${bytes(peak)} for a moment, but what it was made of was not read then.`);
   const { holders } = moment;
   if (holders && holders.free >= WORTH_NAMING * moment.rss) {
     const named = holders.holders.filter(({ free }) => free.estimate >= WORTH_NAMING * moment.rss).slice(0, 5);

@@ -1,6 +1,6 @@
 // Memory over time, and the amount allocated in each part of time. A brush selects a range.
 
-import { max } from "d3-array";
+import { bisector, max } from "d3-array";
 import { axisBottom, axisLeft } from "d3-axis";
 import { type BrushBehavior, type D3BrushEvent, brushX } from "d3-brush";
 import { type ScaleLinear, scaleLinear } from "d3-scale";
@@ -23,6 +23,14 @@ const SERIES = [
   { key: "heap_used", label: "heap used" },
 ] as const;
 
+/** One of the memory figures: the places of the values that are known, and the highest one. */
+interface Series {
+  key: (typeof SERIES)[number]["key"];
+  label: string;
+  places: number[];
+  highest: number;
+}
+
 /** Called with the first selected part of time, and the end: the part after the last. */
 type Chosen = (from: number, to: number) => void;
 
@@ -36,6 +44,12 @@ export class Timeline {
   #range: [number, number];
   /** Whether this class moves the brush at this moment, not the user. */
   #quiet = false;
+  /** The memory figures that this profile has. */
+  readonly #series: Series[];
+  /** The moment that the legend is about; null for the whole. And the frame in which it is written. */
+  #moment: number | null = null;
+  #writing = 0;
+  readonly #said = document.createElement("span");
 
   constructor(
     private readonly box: HTMLElement,
@@ -45,6 +59,18 @@ export class Timeline {
     private readonly chosen: Chosen,
   ) {
     this.#svg = select(svg);
+    this.#series = SERIES.flatMap(({ key, label }) => {
+      const values = data.header.timeline[key];
+      const highest = max(values, (value) => value ?? undefined);
+      return highest === undefined ? [] : [{ key, label, places: known(values), highest }];
+    });
+    for (const key of [...this.#series.map((one) => one.key), "bars"]) {
+      const item = document.createElement("span");
+      item.className = `key ${key}`;
+      legend.append(item);
+    }
+    this.#said.className = "range";
+    legend.append(this.#said);
     this.#range = [0, data.header.buckets];
     this.#brush = brushX<unknown>().on("brush end", (event: D3BrushEvent<unknown>) => this.#brushed(event));
     for (const layer of ["bars", "series", "x", "y", "y-bars", "brush", "cursor"]) {
@@ -87,7 +113,7 @@ export class Timeline {
     const { duration, timeline } = this.data.header;
     this.#svg.attr("viewBox", `0 0 ${width} ${HEIGHT}`).attr("width", width).attr("height", HEIGHT);
     this.#x = scaleLinear([0, duration || 1], [MARGIN.left, width - MARGIN.right]);
-    const most = Math.max(...SERIES.map(({ key }) => max(timeline[key], (v) => v ?? 0) ?? 0));
+    const most = Math.max(0, ...this.#series.map(({ highest }) => highest));
     const y = scaleLinear([0, most * 1.05 || 1], [LINES.bottom, LINES.top]);
 
     const ticks = Math.max(2, Math.floor(width / 110));
@@ -219,31 +245,29 @@ export class Timeline {
     return `${this.#what.toLowerCase()} ${this.#unit(value)} in ${seconds(duration / buckets)}${moment === null ? " at most" : ""}`;
   }
 
-  /** Writes the legend: the values at a moment, or the highest ones; and the range. */
+  /** Writes the legend of a moment, or of the whole, before the next frame is drawn: a move of the brush asks often. */
   #say(moment: number | null): void {
-    const { timeline } = this.data.header;
-    const entries: { key: string; text: string }[] = SERIES.flatMap(({ key, label }) => {
-      const highest = max(timeline[key], (v) => v ?? undefined);
-      if (highest === undefined) return [];
-      const value = moment === null ? highest : timeline[key][nearest(timeline.time, known(timeline[key]), moment)]!;
-      return [{ key, text: `${label} ${bytes(value)}${moment === null ? " at most" : ""}` }];
+    this.#moment = moment;
+    this.#writing ||= requestAnimationFrame(() => {
+      this.#writing = 0;
+      this.#write();
     });
-    entries.push({ key: "bars", text: this.#barText(moment) });
-    this.legend.replaceChildren(
-      ...entries.map(({ key, text }) => {
-        const item = document.createElement("span");
-        item.className = `key ${key}`;
-        item.textContent = text;
-        return item;
-      }),
-    );
+  }
+
+  /** Writes the legend: the values at a moment, or the highest ones; and the range. */
+  #write(): void {
+    const moment = this.#moment;
+    const { timeline } = this.data.header;
+    const texts = this.#series.map(({ key, label, places, highest }) => {
+      if (moment === null) return `${label} ${bytes(highest)} at most`;
+      return `${label} ${bytes(timeline[key][nearest(timeline.time, places, moment)]!)}`;
+    });
+    [...texts, this.#barText(moment)].forEach((text, at) => {
+      this.legend.children[at]!.textContent = text;
+    });
     const [from, to] = this.#range.map((part) => this.#time(part)) as [number, number];
     const range = this.#whole ? "the whole session" : `${seconds(from)} to ${seconds(to)}`;
-    const text = moment === null ? `Shown: ${range}` : `At ${seconds(moment)}`;
-    const said = document.createElement("span");
-    said.className = "range";
-    said.textContent = text;
-    this.legend.append(said);
+    this.#said.textContent = moment === null ? `Shown: ${range}` : `At ${seconds(moment)}`;
     this.box.setAttribute("aria-valuetext", range);
     this.box.setAttribute("aria-valuenow", String(this.#range[0]));
   }
@@ -254,11 +278,9 @@ function known(values: (number | null)[]): number[] {
   return Array.from(values.keys()).filter((i) => values[i] !== null);
 }
 
-/** Of some places, the one whose time is nearest. */
+/** Of some places, in the order of their times, the one whose time is nearest. */
 function nearest(times: number[], places: number[], moment: number): number {
-  let best = places.at(-1)!;
-  for (const i of places) {
-    if (Math.abs(times[i]! - moment) < Math.abs(times[best]! - moment)) best = i;
-  }
-  return best;
+  const after = bisector((place: number) => times[place]!).left(places, moment);
+  const [before, next] = [places[Math.max(after - 1, 0)]!, places[Math.min(after, places.length - 1)]!];
+  return moment - times[before]! <= times[next]! - moment ? before : next;
 }

@@ -29,7 +29,7 @@ pub struct Profiles {
 enum Memory {
     /// The interpreter's objects and their buffers.
     Python,
-    /// Calls of malloc and its relatives, and mappings.
+    /// Calls of malloc and related functions, and mappings.
     Native,
     /// Both.
     All,

@@ -154,11 +154,14 @@ pub fn lost(number: u64, noun: &str) -> String {
     format!("{} {were} lost", counted(number, noun))
 }
 
-/// A part of a whole: `71 %`, `0.3 %`, `<0.1 %`.
+/// A part of a whole: `71 %`, `0.3 %`, `<0.1 %`. Only the whole is `100 %`; what is nearly all is `>99 %`.
 #[must_use]
 pub fn percent(part: f64) -> String {
     let percent = part * 100.0;
-    if percent >= 9.95 || percent == 0.0 {
+    // The whole may be a sum in another order, with another rounding error.
+    if (99.5..100.0 - 1e-6).contains(&percent) {
+        ">99 %".to_owned()
+    } else if percent >= 9.95 || percent == 0.0 {
         format!("{percent:.0} %")
     } else if percent < 0.05 {
         "<0.1 %".to_owned()
@@ -329,6 +332,8 @@ mod tests {
         assert_eq!(percent(0.0034), "0.3 %");
         assert_eq!(percent(0.0004), "<0.1 %");
         assert_eq!(percent(0.0), "0 %");
+        assert_eq!(percent(0.999), ">99 %");
+        assert_eq!(percent(1.0 - 1e-12), "100 %");
         assert_eq!(duration(62_500_000_000), "1 min 2 s");
     }
 

@@ -94,8 +94,10 @@ proptest! {
             prop_assert!(row.bytes.low <= row.bytes.estimate && row.bytes.estimate <= row.bytes.high, "{row:?}");
             prop_assert_eq!(row.bytes.estimate < 0.0, row.key == Key::NotResident, "{:?}", row);
         }
-        let text = memory.render(80);
-        prop_assert!(text.lines().all(|line| line.chars().count() <= 200));
+        for width in [60, 80] {
+            let text = memory.render(width);
+            prop_assert!(text.lines().all(|line| line.chars().count() <= width), "{}", text);
+        }
         prop_assert!(serde_json::to_string(&memory).expect("JSON").contains("\"rows\""));
     }
 }
@@ -125,6 +127,30 @@ fn the_moment_is_the_nearest_composition() {
         .map(|of| of.rss)
         .collect();
     assert_eq!(moments, [500, 900, 700]);
+}
+
+#[test]
+fn a_reading_that_missed_the_peak_is_not_called_the_peak() {
+    let mut profile = profile(
+        "CPython 3.13.0",
+        vec![composition(Nanos(20), &[1 << 20], &[])],
+    );
+    let text = |profile: &Profile| {
+        Memory::of(profile, At::Peak)
+            .expect("there is one")
+            .render(80)
+    };
+    let reading = profile.memory.last_mut().expect("the profile has readings");
+    (reading.rss, reading.peak_rss) = (None, Some(1 << 20));
+    profile.memory = vec![*reading];
+    assert!(text(&profile).starts_with("1.00 MiB of RSS at its peak, "));
+    profile.memory[0].peak_rss = Some(3 << 20);
+    let missed = text(&profile);
+    assert!(
+        missed.starts_with("1.00 MiB of RSS in the largest reading, "),
+        "{missed}"
+    );
+    assert!(missed.contains("RSS was 3.00 MiB for a moment"), "{missed}");
 }
 
 #[test]

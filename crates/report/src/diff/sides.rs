@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use nthbyte_profile::Profile;
 use nthbyte_profile::event::LostKind;
+use nthbyte_profile::{Domain, Profile};
 use serde::Serialize;
 
 use super::Change;
@@ -301,6 +301,17 @@ pub(super) fn notes(
     if !same(|profile| profile.meta.interpreter.clone()) {
         notes.push("the interpreters differ".to_owned());
     }
+    let has_native = |profiles: &[Profile]| profiles.iter().any(has_native_samples);
+    if has_native(old) != has_native(new) {
+        let (side, as_what) = if has_native(new) {
+            ("new", "new")
+        } else {
+            ("old", "gone")
+        };
+        notes.push(format!(
+            "native memory was sampled on the {side} side only: what it allocated is shown as {as_what}"
+        ));
+    }
     let seconds =
         |runs: &[Run]| runs.iter().map(|run| run.duration_nanos).sum::<u64>() / runs.len() as u64;
     let (before, after) = (seconds(&sides.old), seconds(&sides.new));
@@ -321,4 +332,10 @@ pub(super) fn notes(
 /// Whether a value has no error.
 pub(super) fn is_certain(estimate: &Estimate) -> bool {
     estimate.low >= estimate.high
+}
+
+/// Whether there are samples of native memory among those that are compared.
+fn has_native_samples(profile: &Profile) -> bool {
+    let mut samples = profile.samples.ids();
+    samples.any(|id| profile.domain(id) == Domain::Native)
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{Key, Memory, Row};
+use crate::columns::wrap;
 use crate::leaks::name;
 use crate::text::{self, Cut};
 
@@ -10,6 +11,8 @@ use crate::text::{self, Cut};
 const NAMES: usize = 40;
 /// Columns of the bytes.
 const BYTES: usize = 10;
+/// Columns of the share of the resident set, with the space before it.
+const PERCENT: usize = 8;
 /// Holders are named if they hold at least this part of the resident set.
 const WORTH_NAMING: f64 = 0.005;
 /// Holders that are shown.
@@ -20,7 +23,16 @@ impl Memory {
     #[must_use]
     pub fn render(&self, width: usize) -> String {
         let mut out = String::new();
+        let width = width.max(text::NARROWEST);
+        let room = width.saturating_sub(NAMES + BYTES + PERCENT + text::GAP);
+        // Without room for all intervals there are none; the JSON has them.
+        let intervals = self
+            .rows
+            .iter()
+            .all(|row| text::width(&interval(row)) <= room);
+        let missed_peak = self.missed_peak();
         let when = match self.at {
+            "peak" if missed_peak.is_some() => "in the largest reading, ",
             "peak" => "at its peak, ",
             "end" => "at the end, ",
             _ => "at ",
@@ -50,18 +62,21 @@ impl Memory {
             }
             if row.key.group() != row.key.name() && row.key != Key::Agent {
                 let name = format!("  {}", row.key.name());
-                line(&mut out, &name, row.bytes.estimate, whole, &interval(row));
+                let interval = if intervals {
+                    interval(row)
+                } else {
+                    String::new()
+                };
+                line(&mut out, &name, row.bytes.estimate, whole, &interval);
             }
         }
-        if let Some(peak) = self
-            .peak_rss
-            .filter(|&peak| self.at == "peak" && peak as f64 > 1.01 * self.rss as f64)
-        {
-            let _ = write!(
-                out,
-                "\nRSS was {} at most for a moment; this is the largest of which it was read what it is made of.\n",
+        if let Some(peak) = missed_peak {
+            let note = format!(
+                "RSS was {} for a moment, but what it was made of was not read then.",
                 text::bytes(peak as f64)
             );
+            out.push('\n');
+            wrap(&mut out, &note, width);
         }
         if self.swapped > 0 {
             let _ = write!(
@@ -70,11 +85,18 @@ impl Memory {
                 text::bytes(self.swapped as f64)
             );
         }
-        self.render_holders(&mut out, width.max(text::NARROWEST));
+        self.render_holders(&mut out, width);
         for note in &self.notes {
-            let _ = write!(out, "\nnote: {note}\n");
+            out.push('\n');
+            wrap(&mut out, &format!("note: {note}"), width);
         }
         out
+    }
+
+    /// The largest resident set, if none of the readings is near it.
+    fn missed_peak(&self) -> Option<u64> {
+        self.peak_rss
+            .filter(|&peak| self.at == "peak" && peak as f64 > 1.01 * self.rss as f64)
     }
 
     fn render_holders(&self, out: &mut String, width: usize) {
@@ -84,19 +106,20 @@ impl Memory {
         if (holders.free as f64) < WORTH_NAMING * self.rss as f64 {
             return;
         }
-        let _ = write!(
-            out,
-            "\n{} of free blocks are in pages that live blocks hold",
+        let mut sentence = format!(
+            "{} of free blocks are in pages that live blocks hold",
             text::bytes(holders.free as f64),
         );
         if holders.sparse_free > 0 {
             let _ = write!(
-                out,
+                sentence,
                 "; {} of them in pages of which at most a quarter is in use",
                 text::bytes(holders.sparse_free as f64)
             );
         }
-        out.push_str(".\n");
+        sentence.push('.');
+        out.push('\n');
+        wrap(out, &sentence, width);
         let shown = holders
             .holders
             .iter()
@@ -130,7 +153,7 @@ fn line(out: &mut String, name: &str, bytes: f64, whole: f64, interval: &str) {
         bytes => text::bytes(bytes),
     };
     let text = format!(
-        "{}{shown:>BYTES$} {percent:>7}  {interval}",
+        "{}{shown:>BYTES$}{percent:>PERCENT$}  {interval}",
         text::pad(name, NAMES, Cut::End)
     );
     out.push_str(text.trim_end());

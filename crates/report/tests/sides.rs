@@ -1,0 +1,57 @@
+//! What a comparison says of two sides that were not recorded in the same way.
+
+use std::slice;
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{NodeId, ThreadId, TypeId};
+use nthbyte_profile::meta::SourceKind;
+use nthbyte_profile::model::{Lifetime, Sample, SamplingId, Shape};
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_report::diff::{Diff, Options};
+
+/// A profile with one sample, from a source of this kind.
+fn of_source(kind: SourceKind) -> Profile {
+    let mut profile = Profile::empty(Synthetic::default().meta());
+    profile.complete = true;
+    profile.sources[0].kind = kind.name().to_owned();
+    profile.samples.push(Sample {
+        time: Default::default(),
+        thread: ThreadId(0),
+        stack: NodeId::ROOT,
+        shape: Shape {
+            size: 40,
+            block: 48,
+            points: 1,
+            sampling: SamplingId::default(),
+        },
+        type_id: TypeId(0),
+        labels: Default::default(),
+        lifetime: Lifetime::StillLive,
+        freed: None,
+    });
+    profile
+}
+
+#[test]
+fn native_memory_of_one_side_only_is_said() {
+    let python = of_source(SourceKind::ObjectHeap);
+    let native = of_source(SourceKind::Native);
+    let said = |old: &Profile, new: &Profile| {
+        let diff = Diff::of(
+            slice::from_ref(old),
+            slice::from_ref(new),
+            &Options::default(),
+        );
+        let about = |note: &&String| note.contains("native memory");
+        diff.notes.iter().find(about).cloned()
+    };
+    let expected = |side, shown| {
+        Some(format!(
+            "native memory was sampled on the {side} side only: what it allocated is shown as {shown}"
+        ))
+    };
+    assert_eq!(said(&python, &native), expected("new", "new"));
+    assert_eq!(said(&native, &python), expected("old", "gone"));
+    assert_eq!(said(&python, &python), None);
+    assert_eq!(said(&native, &native), None);
+}
