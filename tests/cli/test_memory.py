@@ -121,7 +121,9 @@ def test_the_peak_and_the_end(cpython: Interpreter, tmp_path: Path) -> None:
     assert {row["group"] for row in python["rows"]} <= {"Python, live", "Python, free"}
     assert {row["group"] for row in memory_of_domain(profile, "native")["rows"]} <= {"native"}
     text = report("memory", profile, folder=tmp_path).ok().out
-    assert "live large blocks" in text and "of RSS at its peak" in text
+    # Whether a reading meets the moment of the peak is a matter of time.
+    assert "live large blocks" in text
+    assert "of RSS at its peak" in text or "of RSS in the largest reading" in text
 
 
 def memory_of_domain(profile: Path, domain: str) -> Any:

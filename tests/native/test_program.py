@@ -73,7 +73,12 @@ def _said(out: str) -> dict[str, list[int]]:
     return {what: [int(number) for number in numbers] for what, *numbers in lines}
 
 
-def _check_exact(row: dict[str, Any], calls: int, size: int, left: int) -> None:
+def _check_exact(profile: Path, name: str, calls: int, size: int, left: int) -> None:
+    row = _rows(profile)[name]
+    # A thread waits for another one's sample for a bounded time; on a busy machine samples are lost, and counted.
+    if lost := summary(profile, *DOMAIN)["lost"]:
+        assert calls - lost <= row["allocations"]["estimate"] <= calls
+        return
     assert (row["total_bytes"]["estimate"], row["self_bytes"]["estimate"]) == (size, size)
     assert (row["allocations"]["estimate"], row["alive"]["estimate"]) == (calls, left)
 
@@ -87,11 +92,11 @@ def test_every_request_is_recorded(built: Callable[[str], Path], tmp_path: Path)
     assert done.status == 42
     assert "1 child process" in done.err
     said = _said(done.out)
-    rows = _rows(tmp_path / "out.nthb")
-    _check_exact(rows["work"], *said["all"])
-    _check_exact(rows["plug"], *said["plug"])
+    profile = tmp_path / "out.nthb"
+    _check_exact(profile, "work", *said["all"])
+    _check_exact(profile, "plug", *said["plug"])
     [child] = [path for path in tmp_path.glob("out.*.nthb")]
-    _check_exact(_rows(child)["work"], *said["child"])
+    _check_exact(child, "work", *said["child"])
     whole = summary(tmp_path / "out.nthb", *DOMAIN)
     assert whole["command"] == program
     assert whole["interpreter"].startswith("glibc ")
