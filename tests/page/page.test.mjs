@@ -297,7 +297,12 @@ describe("range of time", () => {
     await show("session");
     const whole = await text("#summary");
     await page.focus("#timeline");
-    const range = () => page.getAttribute("#timeline", "aria-valuetext");
+    // The legend is written once a frame.
+    const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    const range = async () => {
+      await page.evaluate(frame);
+      return page.getAttribute("#timeline", "aria-valuetext");
+    };
     await page.keyboard.press("ArrowRight");
     const narrow = await range();
     await page.keyboard.press("ArrowRight");
