@@ -42,6 +42,7 @@ SUITES = (
     Suite("pytest native", "test-native", needs="build"),
     Suite("pytest PyPy", "test-pypy", needs="build"),
     Suite("pytest soak", "test-soak", needs="build"),
+    Suite("bench", "test-bench", needs="build"),
     Suite("page", "test-page"),
     Suite("docs", "check-docs"),
     Suite("guide", "test-guide", needs="build"),
