@@ -16,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from turns import least
+
 HERE = Path(__file__).parent
 # Size in bytes, threads, steps of work between the calls of a pair.
 CASES = [(64, 1, 0), (64, 2, 0), (1000, 1, 0), (64, 1, 190), (64, 2, 190), (1000, 1, 190), (1000, 2, 190)]
@@ -41,11 +43,6 @@ print(sum(least) / threads)
 """
 
 
-def run(words: list[str], folder: str) -> float:
-    """Runs the program and returns the CPU time of a pair, in nanoseconds."""
-    return float(subprocess.run(words, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout)
-
-
 def main() -> None:
     """Prints the table."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
@@ -57,17 +54,11 @@ def main() -> None:
         print("|---|---|---|---|---|---|")
         for size, threads, work in CASES:
             program = ["app.py", library, str(size), str(threads), str(work)]
-            plain, profiled = [], []
-            for _ in range(rounds):
-                plain.append(run([sys.executable, *program], folder))
-                words = [sys.executable, "-m", "nthbyte", "run", "-q", "-f", "-o", "out.nthb", *program]
-                profiled.append(run(words, folder))
-            calls = 2000 / min(plain)
-            ratio = min(profiled) / min(plain)
-            print(
-                f"| {size} | {threads} | {calls:.0f} million | {min(plain):.2f} | {min(profiled):.2f} | {ratio:.3f} |",
-                flush=True,
-            )
+            words = [sys.executable, "-m", "nthbyte", "run", "-q", "-f", "-o", "out.nthb", *program]
+            plain, profiled = least([sys.executable, *program], words, rounds, folder)
+            rate = f"{2000 / plain:.0f} million"
+            ratio = profiled / plain
+            print(f"| {size} | {threads} | {rate} | {plain:.2f} | {profiled:.2f} | {ratio:.3f} |", flush=True)
 
 
 if __name__ == "__main__":

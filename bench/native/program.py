@@ -14,14 +14,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from turns import least
+
 HERE = Path(__file__).parent
 # Pairs, size, and steps of work between the two calls.
 CASES = [(20_000_000, 64, 0), (20_000_000, 1000, 0), (3_000_000, 64, 100), (3_000_000, 1000, 100)]
-
-
-def run(words: list[str], folder: str) -> float:
-    """Runs the program and returns the CPU time of a pair, in nanoseconds."""
-    return float(subprocess.run(words, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def main() -> None:
@@ -34,13 +31,9 @@ def main() -> None:
         for pairs, size, work in CASES:
             words = [program, str(pairs), str(size), str(work)]
             launcher = [sys.executable, "-m", "nthbyte", "run", "-q", "-f", "-o", "out.nthb", "--"]
-            plain, profiled = [], []
-            for _ in range(rounds):
-                plain.append(run(words, folder))
-                profiled.append(run([*launcher, *words], folder))
-            least, most = min(plain), min(profiled)
-            rate = f"{1000 / least:.0f} million"
-            print(f"| {size} | {rate} | {least:.2f} | {most:.2f} | {most / least:.2f} |", flush=True)
+            plain, profiled = least(words, [*launcher, *words], rounds, folder)
+            rate = f"{1000 / plain:.0f} million"
+            print(f"| {size} | {rate} | {plain:.2f} | {profiled:.2f} | {profiled / plain:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
+# The beginnings of the names of interpreters.
+INTERPRETERS = ("python", "pypy")
+
 # What the name of a script in Python ends with.
 _SUFFIXES = (".py", ".pyc", ".pyz", ".zip")
 
@@ -119,6 +122,18 @@ def _read_correct(words: list[str]) -> dict[str, Any] | None:
         except ValueError:
             return None
     return options
+
+
+def is_interpreter(name: str) -> bool:
+    """Returns whether a file of this name is a Python: ``python3.13``."""
+    return name.rstrip("0123456789.") in INTERPRETERS
+
+
+def say_if_renamed(wanted: str, path: str) -> None:
+    """Says on stderr which name the profile has, if it is not the wanted one."""
+    if path != wanted:
+        old, new = os.path.relpath(wanted), os.path.relpath(path)
+        print(f"nthbyte: {old} exists: the profile is {new} (-f replaces it)", file=sys.stderr)
 
 
 def fail(message: str, status: int) -> NoReturn:

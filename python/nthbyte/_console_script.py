@@ -6,14 +6,11 @@ import os
 import sys
 
 from nthbyte._agent import interpreter
-from nthbyte._command_line import Program, fail
+from nthbyte._command_line import INTERPRETERS, Program, fail, is_interpreter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-# The beginnings of the names of interpreters.
-_INTERPRETERS = ("python", "pypy")
 
 
 def resolve(program: Program) -> Program:
@@ -25,8 +22,7 @@ def resolve(program: Program) -> Program:
     name = program.target
     if os.path.isdir(name) and os.path.exists(os.path.join(name, "__main__.py")):
         return program
-    base = name.rstrip("0123456789.")
-    if base in _INTERPRETERS:
+    if is_interpreter(name):
         fail(f"leave out {name!r}: nthbyte run SCRIPT runs it with {interpreter()}, {sys.executable}", 2)
     for folder in _folders():
         path = os.path.join(folder, name)
@@ -92,4 +88,4 @@ def _is_python(path: str) -> bool:
     first, _, rest = head.partition(b"\n")
     second = rest.partition(b"\n")[0]
     lines = [first, second] if second.startswith(b"'''exec'") else [first]
-    return head.startswith(b"#!") and any(name.encode() in line for name in _INTERPRETERS for line in lines)
+    return head.startswith(b"#!") and any(name.encode() in line for name in INTERPRETERS for line in lines)

@@ -14,7 +14,7 @@ import sys
 
 from nthbyte._agent import NATIVE_LIBRARY, PROGRAM_LIBRARY, Error, interpreter, to_json
 from nthbyte._claim import claim
-from nthbyte._command_line import Program, fail
+from nthbyte._command_line import Program, fail, is_interpreter, say_if_renamed
 from nthbyte._options import OPTIONS
 from nthbyte._session import configure
 
@@ -31,7 +31,6 @@ _OTHERS = ("output", "quiet", "native", "native_frames")
 
 # Words in the first line of a script that say that it is written in Python.
 _PYTHON = (b"python", b"pypy", b"uv run", b"pipx run")
-_INTERPRETERS = ("python", "pypy")
 
 # Of an ELF file: the kinds of programs that processors run (e_machine), and of segments (p_type).
 _X86_64 = 62
@@ -80,9 +79,7 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
         claimed = claim(config["output"], force=options["force"])
     except Error as error:
         fail(str(error), 1)
-    if claimed.path != config["output"]:
-        old, new = os.path.relpath(config["output"]), os.path.relpath(claimed.path)
-        print(f"nthbyte: {old} exists: the profile is {new} (-f replaces it)", file=sys.stderr)
+    say_if_renamed(config["output"], claimed.path)
     # The agent names the C library in place of an interpreter.
     config.update(
         output=claimed.path, native=True, native_frames=True, executable=os.path.abspath(path), interpreter=""
@@ -101,9 +98,8 @@ def check(path: str) -> None:
     name = os.path.basename(path)
     if not os.access(path, os.X_OK):
         raise ValueError(f"{path} is not executable: make it so with chmod +x")
-    for known in (name, os.path.basename(os.path.realpath(path))):
-        if known.rstrip("0123456789.") in _INTERPRETERS:
-            raise ValueError(_about_python(path))
+    if is_interpreter(name) or is_interpreter(os.path.basename(os.path.realpath(path))):
+        raise ValueError(_about_python(path))
     machine, linker = _read_elf(path)
     if machine != _X86_64:
         what = _PROCESSORS.get(machine, "another processor")

@@ -14,7 +14,7 @@ import os
 import sys
 
 from nthbyte._agent import Error, load
-from nthbyte._command_line import fail, read
+from nthbyte._command_line import fail, read, say_if_renamed
 from nthbyte._end_line import EndLine
 from nthbyte._options import DEFAULT_HUGE_PAGES
 from nthbyte._session import begin, configure, discard, exiting
@@ -75,12 +75,9 @@ def _begin(config: Config, force: bool, is_quiet: bool) -> None:
     """Starts a session that lasts until the program ends."""
     line = None if is_quiet else EndLine(config["output"])
     path = begin(config, force=force, at_exit=line)
-    if path == config["output"]:
-        return
     if line is not None:
         line.path = path
-    old, new = os.path.relpath(config["output"]), os.path.relpath(path)
-    print(f"nthbyte: {old} exists: the profile is {new} (-f replaces it)", file=sys.stderr)
+    say_if_renamed(config["output"], path)
 
 
 def _begin_by_schedule(config: Config, force: bool, is_quiet: bool, schedule: dict[str, Any]) -> None:

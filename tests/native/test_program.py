@@ -64,8 +64,11 @@ def _nthbyte(*words: str | Path, folder: Path, **options: Any) -> Done:
 
 def _rows(profile: Path, *options: str) -> dict[str, Any]:
     """The rows of a summary by function."""
-    rows = summary(profile, *DOMAIN, "--top", "1000", *options)["rows"]
-    return {row["name"]: row for row in rows}
+    return _by_name(summary(profile, *DOMAIN, "--top", "1000", *options))
+
+
+def _by_name(found: dict[str, Any]) -> dict[str, Any]:
+    return {row["name"]: row for row in found["rows"]}
 
 
 def _said(out: str) -> dict[str, list[int]]:
@@ -73,10 +76,10 @@ def _said(out: str) -> dict[str, list[int]]:
     return {what: [int(number) for number in numbers] for what, *numbers in lines}
 
 
-def _check_exact(profile: Path, name: str, calls: int, size: int, left: int) -> None:
-    row = _rows(profile)[name]
+def _check_exact(found: dict[str, Any], name: str, calls: int, size: int, left: int) -> None:
+    row = _by_name(found)[name]
     # A thread waits for another one's sample for a bounded time; on a busy machine samples are lost, and counted.
-    if lost := summary(profile, *DOMAIN)["lost"]:
+    if lost := found["lost"]:
         assert calls - lost <= row["allocations"]["estimate"] <= calls
         return
     assert (row["total_bytes"]["estimate"], row["self_bytes"]["estimate"]) == (size, size)
@@ -92,12 +95,11 @@ def test_every_request_is_recorded(built: Callable[[str], Path], tmp_path: Path)
     assert done.status == 42
     assert "1 child process" in done.err
     said = _said(done.out)
-    profile = tmp_path / "out.nthb"
-    _check_exact(profile, "work", *said["all"])
-    _check_exact(profile, "plug", *said["plug"])
+    whole = summary(tmp_path / "out.nthb", *DOMAIN, "--top", "1000")
+    _check_exact(whole, "work", *said["all"])
+    _check_exact(whole, "plug", *said["plug"])
     [child] = [path for path in tmp_path.glob("out.*.nthb")]
-    _check_exact(child, "work", *said["child"])
-    whole = summary(tmp_path / "out.nthb", *DOMAIN)
+    _check_exact(summary(child, *DOMAIN, "--top", "1000"), "work", *said["child"])
     assert whole["command"] == program
     assert whole["interpreter"].startswith("glibc ")
     assert whole["complete"]

@@ -297,10 +297,8 @@ describe("range of time", () => {
     await show("session");
     const whole = await text("#summary");
     await page.focus("#timeline");
-    // The legend is written once a frame.
-    const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
     const range = async () => {
-      await page.evaluate(frame);
+      await drawn();
       return page.getAttribute("#timeline", "aria-valuetext");
     };
     await page.keyboard.press("ArrowRight");

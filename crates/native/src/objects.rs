@@ -1,22 +1,20 @@
 //! What the dynamic linker has loaded: the program and the libraries, with their relocations that name functions.
 
-use std::ffi::{CStr, c_char, c_void};
-use std::ops::Range;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::{ControlFlow, Range};
 use std::ptr::null_mut;
 
 use object::LittleEndian;
 use object::elf::{
-    DT_DEBUG, DT_GNU_HASH, DT_JMPREL, DT_NEEDED, DT_NULL, DT_PLTRELSZ, DT_RELA, DT_RELACOUNT,
-    DT_RELASZ, DT_STRTAB, DT_SYMTAB, Dyn64, ELFMAG, FileHeader64, PF_X, PT_DYNAMIC, PT_GNU_RELRO,
-    PT_LOAD, ProgramHeader64, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, Rela64,
-    SHN_UNDEF, Sym64,
+    DT_DEBUG, DT_NEEDED, ELFMAG, FileHeader64, PF_X, PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD,
+    ProgramHeader64, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, SHN_UNDEF,
+};
+
+use nthbyte_session::process::dynamic_section::{
+    DynamicTables, Relocation, Symbol, for_each_entry,
 };
 
 use crate::calls::PAGE;
-
-type Relocation = Rela64<LittleEndian>;
-type Symbol = Sym64<LittleEndian>;
-type Dynamic = Dyn64<LittleEndian>;
 
 /// A loaded program or library.
 pub struct Object {
@@ -30,10 +28,7 @@ pub struct Object {
     pub relro: Range<usize>,
     /// Its table of the dynamic linker. No two objects have the same address.
     pub dynamic: Range<usize>,
-    strings: usize,
-    symbols: usize,
-    hashes: usize,
-    relocations: [Range<usize>; 2],
+    tables: DynamicTables,
 }
 
 /// A word that holds the address of a function of another library.
@@ -51,6 +46,26 @@ struct LinkMap {
     base: usize,
     name: *const c_char,
     dynamic: usize,
+}
+
+/// Calls `visit` with each loaded object and the linker's description of it, in the order in which functions are searched,
+/// until it breaks. Objects without relocations are left out. They all stay loaded meanwhile: the linker holds a lock.
+pub fn for_each(mut visit: impl FnMut(&Object, &libc::dl_phdr_info) -> ControlFlow<()>) {
+    type Visit<'a> = &'a mut dyn FnMut(&Object, &libc::dl_phdr_info) -> ControlFlow<()>;
+    unsafe extern "C" fn look(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        visit: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the linker's description, which is valid during the call, and the caller's function.
+        let (info, visit) = unsafe { (&*info, &mut *visit.cast::<Visit<'_>>()) };
+        // SAFETY: as above. No object is unloaded during the call.
+        let object = unsafe { Object::of(info) };
+        c_int::from(object.is_some_and(|object| visit(&object, info).is_break()))
+    }
+    let mut visit: Visit<'_> = &mut visit;
+    // SAFETY: `look` has the type of the callback, and `visit` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut visit).cast()) };
 }
 
 /// The table of the library with this handle (see [`Object::dynamic`]), and its base. Takes no lock.
@@ -81,7 +96,7 @@ impl Object {
     ///
     /// # Safety
     /// The description is valid, and the object stays loaded.
-    pub unsafe fn of(info: &libc::dl_phdr_info) -> Option<Self> {
+    unsafe fn of(info: &libc::dl_phdr_info) -> Option<Self> {
         // SAFETY: the loader gives the array and its length. The layouts are the same.
         unsafe {
             let headers = std::slice::from_raw_parts(
@@ -133,10 +148,7 @@ impl Object {
             text: 0..0,
             relro: 0..0,
             dynamic: 0..0,
-            strings: 0,
-            symbols: 0,
-            hashes: 0,
-            relocations: [0..0, 0..0],
+            tables: DynamicTables::default(),
         };
         for header in headers {
             let there = range(header);
@@ -157,60 +169,8 @@ impl Object {
             }
         }
         // SAFETY: by the contract.
-        unsafe { object.read_dynamic() };
-        (object.strings != 0 && object.symbols != 0).then_some(object)
-    }
-
-    /// Calls `visit` with each entry of the dynamic section: its kind and its value.
-    ///
-    /// # Safety
-    /// The object is loaded.
-    unsafe fn for_each_entry(&self, mut visit: impl FnMut(u32, usize)) {
-        let mut place = self.dynamic.start as *const Dynamic;
-        while (place as usize) < self.dynamic.end {
-            // SAFETY: inside the section, whose place the program header gives.
-            let entry = unsafe { &*place };
-            let kind = u32::try_from(entry.d_tag.get(LittleEndian)).unwrap_or(u32::MAX);
-            if kind == DT_NULL {
-                break;
-            }
-            visit(kind, entry.d_val.get(LittleEndian) as usize);
-            place = place.wrapping_add(1);
-        }
-    }
-
-    /// # Safety
-    /// The object is loaded.
-    unsafe fn read_dynamic(&mut self) {
-        let (mut plt, mut plt_size, mut rela, mut rela_size, mut relative) = (0, 0, 0, 0, 0);
-        let (mut strings, mut symbols, mut hashes) = (0, 0, 0);
-        let visit = |kind, value| {
-            // glibc relocates these addresses in place, but not those of the kernel's library.
-            let address = if value < self.base {
-                self.base + value
-            } else {
-                value
-            };
-            match kind {
-                DT_STRTAB => strings = address,
-                DT_SYMTAB => symbols = address,
-                DT_GNU_HASH => hashes = address,
-                DT_JMPREL => plt = address,
-                DT_PLTRELSZ => plt_size = value,
-                DT_RELA => rela = address,
-                DT_RELASZ => rela_size = value,
-                // The relocations at the table's start that name no symbol.
-                DT_RELACOUNT => relative = value * size_of::<Relocation>(),
-                _ => {}
-            }
-        };
-        // SAFETY: by the contract.
-        unsafe { self.for_each_entry(visit) };
-        (self.strings, self.symbols, self.hashes) = (strings, symbols, hashes);
-        self.relocations = [
-            plt..plt + plt_size,
-            rela + relative.min(rela_size)..rela + rela_size,
-        ];
+        object.tables = unsafe { DynamicTables::read(base, &object.dynamic) };
+        (object.tables.strings != 0 && object.tables.symbols != 0).then_some(object)
     }
 
     /// Calls `visit` with the slot of each function that the object calls or refers to.
@@ -218,7 +178,7 @@ impl Object {
     /// # Safety
     /// The object is loaded.
     pub unsafe fn for_each_slot(&self, mut visit: impl FnMut(&Slot)) {
-        for table in &self.relocations {
+        for table in &self.tables.relocations {
             let mut place = table.start as *const Relocation;
             while (place as usize) < table.end {
                 // SAFETY: inside the table.
@@ -236,7 +196,9 @@ impl Object {
                     visit(&Slot {
                         place: place as *mut usize,
                         is_called: kind == R_X86_64_JUMP_SLOT,
-                        symbol: self.symbol(entry.r_sym(LittleEndian, false) as usize),
+                        symbol: self
+                            .tables
+                            .symbol(entry.r_sym(LittleEndian, false) as usize),
                     });
                 }
             }
@@ -255,7 +217,7 @@ impl Object {
         // SAFETY: a relocation names a symbol of the object's table.
         unsafe {
             let is_undefined = (*slot.symbol).st_shndx.get(LittleEndian) == SHN_UNDEF;
-            is_undefined.then(|| self.name(slot.symbol))
+            is_undefined.then(|| self.tables.name(slot.symbol))
         }
     }
 
@@ -266,9 +228,9 @@ impl Object {
     pub unsafe fn for_each_needed(&self, mut visit: impl FnMut(&'static CStr)) {
         // SAFETY: by the contract. The values are places in the table of strings.
         unsafe {
-            self.for_each_entry(|kind, value| {
+            for_each_entry(&self.dynamic, |kind, value| {
                 if kind == DT_NEEDED {
-                    visit(CStr::from_ptr((self.strings + value) as *const _));
+                    visit(CStr::from_ptr((self.tables.strings + value) as *const _));
                 }
             });
         }
@@ -286,13 +248,13 @@ impl Object {
             }
         };
         // SAFETY: by the contract.
-        unsafe { self.for_each_entry(visit) };
+        unsafe { for_each_entry(&self.dynamic, visit) };
         found
     }
 
     /// Whether the object has a table that [`Object::defines`] can read. The dynamic linker's old table is slow to search.
     pub const fn has_hashes(&self) -> bool {
-        self.hashes != 0
+        self.tables.hashes != 0
     }
 
     /// Whether the object itself defines a function of this name, whose [`gnu_hash`] is `hash`. Without a table: it may.
@@ -300,10 +262,10 @@ impl Object {
     /// # Safety
     /// The object is loaded.
     pub unsafe fn defines(&self, name: &CStr, hash: u32) -> bool {
-        if self.hashes == 0 {
+        if self.tables.hashes == 0 {
             return true;
         }
-        let words = self.hashes as *const u32;
+        let words = self.tables.hashes as *const u32;
         // SAFETY: the layout of the GNU hash table: four words, the filter (of 64-bit words), the buckets, the chains.
         unsafe {
             let (buckets, first) = (*words, *words.add(1));
@@ -324,10 +286,10 @@ impl Object {
             let mut at = *table.add((hash % buckets) as usize);
             while at >= first {
                 let there = *chains.add((at - first) as usize);
-                let symbol = self.symbol(at as usize);
+                let symbol = self.tables.symbol(at as usize);
                 if there | 1 == hash | 1
                     && (*symbol).st_shndx.get(LittleEndian) != SHN_UNDEF
-                    && self.name(symbol) == name
+                    && self.tables.name(symbol) == name
                 {
                     return true;
                 }
@@ -339,20 +301,6 @@ impl Object {
         }
         false
     }
-
-    const fn symbol(&self, index: usize) -> *const Symbol {
-        (self.symbols as *const Symbol).wrapping_add(index)
-    }
-
-    /// # Safety
-    /// A symbol of the object's table.
-    unsafe fn name(&self, symbol: *const Symbol) -> &'static CStr {
-        // SAFETY: by the contract.
-        unsafe {
-            let offset = (*symbol).st_name.get(LittleEndian) as usize;
-            CStr::from_ptr((self.strings + offset) as *const _)
-        }
-    }
 }
 
 /// The hash of a name in tables of the kind `DT_GNU_HASH`.
@@ -363,8 +311,6 @@ pub fn gnu_hash(name: &CStr) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::c_int;
-
     use super::*;
 
     #[derive(Default)]
@@ -376,46 +322,35 @@ mod tests {
         others: usize,
     }
 
-    unsafe extern "C" fn look(
-        info: *mut libc::dl_phdr_info,
-        _: usize,
-        found: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the loader's description; the caller's value.
-        unsafe {
-            let (info, found) = (&*info, &mut *found.cast::<Found>());
-            let Some(object) = Object::of(info) else {
-                return 0;
-            };
-            let name = CStr::from_ptr(info.dlpi_name).to_string_lossy();
-            if name.contains("vdso") {
-                return 0;
-            }
-            if object.defines(c"malloc", gnu_hash(c"malloc")) {
-                found.defining.push(name.into_owned());
-            }
-            let nothing = c"no function has this name";
-            assert!(!object.defines(nothing, gnu_hash(nothing)));
-            let malloc = libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) as usize;
-            object.for_each_slot(|slot| {
-                let value = slot.place.read();
-                if object.name(slot.symbol) == c"malloc" {
-                    if value == malloc || object.name_if_lazy(slot, value) == Some(c"malloc") {
-                        found.slots += 1;
-                    } else {
-                        found.others += 1;
-                    }
-                }
-            });
-        }
-        0
-    }
-
     #[test]
     fn the_c_library_defines_malloc_and_others_have_slots_for_it() {
         let mut found = Found::default();
-        // SAFETY: `look` has the type of the callback.
-        unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
+        for_each(|object, info| {
+            // SAFETY: the loader's name, and an object that stays loaded during the call.
+            unsafe {
+                let name = CStr::from_ptr(info.dlpi_name).to_string_lossy();
+                if name.contains("vdso") {
+                    return ControlFlow::Continue(());
+                }
+                if object.defines(c"malloc", gnu_hash(c"malloc")) {
+                    found.defining.push(name.into_owned());
+                }
+                let nothing = c"no function has this name";
+                assert!(!object.defines(nothing, gnu_hash(nothing)));
+                let malloc = libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) as usize;
+                object.for_each_slot(|slot| {
+                    let value = slot.place.read();
+                    if object.tables.name(slot.symbol) == c"malloc" {
+                        if value == malloc || object.name_if_lazy(slot, value) == Some(c"malloc") {
+                            found.slots += 1;
+                        } else {
+                            found.others += 1;
+                        }
+                    }
+                });
+            }
+            ControlFlow::Continue(())
+        });
         assert!(found.defining.iter().any(|name| name.contains("libc.so")));
         assert!(found.defining.len() <= 2, "{:?}", found.defining);
         // This test's own slot, and one in the C library.

@@ -23,15 +23,15 @@
 //! - Slots are never restored: a thread may be in any of the functions.
 
 use std::cell::UnsafeCell;
-use std::ffi::{c_int, c_void};
-use std::ops::RangeInclusive;
+use std::ffi::c_void;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use crate::definitions::{self, linker};
 use crate::handles::{self, UNLOADED};
-use crate::objects::{Object, Slot, gnu_hash, table_of_handle};
+use crate::objects::{self, Object, Slot, gnu_hash, table_of_handle};
 use crate::replaced::{FOUND, FUNCTIONS, Function, NAMES};
 use crate::slot_pages::SlotPages;
 use crate::turn::Turn;
@@ -99,15 +99,19 @@ pub fn attach() -> bool {
     }
     if !ATTACHED.swap(true, Relaxed) {
         turn::keep_at_forks(definitions::linker_state());
-        let mut pass = Pass::new();
-        // SAFETY: both functions have the type of the callback, and `pass` outlives the calls.
-        unsafe {
-            let data = (&raw mut pass).cast();
-            libc::dl_iterate_phdr(Some(look), data);
-            libc::dl_iterate_phdr(Some(change), data);
-            // What is not found is no error of the program's.
-            libc::dlerror();
-        }
+        let pass = Pass::new();
+        objects::for_each(|object, _| {
+            // SAFETY: the object stays loaded during the call.
+            unsafe { pass.look_for_definitions(object) };
+            ControlFlow::Continue(())
+        });
+        objects::for_each(|object, _| {
+            // SAFETY: as above.
+            unsafe { pass.change(object, true) };
+            ControlFlow::Continue(())
+        });
+        // SAFETY: no preconditions. What is not found is no error of the program's.
+        unsafe { libc::dlerror() };
     }
     CHANGED.load(Acquire) > 0
 }
@@ -120,26 +124,6 @@ pub fn own_function(address: usize) -> usize {
         Some(number) if address != 0 => own(Function::ALL[number]),
         _ => address,
     }
-}
-
-unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, pass: *mut c_void) -> c_int {
-    // SAFETY: the linker's description, and the caller's pass. The object stays loaded during the call.
-    unsafe {
-        if let Some(object) = Object::of(&*info) {
-            (*pass.cast::<Pass>()).look_for_definitions(&object);
-        }
-    }
-    0
-}
-
-unsafe extern "C" fn change(info: *mut libc::dl_phdr_info, _: usize, pass: *mut c_void) -> c_int {
-    // SAFETY: as above.
-    unsafe {
-        if let Some(object) = Object::of(&*info) {
-            (*pass.cast::<Pass>()).change(&object, true);
-        }
-    }
-    0
 }
 
 /// Changes the slots of a library and of those that it needs, unless that was done. Costs about a hundred instructions

@@ -192,10 +192,10 @@ mod tests {
 
     #[test]
     fn the_path_is_cut_before_the_name() {
-        let file = "/home/me/work/shop/orders/models/invoice.py";
+        let file = "/home/me/code/shop/orders/models/invoice.py";
         let at = |columns| named_place("Invoice.total", file, 12, "", columns);
         assert_eq!(at(80), format!("Invoice.total {file}:12"));
-        assert_eq!(at(44), "Invoice.total /home/me/work/…/invoice.py:12");
+        assert_eq!(at(44), "Invoice.total /home/me/code/…/invoice.py:12");
         assert_eq!(at(31), "Invoice.total …/invoice.py:12");
         assert_eq!(at(24), "Invoice.total …ice.py:12");
         assert_eq!(at(15), "Invoice.total");

@@ -76,6 +76,20 @@ static unsigned long writable(void)
     return found;
 }
 
+/* Calls of a library that nobody has looked into yet are sampled in a child. */
+static void check_in_child(void *library)
+{
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(60);
+        CHECK(samples_of(library, "take", 10) == 10);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 static void *load_nothing(void *argument)
 {
     char path[1000];
@@ -161,15 +175,7 @@ int main(int count, char **arguments)
     for (intptr_t at = 0; at < 4; at++) CHECK(pthread_create(&threads[at], NULL, come_and_go, (void *)at) == 0);
     for (int at = 0; at < 200; at++) {
         void *fresh = open_library("plugin4.so", RTLD_NOW);
-        pid_t child = fork();
-        CHECK(child >= 0);
-        if (child == 0) {
-            alarm(60);
-            CHECK(samples_of(fresh, "take", 10) == 10);
-            _exit(0);
-        }
-        int status;
-        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        check_in_child(fresh);
         CHECK(dlclose(fresh) == 0);
     }
     for (int at = 0; at < 4; at++) pthread_join(threads[at], NULL);
@@ -182,15 +188,7 @@ int main(int count, char **arguments)
     const ElfW(Dyn) *entry = _DYNAMIC;
     while (entry->d_tag != DT_DEBUG) entry++;
     while (*(volatile int *)&((struct r_debug *)entry->d_un.d_ptr)->r_state == RT_CONSISTENT) usleep(100);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        alarm(60);
-        CHECK(samples_of(fresh, "take", 10) == 10);
-        _exit(0);
-    }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    check_in_child(fresh);
     char path[1000];
     snprintf(path, sizeof path, "%s/libpipe.so", folder);
     int end = open(path, O_WRONLY);

@@ -9,18 +9,14 @@ use std::ops::Range;
 
 use object::LittleEndian;
 use object::elf::{
-    DT_JMPREL, DT_NULL, DT_PLTRELSZ, DT_RELA, DT_RELACOUNT, DT_RELASZ, DT_STRTAB, DT_SYMTAB, Dyn64,
     ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID, PF_W, PF_X, PT_DYNAMIC, PT_LOAD, PT_NOTE, PT_TLS,
-    Rela64, Sym64,
 };
 use object::read::elf::NoteIterator;
 
+use nthbyte_session::process::dynamic_section::{DynamicTables, Relocation};
+
 use super::architecture::IMPORT_RELOCATIONS;
 use super::architecture::thread_pointer::static_thread_local;
-
-type Relocation = Rela64<LittleEndian>;
-type Symbol = Sym64<LittleEndian>;
-type Dynamic = Dyn64<LittleEndian>;
 
 /// A symbol that only PyPy's library defines: the function of the embedding interface that executes
 /// source code.
@@ -39,9 +35,7 @@ pub struct Library {
     pub thread_local: Option<Range<usize>>,
     /// The linker's identifier of the build, in hexadecimal; empty if it has none.
     pub build_id: String,
-    strings: usize,
-    symbols: usize,
-    relocations: Vec<Range<usize>>,
+    tables: DynamicTables,
 }
 
 struct Wanted {
@@ -79,7 +73,7 @@ impl Library {
     #[must_use]
     pub fn import_slots(&self, name: &CStr) -> Vec<*mut usize> {
         let mut slots = Vec::new();
-        for table in &self.relocations {
+        for table in &self.tables.relocations {
             let count = table.len() / size_of::<Relocation>();
             // SAFETY: the dynamic section gives the table's address and size.
             let entries =
@@ -97,15 +91,9 @@ impl Library {
         slots
     }
 
-    fn symbol_name(&self, index: usize) -> &'static CStr {
-        let symbol = (self.symbols as *const Symbol).wrapping_add(index);
-        // SAFETY: relocations refer to symbols of the library's table, and symbols refer to its
-        // strings.
-        unsafe {
-            CStr::from_ptr(
-                (self.strings + (*symbol).st_name.get(LittleEndian) as usize) as *const _,
-            )
-        }
+    fn symbol_name(&self, number: usize) -> &'static CStr {
+        // SAFETY: relocations refer to symbols of the library's table. The library is never unloaded.
+        unsafe { self.tables.name(self.tables.symbol(number)) }
     }
 }
 
@@ -143,9 +131,11 @@ unsafe extern "C" fn look(
         .iter()
         .find(|header| header.p_type == PT_DYNAMIC)
         .map(range);
-    let Some(tables) = dynamic.map(|dynamic| Tables::read(base, &dynamic)) else {
+    let Some(dynamic) = dynamic else {
         return 1;
     };
+    // SAFETY: the section of the interpreter's library, which is never unloaded.
+    let tables = unsafe { DynamicTables::read(base, &dynamic) };
     let thread_local = headers
         .iter()
         .find(|header| header.p_type == PT_TLS)
@@ -163,53 +153,9 @@ unsafe extern "C" fn look(
             .filter(|header| header.p_type == PT_NOTE)
             .find_map(|header| build_id(&range(header), header.p_align as u32))
             .unwrap_or_default(),
-        strings: tables.strings,
-        symbols: tables.symbols,
-        relocations: tables.relocations,
+        tables,
     });
     1
-}
-
-struct Tables {
-    strings: usize,
-    symbols: usize,
-    relocations: Vec<Range<usize>>,
-}
-
-impl Tables {
-    fn read(base: usize, dynamic: &Range<usize>) -> Self {
-        let (mut strings, mut symbols) = (0, 0);
-        let (mut plt, mut plt_size, mut rela, mut rela_size, mut relative) = (0, 0, 0, 0, 0);
-        let count = dynamic.len() / size_of::<Dynamic>();
-        // SAFETY: the program header gives the address and the size of the dynamic section.
-        let entries = unsafe { std::slice::from_raw_parts(dynamic.start as *const Dynamic, count) };
-        for entry in entries {
-            let value = entry.d_val.get(LittleEndian) as usize;
-            // glibc relocates these addresses in place; other loaders leave them as they are in the file.
-            let address = if value < base { base + value } else { value };
-            match u32::try_from(entry.d_tag.get(LittleEndian)).unwrap_or(u32::MAX) {
-                DT_NULL => break,
-                DT_STRTAB => strings = address,
-                DT_SYMTAB => symbols = address,
-                DT_JMPREL => plt = address,
-                DT_PLTRELSZ => plt_size = value,
-                DT_RELA => rela = address,
-                DT_RELASZ => rela_size = value,
-                // The number of relocations at the table's start that refer to no symbol: 700,000 in
-                // PyPy's library.
-                DT_RELACOUNT => relative = value * size_of::<Relocation>(),
-                _ => {}
-            }
-        }
-        Self {
-            strings,
-            symbols,
-            relocations: vec![
-                plt..plt + plt_size,
-                rela + relative.min(rela_size)..rela + rela_size,
-            ],
-        }
-    }
 }
 
 /// The build id in a segment of notes, in hexadecimal.

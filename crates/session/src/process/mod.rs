@@ -9,8 +9,10 @@
 //! image        releases this library's own pages
 //! host_images  releases what the host's start-up used of its images
 //! segments     the segments of the process's images
+//! dynamic_section    the tables of an image: names, symbols, relocations
 //! ```
 
+pub mod dynamic_section;
 pub mod host_images;
 pub mod image;
 
