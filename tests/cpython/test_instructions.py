@@ -21,10 +21,12 @@ from harness import SCRIPT, run, samples
 # With a period of 4 KiB, 20 frames deep, and strings of 1000 bytes that are dropped at once.
 MOST_FOR_A_SAMPLE = 2_000
 MOST_FOR_A_REFILL = 220
+# A request of `PyMem_Malloc` above 512 bytes that is not sampled, and its free: the heap's part of both.
+MOST_FOR_A_FALLBACK = 52
 # A start of `nthbyte run` and its end, without those of Python. Most of it is the import of our modules.
 MOST_FOR_A_START = 14_500_000
 
-# Work that is not done at each sample: a few times a second, or (on 3.11) at each request that a fallback serves.
+# Work that is not done at each sample, but a few times a second.
 NOT_OF_A_SAMPLE = re.compile("resident|memory|wake|statistics|collapse|writer|nthbyte_heap|holds_gil")
 
 PROGRAM = """
@@ -37,6 +39,12 @@ def deep(depth):
 
 deep(20)
 kept = [[number] for number in range(20_000)]
+"""
+
+# The items of each list have 1,600 bytes, in the domain MEM.
+LISTS = """
+for _ in range(20_000):
+    [None] * 200
 """
 
 pytestmark = pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
@@ -112,6 +120,18 @@ def test_a_refill(sampled: tuple[Counts, int]) -> None:
     (refill,) = (name for name in counts.calls if re.fullmatch(r"nthbyte_heap::refill::.*::refill", name))
     assert counts.calls[refill] > 500
     assert counts.with_callees[refill] / counts.calls[refill] < MOST_FOR_A_REFILL
+
+
+def test_a_request_that_a_fallback_serves(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(LISTS)
+    counts = count(tmp_path, SCRIPT, "run", "-q", "--no-native", "--every=1TiB", "-o", "out.nthb", "app.py")
+    heap = Counter({name: own for name, own in counts.own.items() if re.match("nthbyte_heap::large", name)})
+    requests = counts.calls["nthbyte_heap::large::malloc"]
+    assert requests > 20_000
+    assert sum(heap.values()) / requests < MOST_FOR_A_FALLBACK, heap.most_common(6)
+    # The check for the GIL, which CPython 3.11 needs, is for samples only.
+    checks = sum(calls for name, calls in counts.calls.items() if "holds_gil" in name)
+    assert checks < requests / 20, checks
 
 
 def test_a_start(tmp_path: Path) -> None:

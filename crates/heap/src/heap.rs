@@ -4,6 +4,7 @@ use crate::addresses::Addresses;
 use crate::arena::{ArenaTable, Arenas};
 use crate::class::Class;
 use crate::config::{Config, HoldsLock};
+use crate::filter::Filter;
 use crate::geometry::{
     ARENA_SIZE, BLOCK_SIZES, CLASSES, GROUPS, MEDIUM_LIMIT, SMALL_LIMIT, STATE_SIZE, TABLE_SIZE,
 };
@@ -14,8 +15,8 @@ use crate::reservation;
 use crate::shared::Shared;
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::AtomicPtr;
-use nthbyte_sampling::{Countdown, SamplePoints};
+use core::sync::atomic::{AtomicPtr, AtomicU64};
+use nthbyte_sampling::SamplePoints;
 
 /// The slot of the pages for sampled blocks. Its budget is always spent.
 pub const SAMPLED_SLOT: usize = CLASSES;
@@ -64,16 +65,19 @@ pub struct Heap {
     pub lost: u64,
     /// The fallback of each [`Domain`].
     pub fallbacks: [Fallback; 2],
-    /// The distance to the next sample point, in bytes of requests that the fallbacks serve.
-    pub large_countdown: Countdown,
+    /// The distance to the next sample point, in bytes of requests that the fallbacks serve. `u64::MAX` while sampling is
+    /// off: no program allocates as much. Atomic, for a caller without the lock counts down too (`large.rs`).
+    pub large_until_sample: AtomicU64,
     /// Bytes that the fallbacks served since the session's start.
-    pub large_bytes: u64,
+    pub large_bytes: AtomicU64,
     /// The bytes of live blocks of the fallbacks, estimated: what the samples of those that are live stand for.
     pub large_in_use: u64,
     /// The address of the last large block for which huge pages were requested.
     pub advised: usize,
     /// Sampled blocks of the fallbacks that are still in use.
     pub large_sampled: Addresses,
+    /// Which blocks may be among them.
+    pub large_filter: Filter,
     /// Blocks that other threads freed.
     pub remote: AtomicPtr<Block>,
 }
@@ -124,11 +128,12 @@ impl Heap {
             observing: false,
             lost: 0,
             fallbacks,
-            large_countdown: Countdown::NEVER,
-            large_bytes: 0,
+            large_until_sample: AtomicU64::new(u64::MAX),
+            large_bytes: AtomicU64::new(0),
             large_in_use: 0,
             advised: 0,
             large_sampled: Addresses::new(),
+            large_filter: Filter::new(),
             remote: AtomicPtr::new(null_mut()),
         }
     }

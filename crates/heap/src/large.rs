@@ -4,8 +4,9 @@
 //! Allocation Sampling in a Garbage Collected Virtual Machine"; its footnotes 10 and 11 are about a block that covers
 //! several sample points).
 //!
-//! With a check for the lock ([`Config::holds_lock`](crate::Config::holds_lock)), a caller without the lock reads only
-//! what never changes: the fallbacks, the limits, and the entry of the arena table for a block that is in use.
+//! With a check for the lock ([`Config::holds_lock`](crate::Config::holds_lock)), a caller without the lock uses only
+//! what never changes (the fallbacks, the limits, and the entry of the arena table for a block that is in use), and what
+//! is atomic: the countdown and the filter of sampled blocks. So the lock is checked only where there may be a sample.
 
 use crate::addresses::Sampled;
 use crate::arena::SMALLEST_DEMAND;
@@ -16,7 +17,8 @@ use crate::observer::{Domain, NOT_INTERESTED, Sample};
 use crate::os;
 use crate::page::Tag;
 use core::ffi::c_void;
-use nthbyte_sampling::Weight;
+use core::sync::atomic::Ordering::Relaxed;
+use nthbyte_sampling::{Countdown, Weight};
 
 /// Blocks of this size or more get huge pages: glibc makes a new mapping for each of them
 /// (`DEFAULT_MMAP_THRESHOLD_MAX`), so all their memory is allocated by page faults, and the advice ends with the block
@@ -27,11 +29,30 @@ const HUGE_FROM: usize = 32 << 20;
 /// more than 1 MiB), and CPython writes a zero to the end of `bytes` immediately.
 const READ_LIMIT: usize = 1 << 20;
 
-#[cold]
+/// Allocates a block of a fallback. Most requests need nothing of the heap but to be counted.
 #[inline(never)]
 #[unsafe(link_section = "nthbyte_hot")]
 pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_void {
     // SAFETY: `heap` is a heap; the embedder guarantees that its fallbacks work.
+    unsafe {
+        if size >= SMALLEST_DEMAND || (*heap).shared.is_some() {
+            return malloc_slowly(heap, size, domain);
+        }
+        let fallback = (*heap).fallback(domain);
+        let block = (fallback.malloc)(fallback.context, size);
+        if passes(heap, size) {
+            return block;
+        }
+        account(heap, block, size, domain)
+    }
+}
+
+/// Allocates a large block, or in a shared heap.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
+unsafe fn malloc_slowly(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_void {
+    // SAFETY: as in `malloc`.
     unsafe {
         if let Some(shared) = (*heap).shared {
             return shared.malloc(size, domain);
@@ -39,13 +60,13 @@ pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_voi
         make_room(heap, size);
         let fallback = (*heap).fallback(domain);
         let block = (fallback.malloc)(fallback.context, size);
-        if !is_locked(heap) {
-            return block;
-        }
-        if wants_huge_pages(heap, block, size) {
+        if wants_huge_pages(heap, block, size) && is_locked(heap) {
             block.byte_add(READ_LIMIT).cast::<u8>().write(0);
             block.byte_add(size - 1).cast::<u8>().write(0);
             advise_huge(heap, block, size);
+        }
+        if passes(heap, size) {
+            return block;
         }
         account(heap, block, size, domain)
     }
@@ -70,7 +91,7 @@ pub unsafe fn calloc(
         make_room(heap, bytes);
         let fallback = (*heap).fallback(domain);
         let block = (fallback.calloc)(fallback.context, count, size);
-        if !is_locked(heap) {
+        if passes(heap, bytes) {
             return block;
         }
         account(heap, block, bytes, domain)
@@ -95,15 +116,21 @@ pub unsafe fn realloc(
         }
         let fallback = (*heap).fallback(domain);
         let new = (fallback.realloc)(fallback.context, block, size);
-        if new.is_null() || !is_locked(heap) {
+        if new.is_null() {
             return new;
         }
-        if let Some(sampled) = remove(heap, block) {
+        if (*heap).large_filter.may_hold(block.addr())
+            && is_locked(heap)
+            && let Some(sampled) = remove(heap, block)
+        {
             Heap::report_freed(heap, new, sampled.tag);
         }
         // The advice remains for a block that grows, which may happen one byte at a time.
-        if wants_huge_pages(heap, new, size) && (*heap).advised != new.addr() {
+        if wants_huge_pages(heap, new, size) && is_locked(heap) && (*heap).advised != new.addr() {
             advise_huge(heap, new, size);
+        }
+        if passes(heap, size) {
+            return new;
         }
         account(heap, new, size, domain)
     }
@@ -127,6 +154,21 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
         } else {
             Domain::Memory
         };
+        if (*heap).shared.is_some() || (*heap).large_filter.may_hold(block.addr()) {
+            return free_slowly(heap, block, domain);
+        }
+        let fallback = (*heap).fallback(domain);
+        (fallback.free)(fallback.context, block);
+    }
+}
+
+/// Frees a block that may be sampled, or in a shared heap.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
+unsafe fn free_slowly(heap: *mut Heap, block: *mut c_void, domain: Domain) {
+    // SAFETY: as in `free_foreign`.
+    unsafe {
         if let Some(shared) = (*heap).shared {
             return shared.free(block, domain);
         }
@@ -183,20 +225,43 @@ unsafe fn advise_huge(heap: *mut Heap, block: *mut c_void, size: usize) {
     }
 }
 
-/// Counts a block of a fallback, reports it if it covers a sample point, and returns it.
+/// Counts a request of a fallback. Returns whether it covers no sample point.
+#[inline(always)]
+unsafe fn passes(heap: *const Heap, size: usize) -> bool {
+    // SAFETY: `heap` is a heap; the fields are atomic. Only the thread with the lock writes, apart from requests without
+    // it: then the bytes of one of the two may not be counted.
+    unsafe {
+        let (until_sample, bytes) = (&(*heap).large_until_sample, &(*heap).large_bytes);
+        bytes.store(bytes.load(Relaxed).wrapping_add(size as u64), Relaxed);
+        let left = until_sample.load(Relaxed);
+        if size as u64 >= left {
+            return false;
+        }
+        until_sample.store(left - size as u64, Relaxed);
+        true
+    }
+}
+
+/// Reports a block of a fallback that covers a sample point, and returns it. Without the lock it stays unreported, and the
+/// next request with the lock covers the point.
+#[cold]
+#[inline(never)]
 #[unsafe(link_section = "nthbyte_hot")]
 unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Domain) -> *mut c_void {
-    if block.is_null() {
-        return block;
-    }
-    // SAFETY: `heap` is a heap that no other thread uses. The reference ends before the observer runs.
+    // SAFETY: `heap` is a heap that no other thread changes, if the caller has the lock. The reference ends before the
+    // observer runs.
     unsafe {
+        if block.is_null() || !is_locked(heap) {
+            return block;
+        }
         let this = &mut *heap;
-        this.large_bytes += size as u64;
         let Some(points) = &mut this.points else {
             return block;
         };
-        let covered = this.large_countdown.advance(size as u64, points);
+        let until_sample = &this.large_until_sample;
+        let mut countdown = Countdown::of_bytes(until_sample.load(Relaxed));
+        let covered = countdown.advance(size as u64, points);
+        until_sample.store(countdown.bytes_until_sample(), Relaxed);
         if covered == 0 {
             return block;
         }
@@ -225,6 +290,7 @@ unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Doma
             let tag = Tag { token, session };
             let sampled = Sampled { tag, stands_for };
             (*heap).large_sampled.insert(block.addr(), sampled);
+            (*heap).large_filter.insert(block.addr());
             (*heap).large_in_use += stands_for;
         }
         block
@@ -237,6 +303,7 @@ unsafe fn remove(heap: *mut Heap, block: *mut c_void) -> Option<Sampled> {
     // SAFETY: `heap` is a heap that no other thread uses.
     unsafe {
         let sampled = (*heap).large_sampled.remove(block.addr())?;
+        (*heap).large_filter.remove(block.addr());
         (*heap).large_in_use -= sampled.stands_for;
         Some(sampled)
     }

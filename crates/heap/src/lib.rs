@@ -75,6 +75,7 @@ mod class;
 mod config;
 mod entry;
 mod fast;
+mod filter;
 mod functions;
 mod geometry;
 mod heap;

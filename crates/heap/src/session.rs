@@ -24,8 +24,8 @@ impl Heap {
             class.allocations = 0;
             class.countdown = Countdown::new(&mut points);
         }
-        this.large_bytes = 0;
-        this.large_countdown = Countdown::new(&mut points);
+        *this.large_bytes.get_mut() = 0;
+        *this.large_until_sample.get_mut() = Countdown::new(&mut points).bytes_until_sample();
         this.points = Some(points);
         this.observer = Some(observer);
         this.lost = 0;
@@ -44,7 +44,7 @@ impl Heap {
         for class in &mut this.classes {
             class.countdown = Countdown::NEVER;
         }
-        this.large_countdown = Countdown::NEVER;
+        *this.large_until_sample.get_mut() = u64::MAX;
         this.points = None;
         this.observer = None;
         this.session = this.session.wrapping_add(1);

@@ -2,6 +2,7 @@
 
 use crate::geometry::{ARENA_SIZE, CLASSES, PAGE_SIZE};
 use crate::heap::Heap;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Totals of a heap, in bytes unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +69,8 @@ impl Heap {
     /// `on_list` returns the length of a class's list; `None` means the length when the class was last settled.
     fn totals(&self, on_list: impl Fn(usize) -> Option<usize>) -> Statistics {
         let mut in_use = 0;
-        let mut allocated = self.large_bytes;
+        let allocated_large = self.large_bytes.load(Relaxed);
+        let mut allocated = allocated_large;
         for (index, class) in self.classes.iter().enumerate() {
             let mut blocks = class.used;
             let mut allocations = class.allocations;
@@ -86,7 +88,7 @@ impl Heap {
             in_use,
             in_use_large: self.large_in_use,
             allocated,
-            allocated_large: self.large_bytes,
+            allocated_large,
             lost: self.lost,
             huge_page_pool_was_empty: self.arenas.pool_was_empty,
         }

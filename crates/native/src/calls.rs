@@ -11,7 +11,7 @@ use nthbyte_session::native::{Kind, NOT_INTERESTED, Request};
 use crate::blocks::BLOCKS;
 use crate::replaced::{Functions, REPLACED};
 use crate::thread::{self, Busy, Thread};
-use crate::{early, interface, replaced, sampler};
+use crate::{early, interface, replaced, sampler, zeroes};
 
 /// The smallest OS page of this processor.
 pub const PAGE: usize = 4096;
@@ -19,9 +19,6 @@ pub const PAGE: usize = 4096;
 /// and gives them out again first: one such block would make each `free` of a loop search. Larger ones join their free
 /// neighbours, and do not begin at the start of a page any more.
 pub const LEAST_MARKED: usize = 1056;
-/// Zeroes of this size or more are made by giving the pages back to the kernel, so that memory is used only when the
-/// program touches it. (glibc maps new memory from here on.)
-const LARGE_ZEROES: usize = 128 << 10;
 
 /// `malloc`.
 pub unsafe extern "C" fn malloc(size: usize, caller: usize) -> *mut c_void {
@@ -61,7 +58,7 @@ pub unsafe extern "C" fn calloc(count: usize, each: usize, caller: usize) -> *mu
         if searches_marks() {
             block = marked(&replaced, size);
             if !block.is_null() {
-                fill_with_zeroes(block, size);
+                zeroes::fill(block, size);
             }
         }
         if block.is_null() {
@@ -197,25 +194,6 @@ unsafe fn mark(replaced: &Functions, block: *mut c_void, size: usize) -> *mut c_
         block.copy_to_nonoverlapping(moved, size);
         (replaced.free)(block);
         moved
-    }
-}
-
-/// Fills a block at the start of an OS page with zeroes.
-unsafe fn fill_with_zeroes(block: *mut c_void, size: usize) {
-    let pages = size & !(PAGE - 1);
-    // SAFETY: the whole pages belong to the block. Private anonymous memory reads as zeroes after the advice; other
-    // memory refuses it, or keeps its contents (shared memory), so the first page is checked.
-    unsafe {
-        let mut done = 0;
-        if size >= LARGE_ZEROES {
-            let word = block.cast::<u64>();
-            word.write_volatile(1);
-            let advised = libc::madvise(block, pages, libc::MADV_DONTNEED) == 0;
-            if advised && word.read_volatile() == 0 {
-                done = pages;
-            }
-        }
-        block.cast::<u8>().add(done).write_bytes(0, size - done);
     }
 }
 

@@ -43,6 +43,7 @@
 //! slot_pages, turn    writes to slots, by one thread at a time
 //! interface    what an agent calls
 //! calls, aligned, mappings    what runs at a sample point, and for blocks at the start of an OS page
+//! zeroes       the contents of a sampled block of `calloc`
 //! sampler      the arithmetic, by thread
 //! blocks       the sampled blocks
 //! replaced     the replaced functions
@@ -75,3 +76,4 @@ mod slots;
 mod thread;
 #[cfg(not(test))]
 mod turn;
+mod zeroes;

@@ -6,7 +6,7 @@
 //!
 //! `PyMem_Malloc` needs the GIL. But CPython 3.11 passes a request above 512 bytes directly to the C library, so
 //! extensions that make such requests without the GIL work, and so do frees of such blocks. The heap passes them to
-//! CPython too, and does not count them without the GIL. From 3.12 on, CPython itself crashes there: it looks for the
+//! CPython too, and takes no sample without the GIL. From 3.12 on, CPython itself crashes there: it looks for the
 //! state of the thread's interpreter first.
 
 use std::sync::OnceLock;
