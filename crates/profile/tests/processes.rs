@@ -391,6 +391,25 @@ fn memory_over_time_is_summed_and_what_was_inherited_counts_once() {
 }
 
 #[test]
+fn memory_that_is_read_after_the_end_of_a_process_is_not_summed_for_ever() {
+    let folder = Folder::new();
+    let (first, child) = (folder.path("a.nthb"), folder.path("a.11.nthb"));
+    with_memory(&first, FIRST, &[(9_000_000, 1, 50, 0)], (10_000_000, 0));
+    // The second reading is later than the end of the session.
+    let totals = [(1_000_000, 1, 40, 0), (4_500_000, 1, 60, 0)];
+    let child_made = FakeProcess {
+        after: 2_000_000,
+        ..CHILD
+    };
+    with_memory(&child, child_made, &totals, (4_000_000, 0));
+    let joined = load_all(&[first, child]);
+    let process = &joined.processes[1];
+    assert_eq!(process.duration(), Nanos(4_500_000));
+    let alone = joined.memory.iter().find(|of| of.time == Nanos(9_000_000));
+    assert_eq!(alone.and_then(|of| of.rss), Some(50));
+}
+
+#[test]
 fn fates_do_not_depend_on_another_processs_collections() {
     let folder = Folder::new();
     let paths = [folder.make("a.nthb", FIRST), folder.make("b.nthb", CHILD)];

@@ -92,7 +92,7 @@ pub(crate) fn peak_of_all(profile: &Profile) -> Option<Nanos> {
 }
 
 /// The first time of the windows at which most was alive, by the estimate; `None` if nothing was allocated before the end of
-/// the last one. Windows include both ends. They are in order, and do not overlap but in an end.
+/// the last one. Windows include both ends. None begins or ends before the one before it.
 pub(super) fn most_alive(
     profile: &Profile,
     windows: impl IntoIterator<Item = RangeInclusive<Nanos>>,

@@ -3,8 +3,8 @@
 //! It often stays near its peak after objects are freed, because the heap keeps pages for later, and its last
 //! kilobytes come and go. So the largest of several nearly equal readings may be one of a time at which little
 //! was alive. All readings within a hundredth of the largest count as the peak, and the moment is that at which
-//! most was alive: this is what the memory was needed for. Where the kernel only knows that the peak lay between two readings, it is the time in between at
-//! which most was alive.
+//! most was alive: this is what the memory was needed for. Where the kernel only knows that the peak lay
+//! between two readings, it is the time in between at which most was alive.
 
 use std::ops::RangeInclusive;
 
@@ -29,7 +29,14 @@ pub(crate) struct Reading {
 impl Reading {
     /// A reading at one time.
     pub(crate) fn at(time: Nanos, rss: u64) -> Self {
-        let when = time..=time;
+        Self::between(time, time, rss)
+    }
+
+    /// A reading of a size that the set had at an unknown time from `since` on. What is freed at its very `time` was
+    /// alive when it was read: a process's last reading has the time of its end, to which its objects live.
+    fn between(since: Nanos, time: Nanos, rss: u64) -> Self {
+        let before = Nanos(time.0.saturating_sub(1));
+        let when = since.min(before)..=time;
         Self { when, rss }
     }
 
@@ -43,10 +50,7 @@ impl Reading {
                 .peek()
                 .is_some_and(|next| next.time.0.saturating_sub(time.0) <= Memory::PASSED.0);
             let since = if is_passed { last } else { *time };
-            readings.extend(rss.map(|rss| Self {
-                when: since.min(*time)..=*time,
-                rss,
-            }));
+            readings.extend(rss.map(|rss| Self::between(since, *time, rss)));
             last = *time;
         }
         readings
