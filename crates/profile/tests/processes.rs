@@ -347,12 +347,13 @@ fn memory_over_time_is_summed_and_what_was_inherited_counts_once() {
         &[(0, 100, 50, 0), (5_000_000, 300, 70, 200)],
         (9_000_000, 250),
     );
-    // It was forked with 100 bytes in use, and had allocated 20 when its totals were first taken.
+    // It was forked with 100 bytes in use, and had allocated 20 when its totals were first taken. The last ones were
+    // taken after its end was noted.
     with_memory(
         &child,
         child_made,
         &[(1_000_000, 120, 40, 20), (2_000_000, 90, 60, 30)],
-        (4_000_000, 35),
+        (1_500_000, 35),
     );
     let sums = |profile: &Profile| {
         let sums = profile.memory.iter();
@@ -369,9 +370,9 @@ fn memory_over_time_is_summed_and_what_was_inherited_counts_once() {
             row(3, all(120, 90, 20)),
             // It freed 10 bytes of what it had from its parent.
             row(4, all(100, 110, 30)),
-            row(5, all(300, 130, 230)),
             // The child is gone; what it allocated is not.
-            row(6, all(300, 70, 235)),
+            row(4, all(100, 50, 35)),
+            row(5, all(300, 70, 235)),
             row(9, all(0, 0, 285)),
         ]
     );
@@ -388,25 +389,6 @@ fn memory_over_time_is_summed_and_what_was_inherited_counts_once() {
     let child_alone = alone.memory_of(ProcessId(1));
     assert_eq!(child_alone[0].heap_used, Some(120));
     assert!(alone.memory.iter().any(|of| of.time == Nanos(3_000_000)));
-}
-
-#[test]
-fn memory_that_is_read_after_the_end_of_a_process_is_not_summed_for_ever() {
-    let folder = Folder::new();
-    let (first, child) = (folder.path("a.nthb"), folder.path("a.11.nthb"));
-    with_memory(&first, FIRST, &[(9_000_000, 1, 50, 0)], (10_000_000, 0));
-    // The second reading is later than the end of the session.
-    let totals = [(1_000_000, 1, 40, 0), (4_500_000, 1, 60, 0)];
-    let child_made = FakeProcess {
-        after: 2_000_000,
-        ..CHILD
-    };
-    with_memory(&child, child_made, &totals, (4_000_000, 0));
-    let joined = load_all(&[first, child]);
-    let process = &joined.processes[1];
-    assert_eq!(process.duration(), Nanos(4_500_000));
-    let alone = joined.memory.iter().find(|of| of.time == Nanos(9_000_000));
-    assert_eq!(alone.and_then(|of| of.rss), Some(50));
 }
 
 #[test]
