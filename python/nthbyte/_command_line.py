@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 # The beginnings of the names of interpreters.
 INTERPRETERS = ("python", "pypy")
 
+# Words in the interpreter line of a script that say that it is written in Python, and how much of a file has them.
+_PYTHON = (*(name.encode() for name in INTERPRETERS), b"uv run", b"pipx run")
+HEAD = 2048
+
 # What the name of a script in Python ends with.
 _SUFFIXES = (".py", ".pyc", ".pyz", ".zip")
 
@@ -127,6 +131,19 @@ def _read_correct(words: list[str]) -> dict[str, Any] | None:
 def is_interpreter(name: str) -> bool:
     """Returns whether a file of this name is a Python: ``python3.13``."""
     return name.rstrip("0123456789.") in INTERPRETERS
+
+
+def is_python_script(head: bytes) -> bool:
+    """Returns whether a file that begins with ``head`` has an interpreter line with a Python, or what starts one.
+
+    Long paths are on the second line, for ``sh``.
+    """
+    if not head.startswith(b"#!"):
+        return False
+    first, _, rest = head.partition(b"\n")
+    second = rest.partition(b"\n")[0]
+    lines = [first, second] if second.startswith(b"'''exec'") else [first]
+    return any(word in line for word in _PYTHON for line in lines)
 
 
 def say_if_renamed(wanted: str, path: str) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from nthbyte._agent import interpreter
-from nthbyte._command_line import INTERPRETERS, Program, fail, is_interpreter
+from nthbyte._command_line import HEAD, Program, fail, is_interpreter, is_python_script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,13 +79,8 @@ def _on_path(name: str) -> str | None:
 
 
 def _is_python(path: str) -> bool:
-    """Whether a file has an interpreter line with a Python in it. Long paths are on the second line, for ``sh``."""
     try:
         with open(path, "rb") as file:
-            head = file.read(2048)
+            return is_python_script(file.read(HEAD))
     except OSError:
         return False
-    first, _, rest = head.partition(b"\n")
-    second = rest.partition(b"\n")[0]
-    lines = [first, second] if second.startswith(b"'''exec'") else [first]
-    return head.startswith(b"#!") and any(name.encode() in line for name in INTERPRETERS for line in lines)

@@ -14,7 +14,7 @@ import sys
 
 from nthbyte._agent import NATIVE_LIBRARY, PROGRAM_LIBRARY, Error, interpreter, to_json
 from nthbyte._claim import claim
-from nthbyte._command_line import Program, fail, is_interpreter, say_if_renamed
+from nthbyte._command_line import HEAD, Program, fail, is_interpreter, is_python_script, say_if_renamed
 from nthbyte._options import OPTIONS
 from nthbyte._session import configure
 
@@ -29,9 +29,6 @@ _VARIABLE = b"NTHBYTE_PROGRAM"
 _SETTINGS = ("force", "every", "seed")
 _OTHERS = ("output", "quiet", "native", "native_frames")
 
-# Words in the first line of a script that say that it is written in Python.
-_PYTHON = (b"python", b"pypy", b"uv run", b"pipx run")
-
 # Of an ELF file: the kinds of programs that processors run (e_machine), and of segments (p_type).
 _X86_64 = 62
 _PROCESSORS = {3: "x86 with 32 bits", 40: "ARM with 32 bits", 183: "AArch64", 243: "RISC-V", 258: "LoongArch"}
@@ -42,14 +39,14 @@ def recognise(program: Program) -> Program:
     """Returns the program as what its file is: native code, or a script as given. Exits if it can be neither."""
     try:
         with open(program.target, "rb") as file:
-            head = file.read(256)
+            head = file.read(HEAD)
     except OSError:
         # The same error is explained where the script is read.
         return program
     if head.startswith(b"\x7fELF"):
         return Program("native", program.target, program.arguments, program.command_line)
     first = head.partition(b"\n")[0]
-    if head.startswith(b"#!") and not any(word in head for word in _PYTHON):
+    if head.startswith(b"#!") and not is_python_script(head):
         shell = first[2:].decode(errors="replace").strip()
         fail(
             f"{program.target} is a script for {shell}: name the program that it starts, or run it with "

@@ -99,9 +99,9 @@ function interval({ bytes: { low, high }, counted }: MemoryRow): string {
   return counted || !(high > low) ? "" : `${bytes(low)} – ${bytes(high)}`;
 }
 
-/** The largest resident set, if none of the readings is near it. */
+/** The largest resident set, if none of the readings is near it. The one that is shown may be a hundredth below the largest. */
 function missedPeak({ at, rss, peak_rss: peak }: MemoryMoment): number | null {
-  return at === "peak" && peak !== null && peak > 1.01 * rss ? peak : null;
+  return at === "peak" && peak !== null && peak > 1.02 * rss ? peak : null;
 }
 
 function sentences(moment: MemoryMoment): string[] {

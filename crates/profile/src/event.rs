@@ -354,6 +354,12 @@ pub struct Memory {
     pub peak_rss: Option<u64>,
 }
 
+impl Memory {
+    /// A peak of the resident set that lay between two readings has a reading of its own, this long before the second
+    /// one: the kernel tells its size, but not its time.
+    pub const PASSED: Nanos = Nanos(1000);
+}
+
 /// The kind of dropped events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -153,6 +153,20 @@ fn more_than_another_is_said_only_where_intervals_are_apart() {
 }
 
 #[test]
+fn the_machinery_of_imports_counts_as_one_function() {
+    let mut imports = profile(&[churn(300), churn(250), churn(200)]);
+    for function in &mut imports.functions[1..] {
+        function.file = "<frozen importlib._bootstrap_external>".to_owned();
+    }
+    let explanation = explain(&imports);
+    let first = answer(&explanation, Topic::Allocators).unwrap();
+    let text = &first.sentences.join(" ");
+    assert_eq!(text.matches("[import]").count(), 1, "{text}");
+    // All of its 450 samples together are more than those of the other one.
+    assert!(text.starts_with("[import]"), "{text}");
+}
+
+#[test]
 fn what_accumulates_comes_before_who_allocates() {
     let explanation = explain(&profile(&[churn(2000), KEPT]));
     let leak = &explanation.answers[0];

@@ -130,6 +130,45 @@ fn the_moment_is_the_nearest_composition() {
 }
 
 #[test]
+fn of_nearly_equal_compositions_the_one_at_which_most_was_alive_is_the_peak() {
+    let mut profile = profile("CPython 3.13.0", Vec::new());
+    let alive = |profile: &Profile, time| {
+        let ids = profile.samples.ids();
+        let lives = ids.filter(|&id| {
+            let sample = profile.samples.get(id);
+            sample.time <= time && sample.freed.is_none_or(|freed| freed > time)
+        });
+        lives.map(|id| profile.weight(id).bytes).sum::<f64>()
+    };
+    let tenths = (1..10).map(|part| Nanos(profile.end.0 / 10 * part));
+    let mut times: Vec<Nanos> = tenths.collect();
+    let of = |time: &Nanos| alive(&profile, *time);
+    times.sort_by(|one, other| of(one).total_cmp(&of(other)));
+    let [.., much, most] = times[..] else {
+        unreachable!("there are nine")
+    };
+    let largest = times[0];
+    assert!(of(&largest) < of(&much));
+    // A little is alive at the largest one, more at one that is nearly as large, most at one that is not.
+    let mut compositions = vec![
+        composition(largest, &[1000 << 20], &[]),
+        composition(much, &[995 << 20], &[]),
+        composition(most, &[980 << 20], &[]),
+    ];
+    compositions.sort_by_key(|of| of.time);
+    profile.processes[0].compositions = compositions;
+    let peak = |profile: &Profile| {
+        Memory::of(profile, At::Peak)
+            .expect("there is one")
+            .at_nanos
+    };
+    assert_eq!(peak(&profile), much.0);
+    // Without the times of frees, it is the first.
+    profile.processes[0].meta.interpreter = "PyPy 8.0.1".to_owned();
+    assert_eq!(peak(&profile), largest.min(much).0);
+}
+
+#[test]
 fn a_reading_that_missed_the_peak_is_not_called_the_peak() {
     let mut profile = profile(
         "CPython 3.13.0",

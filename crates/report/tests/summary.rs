@@ -1,7 +1,9 @@
 //! Summaries against the same figures worked out the slow way, sample by sample.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
 
+use nthbyte_profile::event::{Memory, Nanos};
 use nthbyte_profile::model::{Lifetime, Profile};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Writer};
@@ -201,26 +203,92 @@ fn a_terminals_width_is_used() {
     assert_eq!(columns, 8);
 }
 
-#[test]
-fn the_peak_of_the_resident_set_is_compared_with_what_was_alive_then() {
-    let profile = profile(Synthetic::default());
-    let summary = Summary::of(&profile, By::Function);
-    let most = profile.memory.iter().filter_map(|memory| memory.rss).max();
-    assert_eq!(summary.peak_rss, most);
-    let at = profile.memory.iter().find(|memory| memory.rss == most);
-    let at = at.expect("a moment").time;
-    let mut alive = 0.0;
-    for id in profile.samples.ids() {
+/// What was alive at a time, by the estimate.
+fn alive_at(profile: &Profile, time: Nanos) -> f64 {
+    let ids = profile.samples.ids().filter(|&id| {
         let sample = profile.samples.get(id);
-        if sample.time <= at && sample.freed.is_none_or(|freed| freed > at) {
-            alive += profile.weight(id).bytes;
-        }
+        sample.time <= time && sample.freed.is_none_or(|freed| freed > time)
+    });
+    ids.map(|id| profile.weight(id).bytes).sum()
+}
+
+fn reading(time: Nanos, rss: u64, peak_rss: u64) -> Memory {
+    Memory {
+        time,
+        rss: Some(rss),
+        peak_rss: Some(peak_rss),
+        ..Memory::default()
     }
-    let covered = summary.alive_at_peak_rss.expect("known");
-    assert!(close(covered.estimate, alive));
-    let text = summary.render(200);
-    let said = format!("of which the profile covers {} (", text::bytes(alive));
-    assert!(text.contains(&said), "{text}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn the_peak_of_the_resident_set_is_compared_with_the_most_that_was_alive_about_then(
+        readings in proptest::collection::vec((1_u64..500_000, 970_u64..1000), 1..20),
+    ) {
+        static SYNTHETIC: LazyLock<Profile> =
+            LazyLock::new(|| profile(Synthetic { samples: 500, nodes: 100, ..Synthetic::default() }));
+        let mut profile = SYNTHETIC.clone();
+        let step = profile.end.0 / 500_000 / readings.len() as u64;
+        let mut time = 0;
+        profile.memory.clear();
+        for (after, rss) in readings {
+            // More than a microsecond after the last one.
+            time += (after * step).max(2000);
+            profile.memory.push(reading(Nanos(time), rss << 20, 0));
+        }
+        let largest = profile.memory.iter().filter_map(|of| of.rss).max().expect("a reading");
+        let summary = Summary::of(&profile, By::Function);
+        prop_assert_eq!(summary.peak_rss, Some(largest));
+        let near = profile.memory.iter().filter(|of| of.rss.is_some_and(|rss| largest - rss <= largest / 100));
+        let most = near.map(|of| alive_at(&profile, of.time)).fold(0.0, f64::max);
+        let said = summary.alive_at_peak_rss.expect("known");
+        prop_assert!(close(said.estimate, most), "{} {}", said.estimate, most);
+        let line = format!("what was alive then had asked for {} (", text::bytes(most));
+        prop_assert!(summary.render(200).contains(&line));
+    }
+}
+
+#[test]
+fn a_peak_between_two_readings_is_where_most_was_alive_between_them() {
+    let mut profile = profile(Synthetic::default());
+    let part = |of: u64| Nanos(profile.end.0 / 8 * of);
+    let [start, before, after] = [part(1), part(3), part(5)];
+    let passed = Nanos(after.0 - Memory::PASSED.0);
+    profile.memory = vec![
+        reading(start, 300 << 20, 300 << 20),
+        reading(before, 400 << 20, 400 << 20),
+        reading(passed, 900 << 20, 900 << 20),
+        reading(after, 500 << 20, 900 << 20),
+    ];
+    let ids = profile.samples.ids();
+    let times = ids.map(|id| profile.samples.time(id)).chain([before]);
+    let within = times.filter(|time| (before..=passed).contains(time));
+    let most = within.map(|time| alive_at(&profile, time));
+    let most = most.fold(0.0, f64::max);
+    assert!(most > alive_at(&profile, passed));
+    let summary = Summary::of(&profile, By::Function);
+    let said = summary.alive_at_peak_rss.expect("known");
+    assert!(close(said.estimate, most), "{} {most}", said.estimate);
+}
+
+#[test]
+fn more_may_be_alive_than_is_resident() {
+    let mut profile = profile(Synthetic::default());
+    let time = Nanos(profile.end.0 / 2);
+    let mut said = |rss: u64| {
+        profile.memory = vec![reading(time, rss, rss)];
+        let text = Summary::of(&profile, By::Function).render(300);
+        let line = text.lines().find(|line| line.starts_with("peak RSS"));
+        line.expect("a line").to_owned()
+    };
+    let line = said(1 << 40);
+    assert!(line.ends_with(" %"), "{line}");
+    let line = said(1 << 20);
+    let why = "more than RSS, so part of it was not in memory (never written, or swapped out)";
+    assert!(line.ends_with(why), "{line}");
 }
 
 #[test]

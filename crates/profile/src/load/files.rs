@@ -144,7 +144,9 @@ impl Loader {
         let process = &mut self.profile.processes[self.first_process];
         process.meta.notes.extend(self.sources.notes());
         if !session.is_merged {
-            process.end = session.end.map_or(self.last_time, |end| end.time);
+            // The writer thread reads memory once more after the end was noted.
+            let end = session.end.map_or(Nanos(0), |end| end.time);
+            process.end = end.max(self.last_time);
             process.complete = session.end.is_some();
             process.allocated = session.end.and_then(|end| end.allocated);
             process.memory = session.memory;

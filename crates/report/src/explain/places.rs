@@ -8,6 +8,7 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::{FrameKind, NodeId, SampleId};
 
 use crate::estimate::{Estimate, Totals};
+use crate::fold::stands_for;
 use crate::inclusive::Sum;
 use crate::leaks::{Frames, Place};
 use crate::summary::{NO_STACK, NO_TYPE};
@@ -16,6 +17,8 @@ use crate::summary::{NO_STACK, NO_TYPE};
 pub(super) struct Places<'a> {
     profile: &'a Profile,
     frames: Frames,
+    /// By function: the one that is counted in its place. The machinery of imports counts as one, and so does the launcher.
+    stand_ins: Vec<u32>,
 }
 
 /// What stands for a stack.
@@ -44,6 +47,7 @@ impl<'a> Places<'a> {
         Self {
             profile,
             frames: Frames::of(profile),
+            stand_ins: stand_ins(profile),
         }
     }
 
@@ -58,11 +62,18 @@ impl<'a> Places<'a> {
                 let mut frames = frames.skip_while(|frame| frame.kind == FrameKind::Note);
                 let frame = frames.next()?;
                 let line = if by == By::Line { frame.line } else { 0 };
-                return Some((frame.function, line));
+                return Some(self.stand_in(frame.function, line));
             }
         };
         let frame = self.profile.frames.get(frame as usize)?;
-        Some((frame.function, frame.line))
+        Some(self.stand_in(frame.function, frame.line))
+    }
+
+    fn stand_in(&self, function: u32, line: u32) -> (u32, u32) {
+        match self.profile.functions.get(function as usize) {
+            Some(of) if stands_for(&of.file).is_some() => (self.stand_ins[function as usize], 0),
+            _ => (function, line),
+        }
     }
 
     /// The sums over the stacks of each place, without those that are 0.
@@ -121,6 +132,17 @@ impl<'a> Places<'a> {
             line: if line == 0 { function.first_line } else { line },
         }
     }
+}
+
+fn stand_ins(profile: &Profile) -> Vec<u32> {
+    let mut first: HashMap<&str, u32, RandomState> = HashMap::default();
+    let functions = (0..).zip(&profile.functions);
+    functions
+        .map(|(number, function)| match stands_for(&function.file) {
+            Some(name) => *first.entry(name).or_insert(number),
+            None => number,
+        })
+        .collect()
 }
 
 #[derive(Clone, Copy, Default)]

@@ -5,7 +5,7 @@ use nthbyte_profile::model::ProcessId;
 use nthbyte_profile::{Composition, Part, Profile};
 
 use super::{MemoryError, distance, is_whole};
-use crate::selection::At;
+use crate::selection::{At, Reading, peak_of_rss};
 use crate::text;
 
 /// A moment, with a composition of each process that ran then.
@@ -94,12 +94,13 @@ fn peak(profile: &Profile) -> Nanos {
             .filter_map(|of| of.composition.get(Part::Resident))
             .sum::<u64>()
     };
-    let times: Vec<Nanos> = wholes(profile).map(|of| of.time).collect();
-    // The first of several equal ones.
-    let most = times
-        .iter()
-        .max_by_key(|&&time| (sum(time), std::cmp::Reverse(time)));
-    most.copied().unwrap_or(profile.end)
+    let mut times: Vec<Nanos> = wholes(profile).map(|of| of.time).collect();
+    times.sort_unstable();
+    let readings: Vec<Reading> = times
+        .into_iter()
+        .map(|time| Reading::at(time, sum(time)))
+        .collect();
+    peak_of_rss(profile, &readings).unwrap_or(profile.end)
 }
 
 /// The compositions nearest to a time of the processes that ran then. At the `end`: the last one of each process that did not

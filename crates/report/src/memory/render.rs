@@ -93,10 +93,11 @@ impl Memory {
         out
     }
 
-    /// The largest resident set, if none of the readings is near it.
+    /// The largest resident set, if none of the readings is near it. The reading that is shown may itself be a
+    /// hundredth below the largest one.
     fn missed_peak(&self) -> Option<u64> {
         self.peak_rss
-            .filter(|&peak| self.at == "peak" && peak as f64 > 1.01 * self.rss as f64)
+            .filter(|&peak| self.at == "peak" && peak as f64 > 1.02 * self.rss as f64)
     }
 
     fn render_holders(&self, out: &mut String, width: usize) {

@@ -4,6 +4,10 @@
 //! excluding it. What a process has not freed, it loses when it ends. An object that died young at an
 //! unknown time was alive at no moment.
 
+use std::iter::Peekable;
+use std::ops::RangeInclusive;
+use std::vec::IntoIter;
+
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
 use nthbyte_profile::model::{Lifetime, Sample};
@@ -83,57 +87,90 @@ pub(crate) fn alive_at(profile: &Profile, moment: Moment) -> Totals {
 /// known, or without a sample.
 pub(crate) fn peak_of_all(profile: &Profile) -> Option<Nanos> {
     super::lifetimes_are_known(profile)
-        .then(|| peak(profile, Nanos(0), Nanos(u64::MAX)))
+        .then(|| most_alive(profile, [Nanos(0)..=Nanos(u64::MAX)]))
         .flatten()
 }
 
-/// The first time of `since..until` at which most was alive, by the estimate; `None` if nothing was
-/// allocated before `until`.
-pub(super) fn peak(profile: &Profile, since: Nanos, until: Nanos) -> Option<Nanos> {
-    let samples = &profile.samples;
-    let weights = profile.shape_weights();
-    let bytes = |id: SampleId| weights[samples.shape_id(id).0 as usize].bytes;
-    let lives = Lives::of(profile);
-    // Nearly sorted already, which a stable sort is fast with.
-    let mut born: Vec<SampleId> = Vec::new();
-    let mut dead: Vec<(Nanos, SampleId)> = Vec::new();
-    for id in samples.ids() {
-        if let Some((_, end)) = lives.life(&samples.get(id)) {
-            born.push(id);
-            dead.extend(end.map(|end| (end, id)));
+/// The first time of the windows at which most was alive, by the estimate; `None` if nothing was allocated before the end of
+/// the last one. Windows include both ends. None begins or ends before the one before it.
+pub(super) fn most_alive(
+    profile: &Profile,
+    windows: impl IntoIterator<Item = RangeInclusive<Nanos>>,
+) -> Option<Nanos> {
+    let mut windows = windows.into_iter().peekable();
+    let mut steps = Steps::of(profile).peekable();
+    let mut most: Option<(f64, Nanos)> = None;
+    while let Some((from, alive)) = steps.next() {
+        let next = steps.peek().map(|&(next, _)| next);
+        let is_over = |time: Nanos| next.is_none_or(|next| time < next);
+        while let Some(window) = windows.peek() {
+            let (start, end) = (*window.start(), *window.end());
+            if is_over(start) && from <= end && most.is_none_or(|(most, _)| alive > most) {
+                most = Some((alive, from.max(start)));
+            }
+            if !is_over(end) {
+                break;
+            }
+            windows.next();
         }
     }
-    born.sort_by_key(|id| samples.time(*id));
-    dead.sort_by_key(|&(end, _)| end);
-    let mut dead = dead.into_iter().peekable();
-    let mut born = born.into_iter().peekable();
-    let (mut alive, mut most, mut at) = (0.0, 0.0, None);
-    let mut started = since == Nanos(0);
-    while let Some(&first) = born.peek() {
-        let next = samples.time(first);
-        if next >= until {
-            break;
+    most.map(|(_, time)| time)
+}
+
+/// The times at which objects were allocated or freed, in order, each with the estimate of the bytes that were alive from
+/// then on.
+struct Steps<'a> {
+    profile: &'a Profile,
+    weights: Vec<f64>,
+    born: Peekable<IntoIter<SampleId>>,
+    dead: Peekable<IntoIter<(Nanos, SampleId)>>,
+    alive: f64,
+}
+
+impl<'a> Steps<'a> {
+    fn of(profile: &'a Profile) -> Self {
+        let samples = &profile.samples;
+        let lives = Lives::of(profile);
+        // Nearly sorted already, which a stable sort is fast with.
+        let mut born: Vec<SampleId> = Vec::new();
+        let mut dead: Vec<(Nanos, SampleId)> = Vec::new();
+        for id in samples.ids() {
+            if let Some((_, end)) = lives.life(&samples.get(id)) {
+                born.push(id);
+                dead.extend(end.map(|end| (end, id)));
+            }
         }
-        // What is alive when the range begins may be the most of it.
-        let time = if !started && next >= since {
-            since
-        } else {
-            next
-        };
-        started |= time >= since;
-        while let Some(id) = born.next_if(|&id| samples.time(id) <= time) {
-            alive += bytes(id);
-        }
-        while let Some((_, id)) = dead.next_if(|&(end, _)| end <= time) {
-            alive -= bytes(id);
-        }
-        if time >= since && (alive > most || at.is_none()) {
-            (most, at) = (alive, Some(time));
+        born.sort_by_key(|id| samples.time(*id));
+        dead.sort_by_key(|&(end, _)| end);
+        let weights = profile.shape_weights();
+        Self {
+            profile,
+            weights: weights.iter().map(|weight| weight.bytes).collect(),
+            born: born.into_iter().peekable(),
+            dead: dead.into_iter().peekable(),
+            alive: 0.0,
         }
     }
-    if at.is_none() && !started && !samples.is_empty() {
-        // Nothing is allocated in the range: what is alive only shrinks.
-        return Some(since);
+
+    fn bytes(&self, id: SampleId) -> f64 {
+        self.weights[self.profile.samples.shape_id(id).0 as usize]
     }
-    at
+}
+
+impl Iterator for Steps<'_> {
+    type Item = (Nanos, f64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let samples = &self.profile.samples;
+        let born = self.born.peek().map(|&id| samples.time(id));
+        let dead = self.dead.peek().map(|&(end, _)| end);
+        let time = born.into_iter().chain(dead).min()?;
+        while let Some(id) = self.born.next_if(|&id| samples.time(id) <= time) {
+            self.alive += self.bytes(id);
+        }
+        while let Some((_, id)) = self.dead.next_if(|&(end, _)| end <= time) {
+            self.alive -= self.bytes(id);
+        }
+        Some((time, self.alive))
+    }
 }

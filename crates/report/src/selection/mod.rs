@@ -8,6 +8,7 @@
 
 mod alive;
 mod place;
+mod resident;
 mod work;
 
 use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
@@ -18,6 +19,7 @@ use serde::Serialize;
 pub use alive::Moment;
 pub(crate) use alive::{Lives, alive_at, peak_of_all};
 pub(crate) use place::module_path;
+pub(crate) use resident::{Reading, peak_of_rss};
 
 use crate::text;
 use work::Work;
@@ -306,7 +308,8 @@ impl Selection {
     /// places is largest; `None` if there is no allocation before its end.
     fn peak(&self, profile: &Profile) -> Option<Nanos> {
         let (since, until) = self.range();
-        alive::peak(profile, since, until)
+        let last = Nanos(until.0.checked_sub(1)?);
+        alive::most_alive(profile, [since..=last])
     }
 
     /// The conditions as one sentence; `None` if there are none.

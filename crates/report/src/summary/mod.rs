@@ -20,7 +20,7 @@ use crate::aggregate::{Aggregate, ByLifetime};
 use crate::estimate::{Estimate, Estimator, Totals};
 use crate::fold;
 use crate::inclusive::Sum;
-use crate::selection::{Moment, Selected, alive_at, lifetimes_are_known};
+use crate::selection::{Moment, Reading, Selected, alive_at, lifetimes_are_known, peak_of_rss};
 
 /// The kind of the rows of a summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -90,7 +90,8 @@ pub struct Summary {
     /// The largest resident set, in bytes: the kernel's own figure. Of several processes, the largest sum at one time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_rss: Option<u64>,
-    /// What was alive of the profile's objects then. Only of a whole profile.
+    /// What was alive then, in bytes asked for: less than that was resident where memory was never written. Only of a
+    /// whole profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alive_at_peak_rss: Option<Estimate>,
     /// Work of the garbage collector.
@@ -179,8 +180,9 @@ impl Summary {
         let alive_is_known = lifetimes_are_known(profile);
         let lifetime = |lifetime: Lifetime| estimator.of_bytes(aggregate.all.of(lifetime));
         let peak_rss = processes::peak_rss(&profile.memory);
-        let covered = time_of_peak_rss(profile, peak_rss)
-            .filter(|_| alive_is_known && selection.is_everything());
+        let covered = (alive_is_known && selection.is_everything())
+            .then(|| time_of_peak_rss(profile, peak_rss))
+            .flatten();
         let all = Everything {
             bytes: estimator.bytes(&aggregate.all.all),
             allocations: estimator.allocations(&aggregate.all.all),
@@ -268,13 +270,14 @@ impl Summary {
     }
 }
 
-/// When the resident set was largest, as far as it was read about then: the kernel knows the size of its peak, but not the time.
+/// When the resident set was largest, if it was read about then: the kernel knows the size of its peak, but not the time.
 fn time_of_peak_rss(profile: &Profile, peak: Option<u64>) -> Option<Nanos> {
-    let memory = profile.memory.iter();
-    let read = memory.filter_map(|of| of.rss.map(|rss| (rss, of.time)));
-    // The first of equal ones.
-    let (rss, time) = read.reduce(|most, next| if next.0 > most.0 { next } else { most })?;
-    (rss >= peak? / 10 * 9).then_some(time)
+    let readings = Reading::all(&profile.memory);
+    let largest = readings.iter().map(|reading| reading.rss).max()?;
+    if largest < peak? / 10 * 9 {
+        return None;
+    }
+    peak_of_rss(profile, &readings)
 }
 
 fn collections(profile: &Profile) -> Collections {

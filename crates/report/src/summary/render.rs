@@ -185,7 +185,7 @@ impl Summary {
         Some(format!("alive {}: {alive}", self.selection.when()))
     }
 
-    /// The largest resident set, and how much of it the profile covers.
+    /// The largest resident set, and how much of it the profile explains.
     fn resident(&self) -> Option<String> {
         let rss = self.peak_rss.filter(|&rss| rss > 0)?;
         let upper = if self.processes.len() > 1 {
@@ -195,9 +195,14 @@ impl Summary {
         };
         let mut line = format!("peak RSS {upper}{}", text::bytes(rss as f64));
         if let Some(alive) = &self.alive_at_peak_rss {
-            let share = text::percent(alive.estimate / rss as f64);
+            let share = if alive.low > rss as f64 {
+                "more than RSS, so part of it was not in memory (never written, or swapped out)"
+                    .to_owned()
+            } else {
+                text::percent(alive.estimate / rss as f64)
+            };
             let alive = self.show(alive, true);
-            let _ = write!(line, ", of which the profile covers {alive}: {share}");
+            let _ = write!(line, "; what was alive then had asked for {alive}: {share}");
         }
         Some(line)
     }

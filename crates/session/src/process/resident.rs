@@ -66,7 +66,7 @@ impl ResidentSet {
 fn peak_between(before: &Memory, now: &Memory) -> Option<Memory> {
     let is_passed = now.peak_rss > before.peak_rss && now.peak_rss > now.rss;
     is_passed.then_some(Memory {
-        time: Nanos(now.time.0.saturating_sub(1000)),
+        time: Nanos(now.time.0.saturating_sub(Memory::PASSED.0)),
         rss: now.peak_rss,
         ..*now
     })
