@@ -1,8 +1,8 @@
-"""Measures one program in one PyPy process, after a warm-up: one run for each line of standard input.
+"""Measures one program in one process, after a warm-up: ``inside.py PROGRAM``; one run for each line of standard input.
 
 A line is a JSON object: ``setting`` has the arguments of ``nthbyte.start``, or is null for a plain run, and
-``ballast`` is the number of bytes that live beside the run. Prints a JSON object for each: seconds of the program's
-thread, seconds of CPU of the whole process (with the writer thread), samples, bytes allocated, bytes of the profile.
+``ballast`` is the number of bytes that live beside the run. Prints a JSON object for each: seconds of CPU of the
+program's thread (``cpu``) and of the whole process with the writer thread, samples, bytes allocated, bytes of the profile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from programs import PROGRAMS
+from allocating import PROGRAMS
 
 import nthbyte
 
@@ -34,7 +34,7 @@ def measure(program, folder, setting=None, ballast=0):
     del beside
     result = nthbyte.stop() if setting is not None else None
     return {
-        "thread": thread,
+        "cpu": thread,
         "process": process,
         "samples": result.samples if result else 0,
         "lost": result.lost if result else 0,
@@ -44,7 +44,7 @@ def measure(program, folder, setting=None, ballast=0):
 
 
 def main():
-    """one.py PROGRAM"""
+    """Answers each line."""
     program = PROGRAMS[sys.argv[1]]
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(3):

@@ -1,0 +1,166 @@
+"""How large profiles are, and how long it takes to convert them: the paper's section 5.1, beside memray and VMProf."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluation import plot
+from evaluation.experiment import Bench, Experiment, Raw
+from evaluation.interpreters import PROGRAMS, SCRIPT, own, profiled
+from evaluation.pairs import Command, Failed, run_together
+from evaluation.words import bytes_text, table
+
+CHOSEN = ("json_records", "pycparser_source", "docutils_html", "lark_python")
+
+_COUNT_MEMRAY = "import sys, memray; print(memray.FileReader(sys.argv[1]).metadata.total_allocations)"
+_READ_VMPROF = "import sys, vmprof; print(len(vmprof.read_profile(sys.argv[1]).profiles))"
+_RUN_VMPROF = """
+import os, runpy, sys, vmprof
+out = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+vmprof.enable(out, period=0.001, memory=True, lines=True)
+sys.argv = sys.argv[2:]
+sys.path[0] = os.path.dirname(sys.argv[0])
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+    vmprof.disable()
+"""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A profiler: how a script is run under it, how many records a file has, and what its usual conversion is."""
+
+    name: str
+    command: Callable[[Path, str], list[str]]
+    count: Callable[[Path], int]
+    convert: Callable[[Path], list[str]]
+    package: str | None = None
+
+
+def _nthbyte(every: str) -> Tool:
+    return Tool(
+        f"nthbyte {every}",
+        lambda out, script: profiled(own(), out, [script], every),
+        lambda out: _json_samples(out),
+        lambda out: [str(SCRIPT), "export", "--to", "firefox", "-o", f"{out}.json.gz", str(out)],
+    )
+
+
+def _json_samples(out: Path) -> int:
+    from evaluation.profile import summary
+
+    return int(summary(out, "--top", "1")["samples"])
+
+
+def _printed(code: str) -> Callable[[Path], int]:
+    def count(out: Path) -> int:
+        words = [sys.executable, "-c", code, str(out)]
+        return int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+
+    return count
+
+
+def memray_run(out: Path, script: str, *options: str) -> list[str]:
+    """The command that runs a script under memray."""
+    return [sys.executable, "-m", "memray", "run", "-q", "-f", *options, "-o", str(out), script]
+
+
+def _memray_page(out: Path) -> list[str]:
+    return [sys.executable, "-m", "memray", "flamegraph", "-f", "-o", f"{out}.html", str(out)]
+
+
+TOOLS = (
+    _nthbyte("512KiB"),
+    _nthbyte("32KiB"),
+    Tool("memray", memray_run, _printed(_COUNT_MEMRAY), _memray_page, "memray"),
+    Tool(
+        "memray, Python allocators",
+        lambda out, script: memray_run(out, script, "--trace-python-allocators"),
+        _printed(_COUNT_MEMRAY),
+        _memray_page,
+        "memray",
+    ),
+    Tool(
+        "VMProf 1000 Hz",
+        lambda out, script: [sys.executable, "-c", _RUN_VMPROF, str(out), script],
+        _printed(_READ_VMPROF),
+        lambda out: [sys.executable, "-c", _READ_VMPROF, str(out)],
+        "vmprof",
+    ),
+)
+
+
+def run(bench: Bench) -> Raw:
+    """Profiles each program once with each tool. The counts do not depend on the load."""
+    rows: list[dict[str, Any]] = []
+    tools = []
+    for tool in TOOLS:
+        if tool.package and not importlib.util.find_spec(tool.package):
+            bench.note(f"{tool.package} is not installed here.")
+        else:
+            tools.append(tool)
+    programs = CHOSEN[3:] if bench.quick else CHOSEN
+    for program, tool in bench.track([(program, tool) for program in programs for tool in tools], "profiles"):
+        out = bench.folder / "profile.bin"
+        out.unlink(missing_ok=True)
+        command = Command(tool.command(out, str(PROGRAMS / f"{program}.py")), bench.folder)
+        try:
+            used = run_together([command])[0]
+        except Failed:
+            bench.note(f"{tool.name} fails on {program}.")
+            continue
+        conversion = run_together([Command(tool.convert(out), bench.folder)])[0]
+        rows.append(
+            {
+                "program": program,
+                "tool": tool.name,
+                "bytes": os.path.getsize(out),
+                "records": tool.count(out),
+                "cpu": used["cpu"],
+                "convert": conversion["cpu"],
+            }
+        )
+    return {"rows": rows}
+
+
+def lines(raw: Raw) -> list[str]:
+    """The table."""
+    rows = [
+        [
+            row["program"],
+            row["tool"],
+            f"{row['records']:,}",
+            bytes_text(row["bytes"]),
+            f"{row['bytes'] / max(1, row['records']):.1f}",
+            f"{bytes_text(row['bytes'] / row['cpu'])}/s",
+            f"{row['convert']:.2f} s",
+        ]
+        for row in raw["rows"]
+    ]
+    head = ["program", "tool", "records", "file", "bytes a record", "bytes a second", "conversion"]
+    return [
+        "A record is a sample of nthbyte's or VMProf's, an allocation of memray's. *Bytes a second*: of the file, for each second of CPU time of",
+        "that run. *Conversion* is the CPU time of `nthbyte export --to firefox`, of `memray flamegraph`, and of VMProf's own reader.",
+        "The paper's files have about 4 GB for 8 minutes at 32 KiB.",
+        "",
+        *table(head, rows),
+    ]
+
+
+def plots(raw: Raw) -> dict[str, str]:
+    """The sizes."""
+    groups: dict[str, dict[str, float]] = {}
+    for row in raw["rows"]:
+        groups.setdefault(row["program"], {})[row["tool"]] = row["bytes"] / (1 << 20)
+    return {"profile-size": plot.bars("Size of the profile", groups, " MiB")}
+
+
+EXPERIMENT = Experiment("profile-size", "Profile size", run, lines, plots)
