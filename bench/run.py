@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from evaluation import machine, page, results
-from evaluation.experiment import Bench, Experiment, Missing
+from evaluation.experiment import Bench, Experiment, Missing, Raw
 from evaluation.interpreters import ROOT
 from evaluation.pairs import Failed
 from evaluation.registry import ALL
@@ -31,6 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="measure just enough to see that everything works")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these experiments")
+    parser.add_argument("--rounds", type=int, default=1000, metavar="N", help="measure each pair N times at most")
     parser.add_argument("--pages", action="store_true", help="measure nothing, write the pages")
     parser.add_argument("--list", action="store_true", help="print the names of the experiments")
     options = parser.parse_args()
@@ -43,13 +44,13 @@ def main() -> int:
     failed = []
     if not options.pages:
         chosen = [one for one in ALL if not options.only or one.name in options.only]
-        failed = _measure_all(chosen, options.quick)
+        failed = _measure_all(chosen, options.quick, options.rounds)
     for path in page.write(results.QUICK, ROOT / "build" / "bench" / "quick") if options.quick else page.write():
         print(f"wrote {path}")
     return 1 if failed else 0
 
 
-def _measure_all(chosen: list[Experiment], quick: bool) -> list[str]:
+def _measure_all(chosen: list[Experiment], quick: bool, rounds: int) -> list[str]:
     """Measures, keeps the results, and returns the names of those that failed."""
     failed = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -58,7 +59,7 @@ def _measure_all(chosen: list[Experiment], quick: bool) -> list[str]:
         for one in chosen:
             progress.update(whole, description=one.name)
             begin = time.monotonic()
-            outcome = _measure(one, quick, progress)
+            outcome = _measure(one, quick, rounds, progress)
             if outcome:
                 failed.append(one.name)
             progress.print(f"{one.name}: {time.monotonic() - begin:.0f} s{outcome}", markup=False)
@@ -66,38 +67,37 @@ def _measure_all(chosen: list[Experiment], quick: bool) -> list[str]:
     return failed
 
 
-def _measure(one: Experiment, quick: bool, progress: Progress) -> str:
+def _measure(one: Experiment, quick: bool, rounds: int, progress: Progress) -> str:
     """Measures one experiment and keeps its result; returns what went wrong."""
     before, begin = machine.load(), time.monotonic()
+    outcome = ""
+
+    def keep(raw: Raw | None, *more: str) -> None:
+        results.Result(
+            experiment=one.name,
+            version=_commit(),
+            date=time.strftime("%Y-%m-%d", time.gmtime()),
+            seconds=round(time.monotonic() - begin),
+            machine=machine.describe(),
+            load=[before, machine.load()],
+            raw=raw,
+            notes=[*bench.notes, *more],
+        ).save(results.QUICK if quick else results.KEPT)
+
     with tempfile.TemporaryDirectory(prefix="nthbyte-bench-") as folder:
-        bench = Bench(quick, Path(folder), progress)
-        raw, outcome = None, ""
+        bench = Bench(quick, Path(folder), progress, rounds, lambda raw: keep(raw, "Not all of it was measured."))
         try:
-            raw = one.measure(bench)
+            keep(one.measure(bench))
         except Missing as error:
             bench.note(f"Not measured: {error}.")
+            keep(None)
         except (Failed, subprocess.CalledProcessError) as error:
-            bench.note("Not measured: it failed.")
-            output = getattr(error, "stderr", None) or ""
-            outcome = f", FAILED: {error} {output}"
+            # What was measured before is kept.
+            outcome = f", FAILED: {error} {getattr(error, 'stderr', None) or ''}"
         for task in progress.task_ids[1:]:
             progress.remove_task(task)
     for note in bench.notes:
         progress.print(f"{one.name}: {note}", markup=False)
-    if outcome and not quick:
-        # What was measured before is kept.
-        return outcome
-    result = results.Result(
-        experiment=one.name,
-        version=_commit(),
-        date=time.strftime("%Y-%m-%d", time.gmtime()),
-        seconds=round(time.monotonic() - begin),
-        machine=machine.describe(),
-        load=[before, machine.load()],
-        raw=raw,
-        notes=bench.notes,
-    )
-    result.save(results.QUICK if quick else results.KEPT)
     return outcome
 
 

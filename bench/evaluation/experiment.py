@@ -28,8 +28,16 @@ class Bench:
     folder: Path
     """An empty folder for profiles and other files; removed afterwards."""
     progress: Progress
+    most_rounds: int = 1000
+    """``--rounds``: measures less often than an experiment would."""
+    keep: Callable[[Raw], None] = lambda raw: None
+    """Keeps raw results that are not complete yet: of a run that is ended early, they are what is left."""
     notes: list[str] = field(default_factory=list)
     """What was left out, and why; the page shows it."""
+
+    def rounds(self, usual: int) -> int:
+        """How often to measure: once in a quick run."""
+        return 1 if self.quick else min(usual, self.most_rounds)
 
     def track(self, items: Iterable[T], what: str) -> Iterator[T]:
         """Yields the items, and shows how many are done."""

@@ -19,11 +19,15 @@ BUDGETS = {"512KiB": (0.97, 1.02), "32KiB": (1.02, 1.05), "rss": (1.03, 1.06)}
 
 def run(bench: Bench) -> Raw:
     """Measures each program, and an empty one."""
-    rounds = 1 if bench.quick else 3
+    rounds = bench.rounds(3)
     programs = scripts(["pycparser_source"] if bench.quick else None)
     start = _program(bench, ["-c", "pass"], 3 * rounds)
-    found = {script.stem: _program(bench, [str(script)], rounds) for script in bench.track(programs, "programs")}
-    return {"interpreter": own().name, "rounds": rounds, "start": start["pairs"], "programs": found}
+    found: dict[str, Any] = {}
+    raw = {"interpreter": own().name, "rounds": rounds, "start": start["pairs"], "programs": found}
+    for script in bench.track(programs, "programs"):
+        found[script.stem] = _program(bench, [str(script)], rounds)
+        bench.keep(raw)
+    return raw
 
 
 def _program(bench: Bench, program: list[str], rounds: int) -> dict[str, Any]:
@@ -84,7 +88,7 @@ def lines(raw: Raw) -> list[str]:
     cells.append(["worst", "", *worst, "", f"{max(sizes):.1f}"])
     head = ["program", "plain", "CPU 512 KiB", "CPU 32 KiB", "control", "peak RSS 512 KiB", "peak RSS 32 KiB"]
     return [
-        f"{raw['interpreter']}, {raw['rounds']} pairs of each kind. Ratios: profiled to plain.",
+        f"{raw['interpreter']}, {raw['rounds']} pair(s) of each kind. Ratios: profiled to plain.",
         "",
         *table([*head, "samples at 32 KiB", "bytes a sample"], cells),
         "",

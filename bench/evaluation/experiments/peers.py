@@ -90,18 +90,18 @@ def run(bench: Bench) -> Raw:
     if bench.quick:
         there = [peer for peer in there if peer.name != "tracemalloc, 25 frames"]
     found: dict[str, Any] = {}
-    for script in bench.track(programs, "exact answers"):
+    raw = {"interpreter": own().name, "programs": found}
+    for script in bench.track(programs, "programs"):
         folder = _fresh(bench)
-        command = _command(EXACT, folder, script)
-        run_together([command], keep=bench.folder)
+        run_together([_command(EXACT, folder, script)], keep=bench.folder)
         found[script.stem] = {"exact": _top(EXACT.found(folder)), "tools": {}}
-    cases = [(script, peer) for script in programs for peer in there]
-    for script, peer in bench.track(cases, "tools"):
-        try:
-            found[script.stem]["tools"][peer.name] = _one(bench, script, peer)
-        except Failed as error:
-            bench.note(f"{peer.name} fails on {script.stem}: {str(error).splitlines()[-1][:120]}")
-    return {"interpreter": own().name, "programs": found}
+        for peer in bench.track(there, "tools"):
+            try:
+                found[script.stem]["tools"][peer.name] = _one(bench, script, peer)
+            except Failed as error:
+                bench.note(f"{peer.name} fails on {script.stem}: {str(error).splitlines()[-1][:120]}")
+        bench.keep(raw)
+    return raw
 
 
 def _is_there(bench: Bench, package: str) -> bool:
