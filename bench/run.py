@@ -4,7 +4,7 @@
     bench/run.py --pages                       # only writes the pages, from the raw results that are kept
     bench/run.py --list
 
-An experiment whose tool is missing says so, and the rest goes on; so does one that fails, and the exit status is 1 then.
+An experiment whose tool is missing says so, and the rest goes on. If one fails, the exit status is 1.
 Quick runs leave docs/ as it is: their results and pages are in build/bench/quick.
 """
 
@@ -28,10 +28,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 def main() -> int:
     """Runs what the command line selects; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="measure just enough to see that everything works")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="measure just enough to see that everything works"
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these experiments")
-    parser.add_argument("--rounds", type=int, default=1000, metavar="N", help="measure each pair N times at most")
+    parser.add_argument(
+        "--rounds", type=int, default=1000, metavar="N", help="measure each pair N times at most"
+    )
     parser.add_argument("--pages", action="store_true", help="measure nothing, write the pages")
     parser.add_argument("--list", action="store_true", help="print the names of the experiments")
     options = parser.parse_args()
@@ -45,7 +51,9 @@ def main() -> int:
     if not options.pages:
         chosen = [one for one in ALL if not options.only or one.name in options.only]
         failed = _measure_all(chosen, options.quick, options.rounds)
-    for path in page.write(results.QUICK, ROOT / "build" / "bench" / "quick") if options.quick else page.write():
+    for path in (
+        page.write(results.QUICK, ROOT / "build" / "bench" / "quick") if options.quick else page.write()
+    ):
         print(f"wrote {path}")
     return 1 if failed else 0
 
@@ -85,7 +93,9 @@ def _measure(one: Experiment, quick: bool, rounds: int, progress: Progress) -> s
         ).save(results.QUICK if quick else results.KEPT)
 
     with tempfile.TemporaryDirectory(prefix="nthbyte-bench-") as folder:
-        bench = Bench(quick, Path(folder), progress, rounds, lambda raw: keep(raw, "Not all of it was measured."))
+        bench = Bench(
+            quick, Path(folder), progress, rounds, lambda raw: keep(raw, "Not all of it was measured.")
+        )
         try:
             keep(one.measure(bench))
         except Missing as error:

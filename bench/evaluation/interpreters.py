@@ -10,7 +10,6 @@ import functools
 import os
 import sys
 import sysconfig
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +60,9 @@ class Interpreter:
 
     def environment(self) -> dict[str, str]:
         """The environment of its processes, without what would make two runs differ."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "NTHBYTE"))}
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "NTHBYTE"))
+        }
         added = {"PYTHONHASHSEED": "0"}
         if self.about:
             added["PYTHONPATH"] = PACKAGES
@@ -110,5 +111,3 @@ def profiled(
     """The command that runs a program under nthbyte, always with the same seed."""
     chosen = ["--seed", "1", "--every", every, *options, "-o", str(profile)]
     return [interpreter.path, str(SCRIPT), "run", "-q", "-f", *chosen, *program]
-
-

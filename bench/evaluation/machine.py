@@ -13,7 +13,12 @@ from typing import Any
 def describe() -> dict[str, Any]:
     """The machine, its system, and how much else it does at the moment."""
     memory = next(
-        (int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines() if "MemTotal" in line), 0
+        (
+            int(line.split()[1])
+            for line in Path("/proc/meminfo").read_text().splitlines()
+            if "MemTotal" in line
+        ),
+        0,
     )
     return {
         "processor": _processor(),

@@ -16,7 +16,13 @@ from evaluation.registry import ALL
 from evaluation.results import Result
 
 MARKS = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?(<!-- end measured -->)", re.DOTALL)
-PAGES = ("README.md", "docs/performance.md", "docs/exactness.md", "docs/case-study.md", "docs/guide/comparison.md")
+PAGES = (
+    "README.md",
+    "docs/performance.md",
+    "docs/exactness.md",
+    "docs/case-study.md",
+    "docs/guide/comparison.md",
+)
 
 _INTRODUCTION = """\
 # The evaluation

@@ -88,7 +88,11 @@ def run_together(
 
 
 def measure(
-    plain: Command, variants: Mapping[str, Command], rounds: int, at: Interpreter | None = None, warm: bool = True
+    plain: Command,
+    variants: Mapping[str, Command],
+    rounds: int,
+    at: Interpreter | None = None,
+    warm: bool = True,
 ) -> list[dict[str, Any]]:
     """Measures variants of a command in pairs. Returns for each pair ``variant``, ``plain`` and ``other``.
 

@@ -40,7 +40,9 @@ def lines(
 
     parts = [_line(left, WIDTH - right, y(mark), y(mark)) for mark in axis.marks]
     parts += [_text(left - 8, y(mark) + 4, f"{_number(mark)}{unit}", "end", "faint") for mark in axis.marks]
-    parts += [_text(x(index), height - bottom + 20, tick, "middle", "faint") for index, tick in enumerate(ticks)]
+    parts += [
+        _text(x(index), height - bottom + 20, tick, "middle", "faint") for index, tick in enumerate(ticks)
+    ]
     labels = []
     for number, (label, those) in enumerate(series.items()):
         colour = COLOURS[number % len(COLOURS)]
@@ -75,7 +77,9 @@ def bars(title: str, groups: Mapping[str, Mapping[str, float]], unit: str = "", 
     for number, name in enumerate(names):
         column, line = number % 4, number // 4
         at = 20 + column * (WIDTH - 40) / 4
-        parts.append(f'<rect x="{at:.0f}" y="{40 + 18 * line}" width="10" height="10" fill="{COLOURS[number % len(COLOURS)]}"/>')
+        parts.append(
+            f'<rect x="{at:.0f}" y="{40 + 18 * line}" width="10" height="10" fill="{COLOURS[number % len(COLOURS)]}"/>'
+        )
         parts.append(_text(at + 15, 49 + 18 * line, name, "start", "text"))
     y = float(top + 10)
     for group, those in groups.items():

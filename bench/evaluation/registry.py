@@ -10,8 +10,10 @@ from evaluation.experiments import (
     peers,
     period,
     profile_size,
+    time_sampling,
 )
 
 ALL: tuple[Experiment, ...] = tuple(
-    module.EXPERIMENT for module in (overhead, exactness, period, memory_statistics, profile_size, peers)
+    module.EXPERIMENT
+    for module in (overhead, exactness, period, time_sampling, memory_statistics, profile_size, peers)
 )

@@ -52,7 +52,9 @@ def _text(value: Any, indent: str = "") -> str:
         return line
     deeper = indent + " "
     if isinstance(value, dict):
-        parts = [f"{json.dumps(key, ensure_ascii=False)}: {_text(each, deeper)}" for key, each in value.items()]
+        parts = [
+            f"{json.dumps(key, ensure_ascii=False)}: {_text(each, deeper)}" for key, each in value.items()
+        ]
         return "{\n" + ",\n".join(deeper + part for part in parts) + f"\n{indent}}}"
     return "[\n" + ",\n".join(deeper + _text(each, deeper) for each in value) + f"\n{indent}]"
 

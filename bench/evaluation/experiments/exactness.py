@@ -30,8 +30,12 @@ PERIOD = "64KiB"
 def run(bench: Bench) -> Raw:
     """Measures the chosen programs."""
     seeds = 2 if bench.quick else 40
-    programs = {name: _program(bench, name, seeds) for name in (CHOSEN[1:2] if bench.quick else CHOSEN)}
-    return {"interpreter": own().name, "every": PERIOD, "seeds": seeds, "programs": programs}
+    programs: dict[str, Any] = {}
+    raw = {"interpreter": own().name, "every": PERIOD, "seeds": seeds, "programs": programs}
+    for name in CHOSEN[1:2] if bench.quick else CHOSEN:
+        programs[name] = _program(bench, name, seeds)
+        bench.keep(raw)
+    return raw
 
 
 def _profile(bench: Bench, program: str, every: str, seed: int = 1) -> Any:
@@ -54,7 +58,9 @@ def by_function(found: Any) -> dict[tuple[str, str, int], Any]:
 def _program(bench: Bench, name: str, seeds: int) -> dict[str, Any]:
     _profile(bench, name, "1")  # The first run compiles modules.
     exact, again = _profile(bench, name, "1"), _profile(bench, name, "1")
-    sampled = [_profile(bench, name, PERIOD, seed) for seed in bench.track(range(1, seeds + 1), f"{name}, seed")]
+    sampled = [
+        _profile(bench, name, PERIOD, seed) for seed in bench.track(range(1, seeds + 1), f"{name}, seed")
+    ]
     truth, repeated = by_function(exact), by_function(again)
     everything = exact["all"]["bytes"]["estimate"]
     functions = []
@@ -143,7 +149,10 @@ def plots(raw: Raw) -> dict[str, str]:
         (one for one in each["functions"] if one["figure"] == "self_bytes"), key=lambda one: -one["exact"]
     )[:14]
     rows = [
-        (f"{one['name']} {one['file']}", *(value / (1 << 20) for value in (*one["estimates"][0], one["exact"])))
+        (
+            f"{one['name']} {one['file']}",
+            *(value / (1 << 20) for value in (*one["estimates"][0], one["exact"])),
+        )
         for one in largest
     ]
     title = f"{name}: estimates of one run with {raw['every']} (blue), and the exact values (orange)"

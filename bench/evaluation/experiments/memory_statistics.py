@@ -18,7 +18,9 @@ def run(bench: Bench) -> Raw:
     rows: list[dict[str, Any]] = []
     names = period.PROGRAMS[2:3] if bench.quick else period.PROGRAMS
     real = scripts(["lark_python"] if bench.quick else None)
-    cases = [[str(period.PROGRAM), name, str(period.SHARES[name])] for name in names] + [[str(path)] for path in real]
+    cases = [[str(period.PROGRAM), name, str(period.SHARES[name])] for name in names] + [
+        [str(path)] for path in real
+    ]
     for words in bench.track(cases, "CPython"):
         rows.append(_whole(bench, own(), words))
     for python, name in bench.track([(python, name) for python in pypys()[:1] for name in names], "PyPy"):
@@ -41,7 +43,9 @@ def _whole(bench: Bench, python: Interpreter, words: list[str]) -> dict[str, Any
     counted = Command(profiled(python, profile, words), PROGRAMS)
     run_together([base, base], python, bench.folder)
     used = [
-        each["cpu"] for _ in range(1 if bench.quick else 2) for each in run_together([base, base], python, bench.folder)
+        each["cpu"]
+        for _ in range(1 if bench.quick else 2)
+        for each in run_together([base, base], python, bench.folder)
     ]
     run_together([counted], python, bench.folder)
     name = words[1] if len(words) > 1 else words[0].rsplit("/", 1)[1].removesuffix(".py")

@@ -110,7 +110,10 @@ def _budget(ratios: dict[str, dict[str, float]]) -> list[str]:
             if value > limit:
                 short.append(f"{what}, {name}: {value:.3f}, to be at most {limit:.2f}")
     if not short:
-        return ["", "Within the budgets: CPU 0.97 (worst 1.02) at 512 KiB, 1.02 (1.05) at 32 KiB; peak RSS 1.03 (1.06)."]
+        return [
+            "",
+            "Within the budgets: CPU 0.97 (worst 1.02) at 512 KiB, 1.02 (1.05) at 32 KiB; peak RSS 1.03 (1.06).",
+        ]
     return ["", "**Over budget**: " + "; ".join(short) + "."]
 
 

@@ -45,7 +45,9 @@ def _nthbyte(name: str, every: str) -> Peer:
     )
 
 
-def _script(name: str, file: str, package: str | None, found: Callable[[Path], findings.Found], *more: str) -> Peer:
+def _script(
+    name: str, file: str, package: str | None, found: Callable[[Path], findings.Found], *more: str
+) -> Peer:
     """A tool that a small script of ours starts: ``under/FILE FOLDER SCRIPT``."""
     return Peer(
         name,
@@ -204,7 +206,8 @@ def lines(raw: Raw) -> list[str]:
         f"{raw['interpreter']}, a pair for each program and tool; the tools have their defaults. CPU time and peak RSS over plain, geometric means over the programs;",
         "the quartiles are those of the programs. *Of the true ten*: the mean number of the ten functions with the most bytes of their",
         "own, as `--every 1` counts them, that are among the tool's ten. memray without Python allocators sees arenas and large",
-        "blocks only, and tracemalloc what is alive at the end: they answer other questions.",
+        "blocks only, and tracemalloc what is alive at the end: they answer other questions. While a profile function is set, as memray does it,",
+        "CPython 3.11 makes a frame object for each call (with cProfile, `--every 1` shows one for each): memray's ten contain these too.",
         "",
         *table(head, rows),
         "",

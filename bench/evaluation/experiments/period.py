@@ -49,12 +49,17 @@ def _on_cpython(bench: Bench, python: Interpreter, program: str, periods: list[i
     base = Command([python.path, *words], bench.folder)
     profiles = {str(size): bench.folder / f"{size}.nthb" for size in [*periods, NEVER]}
     variants = {
-        key: Command(profiled(python, path, words, period(int(key))), bench.folder) for key, path in profiles.items()
+        key: Command(profiled(python, path, words, period(int(key))), bench.folder)
+        for key, path in profiles.items()
     }
     pairs = measure(base, {**variants, PLAIN: base}, 1 if bench.quick else 2, python)
     counts = {key: summary(profiles[key], "--top", "1") for key in map(str, periods)}
     samples = {key: [each["samples"], each["lost"]] for key, each in counts.items()}
-    return {"pairs": pairs, "samples": samples, "bytes": {key: profiles[key].stat().st_size for key in samples}}
+    return {
+        "pairs": pairs,
+        "samples": samples,
+        "bytes": {key: profiles[key].stat().st_size for key in samples},
+    }
 
 
 def _on_pypy(bench: Bench, python: Interpreter, program: str, periods: list[int]) -> dict[str, Any]:
@@ -95,7 +100,16 @@ def lines(raw: Raw) -> list[str]:
                 ]
             )
     head = ["interpreter", "program", *map(spaced, periods), "no sample", "control"]
-    second = ["interpreter", "program", "samples/s", "overhead", "at 1000/s", "µs a sample", "lost", "bytes a sample"]
+    second = [
+        "interpreter",
+        "program",
+        "samples/s",
+        "overhead",
+        "at 1000/s",
+        "µs a sample",
+        "lost",
+        "bytes a sample",
+    ]
     return [
         "CPU time over plain, by period (the paper's Figure 8). *No sample* has everything in place, with a period of 1 TiB.",
         f"PyPy's nursery is {raw['nursery']}iB, as the paper has it.",

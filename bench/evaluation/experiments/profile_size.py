@@ -13,25 +13,16 @@ from typing import Any
 
 from evaluation import plot
 from evaluation.experiment import Bench, Experiment, Raw
-from evaluation.interpreters import PROGRAMS, SCRIPT, own, profiled
+from evaluation.interpreters import BENCH, PROGRAMS, SCRIPT, own, profiled
 from evaluation.pairs import Command, Failed, run_together
+from evaluation.profile import summary
 from evaluation.words import bytes_text, table
 
 CHOSEN = ("json_records", "pycparser_source", "docutils_html", "lark_python")
 
 _COUNT_MEMRAY = "import sys, memray; print(memray.FileReader(sys.argv[1]).metadata.total_allocations)"
 _READ_VMPROF = "import sys, vmprof; print(len(vmprof.read_profile(sys.argv[1]).profiles))"
-_RUN_VMPROF = """
-import os, runpy, sys, vmprof
-out = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-vmprof.enable(out, period=0.001, memory=True, lines=True)
-sys.argv = sys.argv[2:]
-sys.path[0] = os.path.dirname(sys.argv[0])
-try:
-    runpy.run_path(sys.argv[0], run_name="__main__")
-finally:
-    vmprof.disable()
-"""
+_VMPROF = BENCH / "evaluation" / "under" / "with_vmprof.py"
 
 
 @dataclass(frozen=True)
@@ -49,14 +40,12 @@ def _nthbyte(every: str) -> Tool:
     return Tool(
         f"nthbyte {every}",
         lambda out, script: profiled(own(), out, [script], every),
-        lambda out: _json_samples(out),
+        _samples,
         lambda out: [str(SCRIPT), "export", "--to", "firefox", "-o", f"{out}.json.gz", str(out)],
     )
 
 
-def _json_samples(out: Path) -> int:
-    from evaluation.profile import summary
-
+def _samples(out: Path) -> int:
     return int(summary(out, "--top", "1")["samples"])
 
 
@@ -90,7 +79,7 @@ TOOLS = (
     ),
     Tool(
         "VMProf 1000 Hz",
-        lambda out, script: [sys.executable, "-c", _RUN_VMPROF, str(out), script],
+        lambda out, script: [sys.executable, str(_VMPROF), "1000", str(out), script],
         _printed(_READ_VMPROF),
         lambda out: [sys.executable, "-c", _READ_VMPROF, str(out)],
         "vmprof",

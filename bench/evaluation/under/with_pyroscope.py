@@ -15,7 +15,7 @@ received = 0
 class Server(http.server.BaseHTTPRequestHandler):
     """Keeps each request's body."""
 
-    def do_POST(self):  # noqa: N802 - the base class's name
+    def do_POST(self):
         """Stores a profile."""
         global received
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
