@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from evaluation import machine, page, results
-from evaluation.experiment import Bench, Experiment, Missing, Raw
+from evaluation.experiment import INCOMPLETE, Bench, Experiment, Missing, Raw
 from evaluation.interpreters import ROOT
 from evaluation.pairs import Failed
 from evaluation.registry import ALL
@@ -93,9 +93,7 @@ def _measure(one: Experiment, quick: bool, rounds: int, progress: Progress) -> s
         ).save(results.QUICK if quick else results.KEPT)
 
     with tempfile.TemporaryDirectory(prefix="nthbyte-bench-") as folder:
-        bench = Bench(
-            quick, Path(folder), progress, rounds, lambda raw: keep(raw, "Not all of it was measured.")
-        )
+        bench = Bench(quick, Path(folder), progress, rounds, lambda raw: keep(raw, INCOMPLETE))
         try:
             keep(one.measure(bench))
         except Missing as error:

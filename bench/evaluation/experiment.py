@@ -15,6 +15,9 @@ T = TypeVar("T")
 Raw = dict[str, Any]
 
 
+INCOMPLETE = "Not all of it was measured."
+
+
 class Missing(Exception):
     """A tool that an experiment cannot do without is not there. The text says which, and how to get it."""
 

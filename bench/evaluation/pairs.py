@@ -15,6 +15,7 @@ import os
 import random
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,13 +48,15 @@ class Command:
     """Variables beyond those of this process."""
 
 
-def run_together(
-    commands: Sequence[Command], at: Interpreter | None = None, keep: Path | None = None
-) -> list[dict[str, float]]:
+def run_together(commands: Sequence[Command], at: Interpreter | None = None) -> list[dict[str, float]]:
     """Runs commands at the same time on one core, where an interpreter lives, and returns what each used: ``cpu`` and
-    ``system`` in seconds, ``rss`` in bytes, ``faults``. What they print goes into files in ``keep``."""
-    place = at or own()
-    outputs = [(keep or commands[0].folder) / f".output-{number}" for number in range(len(commands))]
+    ``system`` in seconds, ``rss`` in bytes, ``faults``."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _run_together(commands, at or own(), Path(folder))
+
+
+def _run_together(commands: Sequence[Command], place: Interpreter, folder: Path) -> list[dict[str, float]]:
+    outputs = [folder / f"output-{number}" for number in range(len(commands))]
     asked = [
         {
             "words": [str(word) for word in command.words],
@@ -83,7 +86,6 @@ def run_together(
     for each, ask, output in zip(used, asked, outputs):
         if each.pop("status"):
             raise Failed(f"failed: {ask['words']}\n{output.read_text(errors='replace')[-1500:]}")
-        output.unlink()
     return used
 
 

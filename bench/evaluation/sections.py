@@ -5,48 +5,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import geometric_mean
 
+from evaluation.experiment import INCOMPLETE, Raw
 from evaluation.experiments import exactness, overhead, peers
 from evaluation.results import Result
 
 Found = dict[str, "Result | None"]
 
 
+def _complete(found: Found, name: str) -> Raw | None:
+    """A raw result, if all of it was measured: a part of the programs has another mean."""
+    result = found[name]
+    return result.raw if result and INCOMPLETE not in result.notes else None
+
+
 def _overhead(found: Found) -> list[str] | None:
     """The table of real programs."""
-    result = found["overhead"]
-    return overhead.lines(result.raw) if result and result.raw else None
+    raw = _complete(found, "overhead")
+    return overhead.lines(raw) if raw else None
 
 
 def _exactness(found: Found) -> list[str] | None:
     """The table of estimates and exact values."""
-    result = found["exactness"]
-    return exactness.lines(result.raw) if result and result.raw else None
+    raw = _complete(found, "exactness")
+    return exactness.lines(raw) if raw else None
 
 
 def _readme(found: Found) -> list[str] | None:
     """A sentence for each of the experiments that the README shows, and its picture."""
     lines: list[str] = []
-    result = found["overhead"]
-    if result and result.raw:
-        rows = overhead.rows(result.raw).values()
+    if raw := _complete(found, "overhead"):
+        rows = overhead.rows(raw).values()
         cpu, peak = (geometric_mean(row[column] for row in rows) for column in ("512KiB", "rss 512KiB"))
         worst = max(row["512KiB"] for row in rows)
         lines += [
-            f"{len(rows)} real programs on {result.raw['interpreter']} take {cpu:.2f} of the CPU time without nthbyte (worst {worst:.2f}), and",
+            f"{len(rows)} real programs on {raw['interpreter']} take {cpu:.2f} of the CPU time without nthbyte (worst {worst:.2f}), and",
             f"{peak:.2f} of the memory, at the default period.",
             "",
         ]
-    result = found["peers"]
-    if result and result.raw:
-        tools = peers.by_tool(result.raw)
+    if raw := _complete(found, "peers"):
+        tools = peers.by_tool(raw)
         costs = ", ".join(f"{name} {each['cpu']:.2f}" for name, each in tools.items())
         lines += [
-            f"CPU time over plain, with other tools on {len(result.raw['programs'])} of these programs: {costs}.",
+            f"CPU time over plain, with other tools on {len(raw['programs'])} of these programs: {costs}.",
             "",
             "![CPU time and peak RSS with nthbyte and other tools](docs/measurements/peers.svg)",
             "",
         ]
-    if found["exactness"]:
+    if _complete(found, "exactness"):
         lines += [
             "![estimates with their intervals, and the exact values](docs/measurements/exactness.svg)",
             "",

@@ -41,13 +41,11 @@ def _whole(bench: Bench, python: Interpreter, words: list[str]) -> dict[str, Any
     profile = bench.folder / "out.nthb"
     base = Command([python.path, *words], PROGRAMS)
     counted = Command(profiled(python, profile, words), PROGRAMS)
-    run_together([base, base], python, bench.folder)
+    run_together([base, base], python)
     used = [
-        each["cpu"]
-        for _ in range(1 if bench.quick else 2)
-        for each in run_together([base, base], python, bench.folder)
+        each["cpu"] for _ in range(1 if bench.quick else 2) for each in run_together([base, base], python)
     ]
-    run_together([counted], python, bench.folder)
+    run_together([counted], python)
     name = words[1] if len(words) > 1 else words[0].rsplit("/", 1)[1].removesuffix(".py")
     allocated = summary(profile, "--top", "1")["all"]["bytes"]["estimate"]
     return {"interpreter": python.name, "program": name, "seconds": used, "allocated": allocated}

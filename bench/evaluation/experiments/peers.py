@@ -95,7 +95,7 @@ def run(bench: Bench) -> Raw:
     raw = {"interpreter": own().name, "programs": found}
     for script in bench.track(programs, "programs"):
         folder = _fresh(bench)
-        run_together([_command(EXACT, folder, script)], keep=bench.folder)
+        run_together([_command(EXACT, folder, script)])
         found[script.stem] = {"exact": _top(EXACT.found(folder)), "tools": {}}
         for peer in bench.track(there, "tools"):
             try:

@@ -103,20 +103,22 @@ def run(bench: Bench) -> Raw:
         command = Command(tool.command(out, str(PROGRAMS / f"{program}.py")), bench.folder)
         try:
             used = run_together([command])[0]
-        except Failed:
-            bench.note(f"{tool.name} fails on {program}.")
+            conversion = run_together([Command(tool.convert(out), bench.folder)])[0]
+            records = tool.count(out)
+        except (Failed, subprocess.CalledProcessError):
+            bench.note(f"{tool.name} fails on {program}: the run, or the reading of its file.")
             continue
-        conversion = run_together([Command(tool.convert(out), bench.folder)])[0]
         rows.append(
             {
                 "program": program,
                 "tool": tool.name,
                 "bytes": os.path.getsize(out),
-                "records": tool.count(out),
+                "records": records,
                 "cpu": used["cpu"],
                 "convert": conversion["cpu"],
             }
         )
+        bench.keep({"rows": rows})
     return {"rows": rows}
 
 
@@ -136,7 +138,7 @@ def lines(raw: Raw) -> list[str]:
     ]
     head = ["program", "tool", "records", "file", "bytes a record", "bytes a second", "conversion"]
     return [
-        "A record is a sample of nthbyte's or VMProf's, an allocation of memray's. *Bytes a second*: of the file, for each second of CPU time of",
+        "A record is a sample of nthbyte's or VMProf's, an allocation or a release of memray's. *Bytes a second*: of the file, for each second of CPU time of",
         "that run. *Conversion* is the CPU time of `nthbyte export --to firefox`, of `memray flamegraph`, and of VMProf's own reader.",
         "The paper's files have about 4 GB for 8 minutes at 32 KiB.",
         "",
