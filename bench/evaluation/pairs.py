@@ -15,6 +15,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,9 +67,10 @@ def _run_together(commands: Sequence[Command], place: Interpreter, folder: Path)
         }
         for command, output in zip(commands, outputs)
     ]
-    flags = ["-S"] if place.tree is None else []
+    # PyPy 7.3.11 cannot bind a process to a core. Outside of another Debian, this Python starts the commands for all.
+    here = [sys.executable, "-S", str(HERE / "pair.py")]
     process = subprocess.Popen(
-        place.words([*flags, str(HERE / "pair.py")], commands[0].folder),
+        here if place.tree is None else place.words([str(HERE / "pair.py")], commands[0].folder),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from statistics import geometric_mean
 
 from evaluation.experiment import INCOMPLETE, Raw
-from evaluation.experiments import exactness, overhead, peers
+from evaluation.experiments import case_studies, exactness, overhead, peers
 from evaluation.results import Result
 
 Found = dict[str, "Result | None"]
@@ -28,6 +28,12 @@ def _exactness(found: Found) -> list[str] | None:
     """The table of estimates and exact values."""
     raw = _complete(found, "exactness")
     return exactness.lines(raw) if raw else None
+
+
+def _case_studies(found: Found) -> list[str] | None:
+    """The table of the two packages."""
+    raw = _complete(found, "case-studies")
+    return case_studies.rows(raw) if raw else None
 
 
 def _readme(found: Found) -> list[str] | None:
@@ -66,5 +72,6 @@ def _readme(found: Found) -> list[str] | None:
 SECTIONS: dict[str, Callable[[Found], list[str] | None]] = {
     "overhead": _overhead,
     "exactness": _exactness,
+    "case-studies": _case_studies,
     "readme": _readme,
 }
