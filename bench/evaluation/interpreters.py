@@ -77,16 +77,17 @@ def own() -> Interpreter:
 
 @functools.cache
 def all_of_them() -> list[Interpreter]:
-    """One for each CPython from 3.11 to 3.15, the newest patch version of each, and one for each PyPy."""
-    newest: dict[object, tuple[list[int], Interpreter]] = {}
+    """One for each CPython from 3.11 to 3.15, and one for each PyPy. A distribution's build, which is what most people run,
+    goes before one of pyenv, and a newer patch version before an older one."""
+    best: dict[object, tuple[tuple[bool, list[int]], Interpreter]] = {}
     for one in harness.interpreters():
         kind, patch, version, _ = one.about
         name = f"{'PyPy' if one.is_pypy else 'CPython'} {'.'.join(map(str, patch))}"
         key = name if one.is_pypy else (kind, *version)
-        # A distribution's build is what most people run: of one version, the last one found counts.
-        if key not in newest or newest[key][0] <= patch:
-            newest[key] = (patch, Interpreter(one, name))
-    return [one for _, one in newest.values()]
+        rank = ("pyenv" not in one.path, patch)
+        if key not in best or best[key][0] <= rank:
+            best[key] = (rank, Interpreter(one, name))
+    return [one for _, one in best.values()]
 
 
 def cpythons() -> list[Interpreter]:

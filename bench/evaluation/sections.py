@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import geometric_mean
 
 from evaluation.experiment import INCOMPLETE, Raw
 from evaluation.experiments import case_studies, exactness, overhead, peers
 from evaluation.results import Result
+from evaluation.words import table
 
 Found = dict[str, "Result | None"]
 
@@ -36,16 +36,26 @@ def _case_studies(found: Found) -> list[str] | None:
     return case_studies.rows(raw) if raw else None
 
 
+def _mean_and_worst(rows: dict[str, dict[str, float]], column: str) -> str:
+    return f"{overhead.mean(rows, column):.3f} (worst {overhead.worst(rows, column):.2f})"
+
+
 def _readme(found: Found) -> list[str] | None:
     """A sentence for each of the experiments that the README shows, and its picture."""
     lines: list[str] = []
     if raw := _complete(found, "overhead"):
-        rows = overhead.rows(raw).values()
-        cpu, peak = (geometric_mean(row[column] for row in rows) for column in ("512KiB", "rss 512KiB"))
-        worst = max(row["512KiB"] for row in rows)
+        those = {name: overhead.rows(one) for name, one in raw["interpreters"].items()}
+        most = max(len(rows) for rows in those.values())
         lines += [
-            f"{len(rows)} real programs on {raw['interpreter']} take {cpu:.2f} of the CPU time without nthbyte (worst {worst:.2f}), and",
-            f"{peak:.2f} of the memory, at the default period.",
+            f"{most} real programs at the default period, profiled to plain: geometric mean, and the worst program.",
+            "",
+            *table(
+                ["interpreter", "programs", "CPU time", "peak RSS"],
+                [
+                    [name, f"{len(rows)}", *(_mean_and_worst(rows, one) for one in ("512KiB", "rss 512KiB"))]
+                    for name, rows in those.items()
+                ],
+            ),
             "",
         ]
     if raw := _complete(found, "peers"):
