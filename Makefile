@@ -14,7 +14,7 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
 
 .PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-threads check-ruff check-mypy check-structure \
         test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-build \
-        test-page test-bench soak compatibility system interpreters lock bench sample count leaks leaks-peers docs docs-outputs \
+        test-page test-bench soak compatibility system interpreters lock bench count leaks leaks-peers docs docs-outputs \
         check-docs test-guide clean
 
 all: $(VENVS)
@@ -259,13 +259,9 @@ test-bench:
 	@$(MAKE) --no-print-directory bench QUICK=1
 	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/bench
 
-# The cost of one sample, into docs/performance.md.
-sample: build/bench/installed
-	build/bench/bin/python bench/overhead/sample.py
-
-# The same in instructions and cache misses, with valgrind. It takes hours, but every run gives the same counts.
+# Instructions and cache misses of the programs, with valgrind. It takes hours, but every run gives the same counts.
 count: build/bench/installed
-	build/bench/bin/python bench/overhead/count.py
+	build/bench/bin/python bench/count.py
 
 # Planted leaks, and programs without, twenty times each, into docs/leaks.md.
 leaks: all build/site/installed

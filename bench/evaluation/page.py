@@ -20,6 +20,7 @@ PAGES = (
     "README.md",
     "docs/performance.md",
     "docs/exactness.md",
+    "docs/native-memory.md",
     "docs/case-study.md",
     "docs/guide/comparison.md",
 )

@@ -91,6 +91,24 @@ def _run_together(commands: Sequence[Command], place: Interpreter, folder: Path)
     return used
 
 
+def printed(command: Command, at: Interpreter | None = None) -> Any:
+    """Runs a command that measures by itself, where an interpreter lives, and returns the JSON that it prints."""
+    place = at or own()
+    words = [str(word) for word in command.words]
+    words = words if place.tree is None else place.words(words[1:], command.folder)
+    done = subprocess.run(
+        words,
+        cwd=command.folder,
+        env={**place.environment(), **(command.environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    if done.returncode:
+        raise Failed(f"failed: {words}\n{done.stderr[-1500:]}")
+    return json.loads(done.stdout)
+
+
 def measure(
     plain: Command,
     variants: Mapping[str, Command],

@@ -10,10 +10,14 @@ from evaluation.experiments import (
     exactness,
     huge_pages,
     memory_statistics,
+    native_memory,
+    one_sample,
     overhead,
+    overhead_pypy,
     peers,
     period,
     profile_size,
+    time_samples,
     time_sampling,
 )
 
@@ -21,9 +25,13 @@ ALL: tuple[Experiment, ...] = tuple(
     module.EXPERIMENT
     for module in (
         overhead,
+        overhead_pypy,
+        one_sample,
+        native_memory,
         exactness,
         period,
         time_sampling,
+        time_samples,
         memory_statistics,
         profile_size,
         peers,

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from evaluation.experiment import INCOMPLETE, Raw
-from evaluation.experiments import case_studies, exactness, overhead, peers
+from evaluation.experiments import (
+    case_studies,
+    exactness,
+    native_memory,
+    one_sample,
+    overhead,
+    peers,
+    period,
+    time_samples,
+)
 from evaluation.results import Result
 from evaluation.words import table
 
@@ -18,16 +28,14 @@ def _complete(found: Found, name: str) -> Raw | None:
     return result.raw if result and INCOMPLETE not in result.notes else None
 
 
-def _overhead(found: Found) -> list[str] | None:
-    """The table of real programs."""
-    raw = _complete(found, "overhead")
-    return overhead.lines(raw) if raw else None
+def _page_of(module: Any) -> Callable[[Found], list[str] | None]:
+    """The lines of an experiment, as its own page has them."""
 
+    def section(found: Found) -> list[str] | None:
+        raw = _complete(found, module.EXPERIMENT.name)
+        return list(module.lines(raw)) if raw else None
 
-def _exactness(found: Found) -> list[str] | None:
-    """The table of estimates and exact values."""
-    raw = _complete(found, "exactness")
-    return exactness.lines(raw) if raw else None
+    return section
 
 
 def _case_studies(found: Found) -> list[str] | None:
@@ -80,8 +88,12 @@ def _readme(found: Found) -> list[str] | None:
 
 
 SECTIONS: dict[str, Callable[[Found], list[str] | None]] = {
-    "overhead": _overhead,
-    "exactness": _exactness,
+    "overhead": _page_of(overhead),
+    "one-sample": _page_of(one_sample),
+    "time-samples": _page_of(time_samples),
+    "native-memory": _page_of(native_memory),
+    "period": _page_of(period),
+    "exactness": _page_of(exactness),
     "case-studies": _case_studies,
     "readme": _readme,
 }

@@ -15,7 +15,11 @@ def period(size: int) -> str:
 
 def spaced(size: int) -> str:
     """``512 KiB``"""
-    word = period(size)
+    return spaced_word(period(size))
+
+
+def spaced_word(word: str) -> str:
+    """``512 KiB`` of ``512KiB``."""
     return word[:-3] + " " + word[-3:] if word[-3:] in UNITS else word
 
 

@@ -1,27 +1,27 @@
-"""Measures the total cost of a sample on a stack 20 frames deep: the slow path, the walk, the record, and the
-deallocation of the object.
+"""The cost of a sample on a stack 20 frames deep: the slow path, the walk, the record, and the deallocation of the object.
+
+    sample.py TURNS
 
 Each pattern of allocations runs in sessions with different periods, in turns, in this process. The least CPU time of
 the thread counts; the writer thread is not included. The base is a session whose period is so long that nothing is
 sampled. Periods are small: with large ones, the cost of the samples would be less than the variation between runs.
+Prints JSON: for each pattern, nanoseconds a sample for each period.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import platform
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 
 import nthbyte
-from page import put, version
 
 PERIODS = ("1KiB", "2KiB", "4KiB")
 BASE = "1TiB"
 DEPTH = 20
-TURNS = 15
 
 
 def churn() -> None:
@@ -64,11 +64,11 @@ def thread_nanos(program: Callable[[], None]) -> int:
     return time.thread_time_ns() - start
 
 
-def measure(program: Callable[[], None], folder: str) -> list[float]:
-    """Nanoseconds per sample with each of the periods."""
+def measure(program: Callable[[], None], turns: int, folder: str) -> dict[str, float]:
+    """Nanoseconds a sample with each of the periods."""
     least: dict[str, int] = {}
     samples: dict[str, int] = {}
-    for _ in range(TURNS):
+    for _ in range(turns):
         for period in (*PERIODS, BASE):
             nthbyte.start(os.path.join(folder, "out.nthb"), force=True, every=period)
             # The frames of this module and of `thread_nanos` are among the twenty.
@@ -78,22 +78,14 @@ def measure(program: Callable[[], None], folder: str) -> list[float]:
                 sys.exit(f"{program.__name__}: {result.lost} samples were lost")
             least[period] = min(nanos, least.get(period, nanos))
             samples[period] = result.samples
-    return [(least[period] - least[BASE]) / samples[period] for period in PERIODS]
-
-
-def main() -> None:
-    """Measures, prints the table and writes it into docs/performance.md."""
-    lines = ["| allocations | " + " | ".join(PERIODS) + " |", "|---" * (len(PERIODS) + 1) + "|"]
-    with tempfile.TemporaryDirectory() as folder:
-        for program in (churn, bursts, growth, mixture):
-            costs = " | ".join(f"{nanos:.0f} ns" for nanos in measure(program, folder))
-            lines.append(f"| {program.__doc__.rstrip('.').lower()} | {costs} |")
-            print(lines[-1], flush=True)
-    name = version(sys.executable)
-    heading = f"### One sample, {DEPTH} frames deep, {name}"
-    about = f"{platform.machine()}. The allocation, the walk, the record and the free; least of {TURNS} runs."
-    put(f"sample {name}", [heading, "", about, "", *lines])
+    return {period: (least[period] - least[BASE]) / samples[period] for period in PERIODS}
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as folder:
+        found = {
+            program.__doc__.rstrip(".").lower(): measure(program, int(sys.argv[1]), folder)
+            for program in (churn, bursts, growth, mixture)
+            if program.__doc__
+        }
+    print(json.dumps(found))

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 
-from page import PROGRAMS, profiled, put, scripts, version
+from evaluation.interpreters import PROGRAMS, own, profiled, scripts
+from evaluation.words import table
 
 CACHES = ("--I1=32768,8,64", "--D1=32768,8,64", "--LL=1048576,16,64")
 TLBS = ("--I1=32768,8,64", "--D1=262144,4,4096", "--LL=6291456,12,4096")
@@ -63,48 +64,27 @@ def count(command: list[str]) -> Counts:
 
 
 def main() -> None:
-    """Counts the programs that the command line selects."""
+    """Counts the programs that the command line selects, with this interpreter, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--python", default=sys.executable, help="an interpreter with nthbyte and the programs' packages"
-    )
     parser.add_argument("--every", default="512KiB", help="the period (default: %(default)s)")
     parser.add_argument("--only", nargs="*", help="programs, without .py")
-    parser.add_argument(
-        "--dry", action="store_true", help="print the table; do not write docs/performance.md"
-    )
     options = parser.parse_args()
     programs = scripts(options.only)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         commands: list[list[str]] = []
         for script in programs:
-            profile = Path(folder, f"{script.stem}.nthb")
-            program = [str(script)]
-            commands += [
-                [options.python, *program],
-                profiled(options.python, options.every, profile, program),
-            ]
+            program, profile = [str(script)], Path(folder, f"{script.stem}.nthb")
+            commands += [[own().path, *program], profiled(own(), profile, program, options.every)]
         counts = list(pool.map(count, commands))
-    rows = [other.over(plain) for plain, other in zip(counts[::2], counts[1::2])]
-    lines = [
-        "| program | instructions, plain | instructions | first-level misses | last-level misses | TLB misses |",
-        "|---|---|---|---|---|---|",
+    ratios = [other.over(plain) for plain, other in zip(counts[::2], counts[1::2])]
+    rows = [
+        [script.stem, f"{plain.instructions / 1e6:,.0f} million", *(f"{one:.3f}" for one in those)]
+        for script, plain, those in zip(programs, counts[::2], ratios)
     ]
-    for script, plain, ratios in zip(programs, counts[::2], rows):
-        cells = " | ".join(f"×{ratio:.3f}" for ratio in ratios)
-        lines.append(f"| {script.stem} | {plain.instructions / 1e6:,.0f} million | {cells} |")
-    means = " | ".join(f"**×{geometric_mean(column):.3f}**" for column in zip(*rows))
-    lines.append(f"| **geometric mean** | | {means} |")
-    print("\n".join(lines))
-    if not options.dry:
-        name = version(options.python)
-        head = [
-            f"### {name}, counted",
-            "",
-            f"`make count`: cachegrind's counts at {options.every}, to plain.",
-            "",
-        ]
-        put(f"count {name}", [*head, *lines])
+    rows.append(["**geometric mean**", "", *(f"**{geometric_mean(column):.3f}**" for column in zip(*ratios))])
+    kinds = ["instructions", "first-level misses", "last-level misses", "TLB misses"]
+    print(f"{own().name}: cachegrind's counts at {options.every}, to plain.\n")
+    print("\n".join(table(["program", "instructions, plain", *kinds], rows)))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
-"""Measures the cost of one time sample, from the signal to the end of the handler, and what the writer thread adds.
+"""The cost of a time sample, from the signal to the end of the handler, and what the writer thread adds.
 
-    python bench/time/tick.py
+    signals.py TURNS
 
 It sends itself the signals that a timer sends, thousands of them, on stacks of different depths. The same signals
-without a session are the base, so the delivery of the signal itself is not in the figures. The least of several turns
-counts. Prints a table in Markdown. "At 1,000 a second" is a thousand times the cost, as a share of a second.
+without a session are the base, so the delivery of the signal itself is not in the figures. The least of the turns
+counts. Prints JSON: for each depth, microseconds in the handler, and with the writer thread. For x86-64 only.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import struct
@@ -23,7 +24,6 @@ import nthbyte
 
 DEPTHS = (5, 20, 50, 200)
 TICKS = 5_000
-TURNS = 7
 
 # `siginfo_t` of a timer's signal: the numbers of the signal, no error, SI_TIMER, padding, timer, overrun, value. The
 # value is the mark of nthbyte's timers and the number of the first one.
@@ -56,35 +56,32 @@ def nanos(clock: int) -> Callable[[], float]:
     return measure
 
 
-def least(clock: int, depth: int, folder: str, is_on: bool) -> float:
+def least(clock: int, depth: int, turns: int, folder: str, is_on: bool) -> float:
     """The least cost of one signal, in nanoseconds."""
     costs = []
-    for _ in range(TURNS):
+    for _ in range(turns):
         if is_on:
-            nthbyte.start(os.path.join(folder, "out.nthb"), every="1TiB", cpu=True)
+            nthbyte.start(os.path.join(folder, "out.nthb"), force=True, every="1TiB", cpu=True)
         costs.append(nested(depth, nanos(clock)))
         if is_on:
             nthbyte.stop()
     return min(costs)
 
 
-def main() -> None:
-    """Prints the table."""
-    if sys.maxsize < 1 << 32 or os.uname().machine != "x86_64":
-        sys.exit("it knows the signals of x86-64 only")
-    print("| frames | handler | with the writer thread | at 1,000 a second |")
-    print("|---|---|---|---|")
+def main(turns: int) -> dict[int, list[float]]:
+    """The microseconds of each depth."""
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
         # The handler stays installed after the session, and does nothing then.
-        least(time.CLOCK_THREAD_CPUTIME_ID, 0, folder, True)
+        least(time.CLOCK_THREAD_CPUTIME_ID, 0, 1, folder, True)
         for depth in DEPTHS:
             costs = [
-                least(clock, depth - 5, folder, True) - least(clock, depth - 5, folder, False)
+                least(clock, depth - 5, turns, folder, True) - least(clock, depth - 5, turns, folder, False)
                 for clock in (time.CLOCK_THREAD_CPUTIME_ID, time.CLOCK_PROCESS_CPUTIME_ID)
             ]
-            handler, both = (cost / 1000 for cost in costs)
-            print(f"| {depth} | {handler:.1f} µs | {both:.1f} µs | {both / 10:.2f} % |")
+            found[depth] = [cost / 1000 for cost in costs]
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(main(int(sys.argv[1]))))
