@@ -13,8 +13,9 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-threads check-ruff check-mypy check-structure \
-        test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-build test-page soak compatibility system interpreters lock bench \
-        count exactness leaks leaks-peers docs docs-outputs check-docs test-guide clean
+        test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-build \
+        test-page test-bench soak compatibility system interpreters lock bench count leaks leaks-peers docs docs-outputs \
+        check-docs test-guide clean
 
 all: $(VENVS)
 
@@ -61,7 +62,7 @@ interpreters:
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet pip-tools
-	for list in requirements-dev bench/requirements site/requirements; do \
+	for list in requirements-dev bench/requirements bench/peers site/requirements; do \
 	  build/lock/bin/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host \
 	    --no-emit-find-links $$list.in -o $$list.txt || exit 1; \
 	done
@@ -237,27 +238,30 @@ test-guide: all
 
 ## The measurements
 
-build/bench/ready: bench/requirements.txt
+# What cannot be installed of the other tools is left out: the experiments say so.
+build/bench/ready: bench/requirements.txt bench/peers.txt
 	$(PYTHON) -m venv build/bench
 	build/bench/bin/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
+	build/bench/bin/python -m pip install --quiet --disable-pip-version-check -r bench/peers.txt || \
+	  echo "nthbyte: some tools of bench/peers.txt could not be installed, and are not measured" >&2
 	touch $@
 
 build/bench/installed: build/bench/ready $(WHEELS)/built
 	build/bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall $(WHEELS)/*.whl
 	touch $@
 
-# Measures the cost of profiling, and writes it into docs/performance.md. PYTHON selects another interpreter.
+# Runs the experiments of bench/evaluation, and writes docs/evaluation.md: all, or ONLY="peers period". QUICK=1 measures just
+# enough to see that everything works, and leaves docs/ as it is. ROUNDS=1 measures each pair once.
 bench: build/bench/installed
-	build/bench/bin/python bench/overhead/measure.py
-	build/bench/bin/python bench/overhead/sample.py
+	build/bench/bin/python bench/run.py $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-# The same in instructions and cache misses, with valgrind. It takes hours, but every run gives the same counts.
+test-bench:
+	@$(MAKE) --no-print-directory bench QUICK=1
+	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/bench
+
+# Instructions and cache misses of the programs, with valgrind. It takes hours, but every run gives the same counts.
 count: build/bench/installed
-	build/bench/bin/python bench/overhead/count.py
-
-# Compares estimates with exact values, and writes the result into docs/exactness.md.
-exactness: build/bench/installed
-	build/bench/bin/python bench/exactness/measure.py
+	build/bench/bin/python bench/count.py
 
 # Planted leaks, and programs without, twenty times each, into docs/leaks.md.
 leaks: all build/site/installed

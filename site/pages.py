@@ -11,7 +11,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-OUTSIDE = ["ARCHITECTURE.md", "CHANGELOG.md", "bench/pypy/results.md"]
+OUTSIDE = ["ARCHITECTURE.md", "CHANGELOG.md"]
 _LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 
 
@@ -19,8 +19,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages from outside docs/, the stylesheet and a script."""
     for name in OUTSIDE:
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
-    for picture in (ROOT / "bench" / "pypy").glob("*.svg"):
-        files.append(File.generated(config, f"bench/pypy/{picture.name}", abs_src_path=str(picture)))
     for name in ("site.css", "iframe-worker.js"):
         files.append(File.generated(config, name, abs_src_path=str(ROOT / "site" / name)))
     return files

@@ -3,7 +3,7 @@
 # If that is not allowed, prints what is left out and continues: everything else still works.
 set -eu
 
-WANTED="pypy3 pypy3-venv pypy3-lib-testsuite libunwind-dev chromium libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4"
+WANTED="pypy3 pypy3-venv pypy3-lib-testsuite libunwind-dev chromium libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4 libgc-dev"
 [ "${CI:-}" = true ] && [ "$(id -u)" = 0 ] && WANTED="$WANTED debootstrap"
 
 missing=""

@@ -1,11 +1,29 @@
-"""Real input from installed packages: pyperformance's documents and the sources of the standard library."""
+"""Real input from installed packages: pyperformance's documents and programs, and the sources of the standard library."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import sysconfig
+import time
+import types
 from pathlib import Path
+from typing import Any
+
+
+def pyperformance(benchmark: str) -> Any:
+    """Returns the module of one of pyperformance's benchmarks. A small module takes the place of pyperf, which would start
+    processes and time them."""
+    pyperf = types.ModuleType("pyperf")
+    vars(pyperf).update(perf_counter=time.perf_counter, python_implementation=lambda: sys.implementation.name)
+    sys.modules["pyperf"] = pyperf
+    path = pyperformance_data(benchmark).parent / "run_benchmark.py"
+    spec = importlib.util.spec_from_file_location(f"bm_{benchmark}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def pyperformance_data(benchmark: str) -> Path:

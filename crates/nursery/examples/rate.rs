@@ -26,7 +26,7 @@ impl Observer for Count {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut seed = 1;
     let (mut period, mut settings, mut field, mut gigabytes) =
-        (None, Settings::default(), true, 10);
+        (None, Settings::default(), true, 10.0);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(USAGE);
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(period) = period {
         heap.start_sampling(Sampler::new(period, Distances::Exponential, seed));
     }
-    let objects = gigabytes * 1_000_000_000 / SIZE as u64;
+    let objects = (gigabytes * 1e9) as u64 / SIZE as u64;
     let begin = Instant::now();
     if field {
         allocate::<true>(&mut heap, objects);

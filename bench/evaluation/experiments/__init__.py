@@ -1,0 +1,1 @@
+"""The experiments, a file each. ``ALL`` in ``evaluation.registry`` is their order."""

@@ -1,0 +1,99 @@
+"""What the pages show between their marks: figures that are made of raw results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from evaluation.experiment import INCOMPLETE, Raw
+from evaluation.experiments import (
+    case_studies,
+    exactness,
+    native_memory,
+    one_sample,
+    overhead,
+    peers,
+    period,
+    time_samples,
+)
+from evaluation.results import Result
+from evaluation.words import table
+
+Found = dict[str, "Result | None"]
+
+
+def _complete(found: Found, name: str) -> Raw | None:
+    """A raw result, if all of it was measured: a part of the programs has another mean."""
+    result = found[name]
+    return result.raw if result and INCOMPLETE not in result.notes else None
+
+
+def _page_of(module: Any) -> Callable[[Found], list[str] | None]:
+    """The lines of an experiment, as its own page has them."""
+
+    def section(found: Found) -> list[str] | None:
+        raw = _complete(found, module.EXPERIMENT.name)
+        return list(module.lines(raw)) if raw else None
+
+    return section
+
+
+def _case_studies(found: Found) -> list[str] | None:
+    """The table of the two packages."""
+    raw = _complete(found, "case-studies")
+    return case_studies.rows(raw) if raw else None
+
+
+def _mean_and_worst(rows: dict[str, dict[str, float]], column: str) -> str:
+    return f"{overhead.mean(rows, column):.3f} (worst {overhead.worst(rows, column):.2f})"
+
+
+def _readme(found: Found) -> list[str] | None:
+    """A sentence for each of the experiments that the README shows, and its picture."""
+    lines: list[str] = []
+    if raw := _complete(found, "overhead"):
+        those = {name: overhead.rows(one) for name, one in raw["interpreters"].items()}
+        most = max(len(rows) for rows in those.values())
+        lines += [
+            f"{most} real programs at the default period, profiled to plain: geometric mean, and the worst program.",
+            "",
+            *table(
+                ["interpreter", "programs", "CPU time", "peak RSS"],
+                [
+                    [name, f"{len(rows)}", *(_mean_and_worst(rows, one) for one in ("512KiB", "rss 512KiB"))]
+                    for name, rows in those.items()
+                ],
+            ),
+            "",
+        ]
+    if raw := _complete(found, "peers"):
+        tools = peers.by_tool(raw)
+        costs = ", ".join(f"{name} {each['cpu']:.2f}" for name, each in tools.items())
+        lines += [
+            f"CPU time over plain, with other tools on {len(raw['programs'])} of these programs: {costs}.",
+            "",
+            "![CPU time and peak RSS with nthbyte and other tools](docs/measurements/peers.svg)",
+            "",
+        ]
+    if _complete(found, "exactness"):
+        lines += [
+            "![estimates with their intervals, and the exact values](docs/measurements/exactness.svg)",
+            "",
+        ]
+    return (
+        [*lines, "[docs/evaluation.md](docs/evaluation.md) has all measurements, and how they are made."]
+        if lines
+        else None
+    )
+
+
+SECTIONS: dict[str, Callable[[Found], list[str] | None]] = {
+    "overhead": _page_of(overhead),
+    "one-sample": _page_of(one_sample),
+    "time-samples": _page_of(time_samples),
+    "native-memory": _page_of(native_memory),
+    "period": _page_of(period),
+    "exactness": _page_of(exactness),
+    "case-studies": _case_studies,
+    "readme": _readme,
+}
