@@ -68,9 +68,17 @@ def _readme(found: Found) -> list[str] | None:
         ]
     if raw := _complete(found, "peers"):
         tools = peers.by_tool(raw)
-        costs = ", ".join(f"{name} {each['cpu']:.2f}" for name, each in tools.items())
         lines += [
-            f"CPU time over plain, with other tools on {len(raw['programs'])} of these programs: {costs}.",
+            f"Other tools on {len(raw['programs'])} of these programs, over plain; and how many of the ten functions that allocate most are among",
+            "the ten that each of them names.",
+            "",
+            *table(
+                ["tool", "CPU time", "peak RSS", "of the true ten"],
+                [
+                    [name, f"{each['cpu']:.2f}", f"{each['rss']:.2f}", peers.hits_text(each)]
+                    for name, each in tools.items()
+                ],
+            ),
             "",
             "![CPU time and peak RSS with nthbyte and other tools](docs/measurements/peers.svg)",
             "",

@@ -193,6 +193,11 @@ def by_tool(raw: Raw) -> dict[str, dict[str, Any]]:
     return found
 
 
+def hits_text(tool: dict[str, Any]) -> str:
+    """The mean number of the true functions that a tool found."""
+    return "–" if tool["hits"] is None else f"{tool['hits']:.1f}"
+
+
 def lines(raw: Raw) -> list[str]:
     """The means, and each program."""
     tools = by_tool(raw)
@@ -206,7 +211,7 @@ def lines(raw: Raw) -> list[str]:
             f"{each['rss']:.2f}",
             f"{each['worst rss']:.2f}",
             bytes_text(each["bytes"]),
-            "–" if each["hits"] is None else f"{each['hits']:.1f}",
+            hits_text(each),
         ]
         for name, each in tools.items()
     ]
