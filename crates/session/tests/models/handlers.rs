@@ -1,10 +1,14 @@
-//! Ticks, from signal handlers to the recording that reads them. The files are the kernel's.
+//! Ticks, from signal handlers to the recording that reads them; the files are the kernel's. Frees that wait for a
+//! recording.
 
 use loom::sync::Arc;
 use nthbyte_profile::event::NodeId;
 
+use crate::postponed::Postponed;
+use crate::preload::NOT_INTERESTED;
 use crate::process::number_of;
 use crate::recording::Recording;
+use crate::sync::AtomicU64;
 use crate::ticks::{Place, Ticks};
 use crate::{model, spawn};
 
@@ -127,4 +131,30 @@ fn an_end_waits_for_the_handler_that_stores() {
 fn is_open(number: i32) -> bool {
     // SAFETY: only looks.
     unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 }
+}
+
+#[test]
+fn a_free_that_waits_is_recorded_once() {
+    deep_model(|| {
+        let places = std::array::from_fn(|_| AtomicU64::new(NOT_INTERESTED));
+        let postponed = Arc::new(Postponed::<2>::new(places));
+        let tokens = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        assert!(postponed.add(1));
+        let other = |number: u64| {
+            let (postponed, tokens) = (Arc::clone(&postponed), tokens.clone());
+            spawn(number as usize, move || {
+                if !postponed.add(number) {
+                    // It is counted as lost.
+                    tokens.lock().unwrap().push(number);
+                }
+                postponed.take_all(|token| tokens.lock().unwrap().push(token));
+            })
+        };
+        for thread in [other(2), other(3)] {
+            thread.join().unwrap();
+        }
+        let mut tokens = std::mem::take(&mut *tokens.lock().unwrap());
+        tokens.sort_unstable();
+        assert_eq!(tokens, [1, 2, 3]);
+    });
 }

@@ -7,7 +7,7 @@
 //! ```text
 //! locks.rs     the lock, the fork state and the sleep
 //! writers.rs   the writer thread: stopped for forks, finished, and asked by a signal handler to complete the profile
-//! handlers.rs  ticks, from signal handlers to the recording that reads them
+//! handlers.rs  ticks, from signal handlers to the recording that reads them; frees that wait for a recording
 //! ```
 
 #![allow(dead_code, unused_imports)] // a model uses a part of each file
@@ -20,6 +20,8 @@ mod lock;
 mod lost;
 #[path = "../../src/outcome.rs"]
 mod outcome;
+#[path = "../../src/postponed.rs"]
+mod postponed;
 #[path = "../../src/sleeper.rs"]
 mod sleeper;
 #[path = "../../src/termination.rs"]
@@ -73,6 +75,8 @@ mod keeper {
 }
 
 mod preload {
+    pub const NOT_INTERESTED: u64 = u64::MAX;
+
     pub(crate) const fn find_interface() {}
     pub(crate) const fn ignore_thread() {}
 }
