@@ -439,6 +439,11 @@ mod tests {
             assert!(site.is_none());
         }
         let site = prepare(page + 5, slot).unwrap();
+        // Calls close to each other share the stub of a hook.
+        assert_eq!(prepare(page + 5, slot).unwrap().stub, site.stub);
+        let third = Redirect::untouched(slot, hook as *const () as usize);
+        let third = CallSite::prepare(code, page, page + 5, &[third], &map()).unwrap();
+        assert_ne!(third.stub, site.stub);
         // SAFETY: the code calls a function of this type, which does not depend on the alignment of the
         // stack.
         let call = unsafe { std::mem::transmute::<usize, extern "C" fn(u64) -> u64>(page) };
