@@ -108,6 +108,11 @@ mod tests {
             }
         }
         assert_eq!(window.peek(1).unwrap(), b"");
+        let mut window = Window::new(Cursor::new(&all[..9]));
+        window.peek(9).unwrap();
+        window.consume(4);
+        window.consume(9);
+        assert_eq!(window.position(), 9);
     }
 
     #[test]
