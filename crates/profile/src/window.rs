@@ -78,3 +78,64 @@ impl<R: Read> Window<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    fn bytes(count: usize) -> Vec<u8> {
+        (0..count).map(|at| (at % 251) as u8).collect()
+    }
+
+    #[test]
+    fn all_bytes_are_seen_in_order_and_few_are_kept() {
+        let all = bytes(9 * CHUNK + 5);
+        let mut window = Window::new(Cursor::new(&all));
+        let mut at = 0;
+        for step in [0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 1000].iter().cycle() {
+            let seen = window.peek(*step).unwrap();
+            let left = &all[at..];
+            assert_eq!(seen, &left[..left.len().min(*step)]);
+            // What lies ahead, at most a chunk more, and at most a chunk that was consumed.
+            assert!(window.bytes.len() <= 2 * (CHUNK + 1) + CHUNK);
+            window.consume(*step);
+            at = all.len().min(at + step);
+            assert_eq!(window.position(), at as u64);
+            if at == all.len() {
+                break;
+            }
+        }
+        assert_eq!(window.peek(1).unwrap(), b"");
+        let mut window = Window::new(Cursor::new(&all[..9]));
+        window.peek(9).unwrap();
+        window.consume(4);
+        window.consume(9);
+        assert_eq!(window.position(), 9);
+    }
+
+    #[test]
+    fn no_more_is_read_than_is_needed() {
+        let all = bytes(9 * CHUNK);
+        let mut window = Window::new(Cursor::new(&all));
+        for (peeked, read) in [(1, 1), (CHUNK, 1), (CHUNK + 1, 2), (5 * CHUNK, 5)] {
+            window.peek(peeked).unwrap();
+            assert_eq!(window.input.position(), (read * CHUNK) as u64, "{peeked}");
+        }
+    }
+
+    #[test]
+    fn a_mark_is_found_wherever_it_lies() {
+        for at in [0, 1, 3, CHUNK - 3, CHUNK - 1, CHUNK, 3 * CHUNK + 2] {
+            let mut all = bytes(4 * CHUNK);
+            all[at..at + 4].copy_from_slice(b"MARK");
+            let mut window = Window::new(Cursor::new(&all));
+            window.skip_to(*b"MARK").unwrap();
+            assert_eq!(window.position(), at as u64);
+            window.consume(1);
+            window.skip_to(*b"MARK").unwrap();
+            assert_eq!(window.position(), all.len() as u64);
+        }
+    }
+}

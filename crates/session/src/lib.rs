@@ -61,6 +61,7 @@
 //! writer      the writer thread, the drain, pending samples    sleeper   the thread's sleep
 //! output      the profile's file, with a provisional end
 //! native      native memory, from the library for it     preload     its interface
+//! postponed   frees that wait for a recording
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM, and before other ends
 //! composition what the resident set is made of, at intervals
@@ -87,6 +88,7 @@ mod lock;
 mod lost;
 mod outcome;
 mod output;
+mod postponed;
 mod preload;
 mod record;
 mod recorder;

@@ -1,9 +1,10 @@
 //! Counts of events that could not be recorded.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use nthbyte_profile::event::LostKind;
+
+use crate::sync::AtomicU64;
 
 /// Counts of lost events, by [`LostKind`].
 #[derive(Debug, Default)]

@@ -26,6 +26,7 @@ pub use crate::preload::{
 };
 
 use crate::guard::guarded;
+use crate::postponed::Postponed;
 use crate::process::image;
 use crate::recording::Recording;
 use crate::registry::Slot;
@@ -48,8 +49,7 @@ pub type IsOwn = fn(&Request) -> bool;
 static IS_OWN: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// The number of the source of allocator blocks. That of mappings follows it.
 static SOURCE: AtomicU16 = AtomicU16::new(0);
-/// Tokens of frees that could not be recorded yet; [`NOT_INTERESTED`] in an unused place.
-static UNRECORDED: [AtomicU64; 64] = [const { AtomicU64::new(NOT_INTERESTED) }; 64];
+static POSTPONED: Postponed<64> = Postponed::new([const { AtomicU64::new(NOT_INTERESTED) }; 64]);
 
 /// Whether this process has the library, so that native memory can be sampled.
 #[must_use]
@@ -89,9 +89,8 @@ pub fn connect(
     else {
         return false;
     };
-    UNRECORDED
-        .iter()
-        .for_each(|token| token.store(NOT_INTERESTED, Relaxed));
+    // Those of an earlier session.
+    POSTPONED.take_all(|_| {});
     SOURCE.store(source, Relaxed);
     PLACE.store(place as *mut (), Relaxed);
     IS_OWN.store(is_own as *mut (), Relaxed);
@@ -226,7 +225,7 @@ unsafe extern "C" fn freed(token: u64) {
         if let Some(mut recording) = session.try_record() {
             record_frees(&mut recording);
             record_free(&mut recording, token);
-        } else if !postpone(token) {
+        } else if !POSTPONED.add(token) {
             session.lost(LostKind::Other, 1);
         }
         Some(())
@@ -241,21 +240,6 @@ fn record_free(recording: &mut Recording<'_>, token: u64) {
     }
 }
 
-/// Keeps the free for the next recording. Returns false if there is no room.
-#[cold]
-fn postpone(token: u64) -> bool {
-    let replaces =
-        |place: &AtomicU64| place.compare_exchange(NOT_INTERESTED, token, Relaxed, Relaxed);
-    UNRECORDED.iter().any(|place| replaces(place).is_ok())
-}
-
 fn record_frees(recording: &mut Recording<'_>) {
-    for place in &UNRECORDED {
-        if place.load(Relaxed) != NOT_INTERESTED {
-            let token = place.swap(NOT_INTERESTED, Relaxed);
-            if token != NOT_INTERESTED {
-                record_free(recording, token);
-            }
-        }
-    }
+    POSTPONED.take_all(|token| record_free(recording, token));
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use crate::sync::{AtomicU32, futex_wait, futex_wake};
+use crate::sync::{FutexWord, futex_wait, futex_wake};
 
 const AWAKE: u32 = 0;
 /// There was a wake that no sleep has used yet.
@@ -12,11 +12,11 @@ const ASLEEP: u32 = 2;
 
 /// The sleep of one thread. A wake that comes before the sleep ends it at once.
 #[derive(Debug)]
-pub(crate) struct Sleeper(AtomicU32);
+pub(crate) struct Sleeper(FutexWord);
 
 impl Sleeper {
     /// The word must be zero.
-    pub(crate) const fn new(word: AtomicU32) -> Self {
+    pub(crate) const fn new(word: FutexWord) -> Self {
         Self(word)
     }
 

@@ -1,11 +1,29 @@
-//! The primitives below [`Lock`](crate::lock::Lock), [`ForkState`](crate::fork_state::ForkState) and
-//! [`Sleeper`](crate::sleeper::Sleeper): atomics, the futex, and the identity of a thread.
+//! The primitives by which the session's threads meet: atomics, the futex, and the identity of a thread.
 //!
-//! The models in `tests/models` compile those files with other primitives, which try all orders of execution.
+//! The models in `tests/models` compile the files that use them (the lock, the fork state, the sleep, the writer thread,
+//! the end by a signal, the ticks) with other primitives, which try all orders of execution.
 
 pub(crate) use std::hint::spin_loop;
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+pub(crate) use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+};
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
+
+/// The word of a futex.
+pub(crate) type FutexWord = AtomicU32;
+
+/// A static variable, or a function that makes the value of one. A model makes these variables anew in each of its
+/// runs, and its primitives cannot be made in a constant.
+macro_rules! constant {
+    ($(#[$about:meta])* $access:vis static $name:ident: $type:ty = $value:expr;) => {
+        $(#[$about])* $access static $name: $type = $value;
+    };
+    ($(#[$about:meta])* $access:vis const fn $($function:tt)*) => {
+        $(#[$about])* $access const fn $($function)*
+    };
+}
+pub(crate) use constant;
 
 /// How many times a thread checks a lock before it yields its processor.
 pub(crate) const SPINS: u32 = 200;
@@ -23,8 +41,18 @@ pub(crate) fn yield_now() {
     unsafe { libc::sched_yield() };
 }
 
+/// Sleeps for a millisecond.
+pub(crate) fn sleep_millisecond() {
+    let millisecond = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    };
+    // SAFETY: the pointer is to a local variable. Safe in a signal handler.
+    unsafe { libc::nanosleep(&raw const millisecond, std::ptr::null_mut()) };
+}
+
 /// Sleeps while the word has this value, and for so long at most. May return early.
-pub(crate) fn futex_wait(word: &AtomicU32, value: u32, longest: Duration) {
+pub(crate) fn futex_wait(word: &FutexWord, value: u32, longest: Duration) {
     let longest = libc::timespec {
         tv_sec: longest.as_secs().min(i32::MAX as u64).cast_signed(),
         tv_nsec: longest.subsec_nanos().into(),
@@ -42,7 +70,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, value: u32, longest: Duration) {
 }
 
 /// Wakes a thread that sleeps in [`futex_wait`] for this word.
-pub(crate) fn futex_wake(word: &AtomicU32) {
+pub(crate) fn futex_wake(word: &FutexWord) {
     // SAFETY: the kernel uses only the address. Safe in a signal handler.
     unsafe {
         libc::syscall(

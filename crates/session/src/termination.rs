@@ -9,24 +9,34 @@
 //! handler.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32};
 
 use crate::sleeper::Sleeper;
+use crate::sync::{AtomicI32, AtomicPtr, AtomicU32, constant, sleep_millisecond};
 
 /// How long the handler waits for the writer thread, in milliseconds.
 const LONGEST_WAIT: u32 = 1000;
 
-/// Sessions that want the handler. One may end while the next one has begun.
-static SESSIONS: AtomicU32 = AtomicU32::new(0);
-/// The signal that is about to end the process; [`NO_SIGNAL`] for another end; 0 while none is near.
-static REQUESTED: AtomicI32 = AtomicI32::new(0);
+constant! {
+    /// Sessions that want the handler. One may end while the next one has begun.
+    static SESSIONS: AtomicU32 = AtomicU32::new(0);
+}
+constant! {
+    /// The signal that is about to end the process; [`NO_SIGNAL`] for another end; 0 while none is near.
+    static REQUESTED: AtomicI32 = AtomicI32::new(0);
+}
+constant! {
+    /// The signals other than SIGTERM; 0 in an unused place.
+    static OTHERS: [AtomicI32; 2] = [AtomicI32::new(0), AtomicI32::new(0)];
+}
+constant! {
+    /// Writer threads of this process that run. A forked child has none.
+    static WRITERS: AtomicU32 = AtomicU32::new(0);
+}
+constant! {
+    /// The sleep of the writer thread that was started last.
+    static SLEEPER: AtomicPtr<Sleeper> = AtomicPtr::new(std::ptr::null_mut());
+}
 const NO_SIGNAL: i32 = -1;
-/// The signals other than SIGTERM; 0 in an unused place.
-static OTHERS: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
-/// Writer threads of this process that run. A forked child has none.
-static WRITERS: AtomicU32 = AtomicU32::new(0);
-/// The sleep of the writer thread that was started last.
-static SLEEPER: AtomicPtr<Sleeper> = AtomicPtr::new(std::ptr::null_mut());
 
 /// An end of the process that is near, so that the profile must be completed.
 pub(crate) struct Ending {
@@ -158,11 +168,6 @@ fn request(ending: i32) {
         if WRITERS.load(Acquire) == 0 {
             break;
         }
-        let millisecond = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 1_000_000,
-        };
-        // SAFETY: the pointer is to a local variable.
-        unsafe { libc::nanosleep(&raw const millisecond, std::ptr::null_mut()) };
+        sleep_millisecond();
     }
 }

@@ -15,7 +15,6 @@
 use std::cell::UnsafeCell;
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 
 use nthbyte_profile::event::{CpuSample, LabelSetId, LostKind, NodeId, SourceId};
 
@@ -23,20 +22,23 @@ use crate::clock::monotonic_nanos;
 use crate::lock::Lock;
 use crate::process::MemoryFile;
 use crate::recording::Recording;
+use crate::sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, constant};
 
 /// The largest size of a stack in bytes. A tick with a larger one is lost.
 pub const LONGEST_STACK: usize = 8192;
 /// Bytes before each stack in the file: time, thread, word, length.
-const HEADER: usize = 32;
+pub(crate) const HEADER: usize = 32;
 /// The largest size of all ticks that are not recorded yet. More are lost: the program's memory is limited.
-const LARGEST_BACKLOG: i64 = 64 << 20;
+pub(crate) const LARGEST_BACKLOG: i64 = 64 << 20;
 /// How many times [`Ticks::end`] waits for a handler, a few milliseconds each.
 const WAITS: u32 = 500;
 /// Memory of read ticks, in bytes, that is kept before it is freed.
 const FORGET_AFTER: i64 = 1 << 20;
 
-/// The ticks of this process.
-pub static TICKS: Ticks = Ticks::new();
+constant! {
+    /// The ticks of this process.
+    pub static TICKS: Ticks = Ticks::new();
+}
 
 /// Ticks that are not recorded yet.
 pub struct Ticks {
@@ -44,12 +46,12 @@ pub struct Ticks {
     /// Whether there is no file to store ticks in.
     are_paused: AtomicBool,
     /// Held by the handler that stores a tick.
-    lock: Lock,
-    file: MemoryFile,
+    pub(crate) lock: Lock,
+    pub(crate) file: MemoryFile,
     missed: AtomicU32,
-    lost: AtomicU64,
+    pub(crate) lost: AtomicU64,
     /// The next offset to read. Used by the current recording only.
-    read: AtomicI64,
+    pub(crate) read: AtomicI64,
     forgotten: AtomicI64,
     /// Unread ticks before this offset cannot be trusted.
     distrusted: AtomicI64,
@@ -99,18 +101,20 @@ pub struct Tick<'a> {
 }
 
 impl Ticks {
-    const fn new() -> Self {
-        Self {
-            are_wanted: AtomicBool::new(false),
-            are_paused: AtomicBool::new(true),
-            lock: Lock::new(AtomicUsize::new(0)),
-            file: MemoryFile::none(),
-            missed: AtomicU32::new(0),
-            lost: AtomicU64::new(0),
-            read: AtomicI64::new(0),
-            forgotten: AtomicI64::new(0),
-            distrusted: AtomicI64::new(0),
-            walked: Walked(UnsafeCell::new([0; LONGEST_STACK])),
+    constant! {
+        pub(crate) const fn new() -> Self {
+            Self {
+                are_wanted: AtomicBool::new(false),
+                are_paused: AtomicBool::new(true),
+                lock: Lock::new(AtomicUsize::new(0)),
+                file: MemoryFile::none(),
+                missed: AtomicU32::new(0),
+                lost: AtomicU64::new(0),
+                read: AtomicI64::new(0),
+                forgotten: AtomicI64::new(0),
+                distrusted: AtomicI64::new(0),
+                walked: Walked(UnsafeCell::new([0; LONGEST_STACK])),
+            }
         }
     }
 
@@ -293,7 +297,7 @@ impl Ticks {
     }
 
     /// The next unread tick. Only the current recording may call this.
-    fn next<'a>(&self, buffer: &'a mut [u8; LONGEST_STACK]) -> Option<Tick<'a>> {
+    pub(crate) fn next<'a>(&self, buffer: &'a mut [u8; LONGEST_STACK]) -> Option<Tick<'a>> {
         let at = self.read.load(Relaxed).max(self.file.start());
         if at >= self.file.length() {
             return None;
@@ -303,10 +307,10 @@ impl Ticks {
             self.forgotten.store(at, Relaxed);
         }
         let mut header = [0; HEADER];
-        self.file.read(&mut header, at)?;
+        self.read_whole(&mut header, at)?;
         let [monotonic_nanos, thread, word, length] = words(&header);
         let length = (length as usize).min(LONGEST_STACK);
-        self.file.read(&mut buffer[..length], at + HEADER as i64)?;
+        self.read_whole(&mut buffer[..length], at + HEADER as i64)?;
         self.read.store(at + (HEADER + length) as i64, Relaxed);
         Some(Tick {
             monotonic_nanos,
@@ -314,6 +318,10 @@ impl Ticks {
             word,
             stack: &buffer[..length],
         })
+    }
+
+    fn read_whole(&self, into: &mut [u8], at: i64) -> Option<()> {
+        (self.file.read(into, at)? == into.len()).then_some(())
     }
 
     /// Called before a fork; see [`crate::fork`].
@@ -339,87 +347,4 @@ fn words(header: &[u8; HEADER]) -> [u64; HEADER / 8] {
         *word = u64::from_ne_bytes(*bytes);
     }
     words
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_stored_is_read_in_order() {
-        let ticks = Ticks::new();
-        ticks.store(1, b"nobody wants it");
-        ticks.begin(true).unwrap();
-        ticks.store(7, b"first");
-        ticks.store(8, b"");
-        ticks.store(9, &[1; LONGEST_STACK + 1]);
-        let mut buffer = [0; LONGEST_STACK];
-        let first = ticks.next(&mut buffer).unwrap();
-        assert_eq!((first.word, first.stack), (7, &b"first"[..]));
-        let time = first.monotonic_nanos;
-        let second = ticks.next(&mut buffer).unwrap();
-        assert_eq!((second.word, second.stack), (8, &b""[..]));
-        assert!(second.monotonic_nanos >= time);
-        assert_eq!(ticks.next(&mut buffer), None);
-        assert_eq!(ticks.lost.load(Relaxed), 1);
-
-        // A tick that interrupts another one is counted; a child does not write to the file that its parent reads.
-        assert!(ticks.lock.acquire());
-        ticks.store(1, b"interrupted");
-        ticks.store_walked(3, |_| Some((1, 0)));
-        assert_eq!(ticks.lost.load(Relaxed), 2 + 3);
-        ticks.lock.release();
-        ticks.miss();
-        assert_eq!((ticks.take_missed(), ticks.take_missed()), (1, 0));
-        ticks.before_fork();
-        ticks.after_fork_in_child();
-        ticks.store(1, b"the child's");
-        assert_eq!(
-            (ticks.next(&mut buffer), ticks.lost.load(Relaxed)),
-            (None, 0)
-        );
-        ticks.begin(true).unwrap();
-        ticks.store(2, b"the child's");
-        assert_eq!(ticks.next(&mut buffer).map(|tick| tick.word), Some(2));
-        ticks.end();
-    }
-
-    #[test]
-    fn a_walk_is_stored_or_lost_as_a_whole() {
-        let ticks = Ticks::new();
-        ticks.store_walked(5, |_| unreachable!("nobody wants it"));
-        ticks.begin(true).unwrap();
-        assert!(!ticks.are_waiting());
-        ticks.store_walked(2, |room| {
-            room[..3].copy_from_slice(b"one");
-            Some((4, 3))
-        });
-        ticks.store_walked(5, |_| None);
-        assert!(ticks.are_waiting());
-        assert_eq!(ticks.lost.load(Relaxed), 5);
-        let mut buffer = [0; LONGEST_STACK];
-        let tick = ticks.next(&mut buffer).unwrap();
-        assert_eq!((tick.word, tick.stack), (4, &b"one"[..]));
-        assert!(!ticks.are_waiting());
-        ticks.end();
-        ticks.store_walked(5, |_| unreachable!("it has ended"));
-    }
-
-    #[test]
-    fn a_backlog_has_a_limit() {
-        let ticks = Ticks::new();
-        ticks.begin(true).unwrap();
-        let size = (HEADER + LONGEST_STACK) as i64;
-        let room = LARGEST_BACKLOG / size + 1;
-        for _ in 0..room {
-            ticks.store(0, &[0; LONGEST_STACK]);
-        }
-        assert_eq!(ticks.lost.load(Relaxed), 0);
-        ticks.store(0, b"");
-        assert_eq!(ticks.lost.load(Relaxed), 1);
-        ticks.read.store(size, Relaxed);
-        ticks.store(0, b"");
-        assert_eq!(ticks.lost.load(Relaxed), 1);
-        ticks.end();
-    }
 }

@@ -6,13 +6,13 @@
 use std::ffi::c_int;
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64};
 
 use super::descriptor::{Identity, duplicate_high};
+use crate::sync::{AtomicI32, AtomicI64, AtomicU64, constant};
 
 /// A file in memory, or none.
 pub struct MemoryFile {
-    descriptor: AtomicI32,
+    pub(super) descriptor: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
     /// Data before this offset is no longer available.
@@ -21,15 +21,17 @@ pub struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// No file.
-    #[must_use]
-    pub const fn none() -> Self {
-        Self {
-            descriptor: AtomicI32::new(-1),
-            device: AtomicU64::new(0),
-            inode: AtomicU64::new(0),
-            start: AtomicI64::new(0),
-            length: AtomicI64::new(0),
+    constant! {
+        /// No file.
+        #[must_use]
+        pub const fn none() -> Self {
+            Self {
+                descriptor: AtomicI32::new(-1),
+                device: AtomicU64::new(0),
+                inode: AtomicU64::new(0),
+                start: AtomicI64::new(0),
+                length: AtomicI64::new(0),
+            }
         }
     }
 
@@ -107,12 +109,18 @@ impl MemoryFile {
         self.length.load(Acquire)
     }
 
-    /// Reads from an offset between start and end. Returns the number of bytes, or `None` if the file is lost.
+    /// Reads from an offset between start and end. Returns the number of bytes, or `None` if the file is lost. Another
+    /// thread may append meanwhile.
     pub fn read(&self, into: &mut [u8], at: i64) -> Option<usize> {
+        let descriptor = self.descriptor()?;
+        // The file may have replaced the one in which this offset was, and has a hole in its place.
+        if at < self.start() {
+            return None;
+        }
         let left = usize::try_from(self.length() - at).ok()?;
         let count = left.min(into.len());
         // SAFETY: the buffer has room for that many bytes.
-        let got = unsafe { libc::pread(self.descriptor()?, into.as_mut_ptr().cast(), count, at) };
+        let got = unsafe { libc::pread(descriptor, into.as_mut_ptr().cast(), count, at) };
         usize::try_from(got).ok()
     }
 
@@ -142,50 +150,5 @@ impl MemoryFile {
             inode: self.inode.load(Relaxed),
         };
         (descriptor >= 0 && known.is_of(descriptor)).then_some(descriptor)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::fd::AsRawFd;
-
-    #[test]
-    fn what_is_appended_is_read() {
-        let file = MemoryFile::none();
-        assert!(!file.append(b"nothing"));
-        file.make().unwrap();
-        assert!(file.append(b"one") && file.append(b" two"));
-        let mut bytes = [0; 20];
-        assert_eq!(file.read(&mut bytes, 1), Some(6));
-        assert_eq!(&bytes[..6], b"ne two");
-        file.forget(3);
-        assert_eq!(file.read(&mut bytes, 0), Some(7));
-        file.make().unwrap();
-        assert_eq!(file.read(&mut bytes, 0), Some(0));
-        file.close();
-        assert_eq!(file.read(&mut bytes, 0), None);
-        assert!(!file.append(b"nothing"));
-    }
-
-    #[test]
-    fn a_stolen_descriptor_is_left_alone() {
-        let file = MemoryFile::none();
-        file.make().unwrap();
-        assert!(file.append(b"lost"));
-        let number = file.descriptor.load(Relaxed);
-        let theirs = tempfile::tempfile().unwrap();
-        // SAFETY: replaces the descriptor, like a program that closes descriptors that it did not open.
-        unsafe { libc::dup2(theirs.as_raw_fd(), number) };
-        let mut bytes = [0; 20];
-        assert_eq!(file.read(&mut bytes, 0), None);
-        assert!(file.append(b"kept"));
-        assert_eq!((file.start(), file.length()), (4, 8));
-        assert_eq!(file.read(&mut bytes, 4), Some(4));
-        assert_eq!(&bytes[..4], b"kept");
-        file.close();
-        assert_eq!(theirs.metadata().unwrap().len(), 0);
-        // SAFETY: the number still refers to the other file, which was not closed.
-        assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
     }
 }

@@ -22,6 +22,8 @@ mod memory_file;
 mod reads;
 mod resident;
 mod segments;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use descriptor::{HostDescriptor, Identity, duplicate_high, keep_only};
 pub use maps::MapsLine;

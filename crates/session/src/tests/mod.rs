@@ -7,6 +7,7 @@ mod memory;
 mod pending;
 mod termination;
 mod threads;
+mod ticks;
 mod waits;
 
 use std::ffi::CString;

@@ -2,8 +2,7 @@
 
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use nthbyte_profile::event::{End, Nanos};
@@ -17,6 +16,7 @@ use crate::preload;
 use crate::process::{HostDescriptor, image};
 use crate::reserve;
 use crate::sleeper::Sleeper;
+use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard};
 use crate::termination::{self, WriterCount};
 
 /// How long the thread sleeps if it is not woken.

@@ -1,17 +1,65 @@
-//! Models of what several threads do at once with the lock, the fork state and the sleep of the writer thread. loom
-//! tries all orders of execution, and all values that the memory model lets a thread read.
+//! Models of what several threads do at once with a session: its lock, its fork state, the writer thread, the end by a
+//! signal, and ticks. loom tries all orders of execution, and all values that the memory model lets a thread read.
 //!
-//! The files of the crate are compiled here a second time: the real code, with the primitives of [`sync`].
+//! The files of the crate are compiled here a second time: the real code, with the primitives of [`sync`]. Stand-ins are
+//! the ring (the crate rtrb, with its orderings), the file, and what does not concern other threads.
+//!
+//! ```text
+//! locks.rs     the lock, the fork state and the sleep
+//! writers.rs   the writer thread: stopped for forks, finished, and asked by a signal handler to complete the profile
+//! handlers.rs  ticks, from signal handlers to the recording that reads them; frees that wait for a recording
+//! ```
 
-#![allow(dead_code)] // a model uses a part of each file
+#![allow(dead_code, unused_imports)] // a model uses a part of each file
 
 #[path = "../../src/fork_state.rs"]
 mod fork_state;
 #[path = "../../src/lock.rs"]
 mod lock;
+#[path = "../../src/lost.rs"]
+mod lost;
+#[path = "../../src/outcome.rs"]
+mod outcome;
+#[path = "../../src/postponed.rs"]
+mod postponed;
 #[path = "../../src/sleeper.rs"]
 mod sleeper;
+#[path = "../../src/termination.rs"]
+mod termination;
+#[path = "../../src/ticks.rs"]
+mod ticks;
+
+mod process {
+    #[path = "../../../src/process/descriptor.rs"]
+    mod descriptor;
+    pub mod image;
+    #[path = "../../../src/process/memory_file.rs"]
+    mod memory_file;
+
+    pub(crate) use descriptor::HostDescriptor;
+    pub use memory_file::MemoryFile;
+
+    /// The number of the file's descriptor.
+    pub(crate) fn number_of(file: &MemoryFile) -> i32 {
+        file.descriptor.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+mod writer {
+    pub mod drain;
+    #[path = "../../../src/writer/handle.rs"]
+    pub mod handle;
+    mod os_thread;
+    #[path = "../../../src/writer/thread.rs"]
+    mod thread;
+}
+
+mod recording;
 mod sync;
+
+mod handlers;
+mod locks;
+mod writers;
 
 /// Time passes with each look at the clock, so that a wait ends in every order of execution.
 mod clock {
@@ -20,195 +68,58 @@ mod clock {
     }
 }
 
-use std::time::Duration;
-
-use loom::cell::UnsafeCell;
-use loom::sync::Arc;
-use loom::sync::atomic::AtomicU32;
-use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use loom::thread;
-
-use fork_state::{ForkState, State, ToDo};
-use lock::{Holder, Lock};
-use sleeper::Sleeper;
-use sync::{AtomicU64, AtomicUsize, FutexWord, be_thread};
-
-/// A lock, the data behind it, and the fork state of a session.
-struct Slot {
-    lock: Lock,
-    fork: ForkState,
-    data: UnsafeCell<u32>,
-}
-
-// SAFETY: the lock guards the data; loom checks it.
-unsafe impl Sync for Slot {}
-// SAFETY: as above.
-unsafe impl Send for Slot {}
-
-impl Slot {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            lock: Lock::new(AtomicUsize::new(0)),
-            fork: ForkState::new(AtomicU64::new(0)),
-            data: UnsafeCell::new(0),
-        })
-    }
-
-    /// Changes the data, which only the holder of the lock may do.
-    fn change(&self) {
-        self.data.with_mut(|data| {
-            // SAFETY: the lock is held; loom panics if another thread is here.
-            unsafe { *data += 1 };
-        });
-    }
-
-    /// A recording. Returns whether it was possible, and what it found to do.
-    fn record(&self, now: u64) -> Option<ToDo> {
-        if !self.lock.acquire() {
-            return None;
-        }
-        assert!(self.lock.is_held_by_caller());
-        let to_do = self.fork.notice(now);
-        self.change();
-        self.lock.release();
-        Some(to_do)
-    }
-
-    /// What surrounds a fork, in the parent. Returns whether the lock was free in time.
-    fn fork_in_parent(&self) -> bool {
-        let is_held = self.lock.acquire_for_fork();
-        if is_held {
-            // The writer thread is stopped here.
-            self.change();
-        }
-        self.fork.forked();
-        self.lock.release_in_parent();
-        is_held
+mod keeper {
+    pub(crate) const fn keep() -> Option<std::time::Duration> {
+        None
     }
 }
 
+mod preload {
+    pub const NOT_INTERESTED: u64 = u64::MAX;
+
+    pub(crate) const fn find_interface() {}
+    pub(crate) const fn ignore_thread() {}
+}
+
+mod reserve {
+    pub(crate) const fn is_short() -> bool {
+        false
+    }
+}
+
+use loom::thread::{self, JoinHandle};
+use sync::be_thread;
+
+/// The size of a thread's stack in words. A reader of ticks has a stack of the profiled program on its own.
+const STACK_WORDS: usize = 16 << 10;
+
+/// Starts a thread with this number.
+fn spawn(number: usize, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    let work = move || {
+        be_thread(number);
+        work();
+    };
+    let builder = thread::Builder::new().stack_size(STACK_WORDS);
+    builder.spawn(work).unwrap()
+}
+
+/// Runs each in a thread of its own, and waits for all.
 fn run(threads: Vec<Box<dyn FnOnce() + Send>>) {
     let threads: Vec<_> = (2..)
         .zip(threads)
-        .map(|(number, work)| {
-            thread::spawn(move || {
-                be_thread(number);
-                work();
-            })
-        })
+        .map(|(number, work)| spawn(number, work))
         .collect();
     for thread in threads {
         thread.join().unwrap();
     }
 }
 
-/// Tries all orders with at most three preemptions.
-fn model(check: impl Fn() + Send + Sync + 'static) {
+/// Tries all orders with at most so many preemptions.
+fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.check(move || {
         be_thread(1);
         check();
-    });
-}
-
-#[test]
-fn one_thread_at_a_time_records() {
-    model(|| {
-        let slot = Slot::new();
-        let recorded = Arc::new(loom::sync::atomic::AtomicU32::new(0));
-        let thread = |slot: &Arc<Slot>| -> Box<dyn FnOnce() + Send> {
-            let (slot, recorded) = (Arc::clone(slot), Arc::clone(&recorded));
-            Box::new(move || {
-                if slot.record(0).is_some() {
-                    recorded.fetch_add(1, Relaxed);
-                }
-            })
-        };
-        run(vec![thread(&slot), thread(&slot)]);
-        // What the threads wrote is visible to the next holder.
-        assert!(slot.lock.acquire());
-        // SAFETY: the lock is held.
-        let data = slot.data.with(|data| unsafe { *data });
-        assert_eq!(data, recorded.load(Relaxed));
-        assert!(data > 0);
-    });
-}
-
-#[test]
-fn a_fork_waits_for_a_recording_and_is_noticed_afterwards() {
-    model(|| {
-        let slot = Slot::new();
-        let (recorder, forker) = (Arc::clone(&slot), Arc::clone(&slot));
-        run(vec![
-            Box::new(move || {
-                assert!(matches!(recorder.record(0), None | Some(ToDo::Nothing)));
-            }),
-            Box::new(move || {
-                forker.fork_in_parent();
-                // Another fork of the same thread is possible at once.
-                forker.fork_in_parent();
-            }),
-        ]);
-        // The writer thread must not run yet: the next recording, or the one above, has noticed the fork.
-        assert!(!slot.fork.lets_writer_run(0));
-        assert_eq!(slot.record(0), Some(ToDo::Nothing));
-        assert!(matches!(slot.fork.get(), State::WriterAway(_)));
-        assert!(!slot.fork.lets_writer_run(0) && slot.fork.lets_writer_run(u64::MAX >> 3));
-    });
-}
-
-/// The child has a copy of the lock, and of the threads only the one that forked.
-#[test]
-fn a_child_begins_anew_and_finds_a_free_lock() {
-    model(|| {
-        let slot = Slot::new();
-        let (recorder, forker) = (Arc::clone(&slot), Arc::clone(&slot));
-        let is_gone = Arc::new(AtomicU32::new(0));
-        run(vec![
-            Box::new(move || {
-                // The other thread may be anywhere in a recording when the fork happens; in the child it never ends.
-                if recorder.lock.acquire() {
-                    recorder.change();
-                }
-            }),
-            Box::new(move || {
-                let is_held = forker.lock.acquire_for_fork();
-                is_gone.store(1, Release);
-                let holder = forker.lock.release_in_child();
-                assert_ne!(holder, Holder::Caller);
-                assert!(!is_held || holder == Holder::Nobody);
-                forker.fork.become_child(holder);
-                let is_whole = holder == Holder::Nobody;
-                assert_eq!(forker.fork.notice(0), ToDo::BeginAnew { is_whole });
-                assert_eq!(forker.fork.notice(0), ToDo::Nothing);
-            }),
-        ]);
-    });
-}
-
-/// loom reports a thread that sleeps for ever as a deadlock.
-#[test]
-fn no_wake_is_lost() {
-    model(|| {
-        let sleeper = Arc::new(Sleeper::new(FutexWord::new(0)));
-        let request = Arc::new(AtomicU32::new(0));
-        let waker = || -> Box<dyn FnOnce() + Send> {
-            let (sleeper, request) = (Arc::clone(&sleeper), Arc::clone(&request));
-            Box::new(move || {
-                request.fetch_add(1, Release);
-                sleeper.wake();
-            })
-        };
-        let (asleep, asked) = (Arc::clone(&sleeper), Arc::clone(&request));
-        run(vec![
-            waker(),
-            waker(),
-            Box::new(move || {
-                while asked.load(Acquire) < 2 {
-                    asleep.sleep(Duration::MAX);
-                }
-            }),
-        ]);
     });
 }

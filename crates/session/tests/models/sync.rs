@@ -1,16 +1,32 @@
 //! The primitives of `src/sync.rs`, by loom.
 
 use std::cell::Cell;
+use std::sync::LockResult;
 use std::time::Duration;
 
 use loom::sync::atomic::Ordering;
-use loom::sync::{Condvar, Mutex};
-
-pub(crate) use loom::sync::atomic::{AtomicU64, AtomicUsize};
+pub(crate) use loom::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+};
+pub(crate) use loom::sync::{Mutex, MutexGuard};
 pub(crate) use loom::thread::yield_now as spin_loop;
 pub(crate) use loom::thread::yield_now;
 
-pub(crate) use FutexWord as AtomicU32;
+pub(crate) use loom::thread::yield_now as sleep_millisecond;
+
+/// A variable is made when it is first used in a run of a model. The value of one need not be a constant.
+macro_rules! constant {
+    ($(#[$about:meta])* pub static $name:ident: $type:ty = $value:expr;) => {
+        loom::lazy_static! { $(#[$about])* pub static ref $name: $type = $value; }
+    };
+    ($(#[$about:meta])* static $name:ident: $type:ty = $value:expr;) => {
+        loom::lazy_static! { $(#[$about])* static ref $name: $type = $value; }
+    };
+    ($(#[$about:meta])* $access:vis const fn $($function:tt)*) => {
+        $(#[$about])* $access fn $($function)*
+    };
+}
+pub(crate) use constant;
 
 pub(crate) const SPINS: u32 = 1;
 
@@ -43,7 +59,7 @@ pub(crate) fn pass_time(nanos: u64) -> u64 {
 pub(crate) struct FutexWord {
     word: loom::sync::atomic::AtomicU32,
     queue: Mutex<()>,
-    wakes: Condvar,
+    wakes: loom::sync::Condvar,
 }
 
 impl FutexWord {
@@ -51,7 +67,7 @@ impl FutexWord {
         Self {
             word: loom::sync::atomic::AtomicU32::new(value),
             queue: Mutex::new(()),
-            wakes: Condvar::new(),
+            wakes: loom::sync::Condvar::new(),
         }
     }
 
@@ -81,4 +97,33 @@ pub(crate) fn futex_wait(word: &FutexWord, value: u32, _longest: Duration) {
 pub(crate) fn futex_wake(word: &FutexWord) {
     let _queue = word.queue.lock().unwrap();
     word.wakes.notify_one();
+}
+
+/// A condition whose time limit is either over at once or never.
+#[derive(Debug)]
+pub(crate) struct Condvar(loom::sync::Condvar);
+
+impl Condvar {
+    pub(crate) fn new() -> Self {
+        Self(loom::sync::Condvar::new())
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    pub(crate) fn wait_timeout_while<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        longest: Duration,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<(MutexGuard<'a, T>, bool)> {
+        while condition(&mut guard) {
+            if longest.is_zero() {
+                return Ok((guard, true));
+            }
+            guard = self.0.wait(guard).unwrap();
+        }
+        Ok((guard, false))
+    }
 }

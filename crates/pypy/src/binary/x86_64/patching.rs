@@ -358,6 +358,41 @@ mod tests {
     }
 
     #[test]
+    fn each_hook_and_each_protection_has_its_own_detour() {
+        let size = 4096;
+        let page = page_near(victim as *const () as usize, REACH).unwrap();
+        // At the page's start, so that the bytes before it are in no mapping of the same protection.
+        // mov %rdi, %rax; mov %rdi, %rdx; ret
+        let text = [0x48, 0x89, 0xf8, 0x48, 0x89, 0xfa, 0xc3];
+        // SAFETY: a fresh writable page.
+        unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), page as *mut u8, text.len()) };
+        seal(page).unwrap();
+        // SAFETY: the page was filled above.
+        let code = unsafe { std::slice::from_raw_parts(page as *const u8, size) };
+        let prepare = |hook| Detour::prepare(code, page, page, hook, &map()).unwrap();
+        let first = prepare(hook as *const () as usize);
+        assert_eq!(first.protection, libc::PROT_READ | libc::PROT_EXEC);
+        let other = prepare(victim as *const () as usize);
+        assert_ne!(other.original(), first.original());
+
+        // SAFETY: the page is this test's own.
+        let failed = unsafe {
+            libc::mprotect(
+                page as *mut std::ffi::c_void,
+                size,
+                libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+            )
+        };
+        assert_eq!(failed, 0);
+        let again = prepare(hook as *const () as usize);
+        assert_eq!(again.original(), first.original());
+        assert_eq!(
+            again.protection,
+            libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC
+        );
+    }
+
+    #[test]
     fn a_jump_into_the_replaced_bytes_is_refused() {
         // nop; nop; nop; dec edi; jnz -4 (to the third byte); ret
         let code = [
@@ -395,7 +430,20 @@ mod tests {
         };
         assert!(prepare(page + 5, std::ptr::null_mut()).is_none());
         assert!(prepare(page + 6, slot).is_none() && prepare(page + 26, slot).is_none());
+        // A jump in place of the call, and code that reads the slot but does not jump.
+        for (at, byte) in [(0, 0xe9), (21, 0x35)] {
+            let mut changed = text;
+            changed[at] = byte;
+            let redirect = Redirect::untouched(slot, other as *const () as usize);
+            let site = CallSite::prepare(&changed, page, page + 5, &[redirect], &map());
+            assert!(site.is_none());
+        }
         let site = prepare(page + 5, slot).unwrap();
+        // Calls close to each other share the stub of a hook.
+        assert_eq!(prepare(page + 5, slot).unwrap().stub, site.stub);
+        let third = Redirect::untouched(slot, hook as *const () as usize);
+        let third = CallSite::prepare(code, page, page + 5, &[third], &map()).unwrap();
+        assert_ne!(third.stub, site.stub);
         // SAFETY: the code calls a function of this type, which does not depend on the alignment of the
         // stack.
         let call = unsafe { std::mem::transmute::<usize, extern "C" fn(u64) -> u64>(page) };

@@ -1,0 +1,83 @@
+//! Ticks are stored, read, and lost.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::ticks::{HEADER, LARGEST_BACKLOG, LONGEST_STACK, Ticks};
+
+#[test]
+fn what_is_stored_is_read_in_order() {
+    let ticks = Ticks::new();
+    ticks.store(1, b"nobody wants it");
+    ticks.begin(true).unwrap();
+    ticks.store(7, b"first");
+    ticks.store(8, b"");
+    ticks.store(9, &[1; LONGEST_STACK + 1]);
+    let mut buffer = [0; LONGEST_STACK];
+    let first = ticks.next(&mut buffer).unwrap();
+    assert_eq!((first.word, first.stack), (7, &b"first"[..]));
+    let time = first.monotonic_nanos;
+    let second = ticks.next(&mut buffer).unwrap();
+    assert_eq!((second.word, second.stack), (8, &b""[..]));
+    assert!(second.monotonic_nanos >= time);
+    assert_eq!(ticks.next(&mut buffer), None);
+    assert_eq!(ticks.lost.load(Relaxed), 1);
+
+    // A tick that interrupts another one is counted; a child does not write to the file that its parent reads.
+    assert!(ticks.lock.acquire());
+    ticks.store(1, b"interrupted");
+    ticks.store_walked(3, |_| Some((1, 0)));
+    assert_eq!(ticks.lost.load(Relaxed), 2 + 3);
+    ticks.lock.release();
+    ticks.miss();
+    assert_eq!((ticks.take_missed(), ticks.take_missed()), (1, 0));
+    ticks.before_fork();
+    ticks.after_fork_in_child();
+    ticks.store(1, b"the child's");
+    assert_eq!(
+        (ticks.next(&mut buffer), ticks.lost.load(Relaxed)),
+        (None, 0)
+    );
+    ticks.begin(true).unwrap();
+    ticks.store(2, b"the child's");
+    assert_eq!(ticks.next(&mut buffer).map(|tick| tick.word), Some(2));
+    ticks.end();
+}
+
+#[test]
+fn a_walk_is_stored_or_lost_as_a_whole() {
+    let ticks = Ticks::new();
+    ticks.store_walked(5, |_| unreachable!("nobody wants it"));
+    ticks.begin(true).unwrap();
+    assert!(!ticks.are_waiting());
+    ticks.store_walked(2, |room| {
+        room[..3].copy_from_slice(b"one");
+        Some((4, 3))
+    });
+    ticks.store_walked(5, |_| None);
+    assert!(ticks.are_waiting());
+    assert_eq!(ticks.lost.load(Relaxed), 5);
+    let mut buffer = [0; LONGEST_STACK];
+    let tick = ticks.next(&mut buffer).unwrap();
+    assert_eq!((tick.word, tick.stack), (4, &b"one"[..]));
+    assert!(!ticks.are_waiting());
+    ticks.end();
+    ticks.store_walked(5, |_| unreachable!("it has ended"));
+}
+
+#[test]
+fn a_backlog_has_a_limit() {
+    let ticks = Ticks::new();
+    ticks.begin(true).unwrap();
+    let size = (HEADER + LONGEST_STACK) as i64;
+    let room = LARGEST_BACKLOG / size + 1;
+    for _ in 0..room {
+        ticks.store(0, &[0; LONGEST_STACK]);
+    }
+    assert_eq!(ticks.lost.load(Relaxed), 0);
+    ticks.store(0, b"");
+    assert_eq!(ticks.lost.load(Relaxed), 1);
+    ticks.read.store(size, Relaxed);
+    ticks.store(0, b"");
+    assert_eq!(ticks.lost.load(Relaxed), 1);
+    ticks.end();
+}

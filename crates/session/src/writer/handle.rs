@@ -1,0 +1,299 @@
+//! The writer thread, as the recorder sees it.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use nthbyte_profile::event::End;
+
+use super::drain::Drain;
+use super::os_thread::OsThread;
+use super::thread::{self, Left, Request, Shared};
+use crate::lost::Lost;
+use crate::outcome::{INTERNAL_ERROR, Outcome};
+use crate::process::{HostDescriptor, image};
+use crate::sleeper::Sleeper;
+use crate::sync::AtomicBool;
+
+/// The longest time that a thread of the program waits for progress of the writer thread: for room in the ring where no
+/// event may be lost, before a fork, and at the end of the session. After that, samples are counted as lost, or the
+/// fork or the end proceeds without the writer thread.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// After a failure to create a thread, the next attempt comes no sooner than this. A failed attempt takes some time,
+/// and glibc 2.41 keeps its stack in a list that the next attempt searches.
+const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
+
+/// The writer thread, as the recorder sees it. The caller of each function holds the session's lock.
+pub(crate) struct Writer {
+    /// Set when the thread is abandoned in a write that does not end.
+    is_abandoned: &'static AtomicBool,
+    shared: Arc<Shared>,
+    place: Place,
+    /// The thread's progress when a wait for it timed out. Until the progress changes, no other fork waits for the
+    /// thread.
+    stuck_at: Option<u64>,
+    /// The time of the last failure to create a thread.
+    failed: Option<Instant>,
+    limits: Limits,
+}
+
+/// The owner of the drain.
+enum Place {
+    /// The thread has the drain.
+    Running(OsThread),
+    /// The writer has the drain: there is no thread.
+    Stopped(Box<Drain>),
+    /// The profile is complete. The file's descriptor may still be in the program's table.
+    Ended(Outcome, Option<HostDescriptor>),
+    /// The drain is lost: the thread has panicked.
+    Gone,
+}
+
+/// Settings that tests change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) longest_wait: Duration,
+    /// Whether threads can be created.
+    pub(crate) has_threads: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            longest_wait: LONGEST_WAIT,
+            has_threads: true,
+        }
+    }
+}
+
+impl Writer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// One line that says why the thread could not be started.
+    pub(crate) fn start(
+        lost: &'static Lost,
+        sleeper: &'static Sleeper,
+        is_abandoned: &'static AtomicBool,
+        drain: Box<Drain>,
+    ) -> Result<Self, String> {
+        let mut writer = Self {
+            is_abandoned,
+            shared: Arc::new(Shared::new(lost, sleeper)),
+            place: Place::Stopped(drain),
+            stuck_at: None,
+            failed: None,
+            limits: Limits::default(),
+        };
+        writer.spawn(Request::Work).map_err(|error| {
+            format!("cannot start the writer thread: {error}; raise the limit on threads")
+        })?;
+        Ok(writer)
+    }
+
+    /// The writer of a forked child. The first wake starts its thread.
+    pub(crate) fn of_child(&self, drain: Box<Drain>) -> Self {
+        Self {
+            is_abandoned: self.is_abandoned,
+            shared: Arc::new(Shared::new(self.shared.lost, self.shared.sleeper)),
+            place: Place::Stopped(drain),
+            stuck_at: None,
+            failed: None,
+            limits: self.limits,
+        }
+    }
+
+    /// Called in the child of a fork: drops the parent's data, without touching what the parent's thread uses.
+    pub(crate) fn leave_to_parent(self) {
+        if matches!(self.place, Place::Running(_)) {
+            std::mem::forget(self);
+        }
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.shared.is_dead()
+    }
+
+    pub(crate) const fn longest_wait(&self) -> Duration {
+        self.limits.longest_wait
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn limits(&mut self) -> &mut Limits {
+        &mut self.limits
+    }
+
+    /// Loses the drain, as a panic of the thread does.
+    #[cfg(test)]
+    pub(crate) fn lose_drain(&mut self) {
+        let _ = self.ask(Request::Stop, false);
+        self.place = Place::Gone;
+    }
+
+    /// Wakes the thread, or starts it if there is none. Does not wait.
+    pub(crate) fn wake(&mut self) {
+        // A fork may have stopped waiting for the thread before the thread stopped.
+        self.take_back();
+        match &self.place {
+            Place::Running(_) => self.shared.wake(),
+            // Without a thread, records stay in the ring until it is full.
+            Place::Stopped(_) => drop(self.spawn(Request::Work)),
+            Place::Ended(..) | Place::Gone => {}
+        }
+    }
+
+    /// Stops the thread between two writes, after it has written the content of the ring. If there is no thread and the
+    /// ring holds many records, starts it to write them first: a program that forks continually has no other time for
+    /// that. Waits for [`LONGEST_WAIT`] at most; after that the thread continues as before.
+    pub(crate) fn stop_for_fork(&mut self) {
+        self.take_back();
+        if let Place::Stopped(drain) = &self.place
+            && (!drain.is_due() || self.spawn(Request::Stop).is_err())
+        {
+            return;
+        }
+        self.ask_and_put(Request::Stop, false);
+    }
+
+    /// Writes all data and the end of the profile, and closes the file. Returns `unfinished` if that takes too long.
+    pub(crate) fn finish(mut self, end: End, unfinished: Outcome) -> Outcome {
+        // Each step needs other pages than the one before, and the program's memory may be at its peak.
+        image::release_again();
+        self.shared.set_end(end);
+        // A thread that was asked to stop for a fork may leave the drain instead.
+        self.ask_and_put(Request::Finish, true);
+        if let Place::Stopped(drain) = &self.place {
+            if drain.has_nothing(&self.shared) {
+                return Outcome::default();
+            }
+            // The write may never end, so the thread does it.
+            if self.spawn(Request::Finish).is_ok() {
+                self.ask_and_put(Request::Finish, true);
+            }
+        }
+        image::release_again();
+        match std::mem::replace(&mut self.place, Place::Gone) {
+            Place::Ended(outcome, descriptor) => {
+                if let Some(descriptor) = descriptor {
+                    descriptor.close();
+                }
+                outcome
+            }
+            // No thread can be created, so this one has to write.
+            Place::Stopped(drain) => drain.finish(&self.shared, end).0,
+            // The counts are lost with the drain.
+            Place::Gone => with_note(unfinished, INTERNAL_ERROR.to_owned()),
+            Place::Running(_) => {
+                self.is_abandoned.store(true, Relaxed);
+                let path = unfinished
+                    .path
+                    .as_deref()
+                    .unwrap_or(Path::new(""))
+                    .display();
+                let seconds = self.limits.longest_wait.as_secs();
+                let note = format!("{path} took nothing for {seconds} s; the profile is not whole");
+                with_note(unfinished, note)
+            }
+        }
+    }
+
+    /// As [`Writer::ask`], and takes over what the thread leaves.
+    fn ask_and_put(&mut self, request: Request, has_time: bool) {
+        if let Some(left) = self.ask(request, has_time) {
+            self.put(left);
+        }
+    }
+
+    /// Sends a request to the thread and waits for the result; `None` if there is none in time. With `has_time`, each
+    /// progress of the thread restarts the time limit.
+    fn ask(&mut self, request: Request, has_time: bool) -> Option<Left> {
+        if !matches!(self.place, Place::Running(_)) {
+            return None;
+        }
+        self.shared.set_request(request);
+        self.shared.wake();
+        let is_stuck = self.stuck_at == Some(self.shared.progress());
+        let wait = if is_stuck && !has_time {
+            Duration::ZERO
+        } else {
+            self.limits.longest_wait
+        };
+        let left = self.shared.wait(wait, has_time);
+        match left {
+            Some(_) => self.join(),
+            None => {
+                self.stuck_at = Some(self.shared.progress());
+                if request == Request::Stop {
+                    self.shared.set_request(Request::Work);
+                }
+            }
+        }
+        left
+    }
+
+    /// Takes the drain back if the thread has stopped.
+    fn take_back(&mut self) {
+        if matches!(self.place, Place::Running(_))
+            && let Some(left) = self.shared.wait(Duration::ZERO, false)
+        {
+            self.join();
+            self.put(left);
+        }
+    }
+
+    /// Waits for the end of a thread that has left its result. The end is near.
+    fn join(&mut self) {
+        if let Place::Running(thread) = std::mem::replace(&mut self.place, Place::Gone) {
+            thread.join();
+        }
+        self.stuck_at = None;
+        self.shared.set_request(Request::Work);
+    }
+
+    fn put(&mut self, left: Left) {
+        self.place = match left {
+            Left::Drain(drain) => Place::Stopped(drain),
+            Left::Outcome(outcome, descriptor) => Place::Ended(outcome, descriptor),
+            Left::Nothing => Place::Gone,
+        };
+    }
+
+    /// Starts the thread with the drain and a request.
+    fn spawn(&mut self, request: Request) -> io::Result<()> {
+        if self
+            .failed
+            .is_some_and(|failed| failed.elapsed() < NEXT_ATTEMPT)
+        {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let Place::Stopped(drain) = std::mem::replace(&mut self.place, Place::Gone) else {
+            return Ok(());
+        };
+        self.shared.set_request(request);
+        let spawned = if self.limits.has_threads {
+            thread::spawn(&self.shared, drain)
+        } else {
+            Err((drain, io::ErrorKind::WouldBlock.into()))
+        };
+        match spawned {
+            Ok(thread) => {
+                self.place = Place::Running(thread);
+                self.failed = None;
+                Ok(())
+            }
+            Err((drain, error)) => {
+                self.place = Place::Stopped(drain);
+                self.failed = Some(Instant::now());
+                Err(error)
+            }
+        }
+    }
+}
+
+fn with_note(mut outcome: Outcome, note: String) -> Outcome {
+    outcome.notes.push(note);
+    outcome
+}

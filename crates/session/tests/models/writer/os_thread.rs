@@ -1,0 +1,22 @@
+//! Stands for the thread of the operating system.
+
+use std::io;
+
+use loom::thread::JoinHandle;
+
+use crate::sync::be_thread;
+
+pub(crate) struct OsThread(JoinHandle<()>);
+
+impl OsThread {
+    pub(super) fn spawn<W: FnOnce() + Send + 'static>(work: W) -> io::Result<Self> {
+        Ok(Self(loom::thread::spawn(move || {
+            be_thread(9);
+            work();
+        })))
+    }
+
+    pub(super) fn join(self) {
+        self.0.join().unwrap();
+    }
+}
