@@ -61,6 +61,10 @@ fn operation(random: &mut Random, live: usize, wanted: usize) -> Operation {
             step: 1 + below(random, 3),
         },
         4 if below(random, 8) == 0 => Operation::RemoteFree { block },
+        5 | 6 => Operation::Period {
+            period: 64 << below(random, 15),
+            in_observer: below(random, 2) == 0,
+        },
         choice => match choice % 100 {
             0..5 => Operation::Realloc {
                 block,

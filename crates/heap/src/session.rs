@@ -5,7 +5,7 @@ use crate::observer::{NOT_INTERESTED, Observer, Sample};
 use crate::os;
 use crate::page::Tag;
 use core::ffi::c_void;
-use nthbyte_sampling::{Countdown, SamplePoints};
+use nthbyte_sampling::{Countdown, Period, SamplePoints};
 
 impl Heap {
     /// Begins a session: the next allocation is the first that may be sampled. If sampling was on, that session ends.
@@ -48,6 +48,29 @@ impl Heap {
         this.points = None;
         this.observer = None;
         this.session = this.session.wrapping_add(1);
+        this.trim_all();
+    }
+
+    /// Changes the period of a session, if one is on: what remains of each distance is drawn anew, in the order of
+    /// [`Heap::start`]. The blocks on the lists were cut for the old distances, so each list is counted first (D1) and cut
+    /// again after (D2). This takes tens of microseconds. An observer may call it from `sampled`: the sample that it has
+    /// received belongs to the old period.
+    ///
+    /// # Safety
+    /// `heap` is a heap that no other thread uses now.
+    pub unsafe fn set_period(heap: *mut Self, period: Period) {
+        // SAFETY: by the caller.
+        let this = unsafe { &mut *Self::state(heap) };
+        let Some(mut points) = this.points.take() else {
+            return;
+        };
+        points.set_period(period);
+        this.settle_all();
+        for class in &mut this.classes {
+            class.countdown = Countdown::new(&mut points);
+        }
+        this.large_countdown = Countdown::new(&mut points);
+        this.points = Some(points);
         this.trim_all();
     }
 

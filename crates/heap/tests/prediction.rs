@@ -19,6 +19,10 @@ fn periods() -> impl Strategy<Value = u64> {
     prop_oneof![1 => Just(1), 3 => 64u64..=4096, 3 => 64u64..=1 << 20, 1 => Just(1 << 40)]
 }
 
+fn changed_periods() -> impl Strategy<Value = u64> {
+    prop_oneof![64u64..=4096, 64u64..=1 << 20]
+}
+
 fn operations() -> impl Strategy<Value = Operation> {
     prop_oneof![
         30 => (sizes(), any::<bool>()).prop_map(|(size, domain)| Operation::Malloc { size, domain }),
@@ -31,6 +35,8 @@ fn operations() -> impl Strategy<Value = Operation> {
             .prop_map(|(size, count)| Operation::Burst { size, count }),
         2 => (1usize..5).prop_map(|step| Operation::Sweep { step }),
         3 => (periods(), any::<u64>()).prop_map(|(period, seed)| Operation::Start { period, seed }),
+        4 => (changed_periods(), any::<bool>())
+            .prop_map(|(period, in_observer)| Operation::Period { period, in_observer }),
         1 => Just(Operation::Stop),
         1 => any::<usize>().prop_map(|block| Operation::RemoteFree { block }),
     ]

@@ -141,6 +141,13 @@ impl Sampler {
         self.countdown.advance(bytes, &mut self.points)
     }
 
+    /// Sets the period of the bytes to come, and draws the distance to the next sample point anew. See
+    /// [`SamplePoints::set_period`].
+    pub fn set_period(&mut self, period: Period) {
+        self.points.set_period(period);
+        self.countdown = Countdown::new(&mut self.points);
+    }
+
     /// How many bytes away the next sample point is; at least 1. See [`Countdown`].
     #[must_use]
     pub const fn bytes_until_sample(&self) -> u64 {

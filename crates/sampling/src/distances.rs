@@ -73,6 +73,17 @@ impl SamplePoints {
         self.distances
     }
 
+    /// Sets the mean distance of the points to come. The sequence of random numbers goes on. The caller draws the distance
+    /// that it counts down anew ([`Countdown::new`](crate::Countdown::new)): with exponential distances that changes
+    /// nothing but the mean, because what remains of a distance is distributed like a whole one.
+    ///
+    /// Nothing changes with [`Distances::Every`], and a period of [`Period::EVERY`] is not set.
+    pub const fn set_period(&mut self, period: Period) {
+        if !matches!(self.distances, Distances::Every) && period.bytes() != 1 {
+            self.period = period;
+        }
+    }
+
     /// The distance from one sample point to the next, in bytes: from 1 to less than 2^46.
     ///
     /// Exponential: ⌈-ln(u)·period⌉ with u uniform in (0, 1]. P(distance > s) = exp(-s/period)

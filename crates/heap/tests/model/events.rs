@@ -1,7 +1,8 @@
 //! What the observer receives, recorded.
 
 use core::ffi::c_void;
-use nthbyte_heap::{Domain, NOT_INTERESTED, Observer, Sample};
+use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
+use nthbyte_sampling::Period;
 
 /// What the observer received, or what is expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub const ANY_STAMP: u64 = 0;
 #[derive(Default)]
 pub struct Recorder {
     pub events: Vec<Event>,
+    /// The heap, and the period that the observer sets when it receives the next sample.
+    pub period: Option<(*mut Heap, Period)>,
     tokens: u32,
 }
 
@@ -68,6 +71,10 @@ unsafe extern "C" fn sampled(context: *mut c_void, sample: &Sample) -> u32 {
         domain,
     });
     recorder.tokens += 1;
+    if let Some((heap, period)) = recorder.period.take() {
+        // SAFETY: this is the only thread that uses the heap, and an observer may call it.
+        unsafe { Heap::set_period(heap, period) };
+    }
     token(recorder.tokens - 1)
 }
 

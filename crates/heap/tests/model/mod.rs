@@ -53,6 +53,11 @@ pub enum Operation {
         period: u64,
         seed: u64,
     },
+    /// A new period: at once, or when the observer receives the next sample.
+    Period {
+        period: u64,
+        in_observer: bool,
+    },
     Stop,
 }
 
@@ -60,6 +65,31 @@ struct Prediction {
     points: SamplePoints,
     classes: Vec<Countdown>,
     large: Countdown,
+    /// The period that the observer sets at the next sample.
+    next_period: Option<Period>,
+}
+
+impl Prediction {
+    fn of(mut points: SamplePoints, classes: usize) -> Self {
+        let classes = (0..classes).map(|_| Countdown::new(&mut points)).collect();
+        let large = Countdown::new(&mut points);
+        Self {
+            points,
+            classes,
+            large,
+            next_period: None,
+        }
+    }
+
+    /// Each distance is drawn anew.
+    fn set_period(&mut self, period: Period) {
+        self.points.set_period(period);
+        let next_period = self.next_period;
+        *self = Self {
+            next_period,
+            ..Self::of(self.points.clone(), self.classes.len())
+        };
+    }
 }
 
 /// The heap and its prediction.
@@ -148,9 +178,15 @@ impl Model {
                 gone.into_iter().for_each(|live| self.free(live, false));
             }
             Operation::Start { period, seed } => self.start(period, seed),
+            Operation::Period {
+                period,
+                in_observer,
+            } => self.set_period(period, in_observer),
             Operation::Stop => {
                 self.prediction = None;
                 self.session += 1;
+                // SAFETY: the observer uses the recorder only while the heap runs.
+                unsafe { (*self.recorder).period = None };
                 // SAFETY: this is the only thread that uses the heap.
                 unsafe { Heap::stop(self.heap) };
             }
@@ -197,22 +233,33 @@ impl Model {
     fn start(&mut self, period: u64, seed: u64) {
         let period = Period::new(period).expect("a period");
         let new = || SamplePoints::new(period, Distances::Exponential, seed);
-        let mut points = new();
-        let classes = (0..self.class_count)
-            .map(|_| Countdown::new(&mut points))
-            .collect();
-        let large = Countdown::new(&mut points);
-        self.prediction = Some(Prediction {
-            points,
-            classes,
-            large,
-        });
+        self.prediction = Some(Prediction::of(new(), self.class_count));
         self.session += 1;
         self.allocated = 0;
         self.allocated_large = 0;
+        // SAFETY: the observer uses the recorder only while the heap runs.
+        unsafe { (*self.recorder).period = None };
         let observer = Recorder::observer(self.recorder);
         // SAFETY: this is the only thread that uses the heap; the recorder lives until `finish`.
         unsafe { Heap::start(self.heap, new(), observer) };
+    }
+
+    fn set_period(&mut self, period: u64, in_observer: bool) {
+        let period = Period::new(period).expect("a period");
+        let Some(prediction) = &mut self.prediction else {
+            // SAFETY: this is the only thread that uses the heap.
+            return unsafe { Heap::set_period(self.heap, period) };
+        };
+        // SAFETY: as above; the observer uses the recorder only while the heap runs.
+        unsafe {
+            if in_observer {
+                prediction.next_period = Some(period);
+                (*self.recorder).period = Some((self.heap, period));
+            } else {
+                prediction.set_period(period);
+                Heap::set_period(self.heap, period);
+            }
+        }
     }
 
     fn malloc(&mut self, size: usize, domain: bool) {
@@ -256,18 +303,16 @@ impl Model {
             self.allocated_large += block_size as u64;
         }
         let mut sampled = None;
-        if let Some(Prediction {
-            points,
-            classes,
-            large,
-        }) = &mut self.prediction
-        {
+        if let Some(prediction) = &mut self.prediction {
             let countdown = match by_fallback {
-                true => large,
-                false => &mut classes[self.class_by_step[size.div_ceil(16)]],
+                true => &mut prediction.large,
+                false => &mut prediction.classes[self.class_by_step[size.div_ceil(16)]],
             };
-            let covered = countdown.advance(block_size as u64, points);
+            let covered = countdown.advance(block_size as u64, &mut prediction.points);
             if covered > 0 {
+                if let Some(period) = prediction.next_period.take() {
+                    prediction.set_period(period);
+                }
                 self.samples += 1;
                 sampled = Some((token(self.tokens), self.session));
                 self.tokens += 1;
