@@ -216,6 +216,8 @@ pub unsafe fn record(
         }
         let token = interface::sampled(&Request {
             size: size as u64,
+            // SAFETY: the caller's state; `points` were found.
+            period: unsafe { sampler::period(thread) },
             points,
             kind,
             // SAFETY: the caller's own state.
@@ -224,6 +226,8 @@ pub unsafe fn record(
         if token != NOT_INTERESTED {
             BLOCKS.insert(block, token, size);
         }
+        // SAFETY: as above.
+        unsafe { sampler::follow_period(thread) };
     });
 }
 

@@ -21,6 +21,7 @@ static nthbyte_native_interface: Interface = Interface {
     version: VERSION,
     attach,
     connect,
+    set_period,
     disconnect,
     busy,
 };
@@ -62,6 +63,10 @@ unsafe extern "C" fn connect(settings: &Settings) {
     watch_forks();
     sampler::begin(settings.period, settings.seed);
     sampler::join(thread::current());
+}
+
+unsafe extern "C" fn set_period(period: u64) {
+    sampler::set_period(period);
 }
 
 /// Whether sampled blocks of a session with this period are put at the start of an OS page.

@@ -3,6 +3,10 @@
 //! Each thread has a countdown of its own. With exponential distances of the same mean, the sample points of all
 //! threads together are one Poisson process over the bytes that the process allocates.
 //!
+//! The period may change. A thread notices it at its next sample, which is still one of the period before and is recorded
+//! as such; what remains of the distance is drawn anew then. So each allocation meets the sample points of one known
+//! period.
+//!
 //! Without a session, a thread looks every [`IDLE`] bytes whether one has begun. So a thread that runs when a session
 //! begins joins it at most that many bytes later; the thread that begins the session joins it at once.
 
@@ -36,6 +40,40 @@ pub fn begin(period: u64, seed: u64) {
     THREADS.store(0, Relaxed);
     let number = LAST.fetch_add(1, Relaxed).wrapping_add(1).max(1);
     SESSION.store(number, Release);
+}
+
+/// Sets the period of the session. Each thread has it after its next sample ([`follow_period`]).
+pub fn set_period(period: u64) {
+    PERIOD.store(period, Relaxed);
+}
+
+/// The period of the thread's sample points, in bytes. Call this after [`points`] has found some.
+///
+/// # Safety
+/// As for [`points`].
+pub unsafe fn period(thread: *mut Thread) -> u64 {
+    // SAFETY: by the contract; the points were written when the thread joined the session.
+    unsafe { (*thread).points.assume_init_ref() }
+        .period()
+        .bytes()
+}
+
+/// Called after each sample: if the session has another period now, draws what remains of the thread's distance anew.
+///
+/// # Safety
+/// As for [`period`].
+pub unsafe fn follow_period(thread: *mut Thread) {
+    let period = PERIOD.load(Relaxed);
+    // SAFETY: by the contract.
+    unsafe {
+        if period != self::period(thread)
+            && let Some(period) = Period::new(period)
+        {
+            let points = (*thread).points.assume_init_mut();
+            points.set_period(period);
+            (*thread).countdown = Countdown::new(points).bytes_until_sample();
+        }
+    }
 }
 
 /// Ends the session.
@@ -129,6 +167,34 @@ mod tests {
     use super::*;
     use crate::thread;
 
+    /// Weighted by the period under which each was drawn, the samples stand for the bytes that were requested.
+    fn a_change_is_followed_after_the_next_sample(thread: *mut Thread) {
+        begin(4096, 12);
+        join(thread);
+        let (requests, mut estimate, mut variance) = (2_000_000, 0.0, 0.0);
+        let mut periods = [0_u32; 2];
+        for request in 0..requests {
+            if request % 1000 == 0 {
+                set_period(if request % 2000 == 0 { 4096 } else { 512 << 10 });
+            }
+            // SAFETY: this thread's state.
+            unsafe {
+                if points_of(thread, 100, 0) > 0 {
+                    let of_sample = period(thread);
+                    follow_period(thread);
+                    assert_eq!(period(thread), PERIOD.load(Relaxed));
+                    let p = -(-100.0 / of_sample as f64).exp_m1();
+                    estimate += 100.0 / p;
+                    variance += (100.0 / p).powi(2) * (1.0 - p);
+                    periods[usize::from(of_sample != 4096)] += 1;
+                }
+            }
+        }
+        assert!(periods.iter().all(|&samples| samples > 50), "{periods:?}");
+        let error = (estimate - 100.0 * f64::from(requests)).abs();
+        assert!(error < 5.0 * f64::sqrt(variance), "{error} {variance}");
+    }
+
     /// Of requests of `s` bytes, the part 1 - exp(-s/period) is sampled.
     #[test]
     fn the_probability_is_the_formula() {
@@ -151,6 +217,7 @@ mod tests {
                 "{size}: {sampled} {mean}"
             );
         }
+        a_change_is_followed_after_the_next_sample(thread);
         begin(1, 11);
         // SAFETY: as above.
         unsafe {

@@ -106,8 +106,8 @@ pub enum Event<'a> {
     /// of each later block, so that no block depends on another.
     Source(SourceId, SourceDefinition<'a>),
     /// From here on, this source has this period, in its unit; samples before it keep the previous
-    /// period. An agent writes the pending samples before it changes a period. Repeated like
-    /// [`Event::Source`].
+    /// period. Where a sample follows whose sample point was drawn under an earlier period, an agent
+    /// writes that period before it. Repeated like [`Event::Source`].
     Period(SourceId, u64),
     /// The next sample: an allocation.
     Allocation(Allocation),

@@ -144,6 +144,10 @@ impl<W: Write> File<'_, W> {
     }
 
     fn samples(&mut self, mut progress: impl FnMut(u64)) -> io::Result<()> {
+        // A period without a sample says something too: what it may have missed.
+        for id in 0..self.profile.samplings.len() {
+            self.period(SamplingId(id as u32))?;
+        }
         for id in self.profile.samples.ids() {
             let sample = self.profile.samples.get(id);
             self.period(sample.shape.sampling)?;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use crate::event::{Allocation, End, Event, Extension};
+use crate::event::{End, Event, Extension};
 use crate::format::{MAGIC, MAX_META, TICK_NANOS, VERSION, block::Packer, encode::Encoder};
 use crate::meta::Meta;
 use crate::processes::extension;
@@ -144,32 +144,29 @@ impl<W: Write> Writer<W> {
     }
 
     /// Ends the block, and returns provisional blocks: they contain samples whose types or lifetimes
-    /// are not known yet. The caller writes them at the end of the file, where the next block
-    /// replaces them. They are not written here, and later events are numbered as if they did not
-    /// exist.
+    /// are not known yet, and the changes of their sources' periods. The caller writes them at the end
+    /// of the file, where the next block replaces them. They are not written here, and later events are
+    /// encoded as if they did not exist.
     ///
     /// # Errors
     /// The errors of the file.
     pub fn provisional<'a>(
         &mut self,
-        samples: impl IntoIterator<Item = &'a Allocation>,
+        events: impl IntoIterator<Item = Event<'a>>,
     ) -> io::Result<Vec<u8>> {
         self.flush()?;
         let mark = self.encoder.mark();
-        let blocks = self.pack(samples);
+        let blocks = self.pack(events);
         self.encoder.take_back(mark);
         blocks
     }
 
-    fn pack<'a>(
-        &mut self,
-        samples: impl IntoIterator<Item = &'a Allocation>,
-    ) -> io::Result<Vec<u8>> {
+    fn pack<'a>(&mut self, events: impl IntoIterator<Item = Event<'a>>) -> io::Result<Vec<u8>> {
         let mut blocks = Vec::new();
-        let mut samples = samples.into_iter().peekable();
-        while let Some(sample) = samples.next() {
-            self.encoder.event(&Event::Allocation(*sample));
-            if self.encoder.is_full() || samples.peek().is_none() {
+        let mut events = events.into_iter().peekable();
+        while let Some(event) = events.next() {
+            self.encoder.event(&event);
+            if self.encoder.is_full() || events.peek().is_none() {
                 let block = self.packer.pack(&self.encoder)?;
                 blocks.extend_from_slice(block);
                 self.encoder.begin(block.len());

@@ -309,6 +309,12 @@ proptest! {
             survival: Survival::Unsaid,
         };
         let waiting: Vec<_> = (0..waiting).map(sample).collect();
+        // The periods of provisional samples do not hold for what is written next.
+        let waiting_events = || waiting.iter().enumerate().flat_map(|(at, sample)| {
+            let changes = at % 100 == 7;
+            let change = Event::Period(SourceId::ALLOCATIONS, 1000 + at as u64);
+            changes.then_some(change).into_iter().chain([Event::Allocation(*sample)])
+        });
         let mut plain = Writer::new(Vec::new(), &meta).unwrap();
         let mut writer = Writer::new(Vec::new(), &meta).unwrap();
         let mut ends = Vec::new();
@@ -317,7 +323,7 @@ proptest! {
             writer.write(&event).unwrap();
             if seed.flush {
                 plain.flush().unwrap();
-                ends.push((plain.get_ref().len(), writer.provisional(&waiting).unwrap()));
+                ends.push((plain.get_ref().len(), writer.provisional(waiting_events()).unwrap()));
             }
         }
         let end = End { time: time(7_000_000), allocated: None };

@@ -45,7 +45,7 @@ pub fn begin(config: &Config) -> Result<(), String> {
     }
     let mut meta = config.meta(Method::Preload, seed, notes);
     meta.interpreter = c_library();
-    native::add_sources(&mut meta, config.allocation_period());
+    native::add_sources(&mut meta, config.native_period());
     // There is no interpreter with a heap.
     meta.sources.remove(0);
     termination::also_at(&ENDING);

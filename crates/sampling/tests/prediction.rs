@@ -171,7 +171,11 @@ fn weights_of_changed_periods_add_up_to_the_bytes_allocated() {
                 estimate +=
                     Weight::of(Distances::Exponential, period.bytes(), size, size, points).bytes;
                 // Up with a small object, down with a large one: a period that depends on the samples.
-                let bytes = if size < 1000 { period.bytes() * 4 } else { period.bytes() / 2 };
+                let bytes = if size < 1000 {
+                    period.bytes() * 4
+                } else {
+                    period.bytes() / 2
+                };
                 sampler.set_period(Period::new(bytes.clamp(512, 1 << 18)).unwrap());
             }
         }

@@ -7,6 +7,8 @@ use nthbyte_profile::{Distances, Meta, Method, Source};
 use nthbyte_sampling::Period;
 use serde::Deserialize;
 
+use crate::pace::SHORTEST_NATIVE_PERIOD;
+
 /// One session's settings. An unknown field is an error: it means that the table of options in Python has a mistake.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -15,6 +17,9 @@ pub struct Config {
     pub output: PathBuf,
     /// Mean distance between sample points, in bytes.
     pub period: u64,
+    /// Whether the period follows the program from there on: see [`crate::pace`].
+    #[serde(default)]
+    pub auto: bool,
     /// How distances are drawn.
     pub distances: Distances,
     /// Seed of the distances; drawn from the system if absent.
@@ -77,7 +82,16 @@ impl Config {
                 self.period
             ));
         }
+        if self.auto && self.distances != Distances::Exponential {
+            return Err("a period that changes needs distances at random".to_owned());
+        }
         Ok(())
+    }
+
+    /// Mean distance between samples of native memory, in bytes.
+    #[must_use]
+    pub fn native_period(&self) -> u64 {
+        native_period(self.allocation_period(), self.auto)
     }
 
     /// The seed from the settings, or a new random one.
@@ -122,14 +136,27 @@ impl Config {
     }
 }
 
-/// The description of the same session when it continues in a forked child.
-pub(super) fn child_meta(parent: &Meta) -> Meta {
-    Meta {
+/// The period of native memory, if that of the interpreter's memory is this one. `is_auto`: whether it changes.
+pub(super) fn native_period(period: u64, is_auto: bool) -> u64 {
+    if is_auto {
+        period.max(SHORTEST_NATIVE_PERIOD)
+    } else {
+        period
+    }
+}
+
+/// The description of the same session when it continues in a forked child, with the sources' present periods.
+pub(super) fn child_meta(parent: &Meta, periods: &[u64]) -> Meta {
+    let mut meta = Meta {
         pid: std::process::id(),
         parent_pid: Some(parent.pid),
         started_unix_nanos: unix_nanos(),
         ..parent.clone()
+    };
+    for (source, &period) in meta.sources.iter_mut().zip(periods) {
+        source.period = period;
     }
+    meta
 }
 
 /// The path of a child process's profile: the path of the family's first process, with the child's number before the

@@ -19,7 +19,7 @@
 //! let session = Session::start(config, meta)?;
 //! // At each sample, in any thread:
 //! if let Some(mut recording) = session.record(LostKind::Allocations) {
-//!     recording.allocation(allocation);
+//!     recording.allocation(allocation, config.period);
 //! }
 //! let outcome = session.finish(None);
 //! # Ok(())
@@ -54,6 +54,7 @@
 //! ```text
 //! session     Session and Recording: the interface for hosts; why there is one lock
 //! registry    the slots of sessions                     lock      a lock that a signal handler may try to take
+//! pace        the period by itself
 //! lost        counts of events that could not be recorded
 //! recorder    the producer of the ring                  record    the records in the ring
 //! interner    threads, functions, types, stack nodes by the host's keys; epochs
@@ -74,6 +75,7 @@
 pub mod composition;
 pub mod config;
 pub mod native;
+pub mod pace;
 pub mod process;
 pub mod termination;
 pub mod ticks;

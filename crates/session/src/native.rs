@@ -47,6 +47,8 @@ pub type IsOwn = fn(&Request) -> bool;
 
 /// The host's function, of type [`IsOwn`].
 static IS_OWN: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+/// The function [`Interface::set_period`]; null if native memory is not recorded.
+static SET_PERIOD: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// The number of the source of allocator blocks. That of mappings follows it.
 static SOURCE: AtomicU16 = AtomicU16::new(0);
 static POSTPONED: Postponed<64> = Postponed::new([const { AtomicU64::new(NOT_INTERESTED) }; 64]);
@@ -111,7 +113,17 @@ pub fn connect(
     };
     // SAFETY: the function of the interface, with live arguments.
     unsafe { (interface.connect)(&settings) };
+    SET_PERIOD.store(interface.set_period as *mut (), Release);
     true
+}
+
+/// Sets the period of native memory, if it is recorded. Threads have it from their next sample on.
+pub(crate) fn set_period(period: u64) {
+    let function = SET_PERIOD.load(Acquire);
+    if !function.is_null() {
+        // SAFETY: the function of the interface, which has this type.
+        unsafe { std::mem::transmute::<*mut (), unsafe extern "C" fn(u64)>(function)(period) };
+    }
 }
 
 /// Stops to record native memory.
@@ -119,6 +131,7 @@ pub fn disconnect() {
     if SESSION.swap(std::ptr::null_mut(), Release).is_null() {
         return;
     }
+    SET_PERIOD.store(std::ptr::null_mut(), Release);
     if let Some(interface) = interface() {
         // SAFETY: the function of the interface.
         unsafe { (interface.disconnect)() };
@@ -201,7 +214,7 @@ fn record(recording: &mut Recording<'_>, request: &Request) -> Option<u64> {
     let type_id = recording.named_type(request.kind.name())?;
     let source = SOURCE.load(Relaxed) + u16::from(request.kind.is_mapping());
     let time = recording.now();
-    let sample = recording.allocation(Allocation {
+    let allocation = Allocation {
         time,
         thread,
         stack,
@@ -212,7 +225,8 @@ fn record(recording: &mut Recording<'_>, request: &Request) -> Option<u64> {
         labels: LabelSetId::NONE,
         source: SourceId(source),
         survival: Survival::Unsaid,
-    });
+    };
+    let sample = recording.allocation(allocation, request.period);
     // `allocation` has counted a loss.
     Some(sample.map_or(NOT_INTERESTED, |sample| {
         u64::from(recording.epoch().number()) << 32 | u64::from(sample.0)

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// The name under which the preloaded library exports its [`Interface`].
 pub const SYMBOL: &CStr = c"nthbyte_native_interface";
 /// Changes when anything in this module changes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The token of a block whose free the observer need not learn of.
 pub const NOT_INTERESTED: u64 = u64::MAX;
 /// The largest number of ranges in [`Settings::excluded`].
@@ -61,6 +61,8 @@ impl Kind {
 pub struct Request {
     /// The requested size, in bytes.
     pub size: u64,
+    /// The period under which the sample point was drawn, in bytes.
+    pub period: u64,
     /// The number of sample points in it; at least 1.
     pub points: u32,
     /// The called function.
@@ -104,6 +106,8 @@ pub struct Interface {
     pub attach: unsafe extern "C" fn() -> bool,
     /// Begins a session. The calling thread joins it at once, other threads after 64 KiB at most.
     pub connect: unsafe extern "C" fn(&Settings),
+    /// Sets the period of the session. A thread has it from its next sample on.
+    pub set_period: unsafe extern "C" fn(u64),
     /// Ends the session. A call of the observer that another thread has begun may still run.
     pub disconnect: unsafe extern "C" fn(),
     /// A counter of the calling thread. While it is not 0, its requests are not the program's.

@@ -2,7 +2,7 @@
 
 use nthbyte_profile::event::{
     Allocation, Code, Collection, CollectionKind, CpuSample, Event, Label, LabelSetId, Lines,
-    Memory, Nanos, Node, SampleId, Thread, ThreadId, TypeName,
+    Memory, Nanos, Node, SampleId, SourceId, Thread, ThreadId, TypeName,
 };
 
 /// An event on its way to the writer thread. A record has 56 bytes; the ring holds thousands.
@@ -17,6 +17,8 @@ pub(crate) enum Record {
     Provisional(Allocation),
     Freed(SampleId, Nanos),
     Cpu(CpuSample),
+    /// The period of a source from here on.
+    Period(SourceId, u64),
     /// A collection without further details: start, duration, thread, kind. There may be thousands per second.
     Collection(Nanos, Nanos, ThreadId, CollectionKind),
     /// Larger and rarer events. A single event is in a `Vec` too, because a `Vec` reports exhausted memory and `Box`
@@ -91,6 +93,7 @@ impl Record {
             Self::Provisional(_) => {}
             Self::Freed(sample, time) => write(&Event::Freed(*sample, *time)),
             Self::Cpu(sample) => write(&Event::Cpu(*sample)),
+            Self::Period(source, period) => write(&Event::Period(*source, *period)),
             &Self::Collection(start, duration, thread, kind) => {
                 write(&Event::Collection(Collection {
                     start,

@@ -7,16 +7,19 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use nthbyte_profile::event::{Code, CodeId, End, LabelSetId, LostKind, Nanos, Node};
-use nthbyte_profile::{Distances, Meta};
+use nthbyte_profile::event::{Code, CodeId, End, LabelSetId, LostKind, Nanos, Node, SourceId};
+use nthbyte_profile::meta::Unit;
+use nthbyte_profile::{Distances, Meta, SourceKind};
 use rtrb::{Producer, PushError};
 
 use crate::clock::Clock;
-use crate::config::{Config, child_meta, child_path};
+use crate::config::{Config, child_meta, child_path, native_period};
 use crate::fork_state::ToDo;
 use crate::interner::Interner;
 use crate::keeper;
+use crate::native;
 use crate::outcome::Outcome;
+use crate::pace::{Pace, Timed};
 use crate::record::{Bulky, Record, text};
 use crate::registry::Slot;
 use crate::writer::{Drain, Writer};
@@ -29,6 +32,8 @@ const RING_BYTES: u64 = 1 << 28;
 const RING_SLOTS: (u64, u64) = (2048, 32 << 10);
 /// Number of slots when every allocation is recorded.
 const RING_SLOTS_EVERY: usize = 1 << 16;
+/// Number of slots when the period changes: it begins short, but only for the first samples of a fast program.
+const RING_SLOTS_AUTO: usize = 4096;
 /// The longest time that the writer thread sleeps while samples arrive.
 const WAKE_AFTER: Nanos = Nanos(250_000_000);
 /// Up to this many new nodes enter the ring one by one, which needs no memory; more enter in one record.
@@ -46,6 +51,9 @@ pub(crate) struct Recorder {
     ring: Producer<Record>,
     writer: Writer,
     pub(crate) interner: Interner,
+    pub(crate) pace: Pace,
+    /// The last period of each source in the ring.
+    periods: Vec<u64>,
     samples: u32,
     /// Records pushed since the writer thread was last woken.
     since_wake: usize,
@@ -61,16 +69,18 @@ impl Recorder {
     /// One line that says why the file could not be opened or the thread could not be started.
     pub(crate) fn start(slot: &'static Slot, config: &Config, meta: Meta) -> Result<Self, String> {
         let clock = Clock::start();
-        let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
+        let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta, config.auto));
         let drain = Drain::open(far_end, clock, &config.output, &meta)?;
         let writer = Writer::start(
             &slot.lost,
+            &slot.spent,
             &slot.sleeper,
             &slot.is_abandoned,
             Box::new(drain),
         )?;
         let path = config.output.clone();
-        Ok(Self::new(slot, clock, meta, path, ring, writer))
+        let pace = Pace::new(config.auto, meta.period());
+        Ok(Self::new(slot, clock, meta, path, ring, writer, pace))
     }
 
     fn new(
@@ -80,11 +90,14 @@ impl Recorder {
         path: PathBuf,
         ring: Producer<Record>,
         writer: Writer,
+        pace: Pace,
     ) -> Self {
         slot.set_start(clock);
         Self {
             slot,
             clock,
+            pace,
+            periods: meta.sources.iter().map(|source| source.period).collect(),
             meta: Box::new(meta),
             path,
             ring,
@@ -100,13 +113,15 @@ impl Recorder {
     /// The recorder of a forked child that continues this session. Its first event creates its file; the first write
     /// starts its writer thread.
     fn of_child(&self) -> Self {
-        let meta = child_meta(&self.meta);
-        let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta));
+        let meta = child_meta(&self.meta, &self.periods);
+        self.slot.spent.reset();
+        let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta, self.pace.is_auto()));
         let clock = Clock::start();
         let path = child_path(&self.path, &self.meta, meta.pid);
         let drain = Drain::later(far_end, clock, path.clone(), &meta);
         let writer = self.writer.of_child(Box::new(drain));
-        Self::new(self.slot, clock, meta, path, ring, writer)
+        let pace = self.pace.of_child();
+        Self::new(self.slot, clock, meta, path, ring, writer, pace)
     }
 
     /// Handles a fork, removes keys that may belong to other objects now, and starts the writer thread again if needed.
@@ -234,6 +249,71 @@ impl Recorder {
         let name = text(if is_main { "MainThread" } else { "" })?;
         self.interner.new_bulky.push(Bulky::Thread { os_id, name });
         Some(self.interner.threads.define(os_id, is_main))
+    }
+
+    /// Counts the recording of a sample. Returns when its timing began; 0 if it is not timed.
+    #[inline(always)]
+    pub(crate) fn count(&mut self, now: Nanos) -> u64 {
+        if self.pace.count(now) {
+            return self.look(now);
+        }
+        0
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, now: Nanos) -> u64 {
+        let begun = self.pace.begin_timed(self.samples);
+        if let Some(period) = self.pace.look(now, &self.slot.spent) {
+            self.change_periods(period);
+            // The decision is not what a sample costs.
+            return 0;
+        }
+        begun
+    }
+
+    /// Ends the timing of a recording.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn end_timed(&mut self, kind: Timed, begun: u64) {
+        self.pace.end_timed(kind, begun, self.samples);
+    }
+
+    /// Sets the periods of all sources of allocations. A period is in the file from here on, even if no sample is taken
+    /// under it: it says what may have been missed. Hosts still record samples of the period before.
+    fn change_periods(&mut self, period: u64) {
+        let native = native_period(period, true);
+        native::set_period(native);
+        for at in 0..self.meta.sources.len() {
+            let source = &self.meta.sources[at];
+            let kind = source.kind();
+            if source.unit() != Some(Unit::Bytes) {
+                continue;
+            }
+            let is_native = matches!(kind, Some(SourceKind::Native | SourceKind::Mapping));
+            let period = if is_native { native } else { period };
+            // Without room, the next sample of the source says it.
+            let _ = self.set_period(SourceId(at as u16), period);
+        }
+    }
+
+    /// Makes the samples of this source that follow in the ring samples of this period. `None` if there is no room.
+    #[inline(always)]
+    pub(crate) fn set_period(&mut self, source: SourceId, period: u64) -> Option<()> {
+        match self.periods.get(source.index()) {
+            Some(&known) if known == period => Some(()),
+            _ => self.say_period(source, period),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn say_period(&mut self, source: SourceId, period: u64) -> Option<()> {
+        let at = source.index();
+        self.periods.get(at)?;
+        self.push(Record::Period(source, period))?;
+        self.periods[at] = period;
+        Some(())
     }
 
     /// The number of the last pushed sample.
@@ -364,9 +444,12 @@ impl Recorder {
     }
 }
 
-fn slots(meta: &Meta) -> usize {
+fn slots(meta: &Meta, is_auto: bool) -> usize {
     if meta.distances() == Distances::Every {
         return RING_SLOTS_EVERY;
+    }
+    if is_auto {
+        return RING_SLOTS_AUTO;
     }
     let (least, most) = RING_SLOTS;
     (RING_BYTES / meta.period().max(1))
@@ -375,6 +458,6 @@ fn slots(meta: &Meta) -> usize {
 }
 
 /// The size of the ring in bytes.
-pub(crate) fn ring_bytes(meta: &Meta) -> usize {
-    slots(meta) * size_of::<Record>()
+pub(crate) fn ring_bytes(meta: &Meta, is_auto: bool) -> usize {
+    slots(meta, is_auto) * size_of::<Record>()
 }

@@ -9,6 +9,7 @@ use nthbyte_profile::event::{
 };
 
 use crate::interner::{Appearance, Epoch, KnownType};
+use crate::pace::Timed;
 use crate::record::{Bulky, Record, text};
 use crate::recorder::{Recorder, ring_bytes};
 use crate::registry::{self, Slot};
@@ -21,6 +22,9 @@ use crate::{reserve, ticks};
 pub struct Recording<'session> {
     pub(crate) recorder: &'session mut Recorder,
     now: Nanos,
+    /// The reading of a clock, if this recording is timed; otherwise 0.
+    timed: u64,
+    is_sample: bool,
     /// The lock belongs to one thread, so a recording must not move to another.
     not_send: PhantomData<*mut ()>,
 }
@@ -28,6 +32,14 @@ pub struct Recording<'session> {
 impl Drop for Recording<'_> {
     #[inline]
     fn drop(&mut self) {
+        if self.timed != 0 {
+            let kind = if self.is_sample {
+                Timed::Sample
+            } else {
+                Timed::End
+            };
+            self.recorder.end_timed(kind, self.timed);
+        }
         self.recorder.slot().lock.release();
     }
 }
@@ -213,30 +225,54 @@ impl Recording<'_> {
         record.and_then(|record| self.recorder.push(record));
     }
 
+    /// The period of the interpreter's memory from now on, in bytes. It changes with `--every auto` only ([`crate::pace`]).
+    /// A host that finds another one than its own changes its sampler; it may do so later.
+    #[inline]
+    #[must_use]
+    pub const fn period(&self) -> u64 {
+        self.recorder.pace.period()
+    }
+
     /// Publishes a sample provisionally. The host records it later, with more details; if the process is killed before
     /// that, the profile contains the published details. Samples are published and recorded in the order of their
-    /// times. A sample may be published again. Returns whether there was room.
-    pub fn publish_provisionally(&mut self, allocation: Allocation) -> bool {
+    /// times. A sample may be published again. `period` is as for [`Recording::allocation`]. Returns whether there was room.
+    pub fn publish_provisionally(&mut self, allocation: Allocation, period: u64) -> bool {
         // Skipped while the ring is half full, so that it does not displace other events.
         self.recorder.is_roomy()
+            && self
+                .recorder
+                .set_period(allocation.source, period)
+                .is_some()
             && self
                 .recorder
                 .push(Record::Provisional(allocation))
                 .is_some()
     }
 
-    /// Records an allocation sample, or counts it as lost if there is no room.
+    /// Records an allocation sample, or counts it as lost if there is no room. `period` is the one under which its sample
+    /// point was drawn: its source's period at that time, in bytes.
     #[inline]
-    pub fn allocation(&mut self, allocation: Allocation) -> Option<SampleId> {
-        self.allocation_in(allocation, 0)
+    pub fn allocation(&mut self, allocation: Allocation, period: u64) -> Option<SampleId> {
+        self.allocation_in(allocation, period, 0)
     }
 
     /// Records an allocation sample, as [`allocation`](Self::allocation), with the number of the arena in which its block
     /// would lie if it had not been sampled; 0 if that is not known.
     #[inline]
-    pub fn allocation_in(&mut self, allocation: Allocation, arena: u32) -> Option<SampleId> {
+    pub fn allocation_in(
+        &mut self,
+        allocation: Allocation,
+        period: u64,
+        arena: u32,
+    ) -> Option<SampleId> {
         let record = Record::Allocation(allocation, arena);
-        if self.recorder.samples() == u32::MAX || self.recorder.push(record).is_none() {
+        if self.recorder.samples() == u32::MAX
+            || self
+                .recorder
+                .set_period(allocation.source, period)
+                .is_none()
+            || self.recorder.push(record).is_none()
+        {
             self.lost(LostKind::Allocations, 1);
             return None;
         }
@@ -246,6 +282,7 @@ impl Recording<'_> {
     /// Records that a sampled object was freed.
     #[inline(always)]
     pub fn freed(&mut self, sample: SampleId, time: Nanos) {
+        self.recorder.pace.freed();
         self.recorder
             .push_or_count(Some(Record::Freed(sample, time)), LostKind::Other);
     }
@@ -319,9 +356,22 @@ pub(crate) fn begin_with_lock(
         let mut recording = Recording {
             recorder,
             now: Nanos(0),
+            timed: 0,
+            is_sample: false,
             not_send: PhantomData,
         };
         recording.now = recording.recorder.begin();
+        match wanted_for {
+            Some(LostKind::Allocations) => {
+                recording.is_sample = true;
+                recording.timed = recording.recorder.count(recording.now);
+            }
+            Some(LostKind::Other) if recording.recorder.pace.count_end() => {
+                let samples = recording.recorder.samples();
+                recording.timed = recording.recorder.pace.begin_timed(samples);
+            }
+            _ => {}
+        }
         return Some(recording);
     }
     if slot.is_running()
@@ -346,7 +396,7 @@ pub(crate) fn child_has_memory(slot: &'static Slot) -> bool {
     let recorder = unsafe { slot.recorder() };
     recorder
         .as_ref()
-        .is_none_or(|recorder| reserve::has(ring_bytes(recorder.meta())))
+        .is_none_or(|recorder| reserve::has(ring_bytes(recorder.meta(), recorder.pace.is_auto())))
 }
 
 /// Begins a recording in the running session of this process, for code that has no [`Session`](crate::Session): the host's

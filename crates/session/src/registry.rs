@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::fork_state::ForkState;
 use crate::lock::{Holder, Lock};
 use crate::lost::Lost;
+use crate::pace::Spent;
 use crate::recorder::Recorder;
 use crate::sleeper::Sleeper;
 
@@ -34,6 +35,8 @@ pub(crate) struct Slot {
     pub(crate) fork: ForkState,
     /// Counts of lost events that are not in the file yet.
     pub(crate) lost: Lost,
+    /// What the writer thread tells of the cost.
+    pub(crate) spent: Spent,
     /// The sleep of the writer thread, which a signal handler can end.
     pub(crate) sleeper: Sleeper,
     /// The `CLOCK_MONOTONIC` time, in nanoseconds, at which the session's clock reads zero.
@@ -79,6 +82,7 @@ fn add() -> &'static Slot {
         lock: Lock::new(AtomicUsize::new(0)),
         fork: ForkState::new(AtomicU64::new(0)),
         lost: Lost::default(),
+        spent: Spent::default(),
         sleeper: Sleeper::new(AtomicU32::new(0)),
         start: AtomicU64::new(0),
         must_forget_keys: AtomicBool::new(false),
@@ -120,6 +124,7 @@ impl Slot {
     pub(crate) fn reset(&self) {
         self.fork.reset();
         self.lost.take();
+        self.spent.reset();
         self.take_must_forget_keys();
     }
 

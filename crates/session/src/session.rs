@@ -53,7 +53,7 @@ impl Session {
     /// One line that says why the file could not be opened or the thread could not be started.
     pub fn start(config: &Config, meta: Meta) -> Result<Self, String> {
         fork::watch();
-        if !reserve::has(ring_bytes(&meta)) {
+        if !reserve::has(ring_bytes(&meta, config.auto)) {
             return Err("no memory for a session; raise the memory limit".to_owned());
         }
         let session = Self {

@@ -76,6 +76,8 @@ struct Pending {
     origin: Origin,
     /// The allocation site.
     site: usize,
+    /// The period under which the sample point was drawn.
+    period: Period,
     sample: Allocation,
     /// The arena in which the block would lie if it had not been sampled; 0 if unknown.
     arena: u32,
@@ -312,13 +314,28 @@ impl Program {
                 Domain::Memory => Origin::Memory,
             },
             site: sample.site,
+            period: self.period,
             sample: taken,
             arena: nthbyte_heap::arena_number(sample.near),
         });
         if taken.block >= LARGE.max(self.period.bytes()) {
-            recording.publish_provisionally(taken);
+            recording.publish_provisionally(taken, self.period.bytes());
+        }
+        if recording.period() != self.period.bytes() {
+            self.follow_period(recording.period());
         }
         token
+    }
+
+    /// Changes the period of the heap. The samples until here, the pending one too, keep theirs.
+    #[cold]
+    #[inline(never)]
+    fn follow_period(&mut self, period: u64) {
+        if let Some(period) = Period::new(period) {
+            self.period = period;
+            // SAFETY: the GIL is held, and an observer may call the heap.
+            unsafe { Heap::set_period(self.heap.cast(), period) };
+        }
     }
 
     /// The current thread and its stack. `None` if there is no room for them.
@@ -395,8 +412,10 @@ impl Program {
             Some(known) => known,
             None => self.type_of(pending, contents, recording),
         };
-        profile.rounding.add(&pending.sample, self.period);
-        if let Some(id) = recording.allocation_in(pending.sample, pending.arena) {
+        profile.rounding.add(&pending.sample, pending.period);
+        if let Some(id) =
+            recording.allocation_in(pending.sample, pending.period.bytes(), pending.arena)
+        {
             profile.tokens.set(pending.token, id);
         }
         profile.pending = None;

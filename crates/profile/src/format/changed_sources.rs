@@ -5,7 +5,7 @@ use crate::event::{SourceDefinition, SourceId};
 use crate::meta::Source;
 
 /// A source that began, or whose period changed, since the header was written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Changed {
     pub(crate) id: SourceId,
     /// `None` if only its period differs.
@@ -25,7 +25,7 @@ impl Changed {
 }
 
 /// Sources in the order of their first change.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ChangedSources(Vec<Changed>);
 
 impl ChangedSources {

@@ -25,10 +25,11 @@ const FULL_BYTES: usize = 128 << 10;
 const FULL_SITES: usize = 4 << 10;
 
 /// A state to which the encoder can return: the end of the blocks that are written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Mark {
     next: Firsts,
     written: usize,
+    changed: ChangedSources,
 }
 
 /// The columns of the current block.
@@ -142,12 +143,14 @@ impl Encoder {
         Mark {
             next: self.next,
             written: self.written,
+            changed: self.changed.clone(),
         }
     }
 
     /// Removes all events since `mark`, as if they had not been encoded. Definitions cannot be removed.
     pub(crate) fn take_back(&mut self, mark: Mark) {
         self.next = mark.next;
+        self.changed = mark.changed;
         self.begin(0);
         self.set_written(mark.written);
     }

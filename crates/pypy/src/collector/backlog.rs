@@ -77,7 +77,7 @@ fn hand_over(finished: Finished, recording: &mut Recording<'_>, types: &mut Type
     match finished {
         Finished::Sample(object) => {
             let type_id = types.id(recording, object.type_number, object.class);
-            recording.allocation(object.finish(type_id));
+            recording.allocation(object.finish(type_id), object.period);
         }
         Finished::Collection(collection) => recording.collection(collection),
     }

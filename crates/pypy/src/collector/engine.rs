@@ -78,6 +78,7 @@ impl Engine {
             if let Some(mut recording) = recording {
                 self.sampling
                     .sample(&mut recording, object, size, points, is_large);
+                self.sampling.follow_period(recording.period());
             }
         });
     }

@@ -20,7 +20,7 @@
 //! never a multiple of 8 while sampling is on: it is the last byte *before* the point at which
 //! `nursery_free` would pass the sample point or reach the end.
 
-use nthbyte_sampling::Sampler;
+use nthbyte_sampling::{Period, Sampler};
 
 /// The result of a call of the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +162,20 @@ impl Nursery {
         points
     }
 
+    /// The period, in bytes.
+    #[must_use]
+    pub const fn period(&self) -> u64 {
+        self.sampler.period().bytes()
+    }
+
+    /// Changes the period: what remains of the distance to the next sample point is drawn anew. Called between two
+    /// allocations, outside of collections.
+    pub fn set_period(&mut self, period: Period) {
+        self.catch_up();
+        self.sampler.set_period(period);
+        self.set_limit();
+    }
+
     /// Counts the bytes that were allocated since `mark`.
     fn catch_up(&mut self) {
         let free = self.get_free();
@@ -220,7 +234,7 @@ impl Nursery {
 
 #[cfg(test)]
 mod tests {
-    use nthbyte_sampling::{Distances, Period};
+    use nthbyte_sampling::Distances;
 
     use super::*;
 
@@ -356,6 +370,12 @@ mod tests {
                         };
                         collector.collect();
                         nursery.resume();
+                        continue;
+                    }
+                    3 => {
+                        let period = Period::new(64 << choice.below(16)).unwrap();
+                        nursery.set_period(period);
+                        truth.set_period(period);
                         continue;
                     }
                     2 => {

@@ -33,6 +33,8 @@ pub struct PendingSample {
     place: Place,
     /// The properties that are known at the allocation.
     pub allocation: Allocation,
+    /// The period under which the sample point was drawn, in bytes.
+    pub period: u64,
     /// The collector's number of the type; 0 until it is known.
     pub type_number: u32,
     /// The class of an instance, with the numbers of [`Types::class`](crate::types::Types::class).
@@ -43,10 +45,11 @@ pub struct PendingSample {
 impl PendingSample {
     /// An object in the nursery.
     #[must_use]
-    pub const fn in_nursery(address: usize, allocation: Allocation) -> Self {
+    pub const fn in_nursery(address: usize, allocation: Allocation, period: u64) -> Self {
         Self {
             place: Place::Nursery(address),
             allocation,
+            period,
             type_number: 0,
             class: None,
             freed: false,
@@ -55,10 +58,11 @@ impl PendingSample {
 
     /// A large object.
     #[must_use]
-    pub const fn large(address: usize, size: usize, allocation: Allocation) -> Self {
+    pub const fn large(address: usize, size: usize, allocation: Allocation, period: u64) -> Self {
         Self {
             place: Place::Large(address, size),
             allocation,
+            period,
             type_number: 0,
             class: None,
             freed: false,
@@ -208,7 +212,7 @@ mod tests {
     }
 
     fn resolved(words: &[u64]) -> PendingSample {
-        let mut pending = PendingSample::in_nursery(words.as_ptr() as usize, allocation());
+        let mut pending = PendingSample::in_nursery(words.as_ptr() as usize, allocation(), 512);
         // SAFETY: the words have the layout of an object and of its moved copy.
         unsafe { pending.resolve() };
         pending
@@ -237,7 +241,7 @@ mod tests {
     #[test]
     fn a_large_object_dies_when_it_is_freed() {
         for (freed, survival) in [(true, Survival::DiedYoung), (false, Survival::Survived)] {
-            let mut pending = PendingSample::large(0x5000, 1 << 20, allocation());
+            let mut pending = PendingSample::large(0x5000, 1 << 20, allocation(), 512);
             assert!(!pending.note_free(0x6000));
             assert_eq!(freed && pending.note_free(0x5000), freed);
             // SAFETY: no memory is read for a large object.

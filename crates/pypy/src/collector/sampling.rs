@@ -6,6 +6,7 @@ use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, CpuSample, LabelSetId, LostKind, Nanos, SourceId,
     Survival, TypeId,
 };
+use nthbyte_sampling::Period;
 
 use super::backlog::{Backlog, Finished};
 use super::majors::{Majors, State};
@@ -239,10 +240,11 @@ impl Sampling {
             labels: LabelSetId::NONE,
             source: SourceId::ALLOCATIONS,
         };
+        let period = self.nursery.period();
         let pending = if is_large {
-            PendingSample::large(object, size, allocation)
+            PendingSample::large(object, size, allocation, period)
         } else {
-            PendingSample::in_nursery(object, allocation)
+            PendingSample::in_nursery(object, allocation, period)
         };
         let typed = self.profile.of(recording.epoch()).typed;
         if self.pending.len() >= MOST_PENDING {
@@ -272,12 +274,22 @@ impl Sampling {
         }
     }
 
+    /// Changes the nursery's period if it is another one. The samples until here keep theirs.
+    #[inline]
+    pub fn follow_period(&mut self, period: u64) {
+        if period != self.nursery.period()
+            && let Some(period) = Period::new(period)
+        {
+            self.nursery.set_period(period);
+        }
+    }
+
     /// Publishes the samples that were not published yet, if there is room.
     #[inline(never)]
     fn publish(&mut self, recording: &mut Recording<'_>) {
         let profile = self.profile.of(recording.epoch());
         while let Some(pending) = self.pending.get(profile.published)
-            && recording.publish_provisionally(pending.allocation)
+            && recording.publish_provisionally(pending.allocation, pending.period)
         {
             profile.published += 1;
         }
@@ -353,7 +365,7 @@ impl Sampling {
         while let Some(&(mut object)) = self.pending.get(typed) {
             self.read_type(&mut object);
             let type_id = self.types.id(recording, object.type_number, object.class);
-            if !recording.publish_provisionally(object.finish(type_id)) {
+            if !recording.publish_provisionally(object.finish(type_id), object.period) {
                 break;
             }
             typed += 1;

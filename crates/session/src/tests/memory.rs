@@ -58,7 +58,7 @@ fn record(session: &Session) {
         };
         match define(&mut recording, number) {
             Some(allocation) => {
-                let _ = recording.allocation(allocation);
+                let _ = recording.allocation(allocation, 512);
             }
             None => recording.lost(LostKind::Allocations, 1),
         }

@@ -4,6 +4,7 @@ mod fork_state;
 mod forks;
 mod lock;
 mod memory;
+mod pace;
 mod pending;
 mod termination;
 mod threads;
@@ -77,13 +78,17 @@ fn an_allocation(recording: &mut Recording<'_>, stack: NodeId, size: u64) -> Opt
         labels: LabelSetId::NONE,
         source: SourceId::ALLOCATIONS,
     };
-    recording.allocation(allocation)
+    let period = recording.period();
+    recording.allocation(allocation, period)
 }
 
 /// The content of a profile, as a reader finds it.
 #[derive(Debug, Default)]
 struct Profile {
     allocations: Vec<Allocation>,
+    /// The period of each allocation, and the one in force.
+    periods: Vec<u64>,
+    period: u64,
     cpu: Vec<CpuSample>,
     functions: Vec<String>,
     /// The nodes, numbered from 1.
@@ -100,6 +105,7 @@ impl Profile {
     fn read(path: &Path) -> Self {
         let mut found = Self::default();
         let mut reader = Reader::open(path).unwrap();
+        found.period = reader.meta().period();
         while let Some(mut block) = reader.next_block().unwrap() {
             found.damage += usize::from(block.gap().any);
             while let Some(event) = block.next_event() {
@@ -126,11 +132,13 @@ impl Profile {
             Event::Allocation(sample) => {
                 is_defined(sample.stack, sample.thread);
                 self.allocations.push(*sample);
+                self.periods.push(self.period);
             }
             Event::Cpu(sample) => {
                 is_defined(sample.stack, sample.thread);
                 self.cpu.push(*sample);
             }
+            Event::Period(SourceId::ALLOCATIONS, period) => self.period = *period,
             Event::Lost(_, events) => self.lost += events,
             Event::End(_) => self.end = true,
             _ => {}

@@ -34,6 +34,7 @@ fn wait_for(path: &Path, samples: usize) -> Vec<Allocation> {
 struct Sampler {
     session: Session,
     sample: Allocation,
+    period: u64,
 }
 
 impl Sampler {
@@ -55,7 +56,11 @@ impl Sampler {
             source: SourceId::ALLOCATIONS,
             survival: Survival::Unsaid,
         };
-        Self { session, sample }
+        Self {
+            session,
+            sample,
+            period: if distances == "every" { 1 } else { 512 },
+        }
     }
 
     /// Publishes a sample of this size.
@@ -78,7 +83,9 @@ impl Sampler {
         // If the writer thread is late, the ring is half full and the sample is not published.
         let publish = || {
             let mut recording = self.session.record(LostKind::Other)?;
-            recording.publish_provisionally(sample).then_some(())
+            recording
+                .publish_provisionally(sample, self.period)
+                .then_some(())
         };
         while publish().is_none() {
             std::thread::sleep(Duration::from_millis(1));
@@ -88,7 +95,10 @@ impl Sampler {
     fn record(&mut self, sample: Allocation) -> Allocation {
         let survival = Survival::Survived;
         let sample = Allocation { survival, ..sample };
-        let record = || self.session.record(LostKind::Other)?.allocation(sample);
+        let record = || {
+            let mut recording = self.session.record(LostKind::Other)?;
+            recording.allocation(sample, self.period)
+        };
         while record().is_none() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -194,7 +204,7 @@ fn a_sample_is_pending_until_it_is_recorded() {
         for step in 0..8 {
             match sequence / 3_u32.pow(step) % 3 {
                 0 => {
-                    pending.publish(at(step.into()));
+                    pending.publish(at(step.into()), 512);
                     expected.push_back(u64::from(step));
                 }
                 several => {
@@ -207,7 +217,7 @@ fn a_sample_is_pending_until_it_is_recorded() {
             pending.overwritten();
             let late = Nanos(8);
             let found = pending.take_changed(late).into_iter().flatten();
-            assert!(found.map(|sample| sample.time.0).eq(expected.clone()));
+            assert!(found.map(|(sample, _)| sample.time.0).eq(expected.clone()));
             assert!(pending.take_changed(late).is_none(), "nothing has changed");
             pending.overwritten();
             let early = expected

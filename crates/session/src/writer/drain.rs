@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nthbyte_profile::composition::{self, encode_arenas};
-use nthbyte_profile::event::{End, Event, Extension, Memory, Nanos, SourceId};
+use nthbyte_profile::event::{Allocation, End, Event, Extension, Memory, Nanos, SourceId};
 use nthbyte_profile::{Composition, Meta, Writer};
 use rtrb::Consumer;
 
@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::composition::Composer;
 use crate::outcome::Outcome;
 use crate::output::Output;
+use crate::pace::cpu_nanos;
 use crate::process::{HostDescriptor, ResidentSet};
 use crate::record::Record;
 
@@ -39,6 +40,8 @@ pub(crate) struct Drain {
     /// The file's descriptor in the program's table, while the thread has taken the file along.
     left_behind: Option<HostDescriptor>,
     pending: Pending,
+    /// The period of each source at this point of the ring.
+    periods: Vec<u64>,
     resident: ResidentSet,
     composer: Composer,
     arenas: Arenas,
@@ -64,17 +67,18 @@ impl Drain {
         meta: &Meta,
     ) -> Result<Self, String> {
         let sink = Sink::Open(Box::new(create(path, meta)?));
-        let mut drain = Self::new(ring, clock, path.to_owned(), sink);
+        let mut drain = Self::new(ring, clock, path.to_owned(), sink, meta);
         drain.composer.begin(clock.now());
         Ok(drain)
     }
 
     /// A drain that creates its file with the first record.
     pub(crate) fn later(ring: Consumer<Record>, clock: Clock, path: PathBuf, meta: &Meta) -> Self {
-        Self::new(ring, clock, path, Sink::Later(Box::new(meta.clone())))
+        let sink = Sink::Later(Box::new(meta.clone()));
+        Self::new(ring, clock, path, sink, meta)
     }
 
-    fn new(ring: Consumer<Record>, clock: Clock, path: PathBuf, sink: Sink) -> Self {
+    fn new(ring: Consumer<Record>, clock: Clock, path: PathBuf, sink: Sink, meta: &Meta) -> Self {
         Self {
             ring,
             clock,
@@ -83,6 +87,7 @@ impl Drain {
             is_on_thread: false,
             left_behind: None,
             pending: Pending::default(),
+            periods: meta.sources.iter().map(|source| source.period).collect(),
             resident: ResidentSet::default(),
             composer: Composer::default(),
             arenas: Arenas::default(),
@@ -117,9 +122,21 @@ impl Drain {
     /// Takes all records from the ring. Returns whether the flush interval had passed and a block was written.
     pub(super) fn work(&mut self, shared: &Shared) -> bool {
         let was_provisional = self.is_provisional();
+        let began = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID);
+        let mut records = 0;
         while let Ok(record) = self.ring.pop() {
+            records += 1;
             match &record {
-                Record::Provisional(sample) => self.pending.publish(*sample),
+                Record::Provisional(sample) => {
+                    let period = self.periods.get(sample.source.index());
+                    self.pending
+                        .publish(*sample, period.copied().unwrap_or_default());
+                }
+                Record::Period(source, period) => {
+                    if let Some(known) = self.periods.get_mut(source.index()) {
+                        *known = *period;
+                    }
+                }
                 Record::Allocation(sample, arena) => {
                     self.arenas.push(*arena);
                     // Other sources record their samples at once, between the pending ones.
@@ -141,6 +158,11 @@ impl Drain {
         let writes = is_due && self.dirty;
         if is_due {
             self.write_all(shared, interval / 2);
+        }
+        let took = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(began);
+        shared.spent.took(records, took);
+        if let Sink::Open(writer) = &self.sink {
+            shared.spent.set_file(writer.bytes_written());
         }
         writes
     }
@@ -256,7 +278,7 @@ impl Drain {
         if let Sink::Open(writer) = &mut self.sink
             && let Some(samples) = self.pending.take_changed(Nanos(since))
         {
-            let blocks = writer.provisional(samples)?;
+            let blocks = writer.provisional(with_periods(samples, &self.periods))?;
             writer.get_mut().write_provisional(&blocks)?;
         }
         Ok(())
@@ -269,10 +291,14 @@ impl Drain {
 
     /// Records the pending samples as they are known now, because the host will not record them any more.
     pub(super) fn record_pending(&mut self, shared: &Shared) {
-        for sample in self.pending.take_all() {
-            self.samples += 1;
-            self.arenas.push(0);
-            self.write(&Event::Allocation(sample), shared);
+        let pending = self.pending.take_all();
+        let periods = self.periods.clone();
+        for event in with_periods(pending.iter(), &periods) {
+            if matches!(event, Event::Allocation(_)) {
+                self.samples += 1;
+                self.arenas.push(0);
+            }
+            self.write(&event, shared);
         }
     }
 
@@ -362,6 +388,21 @@ impl Drain {
             }
         }
     }
+}
+
+/// The events of pending samples: each sample, and before it the period of its source, if it is another one than that of
+/// the sample before. `periods` are those in force where the events begin.
+fn with_periods<'a>(
+    samples: impl Iterator<Item = &'a (Allocation, u64)>,
+    periods: &[u64],
+) -> impl Iterator<Item = Event<'static>> {
+    let first = periods.get(SourceId::ALLOCATIONS.index()).copied();
+    let mut last = first.unwrap_or_default();
+    samples.flat_map(move |&(sample, period)| {
+        let changes = std::mem::replace(&mut last, period) != period;
+        let change = changes.then_some(Event::Period(sample.source, period));
+        change.into_iter().chain([Event::Allocation(sample)])
+    })
 }
 
 fn create(path: &Path, meta: &Meta) -> Result<Writer<Output>, String> {

@@ -12,6 +12,7 @@ use super::drain::Drain;
 use super::os_thread::OsThread;
 use super::thread::{self, Left, Request, Shared};
 use crate::lost::Lost;
+use crate::pace::Spent;
 use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::process::{HostDescriptor, image};
 use crate::sleeper::Sleeper;
@@ -76,13 +77,14 @@ impl Writer {
     /// One line that says why the thread could not be started.
     pub(crate) fn start(
         lost: &'static Lost,
+        spent: &'static Spent,
         sleeper: &'static Sleeper,
         is_abandoned: &'static AtomicBool,
         drain: Box<Drain>,
     ) -> Result<Self, String> {
         let mut writer = Self {
             is_abandoned,
-            shared: Arc::new(Shared::new(lost, sleeper)),
+            shared: Arc::new(Shared::new(lost, spent, sleeper)),
             place: Place::Stopped(drain),
             stuck_at: None,
             failed: None,
@@ -98,7 +100,11 @@ impl Writer {
     pub(crate) fn of_child(&self, drain: Box<Drain>) -> Self {
         Self {
             is_abandoned: self.is_abandoned,
-            shared: Arc::new(Shared::new(self.shared.lost, self.shared.sleeper)),
+            shared: Arc::new(Shared::new(
+                self.shared.lost,
+                self.shared.spent,
+                self.shared.sleeper,
+            )),
             place: Place::Stopped(drain),
             stuck_at: None,
             failed: None,

@@ -11,31 +11,32 @@ use nthbyte_profile::event::{Allocation, Nanos};
 /// The limit of pending samples. Further samples are written only when they are recorded.
 const MOST: usize = 1 << 20;
 
-/// Published samples that are not recorded yet, oldest first.
+/// Published samples that are not recorded yet, oldest first, with the period of each. They are of one source: that of
+/// the interpreter's memory.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    samples: VecDeque<Allocation>,
+    samples: VecDeque<(Allocation, u64)>,
     /// Whether these samples differ from those at the end of the file.
     changed: bool,
 }
 
 impl Pending {
     /// Adds a sample, or replaces it if it is published again with more details.
-    pub(crate) fn publish(&mut self, sample: Allocation) {
+    pub(crate) fn publish(&mut self, sample: Allocation, period: u64) {
         if self
             .samples
             .back()
-            .is_some_and(|newest| sample.time <= newest.time)
+            .is_some_and(|(newest, _)| sample.time <= newest.time)
         {
             let again = self
                 .samples
-                .binary_search_by_key(&sample.time, |one| one.time);
+                .binary_search_by_key(&sample.time, |(one, _)| one.time);
             if let Ok(at) = again {
-                self.samples[at] = sample;
+                self.samples[at] = (sample, period);
                 self.changed = true;
             }
         } else if self.samples.len() < MOST && self.samples.try_reserve(1).is_ok() {
-            self.samples.push_back(sample);
+            self.samples.push_back((sample, period));
             self.changed = true;
         }
     }
@@ -46,7 +47,7 @@ impl Pending {
         while self
             .samples
             .front()
-            .is_some_and(|oldest| oldest.time <= time)
+            .is_some_and(|(oldest, _)| oldest.time <= time)
         {
             self.samples.pop_front();
         }
@@ -58,7 +59,7 @@ impl Pending {
     }
 
     /// Returns all pending samples. None is pending afterwards.
-    pub(crate) fn take_all(&mut self) -> VecDeque<Allocation> {
+    pub(crate) fn take_all(&mut self) -> VecDeque<(Allocation, u64)> {
         std::mem::take(&mut self.samples)
     }
 
@@ -72,8 +73,8 @@ impl Pending {
     pub(crate) fn take_changed(
         &mut self,
         since: Nanos,
-    ) -> Option<impl Iterator<Item = &Allocation>> {
-        let oldest = self.samples.front()?;
+    ) -> Option<impl Iterator<Item = &(Allocation, u64)>> {
+        let (oldest, _) = self.samples.front()?;
         if !self.changed || oldest.time > since {
             return None;
         }

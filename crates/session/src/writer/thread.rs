@@ -12,6 +12,7 @@ use super::os_thread::OsThread;
 use crate::keeper;
 use crate::lost::Lost;
 use crate::outcome::Outcome;
+use crate::pace::Spent;
 use crate::preload;
 use crate::process::{HostDescriptor, image};
 use crate::reserve;
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     /// Changes with each progress of the thread.
     progress: AtomicU64,
     pub(super) lost: &'static Lost,
+    pub(super) spent: &'static Spent,
     pub(super) sleeper: &'static Sleeper,
     exchange: Mutex<Exchange>,
     has_left: Condvar,
@@ -68,12 +70,17 @@ struct Exchange {
 }
 
 impl Shared {
-    pub(super) fn new(lost: &'static Lost, sleeper: &'static Sleeper) -> Self {
+    pub(super) fn new(
+        lost: &'static Lost,
+        spent: &'static Spent,
+        sleeper: &'static Sleeper,
+    ) -> Self {
         Self {
             request: AtomicU8::new(Request::Work as u8),
             is_dead: AtomicBool::new(false),
             progress: AtomicU64::new(0),
             lost,
+            spent,
             sleeper,
             exchange: Mutex::default(),
             has_left: Condvar::new(),

@@ -1,0 +1,441 @@
+//! The period by itself: `--every auto`.
+//!
+//! A session of this kind begins with [`FIRST_PERIOD`]. From then on, the period follows the program, such that
+//!
+//! - sampling takes [`SHARE`] of the CPU time of the process, and
+//! - the file grows by [`FILE_START`] bytes in the first minutes and by [`FILE_RATE`] bytes a second after them.
+//!
+//! # How the share is measured
+//!
+//! Samples are counted, and one in [`TIMED`] is timed with the thread's CPU clock; so is one free in [`TIMED`]. The writer
+//! thread knows its own CPU time, and the number of records that it took. A sample costs its own mean time, the mean time
+//! of a free, and two records. The period changes with the number of samples: at a decision, the CPU time of the
+//! process since the last one is read, which says how many samples would have taken the share.
+//!
+//! # When it is decided
+//!
+//! In the recording of a sample: after [`FIRST_SAMPLES`], then after [`SAMPLES`] each, or at the first sample after
+//! [`DECIDE_AFTER`]. So a program that allocates gigabytes a second has another period after a thousand samples, and
+//! one that allocates little pays nothing. The period is a power of two, and stays where it is while the share lies
+//! between a third of the limit and the limit. The hosts change their samplers at their own next sample; what a sample
+//! stands for is the period under which its sample point was drawn ([`Recording::allocation`](crate::Recording::allocation)).
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use nthbyte_profile::event::Nanos;
+
+/// The period at first, in bytes, and the shortest one.
+pub const FIRST_PERIOD: u64 = 16 << 10;
+/// The longest period, in bytes.
+pub const LONGEST_PERIOD: u64 = 64 << 20;
+/// The shortest period for native memory, in bytes: there, a sampled block takes an OS page of its own, so that this
+/// period wastes less than a fiftieth.
+pub const SHORTEST_NATIVE_PERIOD: u64 = 256 << 10;
+
+/// The part of the CPU time of the process that sampling may take. The decisions aim a little lower.
+pub const SHARE: f64 = 0.005;
+const AIM: f64 = 0.9 * SHARE;
+
+/// Bytes that the file may have soon: most of them within five minutes.
+const FILE_START: f64 = 10e6;
+/// Bytes a second after that, and how many of them may be saved for later: 10 MB in any hour.
+const FILE_RATE: f64 = 9e6 / 3600.0;
+const FILE_SAVED: f64 = 1e6;
+/// What the file may still grow by is spent at this time constant, in seconds.
+const FILE_TIME: f64 = 120.0;
+/// Bytes of the file for each sample. If samples take more, the file's budget says so soon.
+const FILE_SAMPLE: f64 = 10.0;
+/// Samples a second that are always taken: what else is in the file (time samples, collections) must not end sampling.
+const LEAST_SAMPLES: f64 = 75.0;
+
+/// Samples until the first decision, and between two later ones.
+const FIRST_SAMPLES: u32 = 1024;
+const SAMPLES: u32 = 256;
+/// At the first sample after this time, it is decided in any case.
+const DECIDE_AFTER: u64 = 100_000_000;
+/// One in this many samples, and one in this many frees, is timed. Reading the clock takes some hundred nanoseconds.
+const TIMED: u32 = 32;
+/// A decision makes the period at most this many times shorter.
+const FASTEST_DOWN: u64 = 8;
+
+/// What the writer thread tells.
+#[derive(Debug, Default)]
+pub(crate) struct Spent {
+    /// Bytes of the file.
+    file: AtomicU64,
+    /// Mean CPU time of a record in the writer thread, in nanoseconds; 0 before it is known.
+    record: AtomicU32,
+}
+
+impl Spent {
+    /// Called by the writer thread.
+    pub(crate) fn set_file(&self, bytes: u64) {
+        self.file.store(bytes, Relaxed);
+    }
+
+    /// Called by the writer thread when it has taken this many records in this CPU time.
+    pub(crate) fn took(&self, records: u64, nanos: u64) {
+        // Fewer say more of the thread's wake than of the records.
+        if records >= 256 {
+            let mut mean = Mean::of(self.record.load(Relaxed));
+            mean.add(nanos / records);
+            self.record.store(mean.0, Relaxed);
+        }
+    }
+
+    /// Begins again, for another file.
+    pub(crate) fn reset(&self) {
+        self.file.store(0, Relaxed);
+    }
+}
+
+/// A running mean of nanoseconds, over about eight values. One value counts at most eight times the mean.
+#[derive(Clone, Copy, Debug)]
+struct Mean(u32);
+
+impl Mean {
+    /// `0`: not known yet; the first values are then taken for what a record usually takes.
+    fn of(nanos: u32) -> Self {
+        Self(if nanos == 0 { 150 } else { nanos })
+    }
+
+    fn add(&mut self, nanos: u64) {
+        let limit = u64::from(self.0).saturating_mul(8).max(64);
+        let mean = (u64::from(self.0) * 7 + nanos.min(limit)) / 8;
+        self.0 = u32::try_from(mean).unwrap_or(u32::MAX).max(1);
+    }
+}
+
+/// The clocks and the file at a decision.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// The session's time.
+    now: u64,
+    /// CPU time of the process, in nanoseconds.
+    cpu: u64,
+    /// Bytes of the file.
+    file: u64,
+}
+
+/// Which recording is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timed {
+    Sample,
+    End,
+}
+
+/// Decides about the period of a session.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    is_auto: bool,
+    period: u64,
+    /// Samples since the last decision, and their number at which the next one is due.
+    taken: u32,
+    decide_at: u32,
+    /// The session's time from which the next sample decides.
+    due: u64,
+    last: Seen,
+    /// Bytes that the file may still grow by.
+    file_left: f64,
+    /// Mean CPU time of the recording of a sample, and of a free.
+    sample: Mean,
+    end: Mean,
+    /// Recordings of frees, and the frees in them.
+    ends: u32,
+    frees: u32,
+    /// `frees`, and the number of recorded samples, when the timed recording began.
+    before: (u32, u32),
+}
+
+impl Pace {
+    /// `is_auto`: whether the period changes.
+    pub(crate) fn new(is_auto: bool, period: u64) -> Self {
+        Self {
+            is_auto,
+            period,
+            taken: 0,
+            decide_at: FIRST_SAMPLES,
+            due: DECIDE_AFTER,
+            last: Seen {
+                cpu: cpu_nanos(libc::CLOCK_PROCESS_CPUTIME_ID),
+                ..Seen::default()
+            },
+            file_left: FILE_START,
+            sample: Mean(1000),
+            end: Mean(250),
+            ends: 0,
+            frees: 0,
+            before: (0, 0),
+        }
+    }
+
+    /// The pace of a forked child. It begins with the parent's period, and has a file of its own.
+    pub(crate) fn of_child(&self) -> Self {
+        Self {
+            sample: self.sample,
+            end: self.end,
+            decide_at: SAMPLES,
+            ..Self::new(self.is_auto, self.period)
+        }
+    }
+
+    pub(crate) const fn is_auto(&self) -> bool {
+        self.is_auto
+    }
+
+    /// The period of the interpreter's memory, in bytes.
+    #[inline]
+    pub(crate) const fn period(&self) -> u64 {
+        self.period
+    }
+
+    /// Counts a sample. Returns whether something more is to be done with it: see [`Pace::look`].
+    #[inline(always)]
+    pub(crate) const fn count(&mut self, now: Nanos) -> bool {
+        self.taken += 1;
+        self.is_auto && (self.taken.is_multiple_of(TIMED) || now.0 >= self.due)
+    }
+
+    /// Counts a recording of another kind. Returns whether it is to be timed.
+    #[inline(always)]
+    pub(crate) const fn count_end(&mut self) -> bool {
+        self.ends = self.ends.wrapping_add(1);
+        self.is_auto && self.ends.is_multiple_of(TIMED)
+    }
+
+    /// Counts a free.
+    #[inline(always)]
+    pub(crate) const fn freed(&mut self) {
+        self.frees = self.frees.wrapping_add(1);
+    }
+
+    /// Decides, if that is due. Returns the period if it has changed.
+    #[cold]
+    pub(crate) fn look(&mut self, now: Nanos, spent: &Spent) -> Option<u64> {
+        if self.taken < self.decide_at && now.0 < self.due {
+            return None;
+        }
+        let seen = Seen {
+            now: now.0,
+            cpu: cpu_nanos(libc::CLOCK_PROCESS_CPUTIME_ID),
+            file: spent.file.load(Relaxed),
+        };
+        let record = Mean::of(spent.record.load(Relaxed)).0;
+        self.decide(seen, record)
+    }
+
+    /// `record`: CPU time of a record in the writer thread.
+    fn decide(&mut self, seen: Seen, record: u32) -> Option<u64> {
+        let seconds = seen.now.saturating_sub(self.last.now) as f64 / 1e9;
+        let cpu = seen.cpu.saturating_sub(self.last.cpu) as f64;
+        let grown = seen.file.saturating_sub(self.last.file) as f64;
+        self.file_left -= grown;
+        if self.file_left < FILE_SAVED {
+            self.file_left = (self.file_left + FILE_RATE * seconds).min(FILE_SAVED);
+        }
+        let cost = f64::from(self.sample.0) + f64::from(self.end.0) + 2.0 * f64::from(record);
+        let by_cpu = AIM * cpu / cost;
+        let by_file = (self.file_left / FILE_TIME / FILE_SAMPLE).max(LEAST_SAMPLES) * seconds;
+        let taken = f64::from(self.taken);
+        self.last = seen;
+        self.taken = 0;
+        self.decide_at = SAMPLES;
+        self.due = seen.now + DECIDE_AFTER;
+        let period = next_period(self.period, taken / by_cpu.min(by_file).max(1e-6));
+        (std::mem::replace(&mut self.period, period) != period).then_some(period)
+    }
+
+    /// Begins to time a recording. `samples`: how many were recorded before. Returns the time, which is not 0.
+    #[cold]
+    pub(crate) fn begin_timed(&mut self, samples: u32) -> u64 {
+        self.before = (self.frees, samples);
+        // The second reading does not contain what the first costs.
+        let first = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID);
+        let second = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID);
+        (second + second.saturating_sub(first)).max(1)
+    }
+
+    /// Ends the timing of a recording that began at `begun`.
+    #[cold]
+    pub(crate) fn end_timed(&mut self, kind: Timed, begun: u64, samples: u32) {
+        let nanos = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(begun);
+        if kind == Timed::Sample {
+            return self.sample.add(nanos);
+        }
+        let frees = self.frees.wrapping_sub(self.before.0);
+        let recorded = samples.wrapping_sub(self.before.1);
+        // A recording of few ends without a free is one of something else: a collection.
+        if frees > 0 || recorded >= 64 {
+            self.end.add(nanos / u64::from(frees.max(recorded)));
+        }
+    }
+}
+
+/// The next period: a power of two, if the present one takes `load` times as many samples as are allowed.
+fn next_period(period: u64, load: f64) -> u64 {
+    let wanted = |margin: f64| {
+        let bytes = (period as f64 * load * margin).clamp(1.0, LONGEST_PERIOD as f64);
+        (bytes as u64).next_power_of_two()
+    };
+    let next = if load > 1.1 {
+        wanted(1.0 / 1.1)
+    } else if load < 0.4 {
+        wanted(1.25).max(period / FASTEST_DOWN)
+    } else {
+        period
+    };
+    next.clamp(FIRST_PERIOD, LONGEST_PERIOD)
+}
+
+/// A CPU clock in nanoseconds.
+pub(crate) fn cpu_nanos(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a valid place for the result. If the call fails, the result is 0.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program of a steady rate in bytes a second of CPU time, which is all time. Returns the samples a second of the
+    /// last second, the period, and the file's bytes at each whole minute.
+    fn run(rate: f64, seconds: f64, each: f64) -> (f64, u64, Vec<f64>) {
+        let mut pace = Pace::new(true, FIRST_PERIOD);
+        pace.last = Seen::default();
+        let (mut now, mut file, mut samples) = (0.0_f64, 0.0, Vec::new());
+        let mut minutes = Vec::new();
+        while now < seconds {
+            // As many samples as are taken until the next decision, in one step.
+            let period = pace.period() as f64;
+            let until_due = (pace.due as f64 / 1e9 - now).max(0.0) * rate / period;
+            let taken = until_due.ceil().clamp(1.0, f64::from(pace.decide_at));
+            now += taken * period / rate;
+            file += taken * each;
+            pace.taken += taken as u32;
+            samples.push((now, taken));
+            while (minutes.len() as f64 + 1.0) * 60.0 <= now {
+                minutes.push(file);
+            }
+            let nanos = (now * 1e9) as u64;
+            let seen = Seen {
+                now: nanos,
+                cpu: nanos,
+                file: file as u64,
+            };
+            pace.decide(seen, 150);
+        }
+        let last = samples.iter().rev();
+        let last = last
+            .take_while(|(at, _)| *at > now - 1.0)
+            .map(|(_, taken)| taken);
+        (last.sum(), pace.period(), minutes)
+    }
+
+    /// 1000 + 250 + 2 · 150 ns a sample.
+    const COST: f64 = 1550e-9;
+
+    #[test]
+    fn the_share_is_kept_at_each_rate() {
+        for rate in [1e6, 2e7, 1e8, 1e9, 7e9, 4e10] {
+            let (a_second, period, _) = run(rate, 5.0, 8.0);
+            let share = a_second * COST;
+            assert!(share <= SHARE, "{rate}: {share} at {period}");
+            // A third of it at least, where the period is not the shortest.
+            let is_shortest = period == FIRST_PERIOD;
+            assert!(
+                share >= SHARE / 3.0 || is_shortest,
+                "{rate}: {share} at {period}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_fast_program_has_another_period_after_a_thousand_samples() {
+        let mut pace = Pace::new(true, FIRST_PERIOD);
+        let spent = Spent::default();
+        for number in 1..FIRST_SAMPLES {
+            pace.count(Nanos(u64::from(number) * 2000));
+            assert_eq!(pace.look(Nanos(u64::from(number) * 2000), &spent), None);
+        }
+        pace.taken += 1;
+        pace.last = Seen::default();
+        let nanos = 2_500_000; // 16 MiB in 2.5 ms
+        let seen = Seen {
+            now: nanos,
+            cpu: nanos,
+            file: 0,
+        };
+        // 0.0045 · 2.5 ms are 7.3 samples: 142 times too many, so 2 MiB are not enough.
+        assert_eq!(pace.decide(seen, 150), Some(4 << 20));
+        assert_eq!(pace.decide_at, SAMPLES);
+    }
+
+    #[test]
+    fn the_file_grows_by_ten_megabytes_an_hour_after_the_first_minutes() {
+        for (rate, each) in [(1e8, 8.0), (2e9, 8.0), (2e9, 30.0)] {
+            let (_, _, minutes) = run(rate, 3.0 * 3600.0, each);
+            let start = minutes[9];
+            assert!(
+                start <= FILE_START + 10.0 * 60.0 * FILE_RATE + 1e5,
+                "{rate}: {start}"
+            );
+            for from in 10..minutes.len() - 60 {
+                let hour = minutes[from + 60] - minutes[from];
+                assert!(hour <= 10e6, "{rate}, minute {from}: {hour}");
+                assert!(hour >= 3e6, "{rate}, minute {from}: {hour}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_period_is_a_power_of_two_within_its_bounds_and_rests() {
+        for load in [1e-9, 0.01, 0.3, 0.4, 0.7, 1.1, 1.2, 50.0, 1e9] {
+            let next = next_period(1 << 20, load);
+            assert!(next.is_power_of_two() && (FIRST_PERIOD..=LONGEST_PERIOD).contains(&next));
+            assert_eq!(next == 1 << 20, (0.4..=1.1).contains(&load), "{load}");
+        }
+        // Not all the way down at once.
+        assert_eq!(next_period(1 << 20, 1e-3), 128 << 10);
+    }
+
+    #[test]
+    fn a_fixed_period_stays() {
+        let mut pace = Pace::new(false, 512);
+        assert!((0..10_000).all(|at| !pace.count(Nanos(at * 1_000_000_000)) && !pace.count_end()));
+        assert_eq!(pace.period(), 512);
+    }
+
+    #[test]
+    fn a_mean_follows_its_values_and_no_single_one() {
+        let mut mean = Mean(1000);
+        mean.add(1_000_000);
+        assert_eq!(mean.0, 1875);
+        (0..60).for_each(|_| mean.add(400));
+        assert!((395..=408).contains(&mean.0), "{}", mean.0);
+        let mut from_nothing = Mean(1);
+        (0..60).for_each(|_| from_nothing.add(0));
+        assert_eq!(from_nothing.0, 1);
+    }
+
+    #[test]
+    fn a_free_is_timed_and_a_collection_is_not() {
+        let mut pace = Pace::new(true, FIRST_PERIOD);
+        let begun = pace.begin_timed(5);
+        pace.end_timed(Timed::End, begun, 6);
+        assert_eq!(pace.end.0, 250);
+        let _ = pace.begin_timed(5);
+        pace.freed();
+        pace.end_timed(Timed::End, 0, 5);
+        assert!(pace.end.0 > 250);
+        // Many ends at once share the time.
+        let begun = pace.begin_timed(5);
+        pace.end_timed(Timed::End, begun, 5 + 1000);
+        assert!(pace.end.0 < 500);
+    }
+}
