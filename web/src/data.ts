@@ -23,6 +23,8 @@ export interface Meta {
   pid: number;
   started_unix_nanos: number;
   period: number;
+  /** The shortest period, if there are several. */
+  shortest_period?: number;
   distances: "exponential" | "fixed" | "every";
   method: string;
   cpu_hz?: number;

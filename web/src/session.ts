@@ -15,7 +15,9 @@ export function describeSession({ header }: Data): void {
   document.title = `${clipped(command, 80)} – nthbyte`;
   byId("command").textContent = clipped(command, 300);
   byId("command").title = clipped(command, 2000);
-  const every = meta.distances === "every" ? "every allocation recorded" : `one sample in ${bytes(meta.period)}`;
+  const shortest = meta.shortest_period === undefined ? "" : `${bytes(meta.shortest_period)} to `;
+  const period = shortest + bytes(meta.period);
+  const every = meta.distances === "every" ? "every allocation recorded" : `one sample in ${period}`;
   // Each stays in one line.
   const facts = [
     visible(meta.interpreter),
@@ -35,7 +37,7 @@ export function describeSession({ header }: Data): void {
   byId("help-estimate").textContent =
     meta.distances === "every"
       ? "Every allocation was recorded, so the figures are exact."
-      : `The figures are estimates from samples, on average one in ${bytes(meta.period)} of allocated memory. In 95 of 100 runs the true value lies within the 95 % interval.`;
+      : `The figures are estimates from samples, on average one in ${period} of allocated memory. In 95 of 100 runs the true value lies within the 95 % interval.`;
   notes(header);
   describeMemory(header.memory);
   pruned(header);

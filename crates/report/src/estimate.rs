@@ -209,10 +209,13 @@ impl Estimator {
     /// `all`: the sums over all samples of the profile.
     #[must_use]
     pub fn new(profile: &Profile, all: &Totals) -> Self {
-        // With several sources or periods, the one that most easily misses objects counts.
+        // With several sources or periods, the one that most easily misses objects counts. That includes a period under
+        // which no sample was taken.
         let samplings = profile.allocation_samplings();
+        let is_used = |of: &&Sampling| samplings.iter().any(|used| used.source == of.source);
         let sampled = |of: &&Sampling| of.distances != Distances::Every;
-        let periods = samplings.iter().filter(sampled).map(|of| of.period);
+        let periods = profile.samplings.iter().filter(is_used).filter(sampled);
+        let periods = periods.map(|of| of.period);
         let period = periods.max().unwrap_or(1).max(1) as f64;
         let typical_allocations = if all.samples == 0 {
             period / 64.0

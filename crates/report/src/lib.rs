@@ -10,6 +10,7 @@ pub mod fold;
 mod inclusive;
 pub mod leaks;
 pub mod memory;
+mod periods;
 pub mod selection;
 pub mod statistics;
 pub mod summary;

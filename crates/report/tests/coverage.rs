@@ -7,7 +7,7 @@ use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Meta, Profile};
 use nthbyte_report::{Estimator, Totals};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use rand_distr::{Binomial, Distribution};
+use rand_distr::{Binomial, Distribution, Geometric};
 
 const PERIOD: u64 = 512 << 10;
 
@@ -63,6 +63,44 @@ fn sample_two_periods(profile: &Profile, function: &[Objects], random: &mut StdR
                 totals.add(&one);
             }
         }
+    }
+    totals
+}
+
+/// As [`sample`], with a period that follows the samples, as `--every auto` does: longer after each few samples in a row,
+/// shorter after a while without any. The function makes its objects of all sizes by turns.
+fn sample_adaptively(profile: &Profile, function: &[Objects], random: &mut StdRng) -> Totals {
+    const TURNS: u64 = 20;
+    let mut totals = Totals::default();
+    let longest = profile.samplings.len() - 1;
+    let (mut at, mut in_a_row) = (0_usize, 0);
+    for turn in 0..TURNS {
+        for objects in function {
+            let part = |turn: u64| objects.count * turn / TURNS;
+            let mut left = part(turn + 1) - part(turn);
+            loop {
+                let shape = Shape {
+                    sampling: SamplingId(at as u32),
+                    ..shape(objects.size)
+                };
+                let probability = profile.samplings[at].weight(&shape).probability;
+                let before = Geometric::new(probability).expect("a probability");
+                let before = before.sample(random);
+                if before >= left {
+                    break;
+                }
+                left -= before + 1;
+                totals.add(&Totals::of_sample(profile, shape));
+                in_a_row += 1;
+                if in_a_row == 5 {
+                    (at, in_a_row) = ((at + 1).min(longest), 0);
+                }
+            }
+        }
+        if in_a_row < 2 {
+            at = at.saturating_sub(1);
+        }
+        in_a_row = 0;
     }
     totals
 }
@@ -240,6 +278,27 @@ fn intervals_are_correct_if_the_period_changes() {
     let size = |random: &mut StdRng| 32 << random.random_range(0..16);
     let functions = functions(80, 6.0..200.0, 4, size);
     assert_coverage_of(&profile, sample_two_periods, "two periods", &functions, 150);
+}
+
+#[test]
+fn intervals_are_correct_if_the_period_follows_the_samples() {
+    let mut profile = Profile::empty(meta());
+    let first = profile.samplings[0];
+    profile.samplings = (0..6)
+        .map(|step| Sampling {
+            period: (PERIOD / 32) << step,
+            ..first
+        })
+        .collect();
+    let size = |random: &mut StdRng| 32 << random.random_range(0..14);
+    let functions = functions(80, 6.0..200.0, 4, size);
+    assert_coverage_of(
+        &profile,
+        sample_adaptively,
+        "a period that follows",
+        &functions,
+        150,
+    );
 }
 
 #[test]

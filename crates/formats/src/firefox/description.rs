@@ -212,19 +212,23 @@ impl Entries {
 
 fn period(export: &Export<'_>) -> String {
     let samplings = export.profile.allocation_samplings();
-    let mut periods: Vec<String> = samplings
-        .iter()
-        .map(|sampling| {
-            let size = names::size(sampling.period);
-            match sampling.distances {
-                Distances::Exponential => format!("one sample every {size} on average, at random"),
-                Distances::Fixed => format!("one sample every {size} exactly"),
-                Distances::Every => "every allocation".to_owned(),
-            }
+    let of = |distances: Distances| {
+        let periods = samplings.iter().filter(|of| of.distances == distances);
+        let periods = periods.map(|of| of.period);
+        let (shortest, longest) = (periods.clone().min()?, periods.max()?);
+        let size = match names::size(shortest) {
+            size if shortest == longest => size,
+            size => format!("{size} to {}", names::size(longest)),
+        };
+        Some(match distances {
+            Distances::Exponential => format!("one sample every {size} on average, at random"),
+            Distances::Fixed => format!("one sample every {size} exactly"),
+            Distances::Every => "every allocation".to_owned(),
         })
-        .collect();
-    periods.dedup();
-    periods.join("; ")
+    };
+    let all = [Distances::Exponential, Distances::Fixed, Distances::Every];
+    let said: Vec<String> = all.into_iter().filter_map(of).collect();
+    said.join("; ")
 }
 
 fn method(name: &str) -> &str {

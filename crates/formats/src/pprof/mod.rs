@@ -146,7 +146,11 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
         time_nanos: i64::try_from(profile.meta.started_unix_nanos).unwrap_or_default(),
         duration_nanos: i64::try_from(profile.end.0).unwrap_or(i64::MAX),
         period_type: Some(period_type),
-        period: i64::try_from(profile.periods()[0]).unwrap_or(i64::MAX),
+        // 0 is "not said": the values do not need it.
+        period: match profile.periods()[..] {
+            [period] => i64::try_from(period).unwrap_or(i64::MAX),
+            _ => 0,
+        },
         comment,
         default_sample_type,
         string_table: strings.list,

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::estimate::{Moments, Totals};
 use crate::inclusive::{self, KeyTotals, Sum};
+use crate::periods;
 use crate::selection;
 use crate::summary::{By, NO_FILE, NO_STACK, NO_TYPE};
 
@@ -132,8 +133,10 @@ pub(super) struct Run {
     pub(super) known: [bool; Measure::ALL.len()],
     /// Whether every allocation was recorded.
     pub(super) exact: bool,
-    /// Mean distance between samples, in bytes; the longest.
+    /// Mean distance between samples, in bytes; if it changed, the one that would give the same intervals.
     pub(super) period: f64,
+    /// The longest one. It determines which changes can be missed.
+    pub(super) longest_period: f64,
     /// Allocations that a sample stands for on average.
     pub(super) typical_allocations: f64,
     /// Seconds that a time sample stands for.
@@ -154,7 +157,8 @@ impl Run {
             functions: profile.functions.clone(),
             known: known(profile, tick.is_some()),
             exact: profile.is_exact(),
-            period: period(profile),
+            period: periods::effective(profile),
+            longest_period: periods::longest(profile),
             typical_allocations: 1.0,
             tick: tick.unwrap_or(0.0),
             counted: profile.allocated,
@@ -164,7 +168,7 @@ impl Run {
         run.add(profile, by, inclusive);
         let allocations = run.all.of(Measure::Allocations).estimate;
         run.typical_allocations = match run.samples {
-            0 => run.period / 64.0,
+            0 => run.longest_period / 64.0,
             samples => allocations / samples as f64,
         };
         run
@@ -308,14 +312,6 @@ fn known(profile: &Profile, has_time: bool) -> [bool; Measure::ALL.len()] {
         Measure::Alive | Measure::Peak => !only_time && ends,
         Measure::Cpu => has_time,
     })
-}
-
-/// The longest period of the allocation samples. It determines which changes can be missed.
-fn period(profile: &Profile) -> f64 {
-    profile
-        .periods()
-        .last()
-        .map_or(1.0, |&period| period.max(1) as f64)
 }
 
 /// Mean number of seconds for each time sample; `None` without time samples, or if unknown.

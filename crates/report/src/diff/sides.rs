@@ -245,7 +245,8 @@ fn side<'a>(runs: &[Run], cells: impl Iterator<Item = &'a Cell>, measure: Measur
     };
     let typical = match measure {
         Measure::Allocations => mean(|run| run.typical_allocations),
-        _ => unit,
+        Measure::Cpu => unit,
+        _ => mean(|run| run.longest_period),
     };
     Side {
         mean: Moments {

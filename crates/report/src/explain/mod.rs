@@ -37,6 +37,7 @@ use crate::aggregate::Aggregate;
 use crate::estimate::Estimate;
 use crate::leaks::Place;
 use crate::memory::Memory;
+use crate::periods;
 use crate::selection::Moment;
 use crate::text;
 use places::Places;
@@ -68,8 +69,11 @@ pub struct Explanation {
     pub duration_nanos: u64,
     /// Number of allocation samples.
     pub samples: u64,
-    /// Mean distance between samples, in bytes; the longest, if there were several.
+    /// Mean distance between samples, in bytes; if it changed, the one that would give the same intervals.
     pub period: u64,
+    /// All of them in words.
+    #[serde(skip)]
+    pub periods_text: String,
     /// Whether every allocation was recorded, so that the figures are exact.
     pub exact: bool,
     /// Bytes allocated in total, estimated from the samples.
@@ -162,7 +166,7 @@ struct Facts<'a> {
     estimate: f64,
     places: Places<'a>,
     exact: bool,
-    /// The longest period of the allocation samples.
+    /// The period of the allocation samples; if it changed, the one that would give the same intervals.
     period: u64,
     /// Bytes allocated, as counted or estimated.
     allocated: f64,
@@ -188,7 +192,7 @@ impl Explanation {
             asked,
             places: Places::of(profile),
             exact: profile.is_exact(),
-            period: profile.periods().last().copied().unwrap_or(1).max(1),
+            period: periods::effective(profile) as u64,
             allocated: profile.allocated.map_or(estimate, |bytes| bytes as f64),
             counted: profile.allocated.is_some(),
             aggregate,
@@ -215,6 +219,7 @@ impl Explanation {
             duration_nanos: profile.end.0,
             samples: profile.samples.len() as u64,
             period: facts.period,
+            periods_text: periods::described(profile),
             exact: facts.exact,
             bytes,
             bytes_allocated: facts.allocated as u64,

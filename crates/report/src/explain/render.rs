@@ -67,8 +67,8 @@ impl Explanation {
             parts.push(if self.exact {
                 format!("{samples} samples")
             } else {
-                let period = text::bytes(self.period as f64);
-                format!("{samples} samples, one every {period}")
+                let periods = self.periods_text.trim_end_matches(" on average");
+                format!("{samples} samples, one every {periods}")
             });
         }
         parts.retain(|part| !part.is_empty());

@@ -102,6 +102,9 @@ struct Described<'a> {
     meta: &'a Meta,
     /// Mean distance between allocation samples, in bytes. With several, the one with the widest intervals.
     period: u64,
+    /// The shortest one, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shortest_period: Option<u64>,
     distances: &'static str,
     /// Time samples a second, on average.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,6 +121,10 @@ impl<'a> Described<'a> {
         Self {
             meta: &profile.meta,
             period: widest.map_or(1, |of| of.period),
+            shortest_period: match profile.periods()[..] {
+                [shortest, _, ..] => Some(shortest),
+                _ => None,
+            },
             distances: widest
                 .map_or(Distances::Exponential, |of| of.distances)
                 .name(),

@@ -1,14 +1,14 @@
 //! The two clocks of a run: time, and work.
 //!
 //! Both give a moment as a position from 0, the session's start, to 1, its end. *Time* is the time
-//! that a person waits. *Work* is the number of samples until then: the bytes that the program
-//! allocated, with at most one period for each object, so that one very large table does not
-//! dominate the clock. Work does not advance while the program waits or the machine is busy with
+//! that a person waits. *Work* is the number of samples until then, each counted as its period: the
+//! bytes that the program allocated, with at most one period for each object, so that one very large
+//! table does not dominate the clock. Work does not advance while the program waits or the machine is busy with
 //! other programs, so it is the better measure for growth in proportion to work. Growth that stops
 //! in one of the clocks has stopped.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::Nanos;
+use nthbyte_profile::event::{Nanos, SampleId};
 
 /// A shorter pause may be caused by the machine: it counts as [`PAUSE`] at most. Important pauses, in
 /// which the program waits or works without allocating, take longer.
@@ -28,7 +28,7 @@ const MARKS: usize = 1024;
 pub(crate) enum Clock {
     /// Nanoseconds, except for short pauses.
     Time = 0,
-    /// Samples.
+    /// Samples, each counted as its period.
     Work = 1,
 }
 
@@ -48,19 +48,28 @@ pub(crate) struct Clocks {
 impl Clocks {
     pub(crate) fn of(profile: &Profile) -> Self {
         let samples = &profile.samples;
-        let mut times: Vec<u64> = samples.ids().map(|id| samples.time(id).0).collect();
+        let mut ids: Vec<SampleId> = samples.ids().collect();
         // Nearly sorted: a stable sort passes over runs that are in order.
-        times.sort();
+        ids.sort_by_key(|&id| samples.time(id));
+        let times: Vec<u64> = ids.iter().map(|&id| samples.time(id).0).collect();
         let last = times.last().copied().unwrap_or(0);
         let end = profile.end.0.max(last).max(1);
-        let mark = |number: usize| match number {
-            0 => 0,
-            MARKS => end,
-            _ => times
-                .get(number * times.len() / MARKS)
-                .copied()
-                .unwrap_or(end),
+        // A sample counts as the period that it was taken with.
+        let period = |id: SampleId| {
+            let shape = samples.shape(samples.shape_id(id));
+            let sampling = profile.samplings.get(shape.sampling.index());
+            u128::from(sampling.map_or(1, |of| of.period.max(1)))
         };
+        let all: u128 = ids.iter().map(|&id| period(id)).sum();
+        let mut marks = vec![0];
+        let mut done = 0;
+        for (&id, &time) in ids.iter().zip(&times) {
+            done += period(id);
+            while marks.len() < MARKS && done * MARKS as u128 > marks.len() as u128 * all {
+                marks.push(time);
+            }
+        }
+        marks.resize(MARKS + 1, end);
         let most = end / PAUSE;
         let mut off = 0;
         let mut pauses = Vec::new();
@@ -73,11 +82,7 @@ impl Clocks {
                 pauses.push((to, off));
             }
         }
-        Self {
-            end,
-            pauses,
-            marks: (0..=MARKS).map(mark).collect(),
-        }
+        Self { end, pauses, marks }
     }
 
     /// The position of a moment in both clocks.
@@ -126,35 +131,60 @@ impl Clocks {
 
 #[cfg(test)]
 mod tests {
-    use nthbyte_profile::event::{LabelSetId, NodeId, ThreadId, TypeId};
-    use nthbyte_profile::meta::Meta;
-    use nthbyte_profile::model::{Lifetime, Sample, SamplingId, Shape};
+    use nthbyte_profile::event::{LabelSetId, NodeId, SourceId, ThreadId, TypeId};
+    use nthbyte_profile::meta::{Distances, Meta, Unit};
+    use nthbyte_profile::model::{Lifetime, Sample, Sampling, SamplingId, Shape};
 
     use super::*;
+
+    fn push(profile: &mut Profile, time: u64, sampling: u32) {
+        profile.samples.push(Sample {
+            time: Nanos(time),
+            thread: ThreadId(0),
+            stack: NodeId::ROOT,
+            shape: Shape {
+                size: 16,
+                block: 16,
+                points: 1,
+                sampling: SamplingId(sampling),
+            },
+            type_id: TypeId::UNKNOWN,
+            labels: LabelSetId::NONE,
+            lifetime: Lifetime::StillLive,
+            freed: None,
+        });
+    }
 
     /// A sample each millisecond for 100 ms, with a pause after the one with this number; then the end.
     fn clocks(pause_after: u64, pause: u64) -> Clocks {
         let mut profile = Profile::empty(Meta::default());
         let time = |number: u64| number * 1_000_000 + if number > pause_after { pause } else { 0 };
         for number in 0..100 {
-            profile.samples.push(Sample {
-                time: Nanos(time(number)),
-                thread: ThreadId(0),
-                stack: NodeId::ROOT,
-                shape: Shape {
-                    size: 16,
-                    block: 16,
-                    points: 1,
-                    sampling: SamplingId(0),
-                },
-                type_id: TypeId::UNKNOWN,
-                labels: LabelSetId::NONE,
-                lifetime: Lifetime::StillLive,
-                freed: None,
-            });
+            push(&mut profile, time(number), 0);
         }
         profile.end = Nanos(time(100));
         Clocks::of(&profile)
+    }
+
+    /// At first 32 samples a millisecond of 16 KiB each, then one of 512 KiB: the program works evenly.
+    #[test]
+    fn a_sample_counts_as_its_period() {
+        let mut profile = Profile::empty(Meta::default());
+        let sampling = |period| Sampling {
+            source: SourceId::ALLOCATIONS,
+            unit: Unit::Bytes,
+            distances: Distances::Exponential,
+            period,
+        };
+        profile.samplings = vec![sampling(16 << 10), sampling(512 << 10)];
+        (0..3200).for_each(|number| push(&mut profile, number * 31_250, 0));
+        (100..1000).for_each(|number| push(&mut profile, number * 1_000_000, 1));
+        profile.end = Nanos(1_000_000_000);
+        let clocks = Clocks::of(&profile);
+        for tenth in 1..10 {
+            let work = clocks.work(Nanos(tenth * 100_000_000));
+            assert!((work - tenth as f64 / 10.0).abs() < 3e-3, "{tenth}: {work}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::sites::{Level, Life, NEVER};
 use super::survival::{self, Observation};
 use super::verdict::{Evidence, FEW, Verdict};
 use crate::estimate::{Estimate, Totals};
+use crate::periods;
 
 /// Two functions are one leak if at least this share of the kept bytes of one passes a line of the
 /// other.
@@ -332,7 +333,7 @@ impl Analysis<'_> {
         findings: &[Finding],
         undecided: &[Finding],
     ) -> Vec<Holder> {
-        let period = self.profile.periods().last().copied().unwrap_or(1) as f64;
+        let period = periods::effective(self.profile);
         let mut others = Vec::new();
         for (candidate, &(verdict, _)) in self.candidates.iter().zip(judged) {
             let site = &self.sites.sites[candidate.site];

@@ -10,6 +10,7 @@ use statrs::function::beta::beta_reg;
 
 use super::clock::Clock;
 use super::sites::{Life, NEVER};
+use crate::periods;
 
 /// Cells of the window.
 pub(crate) const CELLS: usize = 32;
@@ -124,10 +125,7 @@ impl Growth {
             growth.cells.0 += u32::from(*change > none);
             growth.cells.1 += u32::from(*change < -none);
         }
-        let period = profile
-            .periods()
-            .last()
-            .map_or(1.0, |&period| period as f64);
+        let period = periods::longest(profile);
         growth.later = counts(&sides[0].1, period);
         growth.late = counts(&sides[1].1, period);
         if live > 0.0 {

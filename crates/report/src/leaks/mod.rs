@@ -40,6 +40,7 @@ use nthbyte_profile::meta::Method;
 use serde::Serialize;
 
 use crate::estimate::Estimate;
+use crate::periods;
 use crate::text;
 use analysis::Analysis;
 use discovery::Test;
@@ -204,7 +205,7 @@ impl Report {
         let minutes = profile.end.0 as f64 / 60e9;
         // Two thirds of what is kept after start-up count.
         let needed = 1.7 * discovery::needed(tests.max(20));
-        let period = profile.periods().last().copied().unwrap_or(1);
+        let period = periods::effective(profile) as u64;
         let sampled = if profile.is_exact() {
             0.0
         } else {

@@ -20,6 +20,7 @@ use crate::aggregate::{Aggregate, ByLifetime};
 use crate::estimate::{Estimate, Estimator, Totals};
 use crate::fold;
 use crate::inclusive::Sum;
+use crate::periods;
 use crate::selection::{Moment, Reading, Selected, alive_at, lifetimes_are_known, peak_of_rss};
 
 /// The kind of the rows of a summary.
@@ -69,6 +70,9 @@ pub struct Summary {
     pub period: u64,
     /// All mean distances of the session, the shortest first.
     pub periods: Vec<u64>,
+    /// The same in words.
+    #[serde(skip)]
+    pub periods_text: String,
     /// How the distances were drawn.
     pub distances: Distances,
     /// How samples were taken.
@@ -210,6 +214,7 @@ impl Summary {
             duration_nanos: profile.end.0,
             period: profile.periods()[0],
             periods: profile.periods(),
+            periods_text: periods::described(profile),
             distances: distances(profile),
             method: meta.method().to_owned(),
             samples: aggregate.all.all.samples,

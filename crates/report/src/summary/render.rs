@@ -163,7 +163,7 @@ impl Summary {
                 format!("at minor collections, about every {periods}")
             }
             Distances::Fixed => format!("exactly every {periods}"),
-            Distances::Exponential => format!("one every {periods} on average"),
+            Distances::Exponential => format!("one every {}", self.periods_text),
         };
         // Not the agent's count: rows, pages and exports add up to the estimate.
         let allocated = self.show(&self.all.bytes, true);

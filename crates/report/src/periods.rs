@@ -1,0 +1,188 @@
+//! What reports say of the periods of a profile. With `--every auto` the period changes during the session.
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::meta::SourceKind;
+use nthbyte_profile::model::Sampling;
+
+use crate::text;
+
+/// The longest period of the allocation samples, in bytes; at least 1. It says what may have been missed.
+pub(crate) fn longest(profile: &Profile) -> f64 {
+    let longest = profile.periods().last().copied();
+    longest.map_or(1.0, |period| period.max(1) as f64)
+}
+
+/// The one period with which the intervals of large sums would be as wide as they are, in bytes: the period, if there is
+/// only one. Otherwise it is what a sample stands for, averaged over the bytes of objects that were rather missed than
+/// sampled.
+pub(crate) fn effective(profile: &Profile) -> f64 {
+    if profile.periods().len() == 1 {
+        return longest(profile);
+    }
+    let weights = profile.shape_weights();
+    let (mut bytes, mut squares) = (0.0, 0.0);
+    for id in profile.samples.ids() {
+        let weight = &weights[profile.samples.shape_id(id).0 as usize];
+        if weight.probability < 0.5 {
+            bytes += weight.bytes;
+            squares += weight.bytes * weight.bytes;
+        }
+    }
+    if bytes > 0.0 {
+        (squares / bytes).max(1.0)
+    } else {
+        longest(profile)
+    }
+}
+
+/// The periods in words, to follow `one every`: `512 KiB on average`, or `16 KiB at first, 512 KiB at the end`.
+pub(crate) fn described(profile: &Profile) -> String {
+    let all = profile.periods();
+    let size = |period: u64| text::bytes(period as f64);
+    let Some((first, last)) = first_and_last(profile) else {
+        let all: Vec<String> = all.into_iter().map(size).collect();
+        return format!("{} on average", all.join(" or "));
+    };
+    if first == last || profile.processes.len() > 1 {
+        let longest = all.last().copied().unwrap_or(last);
+        return format!("{} to {}", size(all[0]), size(longest));
+    }
+    format!("{} at first, {} at the end", size(first), size(last))
+}
+
+/// The first and the last period of the interpreter's memory, if that changed. Native memory may have another one.
+fn first_and_last(profile: &Profile) -> Option<(u64, u64)> {
+    let sampling =
+        |id| profile.sampling(profile.samples.shape(profile.samples.shape_id(id)).sampling);
+    let is_native = |sampling: &Sampling| {
+        let kind = profile.sources[sampling.source.index()].kind();
+        matches!(kind, Some(SourceKind::Native | SourceKind::Mapping))
+    };
+    let mut periods = profile
+        .samples
+        .ids()
+        .map(sampling)
+        .filter(|of| !is_native(of));
+    let first = periods.next()?;
+    let mut last = first;
+    let mut has_changed = false;
+    for of in periods {
+        has_changed |= of.period != first.period && of.source == first.source;
+        last = of;
+    }
+    has_changed.then_some((first.period, last.period))
+}
+
+#[cfg(test)]
+mod tests {
+    use nthbyte_profile::event::{LabelSetId, Nanos, NodeId, SourceId, ThreadId, TypeId};
+    use nthbyte_profile::meta::{Distances, Meta, Method, Source, Unit};
+    use nthbyte_profile::model::{Lifetime, Sample, SamplingId, Shape};
+
+    use super::*;
+    use crate::estimate::{Estimator, Totals};
+    use crate::{Explanation, Summary, summary::By};
+
+    const PERIODS: [u64; 3] = [16 << 10, 64 << 10, 1 << 20];
+
+    /// A profile whose samples have these periods, by number. The last number is native memory's.
+    fn profile(of_samples: &[u32]) -> Profile {
+        let source = |kind| {
+            Source::allocations(
+                kind,
+                Method::CutFreeLists,
+                Distances::Exponential,
+                PERIODS[0],
+            )
+        };
+        let mut profile = Profile::empty(Meta {
+            sources: vec![source(SourceKind::ObjectHeap), source(SourceKind::Native)],
+            ..Meta::default()
+        });
+        let sampling = |source, period| Sampling {
+            source: SourceId(source),
+            unit: Unit::Bytes,
+            distances: Distances::Exponential,
+            period,
+        };
+        profile.samplings = PERIODS.map(|period| sampling(0, period)).to_vec();
+        profile.samplings.push(sampling(1, 256 << 10));
+        for (number, &sampling) in of_samples.iter().enumerate() {
+            profile.samples.push(Sample {
+                time: Nanos(number as u64),
+                thread: ThreadId(0),
+                stack: NodeId::ROOT,
+                shape: Shape {
+                    size: 48,
+                    block: 48,
+                    points: 1,
+                    sampling: SamplingId(sampling),
+                },
+                type_id: TypeId::UNKNOWN,
+                labels: LabelSetId::NONE,
+                lifetime: Lifetime::StillLive,
+                freed: None,
+            });
+        }
+        profile
+    }
+
+    #[test]
+    fn the_first_and_the_last_period_are_said() {
+        for (samples, said) in [
+            (&[0, 0, 0][..], "16.0 KiB on average"),
+            (&[0, 1, 2, 2], "16.0 KiB at first, 1.00 MiB at the end"),
+            (&[1, 0, 0], "64.0 KiB at first, 16.0 KiB at the end"),
+            (&[0, 2, 0], "16.0 KiB to 1.00 MiB"),
+            // Another source's period is no change.
+            (&[0, 3, 0], "16.0 KiB or 256 KiB on average"),
+            (&[3, 0, 1, 3], "16.0 KiB at first, 64.0 KiB at the end"),
+        ] {
+            assert_eq!(described(&profile(samples)), said, "{samples:?}");
+        }
+        let changed = profile(&[0, 1, 2, 2]);
+        let shown = Summary::of(&changed, By::Function).render(100);
+        assert!(
+            shown.contains("4 samples, one every 16.0 KiB at first, 1.00 MiB at"),
+            "{shown}"
+        );
+        let asked = crate::explain::Asked {
+            words: Vec::new(),
+            more_processes: 0,
+        };
+        let explained = Explanation::of(&changed, &asked);
+        assert!(
+            (8 << 16..1 << 20).contains(&explained.period),
+            "{}",
+            explained.period
+        );
+    }
+
+    #[test]
+    fn the_effective_period_gives_the_same_interval() {
+        let one = profile(&[1; 100]);
+        assert_eq!(effective(&one), 65_536.0);
+        // 1600 samples of 16 KiB and 25 of 1 MiB stand for as many bytes each.
+        let samples: Vec<u32> = [0].repeat(1600).into_iter().chain([2].repeat(25)).collect();
+        let mixed = profile(&samples);
+        let period = effective(&mixed);
+        let mut all = Totals::default();
+        for id in mixed.samples.ids() {
+            let shape = mixed.samples.shape(mixed.samples.shape_id(id));
+            all.add(&Totals::of_sample(&mixed, shape));
+        }
+        let (bytes, variance) = (all.bytes.estimate, all.bytes.variance);
+        // A Poisson count of bytes / period samples, each of a period.
+        assert!((variance / (bytes * period) - 1.0).abs() < 0.01);
+        assert_eq!(longest(&mixed), (1 << 20) as f64);
+    }
+
+    /// What was allocated under the longest period may have been missed, also where nothing was sampled under it.
+    #[test]
+    fn a_period_without_a_sample_counts_for_what_has_none() {
+        let never_sampled = profile(&[0; 50]);
+        let estimator = Estimator::new(&never_sampled, &Totals::default());
+        let most = estimator.bytes(&Totals::default()).high;
+        assert!((most / (1 << 20) as f64 - 3.0).abs() < 0.01, "{most}");
+    }
+}
