@@ -58,6 +58,7 @@ impl Heap {
     ///
     /// # Safety
     /// `heap` is a heap that no other thread uses now.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub unsafe fn set_period(heap: *mut Self, period: Period) {
         // SAFETY: by the caller.
         let this = unsafe { &mut *Self::state(heap) };
@@ -74,6 +75,7 @@ impl Heap {
         this.trim_all();
     }
 
+    #[unsafe(link_section = "nthbyte_hot")]
     fn settle_all(&mut self) {
         for class in 0..self.classes.len() {
             let on_list = self.count(class);
@@ -81,6 +83,7 @@ impl Heap {
         }
     }
 
+    #[unsafe(link_section = "nthbyte_hot")]
     fn trim_all(&mut self) {
         let table = Self::table((&raw mut *self).cast());
         for class in 0..self.classes.len() {

@@ -212,6 +212,7 @@ impl Pace {
 
     /// Decides, if that is due. Returns the period if it has changed.
     #[cold]
+    #[unsafe(link_section = "nthbyte_hot")]
     pub(crate) fn look(&mut self, now: Nanos, spent: &Spent) -> Option<u64> {
         if self.taken < self.decide_at && now.0 < self.due {
             return None;
@@ -226,6 +227,7 @@ impl Pace {
     }
 
     /// `record`: CPU time of a record in the writer thread.
+    #[unsafe(link_section = "nthbyte_hot")]
     fn decide(&mut self, seen: Seen, record: u32) -> Option<u64> {
         let seconds = seen.now.saturating_sub(self.last.now) as f64 / 1e9;
         let cpu = seen.cpu.saturating_sub(self.last.cpu) as f64;
@@ -248,6 +250,7 @@ impl Pace {
 
     /// Begins to time a recording. `samples`: how many were recorded before. Returns the time, which is not 0.
     #[cold]
+    #[unsafe(link_section = "nthbyte_hot")]
     pub(crate) fn begin_timed(&mut self, samples: u32) -> u64 {
         self.before = (self.frees, samples);
         // The second reading does not contain what the first costs.
@@ -258,6 +261,7 @@ impl Pace {
 
     /// Ends the timing of a recording that began at `begun`.
     #[cold]
+    #[unsafe(link_section = "nthbyte_hot")]
     pub(crate) fn end_timed(&mut self, kind: Timed, begun: u64, samples: u32) {
         let nanos = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(begun);
         if kind == Timed::Sample {
@@ -273,6 +277,7 @@ impl Pace {
 }
 
 /// The next period: a power of two, if the present one takes `load` times as many samples as are allowed.
+#[unsafe(link_section = "nthbyte_hot")]
 fn next_period(period: u64, load: f64) -> u64 {
     let wanted = |margin: f64| {
         let bytes = (period as f64 * load * margin).clamp(1.0, LONGEST_PERIOD as f64);
@@ -289,6 +294,7 @@ fn next_period(period: u64, load: f64) -> u64 {
 }
 
 /// A CPU clock in nanoseconds.
+#[unsafe(link_section = "nthbyte_hot")]
 pub(crate) fn cpu_nanos(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,

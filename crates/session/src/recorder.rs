@@ -262,6 +262,7 @@ impl Recorder {
 
     #[cold]
     #[inline(never)]
+    #[unsafe(link_section = "nthbyte_hot")]
     fn look(&mut self, now: Nanos) -> u64 {
         let begun = self.pace.begin_timed(self.samples);
         if let Some(period) = self.pace.look(now, &self.slot.spent) {
@@ -275,12 +276,14 @@ impl Recorder {
     /// Ends the timing of a recording.
     #[cold]
     #[inline(never)]
+    #[unsafe(link_section = "nthbyte_hot")]
     pub(crate) fn end_timed(&mut self, kind: Timed, begun: u64) {
         self.pace.end_timed(kind, begun, self.samples);
     }
 
     /// Sets the periods of all sources of allocations. A period is in the file from here on, even if no sample is taken
     /// under it: it says what may have been missed. Hosts still record samples of the period before.
+    #[unsafe(link_section = "nthbyte_hot")]
     fn change_periods(&mut self, period: u64) {
         let native = native_period(period, true);
         native::set_period(native);
@@ -308,6 +311,7 @@ impl Recorder {
 
     #[cold]
     #[inline(never)]
+    #[unsafe(link_section = "nthbyte_hot")]
     fn say_period(&mut self, source: SourceId, period: u64) -> Option<()> {
         let at = source.index();
         self.periods.get(at)?;

@@ -330,6 +330,7 @@ impl Program {
     /// Changes the period of the heap. The samples until here, the pending one too, keep theirs.
     #[cold]
     #[inline(never)]
+    #[unsafe(link_section = "nthbyte_hot")]
     fn follow_period(&mut self, period: u64) {
         if let Some(period) = Period::new(period) {
             self.period = period;

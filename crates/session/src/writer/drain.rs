@@ -149,6 +149,8 @@ impl Drain {
             }
             record.for_each_event(|event| self.write(event, shared));
         }
+        let took = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(began);
+        shared.spent.took(records, took);
         self.record_resident(shared, false);
         let interval = self.flush_interval();
         // A full block has overwritten samples that are still pending, or that belong to the next block.
@@ -159,8 +161,6 @@ impl Drain {
         if is_due {
             self.write_all(shared, interval / 2);
         }
-        let took = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(began);
-        shared.spent.took(records, took);
         if let Sink::Open(writer) = &self.sink {
             shared.spent.set_file(writer.bytes_written());
         }
