@@ -12,6 +12,8 @@ class Config(TypedDict):
     """Absolute path of the profile."""
     period: int
     """Mean distance between samples in bytes."""
+    auto: bool
+    """Whether the distance follows the program from there on."""
     distances: str
     """``exponential``, ``fixed``, or ``every`` if each allocation is recorded."""
     seed: int | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from nthbyte._size import DEFAULT_PERIOD, parse_period
+from nthbyte._size import AUTO, DEFAULT_PERIOD, parse_period
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -177,7 +177,8 @@ OPTIONS = (
     ),
     Option(
         "every",
-        "mean distance between samples, from 64B to 1TiB; 1 records every allocation (default: 512KiB)",
+        "mean distance between samples, from 64B to 1TiB; 1 records every allocation; auto begins with 16KiB and "
+        "follows the program, so that samples take 0.5 % of its CPU time (default: 512KiB)",
         default=DEFAULT_PERIOD,
         placeholder="SIZE",
         read=parse_period,
@@ -270,6 +271,11 @@ def check(values: dict[str, Any]) -> dict[str, Any]:
         checked[option.name] = value
     if checked["fixed"] and checked["every"] == 1:
         raise ValueError("--fixed and --every 1 exclude each other: every allocation is recorded already")
+    if checked["every"] == AUTO and (checked["fixed"] or checked["seed"] is not None):
+        other = "--fixed" if checked["fixed"] else "--seed"
+        raise ValueError(
+            f"--every auto and {other} exclude each other: the period depends on the program's speed; give a size"
+        )
     if checked["native_frames"] and checked["native"] is False:
         raise ValueError("--native-frames and --no-native exclude each other: leave one out")
     return checked

@@ -12,7 +12,7 @@ from nthbyte._agent import Error, Result, interpreter, load
 from nthbyte._children import follow
 from nthbyte._claim import abandon, claim
 from nthbyte._options import check
-from nthbyte._size import DEFAULT_PERIOD
+from nthbyte._size import AUTO, DEFAULT_PERIOD, FIRST_AUTO_PERIOD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def start(
     force: replace the profile ``output`` if it exists. Otherwise a new name is taken, with a RuntimeWarning that says
         it; ``stop`` returns it too.
     every: mean distance between samples, in bytes or as a text such as ``"512KiB"``; from 64 B
-        to 1 TiB, or 1 to record every allocation.
+        to 1 TiB, or 1 to record every allocation. ``"auto"`` begins with 16 KiB and follows the program, so that
+        samples take 0.5 % of its CPU time.
     fixed: sample at exactly every n-th byte instead of at random distances. PyPy only.
     seed: use the same random distances in each run.
     cpu: also take this many time samples per second of CPU time; True for 1000.
@@ -188,7 +189,8 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
     Raises ValueError for options that are wrong or that this interpreter does not have.
     """
     checked = check(options)
-    period = checked["every"]
+    auto = checked["every"] == AUTO
+    period = FIRST_AUTO_PERIOD if auto else checked["every"]
     name = os.fspath(output)
     if isinstance(name, bytes):
         name = os.fsdecode(name)
@@ -200,6 +202,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
     return {
         "output": path,
         "period": period,
+        "auto": auto,
         "distances": "every" if period == 1 else "fixed" if checked["fixed"] else "exponential",
         "seed": checked["seed"],
         "cpu_hz": checked["cpu"],

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     Size = Union[int, str]
 
 DEFAULT_PERIOD = 512 * 1024
+# The period that follows the program, and with which it begins.
+AUTO = "auto"
+FIRST_AUTO_PERIOD = 16 * 1024
 SMALLEST_PERIOD = 64
 LARGEST_PERIOD = 1 << 40
 
@@ -43,15 +46,19 @@ def parse_size(size: Size) -> int:
     return value
 
 
-def parse_period(size: Size) -> int:
-    """Returns the mean distance between samples in bytes; 1 stands for "every allocation".
+def parse_period(size: Size) -> int | str:
+    """Returns the mean distance between samples in bytes; 1 stands for "every allocation". ``"auto"`` stays as it is.
 
     Raises ValueError, with one line for the user, unless it is 1 or from 64 B to 1 TiB.
     """
+    if size == AUTO:
+        return AUTO
     period = parse_size(size)
     if period == 1 or SMALLEST_PERIOD <= period <= LARGEST_PERIOD:
         return period
-    raise ValueError(f"a period of {size} is out of range: from 64B to 1TiB, or 1 to record every allocation")
+    raise ValueError(
+        f"a period of {size} is out of range: from 64B to 1TiB, 1 to record every allocation, or auto"
+    )
 
 
 def format_size(size: float) -> str:

@@ -97,6 +97,32 @@ def test_the_agent_knows_each_field_of_a_session() -> None:
     assert set(_session.configure("x.nthb", given)) == set(Config.__annotations__)
 
 
+@pytest.mark.parametrize(
+    ("given", "period", "auto", "distances"),
+    [
+        ({}, 524288, False, "exponential"),
+        ({"every": "auto"}, 16384, True, "exponential"),
+        ({"every": "64KiB"}, 65536, False, "exponential"),
+        ({"every": 1}, 1, False, "every"),
+    ],
+    ids=str,
+)
+def test_the_period_of_a_session(given: dict[str, object], period: int, auto: bool, distances: str) -> None:
+    defaults = {option.name: option.default for option in ARGUMENTS}
+    config = _session.configure("x.nthb", {**defaults, **given})
+    assert (config["period"], config["auto"], config["distances"]) == (period, auto, distances)
+
+
+@pytest.mark.parametrize("given", [{"seed": 0}, {"seed": 7}, {"fixed": True}], ids=str)
+def test_what_is_repeatable_does_not_follow_the_program(
+    given: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.implementation, "name", "pypy")
+    defaults = {option.name: option.default for option in ARGUMENTS}
+    with pytest.raises(ValueError, match="--every auto and --(seed|fixed) exclude each other"):
+        _session.configure("x.nthb", {**defaults, "every": "auto", **given})
+
+
 def test_options_of_other_interpreters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
     other = {"fixed": True, "native_frames": True, "huge_pages": "off"}

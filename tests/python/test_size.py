@@ -59,8 +59,10 @@ def test_periods_have_bounds(wrong: object) -> None:
         parse_period(wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("text", "period"), [("1", 1), ("64B", 64), ("1TiB", 1 << 40), ("0.5MiB", 1 << 19)])
-def test_periods_within_bounds(text: str, period: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "period"), [("1", 1), ("64B", 64), ("1TiB", 1 << 40), ("0.5MiB", 1 << 19), ("auto", "auto")]
+)
+def test_periods_within_bounds(text: str, period: int | str) -> None:
     assert parse_period(text) == period
 
 

@@ -34,9 +34,6 @@ static SESSION: Mutex<Option<Sampling>> = Mutex::new(None);
 /// exist in the child.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// The period if the settings leave it to the agent, in bytes.
-const PERIOD: u64 = 512 << 10;
-
 /// Whether a session of this kind is on.
 pub fn is_on() -> bool {
     lock().is_some_and(|sampling| sampling.is_some())
@@ -81,12 +78,6 @@ pub fn start(config: &Config) -> Result<(), String> {
         .flatten()
         .filter_map(|note| note.as_str().map(str::to_owned))
         .collect();
-    // The period of this method cannot follow the program.
-    let config = &Config {
-        period: if config.auto { PERIOD } else { config.period },
-        auto: false,
-        ..config.clone()
-    };
     let every = (config.period / nursery).max(1);
     let mut meta = config.meta(Method::GcHooks, config.seed(), notes);
     meta.sources = Source::of_session(

@@ -1,0 +1,106 @@
+"""Sessions whose period follows the program (``--every auto``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harness
+from harness import Interpreter, summary
+
+# Blocks of many sizes in a fast loop, some kept for a while; then slow work that allocates little.
+PROGRAM = """
+import sys
+header = sys.getsizeof(b"")
+SIZES = [200, 1000, 40, 1900, 450]
+def make(size, times, kept=[]):
+    for _ in range(times):
+        kept.append(bytes(size - header))
+        if len(kept) > 500:
+            del kept[:400]
+def burst():
+    for _ in range(20):
+        for size in SIZES:
+            make(size, 5000)
+def slow():
+    for _ in range(400):
+        make(1000, 10)
+        sum(i * 0.5 for i in range(5000))
+burst()
+slow()
+burst()
+"""
+BYTES = 2 * 20 * 5000 * sum((200, 1000, 40, 1900, 450)) + 400 * 10 * 1000
+FIRST = 16 << 10
+
+
+def _run(interpreter: Interpreter, folder: Path, *options: str) -> Any:
+    (folder / "app.py").write_text(PROGRAM)
+    words = ("run", "-q", "-f", *options, "-o", "out.nthb", "app.py")
+    interpreter.nthbyte(*words, folder=folder).ok()
+    return summary(folder / "out.nthb")
+
+
+def _is_near(estimate: Any, truth: float) -> bool:
+    """Whether the truth lies within three times a 95 % interval: six standard deviations."""
+    low, middle, high = (estimate[name] for name in ("low", "estimate", "high"))
+    return bool(middle - 3 * (middle - low) - 1 <= truth <= middle + 3 * (high - middle) + 1)
+
+
+def test_the_period_follows_the_program(cpython: Interpreter, tmp_path: Path) -> None:
+    found = _run(cpython, tmp_path, "--every", "auto")
+    # The first thousand samples of a gigabyte a second take far more than their share.
+    assert found["periods"][0] == found["period"] == FIRST
+    assert len(found["periods"]) > 1
+    assert all(period & (period - 1) == 0 for period in found["periods"])
+    if not found["lost"]:
+        row = next(row for row in found["rows"] if row["name"] == "make")
+        # Lists and slices come on top of the blocks: less than a hundredth.
+        own = row["self_bytes"]
+        assert _is_near(own, BYTES) or _is_near(own, 1.01 * BYTES), (own, BYTES)
+        assert _is_near(found["all"]["bytes"], found["bytes_allocated"])
+    text = harness.report("summary", "out.nthb", folder=tmp_path).ok().out
+    assert "one every 16.0 KiB" in text or "one every 16 KiB" in text
+    assert "at the end" in text or " to " in text
+    explained = harness.report("explain", "out.nthb", folder=tmp_path).ok().out
+    assert "one every 16 KiB" in explained
+
+
+@pytest.mark.parametrize(
+    ("options", "period"), [(("--every", "64KiB"), 64 << 10), ((), 512 << 10)], ids=str
+)
+def test_a_fixed_period_stays(
+    options: tuple[str, ...], period: int, cpython: Interpreter, tmp_path: Path
+) -> None:
+    assert _run(cpython, tmp_path, *options)["periods"] == [period]
+
+
+THREADS_AND_FORKS = """
+import os, threading
+def make():
+    for _ in range(300_000):
+        bytes(1000)
+threads = [threading.Thread(target=make) for _ in range(3)]
+for thread in threads: thread.start()
+child = os.fork()
+if child == 0:
+    make()
+    os._exit(0)
+for thread in threads: thread.join()
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_threads_and_a_child(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(THREADS_AND_FORKS)
+    cpython.nthbyte("run", "-q", "--every", "auto", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
+    (child,) = tmp_path.glob("out.*.nthb")
+    for path in (tmp_path / "out.nthb", child):
+        found = summary(path)
+        assert found["complete"] and found["samples"] > 100
+        if not found["lost"]:
+            assert _is_near(found["all"]["bytes"], found["bytes_allocated"]), path
+    both = summary(tmp_path / "out.nthb", "--all")
+    assert len(both["periods"]) > 1
