@@ -7,23 +7,27 @@
 //!
 //! # How the share is measured
 //!
-//! Samples are counted, and one in [`TIMED`] is timed with the thread's CPU clock; so is one free in [`TIMED`]. The writer
-//! thread knows its own CPU time, and the number of records that it took. A sample costs its own mean time, the mean time
-//! of a free, and two records. The period changes with the number of samples: at a decision, the CPU time of the
+//! Samples are counted, and one in [`TIMED`] is timed; so is one free in [`TIMED`]. `CLOCK_MONOTONIC` is read for that: the
+//! thread's CPU clock takes a system call, which is as long as a sample. Where another thread interrupts a timed sample,
+//! that counts as [`OUTLIER`] says. The writer thread knows its own CPU time, and the number of records that it took. A
+//! sample costs its own mean time, the mean time of a free, two records, and [`OUTSIDE`]. The period changes with the number of samples: at a decision, the CPU time of the
 //! process since the last one is read, which says how many samples would have taken the share.
 //!
 //! # When it is decided
 //!
 //! In the recording of a sample: after [`FIRST_SAMPLES`], then after [`SAMPLES`] each, or at the first sample after
 //! [`DECIDE_AFTER`]. So a program that allocates gigabytes a second has another period after a thousand samples, and
-//! one that allocates little pays nothing. The period is a power of two, and stays where it is while the share lies
-//! between a third of the limit and the limit. The hosts change their samplers at their own next sample; what a sample
-//! stands for is the period under which its sample point was drawn ([`Recording::allocation`](crate::Recording::allocation)).
+//! one that allocates little pays nothing. The period is a power of two. It becomes at most [`FASTEST`] times longer or
+//! shorter at once, and stays where it is while the share lies between a third of the limit and the limit. The hosts
+//! change their samplers at their own next sample; what a sample stands for is the period under which its sample point
+//! was drawn ([`Recording::allocation`](crate::Recording::allocation)).
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use nthbyte_profile::event::Nanos;
+
+use crate::clock::monotonic_nanos;
 
 /// The period at first, in bytes, and the shortest one.
 pub const FIRST_PERIOD: u64 = 16 << 10;
@@ -40,7 +44,7 @@ const AIM: f64 = 0.9 * SHARE;
 /// Bytes that the file may have soon: most of them within five minutes.
 const FILE_START: f64 = 10e6;
 /// Bytes a second after that, and how many of them may be saved for later: 10 MB in any hour.
-const FILE_RATE: f64 = 9e6 / 3600.0;
+const FILE_RATE: f64 = 8.5e6 / 3600.0;
 const FILE_SAVED: f64 = 1e6;
 /// What the file may still grow by is spent at this time constant, in seconds.
 const FILE_TIME: f64 = 120.0;
@@ -54,10 +58,15 @@ const FIRST_SAMPLES: u32 = 1024;
 const SAMPLES: u32 = 256;
 /// At the first sample after this time, it is decided in any case.
 const DECIDE_AFTER: u64 = 100_000_000;
-/// One in this many samples, and one in this many frees, is timed. Reading the clock takes some hundred nanoseconds.
+/// One in this many samples, and one in this many frees, is timed.
 const TIMED: u32 = 32;
-/// A decision makes the period at most this many times shorter.
-const FASTEST_DOWN: u64 = 8;
+/// A decision makes the period at most this many times longer or shorter: the costs of the first samples, whose stacks are
+/// new and whose memory is touched for the first time, say little of later ones.
+const FASTEST: u64 = 8;
+/// One value counts at most this many times the mean, for the same reason.
+const OUTLIER: u64 = 4;
+/// What a sample takes outside of its recording, in the slow path of the host's allocator, in nanoseconds.
+const OUTSIDE: f64 = 100.0;
 
 /// What the writer thread tells.
 #[derive(Debug, Default)]
@@ -90,7 +99,7 @@ impl Spent {
     }
 }
 
-/// A running mean of nanoseconds, over about eight values. One value counts at most eight times the mean.
+/// A running mean of nanoseconds, over about eight values.
 #[derive(Clone, Copy, Debug)]
 struct Mean(u32);
 
@@ -101,7 +110,7 @@ impl Mean {
     }
 
     fn add(&mut self, nanos: u64) {
-        let limit = u64::from(self.0).saturating_mul(8).max(64);
+        let limit = (u64::from(self.0) * OUTLIER).max(64);
         let mean = (u64::from(self.0) * 7 + nanos.min(limit)) / 8;
         self.0 = u32::try_from(mean).unwrap_or(u32::MAX).max(1);
     }
@@ -236,7 +245,8 @@ impl Pace {
         if self.file_left < FILE_SAVED {
             self.file_left = (self.file_left + FILE_RATE * seconds).min(FILE_SAVED);
         }
-        let cost = f64::from(self.sample.0) + f64::from(self.end.0) + 2.0 * f64::from(record);
+        let recordings = f64::from(self.sample.0) + f64::from(self.end.0);
+        let cost = OUTSIDE + recordings + 2.0 * f64::from(record);
         let by_cpu = AIM * cpu / cost;
         let by_file = (self.file_left / FILE_TIME / FILE_SAMPLE).max(LEAST_SAMPLES) * seconds;
         let taken = f64::from(self.taken);
@@ -253,17 +263,14 @@ impl Pace {
     #[unsafe(link_section = "nthbyte_hot")]
     pub(crate) fn begin_timed(&mut self, samples: u32) -> u64 {
         self.before = (self.frees, samples);
-        // The second reading does not contain what the first costs.
-        let first = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID);
-        let second = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID);
-        (second + second.saturating_sub(first)).max(1)
+        monotonic_nanos().max(1)
     }
 
     /// Ends the timing of a recording that began at `begun`.
     #[cold]
     #[unsafe(link_section = "nthbyte_hot")]
     pub(crate) fn end_timed(&mut self, kind: Timed, begun: u64, samples: u32) {
-        let nanos = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(begun);
+        let nanos = monotonic_nanos().saturating_sub(begun);
         if kind == Timed::Sample {
             return self.sample.add(nanos);
         }
@@ -284,9 +291,9 @@ fn next_period(period: u64, load: f64) -> u64 {
         (bytes as u64).next_power_of_two()
     };
     let next = if load > 1.1 {
-        wanted(1.0 / 1.1)
+        wanted(1.0 / 1.1).min(period * FASTEST)
     } else if load < 0.4 {
-        wanted(1.25).max(period / FASTEST_DOWN)
+        wanted(1.25).max(period / FASTEST)
     } else {
         period
     };
@@ -343,8 +350,8 @@ mod tests {
         (last.sum(), pace.period(), minutes)
     }
 
-    /// 1000 + 250 + 2 · 150 ns a sample.
-    const COST: f64 = 1550e-9;
+    /// 100 + 1000 + 250 + 2 · 150 ns a sample.
+    const COST: f64 = 1650e-9;
 
     #[test]
     fn the_share_is_kept_at_each_rate() {
@@ -377,9 +384,20 @@ mod tests {
             cpu: nanos,
             file: 0,
         };
-        // 0.0045 · 2.5 ms are 7.3 samples: 142 times too many, so 2 MiB are not enough.
-        assert_eq!(pace.decide(seen, 150), Some(4 << 20));
+        // 0.0045 · 2.5 ms are 6.8 samples: 150 times too many, but that is not believed at once.
+        assert_eq!(pace.decide(seen, 150), Some(128 << 10));
         assert_eq!(pace.decide_at, SAMPLES);
+        let mut nanos = nanos;
+        for expected in [Some(1 << 20), Some(4 << 20), None] {
+            pace.taken = SAMPLES;
+            nanos += u64::from(SAMPLES) * pace.period() * 10 / 67;
+            let seen = Seen {
+                now: nanos,
+                cpu: nanos,
+                file: 0,
+            };
+            assert_eq!(pace.decide(seen, 150), expected);
+        }
     }
 
     #[test]
@@ -406,8 +424,9 @@ mod tests {
             assert!(next.is_power_of_two() && (FIRST_PERIOD..=LONGEST_PERIOD).contains(&next));
             assert_eq!(next == 1 << 20, (0.4..=1.1).contains(&load), "{load}");
         }
-        // Not all the way down at once.
+        // Not all the way at once.
         assert_eq!(next_period(1 << 20, 1e-3), 128 << 10);
+        assert_eq!(next_period(1 << 20, 1e3), 8 << 20);
     }
 
     #[test]
@@ -421,7 +440,7 @@ mod tests {
     fn a_mean_follows_its_values_and_no_single_one() {
         let mut mean = Mean(1000);
         mean.add(1_000_000);
-        assert_eq!(mean.0, 1875);
+        assert_eq!(mean.0, 1375);
         (0..60).for_each(|_| mean.add(400));
         assert!((395..=408).contains(&mean.0), "{}", mean.0);
         let mut from_nothing = Mean(1);

@@ -264,13 +264,10 @@ impl Recorder {
     #[inline(never)]
     #[unsafe(link_section = "nthbyte_hot")]
     fn look(&mut self, now: Nanos) -> u64 {
-        let begun = self.pace.begin_timed(self.samples);
         if let Some(period) = self.pace.look(now, &self.slot.spent) {
             self.change_periods(period);
-            // The decision is not what a sample costs.
-            return 0;
         }
-        begun
+        self.pace.begin_timed(self.samples)
     }
 
     /// Ends the timing of a recording.
