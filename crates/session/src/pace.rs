@@ -65,6 +65,12 @@ const TIMED: u32 = 32;
 const FASTEST: u64 = 8;
 /// One value counts at most this many times the mean, for the same reason.
 const OUTLIER: u64 = 4;
+/// The most that a sample, a free and a record are taken to cost, in nanoseconds. While a program starts, nearly each sample
+/// has a new stack and costs many times what later ones do; and the fewer samples are taken, the colder are the caches for
+/// each. Without a limit, few samples would seem so dear that even fewer were taken.
+const MOST_SAMPLE: u32 = 1000;
+const MOST_END: u32 = 400;
+const MOST_RECORD: u32 = 250;
 /// What a sample takes outside of its recording, in the slow path of the host's allocator, in nanoseconds.
 const OUTSIDE: f64 = 100.0;
 
@@ -245,8 +251,9 @@ impl Pace {
         if self.file_left < FILE_SAVED {
             self.file_left = (self.file_left + FILE_RATE * seconds).min(FILE_SAVED);
         }
-        let recordings = f64::from(self.sample.0) + f64::from(self.end.0);
-        let cost = OUTSIDE + recordings + 2.0 * f64::from(record);
+        let [sample, end, record] = [self.sample.0, self.end.0, record];
+        let recordings = f64::from(sample.min(MOST_SAMPLE)) + f64::from(end.min(MOST_END));
+        let cost = OUTSIDE + recordings + 2.0 * f64::from(record.min(MOST_RECORD));
         let by_cpu = AIM * cpu / cost;
         let by_file = (self.file_left / FILE_TIME / FILE_SAMPLE).max(LEAST_SAMPLES) * seconds;
         let taken = f64::from(self.taken);
