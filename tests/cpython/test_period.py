@@ -99,7 +99,8 @@ def test_threads_and_a_child(cpython: Interpreter, tmp_path: Path) -> None:
     (child,) = tmp_path.glob("out.*.nthb")
     for path in (tmp_path / "out.nthb", child):
         found = summary(path)
-        assert found["complete"] and found["samples"] > 100
+        # The child begins with the period that its parent had by then.
+        assert found["complete"] and found["samples"] > 0
         if not found["lost"]:
             assert _is_near(found["all"]["bytes"], found["bytes_allocated"]), path
     both = summary(tmp_path / "out.nthb", "--all")

@@ -31,9 +31,11 @@
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::meta::Distances;
-use nthbyte_profile::model::{Sampling, Shape, Weight};
+use nthbyte_profile::model::{Shape, Weight};
 use serde::Serialize;
 use statrs::function::gamma::{gamma_lr, gamma_ur};
+
+use crate::periods;
 
 /// A figure and its 95 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -209,14 +211,8 @@ impl Estimator {
     /// `all`: the sums over all samples of the profile.
     #[must_use]
     pub fn new(profile: &Profile, all: &Totals) -> Self {
-        // With several sources or periods, the one that most easily misses objects counts. That includes a period under
-        // which no sample was taken.
-        let samplings = profile.allocation_samplings();
-        let is_used = |of: &&Sampling| samplings.iter().any(|used| used.source == of.source);
-        let sampled = |of: &&Sampling| of.distances != Distances::Every;
-        let periods = profile.samplings.iter().filter(is_used).filter(sampled);
-        let periods = periods.map(|of| of.period);
-        let period = periods.max().unwrap_or(1).max(1) as f64;
+        // With several sources or periods, the one that most easily misses objects counts.
+        let period = periods::longest(profile);
         let typical_allocations = if all.samples == 0 {
             period / 64.0
         } else {

@@ -1,15 +1,19 @@
 //! What reports say of the periods of a profile. With `--every auto` the period changes during the session.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::meta::SourceKind;
+use nthbyte_profile::meta::{Distances, SourceKind};
 use nthbyte_profile::model::Sampling;
 
 use crate::text;
 
-/// The longest period of the allocation samples, in bytes; at least 1. It says what may have been missed.
+/// The longest period of the allocation samples, in bytes; at least 1. It says what may have been missed, so a period
+/// under which no sample was taken counts too.
 pub(crate) fn longest(profile: &Profile) -> f64 {
-    let longest = profile.periods().last().copied();
-    longest.map_or(1.0, |period| period.max(1) as f64)
+    let used = profile.allocation_samplings();
+    let is_used = |of: &&Sampling| used.iter().any(|used| used.source == of.source);
+    let sampled = |of: &&Sampling| of.distances != Distances::Every;
+    let periods = profile.samplings.iter().filter(is_used).filter(sampled);
+    periods.map(|of| of.period).max().unwrap_or(1).max(1) as f64
 }
 
 /// The one period with which the intervals of large sums would be as wide as they are, in bytes: the period, if there is
@@ -50,7 +54,8 @@ pub(crate) fn described(profile: &Profile) -> String {
     format!("{} at first, {} at the end", size(first), size(last))
 }
 
-/// The first and the last period of the interpreter's memory, if that changed. Native memory may have another one.
+/// The first and the last period of the interpreter's memory, or of native memory if there is nothing else; `None` if it did
+/// not change. Native memory may have another one than the interpreter's.
 fn first_and_last(profile: &Profile) -> Option<(u64, u64)> {
     let sampling =
         |id| profile.sampling(profile.samples.shape(profile.samples.shape_id(id)).sampling);
@@ -58,11 +63,12 @@ fn first_and_last(profile: &Profile) -> Option<(u64, u64)> {
         let kind = profile.sources[sampling.source.index()].kind();
         matches!(kind, Some(SourceKind::Native | SourceKind::Mapping))
     };
+    let only_native = profile.allocation_samplings().iter().all(is_native);
     let mut periods = profile
         .samples
         .ids()
         .map(sampling)
-        .filter(|of| !is_native(of));
+        .filter(|of| only_native || !is_native(of));
     let first = periods.next()?;
     let mut last = first;
     let mut has_changed = false;
@@ -76,7 +82,7 @@ fn first_and_last(profile: &Profile) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use nthbyte_profile::event::{LabelSetId, Nanos, NodeId, SourceId, ThreadId, TypeId};
-    use nthbyte_profile::meta::{Distances, Meta, Method, Source, Unit};
+    use nthbyte_profile::meta::{Meta, Method, Source, Unit};
     use nthbyte_profile::model::{Lifetime, Sample, SamplingId, Shape};
 
     use super::*;
@@ -85,7 +91,7 @@ mod tests {
 
     const PERIODS: [u64; 3] = [16 << 10, 64 << 10, 1 << 20];
 
-    /// A profile whose samples have these periods, by number. The last number is native memory's.
+    /// A profile whose samples have these periods, by number. The last two numbers are native memory's.
     fn profile(of_samples: &[u32]) -> Profile {
         let source = |kind| {
             Source::allocations(
@@ -107,6 +113,7 @@ mod tests {
         };
         profile.samplings = PERIODS.map(|period| sampling(0, period)).to_vec();
         profile.samplings.push(sampling(1, 256 << 10));
+        profile.samplings.push(sampling(1, 4 << 20));
         for (number, &sampling) in of_samples.iter().enumerate() {
             profile.samples.push(Sample {
                 time: Nanos(number as u64),
@@ -137,6 +144,7 @@ mod tests {
             // Another source's period is no change.
             (&[0, 3, 0], "16.0 KiB or 256 KiB on average"),
             (&[3, 0, 1, 3], "16.0 KiB at first, 64.0 KiB at the end"),
+            (&[3, 3, 4], "256 KiB at first, 4.00 MiB at the end"),
         ] {
             assert_eq!(described(&profile(samples)), said, "{samples:?}");
         }

@@ -10,7 +10,7 @@
 //! Samples are counted, and one in [`TIMED`] is timed; so is one free in [`TIMED`]. `CLOCK_MONOTONIC` is read for that: the
 //! thread's CPU clock takes a system call, which is as long as a sample. Where another thread interrupts a timed sample,
 //! that counts as [`OUTLIER`] says. The writer thread knows its own CPU time, and the number of records that it took. A
-//! sample costs its own mean time, the mean time of a free, two records, and [`OUTSIDE`]. The period changes with the number of samples: at a decision, the CPU time of the
+//! sample costs its own mean time, the mean time of a free, two records, and [`OUTSIDE`]. At a decision, the CPU time of the
 //! process since the last one is read, which says how many samples would have taken the share.
 //!
 //! # When it is decided
@@ -29,7 +29,7 @@ use nthbyte_profile::event::Nanos;
 
 use crate::clock::monotonic_nanos;
 
-/// The period at first, in bytes, and the shortest one.
+/// The period at first, in bytes, and the shortest one. Without an interpreter's memory, it is [`SHORTEST_NATIVE_PERIOD`].
 pub const FIRST_PERIOD: u64 = 16 << 10;
 /// The longest period, in bytes.
 pub const LONGEST_PERIOD: u64 = 64 << 20;
@@ -145,6 +145,8 @@ pub(crate) enum Timed {
 pub(crate) struct Pace {
     is_auto: bool,
     period: u64,
+    /// The period at first, which is the shortest one.
+    shortest: u64,
     /// Samples since the last decision, and their number at which the next one is due.
     taken: u32,
     decide_at: u32,
@@ -164,11 +166,12 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// `is_auto`: whether the period changes.
+    /// `is_auto`: whether the period changes. It does not become shorter than `period`.
     pub(crate) fn new(is_auto: bool, period: u64) -> Self {
         Self {
             is_auto,
             period,
+            shortest: period,
             taken: 0,
             decide_at: FIRST_SAMPLES,
             due: DECIDE_AFTER,
@@ -188,6 +191,7 @@ impl Pace {
     /// The pace of a forked child. It begins with the parent's period, and has a file of its own.
     pub(crate) fn of_child(&self) -> Self {
         Self {
+            shortest: self.shortest,
             sample: self.sample,
             end: self.end,
             decide_at: SAMPLES,
@@ -199,7 +203,7 @@ impl Pace {
         self.is_auto
     }
 
-    /// The period of the interpreter's memory, in bytes.
+    /// The period of the interpreter's memory, in bytes; without an interpreter, that of native memory.
     #[inline]
     pub(crate) const fn period(&self) -> u64 {
         self.period
@@ -208,7 +212,7 @@ impl Pace {
     /// Counts a sample. Returns whether something more is to be done with it: see [`Pace::look`].
     #[inline(always)]
     pub(crate) const fn count(&mut self, now: Nanos) -> bool {
-        self.taken += 1;
+        self.taken = self.taken.wrapping_add(1);
         self.is_auto && (self.taken.is_multiple_of(TIMED) || now.0 >= self.due)
     }
 
@@ -261,7 +265,8 @@ impl Pace {
         self.taken = 0;
         self.decide_at = SAMPLES;
         self.due = seen.now + DECIDE_AFTER;
-        let period = next_period(self.period, taken / by_cpu.min(by_file).max(1e-6));
+        let load = taken / by_cpu.min(by_file).max(1e-6);
+        let period = next_period(self.period, load, self.shortest);
         (std::mem::replace(&mut self.period, period) != period).then_some(period)
     }
 
@@ -290,9 +295,10 @@ impl Pace {
     }
 }
 
-/// The next period: a power of two, if the present one takes `load` times as many samples as are allowed.
+/// The next period: a power of two from `shortest` on, if the present one takes `load` times as many samples as are
+/// allowed.
 #[unsafe(link_section = "nthbyte_hot")]
-fn next_period(period: u64, load: f64) -> u64 {
+fn next_period(period: u64, load: f64, shortest: u64) -> u64 {
     let wanted = |margin: f64| {
         let bytes = (period as f64 * load * margin).clamp(1.0, LONGEST_PERIOD as f64);
         (bytes as u64).next_power_of_two()
@@ -304,7 +310,7 @@ fn next_period(period: u64, load: f64) -> u64 {
     } else {
         period
     };
-    next.clamp(FIRST_PERIOD, LONGEST_PERIOD)
+    next.clamp(shortest, LONGEST_PERIOD)
 }
 
 /// A CPU clock in nanoseconds.
@@ -320,154 +326,4 @@ pub(crate) fn cpu_nanos(clock: libc::clockid_t) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A program of a steady rate in bytes a second of CPU time, which is all time. Returns the samples a second of the
-    /// last second, the period, and the file's bytes at each whole minute.
-    fn run(rate: f64, seconds: f64, each: f64) -> (f64, u64, Vec<f64>) {
-        let mut pace = Pace::new(true, FIRST_PERIOD);
-        pace.last = Seen::default();
-        let (mut now, mut file, mut samples) = (0.0_f64, 0.0, Vec::new());
-        let mut minutes = Vec::new();
-        while now < seconds {
-            // As many samples as are taken until the next decision, in one step.
-            let period = pace.period() as f64;
-            let until_due = (pace.due as f64 / 1e9 - now).max(0.0) * rate / period;
-            let taken = until_due.ceil().clamp(1.0, f64::from(pace.decide_at));
-            now += taken * period / rate;
-            file += taken * each;
-            pace.taken += taken as u32;
-            samples.push((now, taken));
-            while (minutes.len() as f64 + 1.0) * 60.0 <= now {
-                minutes.push(file);
-            }
-            let nanos = (now * 1e9) as u64;
-            let seen = Seen {
-                now: nanos,
-                cpu: nanos,
-                file: file as u64,
-            };
-            pace.decide(seen, 150);
-        }
-        let last = samples.iter().rev();
-        let last = last
-            .take_while(|(at, _)| *at > now - 1.0)
-            .map(|(_, taken)| taken);
-        (last.sum(), pace.period(), minutes)
-    }
-
-    /// 100 + 1000 + 250 + 2 · 150 ns a sample.
-    const COST: f64 = 1650e-9;
-
-    #[test]
-    fn the_share_is_kept_at_each_rate() {
-        for rate in [1e6, 2e7, 1e8, 1e9, 7e9, 4e10] {
-            let (a_second, period, _) = run(rate, 5.0, 8.0);
-            let share = a_second * COST;
-            assert!(share <= SHARE, "{rate}: {share} at {period}");
-            // A third of it at least, where the period is not the shortest.
-            let is_shortest = period == FIRST_PERIOD;
-            assert!(
-                share >= SHARE / 3.0 || is_shortest,
-                "{rate}: {share} at {period}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_fast_program_has_another_period_after_a_thousand_samples() {
-        let mut pace = Pace::new(true, FIRST_PERIOD);
-        let spent = Spent::default();
-        for number in 1..FIRST_SAMPLES {
-            pace.count(Nanos(u64::from(number) * 2000));
-            assert_eq!(pace.look(Nanos(u64::from(number) * 2000), &spent), None);
-        }
-        pace.taken += 1;
-        pace.last = Seen::default();
-        let nanos = 2_500_000; // 16 MiB in 2.5 ms
-        let seen = Seen {
-            now: nanos,
-            cpu: nanos,
-            file: 0,
-        };
-        // 0.0045 · 2.5 ms are 6.8 samples: 150 times too many, but that is not believed at once.
-        assert_eq!(pace.decide(seen, 150), Some(128 << 10));
-        assert_eq!(pace.decide_at, SAMPLES);
-        let mut nanos = nanos;
-        for expected in [Some(1 << 20), Some(4 << 20), None] {
-            pace.taken = SAMPLES;
-            nanos += u64::from(SAMPLES) * pace.period() * 10 / 67;
-            let seen = Seen {
-                now: nanos,
-                cpu: nanos,
-                file: 0,
-            };
-            assert_eq!(pace.decide(seen, 150), expected);
-        }
-    }
-
-    #[test]
-    fn the_file_grows_by_ten_megabytes_an_hour_after_the_first_minutes() {
-        for (rate, each) in [(1e8, 8.0), (2e9, 8.0), (2e9, 30.0)] {
-            let (_, _, minutes) = run(rate, 3.0 * 3600.0, each);
-            let start = minutes[9];
-            assert!(
-                start <= FILE_START + 10.0 * 60.0 * FILE_RATE + 1e5,
-                "{rate}: {start}"
-            );
-            for from in 10..minutes.len() - 60 {
-                let hour = minutes[from + 60] - minutes[from];
-                assert!(hour <= 10e6, "{rate}, minute {from}: {hour}");
-                assert!(hour >= 3e6, "{rate}, minute {from}: {hour}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_period_is_a_power_of_two_within_its_bounds_and_rests() {
-        for load in [1e-9, 0.01, 0.3, 0.4, 0.7, 1.1, 1.2, 50.0, 1e9] {
-            let next = next_period(1 << 20, load);
-            assert!(next.is_power_of_two() && (FIRST_PERIOD..=LONGEST_PERIOD).contains(&next));
-            assert_eq!(next == 1 << 20, (0.4..=1.1).contains(&load), "{load}");
-        }
-        // Not all the way at once.
-        assert_eq!(next_period(1 << 20, 1e-3), 128 << 10);
-        assert_eq!(next_period(1 << 20, 1e3), 8 << 20);
-    }
-
-    #[test]
-    fn a_fixed_period_stays() {
-        let mut pace = Pace::new(false, 512);
-        assert!((0..10_000).all(|at| !pace.count(Nanos(at * 1_000_000_000)) && !pace.count_end()));
-        assert_eq!(pace.period(), 512);
-    }
-
-    #[test]
-    fn a_mean_follows_its_values_and_no_single_one() {
-        let mut mean = Mean(1000);
-        mean.add(1_000_000);
-        assert_eq!(mean.0, 1375);
-        (0..60).for_each(|_| mean.add(400));
-        assert!((395..=408).contains(&mean.0), "{}", mean.0);
-        let mut from_nothing = Mean(1);
-        (0..60).for_each(|_| from_nothing.add(0));
-        assert_eq!(from_nothing.0, 1);
-    }
-
-    #[test]
-    fn a_free_is_timed_and_a_collection_is_not() {
-        let mut pace = Pace::new(true, FIRST_PERIOD);
-        let begun = pace.begin_timed(5);
-        pace.end_timed(Timed::End, begun, 6);
-        assert_eq!(pace.end.0, 250);
-        let _ = pace.begin_timed(5);
-        pace.freed();
-        pace.end_timed(Timed::End, 0, 5);
-        assert!(pace.end.0 > 250);
-        // Many ends at once share the time.
-        let begun = pace.begin_timed(5);
-        pace.end_timed(Timed::End, begun, 5 + 1000);
-        assert!(pace.end.0 < 500);
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::Memory;
 use crate::estimate::{Moments, Totals};
+use crate::periods;
 
 use super::base::{Base, DescribedBase};
 use super::distributions;
@@ -100,7 +101,7 @@ struct Header<'a> {
 struct Described<'a> {
     #[serde(flatten)]
     meta: &'a Meta,
-    /// Mean distance between allocation samples, in bytes. With several, the one with the widest intervals.
+    /// Mean distance between allocation samples, in bytes. With several, the one that most easily misses objects.
     period: u64,
     /// The shortest one, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,13 +119,11 @@ impl<'a> Described<'a> {
             .iter()
             .filter(|of| of.distances != Distances::Every);
         let widest = sampled.max_by_key(|of| of.period).or(samplings.first());
+        let period = periods::longest(profile) as u64;
         Self {
             meta: &profile.meta,
-            period: widest.map_or(1, |of| of.period),
-            shortest_period: match profile.periods()[..] {
-                [shortest, _, ..] => Some(shortest),
-                _ => None,
-            },
+            period,
+            shortest_period: Some(profile.periods()[0]).filter(|&shortest| shortest < period),
             distances: widest
                 .map_or(Distances::Exponential, |of| of.distances)
                 .name(),
