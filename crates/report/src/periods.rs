@@ -20,8 +20,8 @@ pub(crate) fn longest(profile: &Profile) -> f64 {
 /// only one. Otherwise it is what a sample stands for, averaged over the bytes of objects that were rather missed than
 /// sampled.
 pub(crate) fn effective(profile: &Profile) -> f64 {
-    if profile.periods().len() == 1 {
-        return longest(profile);
+    if let [period] = profile.periods()[..] {
+        return period.max(1) as f64;
     }
     let weights = profile.shape_weights();
     let (mut bytes, mut squares) = (0.0, 0.0);
