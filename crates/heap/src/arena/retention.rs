@@ -150,3 +150,84 @@ impl Arenas {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HugePages;
+    use crate::geometry::TABLE_SIZE;
+    use crate::page::Page;
+
+    /// The pages of an arena.
+    type Pages = Vec<*mut Page>;
+
+    /// Acquires all pages of this many new arenas.
+    fn fill(arenas: &mut Arenas, table: ArenaTable, number: usize, backing: Backing) -> Vec<Pages> {
+        let mut page = |_| {
+            let (page, _) = arenas.acquire(table).unwrap();
+            // SAFETY: the arena is mapped. The kind determines only the queue of a full arena, and this one is full
+            // after its last page at the earliest.
+            unsafe {
+                let arena = Arena::of(page.cast());
+                if (*arena).free.count_ones() == PAGES_PER_ARENA - 1 {
+                    (*arena).backing = backing;
+                }
+            }
+            page
+        };
+        let mut pages = |_| (0..PAGES_PER_ARENA).map(&mut page).collect();
+        (0..number).map(&mut pages).collect()
+    }
+
+    fn release(arenas: &mut Arenas, table: ArenaTable, pages: &mut Pages, number: usize) {
+        for page in pages.drain(..number) {
+            // SAFETY: acquired, and not used.
+            unsafe { arenas.release(page, table) };
+        }
+    }
+
+    /// Dirty pages of huge arenas that are mostly in use cannot be purged. While there are more of them than the limit,
+    /// other pages are purged each time that there are an eighth more, and not at each release.
+    #[test]
+    fn a_purge_that_cannot_reach_the_limit_is_tried_again_after_an_eighth_more() {
+        let table = ArenaTable::at(os::map(TABLE_SIZE).unwrap().as_ptr());
+        let mut arenas = Arenas::new(HugePages::Off, 0);
+        let mut huge = fill(&mut arenas, table, 36, Backing::Huge);
+        let mut other = fill(&mut arenas, table, 8, Backing::Ordinary);
+        let least = LIMIT_PAGES + 1;
+        for (at, pages) in huge.iter_mut().enumerate() {
+            let number = 60.min(least.saturating_sub(at * 60));
+            release(&mut arenas, table, pages, number);
+        }
+        // One more than the limit, and none can be purged.
+        assert_eq!(arenas.retention.dirty, least);
+        let eighth = least / 8;
+        for arena in 0..2 {
+            // Most of an arena each, and then what is missing.
+            release(&mut arenas, table, &mut other[arena * 2], 127);
+            release(&mut arenas, table, &mut other[arena * 2 + 1], 127);
+            release(&mut arenas, table, &mut other[4], eighth - 254);
+            assert_eq!(arenas.retention.dirty, least + eighth, "not tried before");
+            release(&mut arenas, table, &mut other[4], 1);
+            assert_eq!(
+                arenas.retention.dirty, least,
+                "tried, and all others purged"
+            );
+        }
+        // With ten fewer the limit can be reached at the next try. From then on it holds again.
+        for _ in 0..10 {
+            arenas.acquire(table).unwrap();
+        }
+        let fewer = least - 10;
+        release(&mut arenas, table, &mut other[5], 127);
+        release(&mut arenas, table, &mut other[6], 127);
+        release(&mut arenas, table, &mut other[7], eighth + 10 - 254);
+        assert_eq!(arenas.retention.dirty, least + eighth, "not tried before");
+        release(&mut arenas, table, &mut other[7], 1);
+        assert_eq!(arenas.retention.dirty, fewer);
+        release(&mut arenas, table, &mut other[7], LIMIT_PAGES - fewer);
+        assert_eq!(arenas.retention.dirty, LIMIT_PAGES);
+        release(&mut arenas, table, &mut other[7], 1);
+        assert_eq!(arenas.retention.dirty, fewer, "tried at the limit");
+    }
+}
