@@ -117,7 +117,7 @@ def test_the_period_of_a_session(given: dict[str, object], period: int, auto: bo
 def test_what_is_repeatable_does_not_follow_the_program(
     given: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.implementation, "name", "pypy")
+    monkeypatch.setattr(_options.sys.implementation, "name", "pypy")
     defaults = {option.name: option.default for option in ARGUMENTS}
     with pytest.raises(ValueError, match="--every auto and --(seed|fixed) exclude each other"):
         _session.configure("x.nthb", {**defaults, "every": "auto", **given})
