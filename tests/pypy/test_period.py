@@ -46,3 +46,27 @@ def test_the_period_follows_the_program(pypy: Interpreter, nursery: str, tmp_pat
         # Three times half of a 95 % interval: six standard deviations.
         assert estimate["estimate"] - counted <= 3 * (estimate["estimate"] - estimate["low"])
         assert counted - estimate["estimate"] <= 3 * (estimate["high"] - estimate["estimate"])
+
+
+FALLBACK = """
+from nthbyte import _pypy
+def refuse(self, config):
+    raise _pypy._Refused("no reason")
+_pypy.PyPyAgent._start_hooked = refuse
+import nthbyte
+nthbyte.start("out.nthb", every="auto")
+for _ in range(300):
+    [[] for _ in range(10_000)]
+print(*nthbyte.stop().notes)
+"""
+
+
+def test_without_the_collector_the_period_is_fixed(pypy: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(FALLBACK)
+    done = pypy.python("app.py", folder=tmp_path, environment={"PYPY_GC_NURSERY": "128K"}).ok()
+    assert "the period cannot follow the program there: it is 512.0 KiB" in done.out
+    found = harness.summary(tmp_path / "out.nthb")
+    assert found["method"] == "gc-hooks"
+    # As many whole nurseries as fit.
+    (period,) = found["periods"]
+    assert 256 << 10 < period <= 512 << 10
