@@ -51,7 +51,7 @@ def _is_near(estimate: Any, truth: float) -> bool:
 
 def test_the_period_follows_the_program(cpython: Interpreter, tmp_path: Path) -> None:
     found = _run(cpython, tmp_path, "--every", "auto")
-    # The first thousand samples of a gigabyte a second take far more than their share.
+    # The first samples of a gigabyte a second take far more than their share.
     assert found["periods"][0] == found["period"] == FIRST
     assert len(found["periods"]) > 1
     assert all(period & (period - 1) == 0 for period in found["periods"])
