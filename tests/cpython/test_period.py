@@ -68,9 +68,7 @@ def test_the_period_follows_the_program(cpython: Interpreter, tmp_path: Path) ->
     assert "one every 16.0 KiB" in explained
 
 
-@pytest.mark.parametrize(
-    ("options", "period"), [(("--every", "64KiB"), 64 << 10), ((), 512 << 10)], ids=str
-)
+@pytest.mark.parametrize(("options", "period"), [(("--every", "64KiB"), 64 << 10), ((), 512 << 10)], ids=str)
 def test_a_fixed_period_stays(
     options: tuple[str, ...], period: int, cpython: Interpreter, tmp_path: Path
 ) -> None:

@@ -119,7 +119,7 @@ def test_what_is_repeatable_does_not_follow_the_program(
 ) -> None:
     monkeypatch.setattr(_options.sys.implementation, "name", "pypy")
     defaults = {option.name: option.default for option in ARGUMENTS}
-    with pytest.raises(ValueError, match="--every auto and --(seed|fixed) exclude each other"):
+    with pytest.raises(ValueError, match=r"--every auto and --(seed|fixed) exclude each other"):
         _session.configure("x.nthb", {**defaults, "every": "auto", **given})
 
 

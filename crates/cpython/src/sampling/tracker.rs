@@ -6,7 +6,7 @@
 
 use std::ffi::c_void;
 
-use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Sample};
+use nthbyte_heap::{Heap, NOT_INTERESTED, Sample};
 use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, LabelSetId, LostKind, Nanos, NodeId, SourceId,
     Survival, ThreadId, TypeId,
@@ -309,10 +309,7 @@ impl Program {
         profile.pending = Some(Pending {
             token,
             block: Some(sample.block as usize),
-            origin: match sample.domain {
-                Domain::Object => Origin::Object,
-                Domain::Memory => Origin::Memory,
-            },
+            origin: sample.domain.into(),
             site: sample.site,
             period: self.period,
             sample: taken,
@@ -413,10 +410,9 @@ impl Program {
             Some(known) => known,
             None => self.type_of(pending, contents, recording),
         };
-        profile.rounding.add(&pending.sample, pending.period);
-        if let Some(id) =
-            recording.allocation_in(pending.sample, pending.period.bytes(), pending.arena)
-        {
+        let period = pending.period;
+        profile.rounding.add(&pending.sample, period);
+        if let Some(id) = recording.allocation_in(pending.sample, period.bytes(), pending.arena) {
             profile.tokens.set(pending.token, id);
         }
         profile.pending = None;

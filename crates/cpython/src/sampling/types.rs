@@ -7,6 +7,7 @@
 //! An object begins at the start of the block, after the collector's header, or after that header and the two words of
 //! `_PyType_PreHeaderSize` (`Include/internal/pycore_object.h`). The type's flags must agree.
 
+use nthbyte_heap::Domain;
 use nthbyte_profile::event::{TypeId, TypeName};
 
 use crate::api::Gil;
@@ -23,6 +24,15 @@ pub enum Origin {
     Object,
     /// `MEM`: memory that is not an object.
     Memory,
+}
+
+impl From<Domain> for Origin {
+    fn from(domain: Domain) -> Self {
+        match domain {
+            Domain::Object => Self::Object,
+            Domain::Memory => Self::Memory,
+        }
+    }
 }
 
 /// Names for memory that is not an object and has an unknown allocation site.
