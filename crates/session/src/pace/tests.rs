@@ -124,6 +124,26 @@ fn a_fixed_period_stays() {
     assert_eq!(pace.period(), 512);
 }
 
+/// A child begins with its parent's period, and may have one as short as its parent's first.
+#[test]
+fn the_period_of_a_child_can_become_as_short_as_the_first() {
+    let mut parent = Pace::new(true, FIRST_PERIOD);
+    parent.period = 1 << 20;
+    let mut child = parent.of_child();
+    assert_eq!(child.period(), 1 << 20);
+    for second in 1..10 {
+        child.taken = 1;
+        let nanos = child.last.cpu + 1_000_000_000;
+        let seen = Seen {
+            now: second * 1_000_000_000,
+            cpu: nanos,
+            file: 0,
+        };
+        child.decide(seen, 150);
+    }
+    assert_eq!(child.period(), FIRST_PERIOD);
+}
+
 #[test]
 fn a_mean_follows_its_values_and_no_single_one() {
     let mut mean = Mean(1000);
