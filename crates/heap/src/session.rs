@@ -5,6 +5,7 @@ use crate::observer::{NOT_INTERESTED, Observer, Sample};
 use crate::os;
 use crate::page::Tag;
 use core::ffi::c_void;
+use core::sync::atomic::Ordering::Relaxed;
 use nthbyte_sampling::{Countdown, Period, SamplePoints};
 
 impl Heap {
@@ -70,7 +71,9 @@ impl Heap {
         for class in &mut this.classes {
             class.countdown = Countdown::new(&mut points);
         }
-        this.large_countdown = Countdown::new(&mut points);
+        // A request without the lock may store what remained of the old distance at the same moment.
+        let large = Countdown::new(&mut points).bytes_until_sample();
+        this.large_until_sample.store(large, Relaxed);
         this.points = Some(points);
         this.trim_all();
     }
