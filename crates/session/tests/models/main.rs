@@ -74,6 +74,12 @@ mod keeper {
     }
 }
 
+/// The writer thread reports its cost here; no model depends on it.
+mod pace {
+    #[derive(Debug)]
+    pub struct Spent;
+}
+
 mod preload {
     pub const NOT_INTERESTED: u64 = u64::MAX;
 

@@ -8,6 +8,7 @@ use nthbyte_profile::event::{End, Nanos};
 
 use crate::lost::Lost;
 use crate::outcome::Outcome;
+use crate::pace::Spent;
 use crate::sleeper::Sleeper;
 use crate::sync::{AtomicBool, FutexWord};
 use crate::writer::drain::{Content, Drain, Ends};
@@ -25,7 +26,7 @@ fn start() -> (Arc<Ends>, Writer) {
     let lost = Box::leak(Box::new(Lost::default()));
     let sleeper = Box::leak(Box::new(Sleeper::new(FutexWord::new(0))));
     let is_abandoned = Box::leak(Box::new(AtomicBool::new(false)));
-    let writer = Writer::start(lost, sleeper, is_abandoned, Drain::of(&ends)).unwrap();
+    let writer = Writer::start(lost, &Spent, sleeper, is_abandoned, Drain::of(&ends)).unwrap();
     (ends, writer)
 }
 
