@@ -329,8 +329,12 @@ describe("the accessibility tree", () => {
     assert.equal(await slider.getAttribute("aria-valuetext"), "the whole session");
     await page.focus("#timeline");
     await page.keyboard.press("ArrowRight");
+    // Both are written when the next frame is drawn.
+    await page.waitForFunction(
+      () => document.querySelector("[role=slider]").getAttribute("aria-valuetext") !== "the whole session",
+    );
     assert.match(await slider.getAttribute("aria-valuetext"), /^[\d.]+ m?s to [\d.]+ m?s$/);
     await page.fill("#search", "function_1");
-    assert.match(await page.getByRole("status").textContent(), /^1 of /);
+    await page.getByRole("status").filter({ hasText: /^1 of / }).waitFor({ state: "attached" });
   });
 });
