@@ -299,6 +299,7 @@ unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Doma
 
 /// Removes a block from the set of sampled blocks, and what it stands for from the total.
 #[inline]
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe fn remove(heap: *mut Heap, block: *mut c_void) -> Option<Sampled> {
     // SAFETY: `heap` is a heap that no other thread uses.
     unsafe {
