@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct request { uint64_t size; uint32_t points; uint32_t kind; uintptr_t caller; };
+struct request { uint64_t size, period; uint32_t points; uint32_t kind; uintptr_t caller; };
 struct settings {
     uint64_t period, seed;
     uintptr_t excluded[4][2];
@@ -19,6 +19,7 @@ struct interface {
     uint32_t version;
     _Bool (*attach)(void);
     void (*connect)(const struct settings *);
+    void (*set_period)(uint64_t);
     void (*disconnect)(void);
     uint32_t *(*busy)(void);
 };
@@ -43,7 +44,7 @@ static void freed(uint64_t token) { (void)token; frees++; }
 
 __attribute__((unused)) static struct interface *connect_to(struct interface *interface, uint64_t period)
 {
-    CHECK(interface && interface->version == 2);
+    CHECK(interface && interface->version == 3);
     CHECK(interface->attach());
     struct settings settings = {.period = period, .seed = 7, .sampled = sampled, .freed = freed};
     interface->connect(&settings);
