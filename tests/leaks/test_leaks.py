@@ -14,9 +14,17 @@ from leaks import planted
 SEED = 7
 
 
+def events_were_lost(report: Any) -> bool:
+    """Whether the writer thread of a busy machine came too late for some events, as the report says."""
+    return any("events were lost" in limit for profile in report["profiles"] for limit in profile["limits"])
+
+
 @pytest.mark.parametrize("name", [name for name in planted.names() if name.startswith("leak_")])
 def test_a_leak_is_found_at_its_line(name: str, tmp_path: Path) -> None:
-    outcome = planted.judge(name, tmp_path, SEED)
+    for _ in range(3):
+        outcome = planted.judge(name, tmp_path, SEED)
+        if not events_were_lost(outcome.report):
+            break
     assert outcome.right, outcome.report
 
 
