@@ -106,8 +106,7 @@ def slower_half(ratios: dict[str, dict[str, float]], column: str) -> float:
 
 def worst(ratios: dict[str, dict[str, float]], column: str) -> float:
     """The largest of the programs."""
-    values = [row[column] for row in ratios.values()]
-    return max(values)
+    return max(row[column] for row in ratios.values())
 
 
 def start_ms(one: Raw) -> float:

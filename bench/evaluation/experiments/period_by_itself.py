@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
@@ -51,7 +52,7 @@ def run(bench: Bench) -> Raw:
     return raw
 
 
-def _seen(profile: Any) -> dict[str, Any]:
+def _seen(profile: Path) -> dict[str, Any]:
     """Samples, bytes, and the half widths of the first ten rows' intervals, over their estimates."""
     found = summary(profile, "--top", "10")
     rows = [row["self_bytes"] for row in found["rows"]]

@@ -40,9 +40,6 @@ pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_voi
         }
         let fallback = (*heap).fallback(domain);
         let block = (fallback.malloc)(fallback.context, size);
-        if passes(heap, size) {
-            return block;
-        }
         account(heap, block, size, domain)
     }
 }
@@ -64,9 +61,6 @@ unsafe fn malloc_slowly(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_
             block.byte_add(READ_LIMIT).cast::<u8>().write(0);
             block.byte_add(size - 1).cast::<u8>().write(0);
             advise_huge(heap, block, size);
-        }
-        if passes(heap, size) {
-            return block;
         }
         account(heap, block, size, domain)
     }
@@ -91,9 +85,6 @@ pub unsafe fn calloc(
         make_room(heap, bytes);
         let fallback = (*heap).fallback(domain);
         let block = (fallback.calloc)(fallback.context, count, size);
-        if passes(heap, bytes) {
-            return block;
-        }
         account(heap, block, bytes, domain)
     }
 }
@@ -128,9 +119,6 @@ pub unsafe fn realloc(
         // The advice remains for a block that grows, which may happen one byte at a time.
         if wants_huge_pages(heap, new, size) && is_locked(heap) && (*heap).advised != new.addr() {
             advise_huge(heap, new, size);
-        }
-        if passes(heap, size) {
-            return new;
         }
         account(heap, new, size, domain)
     }
@@ -242,12 +230,24 @@ unsafe fn passes(heap: *const Heap, size: usize) -> bool {
     }
 }
 
+/// Counts a block of a fallback, reports it if it covers a sample point, and returns it.
+#[inline(always)]
+unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Domain) -> *mut c_void {
+    // SAFETY: as in `malloc`.
+    unsafe {
+        if passes(heap, size) {
+            return block;
+        }
+        cover(heap, block, size, domain)
+    }
+}
+
 /// Reports a block of a fallback that covers a sample point, and returns it. Without the lock it stays unreported, and the
 /// next request with the lock covers the point.
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = "nthbyte_hot")]
-unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Domain) -> *mut c_void {
+unsafe fn cover(heap: *mut Heap, block: *mut c_void, size: usize, domain: Domain) -> *mut c_void {
     // SAFETY: `heap` is a heap that no other thread changes, if the caller has the lock. The reference ends before the
     // observer runs.
     unsafe {
