@@ -6,7 +6,7 @@ use nthbyte_profile::event::NodeId;
 
 use crate::postponed::Postponed;
 use crate::preload::NOT_INTERESTED;
-use crate::process::number_of;
+use crate::process::{Identity, number_of};
 use crate::recording::Recording;
 use crate::sync::AtomicU64;
 use crate::ticks::{Place, Ticks};
@@ -109,28 +109,25 @@ fn an_end_waits_for_the_handler_that_stores() {
     deep_model(|| {
         let ticks = begin();
         let number = number_of(&ticks.file);
+        let file = Identity::of(number).unwrap();
         let handler = {
             let ticks = Arc::clone(&ticks);
             spawn(2, move || {
                 ticks.store_walked(1, |_| {
-                    assert!(is_open(number));
+                    assert!(file.is_of(number));
                     loom::thread::yield_now();
-                    assert!(is_open(number));
+                    assert!(file.is_of(number));
                     None
                 });
             })
         };
         ticks.end();
-        assert!(!is_open(number));
+        // Another model may have opened a file under the number since.
+        assert!(!file.is_of(number));
         handler.join().unwrap();
         store(&ticks, 1);
         assert!(!ticks.are_waiting());
     });
-}
-
-fn is_open(number: i32) -> bool {
-    // SAFETY: only looks.
-    unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 }
 }
 
 #[test]

@@ -36,7 +36,7 @@ mod process {
     #[path = "../../../src/process/memory_file.rs"]
     mod memory_file;
 
-    pub(crate) use descriptor::HostDescriptor;
+    pub(crate) use descriptor::{HostDescriptor, Identity};
     pub use memory_file::MemoryFile;
 
     /// The number of the file's descriptor.
