@@ -103,6 +103,8 @@ impl Installed {
                 inner => unsafe { (inner as *mut AllocatorEx).write(allocator) },
             }
         }
+        // SAFETY: by the contract.
+        unsafe { own_requests::find_table(heap.cast()) };
         Ok(Self {
             heap,
             has_debug_hooks: below[0] != 0,
