@@ -81,8 +81,53 @@ for _ in range(5):
 print("all as it should be")
 """
 
+# Here `tracemalloc` requests what extensions request.
+TRACED = (
+    """
+import tracemalloc
+tracemalloc.start()
+"""
+    + WITH_FREE
+)
 
-@pytest.mark.parametrize("program", [WITHOUT_GIL, WITH_FREE], ids=["without-gil", "with-free"])
+# The C library takes memory from the region `[heap]`, in the main thread.
+PLACES = """
+import ctypes, sys
+libc, api = ctypes.CDLL(None), ctypes.pythonapi
+for function in (api.PyUnicode_AsWideCharString, api.PyMem_Malloc, api.PyMem_Calloc, api.PyMem_Realloc):
+    function.restype = ctypes.c_void_p
+address, size = ctypes.c_void_p, ctypes.c_size_t
+
+def is_of_libc(block):
+    (region,) = (line.split()[0] for line in open("/proc/self/maps") if line.endswith("[heap]\\n"))
+    start, end = (int(bound, 16) for bound in region.split("-"))
+    return start <= block < end
+
+def interpreters():
+    return api.PyUnicode_AsWideCharString(ctypes.py_object("x" * 200), None)
+
+# What code outside of the interpreter requests or resizes, it may give to `free`.
+small = api.PyMem_Malloc(size(16))
+for block in (
+    api.PyMem_Malloc(size(804)),
+    api.PyMem_Calloc(size(1), size(804)),
+    api.PyMem_Realloc(None, size(804)),
+    api.PyMem_Realloc(address(small), size(804)),
+    api.PyMem_Realloc(address(interpreters()), size(800)),
+    api.PyMem_Realloc(address(interpreters()), size(1500)),
+):
+    assert is_of_libc(block)
+    libc.free(address(block))
+print(is_of_libc(interpreters()))
+import tracemalloc
+tracemalloc.start()
+print(is_of_libc(interpreters()), is_of_libc(api.PyMem_Malloc(size(804))))
+"""
+
+
+@pytest.mark.parametrize(
+    "program", [WITHOUT_GIL, WITH_FREE, TRACED], ids=["without-gil", "with-free", "tracemalloc"]
+)
 @pytest.mark.parametrize("every", ["1", "2KiB"])
 def test_what_works_without_nthbyte(program: str, every: str, cpython: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "library.c").write_text(LIBRARY)
@@ -97,3 +142,10 @@ def test_what_works_without_nthbyte(program: str, every: str, cpython: Interpret
     done = cpython.nthbyte("run", "-q", "-o", "out.nthb", "--every", every, "app.py", folder=tmp_path).ok()
     assert done.out == plain.out
     assert summary(tmp_path / "out.nthb")["complete"]
+
+
+def test_whose_requests_the_heap_serves(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(PLACES)
+    assert cpython.python("app.py", folder=tmp_path).ok().out == "True\nTrue True\n"
+    done = cpython.nthbyte("run", "-q", "-o", "out.nthb", "--every", "1", "app.py", folder=tmp_path).ok()
+    assert done.out == "False\nTrue True\n"

@@ -21,8 +21,10 @@ from harness import SCRIPT, run, samples
 # With a period of 4 KiB, 20 frames deep, and strings of 1000 bytes that are dropped at once.
 MOST_FOR_A_SAMPLE = 2_000
 MOST_FOR_A_REFILL = 220
-# A request of `PyMem_Malloc` above 512 bytes that is not sampled, and its free: the heap's part of both.
+# A request of `PyMem_Malloc` above the heap's limit that is not sampled, and its free: the heap's part of both.
 MOST_FOR_A_FALLBACK = 52
+# A request of the interpreter between 512 bytes and the limit of the heap, with the check of the caller.
+MOST_FOR_A_MEDIUM = 90
 # A start of `nthbyte run` and its end, without those of Python. Most of it is the import of our modules.
 MOST_FOR_A_START = 14_500_000
 
@@ -41,10 +43,10 @@ deep(20)
 kept = [[number] for number in range(20_000)]
 """
 
-# The items of each list have 1,600 bytes, in the domain MEM.
+# The items of each list have 8 bytes, in the domain MEM.
 LISTS = """
 for _ in range(20_000):
-    [None] * 200
+    [None] * {}
 """
 
 pytestmark = pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
@@ -123,8 +125,7 @@ def test_a_refill(sampled: tuple[Counts, int]) -> None:
 
 
 def test_a_request_that_a_fallback_serves(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(LISTS)
-    counts = count(tmp_path, SCRIPT, "run", "-q", "--no-native", "--every=1TiB", "-o", "out.nthb", "app.py")
+    counts = count_lists(tmp_path, 400)
     heap = Counter({name: own for name, own in counts.own.items() if re.match("nthbyte_heap::large", name)})
     requests = counts.calls["nthbyte_heap::large::malloc"]
     assert requests > 20_000
@@ -132,6 +133,23 @@ def test_a_request_that_a_fallback_serves(tmp_path: Path) -> None:
     # The check for the GIL, which CPython 3.11 needs, is for samples only.
     checks = sum(calls for name, calls in counts.calls.items() if "holds_gil" in name)
     assert checks < requests / 20, checks
+
+
+def test_a_request_of_the_interpreter(tmp_path: Path) -> None:
+    counts = count_lists(tmp_path, 200)
+    assert counts.calls["nthbyte_heap::large::malloc"] < 5000
+    (check,) = (name for name in counts.calls if "own_requests::is_own" in name)
+    requests = counts.calls[check]
+    assert requests > 20_000
+    ours = Counter(
+        {name: own for name, own in counts.own.items() if re.search("malloc_medium|own_requests", name)}
+    )
+    assert sum(ours.values()) / requests < MOST_FOR_A_MEDIUM, ours
+
+
+def count_lists(folder: Path, length: int) -> Counts:
+    (folder / "app.py").write_text(LISTS.format(length))
+    return count(folder, SCRIPT, "run", "-q", "--no-native", "--every=1TiB", "-o", "out.nthb", "app.py")
 
 
 def test_a_start(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ pub extern "C" fn install(
                 _ => HugePages::Hugetlb,
             },
             huge_pages_from,
+            trusts: None,
             holds_lock: None,
         };
         let Some(heap) = Heap::create(config, fallbacks) else {

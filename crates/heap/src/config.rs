@@ -49,10 +49,16 @@ pub struct Config {
     /// The largest request of each [`Domain`](crate::Domain) that the heap serves itself, in bytes; at least 512, at
     /// most [`MEDIUM_LIMIT`]. The default comes from measurements: docs/fast-path.md.
     pub limits: [usize; 2],
+    /// The callers whose requests above the limits the heap serves too, up to [`MEDIUM_LIMIT`]; `None`: nobody's.
+    pub trusts: Option<Trusts>,
     /// Set by an embedder whose programs may make requests above the limits, and free such blocks, without the lock of
     /// the heap. Then the fallback serves them, and they are not counted. `None`: all callers hold the lock.
     pub holds_lock: Option<HoldsLock>,
 }
+
+/// Whether the call that returns to this address is from a caller who holds the lock of the heap, and who frees what it
+/// gets through the heap's functions. Callable by any thread at any time; 0 stands for an address that is not known.
+pub type Trusts = unsafe extern "C" fn(usize) -> bool;
 
 /// Whether the calling thread holds the heap's lock. Callable by any thread at any time.
 pub type HoldsLock = unsafe extern "C" fn() -> bool;
@@ -63,6 +69,7 @@ impl Default for Config {
             huge_pages: HugePages::Thp,
             huge_pages_from: 8 << 20,
             limits: [MEDIUM_LIMIT; 2],
+            trusts: None,
             holds_lock: None,
         }
     }

@@ -24,11 +24,27 @@ pub unsafe fn malloc(
     medium: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
     empty: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: by the contract of this module. The class's slot is at 16·class, the size rounded up.
+    // SAFETY: by the contract of this module.
     unsafe {
         if size > SMALL_LIMIT {
             return medium(context, size);
         }
+        small(context, size, empty)
+    }
+}
+
+/// Allocates at most [`SMALL_LIMIT`] bytes.
+///
+/// # Safety
+/// As stated for this module.
+#[inline(always)]
+pub unsafe fn small(
+    context: *mut c_void,
+    size: usize,
+    empty: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
+) -> *mut c_void {
+    // SAFETY: by the contract of this module. The class's slot is at 16·class, the size rounded up.
+    unsafe {
         let slot: *mut Slot = context
             .byte_add((size + ALIGNMENT - 1) & !(ALIGNMENT - 1))
             .cast();

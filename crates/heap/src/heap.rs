@@ -3,7 +3,7 @@
 use crate::addresses::Addresses;
 use crate::arena::{ArenaTable, Arenas};
 use crate::class::Class;
-use crate::config::{Config, HoldsLock};
+use crate::config::{Config, HoldsLock, Trusts};
 use crate::filter::Filter;
 use crate::geometry::{
     ARENA_SIZE, BLOCK_SIZES, CLASSES, GROUPS, MEDIUM_LIMIT, SMALL_LIMIT, STATE_SIZE, TABLE_SIZE,
@@ -48,6 +48,8 @@ pub struct Heap {
     pub shared: Option<Shared>,
     /// The largest request of each [`Domain`] that the heap serves itself, in bytes.
     pub limits: [usize; 2],
+    /// The check of callers above the limits; see [`Config::trusts`].
+    pub trusts: Option<Trusts>,
     /// The check for the lock where fallbacks serve requests; see [`Config::holds_lock`].
     pub holds_lock: Option<HoldsLock>,
     /// The allocation site of the last call that took a slow path; 0 if unknown.
@@ -120,6 +122,7 @@ impl Heap {
             limits: config
                 .limits
                 .map(|limit| limit.clamp(SMALL_LIMIT, MEDIUM_LIMIT)),
+            trusts: config.trusts,
             holds_lock: config.holds_lock,
             site: 0,
             points: None,

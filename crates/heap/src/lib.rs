@@ -94,7 +94,7 @@ mod supply;
 mod survey;
 
 pub use class::block_size;
-pub use config::{Config, HoldsLock, HugePages, UnknownHugePages};
+pub use config::{Config, HoldsLock, HugePages, Trusts, UnknownHugePages};
 pub use functions::Functions;
 pub use geometry::MEDIUM_LIMIT;
 pub use heap::Heap;

@@ -2,7 +2,7 @@
 
 use crate::class::{block_size, class_of};
 use crate::fast;
-use crate::geometry::BLOCK_SIZES;
+use crate::geometry::{BLOCK_SIZES, MEDIUM_LIMIT, SMALL_LIMIT};
 use crate::heap::Heap;
 use crate::large;
 use crate::observer::{Domain, Sample};
@@ -19,18 +19,40 @@ const fn domain(object: bool) -> Domain {
     }
 }
 
-/// A request above [`SMALL_LIMIT`](crate::geometry::SMALL_LIMIT). A table has its class, if it has one.
+/// Whether the heap serves a request, and no fallback: its size is within the limit, or it has a class and the heap
+/// [trusts](crate::Config::trusts) the caller.
+#[inline(always)]
+unsafe fn serves<const OBJECT: bool>(heap: *const Heap, size: usize, site: usize) -> bool {
+    // SAFETY: `heap` is a heap; the fields never change. The check may be called at any time.
+    unsafe {
+        size <= (*heap).limits[domain(OBJECT) as usize]
+            || size <= MEDIUM_LIMIT && (*heap).trusts.is_some_and(|trusts| trusts(site))
+    }
+}
+
+/// A request above [`SMALL_LIMIT`], from this allocation site.
 #[unsafe(link_section = "nthbyte_hot")]
 pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
     context: *mut c_void,
     size: usize,
+    site: usize,
 ) -> *mut c_void {
     let heap: *mut Heap = context.cast();
-    // SAFETY: `context` is a heap; a limit is at most MEDIUM_LIMIT, so the size has a class.
+    // SAFETY: `context` is a heap. What it serves is at most MEDIUM_LIMIT.
     unsafe {
-        if size > (*heap).limits[domain(OBJECT) as usize] {
-            return large::malloc(heap, size, domain(OBJECT));
+        if serves::<OBJECT>(heap, size, site) {
+            medium::<OBJECT>(heap, size)
+        } else {
+            large::malloc(heap, size, domain(OBJECT))
         }
+    }
+}
+
+/// Allocates more than [`SMALL_LIMIT`] and at most [`MEDIUM_LIMIT`] bytes. A table has the class.
+#[inline(always)]
+unsafe fn medium<const OBJECT: bool>(heap: *mut Heap, size: usize) -> *mut c_void {
+    // SAFETY: `heap` is a heap that no other thread uses now, and the size has a class.
+    unsafe {
         let class = class_of(size);
         let slot = (&raw mut (*heap).slots).cast::<Slot>().add(class);
         let block = (*slot).head;
@@ -42,18 +64,20 @@ pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
     }
 }
 
-/// Like [`fast::malloc`], for calls within this module: the allocation site is already stored.
+/// Like [`fast::malloc`], for calls within this module: the allocation site is known.
 #[inline(always)]
-#[unsafe(link_section = "nthbyte_hot")]
-unsafe fn malloc<const OBJECT: bool>(context: *mut c_void, size: usize) -> *mut c_void {
+unsafe fn malloc<const OBJECT: bool>(
+    context: *mut c_void,
+    size: usize,
+    site: usize,
+) -> *mut c_void {
     // SAFETY: as for `fast::malloc`.
     unsafe {
-        fast::malloc(
-            context,
-            size,
-            malloc_medium::<OBJECT>,
-            malloc_empty::<OBJECT>,
-        )
+        if size > SMALL_LIMIT {
+            malloc_medium::<OBJECT>(context, size, site)
+        } else {
+            fast::small(context, size, malloc_empty::<OBJECT>)
+        }
     }
 }
 
@@ -63,12 +87,17 @@ pub unsafe extern "C" fn calloc<const OBJECT: bool>(
     context: *mut c_void,
     count: usize,
     size: usize,
+    site: usize,
 ) -> *mut c_void {
     // SAFETY: by the contract of `functions`; a block has at least the requested size.
     unsafe {
         match count.checked_mul(size) {
-            Some(bytes) if bytes <= (*context.cast::<Heap>()).limits[domain(OBJECT) as usize] => {
-                let block = malloc::<OBJECT>(context, bytes);
+            Some(bytes) if serves::<OBJECT>(context.cast(), bytes, site) => {
+                let block = if bytes > SMALL_LIMIT {
+                    medium::<OBJECT>(context.cast(), bytes)
+                } else {
+                    fast::small(context, bytes, malloc_empty::<OBJECT>)
+                };
                 if !block.is_null() {
                     block.cast::<u8>().write_bytes(0, bytes);
                 }
@@ -215,17 +244,19 @@ unsafe fn free_sampled(heap: *mut Heap, block: *mut Block) {
     }
 }
 
-/// Resizes a block.
+/// Resizes a block. If the heap does not serve the new size to this caller, the block moves to a fallback, even if it
+/// shrinks.
 #[unsafe(link_section = "nthbyte_hot")]
 pub unsafe extern "C" fn realloc<const OBJECT: bool>(
     context: *mut c_void,
     block: *mut c_void,
     size: usize,
+    site: usize,
 ) -> *mut c_void {
     // SAFETY: `context` is a heap, `block` null or in use.
     unsafe {
         if block.is_null() {
-            return malloc::<OBJECT>(context, size);
+            return malloc::<OBJECT>(context, size, site);
         }
         let heap: *mut Heap = context.cast();
         if !Heap::table(context).holds(block.cast()) {
@@ -233,10 +264,13 @@ pub unsafe extern "C" fn realloc<const OBJECT: bool>(
         }
         let old_size = BLOCK_SIZES[Page::class_of(block.cast())] as usize;
         let shrinks = size <= old_size;
-        if shrinks && (size > old_size - old_size / 4 || block_size(size) == old_size) {
+        if shrinks
+            && (size > old_size - old_size / 4 || block_size(size) == old_size)
+            && serves::<OBJECT>(heap, size, site)
+        {
             return block;
         }
-        let new = malloc::<OBJECT>(context, size);
+        let new = malloc::<OBJECT>(context, size, site);
         if new.is_null() {
             return if shrinks { block } else { new };
         }

@@ -49,8 +49,10 @@ fn configurations() -> impl Strategy<Value = Config> {
         Just(HugePages::Off)
     ];
     let limits = prop::array::uniform2(512usize..=2032);
-    (limits, huge_pages, 0usize..4).prop_map(|(limits, huge_pages, arenas)| Config {
+    let settings = (limits, any::<bool>(), huge_pages, 0usize..4);
+    settings.prop_map(|(limits, trusts, huge_pages, arenas)| Config {
         limits,
+        trusts: trusts.then_some(model::trusts),
         huge_pages,
         huge_pages_from: arenas << 21,
         ..Config::default()

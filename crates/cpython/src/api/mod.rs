@@ -255,13 +255,24 @@ impl Api {
             .to_owned()
     }
 
-    /// The addresses of the public functions that allocate through the domains `MEM` and `OBJ`.
+    /// The addresses of the public functions that allocate through the domain `MEM`.
     #[must_use]
-    pub fn allocation_functions(&self) -> [usize; 6] {
+    pub fn memory_functions(&self) -> [usize; 3] {
         [
             self.PyMem_Malloc as usize,
             self.PyMem_Calloc as usize,
             self.PyMem_Realloc as usize,
+        ]
+    }
+
+    /// The addresses of the public functions that allocate through the domains `MEM` and `OBJ`.
+    #[must_use]
+    pub fn allocation_functions(&self) -> [usize; 6] {
+        let [malloc, calloc, realloc] = self.memory_functions();
+        [
+            malloc,
+            calloc,
+            realloc,
             self.PyObject_Malloc as usize,
             self.PyObject_Calloc as usize,
             self.PyObject_Realloc as usize,

@@ -14,10 +14,11 @@ use std::ffi::c_void;
 
 use nthbyte_heap::{
     Domain, Fallback, Functions, Heap, HoldsLock, HugePages, MEDIUM_LIMIT, Observer, Statistics,
+    Trusts,
 };
 use nthbyte_sampling::SamplePoints;
 
-use super::{native_requests, raw_calloc, unlocked};
+use super::{native_requests, own_requests, raw_calloc, unlocked};
 use crate::api::{AllocatorDomain, AllocatorEx, Gil};
 use crate::heap::huge_pages;
 use crate::layout::Layout;
@@ -29,9 +30,10 @@ pub struct Installed {
     has_debug_hooks: bool,
 }
 
-/// The heap serves no larger requests of the domain `MEM` than CPython's own allocator (`SMALL_REQUEST_THRESHOLD` of
-/// `Objects/obmalloc.c`). All versions pass a larger one directly to the C library, and there are extensions that give
-/// such a block to `free`, or, on 3.11, request it without the GIL ([`unlocked`]).
+/// The heap serves extensions no larger requests of the domain `MEM` than CPython's own allocator
+/// (`SMALL_REQUEST_THRESHOLD` of `Objects/obmalloc.c`). All versions pass a larger one directly to the C library, and
+/// there are extensions that give such a block to `free`, or, on 3.11, request it without the GIL ([`unlocked`]). The
+/// interpreter's own requests may be larger ([`own_requests`]).
 const LARGEST_OF_PYMALLOC: usize = 512;
 
 /// The domains: for the heap, for CPython, and as letters in debug hooks.
@@ -70,7 +72,11 @@ impl Installed {
                 fallback(&there).ok_or("cannot profile this interpreter: it has no allocator")?;
         }
         let fallbacks = native_requests::marked(raw_calloc::watched(layout, fallbacks));
-        let config = heap_config(huge_pages, unlocked::check(api, layout));
+        let config = heap_config(
+            huge_pages,
+            own_requests::check(api),
+            unlocked::check(api, layout),
+        );
         let heap = Heap::create(config, fallbacks)
             .ok_or("cannot reserve address space for the heap; raise the memory limit (ulimit -v)")?
             .as_ptr();
@@ -97,6 +103,8 @@ impl Installed {
                 inner => unsafe { (inner as *mut AllocatorEx).write(allocator) },
             }
         }
+        // SAFETY: by the contract.
+        unsafe { own_requests::find_table(heap.cast()) };
         Ok(Self {
             heap,
             has_debug_hooks: below[0] != 0,
@@ -199,7 +207,11 @@ fn fallback(there: &AllocatorEx) -> Option<Fallback> {
     })
 }
 
-fn heap_config(huge_pages: HugePages, holds_lock: Option<HoldsLock>) -> nthbyte_heap::Config {
+fn heap_config(
+    huge_pages: HugePages,
+    trusts: Option<Trusts>,
+    holds_lock: Option<HoldsLock>,
+) -> nthbyte_heap::Config {
     let huge_pages = if huge_pages == HugePages::Thp && huge_pages::are_forbidden() {
         HugePages::Off
     } else {
@@ -208,6 +220,7 @@ fn heap_config(huge_pages: HugePages, holds_lock: Option<HoldsLock>) -> nthbyte_
     nthbyte_heap::Config {
         huge_pages,
         limits: [MEDIUM_LIMIT, LARGEST_OF_PYMALLOC],
+        trusts,
         holds_lock,
         ..nthbyte_heap::Config::default()
     }

@@ -10,6 +10,7 @@
 //! | `dealloc` | `tp_dealloc` of the code type and of `type` | the first session | the process ends |
 //! | `allocated_blocks` | the function of `sys.getallocatedblocks` | the first session | the process ends |
 //! | `thread_starts` | the functions of `_thread` that start threads | the first session with time samples | the process ends |
+//! | `own_requests` | nothing: the heap's check of callers above 512 bytes | the first session | the process ends |
 //! | `unlocked` | nothing: the heap's check for the GIL (3.11) | the first session | the process ends |
 //! | `gc_callbacks` | an entry in `gc.callbacks` | a session's start | its end |
 
@@ -19,6 +20,7 @@ pub mod dealloc;
 pub mod gc_callbacks;
 mod guarded;
 mod native_requests;
+mod own_requests;
 pub mod raw_calloc;
 pub mod thread_starts;
 mod unlocked;

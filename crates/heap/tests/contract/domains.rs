@@ -37,6 +37,76 @@ fn each_domain_has_its_limit() {
 }
 
 thread_local! {
+    static TRUSTED: Cell<bool> = const { Cell::new(false) };
+    static SITE: Cell<usize> = const { Cell::new(0) };
+}
+
+unsafe extern "C" fn trusts(site: usize) -> bool {
+    SITE.set(site);
+    TRUSTED.get()
+}
+
+/// Above the limit the heap serves trusted callers, up to its largest class. What others get there is the fallback's, also
+/// when they resize a block of the heap.
+#[test]
+fn a_trusted_caller_gets_more_than_the_limit() {
+    let heap = Fixture::new(Config {
+        limits: [MEDIUM_LIMIT, 512],
+        trusts: Some(trusts),
+        ..Config::default()
+    });
+    let context = heap.heap.cast();
+    let functions = Functions::of(Domain::Memory);
+    for size in [512, 513, 1300, MEDIUM_LIMIT, MEDIUM_LIMIT + 1] {
+        for trusted in [true, false] {
+            TRUSTED.set(trusted);
+            let own = size <= 512 || trusted && size <= MEDIUM_LIMIT;
+            // SAFETY: the context is a heap that this test alone uses, and each block is freed once.
+            unsafe {
+                for make in [
+                    &|| (functions.malloc)(context, size),
+                    &|| (functions.calloc)(context, 1, size),
+                    &|| (functions.realloc)(context, null_mut(), size),
+                    &|| (functions.realloc)(context, heap.malloc(16).cast(), size),
+                ] as [&dyn Fn() -> *mut c_void; 4]
+                {
+                    SITE.set(0);
+                    let block = make();
+                    assert_eq!(heap.owns(block.addr()), own, "{size} {trusted}");
+                    let asked = size > 512 && size <= MEDIUM_LIMIT;
+                    assert_eq!(SITE.get() != 0, asked, "{size}");
+                    (functions.free)(context, block);
+                }
+            }
+        }
+    }
+    // SAFETY: as above.
+    unsafe {
+        for (old, new) in [(1300, 1290), (1300, 1301), (1300, 700), (600, 1300)] {
+            TRUSTED.set(true);
+            let block = (functions.malloc)(context, old);
+            block.cast::<u8>().write_bytes(7, old);
+            let block = (functions.realloc)(context, block, new);
+            assert!(heap.owns(block.addr()));
+            TRUSTED.set(false);
+            let block = (functions.realloc)(context, block, new);
+            assert!(!heap.owns(block.addr()), "{old} {new}");
+            let bytes = core::slice::from_raw_parts(block.cast::<u8>(), old.min(new));
+            assert!(bytes.iter().all(|&byte| byte == 7));
+            libc::free(block);
+            // Within the limit, the block may stay where it is.
+            TRUSTED.set(true);
+            let block = (functions.malloc)(context, 513);
+            TRUSTED.set(false);
+            let block = (functions.realloc)(context, block, 510);
+            assert!(heap.owns(block.addr()));
+            (functions.free)(context, block);
+        }
+    }
+    assert_eq!(heap.statistics().in_use, 0);
+}
+
+thread_local! {
     static HOLDS_LOCK: Cell<bool> = const { Cell::new(false) };
 }
 

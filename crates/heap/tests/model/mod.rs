@@ -8,14 +8,19 @@
 
 mod block;
 mod events;
+mod trust;
 
 use self::block::Live;
 use self::events::{ANY_STAMP, Event, Recorder, token};
+use self::trust::{is_trusted, next};
 use core::ffi::c_void;
 use nthbyte_heap::{
     Config, Domain, Fallback, Functions, Heap, MEDIUM_LIMIT, NOT_INTERESTED, block_size,
 };
 use nthbyte_sampling::{Countdown, Distances, Period, SamplePoints};
+
+#[allow(unused_imports)] // the long run has the highest limits
+pub use self::trust::trusts;
 
 /// An operation on a heap. `block` is a number that chooses one of the blocks in use (modulo their count).
 #[derive(Clone, Debug)]
@@ -96,6 +101,7 @@ impl Prediction {
 pub struct Model {
     heap: *mut Heap,
     limits: [usize; 2],
+    trusts: bool,
     functions: [Functions; 2],
     recorder: *mut Recorder,
     live: Vec<Live>,
@@ -127,6 +133,7 @@ impl Model {
         Self {
             heap: heap.as_ptr(),
             limits: config.limits,
+            trusts: config.trusts.is_some(),
             functions: [Functions::of(Domain::Object), Functions::of(Domain::Memory)],
             recorder: Box::into_raw(Box::default()),
             live: Vec::new(),
@@ -264,7 +271,8 @@ impl Model {
 
     fn malloc(&mut self, size: usize, domain: bool) {
         // SAFETY: the context is a heap, used by this thread only.
-        let block = unsafe { (self.functions[usize::from(domain)].malloc)(self.heap.cast(), size) };
+        let block =
+            unsafe { (self.functions[usize::from(domain)].malloc)(self.heap.cast(), next(size)) };
         let live = self.allocated(block, size, domain);
         self.live.push(live);
     }
@@ -274,7 +282,7 @@ impl Model {
         // SAFETY: the context is a heap; the block has `size` bytes.
         unsafe {
             let calloc = self.functions[usize::from(domain)].calloc;
-            let block = calloc(self.heap.cast(), count, size / count);
+            let block = calloc(self.heap.cast(), count, next(size) / count);
             assert!(!block.is_null());
             let bytes = core::slice::from_raw_parts(block.cast::<u8>(), size);
             assert!(bytes.iter().all(|&byte| byte == 0), "calloc");
@@ -283,13 +291,19 @@ impl Model {
         }
     }
 
+    /// Whether the heap serves this size, and no fallback.
+    fn serves(&self, size: usize, domain: bool) -> bool {
+        size <= self.limits[usize::from(domain)]
+            || self.trusts && is_trusted(size) && size <= MEDIUM_LIMIT
+    }
+
     /// Predicts an allocation that just happened, and fills it.
     fn allocated(&mut self, block: *mut c_void, size: usize, domain: bool) -> Live {
         assert!(
             !block.is_null() && block.addr().is_multiple_of(16),
             "{block:?}"
         );
-        let by_fallback = size > self.limits[usize::from(domain)];
+        let by_fallback = !self.serves(size, domain);
         let block_size = if by_fallback { size } else { block_size(size) };
         // SAFETY: the context is a heap, used by this thread only.
         assert_eq!(unsafe { Heap::owns(self.heap.cast(), block) }, !by_fallback);
@@ -398,7 +412,7 @@ impl Model {
         old.check(old.size);
         // SAFETY: the block is in use, and only its new address is used from now on.
         let new = unsafe {
-            (self.functions[usize::from(domain)].realloc)(self.heap.cast(), old.block, size)
+            (self.functions[usize::from(domain)].realloc)(self.heap.cast(), old.block, next(size))
         };
         assert!(!new.is_null());
         let kept = old.size.min(size);
@@ -415,8 +429,9 @@ impl Model {
             return;
         }
         let same_class = size <= old.block_size && block_size(size) == old.block_size;
-        let in_place =
-            size <= old.block_size && (size > old.block_size - old.block_size / 4 || same_class);
+        let in_place = size <= old.block_size
+            && (size > old.block_size - old.block_size / 4 || same_class)
+            && self.serves(size, domain);
         assert_eq!(new == old.block, in_place);
         if in_place {
             let live = Live { size, ..old };
@@ -431,7 +446,10 @@ impl Model {
 
     /// As [`Model::allocated`], for a block of a fallback, of any size: it stays with the fallback.
     fn allocated_by_fallback(&mut self, block: *mut c_void, size: usize, domain: bool) -> Live {
-        let limits = core::mem::take(&mut self.limits);
+        let (limits, trusts) = (
+            core::mem::take(&mut self.limits),
+            core::mem::take(&mut self.trusts),
+        );
         let live = if size == 0 {
             // With the limit 0 it would count as the heap's own.
             let stamp = self.stamp;
@@ -446,7 +464,7 @@ impl Model {
         } else {
             self.allocated(block, size, domain)
         };
-        self.limits = limits;
+        (self.limits, self.trusts) = (limits, trusts);
         live
     }
 

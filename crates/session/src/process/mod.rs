@@ -30,4 +30,4 @@ pub use maps::MapsLine;
 pub use memory_file::MemoryFile;
 pub use reads::{CachedProbe, Plain, Probe, field};
 pub(crate) use resident::ResidentSet;
-pub(crate) use segments::for_each as for_each_segment;
+pub use segments::{Segment, for_each as for_each_segment};

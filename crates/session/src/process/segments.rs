@@ -11,6 +11,8 @@ pub struct Segment {
     pub pages: Range<usize>,
     /// Whether its code may write to it. The part that is read-only after relocation counts as writable.
     pub is_writable: bool,
+    /// Whether it can be executed.
+    pub is_code: bool,
     /// Whether it belongs to the image that contains this function.
     pub is_ours: bool,
 }
@@ -58,6 +60,7 @@ unsafe extern "C" fn image(info: *mut libc::dl_phdr_info, _: usize, visit: *mut 
         visit(Segment {
             pages: start & !(PAGE - 1)..end.next_multiple_of(PAGE),
             is_writable: header.p_flags & libc::PF_W != 0,
+            is_code: header.p_flags & libc::PF_X != 0,
             is_ours,
         });
     }
