@@ -1,6 +1,6 @@
-"""Runs commands at the same time on one core: ``pair.py < COMMANDS``. Prints what each of them used, as JSON.
+"""Runs commands at the same time: ``pair.py < COMMANDS``. Prints what each of them used, as JSON.
 
-The harness starts it as a process of its own, if need be inside of another Debian. It stays small: what a process
+The harness starts it as a process of its own on one core, if need be inside of another Debian. It stays small: what a process
 held before ``exec`` counts in its peak RSS. So it imports little, and it works with every Python from 3.9 on.
 
 COMMANDS is a JSON list of objects: ``words``, ``environment``, ``folder``, and ``output``, the file that takes what the
@@ -14,8 +14,7 @@ import sys
 
 def together(commands):
     """Starts all, waits for all, and returns a dictionary for each, in order."""
-    core = {max(os.sched_getaffinity(0))}
-    processes = [_start(command, core) for command in commands]
+    processes = [_start(command) for command in commands]
     used = []
     for process in processes:
         _, status, usage = os.wait4(process, 0)
@@ -32,12 +31,11 @@ def together(commands):
     return used
 
 
-def _start(command, core):
+def _start(command):
     process = os.fork()
     if process:
         return process
     try:
-        os.sched_setaffinity(0, core)
         os.chdir(command["folder"])
         null = os.open(os.devnull, os.O_RDONLY)
         out = os.open(command["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

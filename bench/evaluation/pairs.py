@@ -67,7 +67,7 @@ def _run_together(commands: Sequence[Command], place: Interpreter, folder: Path)
         }
         for command, output in zip(commands, outputs)
     ]
-    # PyPy 7.3.11 cannot bind a process to a core. Outside of another Debian, this Python starts the commands for all.
+    # Outside of another Debian, this Python starts the commands of all interpreters.
     here = [sys.executable, "-S", str(HERE / "pair.py")]
     process = subprocess.Popen(
         here if place.tree is None else place.words([str(HERE / "pair.py")], commands[0].folder),
@@ -75,6 +75,7 @@ def _run_together(commands: Sequence[Command], place: Interpreter, folder: Path)
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=_stay_on_one_core,
     )
     try:
         found, _ = process.communicate(json.dumps(asked), timeout=LIMIT)
@@ -84,6 +85,8 @@ def _run_together(commands: Sequence[Command], place: Interpreter, folder: Path)
         if isinstance(error, subprocess.TimeoutExpired):
             raise Failed(f"no end after {LIMIT} s: {asked[-1]['words']}") from None
         raise
+    if process.returncode:
+        raise Failed(f"failed: {process.args!r}")
     used: list[dict[str, float]] = json.loads(found)
     for each, ask, output in zip(used, asked, outputs):
         if each.pop("status"):
@@ -164,7 +167,6 @@ def measure_inside(
 def _inside(
     at: Interpreter, program: str, flags: Sequence[str], environment: Mapping[str, str]
 ) -> subprocess.Popen[str]:
-    core = {max(os.sched_getaffinity(0))}
     return subprocess.Popen(
         at.words([*flags, str(HERE / "inside.py"), program], HERE),
         stdin=subprocess.PIPE,
@@ -172,8 +174,13 @@ def _inside(
         stderr=subprocess.PIPE,
         text=True,
         env={**at.environment(), **environment},
-        preexec_fn=lambda: os.sched_setaffinity(0, core),
+        preexec_fn=_stay_on_one_core,
     )
+
+
+def _stay_on_one_core() -> None:
+    """Called in a new process, which passes it on to those that it starts. PyPy 7.3.19 cannot do it by itself."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def _answer(process: subprocess.Popen[str]) -> Any:
