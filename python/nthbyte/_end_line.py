@@ -52,7 +52,9 @@ class EndLine:
             parts.append("1 child process" if children == 1 else f"{children} child processes")
         elif (seconds := _cpu_seconds_of_children()) >= WORTH_SAYING:
             # A reloading server starts the application as another program: then its allocations are not in the profile.
-            parts.append(f"processes that it started used {seconds:.1f} s of CPU time and are not in the profile")
+            parts.append(
+                f"processes that it started used {seconds:.1f} s of CPU time and are not in the profile"
+            )
         if result.lost:
             parts.append("1 event lost" if result.lost == 1 else f"{result.lost:,} events lost")
         if _session.native_problem:
