@@ -80,6 +80,22 @@ class EndLine:
 
 
 def _cpu_seconds_of_children() -> float:
-    """The CPU time of the processes that this one has started and that have ended."""
+    """The CPU time of the processes that this one has started: of those that it has waited for, and of the others."""
     times = os.times()
-    return times.children_user + times.children_system
+    seconds = times.children_user + times.children_system
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/children") as file:
+                children = file.read().split()
+            seconds += sum(_cpu_seconds(child) for child in children)
+    except OSError:
+        # A thread has just ended, or the kernel was built without this file.
+        pass
+    return seconds
+
+
+def _cpu_seconds(process: str) -> float:
+    with open(f"/proc/{process}/stat", "rb") as file:
+        # The name of the program may contain spaces and brackets.
+        fields = file.read().rpartition(b")")[2].split()
+    return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
