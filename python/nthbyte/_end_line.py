@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from nthbyte._agent import Result
 
 
+WORTH_SAYING = 0.1
+"""CPU seconds from which on processes without a profile are mentioned."""
+
+
 class EndLine:
     """Ends the session and prints one line: the number of samples, and the command that shows them."""
 
@@ -46,6 +50,11 @@ class EndLine:
         children = self._children()
         if children:
             parts.append("1 child process" if children == 1 else f"{children} child processes")
+        elif (seconds := _cpu_seconds_of_children()) >= WORTH_SAYING:
+            # A reloading server starts the application as another program: then its allocations are not in the profile.
+            parts.append(
+                f"processes that it started used {seconds:.1f} s of CPU time and are not in the profile"
+            )
         if result.lost:
             parts.append("1 event lost" if result.lost == 1 else f"{result.lost:,} events lost")
         if _session.native_problem:
@@ -68,3 +77,25 @@ class EndLine:
             )
         except OSError:
             return 0
+
+
+def _cpu_seconds_of_children() -> float:
+    """The CPU time of the processes that this one has started: of those that it has waited for, and of the others."""
+    times = os.times()
+    seconds = times.children_user + times.children_system
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/children") as file:
+                children = file.read().split()
+            seconds += sum(_cpu_seconds(child) for child in children)
+    except OSError:
+        # A thread has just ended, or the kernel was built without this file.
+        pass
+    return seconds
+
+
+def _cpu_seconds(process: str) -> float:
+    with open(f"/proc/{process}/stat", "rb") as file:
+        # The name of the program may contain spaces and brackets.
+        fields = file.read().rpartition(b")")[2].split()
+    return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")

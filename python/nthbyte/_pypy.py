@@ -67,7 +67,7 @@ class PyPyAgent(Agent):
     def start(self, config: Config) -> None:
         """Starts a session. Raises Error if it cannot start."""
         if self._on:
-            raise Error("nthbyte is already running; stop it first")
+            raise Error("nthbyte is running already; call nthbyte.stop() first")
         try:
             self._start_hooked(config)
         except _Refused as refusal:

@@ -155,6 +155,38 @@ def test_run_prints_one_line_at_the_end(interpreter: Interpreter, programs: Path
     assert profile.stat().st_mode & 0o777 == 0o600
 
 
+BUSY = "import time\nwhile time.process_time() < 0.3: pass\n"
+WITH_CHILDREN = {
+    "another program": f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])",
+    "another program that goes on": f"""
+import subprocess, sys
+code = {BUSY!r} + "print(flush=True); sys.stdin.read()"
+child = subprocess.Popen([sys.executable, "-c", "import sys\\n" + code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()
+""",
+    "a fork with a profile": f"""
+import os
+if not (child := os.fork()):
+    kept = [bytearray(1000) for _ in range(10000)]
+    exec({BUSY!r})
+else:
+    os.waitpid(child, 0)
+""",
+}
+
+
+@pytest.mark.parametrize("way", WITH_CHILDREN)
+def test_the_line_mentions_processes_without_a_profile(
+    way: str, interpreter: Interpreter, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(WITH_CHILDREN[way])
+    done = interpreter.nthbyte("run", "--every", "16KiB", "app.py", folder=tmp_path).ok()
+    [line] = done.err.splitlines()
+    is_followed = way == "a fork with a profile"
+    assert ("s of CPU time and are not in the profile" in line) == (not is_followed), line
+    assert ("1 child process" in line) == is_followed, line
+
+
 RECURSE = """
 import sys
 

@@ -114,6 +114,11 @@ describe("layout", () => {
           for (const element of document.querySelectorAll("button:not(.pick), h2, .swatched, .key, .summary, #facts, #pruned, .table-box, td")) {
             if (visible(element) && element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== "inline") faults.push(`cut: ${name(element)}`);
           }
+          const chart = document.getElementById("timeline-chart")?.getBoundingClientRect();
+          for (const label of document.querySelectorAll(".x .tick text")) {
+            const { left, right } = label.getBoundingClientRect();
+            if (left < chart.left || right > chart.right) faults.push(`cut: ${label.textContent}`);
+          }
           const table = document.getElementById("table");
           const first = table?.querySelector("th.name").getBoundingClientRect().width;
           if (first < table?.clientWidth / 3) faults.push(`${first} pixels for names`);

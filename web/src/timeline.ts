@@ -16,6 +16,9 @@ const BARS = { top: 100, bottom: 132 };
 const HEIGHT = 152;
 const MARGIN = { right: 12, left: 64 };
 
+/** The widest label of the axis of time: `4 min 40 s`. */
+const LABEL = 64;
+
 /** The memory figures that are drawn, from the back to the front. */
 const SERIES = [
   { key: "rss", label: "RSS" },
@@ -120,7 +123,11 @@ export class Timeline {
     this.#svg
       .select<SVGGElement>(".x")
       .attr("transform", `translate(0,${BARS.bottom})`)
-      .call(axisBottom(this.#x).ticks(ticks).tickSizeOuter(0).tickFormat((t) => seconds(Number(t))));
+      .call(axisBottom(this.#x).ticks(ticks).tickSizeOuter(0).tickFormat((t) => seconds(Number(t))))
+      .selectAll<SVGTextElement, number>(".tick text")
+      // A label at the end of the axis must not be cut by the edge.
+      .attr("text-anchor", (t) => (this.#x(t) > width - LABEL / 2 ? "end" : null))
+      .attr("dx", (t) => (this.#x(t) > width - LABEL / 2 ? MARGIN.right : null));
     const axis = (scale: ScaleLinear<number, number>, values: number[]) =>
       axisLeft(scale).tickValues(values).tickSizeOuter(0).tickSizeInner(-(width - MARGIN.left - MARGIN.right));
     const at = `translate(${MARGIN.left},0)`;

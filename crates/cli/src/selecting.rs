@@ -34,7 +34,7 @@ pub struct Selecting {
     )]
     temporary: Option<u64>,
     /// Show what was alive at the peak, at the end, or at a time. The summary shows it beside what was allocated;
-    /// the other reports show nothing else.
+    /// all other reports show only what was alive then.
     #[arg(long, value_name = "peak|end|TIME", value_parser = at, help_heading = HEADING)]
     at: Option<At>,
 }

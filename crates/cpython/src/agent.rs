@@ -112,7 +112,7 @@ pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
     refuse_what_is_not_offered(config)?;
     create(gil, huge_pages::from_config(config)?)?;
     if gil.agent().ok_or(BUSY)?.tracker.is_on() {
-        return Err("a session is running already; stop it first".to_owned());
+        return Err("nthbyte is running already; call nthbyte.stop() first".to_owned());
     }
     allocators::refuse_other_tracers(gil)?;
     if config.cpu_hz.is_some()
@@ -247,7 +247,7 @@ impl Agent {
         notes.extend(self.installed.huge_page_note());
         if !self.tracker.can_tell_types() {
             notes.push(
-                "types are not known: this system forbids a process to read itself".to_owned(),
+                "types are not known: this system forbids a process to read itself (process_vm_readv)".to_owned(),
             );
         }
         let mut config = config.clone();
@@ -262,7 +262,7 @@ impl Agent {
         }
         if config.native_frames && !self.tracker.can_tell_types() {
             meta.notes.push(
-                "native frames are not known: this system forbids a process to read itself"
+                "native frames are not known: this system forbids a process to read itself (process_vm_readv)"
                     .to_owned(),
             );
         }

@@ -107,11 +107,19 @@ pub unsafe fn points(thread: *mut Thread, bytes: usize, caller: usize) -> u32 {
     unsafe {
         let before = (*thread).countdown.wrapping_add(bytes);
         let before = if before > LONGEST { 0 } else { before };
+        let session = SESSION.load(Acquire);
         if (*thread).busy != 0 {
-            (*thread).countdown = before;
+            (*thread).countdown = if session != 0 && (*thread).session == session {
+                // The points in this request are passed over. If the distance were kept instead, it would be a short one
+                // whenever that happens, and the program's next request would be sampled far too often.
+                let mut countdown = Countdown::of_bytes(before);
+                countdown.advance(bytes, (*thread).points.assume_init_mut());
+                countdown.bytes_until_sample()
+            } else {
+                before
+            };
             return 0;
         }
-        let session = SESSION.load(Acquire);
         if session == 0 {
             (*thread).session = 0;
             (*thread).countdown = IDLE;
@@ -195,6 +203,29 @@ mod tests {
         assert!(error < 5.0 * f64::sqrt(variance), "{error} {variance}");
     }
 
+    /// Among requests of an agent, which are larger than the distance to the next sample point now and then, the program's
+    /// requests are sampled with the same probability as without them.
+    fn requests_that_are_not_observed_change_no_probability(thread: *mut Thread) {
+        begin(4096, 13);
+        join(thread);
+        let requests = 200_000;
+        let mut sampled = 0;
+        for request in 0..requests {
+            // SAFETY: this thread's state.
+            unsafe {
+                (*thread).busy = 1;
+                assert_eq!(points_of(thread, 100 + request % 50 * 400, 0), 0);
+                (*thread).busy = 0;
+                sampled += u32::from(points_of(thread, 100, 0) > 0);
+            }
+        }
+        let probability = -(-100.0 / 4096.0_f64).exp_m1();
+        let mean = probability * requests as f64;
+        let deviation = (mean * (1.0 - probability)).sqrt();
+        let error = (f64::from(sampled) - mean).abs();
+        assert!(error < 6.0 * deviation, "{sampled} of {mean}");
+    }
+
     /// Of requests of `s` bytes, the part 1 - exp(-s/period) is sampled.
     #[test]
     fn the_probability_is_the_formula() {
@@ -218,6 +249,7 @@ mod tests {
             );
         }
         a_change_is_followed_after_the_next_sample(thread);
+        requests_that_are_not_observed_change_no_probability(thread);
         begin(1, 11);
         // SAFETY: as above.
         unsafe {

@@ -41,7 +41,10 @@ pub fn begin(config: &Config) -> Result<(), String> {
     let unwinder = unwinder();
     let mut notes = Vec::new();
     if unwinder.is_none() {
-        notes.push("there are no stacks: this system forbids a process to read itself".to_owned());
+        notes.push(
+            "there are no stacks: this system forbids a process to read itself (process_vm_readv)"
+                .to_owned(),
+        );
     }
     let mut meta = config.meta(Method::Preload, seed, notes);
     meta.interpreter = c_library();

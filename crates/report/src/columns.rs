@@ -43,15 +43,8 @@ pub(crate) fn left_for_label(columns: &[Column], width: usize) -> usize {
     width.saturating_sub(taken)
 }
 
-/// Writes a table: figures at the right of their columns, then what `label` gives for the number of a
-/// row and the columns that are left for it.
-pub(crate) fn table(
-    text: &mut String,
-    width: usize,
-    mut columns: Vec<Column>,
-    heading: &str,
-    label: impl Fn(usize, usize) -> String,
-) {
+/// Leaves out the least important columns until a label has room in a line.
+pub(crate) fn fitting(mut columns: Vec<Column>, width: usize) -> Vec<Column> {
     while left_for_label(&columns, width) < LABEL {
         let ranks = columns
             .iter()
@@ -62,6 +55,19 @@ pub(crate) fn table(
         };
         columns.remove(least);
     }
+    columns
+}
+
+/// Writes a table: figures at the right of their columns, then what `label` gives for the number of a
+/// row and the columns that are left for it.
+pub(crate) fn table(
+    text: &mut String,
+    width: usize,
+    columns: Vec<Column>,
+    heading: &str,
+    label: impl Fn(usize, usize) -> String,
+) {
+    let columns = fitting(columns, width);
     let left = left_for_label(&columns, width).max(12);
     let widths: Vec<usize> = columns.iter().map(Column::width).collect();
     let mut line = |cell: &dyn Fn(&Column) -> String, label: &str| {

@@ -203,6 +203,57 @@ fn a_terminals_width_is_used() {
     assert_eq!(columns, 8);
 }
 
+#[test]
+fn the_column_by_which_rows_are_sorted_is_shown() {
+    let mut summary = Summary::of(&profile(Synthetic::default()), By::Function);
+    for (sort, heading) in [
+        (Sort::Total, "total bytes"),
+        (Sort::Allocs, "allocs"),
+        (Sort::Young, "young"),
+    ] {
+        summary.sort(sort);
+        for width in [60, 80, 120] {
+            let text = summary.render(width);
+            let headings = text.lines().find(|line| line.contains("own bytes"));
+            assert!(
+                headings.is_some_and(|line| line.contains(heading)),
+                "{width}\n{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn rows_that_only_call_others_need_a_column_for_it() {
+    let mut summary = Summary::of(&profile(Synthetic::default()), By::Function);
+    let own = summary.rows.iter().filter(|row| row.samples > 0).count();
+    let callers = summary.rows.len() - own;
+    assert!(own > 1 && callers > 1, "{own} {callers}");
+    let said = |summary: &Summary, width, number| {
+        let text = summary.render(width);
+        let rows = text.lines().skip_while(|line| !line.contains("own bytes"));
+        let rows = rows
+            .skip(1)
+            .take_while(|line| !line.starts_with('…') && !line.starts_with("Intervals"));
+        assert_eq!(rows.count(), number, "{width}\n{text}");
+        text
+    };
+    said(&summary, 200, own + callers);
+    let text = said(&summary, 60, own);
+    let line =
+        format!("… and {callers} more functions that only call others (--sort total shows them)");
+    assert!(text.replace("\n  ", " ").contains(&line), "{line}\n{text}");
+    summary.sort(Sort::Total);
+    said(&summary, 60, own + callers);
+    summary.sort(Sort::Own);
+    summary.truncate(own - 1);
+    let text = said(&summary, 60, own - 1);
+    assert!(
+        text.contains(&format!("… and {} more functions: ", callers + 1)),
+        "{text}"
+    );
+}
+
 /// What was alive at a time, by the estimate.
 fn alive_at(profile: &Profile, time: Nanos) -> f64 {
     let ids = profile.samples.ids().filter(|&id| {

@@ -54,7 +54,7 @@ pub fn start(config: &Config) -> Result<(), String> {
         TryLockError::Poisoned(_) => "an earlier start failed halfway",
     })?;
     if place.is_some() {
-        return Err("a session is on already; stop it first".to_owned());
+        return Err("nthbyte is running already; call nthbyte.stop() first".to_owned());
     }
     *place = Some(Running::start(config)?);
     Ok(())

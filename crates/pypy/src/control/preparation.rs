@@ -31,7 +31,7 @@ pub fn prepare() -> Result<c_int, String> {
         .lock()
         .ok_or("a session is being started or stopped; try again later")?;
     if place.is_some() {
-        return Err("a session is on already; stop it first".to_owned());
+        return Err("nthbyte is running already; call nthbyte.stop() first".to_owned());
     }
     *place = Some(Preparation::new()?);
     Ok(DESCRIPTOR)

@@ -6,6 +6,7 @@ use nthbyte_profile::model::Lifetime;
 use super::places::{self, By, is_clear, types_text};
 use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::Totals;
+use crate::fold;
 use crate::leaks::name;
 
 /// From this share on, it is one of the first answers.
@@ -51,7 +52,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let most = if clear {
         "most from"
     } else {
-        "among the first lines"
+        "among the places that make most of them is"
     };
     answer.say(format!(
         "{} of what is allocated dies young: {}, {} objects; {most} {}.",
@@ -61,8 +62,12 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
         name(&place)
     ));
     let types = types_text(&facts.places.types(here));
+    let subject = match fold::stands_for(&place.file) {
+        Some(name) => name,
+        None => "That line",
+    };
     answer.say(format!(
-        "That line makes {} of them: {types}.",
+        "{subject} makes {} of them: {types}.",
         facts.count(&first.figure)
     ));
     answer.places.push(place);

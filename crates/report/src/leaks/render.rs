@@ -114,7 +114,7 @@ impl Report {
                     text.push('\n');
                     wrap(text, heading, width);
                 }
-                for other in others {
+                for other in &merged(others) {
                     holder(text, width, other);
                 }
             }
@@ -309,8 +309,34 @@ fn indented(text: &mut String, line: &str, width: usize) {
     }
 }
 
-fn holder(text: &mut String, width: usize, holder: &Holder) {
-    let why = match holder.verdict {
+/// The holders, largest first. Those that have the same verdict and are shown by the same name for folded frames are one.
+fn merged(holders: Vec<&Holder>) -> Vec<Holder> {
+    let mut merged: Vec<Holder> = Vec::new();
+    for holder in holders {
+        let name = fold::stands_for(&holder.place.file);
+        let same = merged.iter_mut().find(|other| {
+            name.is_some()
+                && fold::stands_for(&other.place.file) == name
+                && why(other.verdict) == why(holder.verdict)
+                && other.curve.len() == holder.curve.len()
+        });
+        match same {
+            Some(other) => {
+                // Only the estimate is shown.
+                other.held.estimate += holder.held.estimate;
+                let points = other.curve.iter_mut().zip(&holder.curve);
+                points.for_each(|(sum, point)| *sum += point);
+            }
+            None => merged.push(holder.clone()),
+        }
+    }
+    merged.sort_by(|one, other| other.held.estimate.total_cmp(&one.held.estimate));
+    merged
+}
+
+/// Why what is held is no leak.
+fn why(verdict: Verdict) -> &'static str {
+    match verdict {
         Verdict::StartUp => "allocated at start-up",
         Verdict::Imported => "imported modules",
         Verdict::Burst => "allocated in a burst",
@@ -323,7 +349,11 @@ fn holder(text: &mut String, width: usize, holder: &Holder) {
         | Verdict::NotEnoughData
         | Verdict::Suspect
         | Verdict::Reused => "has levelled off",
-    };
+    }
+}
+
+fn holder(text: &mut String, width: usize, holder: &Holder) {
+    let why = why(holder.verdict);
     let mut start = format!("  {:>8}  ", text::bytes(holder.held.estimate));
     if width >= ROOMY {
         let _ = write!(start, "{}  ", sparkline(&holder.curve, NARROW));

@@ -124,6 +124,9 @@ pub struct Summary {
     left_out: ByLifetime,
     #[serde(skip)]
     estimator: Estimator,
+    /// The order of the rows.
+    #[serde(skip)]
+    sorted_by: Sort,
     /// The names of frames that stand for removed ones.
     #[serde(skip)]
     folded: Vec<&'static str>,
@@ -238,6 +241,7 @@ impl Summary {
             time: Time::of(profile, by),
             left_out: ByLifetime::default(),
             estimator: *estimator,
+            sorted_by: Sort::Own,
             folded: fold::folded(profile),
             selection,
         }
@@ -260,6 +264,7 @@ impl Summary {
     /// Puts the rows into another order.
     pub fn sort(&mut self, sort: Sort) {
         rows::sort(&mut self.rows, sort);
+        self.sorted_by = sort;
     }
 
     /// Whether it is known what was alive; on PyPy it is not.

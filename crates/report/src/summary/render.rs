@@ -30,25 +30,27 @@ impl Summary {
             wrap(&mut text, &line, width);
         }
         text.push('\n');
-        self.table(&mut text, width);
-        for line in self.closing() {
+        let rows = self.table(&mut text, width);
+        for line in self.closing(rows) {
             wrap(&mut text, &line, width);
         }
         text
     }
 
-    /// What is said below the table.
-    fn closing(&self) -> Vec<String> {
+    /// What is said below a table with so many rows.
+    fn closing(&self, rows: usize) -> Vec<String> {
         let mut lines = Vec::new();
         let [one, several] = self.by.nouns();
-        if self.rows_left_out > 0 {
-            let left_out = self.rows_left_out;
-            let noun = if left_out == 1 { one } else { several };
-            let mut line = format!(
-                "… and {} more {noun}: {} together",
-                text::grouped(left_out as u64),
-                self.show(&self.bytes_left_out, true)
-            );
+        let left_out = self.rows_left_out + self.rows.len() - rows;
+        let noun = if left_out == 1 { one } else { several };
+        let more = format!("… and {} more {noun}", text::grouped(left_out as u64));
+        if left_out > 0 && self.left_out.all.samples == 0 {
+            let call = if left_out == 1 { "calls" } else { "call" };
+            lines.push(format!(
+                "{more} that only {call} others (--sort total shows them)"
+            ));
+        } else if left_out > 0 {
+            let mut line = format!("{more}: {} together", self.show(&self.bytes_left_out, true));
             if let Some(alive) = &self.alive_left_out {
                 let _ = write!(line, ", {} of it alive", self.show(alive, true));
             }

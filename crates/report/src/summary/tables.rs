@@ -1,6 +1,6 @@
 //! The tables of a summary for a terminal.
 
-use super::{By, Row, Summary, TimeRow};
+use super::{By, Row, Sort, Summary, TimeRow};
 use crate::columns::{self, Column, named_place};
 use crate::estimate::Estimate;
 use crate::text::{self, Cut};
@@ -8,6 +8,8 @@ use crate::text::{self, Cut};
 /// Both ends of an interval are shown (not only `±5%`) if all columns have room beside a label of
 /// this width.
 const LABEL_BESIDE_RANGES: usize = 40;
+
+const TOTAL: &str = "total bytes";
 
 impl By {
     /// What a row is, in singular and plural.
@@ -23,11 +25,20 @@ impl By {
 }
 
 impl Summary {
-    /// Writes the table of allocations.
-    pub(super) fn table(&self, text: &mut String, width: usize) {
+    /// Writes the table of allocations, and returns the number of its rows: those that have no sample of their own are
+    /// left out where the line has no room for their total bytes.
+    pub(super) fn table(&self, text: &mut String, width: usize) -> usize {
         let mut columns = self.columns(true);
         if columns::left_for_label(&columns, width) < LABEL_BESIDE_RANGES {
             columns = self.columns(false);
+        }
+        let mut columns = columns::fitting(columns, width);
+        let mut rows = self.rows.len();
+        if self.has_totals() && !columns.iter().any(|column| column.heading == TOTAL) {
+            rows = self.rows.iter().filter(|row| row.samples > 0).count();
+            columns
+                .iter_mut()
+                .for_each(|column| column.cells.truncate(rows));
         }
         let [heading, _] = self.by.nouns();
         columns::table(text, width, columns, heading, |row, left| {
@@ -36,6 +47,12 @@ impl Summary {
             } = &self.rows[row];
             self.label(name, file, *line, left)
         });
+        rows
+    }
+
+    /// Whether rows call each other, so that their total bytes differ from their own.
+    fn has_totals(&self) -> bool {
+        !matches!(self.by, By::Type | By::Process)
     }
 
     /// The columns of the table. Those that are not always shown have a rank; see [`Column`].
@@ -58,8 +75,8 @@ impl Summary {
             bytes(own, None, &|row| row.self_bytes),
             other("share", Some(1), &|row| text::percent(row.share)),
         ];
-        if !matches!(self.by, By::Type | By::Process) {
-            columns.push(bytes("total bytes", Some(2), &|row| row.total_bytes));
+        if self.has_totals() {
+            columns.push(bytes(TOTAL, Some(2), &|row| row.total_bytes));
         }
         let mut survived = None;
         if self.knows_what_is_alive() {
@@ -84,6 +101,18 @@ impl Summary {
                 }
                 text::percent(row.died_young.estimate / row.self_bytes.estimate)
             }));
+        }
+        // The column that says why a row stands where it does is always shown.
+        let sorted_by = match self.sorted_by {
+            Sort::Own | Sort::Alive => None,
+            Sort::Total => Some(TOTAL),
+            Sort::Young => Some("young"),
+            Sort::Allocs => Some("allocs"),
+        };
+        for column in &mut columns {
+            if Some(column.heading) == sorted_by {
+                column.rank = None;
+            }
         }
         columns
     }
