@@ -4,11 +4,11 @@
 //! resident of it is shared with the library's own. Before that, parts of the file are compared with what the process
 //! has loaded: the path may lead to another file by now.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::ops::{Deref, Range};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 
 use framehop::ModuleSectionInfo;
@@ -133,7 +133,10 @@ impl Drop for Mapped {
 impl Image {
     /// Reads a file. `None` if it is not an ELF file for this processor.
     pub(crate) fn open(path: &str) -> Option<(Self, File)> {
-        let file = File::open(path).ok()?;
+        // What has the path by now may be a pipe, for whose other end nobody waits here.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        let file = options.open(path).ok()?;
         let mut head = vec![0; HEAD];
         let length = read_at(&file, &mut head, 0)?;
         let head = &head[..length];
