@@ -17,6 +17,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 HEADER = """
 import ctypes, threading
+def mappings(name):
+    with open("/proc/self/maps") as lines: return sum(name in line for line in lines)
 cpp, rust = ctypes.CDLL("./libchains.so"), ctypes.CDLL("./librust.so") if RUST else None
 cpp.chains_allocate.restype = ctypes.c_void_p
 cpp.chains_allocate.argtypes = [ctypes.c_size_t]
@@ -168,8 +170,6 @@ starts()
 def test_an_unloaded_library_is_forgotten(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
     program = """
 import _ctypes, shutil
-def mappings(name):
-    with open("/proc/self/maps") as lines: return sum(name in line for line in lines)
 for number in range(8):
     name = f"./lib{number}.so"
     shutil.copy("libchains.so", name)
@@ -245,7 +245,7 @@ allocate()
 def test_no_thread_of_the_program_looks_at_libraries(
     cpython: Interpreter, libraries: Path, tmp_path: Path
 ) -> None:
-    """The writer thread opens the files of libraries, and the first stacks in a new library are complete all the same."""
+    """The writer thread opens the files of libraries, and the first stacks in a new library are complete."""
     strace = shutil.which("strace")
     if strace is None or run([strace, "-o", "/dev/null", "true"], tmp_path).status != 0:
         pytest.skip("strace does not work here")
@@ -256,7 +256,10 @@ def allocate(library):
 for number in range(20):
     shutil.copy("libchains.so", f"lib{number}.so")
     library = ctypes.CDLL(f"./lib{number}.so")
+    loaded = mappings("lib19.so")
     for _ in range(20): allocate(library)
+# The thread that ends the session would look at what is not known by then.
+while mappings("lib19.so") == loaded: allocate(library)
 print(os.getpid())
 """
     for library in libraries.iterdir():

@@ -136,7 +136,7 @@ fn what_waits_at_a_fork_belongs_to_the_parent() {
     READY.store(0, Relaxed);
     wait(&session, 1);
     with(&session, complete);
-    assert!(with(&session, |recording| are_waiting(recording)));
+    assert!(with(&session, are_waiting));
     READY.store(u64::MAX, Relaxed);
     assert!(in_child(|| {
         with(&session, |recording| {
