@@ -275,3 +275,32 @@ print(os.getpid())
     assert len(ours) >= 1 and main not in ours, opened
     stacks = _collapsed(tmp_path)
     assert _share(stacks, "allocate", "<module>", "allocate", *CHAIN) == 1, stacks
+
+
+def test_unwind_tables_that_never_end_are_not_used(
+    cpython: Interpreter, libraries: Path, tmp_path: Path
+) -> None:
+    """The stack in the broken library has its Python frames, and others are whole."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None
+    flags = ["-O1", "-Wall", "-Werror", "-fPIC", "-shared", "-Wl,--build-id"]
+    subprocess.run([compiler, *flags, "-o", tmp_path / "libloops.so", PROGRAMS / "loops.c"], check=True)
+    dumped = subprocess.run(
+        ["readelf", "--debug-dump=frames", tmp_path / "libloops.so"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "DW_OP_skip: -3" in dumped.stdout
+    program = """
+loops = ctypes.CDLL("./libloops.so")
+def broken():
+    for _ in range(500): loops.loops_allocate(ctypes.c_size_t(40_000))
+def whole():
+    for _ in range(500): cpp.chains_allocate(40_000)
+broken()
+whole()
+"""
+    stacks = _stacks(cpython, libraries, tmp_path, program)
+    assert _share(stacks, "broken", "<module>", "broken") == 1
+    assert _share(stacks, "whole", "<module>", "whole", *CHAIN) == 1

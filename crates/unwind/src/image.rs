@@ -17,6 +17,8 @@ use object::LittleEndian;
 use object::elf::{self, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
 
+use crate::cfi;
+
 type Headers = Vec<ProgramHeader64<LittleEndian>>;
 
 const ENDIAN: LittleEndian = LittleEndian;
@@ -45,6 +47,18 @@ pub(crate) struct Tables {
     header_at: Range<u64>,
     frames: Bytes,
     frames_at: Range<u64>,
+}
+
+impl Tables {
+    /// Whether walks read the tables in bounded time.
+    fn is_bounded(&self) -> bool {
+        let (header, frames) = (&self.header, &self.frames);
+        let is_bounded =
+            cfi::is_bounded(header, self.header_at.start, frames, self.frames_at.start);
+        // Walks need few pages of what was read.
+        frames.mapped.release();
+        is_bounded
+    }
 }
 
 #[cfg(test)]
@@ -123,6 +137,20 @@ unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
 
+impl Mapped {
+    /// Gives its pages back. They are read again when they are used.
+    fn release(&self) {
+        // SAFETY: the mapping is this value's own, of a file, and not written to.
+        unsafe {
+            libc::madvise(
+                self.start.cast_mut().cast(),
+                self.length,
+                libc::MADV_DONTNEED,
+            )
+        };
+    }
+}
+
 impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own. By the system call: `munmap` may be the preloaded library's.
@@ -177,7 +205,9 @@ impl Image {
         let Some(build_id) = self.build_id_of(file, bias, memory) else {
             return;
         };
-        self.tables = self.tables_of(file, bias, memory);
+        self.tables = self
+            .tables_of(file, bias, memory)
+            .filter(Tables::is_bounded);
         self.build_id = build_id;
     }
 
@@ -207,7 +237,7 @@ impl Image {
         Some(String::new())
     }
 
-    fn tables_of(&self, file: &File, bias: u64, memory: Probe) -> Option<Tables> {
+    pub(crate) fn tables_of(&self, file: &File, bias: u64, memory: Probe) -> Option<Tables> {
         let found = |kind| self.headers.iter().find(move |one| is(one, kind));
         let header = found(elf::PT_GNU_EH_FRAME)?;
         let (at, offset) = (header.p_vaddr(ENDIAN), header.p_offset(ENDIAN));

@@ -22,7 +22,8 @@
 //!
 //! # What this crate guarantees
 //!
-//! - A walk allocates nothing, takes no lock, opens no file and has an end: [`MAX_DEPTH`] frames.
+//! - A walk allocates nothing, takes no lock, opens no file and has an end: [`MAX_DEPTH`] frames, and for each of them a bounded
+//!   number of steps, because tables with branches in their expressions are not used.
 //! - A wrong table or a wrong frame pointer leads to wrong frames or to none, but to no fault: each word of the stack is
 //!   read inside of the main thread's stack, or through the kernel. Tables are read from mappings of the files that
 //!   belong to this crate, so a library may be unloaded at any time.
@@ -37,7 +38,7 @@
 //!
 //! ```text
 //! walker    the walk: registers, frames              upkeep    who knows the modules, and when they are looked for
-//! copied    what is kept of a walk that waits
+//! copied    what is kept of a walk that waits         cfi       tables that would hold a walk are refused
 //! modules   what is loaded, and its tables        maps   /proc/self/maps        image   a library's file
 //! stack     words of the stack, read within its bounds
 //! no_walker what there is of it on other processors
@@ -45,6 +46,8 @@
 
 #![cfg(target_os = "linux")]
 
+#[cfg(target_arch = "x86_64")]
+mod cfi;
 #[cfg(target_arch = "x86_64")]
 mod copied;
 #[cfg(target_arch = "x86_64")]

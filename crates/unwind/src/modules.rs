@@ -126,10 +126,10 @@ impl Modules {
         let here = Self::new as fn() -> Self as usize;
         let number = self.find(here, 0).unwrap();
         let Loaded { mapping, bias, .. } = &self.loaded[number];
-        let (mut image, file) = Image::open(&mapping.path).unwrap();
-        image.compare_and_map(&file, *bias, Probe::new().unwrap());
+        let (image, file) = Image::open(&mapping.path).unwrap();
+        let tables = image.tables_of(&file, *bias, Probe::new().unwrap());
         let range = mapping.range.start as u64..mapping.range.end as u64;
-        let tables = image.tables().unwrap().changed(damage);
+        let tables = tables.unwrap().changed(damage);
         self.unwinder.remove_module(range.start);
         self.unwinder
             .add_module(Module::new(String::new(), range, *bias, tables));

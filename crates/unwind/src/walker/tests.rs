@@ -2,6 +2,7 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::panic::AssertUnwindSafe;
+use std::sync::OnceLock;
 
 use super::*;
 use crate::copied;
@@ -18,10 +19,15 @@ fn judged() -> Vec<usize> {
 }
 
 fn unwinder() -> Option<Unwinder> {
+    // Looked at once: without optimization, that takes long.
+    static MODULES: OnceLock<Modules> = OnceLock::new();
     let unwinder = Probe::new().map(|memory| {
-        let mut modules = Modules::new();
-        modules.refresh(memory, &[]);
-        Unwinder::with(memory, modules)
+        let modules = MODULES.get_or_init(|| {
+            let mut modules = Modules::new();
+            modules.refresh(memory, &[]);
+            modules
+        });
+        Unwinder::with(memory, modules.clone())
     });
     if unwinder.is_none() {
         eprintln!("not tested: process_vm_readv is forbidden here");
