@@ -17,6 +17,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 HEADER = """
 import ctypes, threading
+def mappings(name):
+    with open("/proc/self/maps") as lines: return sum(name in line for line in lines)
 cpp, rust = ctypes.CDLL("./libchains.so"), ctypes.CDLL("./librust.so") if RUST else None
 cpp.chains_allocate.restype = ctypes.c_void_p
 cpp.chains_allocate.argtypes = [ctypes.c_size_t]
@@ -168,11 +170,14 @@ starts()
 def test_an_unloaded_library_is_forgotten(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
     program = """
 import _ctypes, shutil
-for number in range(30):
+for number in range(8):
     name = f"./lib{number}.so"
     shutil.copy("libchains.so", name)
     library = ctypes.CDLL(name)
-    for _ in range(20): library.chains_allocate(ctypes.c_size_t(40_000))
+    loaded = mappings(name[2:])
+    # Until nthbyte has looked at it.
+    while mappings(name[2:]) == loaded:
+        for _ in range(20): library.chains_allocate(ctypes.c_size_t(40_000))
     _ctypes.dlclose(library._handle)
     del library
 """
@@ -235,3 +240,67 @@ allocate()
     report("merge", "out.nthb", "other.nthb", "-f", "-o", "merged.nthb", folder=tmp_path).ok()
     os.replace(tmp_path / "merged.nthb", tmp_path / "out.nthb")
     assert any(_within(stack, *CHAIN) for stack in _collapsed(tmp_path))
+
+
+def test_no_thread_of_the_program_looks_at_libraries(
+    cpython: Interpreter, libraries: Path, tmp_path: Path
+) -> None:
+    """The writer thread opens the files of libraries, and the first stacks in a new library are complete."""
+    strace = shutil.which("strace")
+    if strace is None or run([strace, "-o", "/dev/null", "true"], tmp_path).status != 0:
+        pytest.skip("strace does not work here")
+    program = """
+import os, shutil
+def allocate(library):
+    library.chains_allocate(ctypes.c_size_t(40_000))
+for number in range(20):
+    shutil.copy("libchains.so", f"lib{number}.so")
+    library = ctypes.CDLL(f"./lib{number}.so")
+    loaded = mappings("lib19.so")
+    for _ in range(20): allocate(library)
+# The thread that ends the session would look at what is not known by then.
+while mappings("lib19.so") == loaded: allocate(library)
+print(os.getpid())
+"""
+    for library in libraries.iterdir():
+        shutil.copy(library, tmp_path)
+    (tmp_path / "app.py").write_text(HEADER.replace("RUST", "False") + program)
+    words = ["-m", "nthbyte", "run", "--native-frames", "--every", "16K", "-o", "out.nthb", "app.py"]
+    traced = [strace, "-f", "-e", "trace=openat", "-o", str(tmp_path / "trace.txt")]
+    done = run([*traced, *cpython.words(words, tmp_path)], tmp_path).ok()
+    main = done.out.strip()
+    # The dynamic linker opens a library without O_NONBLOCK.
+    opened = [line for line in (tmp_path / "trace.txt").read_text().splitlines() if "O_NONBLOCK" in line]
+    ours = [line.split()[0] for line in opened if "/lib1" in line and '.so"' in line]
+    assert len(ours) >= 1 and main not in ours, opened
+    stacks = _collapsed(tmp_path)
+    assert _share(stacks, "allocate", "<module>", "allocate", *CHAIN) == 1, stacks
+
+
+def test_unwind_tables_that_never_end_are_not_used(
+    cpython: Interpreter, libraries: Path, tmp_path: Path
+) -> None:
+    """The stack in the broken library has its Python frames, and others are whole."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None
+    flags = ["-O1", "-Wall", "-Werror", "-fPIC", "-shared", "-Wl,--build-id"]
+    subprocess.run([compiler, *flags, "-o", tmp_path / "libloops.so", PROGRAMS / "loops.c"], check=True)
+    dumped = subprocess.run(
+        ["readelf", "--debug-dump=frames", tmp_path / "libloops.so"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "DW_OP_skip: -3" in dumped.stdout
+    program = """
+loops = ctypes.CDLL("./libloops.so")
+def broken():
+    for _ in range(500): loops.loops_allocate(ctypes.c_size_t(40_000))
+def whole():
+    for _ in range(500): cpp.chains_allocate(40_000)
+broken()
+whole()
+"""
+    stacks = _stacks(cpython, libraries, tmp_path, program)
+    assert _share(stacks, "broken", "<module>", "broken") == 1
+    assert _share(stacks, "whole", "<module>", "whole", *CHAIN) == 1

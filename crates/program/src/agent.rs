@@ -1,6 +1,5 @@
 //! The session of the process, and the thread and the stack of a sample.
 
-use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU32;
@@ -8,9 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
 use nthbyte_profile::Method;
-use nthbyte_profile::event::{LostKind, NodeId, ThreadId};
+use nthbyte_profile::event::NodeId;
+use nthbyte_session::native::Placed;
 use nthbyte_session::{Config, Outcome, Recording, Session, native, termination};
-use nthbyte_unwind::Unwinder;
 
 /// Signals that end a program when a user stops it. The profile is completed first, as at SIGTERM.
 const ENDING: [i32; 2] = [libc::SIGINT, libc::SIGHUP];
@@ -21,14 +20,6 @@ static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 /// this number in memory that it shares with the process, after `vfork`.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// The unwinder, for the thread that has a recording of the session.
-struct Shared(UnsafeCell<Option<Unwinder>>);
-
-// SAFETY: only the thread with a recording uses the content, and there is one recording at a time.
-unsafe impl Sync for Shared {}
-
-static UNWINDER: Shared = Shared(UnsafeCell::new(None));
-
 /// Starts the session.
 ///
 /// # Errors
@@ -38,9 +29,8 @@ pub fn begin(config: &Config) -> Result<(), String> {
         return Err("libnthbyte_native.so is not preloaded; install nthbyte again".to_owned());
     }
     let seed = config.seed();
-    let unwinder = unwinder();
     let mut notes = Vec::new();
-    if unwinder.is_none() {
+    if !nthbyte_unwind::is_possible() {
         notes.push(
             "there are no stacks: this system forbids a process to read itself (process_vm_readv)"
                 .to_owned(),
@@ -53,10 +43,9 @@ pub fn begin(config: &Config) -> Result<(), String> {
     meta.sources.remove(0);
     termination::also_at(&ENDING);
     let session = Session::start(config, meta)?;
-    if session.record(LostKind::Other).is_some() {
-        // SAFETY: a recording was begun, and no sample is taken before `connect`.
-        unsafe { *UNWINDER.0.get() = unwinder };
-    }
+    let mut own = vec![begin as fn(&Config) -> Result<(), String> as usize];
+    own.extend(native::interface().map(|library| library.connect as usize));
+    nthbyte_unwind::begin(&session, &own);
     PROCESS.store(std::process::id(), Relaxed);
     native::connect(&session, seed, place, |_| false, &[]);
     *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
@@ -95,13 +84,6 @@ pub fn complete() {
     }
 }
 
-/// An unwinder; `None` where the system forbids a process to read itself.
-fn unwinder() -> Option<Unwinder> {
-    let mut own = vec![begin as fn(&Config) -> Result<(), String> as usize];
-    own.extend(native::interface().map(|library| library.connect as usize));
-    Unwinder::new(&own)
-}
-
 /// The C library's name and version, in place of an interpreter's.
 fn c_library() -> String {
     // SAFETY: the function returns a string that is never freed.
@@ -110,14 +92,13 @@ fn c_library() -> String {
 }
 
 /// The calling thread and its stack. `None` if there is no room to record them.
-fn place(recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
+fn place(recording: &mut Recording<'_>) -> Option<Placed> {
     // SAFETY: no preconditions.
     let os_id = u64::from(unsafe { libc::gettid() }.cast_unsigned());
     let thread = recording.thread_named_by(os_id, &mut native::name_of_thread)?;
     // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
-    let stack = match unsafe { &mut *UNWINDER.0.get() } {
-        Some(unwinder) => unwinder.stack(recording)?,
-        None => NodeId::ROOT,
+    let Some(unwinder) = (unsafe { nthbyte_unwind::unwinder() }) else {
+        return Some(Placed::Now(thread, NodeId::ROOT));
     };
-    Some((thread, stack))
+    unwinder.place(recording, thread)
 }

@@ -2,6 +2,8 @@
 //!
 //! Such a host looks for new threads, and records what its signal handler has stored. Both need a thread that the
 //! program does not stop: the writer thread is there already. And a forked child has no timers until it makes its own.
+//!
+//! A host with native frames also looks at the libraries that were loaded: its *preparer* does that.
 
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -23,6 +25,25 @@ static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(std::ptr::null_mut());
 pub fn set_keeper(keeper: Option<&'static Keeper>) {
     let keeper = keeper.map_or(std::ptr::null(), std::ptr::from_ref);
     KEEPER.store(keeper.cast_mut(), Release);
+}
+
+/// The preparer, of type `fn()`.
+static PREPARER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Sets the function that the writer thread calls before each block, and before it completes a profile because the
+/// process ends. It holds no lock then. The function must not panic. It may read files; nobody waits for it but a fork,
+/// for a bounded time, and the end of the session.
+pub fn set_preparer(preparer: fn()) {
+    PREPARER.store(preparer as *mut (), Release);
+}
+
+/// Calls the preparer, if there is one.
+pub(crate) fn prepare() {
+    let preparer = PREPARER.load(Acquire);
+    if !preparer.is_null() {
+        // SAFETY: a function of this type was stored.
+        unsafe { std::mem::transmute::<*mut (), fn()>(preparer)() };
+    }
 }
 
 fn keeper() -> Option<&'static Keeper> {

@@ -62,7 +62,7 @@
 //! writer      the writer thread, the drain, pending samples    sleeper   the thread's sleep
 //! output      the profile's file, with a provisional end
 //! native      native memory, from the library for it     preload     its interface
-//! postponed   frees that wait for a recording
+//! postponed   frees that wait for a recording          unfinished  samples whose stack the writer thread completes
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM, and before other ends
 //! composition what the resident set is made of, at intervals
@@ -102,13 +102,14 @@ mod sleeper;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 mod writer;
 
 pub use clock::{Clock, monotonic_nanos};
 pub use config::Config;
 pub use guard::guarded;
 pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
-pub use keeper::{Keeper, set_keeper};
+pub use keeper::{Keeper, set_keeper, set_preparer};
 pub use outcome::{Outcome, copy_text};
 pub use recording::{Recording, record_now};
 #[cfg(feature = "test-seams")]

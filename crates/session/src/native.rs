@@ -10,10 +10,12 @@
 //! stops the session; samples come from all threads.
 //!
 //! A free that cannot be recorded at the moment, because another thread holds the session's lock, waits for the next
-//! recording of native memory.
+//! recording of native memory. A sample whose stack needs a look at files waits for the writer thread: see
+//! [`Placed::Later`].
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64};
+use std::time::Duration;
 
 use nthbyte_profile::event::{
     Allocation, LabelSetId, LostKind, NodeId, SampleId, SourceId, Survival, ThreadId,
@@ -31,12 +33,34 @@ use crate::process::image;
 use crate::recording::Recording;
 use crate::registry::Slot;
 use crate::session::Session;
+use crate::unfinished::{self, FLAG};
+use crate::{keeper, recording};
+
+pub use crate::unfinished::{Unfinished, are_waiting, complete};
 
 /// Tells the thread and the stack of the calling thread. `None` if there is no room to record them.
 ///
 /// It runs inside of a call of `malloc` or `mmap`, in any thread, with any lock of the program held. There is one call
 /// at a time, because the recording is borrowed.
-pub type Place = fn(&mut Recording<'_>) -> Option<(ThreadId, NodeId)>;
+pub type Place = fn(&mut Recording<'_>) -> Option<Placed>;
+
+/// A thread, and its stack.
+pub enum Placed {
+    /// Both are known.
+    Now(ThreadId, NodeId),
+    /// The stack is completed by [`complete`]. Only if [`may_wait`] has allowed it.
+    Later(ThreadId, Box<dyn Unfinished>),
+}
+
+/// Whether a sample may wait for its stack. If not, the host records what it has of it.
+pub fn may_wait(recording: &mut Recording<'_>) -> bool {
+    // After `disconnect`, nobody completes it.
+    !SESSION.load(Acquire).is_null() && unfinished::has_room(recording)
+}
+
+/// At the end, samples wait so many times this long.
+const MOST_ROUNDS: u32 = 500;
+const ROUND: Duration = Duration::from_millis(1);
 
 /// The session that receives samples; null if none does. Slots are never freed.
 static SESSION: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
@@ -136,6 +160,26 @@ pub fn disconnect() {
         // SAFETY: the function of the interface.
         unsafe { (interface.disconnect)() };
     }
+    finish_waiting();
+}
+
+/// Completes the samples that wait for their stacks, while the writer thread makes room for them.
+fn finish_waiting() {
+    for _ in 0..MOST_ROUNDS {
+        keeper::prepare();
+        let Some(mut recording) = recording::record_now() else {
+            return;
+        };
+        if !unfinished::are_waiting(&mut recording) {
+            return;
+        }
+        recording.wake_writer();
+        drop(recording);
+        std::thread::sleep(ROUND);
+    }
+    if let Some(mut recording) = recording::record_now() {
+        unfinished::give_up(&mut recording);
+    }
 }
 
 /// The code of the dynamic linker. What it allocates (thread-local variables of libraries, its lists) is the system's.
@@ -202,7 +246,8 @@ fn is_own(request: &Request) -> bool {
     !function.is_null() && unsafe { std::mem::transmute::<*mut (), IsOwn>(function)(request) }
 }
 
-/// Records a sample. Returns its token: the epoch, and the number of the sample.
+/// Records a sample, or keeps it until its stack is complete. Returns its token: the epoch, and the number of the sample
+/// or of its place.
 fn record(recording: &mut Recording<'_>, request: &Request) -> Option<u64> {
     let place = PLACE.load(Relaxed);
     if place.is_null() {
@@ -210,7 +255,10 @@ fn record(recording: &mut Recording<'_>, request: &Request) -> Option<u64> {
     }
     // SAFETY: a function of this type was stored.
     let place = unsafe { std::mem::transmute::<*mut (), Place>(place) };
-    let (thread, stack) = place(recording)?;
+    let (thread, stack, later) = match place(recording)? {
+        Placed::Now(thread, stack) => (thread, stack, None),
+        Placed::Later(thread, stack) => (thread, NodeId::ROOT, Some(stack)),
+    };
     let type_id = recording.named_type(request.kind.name())?;
     let source = SOURCE.load(Relaxed) + u16::from(request.kind.is_mapping());
     let time = recording.now();
@@ -226,10 +274,15 @@ fn record(recording: &mut Recording<'_>, request: &Request) -> Option<u64> {
         source: SourceId(source),
         survival: Survival::Unsaid,
     };
+    let epoch = recording.epoch().number();
+    if let Some(stack) = later {
+        let at = unfinished::add(recording, allocation, request.period, stack);
+        return Some(u64::from(epoch | FLAG) << 32 | u64::from(at));
+    }
     let sample = recording.allocation(allocation, request.period);
     // `allocation` has counted a loss.
     Some(sample.map_or(NOT_INTERESTED, |sample| {
-        u64::from(recording.epoch().number()) << 32 | u64::from(sample.0)
+        u64::from(epoch & !FLAG) << 32 | u64::from(sample.0)
     }))
 }
 
@@ -248,9 +301,15 @@ unsafe extern "C" fn freed(token: u64) {
 
 fn record_free(recording: &mut Recording<'_>, token: u64) {
     // In the child of a fork, the parent's blocks belong to the parent's profile.
-    if token >> 32 == u64::from(recording.epoch().number()) {
-        let time = recording.now();
-        recording.freed(SampleId(token as u32), time);
+    let (half, number) = ((token >> 32) as u32, token as u32);
+    if half & !FLAG != recording.epoch().number() & !FLAG {
+        return;
+    }
+    let time = recording.now();
+    if half & FLAG == 0 {
+        recording.freed(SampleId(number), time);
+    } else {
+        unfinished::freed(recording, number, time);
     }
 }
 

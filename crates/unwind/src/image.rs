@@ -4,11 +4,11 @@
 //! resident of it is shared with the library's own. Before that, parts of the file are compared with what the process
 //! has loaded: the path may lead to another file by now.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::ops::{Deref, Range};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 
 use framehop::ModuleSectionInfo;
@@ -16,6 +16,8 @@ use nthbyte_session::process::Probe;
 use object::LittleEndian;
 use object::elf::{self, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
+
+use crate::cfi;
 
 type Headers = Vec<ProgramHeader64<LittleEndian>>;
 
@@ -45,6 +47,18 @@ pub(crate) struct Tables {
     header_at: Range<u64>,
     frames: Bytes,
     frames_at: Range<u64>,
+}
+
+impl Tables {
+    /// Whether walks read the tables in bounded time.
+    fn is_bounded(&self) -> bool {
+        let (header, frames) = (&self.header, &self.frames);
+        let is_bounded =
+            cfi::is_bounded(header, self.header_at.start, frames, self.frames_at.start);
+        // Walks need few pages of what was read.
+        frames.mapped.release();
+        is_bounded
+    }
 }
 
 #[cfg(test)]
@@ -123,6 +137,20 @@ unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
 
+impl Mapped {
+    /// Gives its pages back. They are read again when they are used.
+    fn release(&self) {
+        // SAFETY: the mapping is this value's own, of a file, and not written to.
+        unsafe {
+            libc::madvise(
+                self.start.cast_mut().cast(),
+                self.length,
+                libc::MADV_DONTNEED,
+            )
+        };
+    }
+}
+
 impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own. By the system call: `munmap` may be the preloaded library's.
@@ -133,7 +161,10 @@ impl Drop for Mapped {
 impl Image {
     /// Reads a file. `None` if it is not an ELF file for this processor.
     pub(crate) fn open(path: &str) -> Option<(Self, File)> {
-        let file = File::open(path).ok()?;
+        // What has the path by now may be a pipe, for whose other end nobody waits here.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        let file = options.open(path).ok()?;
         let mut head = vec![0; HEAD];
         let length = read_at(&file, &mut head, 0)?;
         let head = &head[..length];
@@ -174,7 +205,9 @@ impl Image {
         let Some(build_id) = self.build_id_of(file, bias, memory) else {
             return;
         };
-        self.tables = self.tables_of(file, bias, memory);
+        self.tables = self
+            .tables_of(file, bias, memory)
+            .filter(Tables::is_bounded);
         self.build_id = build_id;
     }
 
@@ -204,7 +237,7 @@ impl Image {
         Some(String::new())
     }
 
-    fn tables_of(&self, file: &File, bias: u64, memory: Probe) -> Option<Tables> {
+    pub(crate) fn tables_of(&self, file: &File, bias: u64, memory: Probe) -> Option<Tables> {
         let found = |kind| self.headers.iter().find(move |one| is(one, kind));
         let header = found(elf::PT_GNU_EH_FRAME)?;
         let (at, offset) = (header.p_vaddr(ENDIAN), header.p_offset(ENDIAN));

@@ -1,6 +1,7 @@
 //! Native stacks: the frames of C, C++ and Rust code above which the calling thread runs.
 //!
 //! ```text
+//! any thread, in a sample                                 the writer thread
 //! registers ─▶ framehop ─▶ frame ─▶ frame ─▶ …          modules: /proc/self/maps ─▶ file ─▶ .eh_frame, build id
 //!                 │  reads the stack (`stack`)                      │
 //!                 └───────────── tables of the module ◀─────────────┘
@@ -13,17 +14,21 @@
 //!
 //! # What the caller must do
 //!
-//! - Use an [`Unwinder`] with a [`Recording`](nthbyte_session::Recording) of the session, so that one thread uses it at a
+//! - Use the [`Unwinder`] with a [`Recording`](nthbyte_session::Recording) of the session, so that one thread uses it at a
 //!   time.
-//! - Say which code is nthbyte's own: such frames at the inner end are left out.
+//! - Say which code is nthbyte's own ([`begin`]): such frames at the inner end are left out.
+//! - If a walk has met an unknown library ([`Unwinder::unfinished`]), let the sample wait: the writer thread
+//!   looks at the library, and completes the stack from a copy of its memory.
 //!
 //! # What this crate guarantees
 //!
-//! - A walk allocates nothing, takes no lock and has an end: [`MAX_DEPTH`] frames.
+//! - A walk allocates nothing, takes no lock, opens no file and has an end: [`MAX_DEPTH`] frames, and for each of them a bounded
+//!   number of steps, because tables with branches in their expressions are not used.
 //! - A wrong table or a wrong frame pointer leads to wrong frames or to none, but to no fault: each word of the stack is
 //!   read inside of the main thread's stack, or through the kernel. Tables are read from mappings of the files that
 //!   belong to this crate, so a library may be unloaded at any time.
-//! - Modules are looked for when a walk meets an unknown address, and once in a second. Only that opens files.
+//! - Modules are looked for when a session begins, when a walk has met an unknown address, and once in a second if there
+//!   are walks. No thread of the program waits for it, but the one that begins or ends the session.
 //!
 //! # What this crate does not do
 //!
@@ -32,7 +37,8 @@
 //! # Modules
 //!
 //! ```text
-//! walker    the walk: registers, frames, when to look for modules
+//! walker    the walk: registers, frames              upkeep    who knows the modules, and when they are looked for
+//! copied    what is kept of a walk that waits         cfi       tables that would hold a walk are refused
 //! modules   what is loaded, and its tables        maps   /proc/self/maps        image   a library's file
 //! stack     words of the stack, read within its bounds
 //! no_walker what there is of it on other processors
@@ -41,6 +47,10 @@
 #![cfg(target_os = "linux")]
 
 #[cfg(target_arch = "x86_64")]
+mod cfi;
+#[cfg(target_arch = "x86_64")]
+mod copied;
+#[cfg(target_arch = "x86_64")]
 mod image;
 #[cfg(target_arch = "x86_64")]
 mod maps;
@@ -48,7 +58,15 @@ mod maps;
 mod modules;
 #[cfg(target_arch = "x86_64")]
 mod stack;
+#[cfg(target_arch = "x86_64")]
+mod upkeep;
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_walker.rs")]
 mod walker;
 
+#[cfg(target_arch = "x86_64")]
+pub use copied::Unfinished;
+#[cfg(target_arch = "x86_64")]
+pub use upkeep::{begin, is_possible, unwinder};
 pub use walker::{Frame, MAX_DEPTH, Unwinder};
+#[cfg(not(target_arch = "x86_64"))]
+pub use walker::{Unfinished, begin, is_possible, unwinder};

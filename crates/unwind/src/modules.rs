@@ -1,10 +1,11 @@
 //! The modules of this process: executables and shared libraries, with their tables for unwinding.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{Module, MustNotAllocateDuringUnwind, Unwinder as _};
-use nthbyte_profile::event::{Code, CodeId, Lines};
 use nthbyte_session::process::Probe;
-use nthbyte_session::{PerEpoch, Recording};
 
 use crate::image::{Bytes, Image};
 use crate::maps::{self, Mapping};
@@ -13,16 +14,18 @@ use crate::maps::{self, Mapping};
 type FileNumber = u32;
 
 /// A file that code was mapped from.
-struct Named {
+pub(crate) struct Named {
     /// As the kernel writes it.
     file: String,
-    path: String,
-    build_id: String,
+    pub(crate) path: String,
+    pub(crate) build_id: String,
 }
 
 /// Code of a module.
+#[derive(Clone)]
 pub(crate) struct Loaded {
-    mapping: Mapping,
+    range: Range<usize>,
+    mapping: Arc<Mapping>,
     /// What was added to the addresses in the file.
     bias: u64,
     file: FileNumber,
@@ -31,11 +34,11 @@ pub(crate) struct Loaded {
 }
 
 /// What is loaded, in the order of addresses.
+#[derive(Clone)]
 pub(crate) struct Modules {
     loaded: Vec<Loaded>,
     /// All files that code was mapped from since the start. A file keeps its number.
-    files: Vec<Named>,
-    codes: PerEpoch<Vec<Option<CodeId>>>,
+    files: Vec<Arc<Named>>,
     pub(crate) unwinder: UnwinderX86_64<Bytes, MustNotAllocateDuringUnwind>,
 }
 
@@ -44,7 +47,6 @@ impl Modules {
         Self {
             loaded: Vec::new(),
             files: Vec::new(),
-            codes: PerEpoch::default(),
             unwinder: UnwinderX86_64::new(),
         }
     }
@@ -55,21 +57,21 @@ impl Modules {
     #[cold]
     pub(crate) fn refresh(&mut self, memory: Probe, own: &[usize]) -> bool {
         let mappings = maps::read();
-        let is_known = |known: &Loaded| mappings.contains(&known.mapping);
-        let gone = |known: &Loaded| (!is_known(known)).then_some(known.mapping.range.start);
+        let is_known = |known: &Loaded| mappings.contains(&*known.mapping);
+        let gone = |known: &Loaded| (!is_known(known)).then_some(known.range.start);
         let gone: Vec<usize> = self.loaded.iter().filter_map(gone).collect();
         for &start in &gone {
             self.unwinder.remove_module(start as u64);
         }
         self.loaded
-            .retain(|known| !gone.contains(&known.mapping.range.start));
+            .retain(|known| !gone.contains(&known.range.start));
         let mut has_changed = !gone.is_empty();
         for mapping in mappings {
             let start = mapping.range.start;
             let at = self
                 .loaded
-                .partition_point(|known| known.mapping.range.start < start);
-            if self.loaded.get(at).map(|known| known.mapping.range.start) != Some(start) {
+                .partition_point(|known| known.range.start < start);
+            if self.loaded.get(at).map(|known| known.range.start) != Some(start) {
                 has_changed = true;
                 let loaded = self.load(mapping, memory, own);
                 self.loaded.insert(at, loaded);
@@ -95,23 +97,24 @@ impl Modules {
                 .add_module(Module::new(String::new(), range, bias, tables));
         }
         Loaded {
+            range: mapping.range.clone(),
             bias,
             file: self.number(&mapping, image.build_id),
             is_own: own.iter().any(|own| mapping.range.contains(own)),
-            mapping,
+            mapping: Arc::new(mapping),
         }
     }
 
     fn number(&mut self, mapping: &Mapping, build_id: String) -> FileNumber {
-        let same = |known: &Named| {
+        let same = |known: &Arc<Named>| {
             known.file == mapping.file && known.path == mapping.path && known.build_id == build_id
         };
         let at = self.files.iter().position(same).unwrap_or_else(|| {
-            self.files.push(Named {
+            self.files.push(Arc::new(Named {
                 file: mapping.file.clone(),
                 path: mapping.path.clone(),
                 build_id,
-            });
+            }));
             self.files.len() - 1
         });
         at as FileNumber
@@ -123,10 +126,10 @@ impl Modules {
         let here = Self::new as fn() -> Self as usize;
         let number = self.find(here, 0).unwrap();
         let Loaded { mapping, bias, .. } = &self.loaded[number];
-        let (mut image, file) = Image::open(&mapping.path).unwrap();
-        image.compare_and_map(&file, *bias, Probe::new().unwrap());
+        let (image, file) = Image::open(&mapping.path).unwrap();
+        let tables = image.tables_of(&file, *bias, Probe::new().unwrap());
         let range = mapping.range.start as u64..mapping.range.end as u64;
-        let tables = image.tables().unwrap().changed(damage);
+        let tables = tables.unwrap().changed(damage);
         self.unwinder.remove_module(range.start);
         self.unwinder
             .add_module(Module::new(String::new(), range, *bias, tables));
@@ -136,15 +139,15 @@ impl Modules {
     #[inline]
     pub(crate) fn find(&self, address: usize, near: usize) -> Option<usize> {
         if let Some(loaded) = self.loaded.get(near)
-            && loaded.mapping.range.contains(&address)
+            && loaded.range.contains(&address)
         {
             return Some(near);
         }
         let after = self
             .loaded
-            .partition_point(|loaded| loaded.mapping.range.end <= address);
+            .partition_point(|loaded| loaded.range.end <= address);
         let loaded = self.loaded.get(after)?;
-        loaded.mapping.range.contains(&address).then_some(after)
+        loaded.range.contains(&address).then_some(after)
     }
 
     /// The code with a number of [`Modules::find`].
@@ -152,34 +155,19 @@ impl Modules {
         &self.loaded[number]
     }
 
-    /// The code object of a frame, and its position in it. A new file is defined first. `None` if there is no room.
-    pub(crate) fn code(
-        &mut self,
-        recording: &mut Recording<'_>,
-        address: usize,
-    ) -> Option<(CodeId, u32)> {
+    /// The number and the name of the file that has this address, and the address in it.
+    pub(crate) fn place(&self, address: usize) -> Option<(usize, &Named, u32)> {
         let loaded = &self.loaded[self.find(address, 0)?];
         let position = u32::try_from((address as u64).wrapping_sub(loaded.bias)).unwrap_or(0);
-        let codes = self.codes.of(recording.epoch());
-        let at = loaded.file as usize;
-        if let Some(&Some(code)) = codes.get(at) {
-            return Some((code, position));
-        }
-        let named = &self.files[at];
-        let name = named.path.rsplit('/').next().unwrap_or_default();
-        codes
-            .try_reserve((at + 1).saturating_sub(codes.len()))
-            .ok()?;
-        let code = recording.code(&Code {
-            name,
-            file: &named.path,
-            first_line: 0,
-            lines: Lines::Image(&named.build_id),
-        })?;
-        if codes.len() <= at {
-            codes.resize(at + 1, None);
-        }
-        codes[at] = Some(code);
-        Some((code, position))
+        let file = loaded.file as usize;
+        Some((file, &self.files[file], position))
+    }
+
+    /// Forgets the code that has this address, as if it was loaded after the last look.
+    #[cfg(test)]
+    pub(crate) fn forget(&mut self, address: usize) {
+        let at = self.find(address, 0).unwrap();
+        let forgotten = self.loaded.remove(at);
+        self.unwinder.remove_module(forgotten.range.start as u64);
     }
 }

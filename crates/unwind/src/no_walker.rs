@@ -1,7 +1,8 @@
 //! No walk: the registers and the frames of this processor are not known yet.
 
-use nthbyte_profile::event::NodeId;
-use nthbyte_session::{Epoch, Recording};
+use nthbyte_profile::event::{NodeId, ThreadId};
+use nthbyte_session::native::{self, Placed};
+use nthbyte_session::{Epoch, Recording, Session};
 
 /// The largest number of frames of a walk.
 pub const MAX_DEPTH: usize = 1024;
@@ -18,11 +19,61 @@ pub struct Frame {
 /// There is none on this processor.
 pub enum Unwinder {}
 
+/// There is none on this processor.
+pub enum Unfinished {}
+
+/// No.
+#[must_use]
+pub const fn is_possible() -> bool {
+    false
+}
+
+/// There is nothing to begin.
+pub const fn begin(_session: &Session, _own: &[usize]) -> bool {
+    false
+}
+
+/// `None`.
+///
+/// # Safety
+/// Always sound.
+#[must_use]
+pub const unsafe fn unwinder() -> Option<&'static mut Unwinder> {
+    None
+}
+
+impl native::Unfinished for Unfinished {
+    fn is_ready(&self, _recording: &mut Recording<'_>) -> bool {
+        match *self {}
+    }
+
+    fn bytes(&self) -> usize {
+        match *self {}
+    }
+
+    fn stack(self: Box<Self>, _recording: &mut Recording<'_>) -> Option<NodeId> {
+        match *self {}
+    }
+}
+
 impl Unwinder {
-    /// `None`.
-    #[must_use]
-    pub const fn new(_own: &[usize]) -> Option<Self> {
-        None
+    /// What is needed to complete the last walk.
+    pub const fn unfinished(&mut self, _recording: &mut Recording<'_>) -> Option<Unfinished> {
+        match *self {}
+    }
+
+    /// Completes a walk.
+    pub const fn resume(&mut self, _walk: &Unfinished) {
+        match *self {}
+    }
+
+    /// The calling thread with its stack.
+    pub const fn place(
+        &mut self,
+        _recording: &mut Recording<'_>,
+        _thread: ThreadId,
+    ) -> Option<Placed> {
+        match *self {}
     }
 
     /// Walks the stack of the calling thread.

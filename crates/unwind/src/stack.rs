@@ -10,7 +10,8 @@ use std::ops::Range;
 use nthbyte_session::process::Probe;
 
 /// Bytes that are read through the kernel at a time: the stack of some thirty frames.
-const CHUNK: usize = 8192;
+pub(crate) const CHUNK: usize = 8192;
+pub(crate) type Words = [u64; CHUNK / 8];
 /// No other mapping is nearer to the end of the main thread's stack: the least gap that the kernel leaves below it.
 const MAIN_STACK: usize = 128 << 20;
 
@@ -34,7 +35,7 @@ pub(crate) struct Stack<'a> {
 pub(crate) struct Chunk {
     start: usize,
     length: usize,
-    words: [u64; CHUNK / 8],
+    pub(crate) words: Words,
 }
 
 impl Default for Chunk {

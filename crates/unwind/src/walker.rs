@@ -1,24 +1,26 @@
 //! The walk.
 
 use std::arch::asm;
+use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder as _};
-use nthbyte_profile::event::{FrameKind, Node, NodeId};
+use nthbyte_profile::event::{Code, CodeId, FrameKind, Lines, Node, NodeId, ThreadId};
+use nthbyte_session::native::{Placed, may_wait};
 use nthbyte_session::process::Probe;
-use nthbyte_session::{Epoch, PerEpoch, Recording, monotonic_nanos};
+use nthbyte_session::{Epoch, PerEpoch, Recording};
 
+use crate::copied::{Part, Unfinished};
 use crate::modules::Modules;
 use crate::stack::{self, Chunk, Stack};
+use crate::upkeep;
 
 /// The largest number of frames of a walk. A deeper stack keeps its innermost frames.
 pub const MAX_DEPTH: usize = 1024;
 /// The text of a note in place of the others.
 const CUT_NOTE: &str = "(deeper than 1024 frames: outer frames cut)";
 const _: () = assert!(MAX_DEPTH == 1024);
-/// After this time, in nanoseconds, a walk looks for modules that were unloaded and replaced.
-const REFRESH_AFTER: u64 = 1_000_000_000;
-/// How many unknown addresses are looked up at once, until a look finds something new. A program may have code that is
+/// How many unknown addresses may cause a look each, until a look finds something new. A program may have code that is
 /// in no file, and a wrong frame pointer leads anywhere.
 const MOST_UNKNOWN: usize = 16;
 /// Addresses in one part of memory of this size, as a power of two, count as one.
@@ -33,52 +35,76 @@ pub struct Frame {
     pub stack: usize,
 }
 
+/// A frame whose module is not known.
+#[derive(Clone, Copy)]
+pub(crate) struct Unknown {
+    pub(crate) place: usize,
+    pub(crate) address: FrameAddress,
+    pub(crate) registers: UnwindRegsX86_64,
+    /// The number of known frames inside of it.
+    pub(crate) inner: usize,
+}
+
 /// Walks the stack of the calling thread, and stores the last walk's frames.
 pub struct Unwinder {
     modules: Modules,
+    codes: PerEpoch<Vec<Option<CodeId>>>,
     cache: CacheX86_64<MustNotAllocateDuringUnwind>,
     frames: Vec<Frame>,
     /// Whether the last walk was cut at [`MAX_DEPTH`].
     is_cut: bool,
-    chunk: Chunk,
+    /// The first frame of the last walk whose module is not known and may become known.
+    wanted: Option<Unknown>,
+    /// Always there between two walks.
+    chunk: Option<Box<Chunk>>,
+    /// The stack of the last walk that waits, if one waits.
+    kept: Vec<Arc<Part>>,
     main_end: usize,
-    own: Vec<usize>,
     /// Reads of this process. A forked child needs another.
     memory: PerEpoch<Option<Probe>>,
-    refreshed: u64,
     /// Parts of memory with addresses that were looked up in vain.
     unknown: Vec<usize>,
     /// Changes with the modules.
     generation: u64,
+    /// The last look at what is loaded whose result is here.
+    look: u64,
 }
 
 impl Unwinder {
-    /// An unwinder. `own` are addresses in nthbyte's own libraries. `None` where the system forbids a process to read
-    /// itself through the kernel.
-    #[must_use]
-    pub fn new(own: &[usize]) -> Option<Self> {
-        let memory = Probe::new()?;
-        let mut own = own.to_vec();
-        own.push(Self::new as fn(&[usize]) -> Option<Self> as usize);
-        Some(Self::with(memory, own))
-    }
-
-    fn with(memory: Probe, own: Vec<usize>) -> Self {
-        let mut unwinder = Self {
-            modules: Modules::new(),
+    pub(crate) fn with(memory: Probe, modules: Modules) -> Self {
+        Self {
+            modules,
+            codes: PerEpoch::default(),
             cache: CacheX86_64::new_in(),
             frames: Vec::with_capacity(MAX_DEPTH),
             is_cut: false,
-            chunk: Chunk::default(),
+            wanted: None,
+            chunk: Some(Box::default()),
+            kept: Vec::new(),
             main_end: stack::main_end(),
-            own,
             memory: PerEpoch::new(Some(memory)),
-            refreshed: 0,
             unknown: Vec::with_capacity(MOST_UNKNOWN),
             generation: 0,
-        };
-        unwinder.refresh(memory, monotonic_nanos());
-        unwinder
+            look: 0,
+        }
+    }
+
+    /// Whether what a walk has met is known, as far as it can be: after a look that began after this one.
+    pub(crate) const fn knows(&self, look: u64) -> bool {
+        look < self.look
+    }
+
+    /// The modules are those of this look.
+    pub(crate) const fn has_looked(&mut self, look: u64) {
+        self.look = look;
+    }
+
+    /// Puts other modules in place, and takes those that were there.
+    pub(crate) fn exchange(&mut self, modules: &mut Modules) {
+        std::mem::swap(&mut self.modules, modules);
+        self.generation += 1;
+        self.unknown.clear();
+        self.kept = Vec::new();
     }
 
     /// Walks the stack of the calling thread.
@@ -87,23 +113,57 @@ impl Unwinder {
             .memory
             .of_or_begin(epoch, |memory| *memory = Probe::new());
         self.frames.clear();
+        self.wanted = None;
         if let Some(memory) = memory {
-            let now = monotonic_nanos();
-            if now.wrapping_sub(self.refreshed) > REFRESH_AFTER {
-                self.refresh(memory, now);
-            }
-            if let Some(unknown) = self.walk_once(memory)
-                && self.unknown.len() < MOST_UNKNOWN
-                && !self.unknown.contains(&(unknown >> UNKNOWN_SHIFT))
-            {
-                if self.refresh(memory, now) {
-                    self.walk_once(memory);
-                }
-                if self.modules.find(unknown, 0).is_none() {
-                    self.unknown.push(unknown >> UNKNOWN_SHIFT);
-                }
-            }
+            let unknown = self.walk_once(memory);
+            self.wanted = unknown.filter(|unknown| {
+                self.unknown.len() < MOST_UNKNOWN
+                    && !self.unknown.contains(&(unknown.place >> UNKNOWN_SHIFT))
+            });
+            upkeep::walked(self.wanted.is_none());
         }
+    }
+
+    /// What is needed to complete the last walk once its modules are known. `None` if they are, or if no sample can wait
+    /// now.
+    #[must_use]
+    pub fn unfinished(&mut self, recording: &mut Recording<'_>) -> Option<Unfinished> {
+        let unknown = self.wanted.take()?;
+        if !may_wait(recording) {
+            return None;
+        }
+        let memory = (*self.memory.of(recording.epoch()))?;
+        let copy = Unfinished::copy(
+            unknown,
+            &self.frames,
+            self.main_end,
+            memory,
+            &mut self.kept,
+            &mut self.chunk.as_mut()?.words,
+        );
+        recording.wake_writer();
+        copy
+    }
+
+    /// Completes a walk of any thread from what was kept of it.
+    pub fn resume(&mut self, walk: &Unfinished) {
+        self.frames.clear();
+        self.frames.extend_from_slice(&walk.frames);
+        let mut read = |address| walk.word(address).ok_or(());
+        let Unknown {
+            place,
+            address,
+            registers,
+            ..
+        } = walk.unknown;
+        let part = place >> UNKNOWN_SHIFT;
+        if self.modules.find(place, 0).is_none()
+            && self.unknown.len() < MOST_UNKNOWN
+            && !self.unknown.contains(&part)
+        {
+            self.unknown.push(part);
+        }
+        self.follow(address, registers, false, &mut read);
     }
 
     /// The frames of the last walk, innermost first, without nthbyte's own. Empty if there are none that can be found.
@@ -125,7 +185,7 @@ impl Unwinder {
         parent: NodeId,
         address: usize,
     ) -> Option<NodeId> {
-        let (code, position) = self.modules.code(recording, address)?;
+        let (code, position) = self.code(recording, address)?;
         recording.node(Node {
             parent,
             code,
@@ -134,9 +194,41 @@ impl Unwinder {
         })
     }
 
-    /// The stack of the calling thread, if all of its frames are native. `None` if there is no room.
-    pub fn stack(&mut self, recording: &mut Recording<'_>) -> Option<NodeId> {
+    /// The code object of a frame, and its position in it. A new file is defined first. `None` if there is no room.
+    fn code(&mut self, recording: &mut Recording<'_>, address: usize) -> Option<(CodeId, u32)> {
+        let (at, named, position) = self.modules.place(address)?;
+        let codes = self.codes.of(recording.epoch());
+        if let Some(&Some(code)) = codes.get(at) {
+            return Some((code, position));
+        }
+        let name = named.path.rsplit('/').next().unwrap_or_default();
+        codes
+            .try_reserve((at + 1).saturating_sub(codes.len()))
+            .ok()?;
+        let code = recording.code(&Code {
+            name,
+            file: &named.path,
+            first_line: 0,
+            lines: Lines::Image(&named.build_id),
+        })?;
+        if codes.len() <= at {
+            codes.resize(at + 1, None);
+        }
+        codes[at] = Some(code);
+        Some((code, position))
+    }
+
+    /// The calling thread with its stack, in which all frames are native. `None` if there is no room.
+    pub fn place(&mut self, recording: &mut Recording<'_>, thread: ThreadId) -> Option<Placed> {
         self.walk(recording.epoch());
+        if let Some(unfinished) = self.unfinished(recording) {
+            return Some(Placed::Later(thread, Box::new(unfinished)));
+        }
+        Some(Placed::Now(thread, self.stack(recording)?))
+    }
+
+    /// The node of the last walk's stack, if all of its frames are native. `None` if there is no room.
+    pub fn stack(&mut self, recording: &mut Recording<'_>) -> Option<NodeId> {
         let mut node = NodeId::ROOT;
         if self.is_cut {
             let code = recording.named_function(CUT_NOTE)?;
@@ -153,22 +245,11 @@ impl Unwinder {
         Some(node)
     }
 
-    #[cold]
-    fn refresh(&mut self, memory: Probe, now: u64) -> bool {
-        self.refreshed = now;
-        let has_changed = self.modules.refresh(memory, &self.own);
-        self.generation += u64::from(has_changed);
-        if has_changed {
-            self.unknown.clear();
-        }
-        has_changed
-    }
-
-    /// Fills `frames`. Returns the innermost address that is in no known module, if there is one.
+    /// Fills `frames`. Returns the innermost frame that is in no known module, if there is one.
     ///
     /// The walk begins in this function, so it is not inlined: its own frame is left out like nthbyte's others.
     #[inline(never)]
-    fn walk_once(&mut self, memory: Probe) -> Option<usize> {
+    fn walk_once(&mut self, memory: Probe) -> Option<Unknown> {
         let (instruction, pointer, base): (u64, u64, u64);
         // SAFETY: reads three registers.
         unsafe {
@@ -182,15 +263,29 @@ impl Unwinder {
                 options(nostack, nomem, preserves_flags),
             );
         }
-        self.frames.clear();
-        self.is_cut = false;
-        let mut stack = Stack::from(pointer as usize, self.main_end, memory, &mut self.chunk);
+        let mut chunk = self.chunk.take()?;
+        let mut stack = Stack::from(pointer as usize, self.main_end, memory, &mut chunk);
         let mut read = |address| stack.word(address).ok_or(());
-        let mut registers = UnwindRegsX86_64::new(instruction, pointer, base);
-        let mut address = FrameAddress::from_instruction_pointer(instruction);
+        let registers = UnwindRegsX86_64::new(instruction, pointer, base);
+        let address = FrameAddress::from_instruction_pointer(instruction);
+        let unknown = self.follow(address, registers, true, &mut read);
+        self.chunk = Some(chunk);
+        unknown
+    }
+
+    /// Adds frames to `frames`, from this one outwards. With `is_inside`, nthbyte's own frames come first and are left out.
+    /// Returns the innermost frame that is in no known module, if there is one.
+    #[inline(always)]
+    fn follow(
+        &mut self,
+        mut address: FrameAddress,
+        mut registers: UnwindRegsX86_64,
+        mut is_inside: bool,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+    ) -> Option<Unknown> {
+        self.is_cut = false;
         let mut near = 0;
         let mut unknown = None;
-        let mut is_inside = true;
         loop {
             let place = address.address_for_lookup() as usize;
             let module = self.modules.find(place, near);
@@ -211,15 +306,18 @@ impl Unwinder {
                 break;
             } else {
                 // Code in no file, such as that of a compiler at run time, may keep a frame pointer.
-                unknown = Some(place);
+                unknown = Some(Unknown {
+                    place,
+                    address,
+                    registers,
+                    inner: self.frames.len(),
+                });
             }
             let before = registers.sp();
-            let next = self.modules.unwinder.unwind_frame(
-                address,
-                &mut registers,
-                &mut self.cache,
-                &mut read,
-            );
+            let next =
+                self.modules
+                    .unwinder
+                    .unwind_frame(address, &mut registers, &mut self.cache, read);
             let Ok(Some(caller)) = next else {
                 break;
             };

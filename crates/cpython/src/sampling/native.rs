@@ -12,7 +12,8 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use nthbyte_profile::event::{LostKind, NodeId, ThreadId};
+use nthbyte_profile::event::{LostKind, NodeId};
+use nthbyte_session::native::Placed;
 use nthbyte_session::{Recording, Session, native};
 use nthbyte_unwind::Unwinder;
 
@@ -30,8 +31,8 @@ struct State {
     layout: Layout,
     walker: Walker,
     codes: Codes,
-    /// For the frames of native code, if they are recorded.
-    unwinder: Option<Unwinder>,
+    /// Whether the frames of native code are recorded.
+    has_frames: bool,
     /// [`FREED_CODES`] at the last walk.
     freed_codes: u64,
 }
@@ -50,7 +51,7 @@ static FREED_CODES: AtomicU64 = AtomicU64::new(0);
 
 /// Starts to record native memory, if the process can. The session's description has the sources.
 pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64, with_frames: bool) {
-    let unwinder = with_frames.then(unwinder).flatten();
+    let has_frames = with_frames && begin_frames(session);
     {
         let Some(_recording) = session.record(LostKind::Other) else {
             return;
@@ -62,7 +63,7 @@ pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64, w
             layout: *layout,
             walker: Walker::default(),
             codes: Codes::new(api),
-            unwinder,
+            has_frames,
             freed_codes: 0,
         });
     }
@@ -73,11 +74,22 @@ pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64, w
     native::connect(session, seed, place, |_| false, &[arena_function]);
 }
 
-/// An unwinder; `None` where the system forbids a process to read itself.
-fn unwinder() -> Option<Unwinder> {
-    let mut own = vec![unwinder as fn() -> Option<Unwinder> as usize];
+/// Begins to know the process's libraries. Returns false where the system forbids a process to read itself.
+fn begin_frames(session: &Session) -> bool {
+    let mut own = vec![begin_frames as fn(&Session) -> bool as usize];
     own.extend(native::interface().map(|library| library.connect as usize));
-    Unwinder::new(&own)
+    nthbyte_unwind::begin(session, &own)
+}
+
+/// The unwinder, if native frames are recorded.
+///
+/// # Safety
+/// As for [`nthbyte_unwind::unwinder`].
+unsafe fn unwinder(has_frames: bool) -> Option<&'static mut Unwinder> {
+    has_frames
+        // SAFETY: by the contract.
+        .then(|| unsafe { nthbyte_unwind::unwinder() })
+        .flatten()
 }
 
 /// Called when a code object that was recorded is about to be freed.
@@ -85,7 +97,7 @@ pub fn code_freed() {
     FREED_CODES.fetch_add(1, Release);
 }
 
-fn place(recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
+fn place(recording: &mut Recording<'_>) -> Option<Placed> {
     // SAFETY: there is a recording, and this is the only use of the state in this thread.
     let state = unsafe { &mut *STATE.0.get() }.as_mut()?;
     // SAFETY: no preconditions.
@@ -94,11 +106,11 @@ fn place(recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
     let thread = unsafe { (state.api.PyGILState_GetThisThreadState)() };
     if thread.is_null() {
         let thread = recording.thread_named_by(os_id, &mut native::name_of_thread)?;
-        let stack = match &mut state.unwinder {
-            Some(unwinder) => unwinder.stack(recording)?,
-            None => NodeId::ROOT,
+        // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
+        return match unsafe { unwinder(state.has_frames) } {
+            Some(unwinder) => unwinder.place(recording, thread),
+            None => Some(Placed::Now(thread, NodeId::ROOT)),
         };
-        return Some((thread, stack));
     }
     // SAFETY: as above; a thread state keeps its interpreter.
     let is_main = unsafe {
@@ -113,20 +125,27 @@ fn place(recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
         layout,
         walker,
         codes,
-        unwinder,
+        has_frames,
         ..
     } = state;
-    let stack = match unwinder {
+    // SAFETY: as above.
+    let stack = match unsafe { unwinder(*has_frames) } {
         _ if !is_main => NodeId::ROOT,
         // SAFETY: the calling thread's own state, whose frames do not change while this thread is here.
         None => unsafe { walker.stack(layout, thread as usize, codes, recording)? },
         Some(unwinder) => {
             unwinder.walk(recording.epoch());
+            if let Some(walk) = unwinder.unfinished(recording) {
+                // SAFETY: as above.
+                let stack =
+                    unsafe { walker.kept(layout, thread as usize, codes, recording, walk)? };
+                return Some(Placed::Later(recording.thread(os_id)?, Box::new(stack)));
+            }
             // SAFETY: as above.
             unsafe {
                 walker.stack_with_native(layout, thread as usize, codes, recording, unwinder)?
             }
         }
     };
-    Some((recording.thread(os_id)?, stack))
+    Some(Placed::Now(recording.thread(os_id)?, stack))
 }

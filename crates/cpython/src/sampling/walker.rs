@@ -6,13 +6,17 @@
 //!
 //! No code here creates an object, runs Python code, or allocates from the heap that called it.
 
+mod kept;
+
 use nthbyte_profile::event::{FrameKind, Node, NodeId};
 
 use crate::layout::{Entries, Layout, UNUSED};
 use crate::memory::field;
 use crate::sampling::codes::Codes;
 use nthbyte_session::{Appearance, PerEpoch, Recording};
-use nthbyte_unwind::Unwinder;
+use nthbyte_unwind::{Unfinished, Unwinder};
+
+pub use kept::Kept;
 
 /// The largest number of recorded frames of a stack. A deeper stack keeps its innermost frames, and a note replaces the
 /// others.
@@ -38,8 +42,24 @@ impl Seen {
         }
     }
 
+    /// A Python frame that is known by a number other than 0.
+    const fn numbered(number: usize) -> Self {
+        Self {
+            frame: 0,
+            code: number,
+            instruction: 0,
+        }
+    }
+
     const fn is_native(&self) -> bool {
         self.code == 0
+    }
+
+    /// Where the frame is in its code object.
+    #[inline(always)]
+    fn position(&self, layout: &Layout) -> u32 {
+        let start = self.code + layout.code_instructions;
+        u32::try_from(self.instruction.saturating_sub(start)).unwrap_or(0)
     }
 }
 
@@ -125,6 +145,41 @@ impl Walker {
         unsafe { self.place(layout, codes, recording, Some(unwinder)) }
     }
 
+    /// What is kept of the calling thread's stack until its native frames are known. `walk` is the walk that has just met
+    /// an unknown library.
+    ///
+    /// # Safety
+    /// As for [`Self::stack`]. The thread is the calling one.
+    pub unsafe fn kept(
+        &mut self,
+        layout: &Layout,
+        thread: usize,
+        codes: &mut Codes,
+        recording: &mut Recording<'_>,
+        walk: Unfinished,
+    ) -> Option<Kept> {
+        // SAFETY: by the contract.
+        unsafe { self.walk::<true>(layout, thread, codes)? };
+        // There are no nodes of this walk.
+        self.forget();
+        let mut python = Vec::new();
+        python.try_reserve_exact(self.seen.len()).ok()?;
+        for seen in &self.seen {
+            // SAFETY: the code object is alive: a frame of a running thread holds a reference.
+            let appearance = unsafe { codes.appearance(layout, seen.code, recording)? };
+            python.push((appearance, seen.position(layout)));
+        }
+        let mut calls = Vec::new();
+        calls.try_reserve_exact(self.calls.len()).ok()?;
+        calls.extend_from_slice(&self.calls);
+        Some(Kept {
+            walk,
+            python,
+            calls,
+            is_cut: self.cut,
+        })
+    }
+
     /// The node of the frames in `seen`.
     ///
     /// # Safety
@@ -156,9 +211,10 @@ impl Walker {
         };
         nodes.try_reserve(self.seen.len() - known).ok()?;
         for at in (0..self.seen.len() - known).rev() {
+            let seen = self.seen[at];
             let Seen {
                 code, instruction, ..
-            } = self.seen[at];
+            } = seen;
             if let Some(unwinder) = &mut unwinder
                 && self.seen[at].is_native()
             {
@@ -179,11 +235,10 @@ impl Walker {
                 nodes.push(parent);
                 continue;
             };
-            let position = instruction.saturating_sub(code + layout.code_instructions);
             let node = Node {
                 parent,
                 code: id,
-                position: u32::try_from(position).unwrap_or(0),
+                position: seen.position(layout),
                 kind: FrameKind::Interpreted,
             };
             parent = recording.node(node)?;

@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nthbyte_profile::event::{NodeId, ThreadId};
+use nthbyte_profile::event::NodeId;
 use nthbyte_session::Recording;
-use nthbyte_session::native::{Kind, Request, name_of_thread};
+use nthbyte_session::native::{Kind, Placed, Request, name_of_thread};
 
 use super::handler::{Work, walk_here};
 use super::links::Link;
@@ -43,14 +43,14 @@ pub fn is_own(request: &Request) -> bool {
 }
 
 /// The calling thread and its stack. `None` if there is no room to record them.
-pub fn place(recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
+pub fn place(recording: &mut Recording<'_>) -> Option<Placed> {
     // SAFETY: no preconditions.
     let os_id = u64::from(unsafe { libc::gettid() }.cast_unsigned());
     let frames = walk_here();
     if frames.is_empty() {
         let thread = recording.thread_named_by(os_id, &mut name_of_thread)?;
-        return Some((thread, NodeId::ROOT));
+        return Some(Placed::Now(thread, NodeId::ROOT));
     }
     let stack = node_of_frames(recording, &frames)?;
-    Some((recording.thread(os_id)?, stack))
+    Some(Placed::Now(recording.thread(os_id)?, stack))
 }

@@ -9,6 +9,7 @@ mod pending;
 mod termination;
 mod threads;
 mod ticks;
+mod unfinished;
 mod waits;
 
 use std::ffi::CString;

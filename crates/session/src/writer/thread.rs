@@ -212,6 +212,7 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
                 time: drain.now(),
                 allocated: None,
             };
+            keeper::prepare();
             // A child opens its file with its first data.
             drain.work(shared);
             drain.record_pending(shared);
@@ -225,6 +226,7 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
             // The records stay in the ring until there is memory.
             Request::Work if reserve::is_short() => shared.sleeper.sleep(NAP),
             Request::Work => {
+                keeper::prepare();
                 if drain.work(shared) {
                     // Half of this library's mapped pages are not needed until the next block.
                     image::release_again();

@@ -1,8 +1,12 @@
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::panic::AssertUnwindSafe;
+use std::sync::OnceLock;
 
 use super::*;
+use crate::copied;
+use nthbyte_session::native;
 
 /// The C library's own unwinder is the judge: its return addresses, from the caller of this function on.
 #[inline(never)]
@@ -15,7 +19,16 @@ fn judged() -> Vec<usize> {
 }
 
 fn unwinder() -> Option<Unwinder> {
-    let unwinder = Probe::new().map(|memory| Unwinder::with(memory, Vec::new()));
+    // Looked at once: without optimization, that takes long.
+    static MODULES: OnceLock<Modules> = OnceLock::new();
+    let unwinder = Probe::new().map(|memory| {
+        let modules = MODULES.get_or_init(|| {
+            let mut modules = Modules::new();
+            modules.refresh(memory, &[]);
+            modules
+        });
+        Unwinder::with(memory, modules.clone())
+    });
     if unwinder.is_none() {
         eprintln!("not tested: process_vm_readv is forbidden here");
     }
@@ -124,6 +137,89 @@ fn walk_at(unwinder: &mut Unwinder, depth: usize) -> usize {
         return room[0];
     }
     walk_at(unwinder, depth - 1) + room[8]
+}
+
+/// A walk that has met an unknown library is completed from a copy of the stack, as if it had been known.
+#[test]
+fn a_walk_is_completed_when_its_library_is_known() {
+    thread_local! {
+        static UNWINDER: RefCell<Option<Unwinder>> = const { RefCell::new(None) };
+    }
+
+    /// Called by the C library's `qsort`, which is forgotten meanwhile.
+    extern "C" fn compare(_: *const c_void, _: *const c_void) -> i32 {
+        UNWINDER.with_borrow_mut(|unwinder| check(unwinder.as_mut().unwrap()));
+        0
+    }
+
+    #[inline(never)]
+    fn check(unwinder: &mut Unwinder) {
+        let epoch = Epoch::for_test(1);
+        let known = unwinder.modules.clone();
+        let mut others = known.clone();
+        others.forget(libc::qsort as *const () as usize);
+        let mut whole = Vec::new();
+        // The same call twice, so that both walks have the same frames.
+        for forgets in [false, true] {
+            if forgets {
+                unwinder.exchange(&mut others);
+            }
+            unwinder.walk(epoch);
+            let wanted = unwinder.wanted.take();
+            assert_eq!(wanted.is_some(), forgets);
+            if !forgets {
+                whole = unwinder.frames().to_vec();
+                continue;
+            }
+            let wanted = wanted.unwrap();
+            let (inner, place) = (wanted.inner, wanted.place);
+            assert_eq!(unwinder.frames()[..inner], whole[..inner]);
+            assert_eq!(place, whole[inner].address);
+            let memory = Probe::new().unwrap();
+            let copy = |unwinder: &mut Unwinder| {
+                let (frames, end) = (&unwinder.frames, unwinder.main_end);
+                let words = &mut unwinder.chunk.as_mut().unwrap().words;
+                Unfinished::copy(wanted, frames, end, memory, &mut unwinder.kept, words).unwrap()
+            };
+            // A second copy has most of its parts from the first one.
+            let (first, copy) = (copy(unwinder), copy(unwinder));
+            assert!(native::Unfinished::bytes(&copy) < native::Unfinished::bytes(&first));
+            // As before, as long as it is not known. Then nothing waits for it any more.
+            unwinder.resume(&copy);
+            assert_eq!(unwinder.frames()[..inner], whole[..inner]);
+            assert_ne!(unwinder.frames(), whole);
+            unwinder.walk(epoch);
+            assert!(unwinder.wanted.is_none());
+            unwinder.exchange(&mut known.clone());
+            assert!(unwinder.unknown.is_empty());
+            unwinder.resume(&copy);
+            if whole[whole.len() - 1].stack - whole[inner].stack < copied::MOST {
+                assert_eq!(unwinder.frames(), whole);
+            } else {
+                assert!(whole.starts_with(unwinder.frames()));
+                assert!(unwinder.frames().len() > inner + 5);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn down(depth: usize) -> usize {
+        let mut room = black_box([depth; 300]);
+        if depth > 0 {
+            return down(depth - 1) + room[299];
+        }
+        // SAFETY: two words of an array, and a function that compares any.
+        unsafe { libc::qsort(room.as_mut_ptr().cast(), 2, 8, Some(compare)) };
+        room[0]
+    }
+
+    for depth in [0, 5, 200] {
+        let Some(unwinder) = unwinder() else {
+            return;
+        };
+        UNWINDER.set(Some(unwinder));
+        down(depth);
+    }
 }
 
 /// The CPU time of this thread.

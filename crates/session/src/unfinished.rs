@@ -1,0 +1,179 @@
+//! Samples of native memory whose stack is not complete yet.
+//!
+//! A walk may meet code of a library that was loaded a moment ago. To look at it means to read `/proc` and to open a
+//! file, for which no thread of the program may wait inside of `malloc`. So the host keeps what it has seen, and the
+//! writer thread completes the stack before its next block ([`set_preparer`](crate::set_preparer)). Only then is the
+//! sample recorded, and with it its free, if the block has been freed meanwhile.
+//!
+//! Its token is the number of its place in a list, with [`FLAG`]: a sample's own number is not known before it is
+//! recorded.
+
+use std::cell::UnsafeCell;
+
+use nthbyte_profile::event::{Allocation, LostKind, Nanos, NodeId, SampleId};
+
+use crate::interner::PerEpoch;
+use crate::recording::Recording;
+
+/// In the upper half of a token, beside the epoch: the lower half is a place of the list.
+pub(crate) const FLAG: u32 = 1 << 31;
+/// The largest number of places. Each has 16 bytes, and stays until the session ends.
+const MOST: usize = 1 << 20;
+/// The largest number of samples that wait at a time, and of bytes that are kept for them before one more.
+const MOST_WAITING: usize = 4096;
+const MOST_BYTES: usize = 16 << 20;
+
+/// More events than those of one sample: 16 nodes or one record of all, a thread, a library, a period, the sample, its free.
+const ROOM: usize = 64;
+
+/// What a host keeps of a stack.
+pub trait Unfinished: Send {
+    /// Whether what the stack needs is known by now. Stacks become ready in the order in which they were kept.
+    fn is_ready(&self, recording: &mut Recording<'_>) -> bool;
+
+    /// How many bytes are kept, about.
+    fn bytes(&self) -> usize;
+
+    /// The stack. Called once, in the writer thread, or in the thread that stops native memory. `None` if there is no room.
+    fn stack(self: Box<Self>, recording: &mut Recording<'_>) -> Option<NodeId>;
+}
+
+struct Waiting {
+    allocation: Allocation,
+    period: u64,
+    stack: Box<dyn Unfinished>,
+    freed: Option<Nanos>,
+}
+
+enum Place {
+    Waiting(Box<Waiting>),
+    Recorded(SampleId),
+    Lost,
+}
+
+#[derive(Default)]
+struct List {
+    places: Vec<Place>,
+    /// All places before this one are settled.
+    settled: usize,
+    /// Bytes that are kept for those that wait.
+    bytes: usize,
+}
+
+/// The list, for the thread that has a recording.
+struct Shared(UnsafeCell<PerEpoch<List>>);
+
+// SAFETY: only the thread with a recording uses the content, and there is one recording at a time.
+unsafe impl Sync for Shared {}
+
+static LIST: Shared = Shared(UnsafeCell::new(PerEpoch::new(List {
+    places: Vec::new(),
+    settled: 0,
+    bytes: 0,
+})));
+
+/// The list of this recording's profile. In the child of a fork, what waits belongs to the parent's profile.
+fn list<'a>(recording: &'a mut Recording<'_>) -> &'a mut List {
+    // SAFETY: the recording is borrowed as long as the list is.
+    unsafe { &mut *LIST.0.get() }.of(recording.epoch())
+}
+
+/// Whether another sample may wait.
+pub(crate) fn has_room(recording: &mut Recording<'_>) -> bool {
+    let list = list(recording);
+    list.places.len() < MOST
+        && list.places.len() - list.settled < MOST_WAITING
+        && list.bytes < MOST_BYTES
+        && list.places.try_reserve(1).is_ok()
+}
+
+/// Keeps a sample. The caller has asked [`has_room`]. Returns the lower half of its token.
+pub(crate) fn add(
+    recording: &mut Recording<'_>,
+    allocation: Allocation,
+    period: u64,
+    stack: Box<dyn Unfinished>,
+) -> u32 {
+    let list = list(recording);
+    list.bytes += stack.bytes();
+    list.places.push(Place::Waiting(Box::new(Waiting {
+        allocation,
+        period,
+        stack,
+        freed: None,
+    })));
+    (list.places.len() - 1) as u32
+}
+
+/// Records that the block of a kept sample was freed.
+pub(crate) fn freed(recording: &mut Recording<'_>, at: u32, time: Nanos) {
+    let sample = match list(recording).places.get_mut(at as usize) {
+        Some(Place::Waiting(waiting)) => return waiting.freed = Some(time),
+        Some(&mut Place::Recorded(sample)) => sample,
+        _ => return,
+    };
+    recording.freed(sample, time);
+}
+
+/// Whether a sample waits.
+#[must_use]
+pub fn are_waiting(recording: &mut Recording<'_>) -> bool {
+    let list = list(recording);
+    list.settled < list.places.len()
+}
+
+/// Completes the stacks that are ready, and records their samples, as long as there is room for them: the writer thread
+/// must not wait for itself.
+pub fn complete(recording: &mut Recording<'_>) {
+    while recording.room() >= ROOM {
+        let list_now = list(recording);
+        let at = list_now.settled;
+        let Some(place) = list_now.places.get_mut(at) else {
+            return;
+        };
+        let Place::Waiting(waiting) = std::mem::replace(place, Place::Lost) else {
+            list_now.settled += 1;
+            continue;
+        };
+        let is_ready = waiting.stack.is_ready(recording);
+        let list_now = list(recording);
+        if !is_ready {
+            list_now.places[at] = Place::Waiting(waiting);
+            return;
+        }
+        list_now.settled += 1;
+        let Waiting {
+            mut allocation,
+            period,
+            stack,
+            freed,
+        } = *waiting;
+        list_now.bytes -= stack.bytes();
+        let Some(stack) = stack.stack(recording) else {
+            recording.lost(LostKind::Allocations, 1);
+            continue;
+        };
+        allocation.stack = stack;
+        // A loss is counted there.
+        if let Some(sample) = recording.allocation(allocation, period) {
+            list(recording).places[at] = Place::Recorded(sample);
+            if let Some(time) = freed {
+                recording.freed(sample, time);
+            }
+        }
+    }
+}
+
+/// Counts the samples that still wait as lost, and forgets them.
+pub(crate) fn give_up(recording: &mut Recording<'_>) {
+    let list = list(recording);
+    let waiting = |place: &&mut Place| matches!(place, Place::Waiting(_));
+    let mut lost = 0;
+    for place in list.places[list.settled..].iter_mut().filter(waiting) {
+        *place = Place::Lost;
+        lost += 1;
+    }
+    list.settled = list.places.len();
+    list.bytes = 0;
+    recording.lost(LostKind::Allocations, lost);
+}

@@ -1,0 +1,137 @@
+//! What is kept of a walk that has met an unknown module: the frames so far, and the rest of the stack.
+
+use std::sync::Arc;
+
+use nthbyte_profile::event::NodeId;
+use nthbyte_session::process::Probe;
+use nthbyte_session::{Recording, native};
+
+use crate::stack::{CHUNK, Words};
+use crate::upkeep;
+use crate::walker::{Frame, MAX_DEPTH, Unknown};
+
+/// The largest part of a stack that is kept: that of the largest number of frames, if they have 512 bytes. What lies
+/// outside of it is missing in the stack.
+pub(crate) const MOST: usize = 512 * MAX_DEPTH;
+/// A stack is kept in parts of this size. Until a library is known, many samples may wait in a row, whose stacks have all
+/// but the innermost parts in common: those are kept once.
+const PART: usize = 2 << 10;
+/// The stack is read through the kernel in pieces of this size.
+const PIECE: usize = CHUNK;
+const _: () = assert!(PIECE.is_multiple_of(PART));
+
+/// Part of a stack, as it was.
+pub(crate) struct Part {
+    start: usize,
+    words: Vec<u64>,
+}
+
+/// A walk that is completed later, by [`Unwinder::resume`](crate::Unwinder::resume).
+pub struct Unfinished {
+    pub(crate) unknown: Unknown,
+    pub(crate) frames: Vec<Frame>,
+    /// The stack from the unknown frame's stack pointer on. Each part but the first begins at a multiple of its size.
+    parts: Vec<Arc<Part>>,
+    /// The bytes of the parts that are this walk's alone.
+    own: usize,
+    /// The last look for modules that had begun. A later one finds what this walk has met.
+    look: u64,
+}
+
+impl Unfinished {
+    /// Copies the stack from `unknown` on. `last` are the parts of the last copy. `words` is room to read
+    /// into: the stack of a program's thread may be small. `None` if there is no memory for it.
+    pub(crate) fn copy(
+        unknown: Unknown,
+        frames: &[Frame],
+        main_end: usize,
+        memory: Probe,
+        last: &mut Vec<Arc<Part>>,
+        words: &mut Words,
+    ) -> Option<Self> {
+        let start = unknown.registers.sp() as usize;
+        if !start.is_multiple_of(8) {
+            return None;
+        }
+        let mut kept = Vec::new();
+        kept.try_reserve_exact(unknown.inner).ok()?;
+        kept.extend_from_slice(&frames[..unknown.inner]);
+        let (mut parts, mut own) = (Vec::new(), 0);
+        let mut known = last.iter().peekable();
+        let mut at = start;
+        while at < start + MOST {
+            // Beyond the end of the main thread's stack are the program's arguments.
+            let (begun, whole) = (at, PIECE - at % PIECE);
+            let length = whole.min(main_end.checked_sub(at).unwrap_or(whole));
+            // SAFETY: these are the bytes of the words.
+            let bytes =
+                unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), length) };
+            let got = memory.bytes(at, bytes) & !7;
+            let mut read = &words[..got / 8];
+            while !read.is_empty() {
+                let (words, rest) = read.split_at(read.len().min((PART - at % PART) / 8));
+                while known.next_if(|part| part.start < at).is_some() {}
+                let same = known
+                    .peek()
+                    .filter(|part| part.start == at && part.words == words);
+                parts.try_reserve(1).ok()?;
+                parts.push(match same {
+                    Some(part) => Arc::clone(part),
+                    None => {
+                        own += PART;
+                        let mut copy = Vec::new();
+                        copy.try_reserve_exact(words.len()).ok()?;
+                        copy.extend_from_slice(words);
+                        Arc::new(Part {
+                            start: at,
+                            words: copy,
+                        })
+                    }
+                });
+                at += size_of_val(words);
+                read = rest;
+            }
+            if at - begun < whole {
+                break;
+            }
+        }
+        last.clone_from(&parts);
+        Some(Self {
+            unknown,
+            frames: kept,
+            parts,
+            own,
+            look: upkeep::last_look(),
+        })
+    }
+
+    /// A word of the stack. `None` if it is not aligned, or was not kept.
+    pub(crate) fn word(&self, address: u64) -> Option<u64> {
+        let address = usize::try_from(address).ok()?;
+        let first = self.parts.first()?.start / PART;
+        let part = self.parts.get((address / PART).checked_sub(first)?)?;
+        let within = address.checked_sub(part.start)?;
+        if !within.is_multiple_of(8) {
+            return None;
+        }
+        part.words.get(within / 8).copied()
+    }
+}
+
+impl native::Unfinished for Unfinished {
+    fn is_ready(&self, _: &mut Recording<'_>) -> bool {
+        // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
+        unsafe { upkeep::unwinder() }.is_none_or(|unwinder| unwinder.knows(self.look))
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.own + size_of_val(&*self.parts) + size_of_val(&*self.frames)
+    }
+
+    fn stack(self: Box<Self>, recording: &mut Recording<'_>) -> Option<NodeId> {
+        // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
+        let unwinder = unsafe { upkeep::unwinder() }?;
+        unwinder.resume(&self);
+        unwinder.stack(recording)
+    }
+}

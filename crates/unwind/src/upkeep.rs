@@ -1,0 +1,210 @@
+//! Who knows the modules, and when they are looked for.
+//!
+//! ```text
+//! any thread, in a sample:  Unwinder: modules as they were, a walk ─▶ frames, or WANTED and a copy of the stack
+//! the writer thread:        prepare: Watch: /proc/self/maps, files ─▶ new modules ─▶ Unwinder; stacks completed
+//! ```
+//!
+//! A sample is taken inside of `malloc`, and holds the session's lock. So it reads no files: the writer thread does, which
+//! holds no lock meanwhile. The lock is taken to put the new modules in place, and to complete the stacks that
+//! waited for them.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
+
+use nthbyte_profile::event::LostKind;
+use nthbyte_session::process::Probe;
+use nthbyte_session::{Session, guarded, monotonic_nanos, native, record_now, set_preparer};
+
+use crate::modules::Modules;
+use crate::walker::Unwinder;
+
+/// After this time, in nanoseconds, there is a look for modules that were unloaded and replaced, if there was a walk.
+const LOOK_AFTER: u64 = 1_000_000_000;
+
+/// A walk has met an address in no known module, and its sample waits.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// There was a walk since the last look.
+static WALKED: AtomicBool = AtomicBool::new(false);
+
+/// The number of looks that have begun.
+static LOOKS: AtomicU64 = AtomicU64::new(0);
+
+/// The unwinder, for the thread that has a recording of the session.
+struct Shared(UnsafeCell<Option<Unwinder>>);
+
+// SAFETY: only the thread with a recording uses the content, and there is one recording at a time.
+unsafe impl Sync for Shared {}
+
+static UNWINDER: Shared = Shared(UnsafeCell::new(None));
+
+/// The watch, for the thread that has put its process's number into `user`.
+struct Watched {
+    user: AtomicI32,
+    watch: UnsafeCell<Option<Watch>>,
+}
+
+// SAFETY: only the thread that has set `user` uses the content.
+unsafe impl Sync for Watched {}
+
+static WATCH: Watched = Watched {
+    user: AtomicI32::new(0),
+    watch: UnsafeCell::new(None),
+};
+
+/// What is loaded, as far as the last look knows.
+struct Watch {
+    modules: Modules,
+    own: Vec<usize>,
+    looked: u64,
+    /// Whether the unwinder has older modules.
+    is_ahead: bool,
+}
+
+/// Whether the system allows a process to read itself through the kernel, so that there are native stacks.
+#[must_use]
+pub fn is_possible() -> bool {
+    Probe::new().is_some()
+}
+
+/// Begins to know the modules in a session: looks at all that are loaded. `own` are addresses in nthbyte's own libraries.
+/// Returns false where native stacks are not possible.
+pub fn begin(session: &Session, own: &[usize]) -> bool {
+    let Some(memory) = Probe::new() else {
+        return false;
+    };
+    let mut own = own.to_vec();
+    own.push(begin as fn(&Session, &[usize]) -> bool as usize);
+    let mut modules = Modules::new();
+    modules.refresh(memory, &own);
+    let unwinder = Unwinder::with(memory, modules.clone());
+    let watch = Watch {
+        modules,
+        own,
+        looked: monotonic_nanos(),
+        is_ahead: false,
+    };
+    // An earlier session's writer thread has ended, unless it waits for a disk.
+    if with_watch(|place| *place = Some(watch)).is_none() {
+        return false;
+    }
+    let Some(recording) = session.record(LostKind::Other) else {
+        return false;
+    };
+    // SAFETY: there is a recording, and no other use of the unwinder in this thread.
+    unsafe { *UNWINDER.0.get() = Some(unwinder) };
+    drop(recording);
+    set_preparer(prepare);
+    true
+}
+
+/// The unwinder of the session. `None` without one.
+///
+/// # Safety
+/// There is a recording as long as the reference is used, and no other reference from this function.
+#[must_use]
+pub unsafe fn unwinder() -> Option<&'static mut Unwinder> {
+    // SAFETY: by the contract.
+    unsafe { (*UNWINDER.0.get()).as_mut() }
+}
+
+/// Called by a walk: `is_known` says whether all of its addresses are in known modules, or known to be in none.
+#[inline]
+pub(crate) fn walked(is_known: bool) {
+    if !WALKED.load(Relaxed) {
+        WALKED.store(true, Relaxed);
+    }
+    if !is_known {
+        WANTED.store(true, Release);
+    }
+}
+
+/// The number of the last look that has begun.
+pub(crate) fn last_look() -> u64 {
+    LOOKS.load(Acquire)
+}
+
+/// Looks at what is loaded, if there is a reason, and completes the stacks that wait for it.
+fn prepare() {
+    let wanted = WANTED.swap(false, Acquire);
+    if !wanted && !WALKED.load(Relaxed) {
+        return;
+    }
+    guarded(|| {
+        with_watch(|watch| look(watch.as_mut()?, wanted)).flatten()?;
+        Some(())
+    });
+}
+
+fn look(watch: &mut Watch, wanted: bool) -> Option<()> {
+    let now = monotonic_nanos();
+    if !wanted && now.wrapping_sub(watch.looked) < LOOK_AFTER {
+        return None;
+    }
+    WALKED.store(false, Relaxed);
+    watch.looked = now;
+    // Before the look: what is loaded from here on may be missing in it.
+    let number = LOOKS.fetch_add(1, AcqRel) + 1;
+    watch.is_ahead |= watch.modules.refresh(Probe::new()?, &watch.own);
+    let mut new = watch.is_ahead.then(|| watch.modules.clone());
+    if new.is_none() && !wanted {
+        return None;
+    }
+    let Some(mut recording) = record_now() else {
+        WANTED.store(true, Release);
+        return None;
+    };
+    // SAFETY: there is a recording, and the reference is not used after this statement.
+    let is_there = unsafe { unwinder() }.map(|unwinder| {
+        if let Some(new) = &mut new {
+            unwinder.exchange(new);
+        }
+        unwinder.has_looked(number);
+    });
+    is_there?;
+    watch.is_ahead = false;
+    native::complete(&mut recording);
+    if native::are_waiting(&mut recording) {
+        WANTED.store(true, Release);
+    }
+    drop(recording);
+    // What is not used any more is unmapped without the lock.
+    drop(new);
+    Some(())
+}
+
+/// Calls `work` with the watch. `None` if another thread uses it.
+///
+/// In the child of a fork, a thread that used it at the fork is not there any more. It has left the watch half changed,
+/// so another one begins, and nothing of the old one is touched.
+fn with_watch<T>(work: impl FnOnce(&mut Option<Watch>) -> T) -> Option<T> {
+    let process = std::process::id().cast_signed();
+    let user = WATCH.user.load(Relaxed);
+    if user == process
+        || WATCH
+            .user
+            .compare_exchange(user, process, Acquire, Relaxed)
+            .is_err()
+    {
+        return None;
+    }
+    let place = WATCH.watch.get();
+    if user != 0 {
+        // SAFETY: this thread has set `user`. `own` does not change after the watch was made.
+        unsafe {
+            let own = (*place).as_ref().map(|watch| watch.own.clone());
+            let fresh = own.map(|own| Watch {
+                modules: Modules::new(),
+                own,
+                looked: 0,
+                is_ahead: true,
+            });
+            place.write(fresh);
+        }
+    }
+    // SAFETY: this thread has set `user`.
+    let result = work(unsafe { &mut *place });
+    WATCH.user.store(0, Release);
+    Some(result)
+}
