@@ -110,8 +110,14 @@ def _measure(one: Experiment, quick: bool, rounds: int, progress: Progress) -> s
 
 
 def _commit() -> str:
-    words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    return subprocess.run(words, capture_output=True, text=True).stdout.strip() or "unknown"
+    """The commit, and whether anything but docs/, where the results are, differs from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
+
+    commit = git("describe", "--always")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)docs")
+    return (f"{commit}-dirty" if changed else commit) or "unknown"
 
 
 if __name__ == "__main__":
