@@ -114,9 +114,9 @@ describe("layout", () => {
           for (const element of document.querySelectorAll("button:not(.pick), h2, .swatched, .key, .summary, #facts, #pruned, .table-box, td")) {
             if (visible(element) && element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== "inline") faults.push(`cut: ${name(element)}`);
           }
-          const chart = document.getElementById("timeline-chart")?.getBoundingClientRect();
-          for (const label of document.querySelectorAll(".x .tick text")) {
+          for (const label of document.querySelectorAll("#timeline .x .tick text")) {
             const { left, right } = label.getBoundingClientRect();
+            const chart = label.ownerSVGElement.getBoundingClientRect();
             if (left < chart.left || right > chart.right) faults.push(`cut: ${label.textContent}`);
           }
           const table = document.getElementById("table");

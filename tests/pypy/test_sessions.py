@@ -266,7 +266,7 @@ sys.exit("it was not refused")
             "",
             "vmprof is profiling this program already",
         ),
-        ("nthbyte.start('first.nthb')", "", "already running"),
+        ("nthbyte.start('first.nthb')", "", "running already"),
         ("", ", huge_pages='off'", "--huge-pages"),
     ],
 )
