@@ -62,10 +62,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
         name(&place)
     ));
     let types = types_text(&facts.places.types(here));
-    let subject = match fold::stands_for(&place.file) {
-        Some(name) => name,
-        None => "That line",
-    };
+    let subject = fold::stands_for(&place.file).unwrap_or("That line");
     answer.say(format!(
         "{subject} makes {} of them: {types}.",
         facts.count(&first.figure)
