@@ -14,7 +14,8 @@ use nthbyte_heap::{Heap, HugePages, NOT_INTERESTED, Observer, Sample};
 use nthbyte_profile::event::{LostKind, Nanos};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
-use nthbyte_session::{Config, Outcome, Session, native};
+use nthbyte_session::process::READS_ARE_FORBIDDEN;
+use nthbyte_session::{Config, Outcome, RUNNING_ALREADY, Session, native};
 
 use crate::api::Gil;
 use crate::heap::{accounts, huge_pages};
@@ -112,7 +113,7 @@ pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
     refuse_what_is_not_offered(config)?;
     create(gil, huge_pages::from_config(config)?)?;
     if gil.agent().ok_or(BUSY)?.tracker.is_on() {
-        return Err("nthbyte is running already; call nthbyte.stop() first".to_owned());
+        return Err(RUNNING_ALREADY.to_owned());
     }
     allocators::refuse_other_tracers(gil)?;
     if config.cpu_hz.is_some()
@@ -246,9 +247,7 @@ impl Agent {
         let mut notes = Vec::new();
         notes.extend(self.installed.huge_page_note());
         if !self.tracker.can_tell_types() {
-            notes.push(
-                "types are not known: this system forbids a process to read itself (process_vm_readv)".to_owned(),
-            );
+            notes.push(format!("types are not known: {READS_ARE_FORBIDDEN}"));
         }
         let mut config = config.clone();
         if let Some(hz) = config.cpu_hz {
@@ -261,10 +260,9 @@ impl Agent {
             native::add_sources(&mut meta, config.native_period());
         }
         if config.native_frames && !self.tracker.can_tell_types() {
-            meta.notes.push(
-                "native frames are not known: this system forbids a process to read itself (process_vm_readv)"
-                    .to_owned(),
-            );
+            meta.notes.push(format!(
+                "native frames are not known: {READS_ARE_FORBIDDEN}"
+            ));
         }
         let session = Session::start(&config, meta).inspect_err(|_| ticks::end())?;
         self.tracker.begin(session, points.period());

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use nthbyte_profile::Method;
 use nthbyte_profile::event::NodeId;
 use nthbyte_session::native::Placed;
+use nthbyte_session::process::READS_ARE_FORBIDDEN;
 use nthbyte_session::{Config, Outcome, Recording, Session, native, termination};
 
 /// Signals that end a program when a user stops it. The profile is completed first, as at SIGTERM.
@@ -31,10 +32,7 @@ pub fn begin(config: &Config) -> Result<(), String> {
     let seed = config.seed();
     let mut notes = Vec::new();
     if !nthbyte_unwind::is_possible() {
-        notes.push(
-            "there are no stacks: this system forbids a process to read itself (process_vm_readv)"
-                .to_owned(),
-        );
+        notes.push(format!("there are no stacks: {READS_ARE_FORBIDDEN}"));
     }
     let mut meta = config.meta(Method::Preload, seed, notes);
     meta.interpreter = c_library();
@@ -43,9 +41,7 @@ pub fn begin(config: &Config) -> Result<(), String> {
     meta.sources.remove(0);
     termination::also_at(&ENDING);
     let session = Session::start(config, meta)?;
-    let mut own = vec![begin as fn(&Config) -> Result<(), String> as usize];
-    own.extend(native::interface().map(|library| library.connect as usize));
-    nthbyte_unwind::begin(&session, &own);
+    nthbyte_unwind::begin(&session);
     PROCESS.store(std::process::id(), Relaxed);
     native::connect(&session, seed, place, |_| false, &[]);
     *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);

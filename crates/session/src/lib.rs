@@ -114,4 +114,4 @@ pub use outcome::{Outcome, copy_text};
 pub use recording::{Recording, record_now};
 #[cfg(feature = "test-seams")]
 pub use reserve::failing;
-pub use session::Session;
+pub use session::{RUNNING_ALREADY, Session};

@@ -34,6 +34,9 @@ use crate::registry::{self, Slot, Status};
 use crate::writer::LONGEST_WAIT;
 use crate::{fork, reserve, termination};
 
+/// The error of a start while there is a session.
+pub const RUNNING_ALREADY: &str = "nthbyte is running already; call nthbyte.stop() first";
+
 /// One profiling run of this process. Dropping it ends the run, if it was not [finished](Session::finish) before.
 #[derive(Debug)]
 pub struct Session {

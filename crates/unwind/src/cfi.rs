@@ -10,12 +10,11 @@
 //! that looks at modules, before any walk uses them.
 
 use gimli::{
-    BaseAddresses, CallFrameInstruction, CommonInformationEntry, EhFrame, EhFrameHdr, Encoding,
-    EndianSlice, FrameDescriptionEntry, LittleEndian, Operation, UnwindExpression, UnwindSection,
+    BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CommonInformationEntry, EhFrame,
+    EhFrameHdr, Encoding, EndianSlice, LittleEndian, Operation, UnwindExpression, UnwindSection,
 };
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
-type Fde<'a> = FrameDescriptionEntry<Bytes<'a>>;
 type Cie<'a> = CommonInformationEntry<Bytes<'a>>;
 type Instruction = CallFrameInstruction<usize>;
 
@@ -71,32 +70,26 @@ pub(crate) fn is_bounded(header: &[u8], header_at: u64, frames: &[u8], frames_at
         }
         left -= size;
         if is_new {
-            if has_branch_in_cie(&section, &bases, cie) {
+            if has_branches(&section, cie.encoding(), cie.instructions(&section, &bases)) {
                 return false;
             }
             last = Some((cie.offset(), cie.clone()));
         }
-        if has_branch_in_fde(&section, &bases, &fde) {
+        if has_branches(&section, cie.encoding(), fde.instructions(&section, &bases)) {
             return false;
         }
     }
     true
 }
 
-fn has_branch_in_cie(section: &EhFrame<Bytes<'_>>, bases: &BaseAddresses, cie: &Cie<'_>) -> bool {
-    let mut instructions = cie.instructions(section, bases);
+/// Whether the rules of one entry have a branch.
+fn has_branches(
+    section: &EhFrame<Bytes<'_>>,
+    encoding: Encoding,
+    mut instructions: CallFrameInstructionIter<'_, Bytes<'_>>,
+) -> bool {
     while let Ok(Some(instruction)) = instructions.next() {
-        if has_branch(section, cie.encoding(), &instruction) {
-            return true;
-        }
-    }
-    false
-}
-
-fn has_branch_in_fde(section: &EhFrame<Bytes<'_>>, bases: &BaseAddresses, fde: &Fde<'_>) -> bool {
-    let mut instructions = fde.instructions(section, bases);
-    while let Ok(Some(instruction)) = instructions.next() {
-        if has_branch(section, fde.cie().encoding(), &instruction) {
+        if has_branch(section, encoding, &instruction) {
             return true;
         }
     }

@@ -16,7 +16,7 @@
 //!
 //! - Use the [`Unwinder`] with a [`Recording`](nthbyte_session::Recording) of the session, so that one thread uses it at a
 //!   time.
-//! - Say which code is nthbyte's own ([`begin`]): such frames at the inner end are left out.
+//! - Be in the same library as this crate: its frames at the inner end are left out.
 //! - If a walk has met an unknown library ([`Unwinder::unfinished`]), let the sample wait: the writer thread
 //!   looks at the library, and completes the stack from a copy of its memory.
 //!

@@ -29,7 +29,7 @@ pub const fn is_possible() -> bool {
 }
 
 /// There is nothing to begin.
-pub const fn begin(_session: &Session, _own: &[usize]) -> bool {
+pub const fn begin(_session: &Session) -> bool {
     false
 }
 

@@ -68,14 +68,14 @@ pub fn is_possible() -> bool {
     Probe::new().is_some()
 }
 
-/// Begins to know the modules in a session: looks at all that are loaded. `own` are addresses in nthbyte's own libraries.
-/// Returns false where native stacks are not possible.
-pub fn begin(session: &Session, own: &[usize]) -> bool {
+/// Begins to know the modules in a session: looks at all that are loaded. Frames of the library that has this crate, and of
+/// the one for native memory, count as nthbyte's own. Returns false where native stacks are not possible.
+pub fn begin(session: &Session) -> bool {
     let Some(memory) = Probe::new() else {
         return false;
     };
-    let mut own = own.to_vec();
-    own.push(begin as fn(&Session, &[usize]) -> bool as usize);
+    let mut own = vec![begin as fn(&Session) -> bool as usize];
+    own.extend(native::interface().map(|library| library.connect as usize));
     let mut modules = Modules::new();
     modules.refresh(memory, &own);
     let unwinder = Unwinder::with(memory, modules.clone());
@@ -131,10 +131,7 @@ fn prepare() {
     if !wanted && !WALKED.load(Relaxed) {
         return;
     }
-    guarded(|| {
-        with_watch(|watch| look(watch.as_mut()?, wanted)).flatten()?;
-        Some(())
-    });
+    guarded(|| with_watch(|watch| look(watch.as_mut()?, wanted)));
 }
 
 fn look(watch: &mut Watch, wanted: bool) -> Option<()> {

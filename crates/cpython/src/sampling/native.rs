@@ -51,7 +51,7 @@ static FREED_CODES: AtomicU64 = AtomicU64::new(0);
 
 /// Starts to record native memory, if the process can. The session's description has the sources.
 pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64, with_frames: bool) {
-    let has_frames = with_frames && begin_frames(session);
+    let has_frames = with_frames && nthbyte_unwind::begin(session);
     {
         let Some(_recording) = session.record(LostKind::Other) else {
             return;
@@ -72,13 +72,6 @@ pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64, w
     unsafe { (api.PyObject_GetArenaAllocator)(arenas.as_mut_ptr()) };
     let arena_function = [arenas[1], arenas[1].saturating_add(ARENA_FUNCTION)];
     native::connect(session, seed, place, |_| false, &[arena_function]);
-}
-
-/// Begins to know the process's libraries. Returns false where the system forbids a process to read itself.
-fn begin_frames(session: &Session) -> bool {
-    let mut own = vec![begin_frames as fn(&Session) -> bool as usize];
-    own.extend(native::interface().map(|library| library.connect as usize));
-    nthbyte_unwind::begin(session, &own)
 }
 
 /// The unwinder, if native frames are recorded.

@@ -13,7 +13,7 @@ use nthbyte_profile::event::{FrameKind, Node, NodeId};
 use crate::layout::{Entries, Layout, UNUSED};
 use crate::memory::field;
 use crate::sampling::codes::Codes;
-use nthbyte_session::{Appearance, PerEpoch, Recording};
+use nthbyte_session::{PerEpoch, Recording};
 use nthbyte_unwind::{Unfinished, Unwinder};
 
 pub use kept::Kept;
@@ -226,12 +226,8 @@ impl Walker {
                 continue;
             }
             // SAFETY: the code object is alive: a frame of a running thread holds a reference.
-            let id = match unsafe { codes.appearance(layout, code, recording)? } {
-                Appearance::Frame(id) => Some(id),
-                Appearance::FrameWithin(id) => (parent != NodeId::ROOT).then_some(id),
-                Appearance::Hidden => None,
-            };
-            let Some(id) = id else {
+            let appearance = unsafe { codes.appearance(layout, code, recording)? };
+            let Some(id) = appearance.below(parent) else {
                 nodes.push(parent);
                 continue;
             };

@@ -171,10 +171,8 @@ impl<'a> Resolver<'a> {
                 Found::NoFrame => return Some(parent),
             },
         };
-        let id = match appearance {
-            Appearance::Frame(id) => id,
-            Appearance::FrameWithin(id) if parent != NodeId::ROOT => id,
-            Appearance::FrameWithin(_) | Appearance::Hidden => return Some(parent),
+        let Some(id) = appearance.below(parent) else {
+            return Some(parent);
         };
         recording.node(Node {
             parent,

@@ -7,7 +7,7 @@ use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
 use nthbyte_profile::event::LostKind;
-use nthbyte_session::{Config, Outcome, Session, native};
+use nthbyte_session::{Config, Outcome, RUNNING_ALREADY, Session, native};
 
 use super::python::{self, Request, Settings, allocate};
 use crate::binary::{CallSite, Collector, Detour, Library, MemoryMap, Redirect, entry};
@@ -54,7 +54,7 @@ pub fn start(config: &Config) -> Result<(), String> {
         TryLockError::Poisoned(_) => "an earlier start failed halfway",
     })?;
     if place.is_some() {
-        return Err("nthbyte is running already; call nthbyte.stop() first".to_owned());
+        return Err(RUNNING_ALREADY.to_owned());
     }
     *place = Some(Running::start(config)?);
     Ok(())

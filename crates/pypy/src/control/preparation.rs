@@ -3,6 +3,8 @@
 
 use std::ffi::c_int;
 
+use nthbyte_session::RUNNING_ALREADY;
+
 use crate::binary::{Library, MemoryMap, Redirect};
 use crate::bounded_lock::BoundedLock;
 use crate::stacks::{DESCRIPTOR, Vmprof, lseek_hook, mmap_hook, write_hook};
@@ -31,7 +33,7 @@ pub fn prepare() -> Result<c_int, String> {
         .lock()
         .ok_or("a session is being started or stopped; try again later")?;
     if place.is_some() {
-        return Err("nthbyte is running already; call nthbyte.stop() first".to_owned());
+        return Err(RUNNING_ALREADY.to_owned());
     }
     *place = Some(Preparation::new()?);
     Ok(DESCRIPTOR)

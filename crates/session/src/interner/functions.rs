@@ -1,7 +1,7 @@
 //! Functions (code objects), identified by the host's key.
 
 use super::KeyMap;
-use nthbyte_profile::event::CodeId;
+use nthbyte_profile::event::{CodeId, NodeId};
 
 use super::nodes::MAX_CODES;
 
@@ -14,6 +14,19 @@ pub enum Appearance {
     FrameWithin(CodeId),
     /// Not at all.
     Hidden,
+}
+
+impl Appearance {
+    /// The code object of a frame that `parent` calls. `None` if there is no frame.
+    #[inline(always)]
+    #[must_use]
+    pub fn below(self, parent: NodeId) -> Option<CodeId> {
+        match self {
+            Self::Frame(code) => Some(code),
+            Self::FrameWithin(code) => (parent != NodeId::ROOT).then_some(code),
+            Self::Hidden => None,
+        }
+    }
 }
 
 /// The functions of one epoch.

@@ -67,7 +67,14 @@ fn a_function(recording: &mut Recording<'_>, key: u64) -> NodeId {
 }
 
 fn an_allocation(recording: &mut Recording<'_>, stack: NodeId, size: u64) -> Option<SampleId> {
-    let allocation = Allocation {
+    let allocation = of_size(recording, stack, size)?;
+    let period = recording.period();
+    recording.allocation(allocation, period)
+}
+
+/// An allocation that is not recorded yet. `None` if there is no room for its thread.
+fn of_size(recording: &mut Recording<'_>, stack: NodeId, size: u64) -> Option<Allocation> {
+    Some(Allocation {
         time: recording.now(),
         thread: recording.thread(1)?,
         stack,
@@ -78,9 +85,7 @@ fn an_allocation(recording: &mut Recording<'_>, stack: NodeId, size: u64) -> Opt
         survival: Survival::Unsaid,
         labels: LabelSetId::NONE,
         source: SourceId::ALLOCATIONS,
-    };
-    let period = recording.period();
-    recording.allocation(allocation, period)
+    })
 }
 
 /// The content of a profile, as a reader finds it.
@@ -90,6 +95,8 @@ struct Profile {
     /// The period of each allocation, and the one in force.
     periods: Vec<u64>,
     period: u64,
+    /// The samples that were freed, in the order of the frees.
+    freed: Vec<SampleId>,
     cpu: Vec<CpuSample>,
     functions: Vec<String>,
     /// The nodes, numbered from 1.
@@ -134,6 +141,10 @@ impl Profile {
                 is_defined(sample.stack, sample.thread);
                 self.allocations.push(*sample);
                 self.periods.push(self.period);
+            }
+            Event::Freed(sample, _) => {
+                assert!((sample.0 as usize) < self.allocations.len(), "{event:?}");
+                self.freed.push(*sample);
             }
             Event::Cpu(sample) => {
                 is_defined(sample.stack, sample.thread);

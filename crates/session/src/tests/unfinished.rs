@@ -1,14 +1,11 @@
 //! Samples that wait for their stacks.
 
-use nthbyte_profile::Reader;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nthbyte_profile::event::{
-    Allocation, Event, LabelSetId, LostKind, NodeId, SampleId, SourceId, Survival, TypeId,
-};
+use nthbyte_profile::event::{LostKind, NodeId};
 
-use super::{Profile, a_function, an_allocation, in_child, one_at_a_time, start};
+use super::{Profile, a_function, an_allocation, in_child, of_size, one_at_a_time, start};
 use crate::native::Unfinished;
 use crate::unfinished::{add, are_waiting, complete, freed, give_up, has_room};
 use crate::{Recording, Session};
@@ -39,40 +36,13 @@ impl Unfinished for Stack {
 fn wait(session: &Session, number: u64) -> u32 {
     let mut recording = session.record(LostKind::Allocations).unwrap();
     assert!(has_room(&mut recording));
-    let allocation = Allocation {
-        time: recording.now(),
-        thread: recording.thread(1).unwrap(),
-        stack: NodeId::ROOT,
-        size: number,
-        block: number,
-        points: 1,
-        type_id: TypeId::UNKNOWN,
-        survival: Survival::Unsaid,
-        labels: LabelSetId::NONE,
-        source: SourceId::ALLOCATIONS,
-    };
+    let allocation = of_size(&mut recording, NodeId::ROOT, number).unwrap();
     let period = recording.period();
     add(&mut recording, allocation, period, Box::new(Stack(number)))
 }
 
 fn with<T>(session: &Session, work: impl FnOnce(&mut Recording<'_>) -> T) -> T {
     work(&mut session.record(LostKind::Other).unwrap())
-}
-
-/// The sizes of the samples that were freed, in the order of the frees.
-fn sizes_of_freed(path: &std::path::Path) -> Vec<u64> {
-    let (mut sizes, mut freed) = (Vec::new(), Vec::new());
-    let mut reader = Reader::open(path).unwrap();
-    while let Some(mut block) = reader.next_block().unwrap() {
-        while let Some(event) = block.next_event() {
-            match event {
-                Event::Allocation(sample) => sizes.push(sample.size),
-                Event::Freed(SampleId(number), _) => freed.push(sizes[number as usize]),
-                _ => {}
-            }
-        }
-    }
-    freed
 }
 
 #[test]
@@ -124,7 +94,12 @@ fn a_sample_is_recorded_when_its_stack_is_known() {
             format!("function {}", sample.size)
         );
     }
-    assert_eq!(sizes_of_freed(&path), [1, 3]);
+    let freed: Vec<_> = found
+        .freed
+        .iter()
+        .map(|sample| sizes[sample.0 as usize])
+        .collect();
+    assert_eq!(freed, [1, 3]);
 }
 
 #[test]

@@ -46,10 +46,8 @@ impl native::Unfinished for Kept {
                 continue;
             }
             let (appearance, position) = self.python[frame.code - 1];
-            let code = match appearance {
-                Appearance::Frame(code) => code,
-                Appearance::FrameWithin(code) if parent != NodeId::ROOT => code,
-                _ => continue,
+            let Some(code) = appearance.below(parent) else {
+                continue;
             };
             parent = recording.node(Node {
                 parent,
