@@ -50,7 +50,7 @@ build/site/installed: $(WHEELS)/built
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --target build/site $(WHEELS)/*.whl
 	touch $@
 
-# Installs missing Debian packages that the demo and the checks use, if that is allowed.
+# Installs missing Debian packages that the demo, the checks and the benchmarks use, if that is allowed.
 system:
 	@sh tests/system-packages.sh
 
@@ -252,7 +252,7 @@ build/bench/installed: build/bench/ready $(WHEELS)/built
 
 # Runs the experiments of bench/evaluation, and writes docs/evaluation.md: all, or ONLY="peers period". QUICK=1 measures just
 # enough to see that everything works, and leaves docs/ as it is. ROUNDS=1 measures each pair once.
-bench: build/bench/installed
+bench: system build/bench/installed
 	build/bench/bin/python bench/run.py $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 test-bench:
@@ -260,7 +260,7 @@ test-bench:
 	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/bench
 
 # Instructions and cache misses of the programs, with valgrind. It takes hours, but every run gives the same counts.
-count: build/bench/installed
+count: system build/bench/installed
 	build/bench/bin/python bench/count.py
 
 # Planted leaks, and programs without, twenty times each, into docs/leaks.md.

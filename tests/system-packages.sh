@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs the Debian packages that the demo and the checks use and that are missing.
+# Installs the Debian packages that the demo, the checks and the benchmarks use and that are missing.
 # If that is not allowed, prints what is left out and continues: everything else still works.
 set -eu
 
-WANTED="pypy3 pypy3-venv pypy3-lib-testsuite libunwind-dev chromium libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4 libgc-dev"
+WANTED="pypy3 pypy3-venv pypy3-lib-testsuite libunwind-dev chromium libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4 libgc-dev valgrind patch"
 [ "${CI:-}" = true ] && [ "$(id -u)" = 0 ] && WANTED="$WANTED debootstrap"
 
 missing=""
