@@ -21,6 +21,7 @@ PAGES = (
     "docs/performance.md",
     "docs/exactness.md",
     "docs/native-memory.md",
+    "docs/flamegraph.md",
     "docs/case-study.md",
     "docs/guide/comparison.md",
 )

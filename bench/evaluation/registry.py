@@ -9,6 +9,7 @@ from evaluation.experiments import (
     case_studies,
     exactness,
     huge_pages,
+    large_pages,
     memory_statistics,
     native_memory,
     one_sample,
@@ -41,5 +42,6 @@ ALL: tuple[Experiment, ...] = tuple(
         allocation_rate,
         allocation_or_not,
         case_studies,
+        large_pages,
     )
 )

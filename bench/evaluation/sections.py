@@ -9,6 +9,7 @@ from evaluation.experiment import INCOMPLETE, Raw
 from evaluation.experiments import (
     case_studies,
     exactness,
+    large_pages,
     native_memory,
     one_sample,
     overhead,
@@ -102,6 +103,7 @@ SECTIONS: dict[str, Callable[[Found], list[str] | None]] = {
     "native-memory": _page_of(native_memory),
     "period": _page_of(period),
     "exactness": _page_of(exactness),
+    "large-pages": _page_of(large_pages),
     "case-studies": _case_studies,
     "readme": _readme,
 }

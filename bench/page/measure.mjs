@@ -1,4 +1,5 @@
-// Measures large pages of `nthbyte flamegraph` in headless Chromium: `node bench/page/measure.mjs [--repeat N] [--keep FOLDER] [NAME ...]`.
+// Measures large pages of `nthbyte flamegraph` in headless Chromium:
+// `node bench/page/measure.mjs [--repeat N] [--keep FOLDER] [--json] [NAME ...]`.
 //
 // The profiles are made up by crates/profile's example `synthesize`. Each page is opened several times. Times are
 // those of the browser's own clock: from the start of the navigation until the graph is drawn; of each update while the
@@ -19,20 +20,22 @@ const COLOURS = ["package", "type", "fate"];
 
 /** Made-up programs: samples, and the most nodes of the stack tree. */
 const PROFILES = {
+  small: { samples: 20_000, nodes: 5_000, what: "5,000 stacks, 20,000 samples" },
   stacks: { samples: 500_000, nodes: 170_000, what: "170,000 stacks, 500,000 samples" },
   samples: { samples: 3_000_000, nodes: 60_000, what: "60,000 stacks, 3 million samples" },
   both: { samples: 3_000_000, nodes: 500_000, what: "500,000 stacks, 3 million samples" },
 };
 
 function options(words) {
-  const chosen = { repeat: 5, keep: null, names: [] };
+  const chosen = { repeat: 5, keep: null, names: [], json: false };
   for (let word = words.shift(); word !== undefined; word = words.shift()) {
     if (word === "--repeat") chosen.repeat = Number(words.shift());
     else if (word === "--keep") chosen.keep = resolve(words.shift());
+    else if (word === "--json") chosen.json = true;
     else if (word in PROFILES) chosen.names.push(word);
     else throw new Error(`unknown: ${word}; the profiles are ${Object.keys(PROFILES).join(", ")}`);
   }
-  if (chosen.names.length === 0) chosen.names = Object.keys(PROFILES);
+  if (chosen.names.length === 0) chosen.names = Object.keys(PROFILES).filter((name) => name !== "small");
   return chosen;
 }
 
@@ -98,40 +101,65 @@ async function drag(page, box, cpu) {
   return { moves, each, table };
 }
 
-const least = (numbers) => Math.min(...numbers);
-const median = (numbers) => numbers.toSorted((a, b) => a - b)[numbers.length >> 1];
-const greatest = (numbers) => Math.max(...numbers);
-const three = (numbers) => `${[least, median, greatest].map((of) => of(numbers).toFixed(1)).join(" / ")} ms`;
-
-const { repeat, keep, names } = options(process.argv.slice(2));
+const { repeat, keep, names, json } = options(process.argv.slice(2));
 for (const what of [["nthbyte-cli", "--bins"], ["nthbyte-profile", "--example", "synthesize"]]) {
   execFileSync("cargo", ["build", "-q", "--release", "-p", ...what], { cwd: root, stdio: "inherit" });
 }
 const folder = keep ?? mkdtempSync(join(tmpdir(), "nthbyte-bench-page-"));
 mkdirSync(folder, { recursive: true });
 try {
-  console.log(`${cpus().length} cores, load ${loadavg()[0].toFixed(1)}, node ${process.version}, ${repeat} times each; least / median / greatest`);
   const browser = await launch(["--enable-precise-memory-info"]);
-  console.log(`Chromium ${browser.version()}`);
+  const measured = { browser: `Chromium ${browser.version()}`, repeat, pages: [] };
   for (const name of names) {
     const made = make(folder, name);
     const runs = [];
     for (let at = 0; at < repeat; at++) runs.push(await open(browser, made.page));
-    const { work } = runs[0].opened;
-    console.log(`\n${PROFILES[name].what}`);
-    console.log(`  page: ${(made.bytes / 1e6).toFixed(2)} MB, written in ${made.seconds.toFixed(1)} s`);
-    console.log(`  work: ${work.records} records, ${work.nodes} nodes, ${work.boxes} boxes`);
-    console.log(`  opens in ${three(runs.map((run) => run.opened.at))}, heap ${(greatest(runs.map((run) => run.opened.heap)) / 1e6).toFixed(0)} MB`);
-    console.log(`  main thread's CPU time to open: ${three(runs.map((run) => run.opened.cpu))}`);
-    for (const colour of COLOURS) {
-      const drags = runs.map((run) => run.drags[colour]);
-      console.log(
-        `  a move, coloured by ${colour}: ${three(drags.flatMap((drag) => drag.moves))}; CPU ${three(drags.map((drag) => drag.each))};` +
-          ` the table ${three(drags.map((drag) => drag.table))}`,
-      );
-    }
+    measured.pages.push(summed(name, made, runs));
   }
   await browser.close();
+  if (json) console.log(JSON.stringify(measured));
+  else print(measured);
 } finally {
   if (!keep) rmSync(folder, { recursive: true });
+}
+
+/** What was measured of one page, in milliseconds and bytes; three numbers are the least, the median and the greatest. */
+function summed(name, made, runs) {
+  const opened = runs.map((run) => run.opened);
+  const { records, nodes, boxes } = opened[0].work;
+  const moves = {};
+  for (const colour of COLOURS) {
+    const drags = runs.map((run) => run.drags[colour]);
+    moves[colour] = { update: three(drags.flatMap((drag) => drag.moves)), cpu: three(drags.map((drag) => drag.each)), table: three(drags.map((drag) => drag.table)) };
+  }
+  return {
+    name,
+    what: PROFILES[name].what,
+    bytes: made.bytes,
+    written: 1000 * made.seconds,
+    work: { records, nodes, boxes },
+    opens: three(opened.map((one) => one.at)),
+    cpu: three(opened.map((one) => one.cpu)),
+    heap: Math.max(...opened.map((one) => one.heap)),
+    moves,
+  };
+}
+
+function three(numbers) {
+  const sorted = numbers.toSorted((a, b) => a - b);
+  return [sorted[0], sorted[sorted.length >> 1], sorted.at(-1)];
+}
+
+function print({ browser, pages }) {
+  const text = (numbers) => `${numbers.map((number) => number.toFixed(1)).join(" / ")} ms`;
+  console.log(`${cpus().length} cores, load ${loadavg()[0].toFixed(1)}, ${browser}, ${repeat} times each; least / median / greatest`);
+  for (const { what, bytes, written, work, opens, cpu, heap, moves } of pages) {
+    console.log(`\n${what}`);
+    console.log(`  page: ${(bytes / 1e6).toFixed(2)} MB, written in ${(written / 1000).toFixed(1)} s`);
+    console.log(`  work: ${work.records} records, ${work.nodes} nodes, ${work.boxes} boxes`);
+    console.log(`  opens in ${text(opens)}, heap ${(heap / 1e6).toFixed(0)} MB; CPU of the main thread ${text(cpu)}`);
+    for (const [colour, { update, cpu: each, table }] of Object.entries(moves)) {
+      console.log(`  a move, coloured by ${colour}: ${text(update)}; CPU ${text(each)}; the table ${text(table)}`);
+    }
+  }
 }

@@ -23,7 +23,7 @@ def run(bench: Bench) -> Raw:
 def lines(raw: Raw) -> list[str]:
     """Tables like those of CPython."""
     return [
-        f"Whole processes with a nursery of {overhead.NURSERY} iB. *Overhead against the period* has programs that are warm.",
+        f"Whole processes with a nursery of {overhead.NURSERY[:-1]} MiB. *Overhead against the period* has programs that are warm.",
         "",
         *overhead.lines_within(raw, BUDGETS),
     ]
