@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from statistics import geometric_mean, median
+
 from evaluation.experiment import Bench, Experiment, Missing, Raw
 from evaluation.experiments import overhead
 from evaluation.interpreters import pypys
+from evaluation.pairs import plain, ratio
+from evaluation.words import table
 
+# Seconds: what a session costs once is a large part of a program that takes less, and a small one of a program that takes twice as long.
+LONG = 2.0
 BUDGETS: overhead.Budgets = {"512KiB": (1.01, 0, 1.01), "32KiB": (0, 0, 1.10), "rss": (0, 0, 0)}
 
 
@@ -26,6 +32,39 @@ def lines(raw: Raw) -> list[str]:
         f"Whole processes with a nursery of {overhead.NURSERY[:-1]} MiB. *Overhead against the period* has programs that are warm.",
         "",
         *overhead.lines_within(raw, BUDGETS),
+        "",
+        "**What stands in the way.** A session costs a part of a second once, for its start and its end, on top of what it costs while the program runs. So programs that take longer pay less of their time:",
+        "",
+        *table(
+            [
+                "interpreter",
+                "start",
+                f"programs below {LONG:.0f} s",
+                "CPU",
+                "more CPU time, median",
+                f"programs from {LONG:.0f} s on",
+                "CPU",
+            ],
+            [
+                [name, f"{overhead.start_ms(one):.0f} ms", *_by_length(one)]
+                for name, one in raw["interpreters"].items()
+            ],
+        ),
+    ]
+
+
+def _by_length(one: Raw) -> list[str]:
+    """The number of short programs, the mean of their ratios and their median difference; the same of long ones."""
+    short, long = [], []
+    for each in one["programs"].values():
+        seconds = plain(each["pairs"]).median
+        (short if seconds < LONG else long).append((seconds, ratio(each["pairs"], "512KiB").median))
+    return [
+        f"{len(short)}",
+        f"{geometric_mean(those for _, those in short):.3f}" if short else "",
+        f"{1000 * median(seconds * (those - 1) for seconds, those in short):.0f} ms" if short else "",
+        f"{len(long)}",
+        f"{geometric_mean(those for _, those in long):.3f}" if long else "",
     ]
 
 
