@@ -40,7 +40,8 @@ def run(bench: Bench) -> Raw:
         base = Command([own().path, *words], bench.folder)
         pairs = measure(base, {PLAIN: base}, rounds)
         for tool, rate in bench.track([(tool, rate) for tool in tools for rate in rates], "rates"):
-            out = bench.folder / "out.bin"
+            # A file for each: nthbyte does not write over one of another tool.
+            out = bench.folder / f"{tool}.out"
             commands = {
                 "nthbyte": profiled(own(), out, words, period(NEVER), "--cpu", str(rate)),
                 "py-spy": [
@@ -62,7 +63,8 @@ def run(bench: Bench) -> Raw:
                 command = Command(commands[tool], bench.folder)
                 pairs += measure(base, {f"{tool} {rate}": command}, rounds, warm=False)
             except Failed as error:
-                bench.note(f"{tool} fails on {name} at {rate} Hz: {str(error).splitlines()[-1][:100]}.")
+                printed = str(error).splitlines()[1:] or ["it prints nothing"]
+                bench.note(f"{tool} fails on {name} at {rate} Hz: {printed[-1][:100]}.")
         found.setdefault(own().name, {})[name] = pairs
         bench.keep(raw)
     for python, name in bench.track([(python, name) for python in pypys()[:1] for name in programs], "PyPy"):
