@@ -31,6 +31,7 @@ def run(bench: Bench) -> Raw:
     programs = PROGRAMS[2:3] if bench.quick else PROGRAMS
     periods = PERIODS[:3:2] if bench.quick else PERIODS
     found: dict[str, Any] = {}
+    raw: Raw = {"periods": periods, "nursery": NURSERY, "interpreters": found}
     those = [cpythons()[-1], *pypys()[:1]] if bench.quick else [*cpythons(), *pypys()]
     for version in {(3, minor) for minor in range(11, 16)} - {one.version for one in those}:
         if not bench.quick:
@@ -40,7 +41,8 @@ def run(bench: Bench) -> Raw:
     for python, program in bench.track([(p, n) for p in those for n in programs], "periods"):
         on_it = _on_pypy if python.is_pypy else _on_cpython
         found.setdefault(python.name, {})[program] = on_it(bench, python, program, periods)
-    return {"periods": periods, "nursery": NURSERY, "interpreters": found}
+        bench.keep(raw)
+    return raw
 
 
 def _on_cpython(bench: Bench, python: Interpreter, program: str, periods: list[int]) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def _on_cpython(bench: Bench, python: Interpreter, program: str, periods: list[i
         key: Command(profiled(python, path, words, period(int(key))), bench.folder)
         for key, path in profiles.items()
     }
-    pairs = measure(base, {**variants, PLAIN: base}, 1 if bench.quick else 2, python)
+    pairs = measure(base, {**variants, PLAIN: base}, bench.rounds(2), python)
     counts = {key: summary(profiles[key], "--top", "1") for key in map(str, periods)}
     samples = {key: [each["samples"], each["lost"]] for key, each in counts.items()}
     return {
@@ -65,7 +67,7 @@ def _on_cpython(bench: Bench, python: Interpreter, program: str, periods: list[i
 def _on_pypy(bench: Bench, python: Interpreter, program: str, periods: list[int]) -> dict[str, Any]:
     settings = [*({"every": size} for size in [*periods, NEVER]), None]
     pairs = measure_inside(
-        python, program, settings, 1 if bench.quick else 3, environment={"PYPY_GC_NURSERY": NURSERY}
+        python, program, settings, bench.rounds(3), environment={"PYPY_GC_NURSERY": NURSERY}
     )
     for pair in pairs:
         pair["variant"] = str(pair["variant"]["every"]) if pair["variant"] else PLAIN
