@@ -21,6 +21,8 @@ PERIODS = [32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20]
 # No allocation is sampled, but everything is in place.
 NEVER = 1 << 40
 NURSERY = "4M"
+# The error of a pair, a hundredth of a run of half a second, divided by so many samples, is 2.5 µs.
+FEW = 2000
 # What part of a program CPython runs: about a second.
 SHARES = {"gcbench": 0.25, "loop": 0.12, "tokens": 0.2, "documents": 0.25}
 PROGRAM = BENCH / "evaluation" / "allocating.py"
@@ -103,7 +105,7 @@ def lines(raw: Raw) -> list[str]:
                     f"{rate:,.0f}",
                     ratio(pairs, least).text(),
                     f"{1 + (cost - 1) / rate * 1000:.4f}",
-                    f"{(cost - ratio(pairs, str(NEVER)).median) * seconds / samples * 1e6:.2f}",
+                    _microseconds((cost - ratio(pairs, str(NEVER)).median) * seconds, samples),
                     f"{lost}",
                     f"{each['bytes'][least] / samples:.1f}",
                 ]
@@ -127,10 +129,15 @@ def lines(raw: Raw) -> list[str]:
         *table(head, overhead),
         "",
         f"At {spaced(periods[0])} (Figure 10). Overhead at 1000 samples a second is 1 + (overhead - 1) / (samples a second) · 1000; in the paper it",
-        "is 1.05 to 1.12. Where CPython's allocator is the slower one, that is less than 1. *µs a sample* is what the samples cost over a run with no sample.",
+        "is 1.05 to 1.12. Where CPython's allocator is the slower one, that is less than 1. *µs a sample* is what the samples cost over a run with no sample; few samples tell nothing.",
         "",
         *table(second, rates),
     ]
+
+
+def _microseconds(cost: float, samples: int) -> str:
+    """What each sample costs, if there are enough of them to be seen in the run's CPU time."""
+    return f"{cost / samples * 1e6:.2f}" if samples >= FEW else "–"
 
 
 def plots(raw: Raw) -> dict[str, str]:
