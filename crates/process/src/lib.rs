@@ -58,6 +58,15 @@ fn running() -> Option<MutexGuard<'static, Option<Running>>> {
     }
 }
 
+/// The error of a start while a session is running.
+pub const RUNNING_ALREADY: &str = "a session is running already: stop it first";
+
+/// Whether a session is running.
+#[must_use]
+pub fn is_running() -> bool {
+    running().is_none_or(|running| running.is_some())
+}
+
 /// Starts the session, if none is running.
 ///
 /// # Errors
@@ -65,7 +74,7 @@ fn running() -> Option<MutexGuard<'static, Option<Running>>> {
 pub fn begin(config: &Config, sampling: Sampling) -> Result<(), String> {
     let mut running = running().ok_or("another thread is starting or stopping a session")?;
     if running.is_some() {
-        return Err("a session is running already; stop it first".to_owned());
+        return Err(RUNNING_ALREADY.to_owned());
     }
     let seed = config.seed();
     let mut notes = Vec::new();
