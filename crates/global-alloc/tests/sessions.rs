@@ -118,6 +118,28 @@ fn estimates_are_near_the_truth() {
     }
 }
 
+/// A block at the start of an OS page has most of the page to itself.
+#[test]
+fn with_a_short_period_blocks_do_not_begin_at_pages() {
+    let _turn = one_at_a_time();
+    for (every, are_marked) in [(1, false), (1 << 10, false), (16 << 10, true)] {
+        let (_folder, session) = begin(every);
+        let blocks: Vec<Vec<u8>> = (0..4000).map(|_| Vec::with_capacity(100)).collect();
+        let at_pages = blocks
+            .iter()
+            .filter(|block| (block.as_ptr() as usize).is_multiple_of(4096));
+        let at_pages = at_pages.count();
+        let found = of(&read(&session.stop().path.unwrap()), "alloc", 100);
+        assert!(found.samples > 0);
+        if are_marked {
+            assert!(at_pages as u64 >= found.samples, "{at_pages} {found:?}");
+        } else {
+            // By chance, one in 256 does.
+            assert!(at_pages < 100, "{at_pages}");
+        }
+    }
+}
+
 #[test]
 fn without_a_change_of_the_seed_the_samples_are_the_same() {
     let _turn = one_at_a_time();
