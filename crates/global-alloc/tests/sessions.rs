@@ -299,20 +299,6 @@ fn a_forked_child_has_a_profile_of_its_own() {
     assert_eq!(child_profile.meta.parent_pid, Some(std::process::id()));
 }
 
-#[test]
-fn errno_stays() {
-    let _turn = one_at_a_time();
-    let (_folder, session) = begin(1);
-    // SAFETY: a thread has one `errno`.
-    let errno = unsafe { &mut *libc::__errno_location() };
-    for _ in 0..100 {
-        *errno = 1234;
-        drop(black_box(Vec::<u8>::with_capacity(100)));
-        assert_eq!(*errno, 1234);
-    }
-    drop(session);
-}
-
 /// The stack of a sample begins at the function that called the allocator: nothing of nthbyte is in it.
 #[test]
 fn stacks_begin_above_nthbyte() {
