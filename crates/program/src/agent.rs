@@ -5,8 +5,6 @@ use nthbyte_profile::Method;
 use nthbyte_session::native::Placed;
 use nthbyte_session::{Config, Recording, Session, native};
 
-pub use nthbyte_process::{begin_in_child, complete, end};
-
 /// Starts the session.
 ///
 /// # Errors
