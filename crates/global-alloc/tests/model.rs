@@ -15,7 +15,7 @@ use nthbyte_sampling::Random;
 #[global_allocator]
 static ALLOCATOR: Sampled<Checked> = Sampled::new(Checked);
 
-const ROUNDS: usize = 20_000;
+const ROUNDS: usize = 10_000;
 /// Blocks of a thread at a time.
 const PLACES: usize = 300;
 

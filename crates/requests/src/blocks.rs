@@ -4,7 +4,7 @@
 //! slot has an atomic key. Two threads never use the same key at the same time, because a block belongs to one thread
 //! from its allocation to its free.
 //!
-//! A key lies in one of the [`WINDOW`] slots from the slot of its hash on. If all of them are in use, another table is
+//! A key lies in one of the `WINDOW` slots from the slot of its hash on. If all of them are in use, another table is
 //! added, twice as large as the last one. New keys go to the newest table; a search looks at all. So a search takes a
 //! bounded time.
 
