@@ -45,7 +45,7 @@
 //! ```
 //!
 //! For functions, the program needs its symbols when the profile is read. Debug information adds those that were inlined:
-//! `debug = "line-tables-only"` in its Cargo profile.
+//! `debug = "limited"` in its Cargo profile. With `line-tables-only`, these have no namespace.
 //!
 //! # What the caller must do
 //!

@@ -83,6 +83,13 @@ fn with_a_period_of_one_each_request_is_recorded() {
     }
     assert_eq!(profile.meta.sources.len(), 1);
     assert!(profile.meta.interpreter.starts_with("glibc "));
+    // What nthbyte's own thread asks for is not the program's.
+    assert!(
+        profile
+            .threads
+            .iter()
+            .all(|thread| thread.name != "nthbyte")
+    );
     // Blocks of a session may be freed when it has ended.
     drop(left);
     assert!(std::fs::read_dir(folder.path()).unwrap().count() == 1);

@@ -98,11 +98,18 @@ fn functions(binaries: &[Binary], path: &str, address: u32) -> Vec<Function> {
         file: path.to_owned(),
         first_line: 0,
     };
+    let names = without_inlined_allocators(names.unwrap_or_else(unknown));
+    names.into_iter().map(function).collect()
+}
+
+/// Leaves out what was inlined into a function that only passes a request on: it passes the request on, too. Debug
+/// information that has lines only (`debug = "line-tables-only"`) names it without its namespace: `alloc`.
+fn without_inlined_allocators(mut names: Vec<String>) -> Vec<String> {
+    let outermost = names.len().saturating_sub(1);
+    if names.last().is_some_and(|name| names::is_allocator(name)) {
+        names.drain(..outermost);
+    }
     names
-        .unwrap_or_else(unknown)
-        .into_iter()
-        .map(function)
-        .collect()
 }
 
 #[cfg(test)]
@@ -112,6 +119,17 @@ mod tests {
     use nthbyte_profile::model::{Frame, SamplingId, StackNode, TimeSample};
 
     use super::*;
+
+    #[test]
+    fn what_is_inlined_into_an_allocator_is_left_out() {
+        let left = |names: &[&str]| {
+            let names = names.iter().map(|&name| name.to_owned()).collect();
+            without_inlined_allocators(names)
+        };
+        assert_eq!(left(&["alloc<System>", "__rust_alloc"]), ["__rust_alloc"]);
+        assert_eq!(left(&["alloc::alloc::alloc", "main"]).len(), 2);
+        assert!(left(&[]).is_empty());
+    }
 
     #[test]
     fn the_caller_of_the_allocator_allocates() {
