@@ -31,7 +31,7 @@ use nthbyte_profile::model::Function;
 
 use binary::Binary;
 pub use binary::MAX_DEBUG;
-use names::{demangle, is_mangled};
+use names::{demangle, is_global_allocator, is_mangled};
 
 /// Looks up the functions of all frames in images.
 pub fn resolve(profile: &mut Profile) {
@@ -98,16 +98,15 @@ fn functions(binaries: &[Binary], path: &str, address: u32) -> Vec<Function> {
         file: path.to_owned(),
         first_line: 0,
     };
-    let names = without_inlined_allocators(names.unwrap_or_else(unknown));
+    let names = without_global_allocator(names.unwrap_or_else(unknown));
     names.into_iter().map(function).collect()
 }
 
-/// Leaves out what was inlined into a function that only passes a request on: it passes the request on, too. Debug
-/// information that has lines only (`debug = "line-tables-only"`) names it without its namespace: `alloc`.
-fn without_inlined_allocators(mut names: Vec<String>) -> Vec<String> {
-    let outermost = names.len().saturating_sub(1);
-    if names.last().is_some_and(|name| names::is_allocator(name)) {
-        names.drain(..outermost);
+/// Leaves out what was inlined into the compiler's functions of the global allocator: it is the allocator. Debug information
+/// of lines only (`debug = "line-tables-only"`) names it without its namespace: `alloc`.
+fn without_global_allocator(mut names: Vec<String>) -> Vec<String> {
+    if let Some(at) = names.iter().rposition(|name| is_global_allocator(name)) {
+        names.drain(..at);
     }
     names
 }
@@ -121,14 +120,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_inlined_into_an_allocator_is_left_out() {
+    fn what_is_inlined_into_the_global_allocator_is_left_out() {
         let left = |names: &[&str]| {
             let names = names.iter().map(|&name| name.to_owned()).collect();
-            without_inlined_allocators(names)
+            without_global_allocator(names)
         };
-        assert_eq!(left(&["alloc<System>", "__rust_alloc"]), ["__rust_alloc"]);
-        assert_eq!(left(&["alloc::alloc::alloc", "main"]).len(), 2);
-        assert!(left(&[]).is_empty());
+        let chain = ["alloc<System>", "__rust_alloc", "alloc", "main"];
+        assert_eq!(left(&chain), chain[1..]);
+        let chain = ["alloc<System>", "__rustc::__rust_realloc"];
+        assert_eq!(left(&chain), chain[1..]);
+        for whole in [
+            &["main", "__rust_begin_short_backtrace"][..],
+            &["handler", "operator new"],
+            &[],
+        ] {
+            assert_eq!(left(whole), whole);
+        }
     }
 
     #[test]

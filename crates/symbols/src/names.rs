@@ -73,6 +73,15 @@ pub(crate) fn is_allocator(name: &str) -> bool {
         || (begins(&CLASSES) && name.ends_with("::allocate"))
 }
 
+/// Whether a function is one of those that the compiler calls for Rust's global allocator, or makes of its functions.
+pub(crate) fn is_global_allocator(name: &str) -> bool {
+    let name = name.strip_prefix("__rustc::").unwrap_or(name);
+    let called = ["__rust_", "__rdl_", "__rg_"]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix));
+    called.is_some_and(|name| ["alloc", "alloc_zeroed", "realloc"].contains(&name))
+}
+
 /// Whether a linker's name is that of a function of C++ or Rust, with its namespace.
 pub(crate) fn is_mangled(symbol: &str) -> bool {
     symbol.starts_with("_Z") || symbol.starts_with("_R")
