@@ -67,8 +67,8 @@
 //!
 //! - It sees requests of Rust's global allocator only: no `malloc` of C libraries, no mappings. `nthbyte run -- ./program`
 //!   sees those, and needs no change of the program.
-//! - It keeps no reserve of memory: if the inner allocator has none for nthbyte, the program ends as it does when any
-//!   other request fails that cannot fail. A panic inside of nthbyte ends the session; in a program with
+//! - It keeps no reserve of memory: if the inner allocator has none for nthbyte, the program ends as it does when a
+//!   `Vec` cannot grow. A panic inside of nthbyte ends the session; in a program with
 //!   `panic = "abort"`, it ends the program.
 //! - There is one more thread, which writes the file, and about 1 MiB of memory, or more with a short period. Both count as
 //!   the program's.

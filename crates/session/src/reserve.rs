@@ -2,7 +2,7 @@
 //!
 //! A library that is an agent makes it its global allocator with [`agent_allocator`](crate::agent_allocator). A program
 //! that links this crate keeps an allocator of its own: nothing is taken from the reserve then, memory never counts as
-//! short, and the program ends if an allocation of nthbyte fails, as for any other in Rust that cannot fail.
+//! short, and the program ends if an allocation of nthbyte fails, as it does when a `Vec` cannot grow.
 //!
 //! `Vec`, `Box` and `Arc` end the process when an allocation fails. Code of the agents that can do without the memory
 //! asks with `try_reserve`. For the rest there is the reserve: part of this library's zeroed data, so that it takes
