@@ -63,7 +63,7 @@ def _check_source(root: Path, crate_root: Path, name: str, allowed: set[str]) ->
     own_library = crate_root.name == "main.rs"
     for reference in found:
         if isinstance(reference.target, str) and reference.target.startswith("nthbyte_"):
-            other = reference.target.removeprefix("nthbyte_")
+            other = reference.target.removeprefix("nthbyte_").replace("_", "-")
             if other not in allowed and not (own_library and other == name):
                 where = f"{reference.source.relative_to(root)}:{reference.line}"
                 yield f"{where}: `{name}` may not depend on `{other}`"
@@ -114,7 +114,7 @@ def _parts(source: Path, file: Path, facades: set[Path]) -> list[str]:
 def _check_picture(path: Path, direction: dict[str, set[str]]) -> Iterator[str]:
     """The chains in the document, `a ← b ← c, d`, say what the table says."""
     shown: set[tuple[str, str]] = set()
-    for chain in re.findall(r"`([\w, ]+(?:←[\w, ]+)+)`", path.read_text()):
+    for chain in re.findall(r"`([-\w, ]+(?:←[-\w, ]+)+)`", path.read_text()):
         parts = [[name.strip() for name in part.split(",")] for part in chain.split("←")]
         for below, above in zip(parts, parts[1:], strict=False):
             shown |= {(upper, lower) for upper in above for lower in below}

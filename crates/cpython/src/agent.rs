@@ -257,7 +257,7 @@ impl Agent {
         }
         let mut meta = config.meta(Method::CutFreeLists, seed, notes);
         if config.native && native::is_available() {
-            native::add_sources(&mut meta, config.native_period());
+            native::add_sources(&mut meta, Method::Preload, config.native_period());
         }
         if config.native_frames && !self.tracker.can_tell_types() {
             meta.notes.push(format!(

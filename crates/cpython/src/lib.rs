@@ -41,6 +41,8 @@
 //!
 //! Each module uses only the modules below it.
 
+nthbyte_session::agent_allocator!();
+
 mod agent;
 mod api;
 mod heap;

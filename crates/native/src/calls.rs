@@ -6,9 +6,9 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
+use nthbyte_requests::blocks::BLOCKS;
 use nthbyte_session::native::{Kind, NOT_INTERESTED, Request};
 
-use crate::blocks::BLOCKS;
 use crate::replaced::{Functions, REPLACED};
 use crate::thread::{self, Busy, Thread};
 use crate::{early, interface, replaced, sampler, zeroes};
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn realloc_of_page(block: *mut c_void, size: usize) -> *mu
         let resized = (replaced.realloc)(block, size);
         if let Some(removed) = sampled {
             if resized.is_null() && size != 0 {
-                BLOCKS.insert(block, removed.token, removed.size);
+                BLOCKS.insert(block, removed.token, removed.detail);
             } else {
                 report_freed(removed.token);
             }
@@ -208,7 +208,8 @@ pub unsafe fn record(
     points: u32,
     kind: Kind,
 ) {
-    let _busy = Busy::begin(thread);
+    // SAFETY: the caller's own state.
+    let _busy = unsafe { Busy::begin(thread) };
     keep_errno(|| {
         // An earlier block at this address was freed without a call of this library.
         if let Some(stale) = BLOCKS.remove(block) {
@@ -233,7 +234,8 @@ pub unsafe fn record(
 
 /// Reports that sampled memory is freed. Keeps `errno`.
 pub fn report_freed(token: u64) {
-    let _busy = Busy::begin(thread::current());
+    // SAFETY: the calling thread's state.
+    let _busy = unsafe { Busy::begin(thread::current()) };
     keep_errno(|| interface::freed(token));
 }
 

@@ -62,7 +62,8 @@ unsafe extern "C" fn connect(settings: &Settings) {
     }
     watch_forks();
     sampler::begin(settings.period, settings.seed);
-    sampler::join(thread::current());
+    // SAFETY: the calling thread's state.
+    unsafe { sampler::join(thread::current()) };
 }
 
 unsafe extern "C" fn set_period(period: u64) {
@@ -113,7 +114,8 @@ fn watch_forks() {
     static WATCHED: AtomicUsize = AtomicUsize::new(0);
     unsafe extern "C" fn in_child() {
         sampler::begin_in_child(std::process::id());
-        sampler::join(thread::current());
+        // SAFETY: the calling thread's state.
+        unsafe { sampler::join(thread::current()) };
     }
     if WATCHED.swap(1, Relaxed) == 0 {
         // SAFETY: the handler is a function of this library, which is never unloaded.

@@ -31,7 +31,7 @@
 //!
 //! # What this crate does not do
 //!
-//! It does not walk stacks, and does not write files: the agent does. It has no code for other processors than x86-64
+//! The arithmetic of sampling and the sampled blocks are those of `nthbyte-requests`. It does not walk stacks, and does not write files: the agent does. It has no code for other processors than x86-64
 //! yet; there, the library is empty.
 //!
 //! # Modules
@@ -44,8 +44,8 @@
 //! interface    what an agent calls
 //! calls, aligned, mappings    what runs at a sample point, and for blocks at the start of an OS page
 //! zeroes       the contents of a sampled block of `calloc`
-//! sampler      the arithmetic, by thread
-//! blocks       the sampled blocks
+//! sampler      requests that are sampled: the arithmetic, and excluded code
+//! thread       the state of the calling thread
 //! replaced     the replaced functions
 //! objects      what the dynamic linker has loaded: slots, functions, needed libraries
 //! definitions  which object defines a function
@@ -55,8 +55,9 @@
 #![cfg_attr(test, allow(dead_code))]
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
+nthbyte_session::agent_allocator!();
+
 mod aligned;
-mod blocks;
 mod calls;
 mod definitions;
 mod early;

@@ -9,10 +9,10 @@ use std::ffi::c_void;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use nthbyte_requests::blocks::BLOCKS;
 use nthbyte_session::native::Kind;
 use nthbyte_session::process::image;
 
-use crate::blocks::BLOCKS;
 use crate::calls::{record, report_freed};
 use crate::replaced::{Function, REPLACED, next};
 use crate::sampler;
@@ -96,7 +96,7 @@ pub unsafe fn munmap(start: *mut c_void, size: usize) -> i32 {
         if result == 0 {
             report_freed(removed.token);
         } else {
-            BLOCKS.insert(start, removed.token, removed.size);
+            BLOCKS.insert(start, removed.token, removed.detail);
         }
     }
     result
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn mremap(
             return moved;
         };
         if failed {
-            BLOCKS.insert(start, removed.token, removed.size);
+            BLOCKS.insert(start, removed.token, removed.detail);
             return moved;
         }
         report_freed(removed.token);

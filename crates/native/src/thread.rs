@@ -1,29 +1,10 @@
-//! The state of a thread.
+//! The state of the calling thread.
+//!
+//! It lies in the static TLS block, at a fixed distance from the thread pointer. Rust's own thread-local variables call
+//! a function of the dynamic linker, which may call `malloc`. `caller` is the return address of the last call of `mmap`
+//! that took the slow path, and of each call that is sampled.
 
-use std::mem::MaybeUninit;
-
-use nthbyte_sampling::SamplePoints;
-
-/// The state of a thread. It begins as zeroes.
-///
-/// It lies in the static TLS block, at a fixed distance from the thread pointer. Rust's own thread-local variables call
-/// a function of the dynamic linker, which may call `malloc`.
-#[repr(C, align(64))]
-pub struct Thread {
-    /// Bytes to the next sample point. 0 in a new thread, which makes its first call take the slow path. `entry`
-    /// subtracts each request from it.
-    pub countdown: u64,
-    /// The return address of the last call of `mmap` that took the slow path, and of each call that is sampled.
-    pub caller: usize,
-    /// Not 0 while this thread's requests are not the program's: inside this library, or inside the agent.
-    pub busy: u32,
-    /// The number of the session that `countdown` and `points` belong to; 0 if none.
-    pub session: u32,
-    /// The sample points of the session.
-    pub points: MaybeUninit<SamplePoints>,
-}
-
-const _: () = assert!(size_of::<Thread>() == 64);
+pub use nthbyte_requests::{Busy, Thread};
 
 #[cfg(not(test))]
 std::arch::global_asm!(
@@ -60,26 +41,7 @@ pub fn current() -> *mut Thread {
 pub fn current() -> *mut Thread {
     use std::cell::UnsafeCell;
     thread_local! {
-        static THREAD: UnsafeCell<MaybeUninit<Thread>> = const { UnsafeCell::new(MaybeUninit::zeroed()) };
+        static THREAD: UnsafeCell<Thread> = const { UnsafeCell::new(Thread::new()) };
     }
-    THREAD.with(|thread| thread.get().cast())
-}
-
-/// Marks the calling thread as busy until it is dropped.
-pub struct Busy(*mut Thread);
-
-impl Busy {
-    /// Marks the thread, whose state this is, as busy.
-    pub fn begin(thread: *mut Thread) -> Self {
-        // SAFETY: the caller's own state.
-        unsafe { (*thread).busy += 1 };
-        Self(thread)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe { (*self.0).busy -= 1 };
-    }
+    THREAD.with(UnsafeCell::get)
 }

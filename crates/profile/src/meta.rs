@@ -60,6 +60,8 @@ named! {
         GcHooks = "gc-hooks",
         /// A preloaded library counts down the bytes of each thread.
         Preload = "preload",
+        /// The global allocator of a Rust program counts down the bytes of each thread.
+        GlobalAllocator = "global-allocator",
         /// At equal intervals of processor time.
         Timer = "timer",
         /// Converted from another profiler's file.
@@ -149,7 +151,7 @@ impl Source {
         let (kind, timer) = match method {
             Method::CutFreeLists => (SourceKind::ObjectHeap, Method::Timer),
             Method::NurseryLimit | Method::GcHooks => (SourceKind::Nursery, Method::Timer),
-            Method::Imported | Method::Timer | Method::Preload => {
+            Method::Imported | Method::Timer | Method::Preload | Method::GlobalAllocator => {
                 (SourceKind::Imported, Method::Imported)
             }
         };

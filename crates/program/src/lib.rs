@@ -26,12 +26,14 @@
 //! ```text
 //! start     what the dynamic linker calls: before main, and at exit; the functions `_exit` and `_Exit`
 //! settings  the session's settings, taken out of the environment
-//! agent     the session, and the stack of a sample
+//! agent     the session, by the library for native memory
 //! end_line  the line on stderr when the program has ended
 //! ```
 
 #![cfg_attr(test, allow(dead_code))]
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+nthbyte_session::agent_allocator!();
 
 mod agent;
 mod end_line;

@@ -48,7 +48,7 @@ fn start(settings: &Settings) -> Result<(), String> {
 }
 
 extern "C" fn in_child() {
-    agent::begin_in_child();
+    nthbyte_process::begin_in_child();
     if let Some(line) = LINE.get() {
         line.forget_in_child();
     }
@@ -56,7 +56,7 @@ extern "C" fn in_child() {
 
 extern "C" fn end() {
     let printed = catch_unwind(|| {
-        if let Some(outcome) = agent::end()
+        if let Some(outcome) = nthbyte_process::end()
             && let Some(line) = LINE.get()
         {
             line.print(&outcome);
@@ -70,7 +70,7 @@ extern "C" fn end() {
 /// handler, and in a child of `vfork`.
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
-    agent::complete();
+    nthbyte_process::complete();
     leave(status)
 }
 

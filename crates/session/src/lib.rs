@@ -35,13 +35,15 @@
 //! - Remove a key (an address) before another object can have the same address: [`Session::forget_function`],
 //!   [`Session::forget_type`].
 //! - Run everything that an interpreter calls inside [`guarded`].
+//! - In a library that lives in a foreign process: [`agent_allocator!`].
 //!
 //! # What this crate guarantees
 //!
 //! - It does not wait for the disk. Other waits last a few seconds at most: for room in the ring when every allocation
 //!   is recorded, before a fork, and at the end. Events that cannot be recorded are counted as lost, and the profile
 //!   contains the count.
-//! - Nothing here ends the process when memory runs out: a reserve serves what is needed, and events are lost.
+//! - With [`agent_allocator!`], nothing here ends the process when memory runs out: a reserve serves what is needed, and
+//!   events are lost.
 //! - In the child of a fork, the first recording begins the child's own profile.
 //!
 //! # What this crate does not do
@@ -61,7 +63,8 @@
 //! fork        how a session handles forks; fork_state is their one word
 //! writer      the writer thread, the drain, pending samples    sleeper   the thread's sleep
 //! output      the profile's file, with a provisional end
-//! native      native memory, from the library for it     preload     its interface
+//! native      native memory                              observer    from the library for it
+//! preload     the interface of that library
 //! postponed   frees that wait for a recording          unfinished  samples whose stack the writer thread completes
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM, and before other ends
@@ -88,6 +91,7 @@ mod interner;
 mod keeper;
 mod lock;
 mod lost;
+mod observer;
 mod outcome;
 mod output;
 mod postponed;
@@ -105,6 +109,9 @@ mod tests;
 mod unfinished;
 mod writer;
 
+#[cfg(test)]
+agent_allocator!();
+
 pub use clock::{Clock, monotonic_nanos};
 pub use config::Config;
 pub use guard::guarded;
@@ -112,6 +119,7 @@ pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
 pub use keeper::{Keeper, set_keeper, set_preparer};
 pub use outcome::{Outcome, copy_text};
 pub use recording::{Recording, record_now};
+pub use reserve::AgentAllocator;
 #[cfg(feature = "test-seams")]
 pub use reserve::failing;
 pub use session::{RUNNING_ALREADY, Session};

@@ -1,13 +1,14 @@
-//! Native memory: samples of `malloc`, its relatives and `mmap`, from the library `nthbyte-native`, which the process
-//! has preloaded.
+//! Native memory: samples of `malloc`, its relatives and `mmap`, or of a Rust program's global allocator.
 //!
 //! ```text
-//! preloaded library ─ interface ─▶ connect ─ the host's `Place` ─▶ Recording
-//!   any thread, any lock held         this module                  thread and stack
+//! library for malloc ─ interface ─▶ observer ─┐
+//!                                             ├─▶ sampled, freed ─ the host's thread and stack ─▶ Recording
+//! global allocator ───────────────────────────┘     any thread, any lock held
 //! ```
 //!
-//! The agent connects when its session has started, and disconnects before it ends. Both in the thread that starts or
-//! stops the session; samples come from all threads.
+//! An agent [connects](connect) to the library when its session has started, and disconnects before the session ends. A
+//! host that samples its own requests calls [`begin`] and [`end`] instead, and [`sampled`] and [`freed`] in between.
+//! Beginning and end are in the thread that starts or stops the session; samples come from all threads.
 //!
 //! A free that cannot be recorded at the moment, because another thread holds the session's lock, waits for the next
 //! recording of native memory. A sample whose stack needs a look at files waits for the writer thread: see
@@ -22,14 +23,14 @@ use nthbyte_profile::event::{
 };
 use nthbyte_profile::{Distances, Meta, Method, Source, SourceKind};
 
+pub use crate::observer::{IsOwn, Place, connect, disconnect, is_available};
 pub use crate::preload::{
     Interface, Kind, MOST_RANGES, NOT_INTERESTED, Observer, Request, SYMBOL, Settings, VERSION,
-    interface, load, unobserved,
+    interface, load, set_busy, unobserved,
 };
 
 use crate::guard::guarded;
 use crate::postponed::Postponed;
-use crate::process::image;
 use crate::recording::Recording;
 use crate::registry::Slot;
 use crate::session::Session;
@@ -38,11 +39,20 @@ use crate::{keeper, recording};
 
 pub use crate::unfinished::{Unfinished, are_waiting, complete};
 
-/// Tells the thread and the stack of the calling thread. `None` if there is no room to record them.
-///
-/// It runs inside of a call of `malloc` or `mmap`, in any thread, with any lock of the program held. There is one call
-/// at a time, because the recording is borrowed.
-pub type Place = fn(&mut Recording<'_>) -> Option<Placed>;
+/// A sampled request.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampled {
+    /// The requested size, in bytes.
+    pub size: u64,
+    /// The period under which the sample point was drawn, in bytes.
+    pub period: u64,
+    /// The number of sample points in it; at least 1.
+    pub points: u32,
+    /// The function that was called: the sample's type.
+    pub function: &'static str,
+    /// Whether the memory is a mapping and no block of an allocator.
+    pub is_mapping: bool,
+}
 
 /// A thread, and its stack.
 pub enum Placed {
@@ -54,7 +64,7 @@ pub enum Placed {
 
 /// Whether a sample may wait for its stack. If not, the host records what it has of it.
 pub fn may_wait(recording: &mut Recording<'_>) -> bool {
-    // After `disconnect`, nobody completes it.
+    // After `end`, nobody completes it.
     !SESSION.load(Acquire).is_null() && unfinished::has_room(recording)
 }
 
@@ -64,102 +74,67 @@ const ROUND: Duration = Duration::from_millis(1);
 
 /// The session that receives samples; null if none does. Slots are never freed.
 static SESSION: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
-/// The host's function, of type [`Place`].
-static PLACE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-/// Tells whether a request of the calling thread is the host's own. Called before each sample is recorded.
-pub type IsOwn = fn(&Request) -> bool;
-
-/// The host's function, of type [`IsOwn`].
-static IS_OWN: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-/// The function [`Interface::set_period`]; null if native memory is not recorded.
+/// What sets the period, of type [`SetPeriod`]; null if native memory is not recorded.
 static SET_PERIOD: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// The number of the source of allocator blocks. That of mappings follows it.
 static SOURCE: AtomicU16 = AtomicU16::new(0);
 static POSTPONED: Postponed<64> = Postponed::new([const { AtomicU64::new(NOT_INTERESTED) }; 64]);
 
-/// Whether this process has the library, so that native memory can be sampled.
-#[must_use]
-pub fn is_available() -> bool {
-    interface().is_some()
-}
-
 /// Adds the sources of native memory to the description of a session, after all others.
-pub fn add_sources(meta: &mut Meta, period: u64) {
-    for kind in [SourceKind::Native, SourceKind::Mapping] {
+pub fn add_sources(meta: &mut Meta, method: Method, period: u64) {
+    // A global allocator sees no mappings.
+    let kinds: &[SourceKind] = match method {
+        Method::GlobalAllocator => &[SourceKind::Native],
+        _ => &[SourceKind::Native, SourceKind::Mapping],
+    };
+    for &kind in kinds {
         // Threads draw their distances independently, so equal ones would mean nothing.
         let distances = match meta.distances() {
             Distances::Fixed => Distances::Exponential,
             others => others,
         };
-        let source = Source::allocations(kind, Method::Preload, distances, period);
+        let source = Source::allocations(kind, method, distances, period);
         meta.sources.push(source);
     }
 }
 
-/// Starts to record native memory in a session whose description has the sources. `excluded` are starts and ends of
-/// code whose requests are not the program's, two at most; this library's own and the dynamic linker's always are. Returns false if the library is
-/// not there.
-pub fn connect(
-    session: &Session,
-    seed: u64,
-    place: Place,
-    is_own: IsOwn,
-    excluded: &[[usize; 2]],
-) -> bool {
-    let Some(interface) = interface() else {
-        return false;
-    };
-    let Some((source, period)) = session
+/// Sets the period of the requests, in bytes. A thread has it from its next sample on.
+pub type SetPeriod = unsafe extern "C" fn(u64);
+
+/// Starts to record native memory in a session whose description has the sources. Returns the period. `None` if the
+/// session does not record, or has no such source.
+pub fn begin(session: &Session) -> Option<u64> {
+    let (source, period) = session
         .record(LostKind::Other)
-        .and_then(|recording| source_of(recording.meta()))
-    else {
-        return false;
-    };
+        .and_then(|recording| source_of(recording.meta()))?;
     // Those of an earlier session.
     POSTPONED.take_all(|_| {});
     SOURCE.store(source, Relaxed);
-    PLACE.store(place as *mut (), Relaxed);
-    IS_OWN.store(is_own as *mut (), Relaxed);
     SESSION.store(std::ptr::from_ref(session.slot()).cast_mut(), Release);
-    let mut ranges = [[0; 2]; MOST_RANGES];
-    let own = image::range(sampled as *const () as usize);
-    for (range, given) in ranges
-        .iter_mut()
-        .zip([own, dynamic_linker()].iter().chain(excluded))
-    {
-        *range = *given;
-    }
-    let settings = Settings {
-        period,
-        seed,
-        excluded: ranges,
-        observer: Observer { sampled, freed },
-    };
-    // SAFETY: the function of the interface, with live arguments.
-    unsafe { (interface.connect)(&settings) };
-    SET_PERIOD.store(interface.set_period as *mut (), Release);
-    true
+    Some(period)
+}
+
+/// Sets what sets the period of the requests from now on, as long as native memory is recorded.
+pub fn set_period_with(function: SetPeriod) {
+    SET_PERIOD.store(function as *mut (), Release);
 }
 
 /// Sets the period of native memory, if it is recorded. Threads have it from their next sample on.
 pub(crate) fn set_period(period: u64) {
     let function = SET_PERIOD.load(Acquire);
     if !function.is_null() {
-        // SAFETY: the function of the interface, which has this type.
-        unsafe { std::mem::transmute::<*mut (), unsafe extern "C" fn(u64)>(function)(period) };
+        // SAFETY: a function of this type was stored.
+        unsafe { std::mem::transmute::<*mut (), SetPeriod>(function)(period) };
     }
 }
 
-/// Stops to record native memory.
-pub fn disconnect() {
+/// Stops to record native memory: `stop` ends the sampling of requests. Samples that wait for their stacks are completed.
+pub fn end(stop: impl FnOnce()) {
     if SESSION.swap(std::ptr::null_mut(), Release).is_null() {
         return;
     }
     SET_PERIOD.store(std::ptr::null_mut(), Release);
-    if let Some(interface) = interface() {
-        // SAFETY: the function of the interface.
-        unsafe { (interface.disconnect)() };
-    }
+    stop();
     finish_waiting();
 }
 
@@ -180,19 +155,6 @@ fn finish_waiting() {
     if let Some(mut recording) = recording::record_now() {
         unfinished::give_up(&mut recording);
     }
-}
-
-/// The code of the dynamic linker. What it allocates (thread-local variables of libraries, its lists) is the system's.
-fn dynamic_linker() -> [usize; 2] {
-    // SAFETY: no preconditions.
-    let base = unsafe { libc::getauxval(libc::AT_BASE) };
-    usize::try_from(base).map_or([0; 2], |base| {
-        if base == 0 {
-            [0; 2]
-        } else {
-            image::range(base)
-        }
-    })
 }
 
 /// The number of the source of blocks, and its period.
@@ -221,16 +183,27 @@ fn session() -> Option<Session> {
     Some(Session::of_slot(slot))
 }
 
-unsafe extern "C" fn sampled(request: &Request) -> u64 {
+/// Records a sampled request, whose thread and stack `place` tells. Returns a token for [`freed`], or
+/// [`NOT_INTERESTED`]. `is_own` says whether the request is the host's own; it is asked before each sample is recorded.
+///
+/// It runs inside of the request, in any thread, with any lock of the program held. What `place` allocates must not be
+/// sampled. There is one call of `place` at a time, because the recording is borrowed.
+#[inline]
+pub fn sampled(
+    sample: &Sampled,
+    is_own: impl FnOnce() -> bool,
+    place: impl FnOnce(&mut Recording<'_>) -> Option<Placed>,
+) -> u64 {
     guarded(|| {
         let session = std::mem::ManuallyDrop::new(session()?);
         // The agent itself has called a function that allocates: it is not the program's memory.
-        if session.slot().lock.is_held_by_caller() || is_own(request) {
+        if session.slot().lock.is_held_by_caller() || is_own() {
             return None;
         }
         let mut recording = session.record(LostKind::Allocations)?;
         record_frees(&mut recording);
-        let recorded = record(&mut recording, request);
+        let recorded =
+            place(&mut recording).and_then(|placed| record(&mut recording, sample, placed));
         if recorded.is_none() {
             recording.lost(LostKind::Allocations, 1);
         }
@@ -240,35 +213,23 @@ unsafe extern "C" fn sampled(request: &Request) -> u64 {
     .unwrap_or(NOT_INTERESTED)
 }
 
-fn is_own(request: &Request) -> bool {
-    let function = IS_OWN.load(Relaxed);
-    // SAFETY: a function of this type was stored.
-    !function.is_null() && unsafe { std::mem::transmute::<*mut (), IsOwn>(function)(request) }
-}
-
 /// Records a sample, or keeps it until its stack is complete. Returns its token: the epoch, and the number of the sample
 /// or of its place.
-fn record(recording: &mut Recording<'_>, request: &Request) -> Option<u64> {
-    let place = PLACE.load(Relaxed);
-    if place.is_null() {
-        return None;
-    }
-    // SAFETY: a function of this type was stored.
-    let place = unsafe { std::mem::transmute::<*mut (), Place>(place) };
-    let (thread, stack, later) = match place(recording)? {
+fn record(recording: &mut Recording<'_>, sample: &Sampled, placed: Placed) -> Option<u64> {
+    let (thread, stack, later) = match placed {
         Placed::Now(thread, stack) => (thread, stack, None),
         Placed::Later(thread, stack) => (thread, NodeId::ROOT, Some(stack)),
     };
-    let type_id = recording.named_type(request.kind.name())?;
-    let source = SOURCE.load(Relaxed) + u16::from(request.kind.is_mapping());
+    let type_id = recording.named_type(sample.function)?;
+    let source = SOURCE.load(Relaxed) + u16::from(sample.is_mapping);
     let time = recording.now();
     let allocation = Allocation {
         time,
         thread,
         stack,
-        size: request.size,
-        block: request.size,
-        points: request.points,
+        size: sample.size,
+        block: sample.size,
+        points: sample.points,
         type_id,
         labels: LabelSetId::NONE,
         source: SourceId(source),
@@ -276,17 +237,25 @@ fn record(recording: &mut Recording<'_>, request: &Request) -> Option<u64> {
     };
     let epoch = recording.epoch().number();
     if let Some(stack) = later {
-        let at = unfinished::add(recording, allocation, request.period, stack);
+        let at = unfinished::add(recording, allocation, sample.period, stack);
         return Some(u64::from(epoch | FLAG) << 32 | u64::from(at));
     }
-    let sample = recording.allocation(allocation, request.period);
+    let recorded = recording.allocation(allocation, sample.period);
     // `allocation` has counted a loss.
-    Some(sample.map_or(NOT_INTERESTED, |sample| {
+    Some(recorded.map_or(NOT_INTERESTED, |sample| {
         u64::from(epoch & !FLAG) << 32 | u64::from(sample.0)
     }))
 }
 
-unsafe extern "C" fn freed(token: u64) {
+/// Counts a sampled request that could not be recorded.
+pub fn lost() {
+    if let Some(session) = session() {
+        std::mem::ManuallyDrop::new(session).lost(LostKind::Allocations, 1);
+    }
+}
+
+/// Records that the memory of a sample with this token is being freed or resized. It runs as [`sampled`] does.
+pub fn freed(token: u64) {
     guarded(|| {
         let session = std::mem::ManuallyDrop::new(session()?);
         if let Some(mut recording) = session.try_record() {

@@ -111,7 +111,7 @@ pub struct Interface {
     /// Ends the session. A call of the observer that another thread has begun may still run.
     pub disconnect: unsafe extern "C" fn(),
     /// A counter of the calling thread. While it is not 0, its requests are not the program's.
-    pub busy: unsafe extern "C" fn() -> *mut u32,
+    pub busy: BusyCounter,
 }
 
 /// The interface of the library that [`load`] has loaded; null before.
@@ -174,8 +174,17 @@ fn open(path: &CStr) -> Result<&'static Interface, String> {
     Ok(interface)
 }
 
-/// The function [`Interface::busy`]; null without the library, or before [`load`] and [`find_interface`].
+/// A function that returns a counter of the calling thread. While it is not 0, its requests are not the program's.
+pub type BusyCounter = unsafe extern "C" fn() -> *mut u32;
+
+/// The function [`Interface::busy`], of type [`BusyCounter`]; null without the library, or before [`load`] and
+/// [`find_interface`].
 static BUSY: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Sets the counter of a host that samples its own requests, in place of the library's.
+pub fn set_busy(counter: BusyCounter) {
+    BUSY.store(counter as *mut (), Relaxed);
+}
 
 /// Finds the preloaded library for [`ignore_thread`].
 pub(crate) fn find_interface() {
@@ -195,7 +204,7 @@ pub fn unobserved<T>(work: impl FnOnce() -> T) -> T {
     }
     // SAFETY: the function of the interface. Its result is the calling thread's own counter.
     unsafe {
-        let busy = std::mem::transmute::<*mut (), unsafe extern "C" fn() -> *mut u32>(busy)();
+        let busy = std::mem::transmute::<*mut (), BusyCounter>(busy)();
         *busy += 1;
         let result = work();
         *busy -= 1;
@@ -203,14 +212,13 @@ pub fn unobserved<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Makes the preloaded library ignore the requests of the calling thread, which is not the program's.
+/// Marks all requests of the calling thread as not the program's.
 pub(crate) fn ignore_thread() {
     let busy = BUSY.load(Relaxed);
     if !busy.is_null() {
         // SAFETY: the function of the interface. Its result is the calling thread's own counter.
         unsafe {
-            let busy = std::mem::transmute::<*mut (), unsafe extern "C" fn() -> *mut u32>(busy);
-            *busy() += 1;
+            *std::mem::transmute::<*mut (), BusyCounter>(busy)() += 1;
         }
     }
 }

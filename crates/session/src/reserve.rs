@@ -1,5 +1,9 @@
 //! The allocator of the agents, with a reserve for when memory runs out.
 //!
+//! A library that is an agent makes it its global allocator with [`agent_allocator`](crate::agent_allocator). A program
+//! that links this crate keeps an allocator of its own: nothing is taken from the reserve then, memory never counts as
+//! short, and the program ends if an allocation of nthbyte fails, as it does when a `Vec` cannot grow.
+//!
 //! `Vec`, `Box` and `Arc` end the process when an allocation fails. Code of the agents that can do without the memory
 //! asks with `try_reserve`. For the rest there is the reserve: part of this library's zeroed data, so that it takes
 //! address space but no memory until it is used. When the system's allocator fails, the reserve serves the
@@ -26,8 +30,42 @@ const SIZES: usize = (SIZE / SMALLEST).ilog2() as usize + 1;
 /// Memory is no longer short when the system has this many bytes.
 const ENOUGH: usize = 1 << 20;
 
-#[global_allocator]
-static ALLOCATOR: Reserve = Reserve::new();
+/// The one of this library.
+static RESERVE: Reserve = Reserve::new();
+
+/// The global allocator of an agent: the system's, with the reserve behind it. All values are the same one.
+#[derive(Clone, Copy, Debug)]
+pub struct AgentAllocator;
+
+/// Makes [`AgentAllocator`] the global allocator of a library: for those that live in a foreign process.
+#[macro_export]
+macro_rules! agent_allocator {
+    () => {
+        #[global_allocator]
+        static ALLOCATOR: $crate::AgentAllocator = $crate::AgentAllocator;
+    };
+}
+
+// SAFETY: as for the reserve.
+unsafe impl GlobalAlloc for AgentAllocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: by the caller's contract.
+        unsafe { RESERVE.alloc(layout) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: by the caller's contract.
+        unsafe { RESERVE.dealloc(pointer, layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: by the caller's contract.
+        unsafe { RESERVE.realloc(pointer, layout, size) }
+    }
+}
 
 struct Reserve {
     /// The first byte that was never used.
@@ -257,14 +295,19 @@ unsafe fn system(layout: Layout) -> *mut u8 {
     unsafe { System.alloc(layout) }
 }
 
+/// Whether [`AgentAllocator`] is the global allocator, so that the library's own memory is counted: a session has blocks.
+pub(crate) fn is_counted() -> bool {
+    small_bytes() > 0
+}
+
 /// Bytes of this library's blocks that are too small for a mapping of their own.
 pub(crate) fn small_bytes() -> u64 {
-    ALLOCATOR.small.load(Relaxed) as u64
+    RESERVE.small.load(Relaxed) as u64
 }
 
 /// Calls `visit` with the addresses of this library's large blocks.
 pub(crate) fn large_blocks(visit: &mut dyn FnMut(Range<usize>)) {
-    for [start, size] in &ALLOCATOR.large {
+    for [start, size] in &RESERVE.large {
         let (start, size) = (start.load(Relaxed), size.load(Relaxed));
         if start > 0 {
             visit(start..start + size);
@@ -275,14 +318,14 @@ pub(crate) fn large_blocks(visit: &mut dyn FnMut(Range<usize>)) {
 /// Whether memory is short. If the system has memory again, it is not.
 #[inline]
 pub(crate) fn is_short() -> bool {
-    ALLOCATOR.is_short.load(Relaxed) && !recovers()
+    RESERVE.is_short.load(Relaxed) && !recovers()
 }
 
 #[cold]
 fn recovers() -> bool {
     let recovers = has(ENOUGH);
     if recovers {
-        ALLOCATOR.is_short.store(false, Relaxed);
+        RESERVE.is_short.store(false, Relaxed);
     }
     recovers
 }

@@ -31,7 +31,7 @@ use nthbyte_profile::model::Function;
 
 use binary::Binary;
 pub use binary::MAX_DEBUG;
-use names::{demangle, is_mangled};
+use names::{demangle, is_global_allocator, is_mangled};
 
 /// Looks up the functions of all frames in images.
 pub fn resolve(profile: &mut Profile) {
@@ -98,11 +98,17 @@ fn functions(binaries: &[Binary], path: &str, address: u32) -> Vec<Function> {
         file: path.to_owned(),
         first_line: 0,
     };
+    let names = without_global_allocator(names.unwrap_or_else(unknown));
+    names.into_iter().map(function).collect()
+}
+
+/// Leaves out what was inlined into the compiler's functions of the global allocator: it is the allocator. Debug information
+/// of lines only (`debug = "line-tables-only"`) names it without its namespace: `alloc`.
+fn without_global_allocator(mut names: Vec<String>) -> Vec<String> {
+    if let Some(at) = names.iter().rposition(|name| is_global_allocator(name)) {
+        names.drain(..at);
+    }
     names
-        .unwrap_or_else(unknown)
-        .into_iter()
-        .map(function)
-        .collect()
 }
 
 #[cfg(test)]
@@ -112,6 +118,25 @@ mod tests {
     use nthbyte_profile::model::{Frame, SamplingId, StackNode, TimeSample};
 
     use super::*;
+
+    #[test]
+    fn what_is_inlined_into_the_global_allocator_is_left_out() {
+        let left = |names: &[&str]| {
+            let names = names.iter().map(|&name| name.to_owned()).collect();
+            without_global_allocator(names)
+        };
+        let chain = ["alloc<System>", "__rust_alloc", "alloc", "main"];
+        assert_eq!(left(&chain), chain[1..]);
+        let chain = ["alloc<System>", "__rustc::__rust_realloc"];
+        assert_eq!(left(&chain), chain[1..]);
+        for whole in [
+            &["main", "__rust_begin_short_backtrace"][..],
+            &["handler", "operator new"],
+            &[],
+        ] {
+            assert_eq!(left(whole), whole);
+        }
+    }
 
     #[test]
     fn the_caller_of_the_allocator_allocates() {

@@ -46,7 +46,7 @@ pub(crate) fn demangle(symbol: &str) -> String {
 /// Whether a function only passes a request on to `malloc`: of C++ or of Rust's standard library.
 pub(crate) fn is_allocator(name: &str) -> bool {
     const NAMES: [&str; 2] = ["operator new", "operator new[]"];
-    const BEGINNINGS: [&str; 10] = [
+    const BEGINNINGS: [&str; 12] = [
         "alloc::alloc::",
         "<alloc::alloc::",
         "alloc::raw_vec::",
@@ -57,6 +57,8 @@ pub(crate) fn is_allocator(name: &str) -> bool {
         "__rust_",
         "__rustc::",
         "__rdl_",
+        "nthbyte_global_alloc::",
+        "<nthbyte_global_alloc::",
     ];
     // Template classes, whose method follows.
     const CLASSES: [&str; 4] = [
@@ -69,6 +71,15 @@ pub(crate) fn is_allocator(name: &str) -> bool {
     NAMES.contains(&name)
         || begins(&BEGINNINGS)
         || (begins(&CLASSES) && name.ends_with("::allocate"))
+}
+
+/// Whether a function is one of those that the compiler calls for Rust's global allocator, or makes of its functions.
+pub(crate) fn is_global_allocator(name: &str) -> bool {
+    let name = name.strip_prefix("__rustc::").unwrap_or(name);
+    let called = ["__rust_", "__rdl_", "__rg_"]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix));
+    called.is_some_and(|name| ["alloc", "alloc_zeroed", "realloc"].contains(&name))
 }
 
 /// Whether a linker's name is that of a function of C++ or Rust, with its namespace.
@@ -150,6 +161,10 @@ mod tests {
             ("alloc::raw_vec::RawVec<T,A>::with_capacity_in", true),
             ("alloc::vec::Vec<T>::with_capacity", false),
             ("__rustc::__rust_alloc", true),
+            (
+                "<nthbyte_global_alloc::Sampled<A> as core::alloc::global::GlobalAlloc>::alloc",
+                true,
+            ),
             ("malloc", false),
         ] {
             assert_eq!(is_allocator(name), expected, "{name}");

@@ -16,7 +16,8 @@
 //!
 //! - Use the [`Unwinder`] with a [`Recording`](nthbyte_session::Recording) of the session, so that one thread uses it at a
 //!   time.
-//! - Be in the same library as this crate: its frames at the inner end are left out.
+//! - Be in the same library as this crate: its frames at the inner end are left out. Or, in a program that has this crate
+//!   in itself, say where in the stack nthbyte's frames end.
 //! - If a walk has met an unknown library ([`Unwinder::unfinished`]), let the sample wait: the writer thread
 //!   looks at the library, and completes the stack from a copy of its memory.
 //!
@@ -66,7 +67,7 @@ mod walker;
 #[cfg(target_arch = "x86_64")]
 pub use copied::Unfinished;
 #[cfg(target_arch = "x86_64")]
-pub use upkeep::{begin, is_possible, unwinder};
+pub use upkeep::{begin, begin_in_program, is_possible, unwinder};
 pub use walker::{Frame, MAX_DEPTH, Unwinder};
 #[cfg(not(target_arch = "x86_64"))]
-pub use walker::{Unfinished, begin, is_possible, unwinder};
+pub use walker::{Unfinished, begin, begin_in_program, is_possible, unwinder};

@@ -33,6 +33,11 @@ pub const fn begin(_session: &Session) -> bool {
     false
 }
 
+/// There is nothing to begin.
+pub const fn begin_in_program(_session: &Session) -> bool {
+    false
+}
+
 /// `None`.
 ///
 /// # Safety
@@ -72,6 +77,16 @@ impl Unwinder {
         &mut self,
         _recording: &mut Recording<'_>,
         _thread: ThreadId,
+    ) -> Option<Placed> {
+        match *self {}
+    }
+
+    /// The calling thread with its stack, without its innermost frames.
+    pub const fn place_from(
+        &mut self,
+        _recording: &mut Recording<'_>,
+        _thread: ThreadId,
+        _inside: usize,
     ) -> Option<Placed> {
         match *self {}
     }

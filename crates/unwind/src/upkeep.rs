@@ -71,11 +71,21 @@ pub fn is_possible() -> bool {
 /// Begins to know the modules in a session: looks at all that are loaded. Frames of the library that has this crate, and of
 /// the one for native memory, count as nthbyte's own. Returns false where native stacks are not possible.
 pub fn begin(session: &Session) -> bool {
+    let mut own = vec![begin as fn(&Session) -> bool as usize];
+    own.extend(native::interface().map(|library| library.connect as usize));
+    begin_with(session, own)
+}
+
+/// Does the same in a program that has this crate in itself: no module is nthbyte's own, and each walk is told how far
+/// nthbyte's frames reach ([`Unwinder::place_from`]).
+pub fn begin_in_program(session: &Session) -> bool {
+    begin_with(session, Vec::new())
+}
+
+fn begin_with(session: &Session, own: Vec<usize>) -> bool {
     let Some(memory) = Probe::new() else {
         return false;
     };
-    let mut own = vec![begin as fn(&Session) -> bool as usize];
-    own.extend(native::interface().map(|library| library.connect as usize));
     let mut modules = Modules::new();
     modules.refresh(memory, &own);
     let unwinder = Unwinder::with(memory, modules.clone());

@@ -109,13 +109,19 @@ impl Unwinder {
 
     /// Walks the stack of the calling thread.
     pub fn walk(&mut self, epoch: Epoch) {
+        self.walk_from(epoch, 0);
+    }
+
+    /// Walks the stack of the calling thread. Frames at its inner end are left out, as far as they are nthbyte's own, or
+    /// their part of the stack does not begin above `inside`.
+    fn walk_from(&mut self, epoch: Epoch, inside: usize) {
         let memory = *self
             .memory
             .of_or_begin(epoch, |memory| *memory = Probe::new());
         self.frames.clear();
         self.wanted = None;
         if let Some(memory) = memory {
-            let unknown = self.walk_once(memory);
+            let unknown = self.walk_once(memory, inside);
             self.wanted = unknown.filter(|unknown| {
                 self.unknown.len() < MOST_UNKNOWN
                     && !self.unknown.contains(&(unknown.place >> UNKNOWN_SHIFT))
@@ -163,7 +169,7 @@ impl Unwinder {
         {
             self.unknown.push(part);
         }
-        self.follow(address, registers, false, &mut read);
+        self.follow(address, registers, None, &mut read);
     }
 
     /// The frames of the last walk, innermost first, without nthbyte's own. Empty if there are none that can be found.
@@ -220,7 +226,17 @@ impl Unwinder {
 
     /// The calling thread with its stack, in which all frames are native. `None` if there is no room.
     pub fn place(&mut self, recording: &mut Recording<'_>, thread: ThreadId) -> Option<Placed> {
-        self.walk(recording.epoch());
+        self.place_from(recording, thread, 0)
+    }
+
+    /// The same, without the frames at the inner end whose part of the stack begins at the address `inside` or below.
+    pub fn place_from(
+        &mut self,
+        recording: &mut Recording<'_>,
+        thread: ThreadId,
+        inside: usize,
+    ) -> Option<Placed> {
+        self.walk_from(recording.epoch(), inside);
         if let Some(unfinished) = self.unfinished(recording) {
             return Some(Placed::Later(thread, Box::new(unfinished)));
         }
@@ -249,7 +265,7 @@ impl Unwinder {
     ///
     /// The walk begins in this function, so it is not inlined: its own frame is left out like nthbyte's others.
     #[inline(never)]
-    fn walk_once(&mut self, memory: Probe) -> Option<Unknown> {
+    fn walk_once(&mut self, memory: Probe, inside: usize) -> Option<Unknown> {
         let (instruction, pointer, base): (u64, u64, u64);
         // SAFETY: reads three registers.
         unsafe {
@@ -268,22 +284,24 @@ impl Unwinder {
         let mut read = |address| stack.word(address).ok_or(());
         let registers = UnwindRegsX86_64::new(instruction, pointer, base);
         let address = FrameAddress::from_instruction_pointer(instruction);
-        let unknown = self.follow(address, registers, true, &mut read);
+        let unknown = self.follow(address, registers, Some(inside), &mut read);
         self.chunk = Some(chunk);
         unknown
     }
 
-    /// Adds frames to `frames`, from this one outwards. With `is_inside`, nthbyte's own frames come first and are left out.
-    /// Returns the innermost frame that is in no known module, if there is one.
+    /// Adds frames to `frames`, from this one outwards. With `inside`, nthbyte's own frames come first and are left out, and
+    /// so are those whose part of the stack begins at that address or below. Returns the innermost frame that is in no
+    /// known module, if there is one.
     #[inline(always)]
     fn follow(
         &mut self,
         mut address: FrameAddress,
         mut registers: UnwindRegsX86_64,
-        mut is_inside: bool,
+        inside: Option<usize>,
         read: &mut impl FnMut(u64) -> Result<u64, ()>,
     ) -> Option<Unknown> {
         self.is_cut = false;
+        let (mut is_inside, inside) = (inside.is_some(), inside.unwrap_or(0));
         let mut near = 0;
         let mut unknown = None;
         loop {
@@ -291,7 +309,7 @@ impl Unwinder {
             let module = self.modules.find(place, near);
             if let Some(module) = module {
                 near = module;
-                is_inside &= self.modules.at(module).is_own;
+                is_inside &= self.modules.at(module).is_own || registers.sp() as usize <= inside;
                 if !is_inside {
                     if self.frames.len() == MAX_DEPTH {
                         self.is_cut = true;

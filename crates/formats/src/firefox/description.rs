@@ -237,6 +237,9 @@ fn method(name: &str) -> &str {
     };
     match method {
         Method::Preload => "at each sample point of a thread's calls of malloc",
+        Method::GlobalAllocator => {
+            "at each sample point of a thread's calls of the global allocator"
+        }
         Method::Timer => "at equal intervals of CPU time",
         Method::CutFreeLists => "CPython: free lists cut at the sample point",
         Method::NurseryLimit => "PyPy: the nursery's limit moved to the sample point",

@@ -126,7 +126,7 @@ impl Running {
                 native_stacks::set_library(&library.text);
                 let mut meta = config.meta(Method::NurseryLimit, seed, settings.notes);
                 if config.native {
-                    native::add_sources(&mut meta, config.native_period());
+                    native::add_sources(&mut meta, Method::Preload, config.native_period());
                 }
                 let session = Session::start(config, meta)?;
                 if let Some(mut recording) = session.record(LostKind::Other) {

@@ -58,7 +58,12 @@ impl<'a> Analysis<'a> {
     pub(crate) fn of(profile: &'a Profile) -> Self {
         let clocks = Clocks::of(profile);
         let method = profile.meta.method();
-        let knows_frees = method == Method::CutFreeLists.name() || method == Method::Preload.name();
+        let knowing = [
+            Method::CutFreeLists,
+            Method::Preload,
+            Method::GlobalAllocator,
+        ];
+        let knows_frees = knowing.iter().any(|one| one.name() == method);
         let sites = Sites::of(profile, &clocks);
         let mut all = Totals::default();
         for id in profile.samples.ids() {

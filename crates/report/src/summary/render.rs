@@ -120,7 +120,8 @@ impl Summary {
 
     /// Whether blocks are young until a collection, so that some die young and others survive.
     pub(super) fn has_collector(&self) -> bool {
-        self.method != Method::Preload.name()
+        let without = [Method::Preload, Method::GlobalAllocator];
+        without.iter().all(|one| one.name() != self.method)
     }
 
     /// The command, the interpreter, and the duration.

@@ -199,6 +199,9 @@ fn add_library(composition: &mut Composition, counts: LibraryHeap) {
 }
 
 fn add_own(composition: &mut Composition) {
+    if !reserve::is_counted() {
+        return;
+    }
     let mut mapped = 0;
     reserve::large_blocks(&mut |range| mapped += range.len() as u64);
     composition.set(Part::AgentMapped, mapped);

@@ -1,10 +1,10 @@
-//! The sampled blocks and mappings that are in use: their addresses, with the observer's tokens.
+//! The sampled blocks and mappings that are in use: their addresses, with the tokens of their samples.
 //!
 //! Any thread uses this at any time, also in a signal handler and in the child of a fork. So there is no lock: each
 //! slot has an atomic key. Two threads never use the same key at the same time, because a block belongs to one thread
 //! from its allocation to its free.
 //!
-//! A key lies in one of the [`WINDOW`] slots from the slot of its hash on. If all of them are in use, another table is
+//! A key lies in one of the `WINDOW` slots from the slot of its hash on. If all of them are in use, another table is
 //! added, twice as large as the last one. New keys go to the newest table; a search looks at all. So a search takes a
 //! bounded time.
 
@@ -29,22 +29,43 @@ const CHANGING: usize = 2;
 struct Slot {
     key: AtomicUsize,
     token: AtomicU64,
-    size: AtomicUsize,
+    detail: AtomicUsize,
+}
+
+impl Slot {
+    fn found(&self) -> Found {
+        Found {
+            token: self.token.load(Relaxed),
+            detail: self.detail.load(Relaxed),
+        }
+    }
 }
 
 /// The sampled blocks of this process.
 pub static BLOCKS: Blocks = Blocks::new();
 
-/// A block that was removed.
+/// What is known of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Removed {
-    /// The observer's token.
+pub struct Found {
+    /// The token of its sample.
     pub token: u64,
-    /// The requested size.
-    pub size: usize,
+    /// The caller's own number, with which the block was added.
+    pub detail: usize,
+}
+
+/// The place of a block that was added, until its free.
+#[derive(Clone, Copy)]
+pub struct Place<'a>(&'a Slot);
+
+impl Place<'_> {
+    /// Sets the token of the block's sample. The block is still the calling thread's alone.
+    pub fn set_token(self, token: u64) {
+        self.0.token.store(token, Relaxed);
+    }
 }
 
 /// Blocks by address.
+#[derive(Debug)]
 pub struct Blocks {
     tables: [AtomicPtr<Slot>; TABLES],
 }
@@ -56,8 +77,9 @@ impl Blocks {
         }
     }
 
-    /// Adds a block. Returns false if there is no memory. The block was not added, or was removed.
-    pub fn insert(&self, block: *mut c_void, token: u64, size: usize) -> bool {
+    /// Adds a block, with the token of its sample and a number of the caller's own. `None` if there is no memory. The block
+    /// was not added before, or was removed.
+    pub fn insert(&self, block: *mut c_void, token: u64, detail: usize) -> Option<Place<'_>> {
         let key = block as usize;
         for number in 0..TABLES {
             // Only the newest table is filled, or the next one.
@@ -65,10 +87,7 @@ impl Blocks {
             if next.is_some_and(|next| !next.load(Acquire).is_null()) {
                 continue;
             }
-            let Some(window) = self.window(number, key, true) else {
-                return false;
-            };
-            for slot in window {
+            for slot in self.window(number, key, true)? {
                 let old = slot.key.load(Relaxed);
                 if old <= REMOVED
                     && slot
@@ -77,32 +96,36 @@ impl Blocks {
                         .is_ok()
                 {
                     slot.token.store(token, Relaxed);
-                    slot.size.store(size, Relaxed);
+                    slot.detail.store(detail, Relaxed);
                     slot.key.store(key, Release);
-                    return true;
+                    return Some(Place(slot));
                 }
             }
         }
-        false
+        None
     }
 
     /// Removes a block, if it is here.
-    pub fn remove(&self, block: *mut c_void) -> Option<Removed> {
+    pub fn remove(&self, block: *mut c_void) -> Option<Found> {
+        let slot = self.slot(block)?;
+        let found = slot.found();
+        slot.key.store(REMOVED, Release);
+        Some(found)
+    }
+
+    /// A block, if it is here.
+    pub fn find(&self, block: *mut c_void) -> Option<Found> {
+        self.slot(block).map(Slot::found)
+    }
+
+    fn slot(&self, block: *mut c_void) -> Option<&Slot> {
         let key = block as usize;
         for number in 0..TABLES {
-            let window = self.window(number, key, false)?;
-            for slot in window {
-                let there = slot.key.load(Acquire);
-                if there == key {
-                    let removed = Removed {
-                        token: slot.token.load(Relaxed),
-                        size: slot.size.load(Relaxed),
-                    };
-                    slot.key.store(REMOVED, Release);
-                    return Some(removed);
-                }
-                if there == EMPTY {
-                    break;
+            for slot in self.window(number, key, false)? {
+                match slot.key.load(Acquire) {
+                    there if there == key => return Some(slot),
+                    EMPTY => break,
+                    _ => {}
                 }
             }
         }
@@ -142,7 +165,7 @@ impl Blocks {
     }
 }
 
-/// Maps memory without a call of `mmap`, which this library replaces.
+/// Maps memory without a call of `mmap`, which a library with this crate may replace.
 fn map(bytes: usize) -> Option<*mut c_void> {
     // SAFETY: a new mapping.
     let address = unsafe {
@@ -176,10 +199,11 @@ mod tests {
             let block = (page << 12) as *mut c_void;
             if let std::collections::hash_map::Entry::Vacant(free) = model.entry(block) {
                 assert_eq!(blocks.remove(block), None);
-                assert!(blocks.insert(block, round, page as usize));
-                free.insert(Removed {
+                assert!(blocks.insert(block, round, page as usize).is_some());
+                assert_eq!(blocks.find(block).map(|found| found.token), Some(round));
+                free.insert(Found {
                     token: round,
-                    size: page as usize,
+                    detail: page as usize,
                 });
             } else if !random.next_u64().is_multiple_of(3) {
                 assert_eq!(blocks.remove(block), model.remove(&block));
@@ -202,12 +226,12 @@ mod tests {
                     for round in 0..50 {
                         let keys = (1..400).map(|at| ((at * 4 + thread) << 12) as *mut c_void);
                         for key in keys.clone() {
-                            assert!(blocks.insert(key, round, thread));
+                            blocks.insert(key, 0, thread).unwrap().set_token(round);
                         }
                         for key in keys {
-                            let expected = Removed {
+                            let expected = Found {
                                 token: round,
-                                size: thread,
+                                detail: thread,
                             };
                             assert_eq!(blocks.remove(key), Some(expected));
                         }

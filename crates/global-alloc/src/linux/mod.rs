@@ -1,0 +1,10 @@
+//! Linux with the GNU C library.
+
+mod fast;
+mod marks;
+mod output;
+mod session;
+mod slow;
+mod thread;
+
+pub(crate) use session::{start, stop};

@@ -1,0 +1,173 @@
+//! Begin and end of a session.
+
+use std::hint::black_box;
+use std::io::{self, ErrorKind};
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+use nthbyte_process::Sampling;
+use nthbyte_profile::{Distances, Method};
+use nthbyte_requests::sampler;
+use nthbyte_session::{Config, Session, native};
+
+use super::marks;
+use super::output::Claim;
+use super::thread::{self, unobserved};
+use crate::options::{Every, invalid};
+use crate::{Options, Outcome};
+
+/// The period with [`Every::Auto`] at first, in bytes.
+const FIRST_AUTO_PERIOD: u64 = nthbyte_session::pace::SHORTEST_NATIVE_PERIOD;
+
+const SAMPLING: Sampling = Sampling {
+    method: Method::GlobalAllocator,
+    know_modules: nthbyte_unwind::begin_in_program,
+    begin,
+    end: || native::end(sampler::end),
+};
+
+/// Starts a session. Returns the path of its profile.
+pub(crate) fn start(options: Options) -> io::Result<PathBuf> {
+    if !is_global() {
+        return Err(io::Error::other(
+            "nothing would be sampled: make nthbyte_global_alloc::Sampled the #[global_allocator]",
+        ));
+    }
+    unobserved(|| {
+        if native::is_available() {
+            return Err(busy(
+                "the library of nthbyte run samples this process already: leave out nthbyte run, or this session",
+            ));
+        }
+        native::set_busy(thread::busy);
+        let mut config = config(&options);
+        config.check().map_err(invalid)?;
+        if nthbyte_process::is_running() {
+            return Err(busy(nthbyte_process::RUNNING_ALREADY));
+        }
+        let claim = Claim::new(&config.output, options.force)?;
+        config.output.clone_from(&claim.path);
+        match nthbyte_process::begin(&config, SAMPLING) {
+            Ok(()) => {
+                watch();
+                Ok(claim.path)
+            }
+            Err(problem) => {
+                claim.withdraw();
+                Err(io::Error::other(problem))
+            }
+        }
+    })
+}
+
+/// Ends the session, if one is running.
+pub(crate) fn stop() -> Outcome {
+    let outcome = unobserved(nthbyte_process::end);
+    outcome.map_or_else(Outcome::default, |outcome| Outcome {
+        path: outcome.path,
+        samples: outcome.samples,
+        lost: outcome.lost,
+        notes: outcome.notes,
+    })
+}
+
+fn busy(problem: &str) -> io::Error {
+    io::Error::new(ErrorKind::ResourceBusy, problem)
+}
+
+/// Whether requests of the program come here: then one is subtracted from the countdown.
+fn is_global() -> bool {
+    const FAR: u64 = 1 << 20;
+    let thread = thread::current();
+    // SAFETY: the calling thread's state. No request in between is due.
+    unsafe {
+        let before = (*thread).countdown;
+        (*thread).countdown = FAR;
+        drop(black_box(Box::new(0_u8)));
+        let after = (*thread).countdown;
+        (*thread).countdown = before;
+        after != FAR
+    }
+}
+
+fn config(options: &Options) -> Config {
+    let executable = std::env::current_exe().unwrap_or_default();
+    let (period, auto) = match options.every {
+        Every::Bytes(bytes) => (bytes, false),
+        Every::Auto => (FIRST_AUTO_PERIOD, true),
+    };
+    Config {
+        output: options
+            .output
+            .clone()
+            .unwrap_or_else(|| default_output(&executable)),
+        period,
+        auto,
+        distances: if period == 1 {
+            Distances::Every
+        } else {
+            Distances::Exponential
+        },
+        seed: options.seed,
+        cpu_hz: None,
+        native: true,
+        native_frames: true,
+        native_problem: None,
+        huge_pages: None,
+        command: std::env::args_os()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
+        executable: executable.to_string_lossy().into_owned(),
+        interpreter: String::new(),
+        parent_pid: None,
+        pypy: Default::default(),
+    }
+}
+
+/// As that of `nthbyte run`.
+fn default_output(executable: &Path) -> PathBuf {
+    let name = executable.file_name().unwrap_or_default().to_string_lossy();
+    format!("nthbyte-{name}.{}.nthb", std::process::id()).into()
+}
+
+/// Begins to sample for a session.
+fn begin(session: &Session, seed: u64) -> bool {
+    let Some(period) = native::begin(session) else {
+        return false;
+    };
+    marks::choose(period);
+    sampler::begin(period, seed);
+    native::set_period_with(set_period);
+    // SAFETY: the calling thread's state.
+    unsafe { sampler::join(thread::current()) };
+    true
+}
+
+unsafe extern "C" fn set_period(period: u64) {
+    sampler::set_period(period);
+}
+
+/// Watches the exit of the process and forks, from the first session on.
+fn watch() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the functions are this program's, which is never unloaded.
+    ONCE.call_once(|| unsafe {
+        libc::atexit(at_exit);
+        libc::pthread_atfork(None, None, Some(in_child));
+    });
+}
+
+extern "C" fn at_exit() {
+    // Not `guarded`: after a panic, the profile still gets its end.
+    let stopped = catch_unwind(stop);
+    // Dropping what a panic carries may panic again.
+    std::mem::forget(stopped);
+}
+
+unsafe extern "C" fn in_child() {
+    nthbyte_process::begin_in_child();
+    sampler::begin_in_child(std::process::id());
+    // SAFETY: the calling thread's state.
+    unsafe { sampler::join(thread::current()) };
+}

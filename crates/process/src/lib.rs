@@ -1,0 +1,151 @@
+//! The session of a process without an interpreter, and the thread and the stack of a sample: what the preloaded agent and
+//! the global allocator of a Rust program share.
+//!
+//! ```text
+//! nthbyte-program, nthbyte-global-alloc ─▶ begin: Session, the unwinder, the sampling ─▶ place, at each sample
+//!                                      ─▶ end: the sampling, the session
+//! ```
+
+#![cfg(target_os = "linux")]
+
+use std::ffi::CStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use nthbyte_profile::Method;
+use nthbyte_profile::event::NodeId;
+use nthbyte_session::native::Placed;
+use nthbyte_session::process::READS_ARE_FORBIDDEN;
+use nthbyte_session::{Config, Outcome, Recording, Session, native, termination};
+
+/// Signals that end a program when a user stops it. The profile is completed first, as at SIGTERM.
+const ENDING: [i32; 2] = [libc::SIGINT, libc::SIGHUP];
+
+/// How requests are sampled.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampling {
+    /// What the profile says of it.
+    pub method: Method,
+    /// Begins to know the modules: a function of `nthbyte-unwind`.
+    pub know_modules: fn(&Session) -> bool,
+    /// Begins to sample for the session, with this seed. Returns false if that is not possible.
+    pub begin: fn(&Session, u64) -> bool,
+    /// Ends that, and completes the samples that wait for their stacks.
+    pub end: fn(),
+}
+
+/// The session of the process, with what samples for it.
+struct Running {
+    session: Session,
+    sampling: Sampling,
+}
+
+/// The running session.
+static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
+/// The number of the process that the session's state in memory belongs to; 0 without a session. Another process sees
+/// this number in memory that it shares with the process, after `vfork`.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// The running session. `None` if another thread has it: a thread must not wait for one that does not exist any more,
+/// in the child of a fork, or that waits for this one, at the end of the process.
+fn running() -> Option<MutexGuard<'static, Option<Running>>> {
+    match RUNNING.try_lock() {
+        Ok(running) => Some(running),
+        Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// The error of a start while a session is running.
+pub const RUNNING_ALREADY: &str = "a session is running already: stop it first";
+
+/// Whether a session is running.
+#[must_use]
+pub fn is_running() -> bool {
+    running().is_none_or(|running| running.is_some())
+}
+
+/// Starts the session, if none is running.
+///
+/// # Errors
+/// One line that says what prevents it.
+pub fn begin(config: &Config, sampling: Sampling) -> Result<(), String> {
+    let mut running = running().ok_or("another thread is starting or stopping a session")?;
+    if running.is_some() {
+        return Err(RUNNING_ALREADY.to_owned());
+    }
+    let seed = config.seed();
+    let mut notes = Vec::new();
+    if !nthbyte_unwind::is_possible() {
+        notes.push(format!("there are no stacks: {READS_ARE_FORBIDDEN}"));
+    }
+    let mut meta = config.meta(sampling.method, seed, notes);
+    meta.interpreter = c_library();
+    native::add_sources(&mut meta, sampling.method, config.native_period());
+    // There is no interpreter with a heap.
+    meta.sources.remove(0);
+    termination::also_at(&ENDING);
+    let session = Session::start(config, meta)?;
+    (sampling.know_modules)(&session);
+    PROCESS.store(std::process::id(), Relaxed);
+    if !(sampling.begin)(&session, seed) {
+        return Err("nothing can be sampled in this process".to_owned());
+    }
+    *running = Some(Running { session, sampling });
+    Ok(())
+}
+
+/// Called in the child of a fork.
+pub fn begin_in_child() {
+    PROCESS.store(std::process::id(), Relaxed);
+}
+
+/// Whether the session in memory is this process's own.
+pub fn is_own() -> bool {
+    PROCESS.load(Relaxed) == std::process::id()
+}
+
+/// Ends the session: when the process exits, or before. `None` if none is running.
+pub fn end() -> Option<Outcome> {
+    if !is_own() {
+        return None;
+    }
+    let Running { session, sampling } = running()?.take()?;
+    (sampling.end)();
+    // Not `guarded`: after a panic, the profile still gets its end.
+    let outcome = catch_unwind(AssertUnwindSafe(|| session.finish(None)));
+    if outcome.is_err() {
+        // It would try to end again.
+        std::mem::forget(session);
+    }
+    outcome.ok()
+}
+
+/// Has the writer thread complete the profile, because the process ends at once. Safe in a signal handler.
+pub fn complete() {
+    if is_own() {
+        termination::complete();
+    }
+}
+
+/// The C library's name and version, in place of an interpreter's.
+fn c_library() -> String {
+    // SAFETY: the function returns a string that is never freed.
+    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+    format!("glibc {}", version.to_string_lossy())
+}
+
+/// The calling thread and its stack, without the frames at the inner end whose part of the stack begins at the address
+/// `inside` or below. `None` if there is no room to record them.
+pub fn place(recording: &mut Recording<'_>, inside: usize) -> Option<Placed> {
+    // SAFETY: no preconditions.
+    let os_id = u64::from(unsafe { libc::gettid() }.cast_unsigned());
+    let thread = recording.thread_named_by(os_id, &mut native::name_of_thread)?;
+    // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
+    let Some(unwinder) = (unsafe { nthbyte_unwind::unwinder() }) else {
+        return Some(Placed::Now(thread, NodeId::ROOT));
+    };
+    unwinder.place_from(recording, thread, inside)
+}
