@@ -110,13 +110,14 @@ def _measure(one: Experiment, quick: bool, rounds: int, progress: Progress) -> s
 
 
 def _commit() -> str:
-    """The commit, and whether anything but docs/, where the results are, differs from it."""
+    """The commit, and whether anything differs from it but docs/ and README.md, where the results are."""
 
     def git(*words: str) -> str:
         return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout.strip()
 
     commit = git("describe", "--always")
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)docs")
+    kept = (":(top,exclude)docs", ":(top,exclude)README.md")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", *kept)
     return (f"{commit}-dirty" if changed else commit) or "unknown"
 
 
