@@ -25,7 +25,7 @@ class Config(TypedDict):
     native_problem: str | None
     """Why native memory is not recorded, although it should be."""
     native_frames: bool
-    """Whether samples of native memory have the frames of native code."""
+    """Whether samples of native memory and time samples have the frames of native code."""
     huge_pages: str
     """``thp``, ``hugetlb`` or ``off``."""
     command: list[str]

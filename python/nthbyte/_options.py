@@ -213,7 +213,7 @@ OPTIONS = (
     ),
     Option(
         "native_frames",
-        "record native memory, with the frames of C, C++ and Rust code in its stacks",
+        "record native memory, and the frames of C, C++ and Rust code in its stacks and in those of time samples",
         default=False,
         interpreters=("cpython",),
     ),

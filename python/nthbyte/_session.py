@@ -61,7 +61,8 @@ def start(
     cpu: also take this many time samples per second of CPU time; True for 1000.
     native: whether to record native memory: calls of malloc, and mappings, from the start on. By default it is recorded
         where possible; otherwise a note in the profile says why not. True makes that an error.
-    native_frames: the same, with the frames of C, C++ and Rust code in the stacks of native memory. CPython only.
+    native_frames: the same, with the frames of C, C++ and Rust code in the stacks of native memory and of time samples.
+        CPython only.
     huge_pages: memory pages of the object heap: ``"thp"``, ``"hugetlb"`` or ``"off"``. CPython only.
 
     The session ends with :func:`stop`, or when the process exits. One thread may start it and another

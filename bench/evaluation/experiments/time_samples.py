@@ -22,9 +22,9 @@ def run(bench: Bench) -> Raw:
     """Measures on the benchmarks' interpreter, and the shares on the newest one too, which has a sampler of its own."""
     raw: Raw = {"turns": bench.rounds(7), "interpreter": own().name}
     if platform.machine() == "x86_64":
-        raw["costs"] = printed(
-            Command([own().path, str(PROBES / "signals.py"), str(raw["turns"])], bench.folder)
-        )
+        words = [own().path, str(PROBES / "signals.py"), str(raw["turns"])]
+        raw["costs"] = printed(Command(words, bench.folder))
+        raw["native"] = printed(Command([*words, "native"], bench.folder))
     else:
         bench.note("The cost of a time sample is measured on x86-64 only.")
     newest = cpythons()[-1:]
@@ -83,13 +83,14 @@ def lines(raw: Raw) -> list[str]:
             f"One time sample on {raw['interpreter']}, beyond the same signal without a session; the least of {raw['turns']} turns. *With the writer thread*: CPU time of",
             "the process. Each kilobyte of frames is one read through the kernel: that is most of the cost of a deep stack.",
             "",
-            *table(
-                ["frames", "handler", "with the writer thread", "at 1,000 a second"],
-                [
-                    [f"{depth}", f"{handler:.1f} µs", f"{both:.1f} µs", f"{both / 10:.2f} %"]
-                    for depth, (handler, both) in raw["costs"].items()
-                ],
-            ),
+            *_costs(raw["costs"]),
+            "",
+        ]
+    if "native" in raw:
+        text += [
+            "The same with native frames (`--native-frames`), of which there are about thirty: the handler has the kernel copy the stack of native code, and the writer thread walks the copy.",
+            "",
+            *_costs(raw["native"]),
             "",
         ]
     text += [
@@ -108,6 +109,16 @@ def lines(raw: Raw) -> list[str]:
         rows.append(["samples", "", *(f"{sum(counts.values()):,}" for counts in tools.values())])
         text += ["", f"{python}:", "", *table(["function", "true share", *tools], rows)]
     return text
+
+
+def _costs(costs: dict[str, list[float]]) -> list[str]:
+    return table(
+        ["frames", "handler", "with the writer thread", "at 1,000 a second"],
+        [
+            [f"{depth}", f"{handler:.1f} µs", f"{both:.1f} µs", f"{both / 10:.2f} %"]
+            for depth, (handler, both) in costs.items()
+        ],
+    )
 
 
 EXPERIMENT = Experiment("time-samples", "One time sample, and the shares", run, lines)

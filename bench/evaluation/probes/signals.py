@@ -1,10 +1,11 @@
 """The cost of a time sample, from the signal to the end of the handler, and what the writer thread adds.
 
-    signals.py TURNS
+    signals.py TURNS [native]
 
 It sends itself the signals that a timer sends, thousands of them, on stacks of different depths. The same signals
 without a session are the base, so the delivery of the signal itself is not in the figures. The least of the turns
-counts. Prints JSON: for each depth, microseconds in the handler, and with the writer thread. For x86-64 only.
+counts. With ``native``, the samples have the frames of native code. Prints JSON: for each depth, microseconds in the
+handler, and with the writer thread. For x86-64 only.
 """
 
 from __future__ import annotations
@@ -56,19 +57,20 @@ def nanos(clock: int) -> Callable[[], float]:
     return measure
 
 
-def least(clock: int, depth: int, turns: int, folder: str, is_on: bool) -> float:
+def least(clock: int, depth: int, turns: int, folder: str, is_on: bool, has_native: bool = False) -> float:
     """The least cost of one signal, in nanoseconds."""
     costs = []
     for _ in range(turns):
         if is_on:
-            nthbyte.start(os.path.join(folder, "out.nthb"), force=True, every="1TiB", cpu=True)
+            out = os.path.join(folder, "out.nthb")
+            nthbyte.start(out, force=True, every="1TiB", cpu=True, native_frames=has_native)
         costs.append(nested(depth, nanos(clock)))
         if is_on:
             nthbyte.stop()
     return min(costs)
 
 
-def main(turns: int) -> dict[int, list[float]]:
+def main(turns: int, has_native: bool) -> dict[int, list[float]]:
     """The microseconds of each depth."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +78,8 @@ def main(turns: int) -> dict[int, list[float]]:
         least(time.CLOCK_THREAD_CPUTIME_ID, 0, 1, folder, True)
         for depth in DEPTHS:
             costs = [
-                least(clock, depth - 5, turns, folder, True) - least(clock, depth - 5, turns, folder, False)
+                least(clock, depth - 5, turns, folder, True, has_native)
+                - least(clock, depth - 5, turns, folder, False)
                 for clock in (time.CLOCK_THREAD_CPUTIME_ID, time.CLOCK_PROCESS_CPUTIME_ID)
             ]
             found[depth] = [cost / 1000 for cost in costs]
@@ -84,4 +87,4 @@ def main(turns: int) -> dict[int, list[float]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(int(sys.argv[1]))))
+    print(json.dumps(main(int(sys.argv[1]), sys.argv[2:] == ["native"])))

@@ -145,6 +145,9 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     if !agent.tracker.is_on() {
         return None;
     }
+    // Before native memory: ticks may wait for their stacks as its samples do.
+    ticks::stop_timers();
+    ticks::record_waiting();
     native::disconnect();
     // SAFETY: the main GIL is held, and the heap is not further up the stack: this is a function of the module.
     let totals = unsafe { agent.installed.stop_sampling() };
@@ -157,7 +160,6 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
         entry.remove(gil);
     }
     let mut agent = gil.agent()?;
-    ticks::stop_timers();
     ticks::record_waiting();
     ticks::end();
     agent.tracker.record_memory();
@@ -251,7 +253,7 @@ impl Agent {
         }
         let mut config = config.clone();
         if let Some(hz) = config.cpu_hz {
-            let rate = ticks::begin(self.tracker.layout(), hz, seed)?;
+            let rate = ticks::begin(self.tracker.layout(), hz, seed, config.native_frames)?;
             config.cpu_hz = Some(rate.hz());
             notes.extend(rate.note());
         }

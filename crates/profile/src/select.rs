@@ -17,15 +17,23 @@ impl Profile {
         }
     }
 
+    /// Gives allocation samples other stacks of the same tree. `new[old]` is that in place of each node.
+    ///
+    /// # Panics
+    /// If `new` is shorter than the tree.
+    pub fn move_allocations(&mut self, new: &[NodeId]) {
+        for id in self.samples.ids() {
+            let stack = new[self.samples.stack(id).index()];
+            self.samples.set_stack(id, stack);
+        }
+    }
+
     /// Replaces the stack tree. `new[old]` is the new number of each old node.
     ///
     /// # Panics
     /// If `new` is shorter than the old tree.
     pub fn replace_stacks(&mut self, stacks: Vec<StackNode>, new: &[NodeId]) {
-        for id in self.samples.ids() {
-            let stack = new[self.samples.stack(id).index()];
-            self.samples.set_stack(id, stack);
-        }
+        self.move_allocations(new);
         for sample in &mut self.cpu {
             sample.stack = new[sample.stack.index()];
         }

@@ -62,7 +62,7 @@ pub enum Placed {
     Later(ThreadId, Box<dyn Unfinished>),
 }
 
-/// Whether a sample may wait for its stack. If not, the host records what it has of it.
+/// Whether a sample, or a tick, may wait for its stack. If not, the host records what it has of it.
 pub fn may_wait(recording: &mut Recording<'_>) -> bool {
     // After `end`, nobody completes it.
     !SESSION.load(Acquire).is_null() && unfinished::has_room(recording)

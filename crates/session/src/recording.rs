@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use nthbyte_profile::Meta;
 use nthbyte_profile::event::{
     Allocation, Code, CodeId, Collection, CpuSample, LabelSetId, LostKind, Memory, Nanos, Node,
-    NodeId, SampleId, ThreadId, TypeId, TypeName,
+    NodeId, SampleId, SourceId, ThreadId, TypeId, TypeName,
 };
 
 use crate::interner::{Appearance, Epoch, KnownType};
@@ -13,6 +13,7 @@ use crate::pace::Timed;
 use crate::record::{Bulky, Record, text};
 use crate::recorder::{Recorder, ring_bytes};
 use crate::registry::{self, Slot};
+use crate::unfinished::{self, Unfinished};
 use crate::{reserve, ticks};
 
 /// One thread's exclusive right to record. Events can be recorded only through this type.
@@ -328,6 +329,26 @@ impl Recording<'_> {
     /// Counts events that could not be recorded.
     pub fn lost(&self, kind: LostKind, events: u64) {
         self.recorder.slot().lost.add(kind, events);
+    }
+
+    /// Keeps the samples of a tick until the rest of its stack is known, which `stack` has. Only if
+    /// [`may_wait`](crate::native::may_wait) has allowed it. Returns what the function of [`Recording::ticks`] returns
+    /// then; `None` if there is no room.
+    pub fn keep(
+        &mut self,
+        tick: &ticks::Tick<'_>,
+        place: ticks::Place,
+        stack: Box<dyn Unfinished>,
+    ) -> Option<ticks::Place> {
+        let sample = CpuSample {
+            time: self.at(tick.monotonic_nanos),
+            thread: self.thread(tick.thread)?,
+            stack: place.stack,
+            labels: place.labels,
+            source: SourceId::TIME,
+        };
+        unfinished::add_time(self, sample, place.samples, stack);
+        Some(ticks::Place::KEPT)
     }
 
     /// Records the time samples of at most `most` ticks that have arrived since the last call. Returns the number of

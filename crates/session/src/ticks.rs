@@ -1,8 +1,9 @@
 //! Time samples: from the signal handler of a timer to the file.
 //!
 //! A signal handler can neither intern a stack nor wait long for a lock. It stores each tick in a file in memory: the
-//! time, the thread, a word and a stack as bytes; the host defines the form of the last two. A later recording, in any
-//! thread, turns ticks into [`CpuSample`]s: [`Recording::ticks`].
+//! time, the thread, a word and a stack as bytes; the host defines the form of the last two. A part of the process's
+//! memory may be copied beside it: the stack of native code. A later recording, in any thread, turns ticks into
+//! [`CpuSample`]s: [`Recording::ticks`].
 //!
 //! The host installs the handler and the timer. The handler calls one of four functions for each tick:
 //! [`store`](Ticks::store); [`store_walked`](Ticks::store_walked), which has room for the walk itself;
@@ -14,6 +15,7 @@
 
 use std::cell::UnsafeCell;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use nthbyte_profile::event::{CpuSample, LabelSetId, LostKind, NodeId, SourceId};
@@ -25,11 +27,15 @@ use crate::recording::Recording;
 use crate::sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, constant};
 
 /// The largest size of a stack in bytes. A tick with a larger one is lost.
-pub const LONGEST_STACK: usize = 8192;
-/// Bytes before each stack in the file: time, thread, word, length.
-pub(crate) const HEADER: usize = 32;
+pub const LONGEST_STACK: usize = 16 << 10;
+/// The largest part of the process's memory that is copied, in bytes.
+pub const LONGEST_MEMORY: usize = 64 << 10;
+/// Bytes before each stack in the file: time, thread, word, length of the stack, length of the copied memory.
+pub(crate) const HEADER: usize = 40;
 /// The largest size of all ticks that are not recorded yet. More are lost: the program's memory is limited.
 pub(crate) const LARGEST_BACKLOG: i64 = 64 << 20;
+/// With a larger backlog, ticks have no copies of memory: rather these are missing than ticks.
+pub(crate) const LARGEST_WITH_MEMORY: i64 = LARGEST_BACKLOG / 2;
 /// How many times [`Ticks::end`] waits for a handler, a few milliseconds each.
 const WAITS: u32 = 500;
 /// Memory of read ticks, in bytes, that is kept before it is freed.
@@ -56,13 +62,31 @@ pub struct Ticks {
     /// Unread ticks before this offset cannot be trusted.
     distrusted: AtomicI64,
     /// Where a handler puts a stack before it is stored. Only the thread that holds the lock uses it.
-    walked: Walked,
+    walked: Room,
+    /// Where a tick is read to. Used by the current recording only.
+    buffer: Buffer,
 }
 
 /// See [`Ticks::walked`].
-struct Walked(UnsafeCell<[u8; LONGEST_STACK]>);
+struct Room(UnsafeCell<[u8; LONGEST_STACK]>);
 // SAFETY: only the thread that holds the lock uses it.
-unsafe impl Sync for Walked {}
+unsafe impl Sync for Room {}
+
+/// See [`Ticks::buffer`].
+struct Buffer(UnsafeCell<Vec<u8>>);
+// SAFETY: only the thread with the current recording uses it.
+unsafe impl Sync for Buffer {}
+
+/// What a walk has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Walked {
+    /// See [`Tick::word`].
+    pub word: u64,
+    /// The length of the stack in bytes.
+    pub length: usize,
+    /// The part of the process's memory that is copied, [`LONGEST_MEMORY`] at most. It need not be there.
+    pub memory: Range<usize>,
+}
 
 /// The samples that a tick stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +100,12 @@ pub struct Place {
 }
 
 impl Place {
+    /// That of a tick that the host has kept: see [`Recording::keep`].
+    pub const KEPT: Self = Self {
+        samples: 0,
+        ..Self::of(NodeId::ROOT)
+    };
+
     /// One sample of a stack, without labels.
     #[must_use]
     pub const fn of(stack: NodeId) -> Self {
@@ -98,6 +128,8 @@ pub struct Tick<'a> {
     pub word: u64,
     /// The stack, in the host's form.
     pub stack: &'a [u8],
+    /// The memory that was to be copied, up to the first byte that could not be read.
+    pub memory: &'a [u8],
 }
 
 impl Ticks {
@@ -113,7 +145,8 @@ impl Ticks {
                 read: AtomicI64::new(0),
                 forgotten: AtomicI64::new(0),
                 distrusted: AtomicI64::new(0),
-                walked: Walked(UnsafeCell::new([0; LONGEST_STACK])),
+                walked: Room(UnsafeCell::new([0; LONGEST_STACK])),
+                buffer: Buffer(UnsafeCell::new(Vec::new())),
             }
         }
     }
@@ -159,25 +192,25 @@ impl Ticks {
     /// Stores a tick of the calling thread, or counts it as lost. Safe in a signal handler.
     pub fn store(&self, word: u64, stack: &[u8]) {
         self.with_lock(1, || {
-            stack.len() <= LONGEST_STACK && self.append(word, stack)
+            stack.len() <= LONGEST_STACK && self.append(word, stack, &(0..0))
         });
     }
 
-    /// Calls `walk` with room for a stack, and stores the tick of the calling thread: `walk` returns its word and the
-    /// length of its stack. If it returns `None`, or the tick cannot be stored, counts `samples` as lost. No other
-    /// thread's `walk` runs at the same time. Safe in a signal handler.
+    /// Calls `walk` with room for a stack, and stores the tick of the calling thread. If `walk` returns `None`, or the tick
+    /// cannot be stored, counts `samples` as lost. No other thread's `walk` runs at the same time. Safe in a signal
+    /// handler.
     pub fn store_walked(
         &self,
         samples: u64,
-        walk: impl FnOnce(&mut [u8; LONGEST_STACK]) -> Option<(u64, usize)>,
+        walk: impl FnOnce(&mut [u8; LONGEST_STACK]) -> Option<Walked>,
     ) {
         self.with_lock(samples, || {
             // SAFETY: this thread holds the lock, and the handler is not entered twice in one thread with it.
             let room = unsafe { &mut *self.walked.0.get() };
-            let Some((word, length)) = walk(room) else {
-                return false;
-            };
-            self.append(word, &room[..length.min(LONGEST_STACK)])
+            walk(room).is_some_and(|walked| {
+                let stack = &room[..walked.length.min(LONGEST_STACK)];
+                self.append(walked.word, stack, &walked.memory)
+            })
         });
     }
 
@@ -199,18 +232,27 @@ impl Ticks {
     }
 
     /// Appends a tick of the calling thread to the file. The caller holds the lock.
-    fn append(&self, word: u64, stack: &[u8]) -> bool {
-        if self.file.length() - self.read.load(Relaxed) > LARGEST_BACKLOG {
+    fn append(&self, word: u64, stack: &[u8], memory: &Range<usize>) -> bool {
+        // What was read before must not be written to before.
+        let backlog = self.file.length() - self.read.load(Acquire);
+        if backlog > LARGEST_BACKLOG {
             return false;
         }
+        if backlog == 0 {
+            self.file.rewind();
+        }
+        let has_room = backlog <= LARGEST_WITH_MEMORY && memory.len() <= LONGEST_MEMORY;
+        let none = 0..0;
+        let memory = if has_room { memory } else { &none };
         // SAFETY: gettid has no precondition and is safe in a signal handler.
         let thread = unsafe { libc::syscall(libc::SYS_gettid) }.cast_unsigned();
-        let words = [monotonic_nanos(), thread, word, stack.len() as u64];
+        // The length of the memory is filled in.
+        let words = [monotonic_nanos(), thread, word, stack.len() as u64, 0];
         let mut header = [0; HEADER];
         for (place, word) in header.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
-        self.file.append_both(&header, stack)
+        self.file.append_with_memory(&mut header, stack, memory)
     }
 
     /// Counts a tick that interrupted a walk of the same thread's stack. Safe in a signal handler.
@@ -263,7 +305,8 @@ impl Ticks {
         if !self.are_wanted() {
             return 0;
         }
-        let mut buffer = [0; LONGEST_STACK];
+        // SAFETY: there is a recording, and the reference is not used after this statement.
+        let mut buffer = std::mem::take(unsafe { &mut *self.buffer.0.get() });
         let mut read = 0;
         while read < most {
             let at = self.read.load(Relaxed);
@@ -293,30 +336,41 @@ impl Ticks {
             }
         }
         recording.lost(LostKind::CpuSamples, self.lost.swap(0, Relaxed));
+        // SAFETY: as above.
+        unsafe { *self.buffer.0.get() = buffer };
         read
     }
 
-    /// The next unread tick. Only the current recording may call this.
-    pub(crate) fn next<'a>(&self, buffer: &'a mut [u8; LONGEST_STACK]) -> Option<Tick<'a>> {
+    /// The next unread tick, in `buffer`, whose content does not matter. Only the current recording may call this.
+    pub(crate) fn next<'a>(&self, buffer: &'a mut Vec<u8>) -> Option<Tick<'a>> {
         let at = self.read.load(Relaxed).max(self.file.start());
         if at >= self.file.length() {
             return None;
         }
-        if at - self.forgotten.load(Relaxed) > FORGET_AFTER {
+        let kept_from = self.forgotten.load(Relaxed).max(self.file.start());
+        if at - kept_from > FORGET_AFTER {
             self.file.forget(at);
             self.forgotten.store(at, Relaxed);
         }
         let mut header = [0; HEADER];
         self.read_whole(&mut header, at)?;
-        let [monotonic_nanos, thread, word, length] = words(&header);
-        let length = (length as usize).min(LONGEST_STACK);
+        let [monotonic_nanos, thread, word, stack, memory] = words(&header);
+        let stack = (stack as usize).min(LONGEST_STACK);
+        let length = stack + (memory as usize).min(LONGEST_MEMORY);
+        if buffer.len() < length {
+            buffer.try_reserve(length - buffer.len()).ok()?;
+            buffer.resize(length, 0);
+        }
         self.read_whole(&mut buffer[..length], at + HEADER as i64)?;
-        self.read.store(at + (HEADER + length) as i64, Relaxed);
+        // From here on, the handler may write to this place.
+        self.read.store(at + (HEADER + length) as i64, Release);
+        let (stack, memory) = buffer[..length].split_at(stack);
         Some(Tick {
             monotonic_nanos,
             thread,
             word,
-            stack: &buffer[..length],
+            stack,
+            memory,
         })
     }
 

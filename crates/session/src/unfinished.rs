@@ -1,4 +1,4 @@
-//! Samples of native memory whose stack is not complete yet.
+//! Samples of native memory, and time samples, whose stack is not complete yet.
 //!
 //! A walk may meet code of a library that was loaded a moment ago. To look at it means to read `/proc` and to open a
 //! file, for which no thread of the program may wait inside of `malloc`. So the host keeps what it has seen, and the
@@ -10,7 +10,7 @@
 
 use std::cell::UnsafeCell;
 
-use nthbyte_profile::event::{Allocation, LostKind, Nanos, NodeId, SampleId};
+use nthbyte_profile::event::{Allocation, CpuSample, LostKind, Nanos, NodeId, SampleId};
 
 use crate::interner::PerEpoch;
 use crate::recording::Recording;
@@ -39,16 +39,58 @@ pub trait Unfinished: Send {
 }
 
 struct Waiting {
-    allocation: Allocation,
-    period: u64,
+    sample: Sample,
     stack: Box<dyn Unfinished>,
-    freed: Option<Nanos>,
+}
+
+/// A sample without its stack.
+enum Sample {
+    /// The period under which it was taken, and when its block was freed, if it was.
+    Allocation(Allocation, u64, Option<Nanos>),
+    /// So many equal time samples.
+    Time(CpuSample, u32),
+}
+
+impl Sample {
+    fn lose(&self, recording: &Recording<'_>) {
+        match self {
+            Self::Allocation(..) => recording.lost(LostKind::Allocations, 1),
+            Self::Time(_, samples) => recording.lost(LostKind::CpuSamples, (*samples).into()),
+        }
+    }
+
+    /// Records the sample with its stack. Returns its number, if it is one of an allocation. A loss is counted.
+    fn record(self, recording: &mut Recording<'_>, stack: NodeId) -> Option<SampleId> {
+        match self {
+            Self::Allocation(allocation, period, freed) => {
+                let sample = recording.allocation(
+                    Allocation {
+                        stack,
+                        ..allocation
+                    },
+                    period,
+                )?;
+                if let Some(time) = freed {
+                    recording.freed(sample, time);
+                }
+                Some(sample)
+            }
+            Self::Time(sample, samples) => {
+                for _ in 0..samples {
+                    recording.cpu(CpuSample { stack, ..sample });
+                }
+                None
+            }
+        }
+    }
 }
 
 enum Place {
     Waiting(Box<Waiting>),
+    /// A sample whose free will be recorded.
     Recorded(SampleId),
-    Lost,
+    /// A sample of which nothing more is recorded.
+    Done,
 }
 
 #[derive(Default)]
@@ -94,21 +136,40 @@ pub(crate) fn add(
     period: u64,
     stack: Box<dyn Unfinished>,
 ) -> u32 {
+    push(
+        recording,
+        Sample::Allocation(allocation, period, None),
+        stack,
+    )
+}
+
+/// Keeps so many equal time samples. The caller has asked [`has_room`].
+pub(crate) fn add_time(
+    recording: &mut Recording<'_>,
+    sample: CpuSample,
+    samples: u32,
+    stack: Box<dyn Unfinished>,
+) {
+    push(recording, Sample::Time(sample, samples), stack);
+}
+
+fn push(recording: &mut Recording<'_>, sample: Sample, stack: Box<dyn Unfinished>) -> u32 {
     let list = list(recording);
     list.bytes += stack.bytes();
-    list.places.push(Place::Waiting(Box::new(Waiting {
-        allocation,
-        period,
-        stack,
-        freed: None,
-    })));
+    let waiting = Box::new(Waiting { sample, stack });
+    list.places.push(Place::Waiting(waiting));
     (list.places.len() - 1) as u32
 }
 
 /// Records that the block of a kept sample was freed.
 pub(crate) fn freed(recording: &mut Recording<'_>, at: u32, time: Nanos) {
     let sample = match list(recording).places.get_mut(at as usize) {
-        Some(Place::Waiting(waiting)) => return waiting.freed = Some(time),
+        Some(Place::Waiting(waiting)) => {
+            if let Sample::Allocation(.., freed) = &mut waiting.sample {
+                *freed = Some(time);
+            }
+            return;
+        }
         Some(&mut Place::Recorded(sample)) => sample,
         _ => return,
     };
@@ -131,7 +192,7 @@ pub fn complete(recording: &mut Recording<'_>) {
         let Some(place) = list_now.places.get_mut(at) else {
             return;
         };
-        let Place::Waiting(waiting) = std::mem::replace(place, Place::Lost) else {
+        let Place::Waiting(waiting) = std::mem::replace(place, Place::Done) else {
             list_now.settled += 1;
             continue;
         };
@@ -142,38 +203,30 @@ pub fn complete(recording: &mut Recording<'_>) {
             return;
         }
         list_now.settled += 1;
-        let Waiting {
-            mut allocation,
-            period,
-            stack,
-            freed,
-        } = *waiting;
+        let Waiting { sample, stack } = *waiting;
         list_now.bytes -= stack.bytes();
         let Some(stack) = stack.stack(recording) else {
-            recording.lost(LostKind::Allocations, 1);
+            sample.lose(recording);
             continue;
         };
-        allocation.stack = stack;
-        // A loss is counted there.
-        if let Some(sample) = recording.allocation(allocation, period) {
+        if let Some(sample) = sample.record(recording, stack) {
             list(recording).places[at] = Place::Recorded(sample);
-            if let Some(time) = freed {
-                recording.freed(sample, time);
-            }
         }
     }
 }
 
 /// Counts the samples that still wait as lost, and forgets them.
 pub(crate) fn give_up(recording: &mut Recording<'_>) {
-    let list = list(recording);
-    let waiting = |place: &&mut Place| matches!(place, Place::Waiting(_));
-    let mut lost = 0;
-    for place in list.places[list.settled..].iter_mut().filter(waiting) {
-        *place = Place::Lost;
-        lost += 1;
+    loop {
+        let list = list(recording);
+        let Some(place) = list.places.get_mut(list.settled) else {
+            list.bytes = 0;
+            return;
+        };
+        let place = std::mem::replace(place, Place::Done);
+        list.settled += 1;
+        if let Place::Waiting(waiting) = place {
+            waiting.sample.lose(recording);
+        }
     }
-    list.settled = list.places.len();
-    list.bytes = 0;
-    recording.lost(LostKind::Allocations, lost);
 }

@@ -1,4 +1,4 @@
-//! A binary or a debug file: its symbol table and its debug information.
+//! A binary or a debug file: its symbol table, its debug information, and where its functions begin.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use addr2line::Context;
-use gimli::{Dwarf, EndianArcSlice, RunTimeEndian, SectionId};
+use gimli::{
+    BaseAddresses, CieOrFde, Dwarf, EhFrame, EndianArcSlice, EndianSlice, RunTimeEndian, SectionId,
+    UnwindSection,
+};
 use object::{Object, ObjectSection, ObjectSymbol, ReadCache, SymbolKind};
 
 use crate::files;
@@ -29,6 +32,8 @@ type ElfFile<'a> = object::File<'a, &'a ReadCache<File>>;
 pub(crate) struct Binary {
     /// Start, size and name of each function, by start.
     symbols: Vec<(u64, u64, Box<str>)>,
+    /// Start and size of each function of a file without a symbol table, by start: of the tables for unwinding.
+    unnamed: Vec<(u64, u64)>,
     debug: Option<Context<Reader>>,
 }
 
@@ -37,6 +42,7 @@ impl Binary {
     pub(crate) fn open(path: &Path, build_id: &str) -> Option<Self> {
         with_file(path, build_id, |file| Self {
             symbols: symbols(file),
+            unnamed: unnamed(file),
             debug: debug(file),
         })
     }
@@ -53,6 +59,14 @@ impl Binary {
         // Assembly may leave out the size.
         let is_inside = *size == 0 || address - start < *size;
         is_inside.then_some(&**name)
+    }
+
+    /// Where the function begins that has this address, if only that is known of it.
+    pub(crate) fn start(&self, address: u32) -> Option<u64> {
+        let address = u64::from(address);
+        let after = self.unnamed.partition_point(|one| one.0 <= address);
+        let (start, size) = self.unnamed[after.checked_sub(1)?];
+        (address - start < size).then_some(start)
     }
 
     /// The functions in the debug information that have this address, innermost first. Empty if it names none.
@@ -105,6 +119,40 @@ fn symbols(file: &ElfFile<'_>) -> Vec<(u64, u64, Box<str>)> {
     symbols.sort_by(|a, b| (a.0, u64::MAX - a.1, &a.2).cmp(&(b.0, u64::MAX - b.1, &b.2)));
     symbols.dedup_by_key(|symbol| symbol.0);
     symbols
+}
+
+fn unnamed(file: &ElfFile<'_>) -> Vec<(u64, u64)> {
+    let mut all = Vec::new();
+    if file.symbol_table().is_some() {
+        return all;
+    }
+    let Some(section) = file.section_by_name(".eh_frame") else {
+        return all;
+    };
+    let Ok(data) = section.data() else {
+        return all;
+    };
+    let endian = if file.is_little_endian() {
+        RunTimeEndian::Little
+    } else {
+        RunTimeEndian::Big
+    };
+    let mut table = EhFrame::from(EndianSlice::new(data, endian));
+    table.set_address_size(if file.is_64() { 8 } else { 4 });
+    let bases = BaseAddresses::default().set_eh_frame(section.address());
+    let mut entries = table.entries(&bases);
+    while let Ok(Some(entry)) = entries.next() {
+        if all.len() == MAX_SYMBOLS {
+            break;
+        }
+        if let CieOrFde::Fde(entry) = entry
+            && let Ok(entry) = entry.parse(EhFrame::cie_from_offset)
+        {
+            all.push((entry.initial_address(), entry.len()));
+        }
+    }
+    all.sort_unstable();
+    all
 }
 
 fn debug(file: &ElfFile<'_>) -> Option<Context<Reader>> {
@@ -160,4 +208,33 @@ fn dwarf(file: &ElfFile<'_>) -> Option<Dwarf<Reader>> {
         Ok::<_, ()>(EndianArcSlice::new(data, endian))
     };
     Dwarf::load(load).ok()
+}
+
+#[cfg(test)]
+impl Binary {
+    /// A stripped file with these functions.
+    pub(crate) const fn of_unnamed(unnamed: Vec<(u64, u64)>) -> Self {
+        Self {
+            symbols: Vec::new(),
+            unnamed,
+            debug: None,
+        }
+    }
+
+    /// A file with any build id.
+    pub(crate) fn any(path: &Path) -> Self {
+        let cache = ReadCache::new(File::open(path).unwrap());
+        let file = object::File::parse(&cache).unwrap();
+        Self {
+            symbols: symbols(&file),
+            unnamed: unnamed(&file),
+            debug: None,
+        }
+    }
+
+    /// Start and size of the functions whose names have this text.
+    pub(crate) fn named(&self, text: &str) -> Vec<(u64, u64)> {
+        let named = self.symbols.iter().filter(|one| one.2.contains(text));
+        named.map(|one| (one.0, one.1)).collect()
+    }
 }

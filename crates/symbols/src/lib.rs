@@ -9,7 +9,8 @@
 //!
 //! # What this crate guarantees
 //!
-//! - A file is used only if it has the image's build id. Otherwise a frame is shown as `library.so+0x1234`.
+//! - A file is used only if it has the image's build id. Otherwise a frame is shown as `library.so+0x1234`. In a stripped
+//!   file, a function without a name is shown like that too, by its first address.
 //! - Nothing is downloaded, and no file is opened but those that have the image's path or its build id in their name, and
 //!   the supplement that a debug file names. Only ordinary files are.
 //! - A damaged or hostile file costs bounded memory ([`MAX_DEBUG`]) and leads to wrong names at worst.
@@ -53,8 +54,8 @@ pub fn resolve(profile: &mut Profile) {
     leave_out_allocators(profile);
 }
 
-/// Leaves out the functions at the inner end of stacks that only pass a request on to `malloc`, such as `operator new`: who
-/// calls them is the one that allocates.
+/// Leaves out the functions at the inner end of allocations' stacks that only pass a request on to `malloc`, such as
+/// `operator new`: who calls them is the one that allocates. They take time, so those of time samples stay.
 fn leave_out_allocators(profile: &mut Profile) {
     let functions = profile.functions.iter();
     let is_allocator: Vec<bool> = functions
@@ -69,7 +70,7 @@ fn leave_out_allocators(profile: &mut Profile) {
             && inner != NodeId::ROOT;
         ends.push(if is_left_out { inner } else { NodeId(number) });
     }
-    profile.replace_stacks(profile.stacks.clone(), &ends);
+    profile.move_allocations(&ends);
 }
 
 /// The functions at an address, innermost first. Never empty.
@@ -91,7 +92,12 @@ fn functions(binaries: &[Binary], path: &str, address: u32) -> Vec<Function> {
     }
     let unknown = || {
         let name = path.rsplit('/').next().unwrap_or_default();
-        vec![format!("{name}+{address:#x}")]
+        let start = binaries.iter().find_map(|binary| binary.start(address));
+        vec![match path.starts_with('/') {
+            true => format!("{name}+{:#x}", start.unwrap_or(address.into())),
+            // The kernel's code in each process.
+            false => name.to_owned(),
+        }]
     };
     let function = |name| Function {
         name,
@@ -114,8 +120,10 @@ fn without_global_allocator(mut names: Vec<String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use nthbyte_profile::Meta;
-    use nthbyte_profile::event::{LabelSetId, Nanos, ThreadId};
-    use nthbyte_profile::model::{Frame, SamplingId, StackNode, TimeSample};
+    use nthbyte_profile::event::{LabelSetId, Nanos, ThreadId, TypeId};
+    use nthbyte_profile::model::{
+        Frame, Lifetime, Sample, SamplingId, Shape, StackNode, TimeSample,
+    };
 
     use super::*;
 
@@ -135,6 +143,48 @@ mod tests {
             &[],
         ] {
             assert_eq!(left(whole), whole);
+        }
+    }
+
+    #[test]
+    fn a_function_without_a_name_is_its_first_address() {
+        let binaries = [Binary::of_unnamed(vec![(0x100, 0x20), (0x200, 8)])];
+        let name = |path: &str, address: u32| {
+            let found = functions(&binaries, path, address);
+            assert_eq!((found.len(), &*found[0].file), (1, path));
+            found[0].name.clone()
+        };
+        assert_eq!(name("/lib/a.so", 0x100), "a.so+0x100");
+        assert_eq!(name("/lib/a.so", 0x11f), "a.so+0x100");
+        assert_eq!(name("/lib/a.so", 0x120), "a.so+0x120");
+        assert_eq!(name("/lib/a.so", 0xff), "a.so+0xff");
+        assert_eq!(name("/lib/a.so", 0x207), "a.so+0x200");
+        assert_eq!(name("[vdso]", 0x300), "[vdso]");
+    }
+
+    /// Functions of a stripped copy of this test are known by the tables for unwinding.
+    #[test]
+    fn functions_of_a_stripped_file_begin_somewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let stripped = folder.path().join("stripped");
+        let this = std::env::current_exe().unwrap();
+        let done = std::process::Command::new("strip")
+            .arg("-o")
+            .args([&stripped, &this])
+            .status();
+        if !done.is_ok_and(|status| status.success()) {
+            eprintln!("not tested: there is no strip");
+            return;
+        }
+        let whole = Binary::any(&this);
+        let stripped = Binary::any(&stripped);
+        // The function that a linker's name is of, in the middle.
+        let named = whole.named("a_function_without_a_name");
+        assert!(!named.is_empty());
+        for (start, size) in named {
+            let address = u32::try_from(start + size / 2).unwrap();
+            assert_eq!(stripped.start(address), Some(start));
+            assert_eq!(whole.start(address), None);
         }
     }
 
@@ -182,8 +232,32 @@ mod tests {
                 sampling: SamplingId(0),
             })
             .collect();
+        for stack in 1..7 {
+            profile.samples.push(Sample {
+                time: Nanos(0),
+                thread: ThreadId(0),
+                stack: NodeId(stack),
+                shape: Shape {
+                    size: 1,
+                    block: 1,
+                    points: 1,
+                    sampling: SamplingId(0),
+                },
+                type_id: TypeId::UNKNOWN,
+                labels: LabelSetId::NONE,
+                lifetime: Lifetime::ALL[0],
+                freed: None,
+            });
+        }
         leave_out_allocators(&mut profile);
-        let ends: Vec<u32> = profile.cpu.iter().map(|sample| sample.stack.0).collect();
+        let ends: Vec<u32> = profile
+            .samples
+            .iter()
+            .map(|sample| sample.stack.0)
+            .collect();
         assert_eq!(ends, [1, 1, 1, 4, 4, 6]);
+        // They take time.
+        let of_time: Vec<u32> = profile.cpu.iter().map(|sample| sample.stack.0).collect();
+        assert_eq!(of_time, [1, 2, 3, 4, 5, 6]);
     }
 }

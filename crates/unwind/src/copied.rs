@@ -1,14 +1,16 @@
 //! What is kept of a walk that has met an unknown module: the frames so far, and the rest of the stack.
 
+use std::iter::Peekable;
 use std::sync::Arc;
 
 use nthbyte_profile::event::NodeId;
 use nthbyte_session::process::Probe;
 use nthbyte_session::{Recording, native};
 
+use crate::interrupted::{Interrupted, RED_ZONE};
 use crate::stack::{CHUNK, Words};
 use crate::upkeep;
-use crate::walker::{Frame, MAX_DEPTH, Unknown};
+use crate::walker::{Cut, Frame, MAX_DEPTH, Unknown};
 
 /// The largest part of a stack that is kept: that of the largest number of frames, if they have 512 bytes. What lies
 /// outside of it is missing in the stack.
@@ -26,10 +28,26 @@ pub(crate) struct Part {
     words: Vec<u64>,
 }
 
+/// The parts of the last copy, in the order of addresses.
+struct Known<'a>(Peekable<std::slice::Iter<'a, Arc<Part>>>);
+
+impl<'a> Known<'a> {
+    /// The part at this address, if it has these words.
+    fn same(&mut self, at: usize, words: &[u64]) -> Option<&'a Arc<Part>> {
+        while self.0.next_if(|part| part.start < at).is_some() {}
+        self.0
+            .peek()
+            .copied()
+            .filter(|part| part.start == at && part.words == words)
+    }
+}
+
 /// A walk that is completed later, by [`Unwinder::resume`](crate::Unwinder::resume).
 pub struct Unfinished {
     pub(crate) unknown: Unknown,
     pub(crate) frames: Vec<Frame>,
+    /// If it is a walk of an interrupted thread: whether part of its stack was not copied.
+    pub(crate) interrupted: Option<Cut>,
     /// The stack from the unknown frame's stack pointer on. Each part but the first begins at a multiple of its size.
     parts: Vec<Arc<Part>>,
     /// The bytes of the parts that are this walk's alone.
@@ -53,11 +71,8 @@ impl Unfinished {
         if !start.is_multiple_of(8) {
             return None;
         }
-        let mut kept = Vec::new();
-        kept.try_reserve_exact(unknown.inner).ok()?;
-        kept.extend_from_slice(&frames[..unknown.inner]);
-        let (mut parts, mut own) = (Vec::new(), 0);
-        let mut known = last.iter().peekable();
+        let mut copy = Self::begin(unknown, frames, None)?;
+        let mut known = Known(last.iter().peekable());
         let mut at = start;
         while at < start + MOST {
             // Beyond the end of the main thread's stack are the program's arguments.
@@ -70,24 +85,7 @@ impl Unfinished {
             let mut read = &words[..got / 8];
             while !read.is_empty() {
                 let (words, rest) = read.split_at(read.len().min((PART - at % PART) / 8));
-                while known.next_if(|part| part.start < at).is_some() {}
-                let same = known
-                    .peek()
-                    .filter(|part| part.start == at && part.words == words);
-                parts.try_reserve(1).ok()?;
-                parts.push(match same {
-                    Some(part) => Arc::clone(part),
-                    None => {
-                        own += PART;
-                        let mut copy = Vec::new();
-                        copy.try_reserve_exact(words.len()).ok()?;
-                        copy.extend_from_slice(words);
-                        Arc::new(Part {
-                            start: at,
-                            words: copy,
-                        })
-                    }
-                });
+                copy.add(at, words, &mut known)?;
                 at += size_of_val(words);
                 read = rest;
             }
@@ -95,14 +93,76 @@ impl Unfinished {
                 break;
             }
         }
-        last.clone_from(&parts);
+        last.clone_from(&copy.parts);
+        Some(copy)
+    }
+
+    /// Keeps what was copied of the stack of an interrupted thread. `last` as for [`Self::copy`].
+    pub(crate) fn of_interrupted(
+        unknown: Unknown,
+        frames: &[Frame],
+        thread: &Interrupted<'_>,
+        last: &mut Vec<Arc<Part>>,
+    ) -> Option<Self> {
+        let pointer = unknown.registers.sp() as usize;
+        let mut at = pointer.saturating_sub(RED_ZONE).max(thread.start()) & !7;
+        let cut = if thread.is_whole() {
+            Cut::No
+        } else {
+            Cut::NotCopied
+        };
+        let mut copy = Self::begin(unknown, frames, Some(cut))?;
+        let mut known = Known(last.iter().peekable());
+        let mut words = thread.words_from(at);
+        let mut part = [0; PART / 8];
+        loop {
+            let room = part[..(PART - at % PART) / 8].iter_mut();
+            let length = room
+                .zip(&mut words)
+                .map(|(place, word)| *place = word)
+                .count();
+            if length == 0 {
+                break;
+            }
+            copy.add(at, &part[..length], &mut known)?;
+            at += 8 * length;
+        }
+        last.clone_from(&copy.parts);
+        Some(copy)
+    }
+
+    fn begin(unknown: Unknown, frames: &[Frame], interrupted: Option<Cut>) -> Option<Self> {
+        let mut kept = Vec::new();
+        kept.try_reserve_exact(unknown.inner).ok()?;
+        kept.extend_from_slice(&frames[..unknown.inner]);
         Some(Self {
             unknown,
             frames: kept,
-            parts,
-            own,
+            interrupted,
+            parts: Vec::new(),
+            own: 0,
             look: upkeep::last_look(),
         })
+    }
+
+    /// Adds a part of the stack, or that of the last copy if it is the same.
+    fn add(&mut self, at: usize, words: &[u64], known: &mut Known<'_>) -> Option<()> {
+        let same = known.same(at, words);
+        self.parts.try_reserve(1).ok()?;
+        self.parts.push(match same {
+            Some(part) => Arc::clone(part),
+            None => {
+                self.own += PART;
+                let mut copy = Vec::new();
+                copy.try_reserve_exact(words.len()).ok()?;
+                copy.extend_from_slice(words);
+                Arc::new(Part {
+                    start: at,
+                    words: copy,
+                })
+            }
+        });
+        Some(())
     }
 
     /// A word of the stack. `None` if it is not aligned, or was not kept.

@@ -24,12 +24,21 @@ type Headers = Vec<ProgramHeader64<LittleEndian>>;
 const ENDIAN: LittleEndian = LittleEndian;
 /// File header and program headers lie within so many bytes.
 const HEAD: usize = 8 << 10;
+/// The largest file in memory. That of the kernel's code has two pages.
+const MOST_IN_MEMORY: usize = 64 << 10;
 /// The longest segment of notes that is read.
 const NOTES: usize = 4 << 10;
 /// Bytes of the table's header that are compared: its version, and where its first entries are.
 const COMPARED: usize = 256;
 /// `.eh_frame_hdr`: version 1, a pointer of four signed bytes relative to itself, as all linkers write it.
 const TABLE_HEADER: [u8; 2] = [1, 0x1b];
+
+/// Where the content of a module's file is.
+pub(crate) enum Source {
+    File(File),
+    /// A copy of all of it: that of the kernel's code is in memory only.
+    Memory(Vec<u8>),
+}
 
 /// What is known of a module's file.
 #[derive(Default)]
@@ -56,7 +65,9 @@ impl Tables {
         let is_bounded =
             cfi::is_bounded(header, self.header_at.start, frames, self.frames_at.start);
         // Walks need few pages of what was read.
-        frames.mapped.release();
+        if frames.mapped.is_of_file {
+            frames.mapped.release();
+        }
         is_bounded
     }
 }
@@ -73,6 +84,7 @@ impl Tables {
                 start: copy.as_ptr(),
                 // Nothing is unmapped.
                 length: 0,
+                is_of_file: false,
             });
             let range = 0..copy.len();
             Bytes { mapped, range }
@@ -126,13 +138,14 @@ impl Deref for Bytes {
     }
 }
 
-/// A private mapping of part of a file.
+/// A private mapping of part of a file, or of a copy.
 struct Mapped {
     start: *const u8,
     length: usize,
+    is_of_file: bool,
 }
 
-// SAFETY: the mapping is never written to.
+// SAFETY: the mapping is not written to once it is there.
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
@@ -160,11 +173,22 @@ impl Drop for Mapped {
 
 impl Image {
     /// Reads a file. `None` if it is not an ELF file for this processor.
-    pub(crate) fn open(path: &str) -> Option<(Self, File)> {
+    pub(crate) fn open(path: &str) -> Option<(Self, Source)> {
         // What has the path by now may be a pipe, for whose other end nobody waits here.
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_NONBLOCK);
-        let file = options.open(path).ok()?;
+        Self::read(Source::File(options.open(path).ok()?))
+    }
+
+    /// Reads a file that is in this part of memory as a whole. `None` as for [`Self::open`].
+    pub(crate) fn of_memory(range: &Range<usize>, memory: Probe) -> Option<(Self, Source)> {
+        let mut content = vec![0; range.len().min(MOST_IN_MEMORY)];
+        let length = memory.bytes(range.start, &mut content);
+        content.truncate(length);
+        Self::read(Source::Memory(content))
+    }
+
+    fn read(file: Source) -> Option<(Self, Source)> {
         let mut head = vec![0; HEAD];
         let length = read_at(&file, &mut head, 0)?;
         let head = &head[..length];
@@ -201,7 +225,7 @@ impl Image {
     }
 
     /// Reads the build id and maps the tables, if the file is the one that is loaded.
-    pub(crate) fn compare_and_map(&mut self, file: &File, bias: u64, memory: Probe) {
+    pub(crate) fn compare_and_map(&mut self, file: &Source, bias: u64, memory: Probe) {
         let Some(build_id) = self.build_id_of(file, bias, memory) else {
             return;
         };
@@ -216,7 +240,7 @@ impl Image {
     }
 
     /// The build id; empty if there is none. `None` if the loaded module has another one.
-    fn build_id_of(&self, file: &File, bias: u64, memory: Probe) -> Option<String> {
+    fn build_id_of(&self, file: &Source, bias: u64, memory: Probe) -> Option<String> {
         for header in self.headers.iter().filter(|one| is(one, elf::PT_NOTE)) {
             let size = usize::try_from(header.p_filesz(ENDIAN)).ok()?.min(NOTES);
             let mut notes = vec![0; size];
@@ -237,7 +261,7 @@ impl Image {
         Some(String::new())
     }
 
-    pub(crate) fn tables_of(&self, file: &File, bias: u64, memory: Probe) -> Option<Tables> {
+    pub(crate) fn tables_of(&self, file: &Source, bias: u64, memory: Probe) -> Option<Tables> {
         let found = |kind| self.headers.iter().find(move |one| is(one, kind));
         let header = found(elf::PT_GNU_EH_FRAME)?;
         let (at, offset) = (header.p_vaddr(ENDIAN), header.p_offset(ENDIAN));
@@ -296,12 +320,19 @@ fn is_loaded(bytes: &[u8], address: u64, bias: u64, memory: Probe) -> bool {
 }
 
 /// Maps part of a file. The mapping begins with a whole page; the part is at its end.
-fn map(file: &File, offset: u64, length: u64) -> Option<Mapped> {
+fn map(file: &Source, offset: u64, length: u64) -> Option<Mapped> {
     // A part that is not in the file would fault.
-    let size = file.metadata().ok()?.len();
+    let size = match file {
+        Source::File(file) => file.metadata().ok()?.len(),
+        Source::Memory(content) => content.len() as u64,
+    };
     if offset.checked_add(length)? > size || length == 0 {
         return None;
     }
+    let file = match file {
+        Source::File(file) => file,
+        Source::Memory(content) => return copy(&content[offset as usize..][..length as usize]),
+    };
     let skipped = offset % 4096;
     let length = usize::try_from(length + skipped).ok()?;
     // SAFETY: a new mapping, at a place that the kernel chooses. By the system call: `mmap` may be the preloaded
@@ -320,11 +351,47 @@ fn map(file: &File, offset: u64, length: u64) -> Option<Mapped> {
     (start != -1).then_some(Mapped {
         start: start as *const u8,
         length,
+        is_of_file: true,
+    })
+}
+
+/// A copy in memory of its own.
+fn copy(bytes: &[u8]) -> Option<Mapped> {
+    // SAFETY: a new mapping, as above.
+    let start = unsafe {
+        libc::syscall(
+            libc::SYS_mmap,
+            std::ptr::null::<u8>(),
+            bytes.len(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if start == -1 {
+        return None;
+    }
+    // SAFETY: the mapping has room for the bytes, and nothing else refers to it yet.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start as *mut u8, bytes.len()) };
+    Some(Mapped {
+        start: start as *const u8,
+        length: bytes.len(),
+        is_of_file: false,
     })
 }
 
 /// Reads until the buffer is full or the file ends.
-fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> Option<usize> {
+fn read_at(file: &Source, buffer: &mut [u8], offset: u64) -> Option<usize> {
+    let file = match file {
+        Source::File(file) => file,
+        Source::Memory(content) => {
+            let rest = content.get(usize::try_from(offset).ok()?..)?;
+            let length = rest.len().min(buffer.len());
+            buffer[..length].copy_from_slice(&rest[..length]);
+            return Some(length);
+        }
+    };
     let mut done = 0;
     while done < buffer.len() {
         match file.read_at(&mut buffer[done..], offset + done as u64) {

@@ -1,4 +1,5 @@
-//! Native stacks: the frames of C, C++ and Rust code above which the calling thread runs.
+//! Native stacks: the frames of C, C++ and Rust code above which the calling thread runs, or above which a signal has
+//! interrupted a thread.
 //!
 //! ```text
 //! any thread, in a sample                                 the writer thread
@@ -40,6 +41,7 @@
 //! ```text
 //! walker    the walk: registers, frames              upkeep    who knows the modules, and when they are looked for
 //! copied    what is kept of a walk that waits         cfi       tables that would hold a walk are refused
+//! interrupted  a thread in a signal handler, walked later from a copy of its stack
 //! modules   what is loaded, and its tables        maps   /proc/self/maps        image   a library's file
 //! stack     words of the stack, read within its bounds
 //! no_walker what there is of it on other processors
@@ -54,6 +56,8 @@ mod copied;
 #[cfg(target_arch = "x86_64")]
 mod image;
 #[cfg(target_arch = "x86_64")]
+mod interrupted;
+#[cfg(target_arch = "x86_64")]
 mod maps;
 #[cfg(target_arch = "x86_64")]
 mod modules;
@@ -67,7 +71,11 @@ mod walker;
 #[cfg(target_arch = "x86_64")]
 pub use copied::Unfinished;
 #[cfg(target_arch = "x86_64")]
+pub use interrupted::{Interrupted, Registers, prepare};
+#[cfg(target_arch = "x86_64")]
 pub use upkeep::{begin, begin_in_program, is_possible, unwinder};
 pub use walker::{Frame, MAX_DEPTH, Unwinder};
 #[cfg(not(target_arch = "x86_64"))]
-pub use walker::{Unfinished, begin, begin_in_program, is_possible, unwinder};
+pub use walker::{
+    Interrupted, Registers, Unfinished, begin, begin_in_program, is_possible, prepare, unwinder,
+};

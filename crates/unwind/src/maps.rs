@@ -7,7 +7,10 @@ use std::ops::Range;
 
 use nthbyte_session::process::MapsLine;
 
-/// Code that is mapped from a file.
+/// The kernel's code in each process: `clock_gettime`, for example.
+pub(crate) const VDSO: &str = "[vdso]";
+
+/// Code that is mapped from a file, or the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) range: Range<usize>,
@@ -44,10 +47,11 @@ fn continues(last: &Mapping, next: &Mapping) -> bool {
         && last.offset + last.range.len() as u64 == next.offset
 }
 
-/// Parses a line. `None` if it is not of code in a file.
+/// Parses a line. `None` if it is not of code in a file or of the kernel's.
 fn line_of_code(line: &[u8]) -> Option<Mapping> {
     let line = MapsLine::parse(line)?;
-    if line.rights[2] != b'x' || !line.path.starts_with(b"/") {
+    let has_name = line.path.starts_with(b"/") || line.path == VDSO.as_bytes();
+    if line.rights[2] != b'x' || !has_name {
         return None;
     }
     let text = |bytes| std::str::from_utf8(bytes).ok();
@@ -71,6 +75,7 @@ mod tests {
               6000-7000 r-xp 00003000 08:01 6      /lib/c (deleted)\n\
               8000-9000 rwxp 00000000 00:00 0\n\
               a000-b000 r-xp 00000000 00:00 0      [vdso]\n\
+              c000-d000 --xp 00000000 00:00 0      [vsyscall]\n\
               nonsense\n\xff\n";
         let found = parse(text);
         let expected = |range, offset, file: &str, path: &str| Mapping {
@@ -84,6 +89,7 @@ mod tests {
             [
                 expected(0x3000..0x6000, 0x2000, "08:01 5", "/lib/a b"),
                 expected(0x6000..0x7000, 0x3000, "08:01 6", "/lib/c (deleted)"),
+                expected(0xa000..0xb000, 0, "00:00 0", "[vdso]"),
             ]
         );
         let here = code_of_files_is_found_and_joined as *const () as usize;

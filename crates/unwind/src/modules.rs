@@ -82,7 +82,11 @@ impl Modules {
 
     fn load(&mut self, mapping: Mapping, memory: Probe, own: &[usize]) -> Loaded {
         let (mut image, mut bias) = (Image::default(), None);
-        if let Some((opened, file)) = Image::open(&mapping.path) {
+        let opened = match &*mapping.path {
+            maps::VDSO => Image::of_memory(&mapping.range, memory),
+            path => Image::open(path),
+        };
+        if let Some((opened, file)) = opened {
             image = opened;
             bias = image.bias(mapping.range.start, mapping.offset);
             if let Some(bias) = bias {

@@ -1,5 +1,8 @@
 //! No walk: the registers and the frames of this processor are not known yet.
 
+use std::ffi::c_void;
+use std::ops::Range;
+
 use nthbyte_profile::event::{NodeId, ThreadId};
 use nthbyte_session::native::{self, Placed};
 use nthbyte_session::{Epoch, Recording, Session};
@@ -21,6 +24,57 @@ pub enum Unwinder {}
 
 /// There is none on this processor.
 pub enum Unfinished {}
+
+/// What a walk of an interrupted thread begins with. There is none on this processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registers;
+
+impl Registers {
+    /// The number of words of [`Self::to_words`].
+    pub const WORDS: usize = 0;
+
+    /// Nothing.
+    ///
+    /// # Safety
+    /// Always sound.
+    #[must_use]
+    pub const unsafe fn of_context(_context: *const c_void) -> Self {
+        Self
+    }
+
+    /// Nothing.
+    #[must_use]
+    pub const fn stack(self) -> Range<usize> {
+        0..0
+    }
+
+    /// Nothing.
+    #[must_use]
+    pub const fn to_words(self) -> [u64; Self::WORDS] {
+        []
+    }
+
+    /// Nothing.
+    #[must_use]
+    pub const fn from_words(_words: [u64; Self::WORDS]) -> Self {
+        Self
+    }
+}
+
+/// An interrupted thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Interrupted;
+
+impl Interrupted {
+    /// Any thread.
+    #[must_use]
+    pub const fn new(_registers: Registers, _stack: &[u8]) -> Self {
+        Self
+    }
+}
+
+/// There is nothing to prepare.
+pub const fn prepare() {}
 
 /// No.
 #[must_use]
@@ -88,6 +142,20 @@ impl Unwinder {
         _thread: ThreadId,
         _inside: usize,
     ) -> Option<Placed> {
+        match *self {}
+    }
+
+    /// Walks the stack of an interrupted thread.
+    pub const fn walk_interrupted(&mut self, _at: &Interrupted) {
+        match *self {}
+    }
+
+    /// What is needed to complete the last walk.
+    pub const fn unfinished_interrupted(
+        &mut self,
+        _at: &Interrupted,
+        _recording: &mut Recording<'_>,
+    ) -> Option<Unfinished> {
         match *self {}
     }
 

@@ -23,6 +23,11 @@ pub(crate) fn main_end() -> usize {
     unsafe { place.cast::<usize>().as_ref() }.map_or(0, |end| *end)
 }
 
+/// Whether a stack pointer is in the main thread's stack.
+pub(crate) const fn is_main(pointer: usize, main_end: usize) -> bool {
+    pointer < main_end && main_end - pointer < MAIN_STACK
+}
+
 /// The stack during one walk.
 pub(crate) struct Stack<'a> {
     /// What may be read as it is.
@@ -56,7 +61,7 @@ impl<'a> Stack<'a> {
         memory: Probe,
         chunk: &'a mut Chunk,
     ) -> Self {
-        let is_main = pointer < main_end && main_end - pointer < MAIN_STACK;
+        let is_main = is_main(pointer, main_end);
         chunk.length = 0;
         Self {
             mapped: if is_main { pointer..main_end } else { 0..0 },

@@ -11,6 +11,7 @@ use nthbyte_session::process::Probe;
 use nthbyte_session::{Epoch, PerEpoch, Recording};
 
 use crate::copied::{Part, Unfinished};
+use crate::interrupted::Interrupted;
 use crate::modules::Modules;
 use crate::stack::{self, Chunk, Stack};
 use crate::upkeep;
@@ -20,6 +21,8 @@ pub const MAX_DEPTH: usize = 1024;
 /// The text of a note in place of the others.
 const CUT_NOTE: &str = "(deeper than 1024 frames: outer frames cut)";
 const _: () = assert!(MAX_DEPTH == 1024);
+/// The text of that note in a stack of which the innermost part was copied only.
+const NOT_COPIED_NOTE: &str = "(outer native frames not known)";
 /// How many unknown addresses may cause a look each, until a look finds something new. A program may have code that is
 /// in no file, and a wrong frame pointer leads anywhere.
 const MOST_UNKNOWN: usize = 16;
@@ -45,14 +48,34 @@ pub(crate) struct Unknown {
     pub(crate) inner: usize,
 }
 
+/// Which of nthbyte's own frames are left out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeftOut {
+    /// Those at the inner end: they take the sample. So are all whose part of the stack begins at this address or below.
+    Inner(usize),
+    Nothing,
+    /// A signal interrupts them anywhere.
+    All,
+}
+
+/// Whether outer frames are missing in a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    No,
+    /// At [`MAX_DEPTH`].
+    Deep,
+    /// At the end of what was copied of the stack.
+    NotCopied,
+}
+
 /// Walks the stack of the calling thread, and stores the last walk's frames.
 pub struct Unwinder {
     modules: Modules,
     codes: PerEpoch<Vec<Option<CodeId>>>,
     cache: CacheX86_64<MustNotAllocateDuringUnwind>,
     frames: Vec<Frame>,
-    /// Whether the last walk was cut at [`MAX_DEPTH`].
-    is_cut: bool,
+    /// Whether the last walk was cut.
+    cut: Cut,
     /// The first frame of the last walk whose module is not known and may become known.
     wanted: Option<Unknown>,
     /// Always there between two walks.
@@ -77,7 +100,7 @@ impl Unwinder {
             codes: PerEpoch::default(),
             cache: CacheX86_64::new_in(),
             frames: Vec::with_capacity(MAX_DEPTH),
-            is_cut: false,
+            cut: Cut::No,
             wanted: None,
             chunk: Some(Box::default()),
             kept: Vec::new(),
@@ -122,12 +145,52 @@ impl Unwinder {
         self.wanted = None;
         if let Some(memory) = memory {
             let unknown = self.walk_once(memory, inside);
-            self.wanted = unknown.filter(|unknown| {
-                self.unknown.len() < MOST_UNKNOWN
-                    && !self.unknown.contains(&(unknown.place >> UNKNOWN_SHIFT))
-            });
-            upkeep::walked(self.wanted.is_none());
+            self.want(unknown);
         }
+    }
+
+    /// Walks the stack of a thread that a signal has interrupted. All frames of nthbyte's own are left out.
+    pub fn walk_interrupted(&mut self, at: &Interrupted<'_>) {
+        self.frames.clear();
+        let mut is_missing = false;
+        let mut read = |address| at.word(address).ok_or_else(|| is_missing = true);
+        let registers = UnwindRegsX86_64::new(
+            at.registers.instruction,
+            at.registers.pointer,
+            at.registers.base,
+        );
+        let address = FrameAddress::from_instruction_pointer(at.registers.instruction);
+        let unknown = self.follow(address, registers, LeftOut::All, &mut read);
+        if is_missing && !at.is_whole() {
+            self.cut = Cut::NotCopied;
+        }
+        self.want(unknown);
+    }
+
+    /// Notes the innermost frame of a walk that is in no known module, if it may become known.
+    fn want(&mut self, unknown: Option<Unknown>) {
+        self.wanted = unknown.filter(|unknown| {
+            self.unknown.len() < MOST_UNKNOWN
+                && !self.unknown.contains(&(unknown.place >> UNKNOWN_SHIFT))
+        });
+        upkeep::walked(self.wanted.is_none());
+    }
+
+    /// What is needed to complete the last walk, which was one of an interrupted thread, once its modules are known. `None`
+    /// as for [`Self::unfinished`].
+    #[must_use]
+    pub fn unfinished_interrupted(
+        &mut self,
+        at: &Interrupted<'_>,
+        recording: &mut Recording<'_>,
+    ) -> Option<Unfinished> {
+        let unknown = self.wanted.take()?;
+        if !may_wait(recording) {
+            return None;
+        }
+        let copy = Unfinished::of_interrupted(unknown, &self.frames, at, &mut self.kept);
+        recording.wake_writer();
+        copy
     }
 
     /// What is needed to complete the last walk once its modules are known. `None` if they are, or if no sample can wait
@@ -155,7 +218,8 @@ impl Unwinder {
     pub fn resume(&mut self, walk: &Unfinished) {
         self.frames.clear();
         self.frames.extend_from_slice(&walk.frames);
-        let mut read = |address| walk.word(address).ok_or(());
+        let mut is_missing = false;
+        let mut read = |address| walk.word(address).ok_or_else(|| is_missing = true);
         let Unknown {
             place,
             address,
@@ -169,7 +233,11 @@ impl Unwinder {
         {
             self.unknown.push(part);
         }
-        self.follow(address, registers, None, &mut read);
+        let left_out = walk.interrupted.map_or(LeftOut::Nothing, |_| LeftOut::All);
+        self.follow(address, registers, left_out, &mut read);
+        if is_missing && walk.interrupted == Some(Cut::NotCopied) {
+            self.cut = Cut::NotCopied;
+        }
     }
 
     /// The frames of the last walk, innermost first, without nthbyte's own. Empty if there are none that can be found.
@@ -246,8 +314,13 @@ impl Unwinder {
     /// The node of the last walk's stack, if all of its frames are native. `None` if there is no room.
     pub fn stack(&mut self, recording: &mut Recording<'_>) -> Option<NodeId> {
         let mut node = NodeId::ROOT;
-        if self.is_cut {
-            let code = recording.named_function(CUT_NOTE)?;
+        let note = match self.cut {
+            Cut::No => None,
+            Cut::Deep => Some(CUT_NOTE),
+            Cut::NotCopied => Some(NOT_COPIED_NOTE),
+        };
+        if let Some(note) = note {
+            let code = recording.named_function(note)?;
             node = recording.node(Node {
                 parent: node,
                 code,
@@ -284,24 +357,26 @@ impl Unwinder {
         let mut read = |address| stack.word(address).ok_or(());
         let registers = UnwindRegsX86_64::new(instruction, pointer, base);
         let address = FrameAddress::from_instruction_pointer(instruction);
-        let unknown = self.follow(address, registers, Some(inside), &mut read);
+        let unknown = self.follow(address, registers, LeftOut::Inner(inside), &mut read);
         self.chunk = Some(chunk);
         unknown
     }
 
-    /// Adds frames to `frames`, from this one outwards. With `inside`, nthbyte's own frames come first and are left out, and
-    /// so are those whose part of the stack begins at that address or below. Returns the innermost frame that is in no
-    /// known module, if there is one.
+    /// Adds frames to `frames`, from this one outwards. Returns the innermost frame that is in no known module, if there is
+    /// one.
     #[inline(always)]
     fn follow(
         &mut self,
         mut address: FrameAddress,
         mut registers: UnwindRegsX86_64,
-        inside: Option<usize>,
+        left_out: LeftOut,
         read: &mut impl FnMut(u64) -> Result<u64, ()>,
     ) -> Option<Unknown> {
-        self.is_cut = false;
-        let (mut is_inside, inside) = (inside.is_some(), inside.unwrap_or(0));
+        self.cut = Cut::No;
+        let (mut is_inside, inside) = match left_out {
+            LeftOut::Inner(inside) => (true, inside),
+            LeftOut::Nothing | LeftOut::All => (false, 0),
+        };
         let mut near = 0;
         let mut unknown = None;
         loop {
@@ -309,10 +384,12 @@ impl Unwinder {
             let module = self.modules.find(place, near);
             if let Some(module) = module {
                 near = module;
-                is_inside &= self.modules.at(module).is_own || registers.sp() as usize <= inside;
-                if !is_inside {
+                let is_own = self.modules.at(module).is_own;
+                is_inside &= is_own || registers.sp() as usize <= inside;
+                let is_hidden = is_own && left_out == LeftOut::All;
+                if !is_inside && !is_hidden {
                     if self.frames.len() == MAX_DEPTH {
-                        self.is_cut = true;
+                        self.cut = Cut::Deep;
                         break;
                     }
                     self.frames.push(Frame {

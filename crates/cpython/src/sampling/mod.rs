@@ -6,6 +6,8 @@
 //!         ─▶ allocation_sites           names for memory that is not an object
 //!         ─▶ tokens                     the sample of each block
 //! native  ─▶ walker ─▶ codes            the stack of a sample of native memory
+//!                   ─▶ merge            Python frames and those of native code
+//!                   ─▶ kept             the same later, when a library is known
 //! ```
 //!
 //! No code in this module calls Python: it runs while the program allocates.
@@ -13,6 +15,8 @@
 pub mod allocation_sites;
 pub mod attributes;
 pub mod codes;
+pub mod kept;
+pub mod merge;
 pub mod native;
 mod rounding;
 pub mod strings;

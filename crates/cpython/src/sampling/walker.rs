@@ -6,17 +6,15 @@
 //!
 //! No code here creates an object, runs Python code, or allocates from the heap that called it.
 
-mod kept;
-
 use nthbyte_profile::event::{FrameKind, Node, NodeId};
 
 use crate::layout::{Entries, Layout, UNUSED};
 use crate::memory::field;
 use crate::sampling::codes::Codes;
+use crate::sampling::kept::Kept;
+use crate::sampling::merge::{Mark, MarkKind, Piece, merge};
 use nthbyte_session::{PerEpoch, Recording};
 use nthbyte_unwind::{Unfinished, Unwinder};
-
-pub use kept::Kept;
 
 /// The largest number of recorded frames of a stack. A deeper stack keeps its innermost frames, and a note replaces the
 /// others.
@@ -42,15 +40,6 @@ impl Seen {
         }
     }
 
-    /// A Python frame that is known by a number other than 0.
-    const fn numbered(number: usize) -> Self {
-        Self {
-            frame: 0,
-            code: number,
-            instruction: 0,
-        }
-    }
-
     const fn is_native(&self) -> bool {
         self.code == 0
     }
@@ -63,15 +52,6 @@ impl Seen {
     }
 }
 
-/// A call of the interpreter from C.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Call {
-    /// The number of frames that this call, and the calls inside of it, run.
-    frames: usize,
-    /// An address in the part of the stack of the C function that runs them.
-    stack: usize,
-}
-
 /// Walks stacks, and stores the last one.
 #[derive(Default)]
 pub struct Walker {
@@ -82,7 +62,7 @@ pub struct Walker {
     /// The frames of the walk before it, for comparison.
     before: Vec<Seen>,
     /// The calls from C of the last walk, innermost first, if it was one with native frames.
-    calls: Vec<Call>,
+    calls: Vec<Mark>,
     /// The Python frames of a walk, while they are merged with native ones.
     python: Vec<Seen>,
     /// [`Unwinder::generation`] at the last walk.
@@ -140,7 +120,17 @@ impl Walker {
         self.seen.clear();
         let most = self.python.len() + unwinder.frames().len();
         self.seen.try_reserve(most).ok()?;
-        merge(&self.python, &self.calls, unwinder.frames(), &mut self.seen);
+        let (python, seen) = (&self.python, &mut self.seen);
+        merge(
+            python.len(),
+            &self.calls,
+            unwinder.frames(),
+            |piece| match piece {
+                Piece::Python(range) => seen.extend_from_slice(&python[range]),
+                Piece::Native(address) => seen.push(Seen::native(address)),
+                Piece::Collection | Piece::Gap => {}
+            },
+        );
         // SAFETY: by the contract.
         unsafe { self.place(layout, codes, recording, Some(unwinder)) }
     }
@@ -175,8 +165,10 @@ impl Walker {
         Some(Kept {
             walk,
             python,
-            calls,
-            is_cut: self.cut,
+            marks: calls,
+            collection: None,
+            note: self.cut.then_some(CUT_NOTE),
+            has_gaps: false,
         })
     }
 
@@ -313,7 +305,11 @@ impl Walker {
                     if let Some(stack) = stack {
                         self.calls.try_reserve(1).ok()?;
                         let frames = self.seen.len();
-                        self.calls.push(Call { frames, stack });
+                        self.calls.push(Mark {
+                            frames,
+                            stack,
+                            kind: MarkKind::Call,
+                        });
                     }
                 }
                 frame = field::<usize>(frame, previous_at);
@@ -337,37 +333,6 @@ impl Walker {
     }
 }
 
-/// Puts the frames of native code where the C functions that run Python code are, in place of these. `into` has room.
-///
-/// All frames are innermost first. The stack grows towards lower addresses, so frame `n` of native code has the part from
-/// its own `stack` to that of frame `n + 1`. Python frames whose C function was not found follow what was found.
-fn merge(python: &[Seen], calls: &[Call], native: &[nthbyte_unwind::Frame], into: &mut Vec<Seen>) {
-    let mut native = native.iter().peekable();
-    let mut placed = 0;
-    for call in calls {
-        if call.frames == placed {
-            continue;
-        }
-        while let Some(frame) = native.peek().copied()
-            && frame.stack <= call.stack
-        {
-            native.next();
-            // The last frame may be anything: the walk ended there.
-            let runs_python = native.peek().is_some_and(|next| call.stack < next.stack);
-            if runs_python {
-                break;
-            }
-            into.push(Seen::native(frame.address));
-        }
-        into.extend_from_slice(&python[placed..call.frames]);
-        placed = call.frames;
-    }
-    into.extend_from_slice(&python[placed..]);
-    if python.is_empty() {
-        into.extend(native.map(|frame| Seen::native(frame.address)));
-    }
-}
-
 #[cold]
 #[unsafe(link_section = "nthbyte_hot")]
 fn cut_node(recording: &mut Recording<'_>) -> Option<NodeId> {
@@ -378,73 +343,4 @@ fn cut_node(recording: &mut Recording<'_>) -> Option<NodeId> {
         position: 0,
         kind: FrameKind::Note,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use nthbyte_unwind::Frame;
-
-    use super::*;
-
-    fn merged(python: usize, calls: &[(usize, usize)], native: &[(usize, usize)]) -> Vec<String> {
-        let python: Vec<Seen> = (0..python)
-            .map(|at| Seen {
-                frame: 1,
-                code: at + 1,
-                instruction: 0,
-            })
-            .collect();
-        let calls: Vec<Call> = calls
-            .iter()
-            .map(|&(frames, stack)| Call { frames, stack })
-            .collect();
-        let native: Vec<Frame> = native
-            .iter()
-            .map(|&(address, stack)| Frame { address, stack })
-            .collect();
-        let mut into = Vec::new();
-        merge(&python, &calls, &native, &mut into);
-        let name = |seen: &Seen| {
-            if seen.is_native() {
-                format!("n{}", seen.instruction)
-            } else {
-                format!("p{}", seen.code)
-            }
-        };
-        into.iter().map(name).collect()
-    }
-
-    #[test]
-    fn python_frames_take_the_place_of_what_runs_them() {
-        // Two calls: frames 1 and 2, and frame 3. Native frames 11 and 14 run them.
-        let native = [
-            (10, 100),
-            (11, 200),
-            (12, 300),
-            (13, 400),
-            (14, 500),
-            (15, 600),
-        ];
-        let calls = [(2, 250), (3, 550)];
-        let all = ["n10", "p1", "p2", "n12", "n13", "p3"];
-        assert_eq!(merged(3, &calls, &native), all);
-        // A call that runs no frames, with an address that is not on the stack.
-        assert_eq!(merged(3, &[calls[0], calls[1], (3, 9000)], &native), all);
-        assert_eq!(merged(3, &[(0, 90), calls[0], calls[1]], &native), all);
-        // A walk that ended early, or found nothing; a frame that is missing in it.
-        assert_eq!(
-            merged(3, &calls, &native[..3]),
-            ["n10", "p1", "p2", "n12", "p3"]
-        );
-        assert_eq!(merged(3, &calls, &native[..1]), ["n10", "p1", "p2", "p3"]);
-        assert_eq!(merged(3, &calls, &[]), ["p1", "p2", "p3"]);
-        assert_eq!(
-            merged(3, &calls, &[native[0], native[2], native[5]]),
-            ["p1", "p2", "p3"]
-        );
-        // No Python frames: all native ones.
-        assert_eq!(merged(0, &[], &native[..2]), ["n10", "n11"]);
-        // Frames outside of the last known call.
-        assert_eq!(merged(3, &calls[..1], &native), ["n10", "p1", "p2", "p3"]);
-    }
 }

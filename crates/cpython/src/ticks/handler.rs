@@ -8,13 +8,15 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI32};
 
 use nthbyte_session::process::CachedProbe;
-use nthbyte_session::ticks::{LONGEST_STACK, TICKS};
+use nthbyte_session::ticks::{LONGEST_STACK, TICKS, Walked};
+use nthbyte_unwind::Registers;
 
 use super::walk::LAYOUT;
+use super::words::bits;
 use super::{collecting, timers, walk};
 use crate::api::Api;
 use crate::layout::Layout;
@@ -37,29 +39,21 @@ struct TimerInfo {
     value: usize,
 }
 
-/// The words of a tick.
-pub mod word {
-    /// The number of samples: the lowest bits.
-    pub const SAMPLES: u64 = 0xffff;
-    /// Whether the thread held the GIL.
-    pub const HAS_GIL: u64 = 1 << 16;
-    /// Whether outer frames are missing.
-    pub const IS_CUT: u64 = 1 << 17;
-    /// Whether the thread runs a collection, of the generation in the next 8 bits, and the number of frames inside of
-    /// it above that.
-    pub const COLLECTS: u64 = 1 << 18;
-    /// See [`COLLECTS`].
-    pub const GENERATION: u32 = 19;
-    /// See [`COLLECTS`].
-    pub const INSIDE: u32 = 32;
-}
-
 /// Reads the program's memory. Only the handler that holds the lock of the ticks uses it.
 struct Memory(UnsafeCell<Option<CachedProbe>>);
 // SAFETY: see the type; `prepare` runs while no handler stores ticks.
 unsafe impl Sync for Memory {}
 
 static MEMORY: Memory = Memory(UnsafeCell::new(None));
+
+/// Whether ticks have the stack of native code.
+static WITH_NATIVE: AtomicBool = AtomicBool::new(false);
+
+/// Called when a session begins.
+pub fn with_native_frames(is_wanted: bool) {
+    nthbyte_unwind::prepare();
+    WITH_NATIVE.store(is_wanted, Relaxed);
+}
 
 /// Prepares the reads of this process. Called before ticks are stored, in each process.
 pub fn prepare() {
@@ -106,7 +100,7 @@ fn action_of(signal: c_int) -> Option<usize> {
 }
 
 /// The handler. A signal that no timer of ours has sent is ignored, as by default.
-unsafe extern "C" fn tick(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+unsafe extern "C" fn tick(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a `siginfo_t`, which is larger; other signals have other data in the same bytes.
     let info = unsafe { info.cast::<TimerInfo>().read() };
     if info.code != SI_TIMER {
@@ -117,32 +111,52 @@ unsafe extern "C" fn tick(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) 
     let expired = 1 + u64::from(info.overrun.max(0).cast_unsigned());
     if let Some(timely) = timers::delivered(info.value, expired) {
         TICKS.lose_several(expired - timely);
-        store(timely);
+        // SAFETY: the kernel passes the registers of this thread.
+        let registers = WITH_NATIVE
+            .load(Relaxed)
+            .then(|| unsafe { Registers::of_context(context) });
+        store(timely, registers);
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }
 
 /// Stores a tick of the calling thread that stands for this many samples.
-fn store(samples: u64) {
+fn store(samples: u64, registers: Option<Registers>) {
     let (true, Some(layout), Ok(api)) = (TICKS.are_wanted(), LAYOUT.get(), Api::get()) else {
         return;
     };
-    TICKS.store_walked(samples, |stack| {
+    TICKS.store_walked(samples, |room: &mut [u8; LONGEST_STACK]| {
         // SAFETY: this thread holds the lock of the ticks, and ticks are stored only after `prepare`.
         let memory = unsafe { &*MEMORY.0.get() }.as_ref()?;
         memory.clear();
-        let (word, frames) = this_thread(layout, api, memory, stack)?;
-        Some((word | samples.min(word::SAMPLES), 8 * frames))
+        let room = room.as_chunks_mut::<8>().0;
+        let (first, stack) = match registers {
+            Some(_) => room.split_at_mut(Registers::WORDS),
+            None => room.split_at_mut(0),
+        };
+        let (mut word, words) = this_thread(layout, api, memory, registers.is_some(), stack)?;
+        if let Some(registers) = registers {
+            word |= bits::HAS_REGISTERS;
+            for (place, register) in first.iter_mut().zip(registers.to_words()) {
+                *place = register.to_ne_bytes();
+            }
+        }
+        Some(Walked {
+            word: word | samples.min(bits::SAMPLES),
+            length: 8 * (first.len() + words),
+            memory: registers.map_or(0..0, Registers::stack),
+        })
     });
 }
 
-/// The stack of the calling thread: its word, and the number of frames in `stack`.
+/// The stack of the calling thread: the word of the tick, and the number of words in `stack`.
 fn this_thread(
     layout: &Layout,
     api: &Api,
     memory: &CachedProbe,
-    stack: &mut [u8; LONGEST_STACK],
+    with_calls: bool,
+    stack: &mut [[u8; 8]],
 ) -> Option<(u64, usize)> {
     // SAFETY: both are safe in a signal handler: they read variables of the thread, or, before 3.12, of the process.
     // CPython calls them in its own handlers of signals and faults.
@@ -169,15 +183,13 @@ fn this_thread(
         return None;
     }
     let collection = collecting::here();
-    let walked = walk::walk(layout, memory, state, collection, stack)?;
-    let mut word = if has_gil { word::HAS_GIL } else { 0 };
+    let walked = walk::walk(layout, memory, state, collection, with_calls, stack)?;
+    let mut word = if has_gil { bits::HAS_GIL } else { 0 };
     if walked.is_cut {
-        word |= word::IS_CUT;
+        word |= bits::IS_CUT;
     }
-    if let (Some(collection), Some(inside)) = (collection, walked.inside) {
-        word |= word::COLLECTS
-            | u64::from(collection.generation) << word::GENERATION
-            | (inside as u64) << word::INSIDE;
+    if let Some(collection) = collection {
+        word |= u64::from(collection.generation) << bits::GENERATION;
     }
-    Some((word, walked.frames))
+    Some((word, walked.words))
 }

@@ -9,17 +9,20 @@
 //! The handler runs between any two instructions of the thread: it may hold any lock, and its frames may be half
 //! changed. So the handler takes no lock that it would wait for, allocates nothing, and reads all memory through the
 //! kernel, which answers a bad address with an error. It stores a word for each frame: the address of the code object
-//! and the position in it.
+//! and the position in it. With native frames, it also stores the registers, and has the kernel copy the stack of native
+//! code.
 //!
 //! Later, another thread turns these words into functions. That works as long as the code objects live: before one is
 //! freed, [`before_code_is_freed`] records all ticks that are waiting. A thread in the handler keeps the code objects of
-//! its frames alive until its tick is stored.
+//! its frames alive until its tick is stored. Native frames are walked then too, from the copy. If they lead to a library
+//! that is not known yet, the tick waits with its Python frames until the writer thread has looked at the library.
 
 mod collecting;
 mod handler;
 mod resolve;
 mod timers;
 mod walk;
+mod words;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,12 +56,17 @@ static KEEPER: Keeper = Keeper {
 /// CPU time of the process at the last call of [`keep`] that looked for threads.
 static CPU_BEFORE: AtomicU64 = AtomicU64::new(0);
 
-/// Begins to take time samples in the calling thread. The session's writer thread finds the others. Returns a note for
-/// the profile, if the rate is lower than `hz`.
+/// Begins to take time samples in the calling thread, with the frames of native code if these are recorded. The session's
+/// writer thread finds the others. Returns the rate, which may be lower than `hz`.
 ///
 /// # Errors
 /// One line that says what prevents it.
-pub fn begin(layout: &Layout, hz: u32, seed: u64) -> Result<Rate, String> {
+pub fn begin(
+    layout: &Layout,
+    hz: u32,
+    seed: u64,
+    with_native_frames: bool,
+) -> Result<Rate, String> {
     if Probe::new().is_none() {
         return Err(
             "--cpu needs process_vm_readv, which this system forbids; allow it, or leave --cpu out"
@@ -69,6 +77,7 @@ pub fn begin(layout: &Layout, hz: u32, seed: u64) -> Result<Rate, String> {
     let rate = Rate::possible(hz);
     let signal = handler::install()?;
     handler::prepare();
+    handler::with_native_frames(with_native_frames);
     collecting::collection_ended();
     TICKS
         .begin(true)

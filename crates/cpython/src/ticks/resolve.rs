@@ -2,6 +2,8 @@
 //!
 //! A code object that the session knows is alive, because a hook removes it before it is freed. Any other address may be
 //! that of anything: what lies there is read through the kernel, and compared with what a code object must have.
+//!
+//! With native frames, the copy of the native stack is walked here, and its frames are put between the Python frames.
 
 use std::sync::OnceLock;
 
@@ -9,12 +11,14 @@ use nthbyte_profile::event::{Code, FrameKind, LabelSetId, Lines, Node, NodeId};
 use nthbyte_session::process::Probe;
 use nthbyte_session::ticks::{Place, Tick};
 use nthbyte_session::{Appearance, Recording};
+use nthbyte_unwind::{Interrupted, Registers, Unfinished};
 
-use super::handler::word;
-use super::walk::{NO_POSITION, unpack};
+use super::words::{NO_POSITION, Word, bits};
 use crate::api::Api;
 use crate::layout::Layout;
 use crate::sampling::codes::{MAX_TABLE, appearance_of, own_folder};
+use crate::sampling::kept::{GAP_NOTE, Kept, named};
+use crate::sampling::merge::{Mark, MarkKind, Piece, merge};
 use crate::sampling::strings;
 
 /// The text of the frame in place of outer frames that were left out.
@@ -46,12 +50,35 @@ pub struct Resolver<'a> {
     layout: &'a Layout,
     api: &'a Api,
     memory: Option<Probe>,
-    /// The words of the last stack, innermost first, and the nodes of its frames, outermost first.
-    last: Vec<u8>,
+    /// The registers, the words of the Python frames and the marks of a tick, innermost first.
+    registers: Option<Registers>,
+    python: Vec<u64>,
+    marks: Vec<Mark>,
+    /// The frames of a stack and of the one before it, innermost first, and the nodes of the latter, outermost first.
+    now: Vec<Frame>,
+    last: Vec<Frame>,
     nodes: Vec<NodeId>,
     labels: [Option<LabelSetId>; 2],
     /// A code object that is being freed: it has no references left, and is whole.
     dying: Option<usize>,
+}
+
+/// A frame of a stack.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Frame {
+    /// The word of the tick.
+    Python(u64),
+    /// The address.
+    Native(usize),
+    /// A frame without code.
+    Named(&'static str, FrameKind),
+}
+
+/// The stack of a tick.
+enum Stack {
+    Known(NodeId),
+    /// It waits for a library to be looked at.
+    Kept(Box<Kept>),
 }
 
 /// What an address is.
@@ -67,6 +94,10 @@ impl<'a> Resolver<'a> {
             layout,
             api,
             memory: Probe::new(),
+            registers: None,
+            python: Vec::new(),
+            marks: Vec::new(),
+            now: Vec::new(),
             last: Vec::new(),
             nodes: Vec::new(),
             labels: [None; 2],
@@ -76,7 +107,7 @@ impl<'a> Resolver<'a> {
 
     /// The place of a tick. `None` if its stack cannot be right, or if there is no room.
     pub fn place(&mut self, recording: &mut Recording<'_>, tick: &Tick<'_>) -> Option<Place> {
-        let samples = u32::try_from(tick.word & word::SAMPLES).unwrap_or(1);
+        let samples = u32::try_from(tick.word & bits::SAMPLES).unwrap_or(1);
         let place = self.place_of(recording, tick, samples);
         if place.is_none() {
             // The caller counts one.
@@ -92,11 +123,17 @@ impl<'a> Resolver<'a> {
         tick: &Tick<'_>,
         samples: u32,
     ) -> Option<Place> {
-        Some(Place {
-            stack: self.stack(recording, tick)?,
-            labels: self.labels(recording, tick.word & word::HAS_GIL != 0)?,
+        let stack = self.stack(recording, tick)?;
+        let labels = self.labels(recording, tick.word & bits::HAS_GIL != 0)?;
+        let place = |stack| Place {
+            stack,
+            labels,
             samples,
-        })
+        };
+        match stack {
+            Stack::Known(stack) => Some(place(stack)),
+            Stack::Kept(kept) => recording.keep(tick, place(NodeId::ROOT), kept),
+        }
     }
 
     fn labels(&mut self, recording: &mut Recording<'_>, has_gil: bool) -> Option<LabelSetId> {
@@ -108,52 +145,129 @@ impl<'a> Resolver<'a> {
         *known
     }
 
-    fn stack(&mut self, recording: &mut Recording<'_>, tick: &Tick<'_>) -> Option<NodeId> {
-        let frames = tick.stack.as_chunks::<8>().0;
-        let is_cut = tick.word & word::IS_CUT != 0;
-        let collection = collection(tick.word);
-        let before = self.last.as_chunks::<8>().0;
-        let alike = frames.iter().rev().zip(before.iter().rev());
-        let mut shared = alike.take_while(|(a, b)| a == b).count();
-        if let Some((_, inside)) = collection {
-            // The collection's node lies between the nodes of frames, which other stacks do not share.
-            shared = shared.min(frames.len().saturating_sub(inside));
-        }
-        shared = shared.min(self.nodes.len());
-        if is_cut {
-            shared = 0;
-        }
-        self.nodes.truncate(shared);
-        self.last.clear();
-        let mut parent = match self.nodes.last() {
-            Some(&node) => node,
-            None if is_cut => note(recording)?,
-            None => NodeId::ROOT,
-        };
-        self.nodes.try_reserve(frames.len() - shared).ok()?;
-        let mut is_shareable = !is_cut;
-        for at in (0..frames.len() - shared).rev() {
-            if let Some((node, inside)) = collection
-                && inside == at + 1
-            {
-                parent = collecting(recording, parent, node)?;
-                is_shareable = false;
+    /// Where the stack of a tick ends, or what is kept of it. `None` if it cannot be right, or if there is no room.
+    fn stack(&mut self, recording: &mut Recording<'_>, tick: &Tick<'_>) -> Option<Stack> {
+        self.read(tick)?;
+        // SAFETY: there is a recording, and no other use of the unwinder in this thread as long as this one is used.
+        let mut unwinder = unsafe { nthbyte_unwind::unwinder() };
+        if let (Some(registers), Some(unwinder)) = (self.registers, &mut unwinder) {
+            let thread = Interrupted::new(registers, tick.memory);
+            unwinder.walk_interrupted(&thread);
+            if let Some(walk) = unwinder.unfinished_interrupted(&thread, recording) {
+                return self.kept(recording, tick.word, walk).map(Stack::Kept);
             }
-            parent = self.frame(recording, parent, u64::from_ne_bytes(frames[at]))?;
-            if is_shareable {
-                self.nodes.push(parent);
-            }
+        } else {
+            unwinder = None;
         }
-        if let Some((node, inside)) = collection
-            && inside == 0
+        let native = unwinder.as_ref().map_or(&[][..], |one| one.frames());
+        if self.python.is_empty()
+            && let Some(unwinder) = unwinder
         {
-            parent = collecting(recording, parent, node)?;
+            return unwinder.stack(recording).map(Stack::Known);
         }
-        if !is_cut {
-            self.last.try_reserve(tick.stack.len()).ok()?;
-            self.last.extend_from_slice(tick.stack);
+        let is_cut = tick.word & bits::IS_CUT != 0;
+        let (python, now) = (&self.python, &mut self.now);
+        now.clear();
+        now.try_reserve(2 * self.marks.len() + python.len() + native.len() + 1)
+            .ok()?;
+        merge(python.len(), &self.marks, native, |piece| match piece {
+            Piece::Python(range) => {
+                now.extend(python[range].iter().map(|&word| Frame::Python(word)))
+            }
+            Piece::Native(address) => now.push(Frame::Native(address)),
+            Piece::Collection => now.push(Frame::Named(collection(tick.word), FrameKind::Gc)),
+            Piece::Gap => now.push(Frame::Named(GAP_NOTE, FrameKind::Note)),
+        });
+        if is_cut {
+            now.push(Frame::Named(CUT_NOTE, FrameKind::Note));
         }
-        Some(parent)
+        let alike = self.now.iter().rev().zip(self.last.iter().rev());
+        let shared = alike.take_while(|(a, b)| a == b).count();
+        let shared = shared.min(self.nodes.len());
+        self.nodes.truncate(shared);
+        std::mem::swap(&mut self.now, &mut self.last);
+        let mut parent = self.nodes.last().copied().unwrap_or(NodeId::ROOT);
+        let others = self.last.len() - shared;
+        self.nodes.try_reserve(others).ok()?;
+        for at in (0..others).rev() {
+            parent = match self.last[at] {
+                Frame::Python(word) => self.frame(recording, parent, word)?,
+                // Native frames outside of all Python frames that are shown are left out.
+                Frame::Native(address) if parent != NodeId::ROOT => {
+                    unwinder.as_mut()?.node(recording, parent, address)?
+                }
+                Frame::Named(GAP_NOTE, _) if parent == NodeId::ROOT => parent,
+                Frame::Named(name, kind) => named(recording, parent, name, kind)?,
+                Frame::Native(_) => parent,
+            };
+            self.nodes.push(parent);
+        }
+        Some(Stack::Known(parent))
+    }
+
+    /// Reads the words of a tick. `None` if they cannot be right.
+    fn read(&mut self, tick: &Tick<'_>) -> Option<()> {
+        let words = tick.stack.as_chunks::<8>().0;
+        let mut words = words.iter().map(|word| u64::from_ne_bytes(*word));
+        self.registers = None;
+        if tick.word & bits::HAS_REGISTERS != 0 {
+            let mut registers = [0; Registers::WORDS];
+            for register in &mut registers {
+                *register = words.next()?;
+            }
+            self.registers = Some(Registers::from_words(registers));
+        }
+        self.python.clear();
+        self.marks.clear();
+        self.python.try_reserve(words.len()).ok()?;
+        self.marks.try_reserve(words.len()).ok()?;
+        for word in words {
+            let frames = self.python.len();
+            let (stack, kind) = match Word::unpack(word) {
+                Word::Frame(..) => {
+                    self.python.push(word);
+                    continue;
+                }
+                Word::Call(stack) => (stack, MarkKind::Call),
+                Word::Collection => (0, MarkKind::Collection),
+            };
+            self.marks.push(Mark {
+                frames,
+                stack,
+                kind,
+            });
+        }
+        Some(())
+    }
+
+    /// What is kept of a tick until the library is known that its walk has met.
+    #[cold]
+    fn kept(
+        &self,
+        recording: &mut Recording<'_>,
+        word: u64,
+        walk: Unfinished,
+    ) -> Option<Box<Kept>> {
+        let mut python = Vec::new();
+        python.try_reserve_exact(self.python.len()).ok()?;
+        for &word in &self.python {
+            python.push(match self.appearance(recording, word)? {
+                Some((appearance, position)) => (appearance, position),
+                None => (Appearance::Hidden, 0),
+            });
+        }
+        let mut marks = Vec::new();
+        marks.try_reserve_exact(self.marks.len()).ok()?;
+        marks.extend_from_slice(&self.marks);
+        let collects = marks.iter().any(|mark| mark.kind == MarkKind::Collection);
+        Some(Box::new(Kept {
+            walk,
+            python,
+            marks,
+            collection: collects.then(|| collection(word)),
+            note: (word & bits::IS_CUT != 0).then_some(CUT_NOTE),
+            has_gaps: true,
+        }))
     }
 
     /// The node of a frame below its caller.
@@ -163,23 +277,38 @@ impl<'a> Resolver<'a> {
         parent: NodeId,
         frame: u64,
     ) -> Option<NodeId> {
-        let (address, position) = unpack(frame);
-        let appearance = match recording.function(address as u64) {
-            Some(known) => known,
-            None => match self.find(recording, address, position)? {
-                Found::Frame(appearance) => appearance,
-                Found::NoFrame => return Some(parent),
-            },
+        let Some((appearance, position)) = self.appearance(recording, frame)? else {
+            return Some(parent);
         };
-        let Some(id) = appearance.below(parent) else {
+        let Some(code) = appearance.below(parent) else {
             return Some(parent);
         };
         recording.node(Node {
             parent,
-            code: id,
-            position: position.saturating_sub(1) * 2,
+            code,
+            position,
             kind: FrameKind::Interpreted,
         })
+    }
+
+    /// How a frame appears, and where it is in its code object in bytes; `None` within if it is the interpreter's own. `None`
+    /// if it can be no frame, or if there is no room.
+    fn appearance(
+        &self,
+        recording: &mut Recording<'_>,
+        frame: u64,
+    ) -> Option<Option<(Appearance, u32)>> {
+        let Word::Frame(address, position) = Word::unpack(frame) else {
+            return None;
+        };
+        let appearance = match recording.function(address as u64) {
+            Some(known) => known,
+            None => match self.find(recording, address, position)? {
+                Found::Frame(appearance) => appearance,
+                Found::NoFrame => return Some(None),
+            },
+        };
+        Some(Some((appearance, position.saturating_sub(1) * 2)))
     }
 
     /// What lies at an address that the session does not know. A code object is defined. `None` if it is nothing that a
@@ -271,31 +400,8 @@ fn read_bytes(memory: Probe, address: usize, length: usize) -> Option<Vec<u8>> {
     (memory.bytes(address, &mut bytes) == length).then_some(bytes)
 }
 
-/// The name of the collection that the thread runs, if any, and the number of frames inside of it.
-fn collection(bits: u64) -> Option<(&'static str, usize)> {
-    let generation = usize::from((bits >> word::GENERATION) as u8);
-    let name = COLLECTIONS[generation.min(COLLECTIONS.len() - 1)];
-    (bits & word::COLLECTS != 0).then_some((name, (bits >> word::INSIDE) as usize))
-}
-
-/// The node of a collection below the frame that it interrupted.
-fn collecting(recording: &mut Recording<'_>, parent: NodeId, name: &'static str) -> Option<NodeId> {
-    let code = recording.named_function(name)?;
-    recording.node(Node {
-        parent,
-        code,
-        position: 0,
-        kind: FrameKind::Gc,
-    })
-}
-
-#[cold]
-fn note(recording: &mut Recording<'_>) -> Option<NodeId> {
-    let code = recording.named_function(CUT_NOTE)?;
-    recording.node(Node {
-        parent: NodeId::ROOT,
-        code,
-        position: 0,
-        kind: FrameKind::Note,
-    })
+/// The name of the collection that the thread runs.
+fn collection(word: u64) -> &'static str {
+    let generation = usize::from((word >> bits::GENERATION) as u8);
+    COLLECTIONS[generation.min(COLLECTIONS.len() - 1)]
 }

@@ -1,6 +1,6 @@
 //! The walk of a thread's frames in the signal handler.
 //!
-//! A frame takes one word: the address of its code object, and the position in it. Nothing here is believed: a frame may
+//! A frame takes one word: see [`super::words`]. Nothing here is believed: a frame may
 //! be half made, so that its fields are those of an earlier frame. What refers to no memory is noticed here; what is no
 //! code object is noticed when the word is read ([`super::resolve`]). In both cases the tick counts as lost.
 
@@ -10,57 +10,45 @@ use nthbyte_session::process::CachedProbe;
 use nthbyte_session::ticks::LONGEST_STACK;
 
 use super::collecting::Collection;
-use crate::layout::{Layout, UNUSED};
+use super::words::{NO_POSITION, Word};
+use crate::layout::{Entries, Layout, UNUSED};
 
 /// The layout of the interpreter, for the handler. It is the same in all sessions.
 pub static LAYOUT: OnceLock<Layout> = OnceLock::new();
 
 /// The largest number of recorded frames. A deeper stack keeps its innermost frames.
-pub const MAX_DEPTH: usize = LONGEST_STACK / 8;
+pub const MAX_DEPTH: usize = 1024;
+/// There is room for a call of the interpreter from C for each of them, nearly.
+const _: () = assert!(2 * MAX_DEPTH * size_of::<u64>() <= LONGEST_STACK);
 /// Frames that are followed before the chain must be a circle. Frames without code are among them.
 const MAX_STEPS: usize = 4 * MAX_DEPTH;
-
-/// Bits of the position. Code objects are aligned to 8 bytes, and lie below 2^47.
-const POSITION_BITS: u32 = 20;
-/// The position of an instruction that does not lie in its code object.
-pub const NO_POSITION: u32 = (1 << POSITION_BITS) - 1;
-
-/// The word for a frame. `position` is the number of the instruction's unit of two bytes, plus one: CPython up to 3.12
-/// stores the unit before the one that runs.
-fn pack(layout: &Layout, code: usize, instruction: usize) -> Option<u64> {
-    if code >> 47 != 0 || !code.is_multiple_of(8) {
-        return None;
-    }
-    let first = code + layout.code_instructions;
-    let units = (instruction.wrapping_add(2)).wrapping_sub(first) / 2;
-    let position = u32::try_from(units).map_or(NO_POSITION, |units| units.min(NO_POSITION));
-    Some((code as u64) >> 3 << POSITION_BITS | u64::from(position))
-}
-
-/// The code object's address, and the position as above.
-pub const fn unpack(word: u64) -> (usize, u32) {
-    let position = (word & NO_POSITION as u64) as u32;
-    (((word >> POSITION_BITS) << 3) as usize, position)
-}
 
 /// A walked stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walked {
-    /// Number of frames.
-    pub frames: usize,
+    /// Number of words.
+    pub words: usize,
     /// Whether outer frames were left out.
     pub is_cut: bool,
-    /// The number of frames inside of the running collection, if there is one.
-    pub inside: Option<usize>,
 }
 
-/// Writes the frames of a thread to `stack`, innermost first. `None` if they cannot be read.
+/// The word for a frame.
+fn pack(layout: &Layout, code: usize, instruction: usize) -> Option<u64> {
+    let first = code.wrapping_add(layout.code_instructions);
+    let units = (instruction.wrapping_add(2)).wrapping_sub(first) / 2;
+    let position = u32::try_from(units).unwrap_or(NO_POSITION);
+    Word::Frame(code, position).pack()
+}
+
+/// Writes the words of a thread's stack to `stack`, innermost first, with `with_calls` those of calls from C too. `None` if
+/// they cannot be read.
 pub fn walk(
     layout: &Layout,
     memory: &CachedProbe,
     state: usize,
     collection: Option<Collection>,
-    stack: &mut [u8; LONGEST_STACK],
+    with_calls: bool,
+    stack: &mut [[u8; 8]],
 ) -> Option<Walked> {
     let read = |address: usize, offset: usize| memory.word(address.checked_add(offset)?);
     let byte = |address: usize, offset: usize| {
@@ -72,25 +60,51 @@ pub fn walk(
         offset => read(state, offset)?,
     };
     let tags = layout.features.reference_tags;
+    let first_without_code = layout.features.first_owner_without_code;
     let mut frame = read(holder, layout.current_frame)?;
-    let mut walked = Walked::default();
+    let mut call = holder;
+    let (mut words, mut frames) = (0, 0);
+    let mut add = |word: u64| {
+        let place = stack.get_mut(words)?;
+        *place = word.to_ne_bytes();
+        words += 1;
+        Some(())
+    };
+    let mut is_cut = false;
     for _ in 0..MAX_STEPS {
-        if frame == 0 {
-            return Some(walked);
+        if frame == 0 || is_cut {
+            return Some(Walked { words, is_cut });
         }
         if collection.is_some_and(|collection| collection.frame == frame) {
-            walked.inside = Some(walked.frames);
+            is_cut |= add(Word::Collection.pack()?).is_none();
         }
         let owner = byte(frame, layout.frame_owner)?;
         let code = read(frame, layout.frame_code)? & !tags;
-        if owner < layout.features.first_owner_without_code && code != 0 {
-            let Some(place) = stack.as_chunks_mut::<8>().0.get_mut(walked.frames) else {
-                walked.is_cut = true;
-                return Some(walked);
-            };
+        if owner < first_without_code && code != 0 {
+            if frames == MAX_DEPTH {
+                is_cut = true;
+                continue;
+            }
             let instruction = read(frame, layout.frame_instruction)?;
-            *place = pack(layout, code, instruction)?.to_ne_bytes();
-            walked.frames += 1;
+            is_cut |= add(pack(layout, code, instruction)?).is_none();
+            frames += 1;
+        }
+        if with_calls {
+            let stack = match layout.features.entries {
+                Entries::Frames => (owner >= first_without_code).then_some(frame),
+                Entries::CFrames {
+                    frame_is_entry,
+                    cframe_previous,
+                } if byte(frame, frame_is_entry)? != 0 && call != 0 => {
+                    let ended = call;
+                    call = read(call, cframe_previous)?;
+                    Some(ended)
+                }
+                Entries::CFrames { .. } => None,
+            };
+            if let Some(stack) = stack {
+                is_cut |= add(Word::Call(stack).pack()?).is_none();
+            }
         }
         frame = read(frame, layout.frame_previous)?;
     }
@@ -124,15 +138,17 @@ mod tests {
         layout: &Layout,
         state: &usize,
         collection: Option<Collection>,
-    ) -> Option<Vec<(usize, u32)>> {
-        let mut stack = [0; LONGEST_STACK];
+        with_calls: bool,
+    ) -> Option<Vec<Word>> {
+        let mut stack = [[0; 8]; LONGEST_STACK / 8];
         let state = std::ptr::from_ref(state) as usize;
-        let walked = walk(layout, &CachedProbe::new(), state, collection, &mut stack)?;
-        let words = &stack.as_chunks::<8>().0[..walked.frames];
+        let memory = CachedProbe::new();
+        let walked = walk(layout, &memory, state, collection, with_calls, &mut stack)?;
+        assert_eq!(walked.is_cut, walked.words >= MAX_DEPTH);
+        let words = stack[..walked.words].iter();
         Some(
             words
-                .iter()
-                .map(|word| unpack(u64::from_ne_bytes(*word)))
+                .map(|word| Word::unpack(u64::from_ne_bytes(*word)))
                 .collect(),
         )
     }
@@ -152,37 +168,55 @@ mod tests {
             frames[inner][3] = (&raw const frames[inner + 1]) as usize;
         }
         let state = (&raw const frames[0]) as usize;
-        let expected = vec![(CODE, 4), (CODE + 64, 0)];
+        let expected = [Word::Frame(CODE, 4), Word::Frame(CODE + 64, 0)];
         if CachedProbe::new().word(state).is_none() {
             eprintln!("not tested: process_vm_readv is forbidden here");
             return;
         }
-        assert_eq!(walk_of(&layout, &state, None), Some(expected));
-        let mut stack = [0; LONGEST_STACK];
+        let [inner, outer] = expected;
+        let all = walk_of(&layout, &state, None, false);
+        assert_eq!(all, Some(expected.to_vec()));
+        let without_code = (&raw const frames[1]) as usize;
+        let call = Word::Call(without_code);
+        let with_calls = walk_of(&layout, &state, None, true);
+        assert_eq!(with_calls, Some(vec![inner, call, outer]));
         let collection = Collection {
-            frame: (&raw const frames[1]) as usize,
+            frame: without_code,
             generation: 2,
         };
-        let at = (&raw const state) as usize;
-        let walked = walk(
-            &layout,
-            &CachedProbe::new(),
-            at,
-            Some(collection),
-            &mut stack,
-        );
-        assert_eq!(walked.unwrap().inside, Some(1));
+        let collecting = walk_of(&layout, &state, Some(collection), false);
+        assert_eq!(collecting, Some(vec![inner, Word::Collection, outer]));
+        // With a mark of each call that its outermost frame refers to by a flag.
+        let marked = Layout {
+            features: Features {
+                entries: Entries::CFrames {
+                    frame_is_entry: 16,
+                    cframe_previous: 8,
+                },
+                ..layout.features
+            },
+            ..layout
+        };
+        let outermost = [0; 2];
+        let mark = [state, (&raw const outermost) as usize];
+        frames[0][2] = 1;
+        std::hint::black_box((&mut frames, &outermost));
+        let marks = walk_of(&marked, &mark[0], None, true).unwrap();
+        let calls = mark.as_ptr() as usize;
+        assert_eq!(marks[..2], [inner, Word::Call(calls)]);
+        frames[0][2] = 0;
 
         // An instruction outside of its code object; an impossible code object; a caller that is nowhere; a circle.
         // The kernel reads the frames, which the compiler does not see.
         let mut changed = |frame: usize, field: usize, value: usize| {
             frames[frame][field] = value;
             std::hint::black_box(&mut frames);
-            walk_of(&layout, &state, None)
+            walk_of(&layout, &state, None, false)
         };
-        assert_eq!(changed(0, 1, first - 4).unwrap()[0].1, NO_POSITION);
-        let far = first + (2 << POSITION_BITS);
-        assert_eq!(changed(0, 1, far).unwrap()[0].1, NO_POSITION);
+        let nowhere = Word::Frame(CODE, NO_POSITION);
+        assert_eq!(changed(0, 1, first - 4).unwrap()[0], nowhere);
+        let far = first + 2 * NO_POSITION as usize + 2;
+        assert_eq!(changed(0, 1, far).unwrap()[0], nowhere);
         assert_eq!(changed(0, 0, 1 << 60), None);
         assert!(changed(0, 0, CODE).is_some());
         assert_eq!(changed(2, 3, 40), None);

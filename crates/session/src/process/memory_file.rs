@@ -2,9 +2,13 @@
 //!
 //! If the program closes the descriptor (see [`super::descriptor`]), the next append creates another file. That file
 //! continues at the offset where the previous one ended.
+//!
+//! A file that was read to its end may be [rewound](MemoryFile::rewind): what is appended then uses the same pages again.
+//! A new page costs about 1.4 µs, a page that is written to again 0.3 µs. Offsets go on.
 
 use std::ffi::c_int;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::descriptor::{Identity, duplicate_high};
@@ -15,7 +19,7 @@ pub struct MemoryFile {
     pub(super) descriptor: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
-    /// Data before this offset is no longer available.
+    /// The offset of the file's first byte. Data before it is no longer available.
     start: AtomicI64,
     length: AtomicI64,
 }
@@ -42,6 +46,7 @@ impl MemoryFile {
     pub fn make(&self) -> io::Result<()> {
         self.close();
         self.length.store(0, Relaxed);
+        self.start.store(0, Relaxed);
         match self.open() {
             Some(_) => Ok(()),
             None => Err(io::Error::last_os_error()),
@@ -71,30 +76,88 @@ impl MemoryFile {
     /// Appends bytes, and returns whether they were appended: a reader sees all of them or none. Only one thread may
     /// append at a time. Safe in a signal handler.
     pub fn append(&self, bytes: &[u8]) -> bool {
-        self.append_both(bytes, &[])
+        let written = self
+            .to_append()
+            .and_then(|descriptor| self.write(descriptor, [bytes, &[]], &(0..0)));
+        self.publish(written)
     }
 
-    /// Appends two pieces one after the other with one system call. Otherwise the same as [`MemoryFile::append`].
-    pub fn append_both(&self, first: &[u8], second: &[u8]) -> bool {
-        let descriptor = match self.descriptor() {
+    /// Appends two pieces, and then what can be read of a part of this process's memory, which may not be there: the kernel
+    /// reads it, in the same system call. `first` ends with a word for the number of bytes that could be read. Otherwise
+    /// the same as [`MemoryFile::append`].
+    pub fn append_with_memory(
+        &self,
+        first: &mut [u8],
+        second: &[u8],
+        memory: &Range<usize>,
+    ) -> bool {
+        let written = self
+            .to_append()
+            .and_then(|descriptor| self.write_with_memory(descriptor, first, second, memory));
+        self.publish(written)
+    }
+
+    fn write_with_memory(
+        &self,
+        descriptor: c_int,
+        first: &mut [u8],
+        second: &[u8],
+        memory: &Range<usize>,
+    ) -> Option<usize> {
+        let at = first.len().checked_sub(size_of::<u64>())?;
+        let pieces = first.len() + second.len();
+        first[at..].copy_from_slice(&(memory.len() as u64).to_ne_bytes());
+        let written = self.write(descriptor, [first, second], memory)?;
+        let read = written - pieces;
+        if read < memory.len() {
+            first[at..].copy_from_slice(&(read as u64).to_ne_bytes());
+            (self.descriptor()? == descriptor).then_some(())?;
+            self.write(descriptor, [first, &[]], &(0..0))?;
+        }
+        Some(written)
+    }
+
+    /// The descriptor, for the thread that appends. If the program has closed the file, this is that of another one.
+    fn to_append(&self) -> Option<c_int> {
+        match self.descriptor() {
             None if self.descriptor.load(Relaxed) >= 0 => self.open(),
             found => found,
-        };
-        let Some(descriptor) = descriptor else {
-            return false;
-        };
-        let at = self.length.load(Relaxed);
-        let pieces = [first, second].map(|piece| libc::iovec {
+        }
+    }
+
+    /// Writes after the end: the pieces, and what can be read of the memory. Returns the number of bytes. `None` if not
+    /// all of the pieces could be written.
+    fn write(&self, descriptor: c_int, pieces: [&[u8]; 2], memory: &Range<usize>) -> Option<usize> {
+        let at = self.length.load(Relaxed) - self.start.load(Relaxed);
+        let [first, second] = pieces.map(|piece| libc::iovec {
             iov_base: piece.as_ptr().cast_mut().cast(),
             iov_len: piece.len(),
         });
-        // SAFETY: writes initialised bytes to our own file.
-        let written = unsafe { libc::pwritev(descriptor, pieces.as_ptr(), 2, at) };
-        let is_whole = written == (first.len() + second.len()).cast_signed();
-        if is_whole {
-            self.length.store(at + written as i64, Release);
+        let memory = libc::iovec {
+            iov_base: memory.start as *mut _,
+            iov_len: memory.len(),
+        };
+        let all = [first, second, memory];
+        let count = if memory.iov_len == 0 { 2 } else { 3 };
+        // SAFETY: writes to our own file: initialised bytes, and memory that the kernel reads if it is there.
+        let written = unsafe { libc::pwritev(descriptor, all.as_ptr(), count, at) };
+        let written = usize::try_from(written).ok()?;
+        (written >= first.iov_len + second.iov_len).then_some(written)
+    }
+
+    /// Makes what was written part of the file. Returns whether it was.
+    fn publish(&self, written: Option<usize>) -> bool {
+        if let Some(written) = written {
+            let length = self.length.load(Relaxed) + written as i64;
+            self.length.store(length, Release);
         }
-        is_whole
+        written.is_some()
+    }
+
+    /// Forgets all data, and begins again with the same memory. The appending thread calls it, once all data was read.
+    /// Safe in a signal handler.
+    pub fn rewind(&self) {
+        self.start.store(self.length.load(Relaxed), Release);
     }
 
     /// The offset at which the file begins. Data before it is no longer available.
@@ -113,14 +176,15 @@ impl MemoryFile {
     /// thread may append meanwhile.
     pub fn read(&self, into: &mut [u8], at: i64) -> Option<usize> {
         let descriptor = self.descriptor()?;
-        // The file may have replaced the one in which this offset was, and has a hole in its place.
-        if at < self.start() {
+        // The file may have replaced the one in which this offset was.
+        let start = self.start();
+        if at < start {
             return None;
         }
         let left = usize::try_from(self.length() - at).ok()?;
         let count = left.min(into.len());
         // SAFETY: the buffer has room for that many bytes.
-        let got = unsafe { libc::pread(descriptor, into.as_mut_ptr().cast(), count, at) };
+        let got = unsafe { libc::pread(descriptor, into.as_mut_ptr().cast(), count, at - start) };
         usize::try_from(got).ok()
     }
 
@@ -129,7 +193,7 @@ impl MemoryFile {
         if let Some(descriptor) = self.descriptor() {
             let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             // SAFETY: empties a part of our own file.
-            unsafe { libc::fallocate(descriptor, hole, 0, before) };
+            unsafe { libc::fallocate(descriptor, hole, 0, before - self.start()) };
         }
     }
 

@@ -1,6 +1,6 @@
 //! Files in memory.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::MemoryFile;
@@ -21,6 +21,76 @@ fn what_is_appended_is_read() {
     file.close();
     assert_eq!(file.read(&mut bytes, 0), None);
     assert!(!file.append(b"nothing"));
+}
+
+#[test]
+fn a_rewound_file_uses_its_memory_again() {
+    let file = MemoryFile::none();
+    file.make().unwrap();
+    assert!(file.append(b"one two"));
+    file.rewind();
+    assert_eq!((file.start(), file.length()), (7, 7));
+    let mut bytes = [0; 20];
+    assert_eq!(file.read(&mut bytes, 6), None);
+    assert!(file.append(b"three"));
+    assert_eq!(file.read(&mut bytes, 7), Some(5));
+    assert_eq!(&bytes[..5], b"three");
+    // At the beginning.
+    // SAFETY: a duplicate of the file's descriptor, which is closed here.
+    let same = unsafe { std::fs::File::from_raw_fd(libc::dup(file.descriptor.load(Relaxed))) };
+    assert_eq!(same.metadata().unwrap().len(), 7);
+    file.forget(10);
+    assert_eq!(file.read(&mut bytes, 10), Some(2));
+    assert_eq!(&bytes[..2], b"ee");
+    file.close();
+}
+
+#[test]
+fn memory_that_is_not_there_is_no_error() {
+    const PAGE: usize = 4096;
+    // SAFETY: two new pages, of which the second is not readable.
+    let pages = unsafe {
+        let pages = libc::mmap(
+            std::ptr::null_mut(),
+            2 * PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        assert_ne!(pages, libc::MAP_FAILED);
+        pages.cast::<u8>().write_bytes(7, PAGE);
+        assert_eq!(libc::mprotect(pages.add(PAGE), PAGE, libc::PROT_NONE), 0);
+        pages as usize
+    };
+    let end = pages + PAGE;
+    let file = MemoryFile::none();
+    let mut header = *b"ab????????";
+    assert!(!file.append_with_memory(&mut header, b"nothing", &(0..0)));
+    file.make().unwrap();
+    let mut at = 0;
+    for (memory, readable) in [
+        (end - 5..end, 5),
+        (end - 5..end + 6, 5),
+        (pages + 1..end + PAGE, PAGE - 1),
+        (end..end + 6, 0),
+        (8..16, 0),
+        (0..0, 0),
+    ] {
+        assert!(file.append_with_memory(&mut header, b"xyz", &memory));
+        let mut bytes = [0; 2 * PAGE];
+        let length = 10 + 3 + readable;
+        assert_eq!(file.read(&mut bytes, at), Some(length), "{memory:x?}");
+        assert_eq!(&bytes[..2], b"ab");
+        assert_eq!(bytes[2..10], (readable as u64).to_ne_bytes());
+        assert_eq!(&bytes[10..13], b"xyz");
+        assert!(bytes[13..length].iter().all(|&byte| byte == 7));
+        at += length as i64;
+    }
+    assert!(!file.append_with_memory(&mut [], b"no room for the number", &(0..0)));
+    file.close();
+    // SAFETY: unmaps the pages from above.
+    unsafe { libc::munmap(pages as *mut _, 2 * PAGE) };
 }
 
 #[test]

@@ -2,7 +2,17 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::ticks::{HEADER, LARGEST_BACKLOG, LONGEST_STACK, Ticks};
+use crate::ticks::{
+    HEADER, LARGEST_BACKLOG, LARGEST_WITH_MEMORY, LONGEST_MEMORY, LONGEST_STACK, Ticks, Walked,
+};
+
+const fn walked(word: u64, length: usize) -> Walked {
+    Walked {
+        word,
+        length,
+        memory: 0..0,
+    }
+}
 
 #[test]
 fn what_is_stored_is_read_in_order() {
@@ -12,7 +22,7 @@ fn what_is_stored_is_read_in_order() {
     ticks.store(7, b"first");
     ticks.store(8, b"");
     ticks.store(9, &[1; LONGEST_STACK + 1]);
-    let mut buffer = [0; LONGEST_STACK];
+    let mut buffer = Vec::new();
     let first = ticks.next(&mut buffer).unwrap();
     assert_eq!((first.word, first.stack), (7, &b"first"[..]));
     let time = first.monotonic_nanos;
@@ -25,7 +35,7 @@ fn what_is_stored_is_read_in_order() {
     // A tick that interrupts another one is counted; a child does not write to the file that its parent reads.
     assert!(ticks.lock.acquire());
     ticks.store(1, b"interrupted");
-    ticks.store_walked(3, |_| Some((1, 0)));
+    ticks.store_walked(3, |_| Some(walked(1, 0)));
     assert_eq!(ticks.lost.load(Relaxed), 2 + 3);
     ticks.lock.release();
     ticks.miss();
@@ -51,12 +61,12 @@ fn a_walk_is_stored_or_lost_as_a_whole() {
     assert!(!ticks.are_waiting());
     ticks.store_walked(2, |room| {
         room[..3].copy_from_slice(b"one");
-        Some((4, 3))
+        Some(walked(4, 3))
     });
     ticks.store_walked(5, |_| None);
     assert!(ticks.are_waiting());
     assert_eq!(ticks.lost.load(Relaxed), 5);
-    let mut buffer = [0; LONGEST_STACK];
+    let mut buffer = Vec::new();
     let tick = ticks.next(&mut buffer).unwrap();
     assert_eq!((tick.word, tick.stack), (4, &b"one"[..]));
     assert!(!ticks.are_waiting());
@@ -79,5 +89,49 @@ fn a_backlog_has_a_limit() {
     ticks.read.store(size, Relaxed);
     ticks.store(0, b"");
     assert_eq!(ticks.lost.load(Relaxed), 1);
+    ticks.end();
+}
+
+#[test]
+fn memory_is_copied_beside_the_stack() {
+    let ticks = Ticks::new();
+    ticks.begin(true).unwrap();
+    let content: Vec<u8> = (0..LONGEST_MEMORY).map(|at| at as u8).collect();
+    let start = content.as_ptr() as usize;
+    let store = |length| {
+        ticks.store_walked(1, |room| {
+            room[..3].copy_from_slice(b"one");
+            Some(Walked {
+                word: 4,
+                length: 3,
+                memory: start..start + length,
+            })
+        });
+    };
+    let mut buffer = Vec::new();
+    // Ticks with more and with less follow each other in one place.
+    for length in [LONGEST_MEMORY, 100, 0] {
+        store(length);
+        let tick = ticks.next(&mut buffer).unwrap();
+        assert_eq!((tick.word, tick.stack), (4, &b"one"[..]));
+        assert_eq!(tick.memory, &content[..length]);
+        assert!(!ticks.are_waiting());
+    }
+    // More is not copied.
+    store(LONGEST_MEMORY + 1);
+    assert_eq!(ticks.next(&mut buffer).unwrap().memory, b"");
+    // With a large backlog, ticks are kept, without memory.
+    let size = (HEADER + LONGEST_MEMORY) as i64;
+    for _ in 0..LARGEST_WITH_MEMORY / size + 10 {
+        store(LONGEST_MEMORY);
+    }
+    let mut copied = Vec::new();
+    while let Some(tick) = ticks.next(&mut buffer) {
+        copied.push(tick.memory.len());
+    }
+    let with_memory = copied.iter().filter(|&&length| length == LONGEST_MEMORY);
+    assert_eq!(with_memory.count() as i64, LARGEST_WITH_MEMORY / size + 1);
+    assert_eq!(copied.iter().filter(|&&length| length == 0).count(), 9);
+    assert_eq!(ticks.lost.load(Relaxed), 0);
     ticks.end();
 }

@@ -7,6 +7,7 @@ use nthbyte_profile::event::{LostKind, NodeId};
 
 use super::{Profile, a_function, an_allocation, in_child, of_size, one_at_a_time, start};
 use crate::native::Unfinished;
+use crate::ticks::{Place, TICKS};
 use crate::unfinished::{add, are_waiting, complete, freed, give_up, has_room};
 use crate::{Recording, Session};
 
@@ -100,6 +101,53 @@ fn a_sample_is_recorded_when_its_stack_is_known() {
         .map(|sample| sizes[sample.0 as usize])
         .collect();
     assert_eq!(freed, [1, 3]);
+}
+
+#[test]
+fn a_time_sample_is_recorded_when_its_stack_is_known() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waiting.nthb");
+    let session = start(&path, "exponential", 512);
+    TICKS.begin(true).unwrap();
+    let keep = |number| {
+        TICKS.store(number, b"");
+        with(&session, |recording| {
+            let read = recording.ticks(9, |recording, tick| {
+                let place = Place {
+                    samples: 3,
+                    ..Place::of(NodeId::ROOT)
+                };
+                recording.keep(tick, place, Box::new(Stack(tick.word)))
+            });
+            assert_eq!(read, 1);
+        });
+    };
+    keep(5);
+    keep(NEVER);
+    // One that is not kept is recorded at once.
+    TICKS.store(6, b"");
+    with(&session, |recording| {
+        recording.ticks(9, |recording, tick| {
+            Some(Place::of(a_function(recording, tick.word)))
+        });
+        assert!(are_waiting(recording));
+        complete(recording);
+        assert!(!are_waiting(recording));
+    });
+    keep(7);
+    with(&session, give_up);
+    TICKS.end();
+    let outcome = session.finish(None);
+    assert_eq!((outcome.samples, outcome.lost), (0, 3 + 3));
+    let found = Profile::read(&path);
+    let functions: Vec<_> = found
+        .cpu
+        .iter()
+        .map(|one| found.function(one.stack))
+        .collect();
+    let five = "function 5";
+    assert_eq!(functions, ["function 6", five, five, five]);
 }
 
 #[test]

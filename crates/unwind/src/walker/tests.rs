@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use super::*;
 use crate::copied;
+use crate::interrupted::Registers;
 use nthbyte_session::native;
 
 /// The C library's own unwinder is the judge: its return addresses, from the caller of this function on.
@@ -48,12 +49,12 @@ fn check(unwinder: &mut Unwinder) {
     let alike = walked.iter().zip(&judged[1..]).take_while(|(a, b)| a == b);
     let alike = alike.count();
     assert_eq!(
-        unwinder.is_cut,
+        unwinder.cut == Cut::Deep,
         judged.len() > MAX_DEPTH,
         "{}",
         judged.len()
     );
-    if unwinder.is_cut {
+    if unwinder.cut == Cut::Deep {
         assert_eq!(alike, walked.len());
     } else {
         // The C library stops at the start of a thread, or at that of the program, or one frame before.
@@ -92,6 +93,113 @@ fn callers_are_those_that_the_c_library_finds() {
         });
         thread.unwrap().join().unwrap();
     }
+}
+
+thread_local! {
+    /// What a signal handler has kept of this thread.
+    static KEPT: RefCell<Option<(Registers, Vec<u8>)>> = const { RefCell::new(None) };
+}
+
+/// Interrupts the calling thread. Returns what its handler has kept.
+fn interrupted() -> (Registers, Vec<u8>) {
+    extern "C" fn handler(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
+        // SAFETY: the argument of a handler with SA_SIGINFO.
+        let registers = unsafe { Registers::of_context(context) };
+        let range = registers.stack();
+        // The thread has sent the signal itself, so it may allocate.
+        let mut copy = vec![0; range.len()];
+        let length = Probe::new().unwrap().bytes(range.start, &mut copy);
+        copy.truncate(length);
+        KEPT.set(Some((registers, copy)));
+    }
+    crate::prepare();
+    // SAFETY: zero is a valid value of the struct, and the handler has the type that SA_SIGINFO requires.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        assert_eq!(
+            libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()),
+            0
+        );
+        libc::raise(libc::SIGUSR1);
+    }
+    KEPT.take().unwrap()
+}
+
+/// A walk from a copy finds what the C library finds in the stack itself.
+#[inline(never)]
+fn check_copy(unwinder: &mut Unwinder) {
+    let (registers, copy) = interrupted();
+    let judged = judged();
+    let thread = Interrupted::new(registers, &copy);
+    unwinder.walk_interrupted(&thread);
+    let frames = unwinder.frames();
+    assert!(frames.windows(2).all(|pair| pair[0].stack < pair[1].stack));
+    let walked: Vec<usize> = frames.iter().map(|frame| frame.address + 1).collect();
+    let start = walked.iter().position(|&one| one == judged[1]);
+    let walked = &walked[start.expect("the caller is found")..];
+    let alike = walked.iter().zip(&judged[1..]).take_while(|(a, b)| a == b);
+    let alike = alike.count();
+    if alike + 2 >= judged.len() {
+        assert_eq!(unwinder.cut, Cut::No);
+        return;
+    }
+    // The last frame's caller is not in the copy.
+    assert_eq!((alike, unwinder.cut), (walked.len(), Cut::NotCopied));
+    let last = frames[frames.len() - 1].stack;
+    assert!(last + 1000 > registers.stack().end, "{last:x}");
+    // With part of the copy, part of the frames.
+    let all = frames.to_vec();
+    let half = copy.len() / 2;
+    unwinder.walk_interrupted(&Interrupted::new(registers, &copy[..half]));
+    assert!(all.starts_with(unwinder.frames()));
+    assert!(unwinder.frames().len() > all.len() / 3);
+    unwinder.walk_interrupted(&Interrupted::new(registers, &[]));
+    assert!(unwinder.frames().len() <= 2);
+}
+
+#[test]
+fn an_interrupted_thread_is_walked_from_a_copy_of_its_stack() {
+    #[inline(never)]
+    fn down(unwinder: &mut Unwinder, depth: usize) -> usize {
+        let room = black_box([depth; 40]);
+        if depth == 0 {
+            check_copy(unwinder);
+            return room[0];
+        }
+        down(unwinder, depth - 1) + room[39]
+    }
+    for depth in [0, 1, 7, 50, 500] {
+        let Some(mut unwinder) = unwinder() else {
+            return;
+        };
+        down(&mut unwinder, depth);
+        let thread = std::thread::spawn(move || down(&mut unwinder, depth));
+        thread.join().unwrap();
+    }
+}
+
+/// The kernel's code in this process has tables, without a file.
+#[test]
+fn the_kernels_code_is_known() {
+    let Some(mut unwinder) = unwinder() else {
+        return;
+    };
+    // SAFETY: no preconditions.
+    let at = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
+    if at == 0 {
+        eprintln!("not tested: there is no vDSO");
+        return;
+    }
+    let (_, named, position) = unwinder.modules.place(at + 0x600).unwrap();
+    assert_eq!((&*named.path, position), ("[vdso]", 0x600));
+    assert!(!named.build_id.is_empty());
+    // A function of its own that calls nothing: the caller's address is at the stack pointer.
+    let copy = [&[0; 128][..], &(at as u64 + 1).to_ne_bytes(), &[0; 64]].concat();
+    let registers = [at as u64 + 0x600, 0x7000, 0, 0];
+    unwinder.walk_interrupted(&Interrupted::new(Registers::from_words(registers), &copy));
+    assert_eq!(unwinder.frames()[0].address, at + 0x600);
 }
 
 /// Whatever the tables say, a walk ends, and reads nothing that is not there.
@@ -253,6 +361,17 @@ fn cost() {
         let each = (cpu_nanos() - start) / rounds;
         let frames = unwinder.frames().len();
         eprintln!("{frames} frames: {each} ns, {:?}", unwinder.cache.stats());
+        let (registers, copy) = interrupted();
+        let start = cpu_nanos();
+        for _ in 0..rounds {
+            unwinder.walk_interrupted(&Interrupted::new(registers, &copy));
+        }
+        let each = (cpu_nanos() - start) / rounds;
+        let frames = unwinder.frames().len();
+        eprintln!(
+            "{frames} frames of a copy of {} bytes: {each} ns",
+            copy.len()
+        );
         room[0]
     }
     let Some(mut unwinder) = unwinder() else {

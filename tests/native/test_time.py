@@ -1,0 +1,401 @@
+"""The frames of native code in time samples: ``nthbyte run --cpu --native-frames``.
+
+The programs use up CPU time by a thread's own clock, so what share of the samples a function has does not depend on the
+machine or its load. Bounds are six standard deviations of the binomial: less than one run in 10**8 is outside.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import math
+import re
+import shutil
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from harness import Interpreter, report, summary
+
+from .test_frames import libraries as libraries
+
+Stacks = Counter[tuple[str, ...]]
+
+GAP = "(native frames not known)"
+
+HEADER = """
+import ctypes, sys, threading, time
+chains = ctypes.CDLL("./libchains.so")
+for name, types in {
+    "spend": [ctypes.c_double] * 2,
+    "descend": [ctypes.c_int, ctypes.c_double, ctypes.c_void_p],
+    "spend_in_thread": [ctypes.c_double],
+    "spend_in_handler": [ctypes.c_double],
+    "call": [ctypes.c_void_p],
+}.items():
+    getattr(chains, "chains_" + name).argtypes = types
+    getattr(chains, "chains_" + name).restype = None
+callback = ctypes.CFUNCTYPE(None)
+
+def spend(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        for _ in range(100):
+            pass
+"""
+
+
+def _run(
+    interpreter: Interpreter,
+    libraries: Path,
+    folder: Path,
+    program: str,
+    every: str = "1TiB",
+    has_native: bool = True,
+) -> Any:
+    """Runs a program with native frames in time samples. Returns the figures of its time samples."""
+    if not (folder / "libchains.so").exists():
+        shutil.copy(libraries / "libchains.so", folder)
+    (folder / "app.py").write_text(HEADER + program)
+    options = ["--native-frames"] if has_native else []
+    words = ["run", "-q", "--cpu", *options, "--every", every, "-f", "-o", "out.nthb", "app.py"]
+    interpreter.nthbyte(*words, folder=folder).ok()
+    return summary(folder / "out.nthb", "--top", "0")["time"]
+
+
+def _stacks(folder: Path, name: str = "out.nthb") -> Stacks:
+    """The time samples of each stack, outermost frame first, by the names of functions."""
+    report("export", name, "--to", "collapsed", "-f", "-o", "out.txt", folder=folder).ok()
+    stacks: Stacks = Counter()
+    for line in (folder / "out.txt").read_text().splitlines():
+        frames, _, number = line.rpartition(" ")
+        stacks[tuple(frame.rpartition(" (")[0] or frame for frame in frames.split(";"))] += int(number)
+    return stacks
+
+
+def _of(stacks: Stacks, *names: str) -> int:
+    """The samples whose stacks have these names in this order."""
+    total = 0
+    for stack, number in stacks.items():
+        frames = iter(stack)
+        if all(any(frame == name for frame in frames) for name in names):
+            total += number
+    return total
+
+
+def _check(found: int, expected: float, of: int) -> None:
+    """Checks a number of samples against the expected share."""
+    deviation = math.sqrt(of * expected * (1 - expected))
+    assert abs(found - of * expected) <= 6 * deviation + 2, (found, of * expected, of)
+
+
+def test_functions_of_c_have_their_shares(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    program = """
+def work():
+    for _ in range(20): chains.chains_spend(0.015, 0.045)
+work()
+"""
+    time = _run(cpython, libraries, tmp_path, program)
+    stacks = _stacks(tmp_path)
+    light, heavy = (_of(stacks, "work", "chains_spend", f"chains::{name}") for name in ("light", "heavy"))
+    _check(light, 0.25, light + heavy)
+    # Nearly every sample of the Python function is in them, down to the function at work.
+    assert light + heavy >= 0.95 * _of(stacks, "work")
+    assert _of(stacks, "chains::spend") == light + heavy
+    assert sum(stacks.values()) == time["samples"]
+    assert not _of(stacks, GAP)
+    own = {stack[-1] for stack in stacks if "chains::spend" in stack}
+    assert "chains::spend" in own, own
+    # The samples stand for the time that was used.
+    whole = 1.2 * time["hz"]
+    assert abs(_of(stacks, "work") + time["lost"] - whole) <= 0.1 * whole + 3
+
+
+def test_the_python_stacks_are_the_same(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    """Without the native frames, the shares are those of a profile without native frames."""
+    program = """
+@callback
+def inner(): spend(0.3)
+def middle(): chains.chains_call(inner)
+def outer():
+    spend(0.1)
+    middle()
+sorted([1], key=lambda _: outer())
+"""
+    found = {}
+    for has_native in (True, False):
+        time = _run(cpython, libraries, tmp_path, program, has_native=has_native)
+        rows = {row["name"]: row["total_samples"] for row in time["rows"] if "app.py" in row["file"]}
+        _check(rows["inner"], 0.75, rows["outer"])
+        # A sample or two hit the way there.
+        assert rows["inner"] <= rows["middle"] <= rows["inner"] + 3
+        assert rows["middle"] <= rows["outer"] <= rows["<lambda>"] <= rows["<module>"]
+        assert rows["<lambda>"] <= rows["outer"] + 3
+        whole = 0.4 * time["hz"]
+        assert abs(rows["outer"] + time["lost"] - whole) <= 0.1 * whole + 3
+        found[has_native] = set(rows)
+    # No Python function is there twice, or is missing.
+    assert found[True] == found[False] == {"inner", "middle", "outer", "<module>", "<lambda>", "spend"}
+
+
+def test_frames_are_in_the_order_of_their_calls(
+    cpython: Interpreter, libraries: Path, tmp_path: Path
+) -> None:
+    program = """
+def innermost(): chains.chains_spend(0.3, 0)
+@callback
+def middle(): innermost()
+def outermost(): chains.chains_call(middle)
+outermost()
+thread = threading.Thread(target=outermost)
+thread.start(); thread.join()
+"""
+    _run(cpython, libraries, tmp_path, program)
+    stacks = _stacks(tmp_path)
+    order = (
+        "outermost",
+        "chains_call",
+        "middle",
+        "innermost",
+        "chains_spend",
+        "chains::light",
+        "chains::spend",
+    )
+    spent = _of(stacks, "chains::spend")
+    assert spent == _of(stacks, *order)
+    thread = _of(stacks, "Thread.run", *order)
+    _check(thread, 0.5, spent)
+    for stack in stacks:
+        if "chains::spend" in stack:
+            # What runs Python code is shown as the Python code that it runs.
+            assert "_PyEval_EvalFrameDefault" not in stack
+            assert not any("libnthbyte" in frame for frame in stack), stack
+            assert [frame for frame in stack if frame in order] == list(order)
+
+
+def test_the_standard_library(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    """Time in an extension of the interpreter's is below the line that calls it."""
+    program = """
+import hashlib, zlib
+def compressing():
+    zlib.compress(data, 6)
+def hashing():
+    hashlib.pbkdf2_hmac("sha256", b"password", b"salt", 30_000)
+data = bytes(range(256)) * 400 + "".join(map(str, range(60_000))).encode()
+for work in (compressing, hashing):
+    end = time.thread_time() + 0.4
+    while time.thread_time() < end: work()
+"""
+    _run(cpython, libraries, tmp_path, program)
+    _stacks(tmp_path)
+    for line, library in (("compressing", "libz.so"), ("hashing", "libcrypto.so")):
+        inside = Counter[bool]()
+        for stack in (tmp_path / "out.txt").read_text().splitlines():
+            frames, _, number = stack.rpartition(" ")
+            _, found, inner = frames.partition(f";{line} (")
+            if found:
+                inside[library in inner] += int(number)
+        assert inside[True] >= 0.9 * inside.total() > 3, (line, inside)
+
+
+def test_threads_that_python_does_not_know(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    time = _run(cpython, libraries, tmp_path, "chains.chains_spend_in_thread(0.4)")
+    stacks = _stacks(tmp_path)
+    spent = _of(stacks, "chains::light", "chains::spend")
+    assert spent + time["lost"] >= 0.8 * 0.4 * time["hz"]
+    assert _of(stacks, "<module>", "chains::spend") == 0
+    assert not _of(stacks, GAP)
+
+
+def test_deep_stacks_say_what_is_missing(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    """Of a deep stack, the innermost native frames are there, all Python frames, and a note between them."""
+    program = """
+def inside(): chains.chains_spend(0.3, 0)
+def deep(): chains.chains_descend(3000, 0, ctypes.cast(callback_inside, ctypes.c_void_p))
+def deepest(): chains.chains_descend(3000, 0.3, None)
+def recursive(n):
+    if n: recursive(n - 1)
+    else: deepest()
+def outermost():
+    deep()
+    recursive(100)
+callback_inside = callback(inside)
+outermost()
+thread = threading.Thread(target=outermost)
+threading.stack_size(16 << 20)
+thread.start(); thread.join()
+"""
+    _run(cpython, libraries, tmp_path, program)
+    stacks = _stacks(tmp_path)
+    assert _of(stacks, "outermost", "deep", GAP, "chains::descend", "inside", "chains::spend") == _of(
+        stacks, "inside"
+    )
+    recursive = ("recursive",) * 101
+    deepest = _of(stacks, "outermost", *recursive, "deepest", GAP, "chains::descend", "chains::spend")
+    assert deepest == _of(stacks, "deepest") > 0
+    threads = _of(stacks, "Thread.run", GAP, "chains::spend")
+    _check(threads, 0.5, _of(stacks, "chains::spend"))
+    for stack in stacks:
+        # All but the outermost frames are not far from the innermost 64 KiB.
+        assert stack.count("chains::descend") < 600
+        assert stack.count(GAP) <= 1
+
+
+def test_a_handler_on_a_stack_of_its_own(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    program = """
+def work(): chains.chains_spend_in_handler(0.3)
+work()
+thread = threading.Thread(target=work)
+thread.start(); thread.join()
+"""
+    _run(cpython, libraries, tmp_path, program)
+    stacks = _stacks(tmp_path)
+    spent = _of(stacks, "chains::spend")
+    assert spent == _of(stacks, "work", "chains::handler", "chains::spend") > 0
+    assert spent == _of(stacks, "<module>", "chains::spend") + _of(stacks, "Thread.run", "chains::spend")
+    # What lies between is not known, and that is said.
+    assert spent == _of(stacks, "work", GAP, "chains::handler")
+
+
+def test_libraries_that_are_not_known_yet(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    """The samples in a new library wait until it is known, and are neither lost nor cut."""
+    program = """
+import _ctypes, shutil
+def load(name):
+    shutil.copy("libchains.so", name)
+    return ctypes.CDLL(name)
+def work(library): library.chains_spend(ctypes.c_double(0.1), ctypes.c_double(0))
+for number in range(6):
+    library = load(f"./lib{number}.so")
+    work(library)
+    # A code object that is freed has all ticks recorded.
+    exec("def freed(): pass")
+    _ctypes.dlclose(library._handle)
+    del library
+"""
+    time = _run(cpython, libraries, tmp_path, program)
+    stacks = _stacks(tmp_path)
+    spent = _of(stacks, "work", "chains_spend", "chains::light", "chains::spend")
+    assert spent + time["lost"] >= 0.8 * 0.6 * time["hz"]
+    # What is not in the library is on the way to it.
+    assert spent >= 0.9 * _of(stacks, "work") > 0
+
+
+def test_a_session_that_ends_before_its_libraries_are_known(
+    cpython: Interpreter, libraries: Path, tmp_path: Path
+) -> None:
+    program = """
+import nthbyte, shutil
+def work(library): library.chains_spend(ctypes.c_double(0.013), ctypes.c_double(0))
+for number in range(30):
+    name = f"./lib{number}.so"
+    shutil.copy("libchains.so", name)
+    with nthbyte.Profiler(f"out{number}.nthb", every="1TiB", cpu=True, native_frames=True):
+        work(ctypes.CDLL(name))
+"""
+    shutil.copy(libraries / "libchains.so", tmp_path)
+    (tmp_path / "app.py").write_text(HEADER + program)
+    cpython.python("app.py", folder=tmp_path).ok()
+    spent = whole = 0
+    for number in range(30):
+        if summary(tmp_path / f"out{number}.nthb")["time"]["samples"]:
+            stacks = _stacks(tmp_path, f"out{number}.nthb")
+            spent += _of(stacks, "work", "chains_spend", "chains::light")
+            whole += _of(stacks, "work")
+    assert spent >= 0.9 * whole > 0
+
+
+def test_nthbyte_is_left_out(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    """Its allocator is busy here."""
+    program = """
+end = time.thread_time() + 0.6
+while time.thread_time() < end:
+    [bytearray(n) for n in range(200)]
+"""
+    _run(cpython, libraries, tmp_path, program, every="16KiB")
+    rows = summary(tmp_path / "out.nthb", "--top", "0")["time"]["rows"]
+    assert len(rows) > 5
+    assert not [row for row in rows if "libnthbyte" in row["file"]]
+
+
+def test_a_child_has_native_frames(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    program = """
+import os
+def parent(): chains.chains_spend(0.3, 0)
+def child(): chains.chains_spend(0, 0.3)
+pid = os.fork()
+if pid == 0:
+    keep = ["x" * n for n in range(5000)]
+    child()
+    raise SystemExit
+parent()
+assert os.waitpid(pid, 0)[1] == 0
+open("pid", "w").write(str(pid))
+"""
+    _run(cpython, libraries, tmp_path, program, every="16KiB")
+    pid = (tmp_path / "pid").read_text()
+    for name, function, inside in (
+        ("out.nthb", "parent", "light"),
+        (f"out.{pid}.nthb", "child", "heavy"),
+    ):
+        rows = summary(tmp_path / name, "--top", "0")["time"]["rows"]
+        counts = {row["name"]: row["total_samples"] for row in rows}
+        assert counts[f"chains::{inside}"] >= 0.9 * counts[function] > 3
+        assert not {"light", "heavy"} <= {row["name"].removeprefix("chains::") for row in rows}
+
+
+def test_the_collector(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    """Its functions are below the frame of the collection, and finalizers below them."""
+    program = """
+import gc
+gc.disable()
+keep = [[] for _ in range(200_000)]
+class Dying:
+    def __del__(self): chains.chains_spend(0.002, 0)
+def collect():
+    dying = [Dying() for _ in range(3)]
+    for one in dying: one.self = one
+    del dying, one
+    gc.collect()
+end = time.thread_time() + 0.6
+while time.thread_time() < end: collect()
+"""
+    _run(cpython, libraries, tmp_path, program)
+    stacks = _stacks(tmp_path)
+    collector = "collection of generation 2"
+    assert (
+        _of(stacks, "collect", collector, "Dying.__del__", "chains::spend")
+        == _of(stacks, "chains::spend")
+        > 0
+    )
+    for stack in stacks:
+        if collector in stack:
+            assert stack[: stack.index(collector)].count("collect") == 1
+    assert _of(stacks, collector) >= 0.9 * _of(stacks, "collect")
+
+
+def _inflated(content: bytes) -> bytes:
+    """The content of raw deflate; nothing of anything else."""
+    try:
+        return zlib.decompress(content, wbits=-15)
+    except zlib.error:
+        return b""
+
+
+def test_reports_and_exports(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
+    _run(cpython, libraries, tmp_path, "def work(): chains.chains_spend(0.3, 0.3)\nwork()")
+    for words in (["summary", "--time"], ["tree", "--time", "--top", "0"]):
+        shown = report(*words, "out.nthb", folder=tmp_path).ok().out
+        assert "chains::heavy" in shown, shown
+    for kind, name in (("pprof", "out.pb.gz"), ("firefox", "out.json"), ("speedscope", "out.speedscope")):
+        report("export", "out.nthb", "--to", kind, "-o", name, folder=tmp_path).ok()
+        content = (tmp_path / name).read_bytes()
+        if content.startswith(b"\x1f\x8b"):
+            content = gzip.decompress(content)
+        assert b"chains::heavy" in content, kind
+    report("flamegraph", "out.nthb", "-o", "out.html", folder=tmp_path).ok()
+    # The data of the page are compressed.
+    texts = re.findall(rb"[A-Za-z0-9+/=]{200,}", (tmp_path / "out.html").read_bytes())
+    data = [base64.b64decode(text) for text in texts if len(text) % 4 == 0]
+    assert any(b"chains::heavy" in content for content in map(_inflated, data))
