@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _operator
 import _thread
 import atexit
 import os
@@ -307,7 +306,8 @@ def _call_on_os_exit(function: Callable[[], None]) -> None:
 
     def _exit(status: int) -> None:
         """Exit to the system with specified status, without normal exit processing."""
-        status = _operator.index(status)
+        # This is operator.index, whose module plain Python need not load.
+        status = range(status).stop
         function()
         exit_now(status)
 
