@@ -93,16 +93,12 @@ def _signature(name: str, function: ast.FunctionDef, skip: int) -> str:
     if arguments.kwonlyargs:
         words.append("*")
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults):
-        value = "" if default is None else f" = {_default(default)}"
+        value = "" if default is None else f" = {ast.unparse(default)}".replace("'", '"')
         words.append(f"{ast.unparse(argument)}{value}")
     result = f" -> {ast.unparse(function.returns)}" if function.returns and not skip else ""
     listed = "".join(f"    {word},\n" for word in words)
     inside = f"\n{listed}" if words else ""
     return f"```python\nnthbyte.{name}({inside}){result}\n```\n"
-
-
-def _default(value: ast.expr) -> str:
-    return '"512KiB"' if ast.unparse(value) == "DEFAULT_PERIOD" else ast.unparse(value).replace("'", '"')
 
 
 def _attributes(begin: ast.FunctionDef) -> list[str]:

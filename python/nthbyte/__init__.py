@@ -9,7 +9,7 @@ From a program::
 
     import nthbyte
 
-    with nthbyte.Profiler("out.nthb", every="512KiB"):
+    with nthbyte.Profiler("out.nthb"):
         work()
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from nthbyte._size import AUTO, DEFAULT_PERIOD, parse_period
+from nthbyte._size import AUTO, CONSTANT_PERIOD, parse_period
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -178,15 +178,15 @@ OPTIONS = (
     Option(
         "every",
         "mean distance between samples, from 64B to 1TiB; 1 records every allocation; auto begins with 16KiB and "
-        "follows the program, so that samples take 0.5 % of its CPU time (default: 512KiB)",
-        default=DEFAULT_PERIOD,
+        "follows the program, so that samples take 0.5 % of its CPU time (default: auto, or "
+        "512KiB with --seed)",
         placeholder="SIZE",
         read=parse_period,
         check=parse_period,
     ),
     Option(
         "fixed",
-        "sample at exactly every SIZE bytes instead of at random distances",
+        "sample at exactly every SIZE bytes, by default 512KiB, instead of at random distances",
         default=False,
         interpreters=("pypy",),
     ),
@@ -269,9 +269,12 @@ def check(values: dict[str, Any]) -> dict[str, Any]:
         if option.check is not None and value is not option.default:
             value = option.check(value)
         checked[option.name] = value
+    needs_constant = checked["fixed"] or checked["seed"] is not None
+    if checked["every"] is None:
+        checked["every"] = CONSTANT_PERIOD if needs_constant else AUTO
     if checked["fixed"] and checked["every"] == 1:
         raise ValueError("--fixed and --every 1 exclude each other: every allocation is recorded already")
-    if checked["every"] == AUTO and (checked["fixed"] or checked["seed"] is not None):
+    if checked["every"] == AUTO and needs_constant:
         other = "--fixed" if checked["fixed"] else "--seed"
         raise ValueError(
             f"--every auto and {other} exclude each other: the period depends on the program's speed; give a size"

@@ -18,7 +18,7 @@ import os
 import sys
 
 from nthbyte._agent import NATIVE_LIBRARY, Agent, Error, read_result, to_json
-from nthbyte._size import DEFAULT_PERIOD, format_size
+from nthbyte._size import CONSTANT_PERIOD, format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ class PyPyAgent(Agent):
         note = f"{refusal}; sampled through gc.hooks instead"
         notes = [note, "native memory was not recorded"] if config["native"] else [note]
         if config["auto"]:
-            config = {**config, "auto": False, "period": DEFAULT_PERIOD}
-            notes.append(f"the period cannot follow the program there: it is {format_size(DEFAULT_PERIOD)}")
+            config = {**config, "auto": False, "period": CONSTANT_PERIOD}
+            notes.append(f"the period cannot follow the program there: it is {format_size(CONSTANT_PERIOD)}")
         pypy = {"method": "gc-hooks", "nursery": _nursery_size(), "notes": notes}
         self._library.start(to_json({**config, "native": False, "pypy": pypy}))
         self._minor_hook = MinorHook(self._library.report_minors, self._library.minors_per_sample())

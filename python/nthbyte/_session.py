@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _operator
 import _thread
 import atexit
 import os
@@ -12,7 +11,7 @@ from nthbyte._agent import Error, Result, interpreter, load
 from nthbyte._children import follow
 from nthbyte._claim import abandon, claim
 from nthbyte._options import check
-from nthbyte._size import AUTO, DEFAULT_PERIOD, FIRST_AUTO_PERIOD
+from nthbyte._size import AUTO, FIRST_AUTO_PERIOD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def start(
     output: Path,
     *,
     force: bool = False,
-    every: Size = DEFAULT_PERIOD,
+    every: Size | None = None,
     fixed: bool = False,
     seed: int | None = None,
     cpu: int | bool | None = None,
@@ -55,7 +54,7 @@ def start(
         it; ``stop`` returns it too.
     every: mean distance between samples, in bytes or as a text such as ``"512KiB"``; from 64 B
         to 1 TiB, or 1 to record every allocation. ``"auto"`` begins with 16 KiB and follows the program, so that
-        samples take 0.5 % of its CPU time.
+        samples take 0.5 % of its CPU time. That is the default; with ``seed`` or ``fixed`` it is 512 KiB.
     fixed: sample at exactly every n-th byte instead of at random distances. PyPy only.
     seed: use the same random distances in each run.
     cpu: also take this many time samples per second of CPU time; True for 1000.
@@ -134,7 +133,7 @@ class Profiler:
         output: Path,
         *,
         force: bool = False,
-        every: Size = DEFAULT_PERIOD,
+        every: Size | None = None,
         fixed: bool = False,
         seed: int | None = None,
         cpu: int | bool | None = None,
@@ -163,7 +162,7 @@ class Profiler:
 
 def _options(
     force: bool,
-    every: Size,
+    every: Size | None,
     fixed: bool,
     seed: int | None,
     cpu: int | bool | None,
@@ -308,7 +307,8 @@ def _call_on_os_exit(function: Callable[[], None]) -> None:
 
     def _exit(status: int) -> None:
         """Exit to the system with specified status, without normal exit processing."""
-        status = _operator.index(status)
+        # This is operator.index, whose module plain Python need not load.
+        status = range(status).stop
         function()
         exit_now(status)
 

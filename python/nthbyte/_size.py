@@ -8,10 +8,11 @@ if TYPE_CHECKING:
 
     Size = Union[int, str]
 
-DEFAULT_PERIOD = 512 * 1024
-# The period that follows the program, and with which it begins.
+# The period that follows the program, and with which it begins: the default.
 AUTO = "auto"
 FIRST_AUTO_PERIOD = 16 * 1024
+# The period where none is given and it cannot follow the program.
+CONSTANT_PERIOD = 512 * 1024
 SMALLEST_PERIOD = 64
 LARGEST_PERIOD = 1 << 40
 

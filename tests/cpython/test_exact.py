@@ -114,6 +114,10 @@ def test_interpreter_flags(flags: tuple[str, ...], cpython: Interpreter, tmp_pat
     _check_blocks(cpython, tmp_path, flags, {})
 
 
+def test_tracemalloc_from_the_environment(cpython: Interpreter, tmp_path: Path) -> None:
+    _check_blocks(cpython, tmp_path, (), {"PYTHONTRACEMALLOC": "3"})
+
+
 @pytest.mark.parametrize("allocator", ["debug", "malloc", "malloc_debug", "pymalloc_debug"])
 def test_other_allocators(allocator: str, cpython: Interpreter, tmp_path: Path) -> None:
     _check_blocks(cpython, tmp_path, (), {"PYTHONMALLOC": allocator})

@@ -56,6 +56,33 @@ def test_a_normal_exit_completes_the_profile(end: str, interpreter: Interpreter,
     _holds_what_was_kept(found, 5000)
 
 
+INDEX = """
+import os
+class Four:
+    def __index__(self): return 4
+for wrong in ("4", 4.0, None):
+    try:
+        os._exit(wrong)
+    except TypeError as error:
+        print(error)
+def later(): return [bytes(1000 + number % 8) for number in range(5000)]
+kept = later()
+os._exit(Four())
+"""
+
+
+def test_the_status_of_an_exit_may_be_any_integer(interpreter: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(INDEX)
+    plain = interpreter.python("-u", "app.py", folder=tmp_path)
+    done = interpreter.nthbyte("run", "-q", "-o", "out.nthb", "app.py", folder=tmp_path, flags=("-u",))
+    assert plain.status == done.status == 4
+    # CPython 3.14 and later say it in their own words.
+    assert done.out.count("integer") == plain.out.count("integer") == 3
+    # A call that fails does not end the session.
+    found = summary(tmp_path / "out.nthb")
+    assert found["complete"] and any("later" in row["name"] for row in found["rows"])
+
+
 SENT = """
 import os, pickle, posix
 sent = pickle.dumps(os._exit)

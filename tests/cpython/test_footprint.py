@@ -36,7 +36,7 @@ def test_few_modules(cpython: Interpreter, tmp_path: Path) -> None:
     plain = cpython.python("-m", "app", folder=tmp_path).ok().out.split()
     profiled = cpython.nthbyte("run", "-q", "app.py", folder=tmp_path).ok().out.split()
     more = {name for name in profiled if name not in plain and name.partition(".")[0] != "nthbyte"}
-    assert more <= {"__future__", "_operator", "_posixsubprocess", "_tracemalloc", "atexit", "errno", "gc"}
+    assert more <= {"__future__", "_posixsubprocess", "_tracemalloc", "atexit", "errno", "gc"}
 
 
 def test_no_types_of_ast(cpython: Interpreter, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""Sessions whose period follows the program (``--every auto``)."""
+"""Sessions whose period follows the program: the default."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def _is_near(estimate: Any, truth: float) -> bool:
 
 
 def test_the_period_follows_the_program(cpython: Interpreter, tmp_path: Path) -> None:
-    found = _run(cpython, tmp_path, "--every", "auto")
+    found = _run(cpython, tmp_path)
     # The first samples of a gigabyte a second take far more than their share.
     assert found["periods"][0] == found["period"] == FIRST
     assert len(found["periods"]) > 1
@@ -69,7 +70,9 @@ def test_the_period_follows_the_program(cpython: Interpreter, tmp_path: Path) ->
     assert "one every 16.0 KiB" in explained
 
 
-@pytest.mark.parametrize(("options", "period"), [(("--every", "64KiB"), 64 << 10), ((), 512 << 10)], ids=str)
+@pytest.mark.parametrize(
+    ("options", "period"), [(("--every", "64KiB"), 64 << 10), (("--seed", "7"), 512 << 10)], ids=str
+)
 def test_a_fixed_period_stays(
     options: tuple[str, ...], period: int, cpython: Interpreter, tmp_path: Path
 ) -> None:
@@ -94,7 +97,7 @@ assert os.waitpid(child, 0)[1] == 0
 
 def test_threads_and_a_child(cpython: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(THREADS_AND_FORKS)
-    cpython.nthbyte("run", "-q", "--every", "auto", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
+    cpython.nthbyte("run", "-q", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
     (child,) = tmp_path.glob("out.*.nthb")
     for path in (tmp_path / "out.nthb", child):
         found = summary(path)
@@ -104,3 +107,60 @@ def test_threads_and_a_child(cpython: Interpreter, tmp_path: Path) -> None:
             assert _is_near(found["all"]["bytes"], found["bytes_allocated"]), path
     both = summary(tmp_path / "out.nthb", "--all")
     assert len(both["periods"]) > 1
+
+
+PARTS = """
+import os, signal
+from itertools import repeat
+def make(times):
+    for _ in repeat(None, times):
+        bytes(1000)
+for times in (200_000, 300_000):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    make(times)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    make(100_000)
+"""
+
+
+def test_each_recording_of_a_signal_begins_anew(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(PARTS)
+    cpython.nthbyte("run", "-q", "--signal", "USR1", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
+    for name in ("out.nthb", "out-2.nthb"):
+        found = summary(tmp_path / name)
+        assert found["complete"] and found["periods"][0] == FIRST and len(found["periods"]) > 1
+        if not found["lost"]:
+            assert _is_near(found["all"]["bytes"], found["bytes_allocated"]), name
+
+
+SESSIONS = """
+import nthbyte
+def make(times):
+    for _ in range(times):
+        bytes(1000)
+for number in range(3):
+    nthbyte.start(f"{number}.nthb")
+    make(200_000)
+    print(nthbyte.stop().samples)
+"""
+
+
+def test_sessions_one_after_the_other(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(SESSIONS)
+    samples = cpython.python("app.py", folder=tmp_path).ok().out.split()
+    for number, recorded in enumerate(samples):
+        found = summary(tmp_path / f"{number}.nthb", "--domain", "all")
+        assert found["samples"] == int(recorded)
+        assert found["periods"][0] == FIRST and len(found["periods"]) > 1
+
+
+def test_two_kinds_of_period_are_compared(cpython: Interpreter, tmp_path: Path) -> None:
+    _run(cpython, tmp_path)
+    (tmp_path / "out.nthb").rename(tmp_path / "follows.nthb")
+    _run(cpython, tmp_path, "--every", "512KiB")
+    text = harness.report("diff", "follows.nthb", "out.nthb", folder=tmp_path).ok().out
+    old, _, new = " ".join(text.split()).partition(" new: ")
+    assert "samples, one every 16.0 KiB " in old and "one every 512 KiB on average" in new
+    found = harness.report("diff", "--json", "follows.nthb", "out.nthb", folder=tmp_path).ok().out
+    (row,) = (row for row in json.loads(found)["rows"] if row["name"] == "make")
+    assert _is_near(row["changes"]["bytes"]["difference"], 0)

@@ -64,7 +64,9 @@ def judge(
     interpreter = interpreter or harness.cpythons()[0]
     path = PROGRAMS / f"{name}.py"
     out = folder / f"{name}.{seed}.nthb"
-    words = ["run", "-q", "--every", period, "--seed", str(seed), "-o", out, path, str(seed)]
+    # A period that follows the program excludes a seed.
+    chance = [] if period == "auto" else ["--seed", str(seed)]
+    words = ["run", "-q", "--every", period, *chance, "-o", out, path, str(seed)]
     interpreter.nthbyte(*words, folder=folder).ok()
     profiles = sorted(folder.glob(f"{name}.{seed}*.nthb"))
     done = harness.run([str(command), "leaks", "--json", "--fail", *map(str, profiles)], folder)

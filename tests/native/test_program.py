@@ -127,6 +127,16 @@ def test_estimates_and_names_of_cpp(built: Callable[[str], Path], tmp_path: Path
     assert 4_000_000 < sum(alive) < exact[fill]["total_bytes"]["estimate"]
 
 
+def test_the_period_follows_the_program(built: Callable[[str], Path], tmp_path: Path) -> None:
+    _nthbyte("--", str(built("pace")), folder=tmp_path).ok()
+    found = summary(tmp_path / "out.nthb", *DOMAIN)
+    assert found["periods"][0] == 256 << 10 and len(found["periods"]) > 1
+    total = _by_name(found)["make"]["total_bytes"]
+    # Three times half of a 95 % interval: six standard deviations.
+    assert total["estimate"] - 3 * (total["estimate"] - total["low"]) <= 8e9
+    assert total["estimate"] + 3 * (total["high"] - total["estimate"]) >= 8e9
+
+
 def test_a_list_of_consecutive_numbers_in_rust(built: Callable[[str], Path], tmp_path: Path) -> None:
     """The array is folded on the stack, and the `Vec` takes one block each time."""
     done = _nthbyte("--every", "4K", "--", built("consecutive"), folder=tmp_path).ok()

@@ -77,6 +77,25 @@ freed()
         assert interpreter.is_pypy or _is_within(found["all"]["still_live"], 60_000_000)
 
 
+def test_the_period_follows_the_program(interpreter: Interpreter, tmp_path: Path) -> None:
+    """The default. That of native memory is that of objects, but never as short."""
+    program = """
+def turn():
+    for _ in range(10_000): libc.free(libc.malloc(50_000))
+def objects():
+    for i in range(100_000): bytearray(500)
+for _ in range(10):
+    turn()
+    objects()
+"""
+    _profile(interpreter, tmp_path, program)
+    native, objects = (summary(tmp_path / "out.nthb", "--domain", domain) for domain in ("native", "python"))
+    assert native["periods"][0] == 256 << 10 and objects["periods"][0] == 16 << 10
+    assert len(native["periods"]) > 1 and len(objects["periods"]) > 1
+    row = next(row for row in native["rows"] if row["name"] == "turn")
+    assert _is_within(row["total_bytes"], 10 * 10_000 * 50_000), row
+
+
 def test_nothing_is_counted_twice(cpython: Interpreter, tmp_path: Path) -> None:
     """Large objects come from malloc, and are objects."""
     program = """

@@ -100,14 +100,22 @@ def test_the_agent_knows_each_field_of_a_session() -> None:
 @pytest.mark.parametrize(
     ("given", "period", "auto", "distances"),
     [
-        ({}, 524288, False, "exponential"),
+        ({}, 16384, True, "exponential"),
+        ({"seed": 0}, 524288, False, "exponential"),
+        ({"fixed": True}, 524288, False, "fixed"),
+        ({"every": "64KiB", "seed": 7}, 65536, False, "exponential"),
         ({"every": "auto"}, 16384, True, "exponential"),
         ({"every": "64KiB"}, 65536, False, "exponential"),
         ({"every": 1}, 1, False, "every"),
     ],
     ids=str,
 )
-def test_the_period_of_a_session(given: dict[str, object], period: int, auto: bool, distances: str) -> None:
+def test_the_period_of_a_session(
+    given: dict[str, object], period: int, auto: bool, distances: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # There, all options are.
+    monkeypatch.setattr(_options.sys.implementation, "name", "pypy")
+    monkeypatch.setattr(_session, "interpreter", lambda: "PyPy")
     defaults = {option.name: option.default for option in ARGUMENTS}
     config = _session.configure("x.nthb", {**defaults, **given})
     assert (config["period"], config["auto"], config["distances"]) == (period, auto, distances)
@@ -135,7 +143,7 @@ def test_options_of_other_interpreters_are_refused(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"seed": -1}, {"seed": 1.5}, {"seed": True}, {"seed": "7"}, {"every": None}]
+    "wrong", [{"seed": -1}, {"seed": 1.5}, {"seed": True}, {"seed": "7"}, {"every": 1.5}]
 )
 def test_wrong_values(wrong: dict[str, object]) -> None:
     given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}

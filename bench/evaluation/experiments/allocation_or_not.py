@@ -77,6 +77,8 @@ def _seen(bench: Bench, binary: Path, kind: str) -> dict[str, Any]:
         "run",
         "-q",
         "-f",
+        "--every",
+        "512KiB",
         "--seed",
         "1",
         "-o",

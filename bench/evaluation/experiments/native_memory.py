@@ -13,6 +13,7 @@ from evaluation.words import table
 
 SOURCES = BENCH / "evaluation" / "native"
 PROBE = BENCH / "evaluation" / "probes" / "native_pairs.py"
+EVERY = "512KiB"
 # Size in bytes, threads, steps of work between the calls of a pair.
 IN_PYTHON = [(64, 1, 0), (64, 2, 0), (1000, 1, 0), (64, 1, 190), (64, 2, 190), (1000, 1, 190), (1000, 2, 190)]
 # Size in bytes, pairs, steps of work.
@@ -31,7 +32,7 @@ def run(bench: Bench) -> Raw:
     raw = {"interpreter": own().name, "rows": rows}
     for size, threads, work in bench.track(IN_PYTHON[3:4] if bench.quick else IN_PYTHON, "in Python"):
         words = [str(PROBE), str(library), str(size), str(threads), str(work)]
-        plain, other = [own().path, *words], profiled(own(), bench.folder / "out.nthb", words)
+        plain, other = [own().path, *words], profiled(own(), bench.folder / "out.nthb", words, EVERY)
         rows.append({"program": "Python", "size": size, "threads": threads, **_turns(bench, plain, other)})
         bench.keep(raw)
     for size, pairs, work in bench.track(WITHOUT[2:3] if bench.quick else WITHOUT, "without Python"):
@@ -42,6 +43,8 @@ def run(bench: Bench) -> Raw:
             "run",
             "-q",
             "-f",
+            "--every",
+            EVERY,
             "-o",
             str(bench.folder / "out.nthb"),
             "--",

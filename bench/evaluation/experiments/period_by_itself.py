@@ -1,4 +1,4 @@
-"""``--every auto`` beside the default period: what it costs, and how much narrower the intervals are."""
+"""``--every auto``, the default, beside 512 KiB: what it costs, and how much narrower the intervals are."""
 
 from __future__ import annotations
 

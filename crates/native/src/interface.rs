@@ -10,8 +10,8 @@ use nthbyte_session::native::{
 use crate::{mappings, replaced, sampler, thread};
 
 /// Below this period, sampled blocks are not put at the start of an OS page, which may waste most of it; instead, each
-/// `free` searches for its block. With this period, up to a quarter of native memory is wasted; with the default one,
-/// less than a hundredth.
+/// `free` searches for its block. With this period, up to a quarter of native memory is wasted; with the shortest one of
+/// `--every auto`, less than a fiftieth.
 const MARKED_FROM: u64 = 16 << 10;
 
 /// The exported table.

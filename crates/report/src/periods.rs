@@ -1,4 +1,4 @@
-//! What reports say of the periods of a profile. With `--every auto` the period changes during the session.
+//! What reports say of the periods of a profile. By default, with `--every auto`, the period changes during the session.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::meta::{Distances, SourceKind};
@@ -52,6 +52,20 @@ pub(crate) fn described(profile: &Profile) -> String {
         return format!("{} to {}", size(all[0]), size(longest));
     }
     format!("{} at first, {} at the end", size(first), size(last))
+}
+
+/// The periods of several runs in words, to follow `one every`.
+pub(crate) fn described_together(profiles: &[Profile]) -> String {
+    if let [profile] = profiles {
+        return described(profile);
+    }
+    let all = || profiles.iter().flat_map(Profile::periods);
+    let size = |period: u64| text::bytes(period as f64);
+    let (shortest, longest) = (all().min().unwrap_or(1), all().max().unwrap_or(1));
+    if shortest == longest {
+        return format!("{} on average", size(shortest));
+    }
+    format!("{} to {}", size(shortest), size(longest))
 }
 
 /// The first and the last period of the interpreter's memory, or of native memory if there is nothing else; `None` if it did
@@ -164,6 +178,21 @@ mod tests {
             "{}",
             explained.period
         );
+    }
+
+    #[test]
+    fn the_periods_of_several_runs_are_a_range() {
+        let (one, same, other) = (profile(&[1; 3]), profile(&[1; 5]), profile(&[0, 2]));
+        for (runs, said) in [
+            (
+                vec![other.clone()],
+                "16.0 KiB at first, 1.00 MiB at the end",
+            ),
+            (vec![one.clone(), same.clone()], "64.0 KiB on average"),
+            (vec![one, other, same], "16.0 KiB to 1.00 MiB"),
+        ] {
+            assert_eq!(described_together(&runs), said);
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! The period by itself: `--every auto`.
+//! The period by itself: `--every auto`, the default.
 //!
 //! A session of this kind begins with [`FIRST_PERIOD`]. From then on, the period follows the program, such that
 //!
-//! - sampling takes [`SHARE`] of the CPU time of the process, and
+//! - sampling takes [`SHARE`] of the CPU time of the process; periods up to [`KEPT_PERIOD`] are also allowed while it takes
+//!   less than [`SHARE_OF_PROCESSOR`] of a processor, and
 //! - the file grows by [`FILE_START`] bytes in the first minutes and by [`FILE_RATE`] bytes a second after them.
 //!
 //! # How the share is measured
@@ -40,6 +41,12 @@ pub const SHORTEST_NATIVE_PERIOD: u64 = 256 << 10;
 /// The part of the CPU time of the process that sampling may take. The decisions aim a little lower.
 pub const SHARE: f64 = 0.005;
 const AIM: f64 = 0.9 * SHARE;
+
+/// A period up to this one, in bytes, is kept while sampling takes less than [`SHARE_OF_PROCESSOR`] of a processor's time,
+/// whether the process uses that or not. A service that waits most of the time would otherwise have few samples, although
+/// nobody notices their cost.
+const KEPT_PERIOD: u64 = 512 << 10;
+const SHARE_OF_PROCESSOR: f64 = 0.001;
 
 /// Bytes that the file may have soon: most of them within five minutes.
 const FILE_START: f64 = 10e6;
@@ -261,14 +268,21 @@ impl Pace {
         let recordings = f64::from(sample.min(MOST_SAMPLE)) + f64::from(end.min(MOST_END));
         let cost = OUTSIDE + recordings + 2.0 * f64::from(record.min(MOST_RECORD));
         let by_cpu = AIM * cpu / cost;
+        let by_processor = SHARE_OF_PROCESSOR * seconds * 1e9 / cost;
         let by_file = (self.file_left / FILE_TIME / FILE_SAMPLE).max(LEAST_SAMPLES) * seconds;
         let taken = f64::from(self.taken);
         self.last = seen;
         self.taken = 0;
         self.decide_at = SAMPLES;
         self.due = seen.now + DECIDE_AFTER;
-        let load = taken / by_cpu.min(by_file).max(1e-6);
-        let period = next_period(self.period, load, self.shortest);
+        let next = |allowed: f64| {
+            let load = taken / allowed.min(by_file).max(1e-6);
+            next_period(self.period, load, self.shortest)
+        };
+        let mut period = next(by_cpu);
+        if period > KEPT_PERIOD && by_processor > by_cpu {
+            period = next(by_processor).max(KEPT_PERIOD);
+        }
         (std::mem::replace(&mut self.period, period) != period).then_some(period)
     }
 

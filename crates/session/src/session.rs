@@ -7,7 +7,7 @@
 //! one ring per thread, a later step would have to merge the rings into such an order, with one interner per thread or
 //! a locked one. A single lock costs less, because contention is rare:
 //!
-//! - A program that allocates 1 GB/s at the default period of 512 KiB takes 2,000 samples per second and frees as many
+//! - A program that allocates 1 GB/s at a period of 512 KiB takes 2,000 samples per second and frees as many
 //!   sampled blocks. Each event holds the lock for 0.5 µs or less, including the stack walk: 2 ms of each second. So
 //!   another thread finds the lock taken once in 500 times, and then waits for 0.25 µs on average.
 //! - Time samples of 16 threads at 1,000 Hz add 16,000 records of 0.2 µs each: 3 ms.

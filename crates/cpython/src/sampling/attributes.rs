@@ -9,6 +9,9 @@ use crate::memory::Probe;
 
 /// The largest number of keys that are compared; an array has at most 30.
 const MAX_KEYS: usize = 64;
+/// The size of a word, and the words of the largest entry of a table.
+const WORD: usize = size_of::<usize>();
+const MOST_WORDS: usize = 3;
 
 /// The value of the attribute whose name is the interned `str` at `key`.
 pub fn read(layout: &Layout, probe: Probe, object: usize, key: usize) -> Option<usize> {
@@ -72,10 +75,14 @@ pub fn position(layout: &Layout, probe: Probe, keys: usize, key: usize) -> Optio
         .checked_add(layout.keys_size)?
         .checked_add(1 << (log2_index_bytes & 31))?;
     // An entry of a general table begins with the hash. An entry of a table of `str` keys has no hash.
-    let (words, skip) = if kind == 0 { (3, 1) } else { (2, 0) };
+    let (words, skip) = if kind == 0 { (MOST_WORDS, 1) } else { (2, 0) };
+    // All at once: each read is a system call, and a new type in a sample waits for them.
+    let mut bytes = [0; MAX_KEYS * MOST_WORDS * WORD];
+    let got = probe.bytes(entries, &mut bytes[..count * words * WORD]);
+    let (table, _) = bytes[..got].as_chunks::<WORD>();
+    let entry = |at: usize| Some([*table.get(at + skip)?, *table.get(at + skip + 1)?]);
     (0..count).find_map(|at| {
-        let [found, value] =
-            probe.read::<[usize; 2]>(entries.checked_add((at * words + skip) * 8)?)?;
+        let [found, value] = entry(at * words)?.map(usize::from_ne_bytes);
         (found == key).then_some((at, value))
     })
 }

@@ -215,10 +215,7 @@ fn described(side: &SideFacts, exact: bool) -> String {
         } else if side.period <= 1 {
             format!("{samples} allocations recorded")
         } else {
-            format!(
-                "{samples} samples, one every {} on average",
-                text::bytes(side.period as f64)
-            )
+            format!("{samples} samples, one every {}", side.periods_text)
         });
     }
     parts.join(" · ")

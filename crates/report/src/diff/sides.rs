@@ -13,6 +13,7 @@ use super::matching::Matching;
 use super::runs::{Cell, Key, Measure, Run};
 use crate::estimate::{Estimate, Moments};
 use crate::inclusive::Sum;
+use crate::periods;
 use crate::statistics::difference::Side;
 use crate::statistics::spread::{Prior, Scatter, Spread};
 use crate::text;
@@ -36,8 +37,12 @@ pub struct SideFacts {
     pub duration_nanos: u64,
     /// Allocation samples of all runs together.
     pub samples: u64,
-    /// Mean distance between samples, in bytes; the longest of all runs.
+    /// Mean distance between samples, in bytes; the longest of all runs. Of a run whose period changed, the one that would
+    /// give the same intervals.
     pub period: u64,
+    /// All periods, in words.
+    #[serde(skip)]
+    pub periods_text: String,
     /// Bytes allocated: mean over the runs, as the agent counted them or else estimated.
     pub bytes_allocated: u64,
     /// Whether the agent counted them.
@@ -62,6 +67,7 @@ impl SideFacts {
             duration_nanos: mean(runs.iter().map(|run| run.duration_nanos).collect()),
             samples: runs.iter().map(|run| run.samples).sum(),
             period: longest as u64,
+            periods_text: periods::described_together(profiles),
             bytes_counted: counted.is_some(),
             bytes_allocated: mean(counted.unwrap_or_else(estimates)),
         }
