@@ -71,7 +71,7 @@
 //!   `Vec` cannot grow. A panic inside of nthbyte ends the session; in a program with
 //!   `panic = "abort"`, it ends the program.
 //! - There is one more thread, which writes the file, and about 1 MiB of memory, or more with a short period. Both count as
-//!   the program's.
+//!   the program's. Zeroed data of 9 MiB, which nothing touches, takes address space.
 //! - It samples on Linux with the GNU C library, and has stacks on x86-64. Elsewhere, requests are passed on, and a session does not
 //!   start ([`ErrorKind::Unsupported`](std::io::ErrorKind::Unsupported)).
 //!
