@@ -60,6 +60,15 @@ def numbered(path: str, number: int) -> str:
     return f"{stem}-{number}{suffix}"
 
 
+def is_profile(path: str) -> bool:
+    """Whether there is a file that begins like a profile."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
 def abandon(path: str) -> None:
     """Removes a profile whose program did not begin."""
     try:

@@ -149,8 +149,17 @@ def is_python_script(head: bytes) -> bool:
 def say_if_renamed(wanted: str, path: str) -> None:
     """Says on stderr which name the profile has, if it is not the wanted one."""
     if path != wanted:
-        old, new = os.path.relpath(wanted), os.path.relpath(path)
-        print(f"nthbyte: {old} exists: the profile is {new} (-f replaces it)", file=sys.stderr)
+        print(f"nthbyte: {renamed(wanted, path)}", file=sys.stderr)
+
+
+def renamed(wanted: str, path: str) -> str:
+    """Says that a profile has another name than the wanted one, and how to replace the file of that name."""
+    from nthbyte._claim import is_profile
+
+    old, new = os.path.relpath(wanted), os.path.relpath(path)
+    # No other file is ever replaced.
+    how = " (-f replaces it)" if is_profile(wanted) else ""
+    return f"{old} exists: the profile is {new}{how}"
 
 
 def fail(message: str, status: int) -> NoReturn:

@@ -36,3 +36,5 @@ class Config(TypedDict):
     """Name and version of the interpreter."""
     parent_pid: int | None
     """The profiled process that started this one, if any."""
+    run: int
+    """A number that all processes of a run have in common, and no other run of the same program has."""

@@ -27,6 +27,9 @@ def resolve(program: Program) -> Program:
     for folder in _folders():
         path = os.path.join(folder, name)
         if os.path.isfile(path):
+            if not _is_python(path) and os.path.isdir(name):
+                # `dir`, which is a folder here, is not the program of that name.
+                return program
             if not _is_python(path):
                 return _native(path, program)
             line = [path, *program.arguments]

@@ -60,6 +60,9 @@ class EndLine:
         if _session.native_problem:
             parts.append(f"native memory was not recorded: {_session.native_problem}")
         parts.extend(note.rstrip(".") for note in result.notes)
+        if not os.path.isfile(result.path):
+            # Such as /dev/null.
+            return ", ".join(parts)
         family = " --all" if children else ""
         return f"{', '.join(parts)}; see it with: nthbyte explain {path}{family}"
 

@@ -29,11 +29,11 @@ _NAMES = {"cpython": "CPython", "pypy": "PyPy"}
 _EVERYWHERE = ("cpython", "pypy")
 
 
-_UNITS_OF_TIME = (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0))
+_UNITS_OF_TIME = (("ms", 0.001), ("us", 1e-6), ("s", 1.0), ("min", 60.0), ("m", 60.0), ("h", 3600.0))
 
 
 def parse_seconds(text: str) -> float:
-    """Returns a duration in seconds: ``60s``, ``1.5m``, ``500ms``, ``2h``; a number alone is in seconds.
+    """Returns a duration in seconds: ``60s``, ``1.5min``, ``500ms``, ``2h``; a number alone is in seconds.
 
     Raises ValueError, with one line for the user, if ``text`` is not a duration of up to a year.
     """
@@ -44,7 +44,7 @@ def parse_seconds(text: str) -> float:
             break
     digits = number.replace(".", "", 1)
     if not (digits.isascii() and digits.isdigit()):
-        raise ValueError(f"{text!r} is not a time: write 60s, 1.5m or 500ms")
+        raise ValueError(f"{text!r} is not a time: write 60s, 1.5min or 500ms")
     value = float(number) * factor
     if value > 366 * 86400:
         raise ValueError(f"{text!r} is more than a year")
@@ -228,7 +228,7 @@ OPTIONS = (
     ),
     Option(
         "start_after",
-        "begin to record when the program has run for TIME: 60s, 1.5m, 500ms",
+        "begin to record when the program has run for TIME: 60s, 1.5min, 500ms",
         placeholder="TIME",
         read=parse_seconds,
         is_argument=False,

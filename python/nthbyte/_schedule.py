@@ -15,6 +15,7 @@ import time
 
 from nthbyte._agent import Error
 from nthbyte._children import child_path
+from nthbyte._command_line import renamed
 from nthbyte._end_line import EndLine
 from nthbyte._session import begin, exiting, is_running
 
@@ -69,6 +70,8 @@ class Schedule:
             after_in_parent=self._after_fork,
             after_in_child=self._after_fork_in_child,
         )
+        if sys.implementation.name == "pypy":
+            _call_in_forked_children(self._after_fork)
         if self._start_after is not None:
             self._alarm = _Alarm(time.monotonic() + self._start_after, self._begin_in_time)
         elif self._signal is None:
@@ -105,7 +108,7 @@ class Schedule:
         if line is not None:
             line.path = path
         if path != config["output"]:
-            self._print(f"{os.path.relpath(config['output'])} exists: the profile is {os.path.relpath(path)}")
+            self._print(renamed(config["output"], path))
         if self._length is not None:
             self._alarm = _Alarm(time.monotonic() + self._length, self._end_in_time)
 
@@ -139,7 +142,8 @@ class Schedule:
     def _after_fork_in_child(self) -> None:
         # The child has no thread that could release the lock.
         self._acting = _thread.allocate_lock()
-        self._after_fork()
+        if sys.implementation.name != "pypy":
+            self._after_fork()
 
     def _at_exit(self) -> None:
         # From here on, alarms do nothing. One that is ending a recording prints its line first. A recording that one is
@@ -157,6 +161,33 @@ class Schedule:
         except (OSError, ValueError):
             # The program has closed stderr.
             pass
+
+
+def _call_in_forked_children(function: Callable[[], None]) -> None:
+    """Makes ``os.fork`` and ``os.forkpty`` call ``function`` in the child before they return.
+
+    On PyPy a child that starts a thread in a function of ``os.register_at_fork`` is ended by SIGSEGV: its threads are
+    put in order only after these functions. (Seen with 7.3.11, 7.3.19 and 8.0.1.)
+    """
+
+    def replacement(fork: Callable[[], Any], is_child: Callable[[Any], bool]) -> Callable[[], Any]:
+        def fork_and_call() -> Any:
+            result = fork()
+            if is_child(result):
+                function()
+            return result
+
+        fork_and_call.__doc__ = fork.__doc__
+        # Programs may pickle the function: a pickle has its names.
+        fork_and_call.__module__, fork_and_call.__name__ = fork.__module__, fork.__name__
+        fork_and_call.__qualname__ = fork.__name__
+        return fork_and_call
+
+    for name, is_child in (("fork", lambda pid: pid == 0), ("forkpty", lambda both: both[0] == 0)):
+        fork = getattr(os, name)
+        replaced = replacement(fork, is_child)
+        setattr(sys.modules[fork.__module__], name, replaced)
+        setattr(os, name, replaced)
 
 
 class _Alarm:

@@ -6,6 +6,7 @@ import _thread
 import atexit
 import os
 import sys
+import time
 
 from nthbyte._agent import Error, Result, interpreter, load
 from nthbyte._children import follow
@@ -215,6 +216,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "executable": _text(sys.executable or ""),
         "interpreter": interpreter(),
         "parent_pid": None,
+        "run": time.time_ns(),
     }
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from harness import Interpreter, summary
+from harness import Interpreter, report, summary
 
 # Runs each phase until a condition holds, so no outcome depends on time.
 PROGRAM = """
@@ -128,7 +129,38 @@ def test_a_forked_child_has_its_own_recordings(interpreter: Interpreter, tmp_pat
     child = summary(tmp_path / f"out.{done.out.strip()}.nthb")
     assert child["samples"] > 1000
     [process] = child["processes"]
-    assert process["parent_pid"] == summary(tmp_path / "out.nthb")["pid"]
+    first = summary(tmp_path / "out.nthb")
+    assert process["parent_pid"] == first["pid"]
+    # The child's recording began before its parent's.
+    assert child["started_unix_nanos"] < first["started_unix_nanos"]
+    both = report("summary", "--all", "--json", "--domain", "python", "out.nthb", folder=tmp_path).ok()
+    assert both.err == ""
+    assert json.loads(both.out)["samples"] == child["samples"] + first["samples"]
+
+
+FORKED = """
+import os, sys, time
+pid = os.fork()
+if pid == 0:
+    # The recording begins and ends meanwhile, and its threads run: on a slow machine, some of that.
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        time.sleep(0.01)
+        kept = [[n] for n in range(20_000)]
+    sys.exit(7)
+print(pid, os.waitpid(pid, 0)[1])
+"""
+
+
+@pytest.mark.parametrize("options", [("--start-after", "300ms", "--for", "1s"), ("--for", "1s")])
+def test_a_forked_child_lives_through_its_recording(
+    options: tuple[str, ...], interpreter: Interpreter, tmp_path: Path
+) -> None:
+    words = ["run", "-q", "--every", "1K", "-o", "out.nthb", *options, "-c", FORKED]
+    pid, status = interpreter.nthbyte(*words, folder=tmp_path).ok().out.split()
+    assert int(status) == 7 << 8
+    child = tmp_path / f"out.{pid}.nthb"
+    assert not child.exists() or summary(child)["complete"]
 
 
 API = """

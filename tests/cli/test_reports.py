@@ -234,6 +234,12 @@ def test_time_samples_are_shown(interpreter: Interpreter, tmp_path: Path) -> Non
         assert " B " not in shown
 
 
+def test_a_profile_without_samples_is_said(cpython: Interpreter, tmp_path: Path) -> None:
+    cpython.nthbyte("run", "-q", "--every", "1TiB", "-o", "out.nthb", "-c", "pass", folder=tmp_path).ok()
+    assert "no samples" in report("summary", "out.nthb", folder=tmp_path).ok().out
+    assert "there is no sample: run for longer" in report("leaks", "out.nthb", folder=tmp_path).ok().out
+
+
 def test_time_without_time_samples_is_an_error(profile: Path) -> None:
     for command in ("summary", "tree"):
         done = report(command, "--time", profile, folder=profile.parent)

@@ -165,6 +165,27 @@ def test_each_report_takes_a_selection(name: str, profile: Path) -> None:
         )
 
 
+def test_a_selection_without_samples_is_said(profile: Path) -> None:
+    selection = ["--thread", "worker", "--until", "1us"]
+    for name, words in REPORTS.items():
+        # Most of them write bytes.
+        shell = ["sh", "-c", '"$@" > /dev/null', "sh", str(COMMAND), words[0], str(profile), *words[1:]]
+        done = run([*shell, *selection], profile.parent).ok()
+        assert done.err == "nthbyte: no sample is in the selected part\n", name
+    text = report("summary", profile, *selection, folder=profile.parent).ok().out
+    assert "no samples" in text and "own bytes" not in text
+
+
+def test_a_tree_of_a_part_is_not_that_of_the_whole_program(profile: Path) -> None:
+    whole = report("tree", profile, folder=profile.parent).ok().out
+    part = report("tree", profile, "--thread", "worker", folder=profile.parent).ok().out
+    assert "the whole program" in whole and "the whole program" not in part
+    assert "all that is selected" in part
+    # There are many files of this name.
+    everything = report("tree", profile, "--top", "0", folder=profile.parent).ok().out
+    assert re.search(r"\(\w+/__init__\.py:", everything) and "(__init__.py" not in everything
+
+
 def test_frames_of_imports_are_folded_in_the_terminal_only(profile: Path) -> None:
     def text(*words: str) -> str:
         return report(*words, folder=profile.parent).ok().out
@@ -199,7 +220,8 @@ def test_the_width_of_the_terminal_is_used(columns: int, profile: Path) -> None:
     ("words", "said"),
     [
         (["--since", "1h"], "after the end of the profile"),
-        (["--since", "2s", "--until", "1s"], "not after --since"),
+        (["--since", "2s", "--until", "1s"], "give a later --until"),
+        (["--until", "0s"], "--until 0 leaves nothing"),
         (["--at", "1h"], "after the end of the profile"),
         (["--thread", "nobody"], "MainThread"),
         (["--where", "nowhere.py"], "no frame of the profile is in nowhere.py"),
@@ -220,6 +242,9 @@ def test_what_is_not_in_the_profile_gives_one_line(
     ("words", "said"),
     [
         (["summary", "x.nthb", "--since", "soon"], "10s"),
+        (["summary", "x.nthb", "--since", "-1s"], "'-1s' for '--since <TIME>': write a time as 10s"),
+        (["tree", "x.nthb", "--until", "-1s"], "'-1s' for '--until <TIME>': write a time as 10s"),
+        (["memory", "x.nthb", "--at", "-1s"], "'-1s' for '--at <peak|end|TIME>': write peak"),
         (["summary", "x.nthb", "--at", "top"], "peak"),
         (["summary", "x.nthb", "--temporary=some"], "512KiB"),
         (["summary", "x.nthb", "--sort", "name"], "alive"),

@@ -63,7 +63,8 @@ def test_a_file_that_is_not_a_profile_is_kept(interpreter: Interpreter, tmp_path
     assert "is not a profile" in line
     assert (done.status, done.out, thesis.read_text()) == (1, "", "the only copy")
     done = interpreter.nthbyte("run", "-q", "-o", thesis, "-c", "print(1)", folder=tmp_path).ok()
-    assert "thesis.txt exists: the profile is thesis-2.txt" in done.err
+    # Nothing replaces it.
+    assert "nthbyte: thesis.txt exists: the profile is thesis-2.txt\n" in done.err
     assert (done.out, thesis.read_text()) == ("1\n", "the only copy")
 
 
@@ -99,6 +100,18 @@ def test_a_path_that_cannot_be_written(
     assert said in line and line.count("cannot write") <= 1
     assert tmp_path.name in line or "/proc/out.nthb" in line
     assert (done.status, done.out) == (1, "")
+
+
+def test_a_device_is_nothing_to_look_at(interpreter: Interpreter, tmp_path: Path) -> None:
+    done = interpreter.nthbyte("run", "-o", "/dev/null", "-c", "print(1)", folder=tmp_path).ok()
+    assert "samples" in done.err and "explain" not in done.err
+
+
+def test_a_folder_is_not_the_program_of_its_name(interpreter: Interpreter, tmp_path: Path) -> None:
+    # Beside the interpreters of the system is a program `dir`, too.
+    (tmp_path / "dir").mkdir()
+    done = interpreter.nthbyte("run", "-q", "dir", folder=tmp_path)
+    assert done.status == 1 and "'__main__'" in done.err, done.out
 
 
 def test_help(interpreter: Interpreter, tmp_path: Path) -> None:

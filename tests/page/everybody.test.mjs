@@ -273,6 +273,26 @@ describe("keyboard only", () => {
     assert.equal(await active(), "graph");
   });
 
+  test("the focus stays where the next key is of use", async () => {
+    await show("service", SIZES["1440 pixels"]);
+    await page.focus(".centre");
+    await page.keyboard.press("Enter");
+    assert.match(await text("#summary .where"), /callers above, callees below$/);
+    assert.equal(await active(), "graph");
+    await page.focus("#zoom-reset");
+    await page.keyboard.press("Enter");
+    assert.equal(await page.locator("#summary .where").count(), 0);
+    assert.equal(await active(), "graph");
+    await page.focus(".pick");
+    await page.keyboard.press("Enter");
+    assert.match(await text("#search-result"), /^1 of /);
+    assert.equal(await active(), "search");
+    await page.keyboard.press("Escape");
+    // The pointer has no use for it.
+    await page.click(".centre");
+    assert.notEqual(await active(), "graph");
+  });
+
   test("a chain opens, and closes with all others", async () => {
     await show("service", SIZES["1440 pixels"]);
     await page.focus("#graph");

@@ -4,6 +4,20 @@ import { before, describe, test } from "node:test";
 
 import { pageModule } from "./pages.mjs";
 
+test("a package's file is shown with its folder", async () => {
+  const { shortened } = await pageModule("texts.ts");
+  for (const [file, shown] of [
+    ["/lib/python3.11/json/__init__.py", "json/__init__.py"],
+    ["/lib/python3.11/json/decoder.py", "decoder.py"],
+    ["C:\\app\\shop\\__main__.py", "shop/__main__.py"],
+    ["__main__.py", "__main__.py"],
+    ["<frozen importlib._bootstrap>", "<frozen importlib._bootstrap>"],
+    ["", ""],
+  ]) {
+    assert.equal(shortened(file), shown);
+  }
+});
+
 const PARTS = 24;
 const SHAPES = 5;
 

@@ -76,6 +76,18 @@ def test_python_code_of_the_agent_is_not_in_the_profile(pypy: Interpreter, tmp_p
     assert not any(row["file"] == "c callback" for row in rows)
 
 
+def test_the_machinery_of_imports_is_no_code_of_the_program(pypy: Interpreter, tmp_path: Path) -> None:
+    profile = tmp_path / "out.nthb"
+    program = "import decimal, email.message, http.client, json, xml.dom.minidom"
+    pypy.nthbyte("run", "-q", "--every", "4K", "-o", profile, "-c", program, folder=tmp_path).ok()
+    files = {row["file"] for row in harness.summary(profile)["rows"]}
+    assert "<frozen importlib._bootstrap_external>" in files
+    assert not [file for file in files if file.startswith("<builtin>/frozen")]
+    text = harness.report("summary", profile, "--top", "0", folder=tmp_path).ok().out
+    assert "[import]" in text and "_compile_bytecode" not in text
+    assert "importlib" not in harness.report("explain", profile, folder=tmp_path).ok().out
+
+
 HANDLER = """
 import ctypes, signal
 import nthbyte

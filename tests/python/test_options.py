@@ -172,6 +172,20 @@ def test_an_option_whose_value_may_be_missing(words: list[str], value: int | Non
     assert parse(split(words)[0])["cpu"] == value
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("60s", 60), ("60", 60), ("1.5m", 90), ("1.5min", 90), ("500ms", 0.5), ("7us", 7e-6), ("2h", 7200)],
+)
+def test_times_are_read_as_the_reports_read_them(text: str, seconds: float) -> None:
+    assert _options.parse_seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "1e5s", "inf", "10x", "1..2"])
+def test_other_text_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a time: write"):
+        _options.parse_seconds(text)
+
+
 def test_true_means_the_usual_number() -> None:
     given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
     assert _options.check({**given, "cpu": True})["cpu"] == 1000

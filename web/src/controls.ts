@@ -67,3 +67,14 @@ export class Choice<T extends string> {
     this.choose(value);
   }
 }
+
+/** Whether a key clicked the button. The number of clicks is 0 then. */
+export function isByKey(event: MouseEvent): boolean {
+  return event.detail === 0;
+}
+
+/** What the buttons do that are hidden or replaced by it: the keyboard's focus goes to where the next keys are of use. */
+export function thenFocus(element: HTMLElement, byKey: boolean, action: () => void): void {
+  action();
+  if (byKey) element.focus({ preventScroll: true });
+}

@@ -1,7 +1,7 @@
 // The page: reads the data, keeps the user's choices, and updates each part of the page.
 
 import { type ColourBy, Palette, type Theme, colouring, fateColours } from "./colour.ts";
-import { Choice } from "./controls.ts";
+import { Choice, isByKey, thenFocus } from "./controls.ts";
 import { type Data, read } from "./data.ts";
 import { Finder, type Searched } from "./finder.ts";
 import { clipped, percent } from "./format.ts";
@@ -141,8 +141,8 @@ class Page {
       this.#recountSoon();
     });
     this.#table = new TableView(byId("table"), byId("table-more"), byId("table-count"), {
-      picked: (row) => this.#searchFor(row.name),
-      centred: (row) => this.#centreOn(row.id),
+      picked: (row, byKey) => thenFocus(this.#search, byKey, () => this.#searchFor(row.name)),
+      centred: (row, byKey) => thenFocus(byId("graph"), byKey, () => this.#centreOn(row.id)),
     });
     this.#listen();
     describeSession(data);
@@ -158,8 +158,9 @@ class Page {
       this.#summarise();
       this.#graph.reveal();
     });
-    byId("zoom-reset").addEventListener("click", () => this.#leave());
-    byId("centre-button").addEventListener("click", () => this.#centreOnNode(this.#graph.focus));
+    const inGraph = (event: MouseEvent, action: () => void) => thenFocus(byId("graph"), isByKey(event), action);
+    byId("zoom-reset").addEventListener("click", (event) => inGraph(event, () => this.#leave()));
+    byId("centre-button").addEventListener("click", (event) => inGraph(event, () => this.#centreOnNode(this.#graph.focus)));
     byId("range-reset").addEventListener("click", () => this.#timeline.choose(0, 0));
     byId("theme-button").addEventListener("click", () => this.#turnTheme());
     byId("help-button").addEventListener("click", () => byId<HTMLDialogElement>("help").showModal());

@@ -36,7 +36,7 @@ export function describeMemory(moments: MemoryMoment[] | undefined): void {
 }
 
 function showMoment(moment: MemoryMoment, slider: HTMLInputElement): void {
-  const peak = missedPeak(moment) === null ? "at its peak, " : "in the largest reading, ";
+  const peak = isMissedPeak(moment) ? "in the largest reading, " : "at its peak, ";
   const when = moment.at === "peak" ? peak : moment.at === "end" ? "at the end, " : "";
   const text = `${bytes(moment.rss)} ${when}${seconds(moment.at_nanos / 1e9)}`;
   byId("memory-when").textContent = text;
@@ -99,15 +99,13 @@ function interval({ bytes: { low, high }, counted }: MemoryRow): string {
   return counted || !(high > low) ? "" : `${bytes(low)} – ${bytes(high)}`;
 }
 
-/** The largest resident set, if none of the readings is near it. The one that is shown may be a hundredth below the largest. */
-function missedPeak({ at, rss, peak_rss: peak }: MemoryMoment): number | null {
-  return at === "peak" && peak !== null && peak > 1.02 * rss ? peak : null;
+/** Whether no reading is near the largest resident set. The one that is shown may be a hundredth below the largest. */
+function isMissedPeak({ at, rss, peak_rss: peak }: MemoryMoment): boolean {
+  return at === "peak" && peak !== null && peak > 1.02 * rss;
 }
 
 function sentences(moment: MemoryMoment): string[] {
   const sentences: string[] = [];
-  const peak = missedPeak(moment);
-  if (peak !== null) sentences.push(`RSS was ${bytes(peak)} for a moment, but what it was made of was not read then.`);
   const { holders } = moment;
   if (holders && holders.free >= WORTH_NAMING * moment.rss) {
     const named = holders.holders.filter(({ free }) => free.estimate >= WORTH_NAMING * moment.rss).slice(0, 5);

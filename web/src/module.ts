@@ -28,8 +28,8 @@ export function ownerOf(file: string, distributions: Record<string, string> = {}
     const name = folder.replace(/\.(libs|egg)$/, "");
     return Object.hasOwn(distributions, folder) ? distributions[folder]! : Object.hasOwn(distributions, name) ? distributions[name]! : name;
   }
-  // Built-in functions and frozen modules are parts of the interpreter.
-  if (file === "" || file.startsWith("<frozen ")) return STANDARD;
+  // Built-in functions and frozen modules are parts of the interpreter; and, on PyPy, built-in modules in Python.
+  if (file === "" || file.startsWith("<frozen ") || file.startsWith("<builtin>/")) return STANDARD;
   if (file.match(LIBRARY)) return STANDARD;
   // The script of a command, which pip writes: it calls the main function of the command's package.
   const command = COMMAND.exec(file)?.[1];

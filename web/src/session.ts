@@ -8,6 +8,12 @@ function byId(id: string): HTMLElement {
   return document.getElementById(id)!;
 }
 
+/** Why events are lost, by what they are. */
+const LOST = "the program produced them faster than they could be written.";
+const WHY_LOST: Record<string, string> = {
+  "time samples": "the stack could not be read at that moment, or they came faster than they could be written.",
+};
+
 /** Writes the command, the facts and the notes. */
 export function describeSession({ header }: Data): void {
   const { meta } = header;
@@ -66,7 +72,7 @@ function notes(header: Header): void {
   const notes = (header.meta.notes ?? []).map(visible);
   for (const { what, events } of header.lost) {
     const lost = events === 1 ? `${what.replace(/s$/, "")} was` : `${what} were`;
-    notes.push(`${count(events)} ${lost} lost: the program produced them faster than they could be written.`);
+    notes.push(`${count(events)} ${lost} lost: ${WHY_LOST[what] ?? LOST}`);
   }
   if (!header.complete) notes.push("The profile is incomplete: the session did not end normally.");
   for (const what of header.damage.slice(0, 5)) notes.push(`Part of the file could not be read: ${visible(what)}`);

@@ -1,5 +1,6 @@
 // The table's rows on the page.
 
+import { isByKey } from "./controls.ts";
 import { clipped, percent } from "./format.ts";
 import { type Row, type SortKey, sorted } from "./table.ts";
 import type { Texts } from "./texts.ts";
@@ -8,10 +9,10 @@ import type { Texts } from "./texts.ts";
 const PAGE = 50;
 
 export interface TableEvents {
-  /** A row's name was clicked. */
-  picked(row: Row): void;
+  /** A row's name was clicked, or chosen with a key. */
+  picked(row: Row, byKey: boolean): void;
   /** A function's callers and callees were asked for. */
-  centred(row: Row): void;
+  centred(row: Row, byKey: boolean): void;
 }
 
 export class TableView {
@@ -82,7 +83,7 @@ export class TableView {
     label.textContent = clipped(row.name, 300) || "(no name)";
     pick.append(label);
     pick.title = "Search for this";
-    pick.addEventListener("click", () => this.events.picked(row));
+    pick.addEventListener("click", (event) => this.events.picked(row, isByKey(event)));
     const place = document.createElement("bdi");
     place.className = "place";
     place.textContent = clipped(row.place, 300);
@@ -94,7 +95,7 @@ export class TableView {
       centre.textContent = "⇅";
       centre.title = "Show its callers and callees";
       centre.ariaLabel = `Callers and callees of ${clipped(row.name, 100)}`;
-      centre.addEventListener("click", () => this.events.centred(row));
+      centre.addEventListener("click", (event) => this.events.centred(row, isByKey(event)));
       name.append(centre);
     }
     name.append(place);

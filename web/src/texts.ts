@@ -13,6 +13,13 @@ const KINDS: Record<number, string> = {
   [Kind.Note]: "added by the profiler",
 };
 
+/** The last part of a path. A package's file has its folder too: many files are called `__init__.py`. */
+export function shortened(file: string): string {
+  const parts = file.split(/[/\\]/);
+  const folders = /^__(init|main)__\.py$/.test(parts.at(-1)!) ? 2 : 1;
+  return parts.slice(-folders).join("/");
+}
+
 export class Texts {
   /** Names of functions, of files and of types as they are shown, by number. */
   readonly names: string[];
@@ -44,7 +51,7 @@ export class Texts {
     const { functions } = this.data.header;
     const file = this.files[functions.file[id]!]!;
     const line = tree.line[node]! || functions.line[id]!;
-    const short = file.slice(Math.max(file.lastIndexOf("/"), file.lastIndexOf("\\")) + 1);
+    const short = shortened(file);
     if (tree.kind[node] === Kind.Note && file === "") return { name: this.names[id]!, place: "" };
     return { name: this.names[id] || "(no name)", place: line > 0 ? `${short}:${line}` : short };
   }

@@ -10,10 +10,10 @@ use nthbyte_report::{At, Selected, Selection, fold};
 #[derive(Args)]
 pub struct Selecting {
     /// Only what was allocated at this time or later: 10s, 500ms, 2min.
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = HEADING)]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true, help_heading = HEADING)]
     since: Option<Nanos>,
     /// Only what was allocated before this time.
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = HEADING)]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true, help_heading = HEADING)]
     until: Option<Nanos>,
     /// Only what this thread allocated: its name, the beginning of names with a `*` after it, or the system's number.
     /// May be given several times.
@@ -35,7 +35,7 @@ pub struct Selecting {
     temporary: Option<u64>,
     /// Show what was alive at the peak, at the end, or at a time. The summary shows it beside what was allocated;
     /// all other reports show only what was alive then.
-    #[arg(long, value_name = "peak|end|TIME", value_parser = at, help_heading = HEADING)]
+    #[arg(long, value_name = "peak|end|TIME", value_parser = at, allow_hyphen_values = true, help_heading = HEADING)]
     at: Option<At>,
 }
 
@@ -58,12 +58,24 @@ impl Selecting {
         self.at.is_some()
     }
 
-    /// Removes all other samples from the profile.
+    /// Whether the whole profile is selected.
+    pub fn is_whole(&self) -> bool {
+        self.selection() == Selection::default()
+    }
+
+    /// Removes all other samples from the profile. If none is left, one line on stderr says that.
     ///
     /// # Errors
     /// If something that was named is not in the profile.
     pub fn apply(&self, profile: &mut Profile) -> Result<()> {
-        Ok(self.selection().apply(profile)?)
+        let has_samples =
+            |profile: &Profile| !(profile.samples.is_empty() && profile.cpu.is_empty());
+        let had_samples = has_samples(profile);
+        self.selection().apply(profile)?;
+        if had_samples && !has_samples(profile) {
+            eprintln!("nthbyte: no sample is in the selected part");
+        }
+        Ok(())
     }
 
     /// The same, but leaves what was not alive at the moment.

@@ -64,8 +64,9 @@ pub struct Family {
 /// Searches the folder of the first process's profile for the profiles of the other processes.
 ///
 /// A member's name is the first profile's name with the process's number before the suffix. The member's description
-/// has the same number, its session began no earlier than the first one, and its parents lead to the first process:
-/// each parent has a profile in the family, or no profile at all (a process without samples leaves no file).
+/// has the same number, it is of the same run, and its parents lead to the first process: each parent has a profile in the
+/// family, or no profile at all (a process without samples leaves no file). A profile of an older nthbyte does not say its
+/// run; then a member's session began no earlier than the first one.
 ///
 /// # Errors
 /// If the profile or its folder cannot be read.
@@ -82,7 +83,7 @@ pub fn find(path: &Path) -> Result<Family, FamilyError> {
             Err(error) => family.unreadable.push((path, error)),
             Ok(reader) => {
                 let meta = reader.meta();
-                if meta.pid == pid && meta.started_unix_nanos >= first.started_unix_nanos {
+                if meta.pid == pid && is_of_run(meta, &first) {
                     fresh.insert(pid, (path, meta.clone()));
                 } else {
                     old.insert(meta.pid);
@@ -102,6 +103,15 @@ pub fn find(path: &Path) -> Result<Family, FamilyError> {
         }
     }
     Ok(family)
+}
+
+/// Whether a session may be one of the run in which the other one is the first process's. A part of a run can be recorded, and
+/// then a child may begin before its parent.
+fn is_of_run(meta: &Meta, first: &Meta) -> bool {
+    match (meta.run, first.run) {
+        (Some(one), Some(other)) => one == other,
+        _ => meta.started_unix_nanos >= first.started_unix_nanos,
+    }
 }
 
 /// Whether the chain of a process's parents leads to the first process.
@@ -203,7 +213,7 @@ pub fn require_distinct(paths: &[PathBuf]) -> Result<(), FamilyError> {
 }
 
 /// The runs that these profiles are of, in the order of their first ones. Profiles of which one names the other as its
-/// parent are of one run, if the parent began first.
+/// parent are of one run, if they say the same run; if one of them does not say it, if the parent began first.
 ///
 /// # Errors
 /// If one cannot be read.
@@ -214,12 +224,15 @@ pub fn runs(paths: &[PathBuf]) -> Result<Vec<Vec<PathBuf>>, FamilyError> {
     let parent = |child: usize| {
         let of = &metas[child];
         let may_be = |&at: &usize| {
-            at != child
-                && of.parent_pid == Some(metas[at].pid)
-                && metas[at].started_unix_nanos <= of.started_unix_nanos
+            at != child && of.parent_pid == Some(metas[at].pid) && is_of_run(of, &metas[at])
         };
         let found = (0..metas.len()).filter(may_be);
-        found.max_by_key(|&at| metas[at].started_unix_nanos)
+        found.max_by_key(|&at| {
+            let began = metas[at].started_unix_nanos;
+            let is_before = began <= of.started_unix_nanos;
+            // The last one before the child, else the first one after it.
+            (is_before, if is_before { began } else { u64::MAX - began })
+        })
     };
     let first = |mut at: usize| {
         // Limited: parents in damaged files could form a circle.
@@ -292,6 +305,22 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_may_begin_before_its_parent_and_is_of_the_same_run() {
+        let meta = |started_unix_nanos, run| Meta {
+            started_unix_nanos,
+            run,
+            ..crate::synthetic::Synthetic::default().meta()
+        };
+        let first = meta(100, Some(7));
+        // With `--signal` a child may get the signal first.
+        assert!(is_of_run(&meta(90, Some(7)), &first));
+        // In a container, the first process has the same number in each run.
+        assert!(!is_of_run(&meta(110, Some(6)), &first));
+        // Profiles of an older nthbyte do not say their run.
+        assert!(is_of_run(&meta(110, None), &first) && !is_of_run(&meta(90, None), &first));
+    }
 
     #[test]
     fn members_have_the_number_before_the_suffix() {

@@ -244,6 +244,9 @@ pub struct Meta {
     /// The process that forked or spawned this one, if it was profiled too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_pid: Option<u32>,
+    /// A number that all processes of a run have in common, and no other run of the same program has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<u64>,
     /// Wall-clock time of the session's start: nanoseconds since 1970-01-01 UTC.
     pub started_unix_nanos: u64,
     /// The sources at the session's start. A [`SourceId`](crate::event::SourceId) is an index into
@@ -257,6 +260,10 @@ pub struct Meta {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
+
+/// Why an agent cannot read memory through the kernel: the end of a note.
+pub const READS_ARE_FORBIDDEN: &str =
+    "this system forbids a process to read itself (process_vm_readv)";
 
 /// The description of sources in version 1.
 #[derive(Deserialize)]

@@ -129,6 +129,7 @@ impl Synthetic {
             command: vec!["app.py".to_owned(), "--fast".to_owned()],
             pid: 4242,
             parent_pid: None,
+            run: None,
             started_unix_nanos: 1_790_000_000_000_000_000,
             sources: Source::of_session(
                 Method::CutFreeLists,

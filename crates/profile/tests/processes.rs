@@ -58,6 +58,7 @@ impl FakeProcess {
         Meta {
             pid: self.pid,
             parent_pid: self.parent,
+            run: None,
             started_unix_nanos: START.saturating_add_signed(self.after),
             notes: vec![format!("of seed {}", self.pid % 2)],
             ..self.synthetic().meta()

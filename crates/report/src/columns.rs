@@ -147,14 +147,20 @@ pub(crate) fn place(file: &str, line: u32, parts: usize) -> String {
     place
 }
 
-/// Adds a line. If it is too wide, it is wrapped between words and continues indented. A number stays with its unit.
+/// Adds a line. If it is too wide, it is wrapped between words and continues indented. A number stays with its unit. A path
+/// that is wider than a line keeps its last part, and the number of a line behind it.
 pub(crate) fn wrap(text: &mut String, line: &str, width: usize) {
     let mut column = 0;
     let mut rest = line;
     while !rest.is_empty() {
         let (word, after) = first_word(rest);
         rest = after;
-        let word = text::fit(word, width - GAP, Cut::End);
+        let cut = if word.contains('/') {
+            Cut::Middle
+        } else {
+            Cut::End
+        };
+        let word = text::fit(word, width - GAP, cut);
         let wide = text::width(&word);
         if column > 0 && column + 1 + wide > width {
             text.push_str("\n  ");
@@ -188,6 +194,20 @@ fn first_word(line: &str) -> (&str, &str) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_long_path_keeps_its_end() {
+        let mut text = String::new();
+        wrap(
+            &mut text,
+            "in a_long_folder/and_another/app.py:12, twice",
+            24,
+        );
+        assert_eq!(text, "in\n  a_long_fo…r/app.py:12,\n  twice\n");
+        text.clear();
+        wrap(&mut text, &format!("{} b", "a".repeat(30)), 14);
+        assert_eq!(text, "aaaaaaaaaaa…\n  b\n");
+    }
 
     #[test]
     fn a_number_stays_with_its_unit() {

@@ -23,7 +23,7 @@ use crate::time::{self, Clock, TimeTotals};
 /// A line of a call tree.
 #[derive(Clone, Debug)]
 struct Branch {
-    /// `None` for the whole program.
+    /// `None` for everything.
     function: Option<u32>,
     totals: Totals,
     /// The branches shown below, heaviest first, by their numbers.
@@ -37,7 +37,9 @@ struct Branch {
 pub struct Tree<'a> {
     profile: &'a Profile,
     measure: Measure,
-    /// The first branch is the whole program.
+    /// The name of the first branch.
+    whole: &'static str,
+    /// The first branch is everything.
     branches: Vec<Branch>,
 }
 
@@ -132,12 +134,22 @@ impl<'a> Tree<'a> {
         Self::grow(profile, Measure::Time(Clock::of(profile)), &nodes, lines)
     }
 
+    /// The same tree, of a selected part of the profile.
+    #[must_use]
+    pub fn of_a_part(self) -> Self {
+        Self {
+            whole: "all that is selected",
+            ..self
+        }
+    }
+
     /// `nodes`: the totals of each node of the stack tree, including the nodes below it.
     fn grow(profile: &'a Profile, measure: Measure, nodes: &[Totals], lines: usize) -> Self {
         let children = Children::of(profile);
         let mut tree = Self {
             profile,
             measure,
+            whole: "the whole program",
             branches: Vec::new(),
         };
         let all = nodes[NodeId::ROOT.index()];
@@ -277,14 +289,14 @@ impl<'a> Tree<'a> {
     /// The name of a function, and its place in the source.
     fn label(&self, branch: &Branch) -> (String, String) {
         let Some(function) = branch.function else {
-            return ("the whole program".to_owned(), String::new());
+            return (self.whole.to_owned(), String::new());
         };
         let Function {
             name,
             file,
             first_line,
         } = &self.profile.functions[function as usize];
-        let file = file.rsplit('/').next().unwrap_or_default();
+        let file = short(file);
         let place = match (file.is_empty(), first_line) {
             (true, _) => String::new(),
             (false, 0) => format!(" ({file})"),
@@ -292,6 +304,19 @@ impl<'a> Tree<'a> {
         };
         (name.clone(), place)
     }
+}
+
+/// The last part of a path. A package's file has its folder too: many files are called `__init__.py`.
+fn short(file: &str) -> &str {
+    let folders = if file.ends_with("/__init__.py") || file.ends_with("/__main__.py") {
+        2
+    } else {
+        1
+    };
+    let mut slashes = file.rmatch_indices('/');
+    slashes
+        .nth(folders - 1)
+        .map_or(file, |(at, _)| &file[at + 1..])
 }
 
 /// The place is cut before the name.
@@ -336,4 +361,23 @@ fn time_taken(clock: Clock, totals: &Totals) -> String {
 enum Line {
     Branch(usize),
     Hidden(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packages_file_has_its_folder() {
+        for (file, shown) in [
+            ("/lib/python3.11/json/__init__.py", "json/__init__.py"),
+            ("/lib/python3.11/json/decoder.py", "decoder.py"),
+            ("shop/__main__.py", "shop/__main__.py"),
+            ("__init__.py", "__init__.py"),
+            ("/__init__.py", "/__init__.py"),
+            ("", ""),
+        ] {
+            assert_eq!(short(file), shown);
+        }
+    }
 }

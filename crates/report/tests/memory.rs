@@ -3,11 +3,13 @@
 use std::sync::LazyLock;
 
 use nthbyte_profile::composition::{ArenaRun, Composition, Occupancy, Part};
-use nthbyte_profile::event::{Nanos, SampleId};
+use nthbyte_profile::event::{Memory as Reading, Nanos, SampleId};
+use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_profile::model::{Lifetime, Profile};
 use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_report::explain::Asked;
 use nthbyte_report::memory::{Key, MemoryError};
-use nthbyte_report::{At, Memory};
+use nthbyte_report::{At, Explanation, Memory};
 use proptest::prelude::*;
 
 /// Counts of the C library, of the heap and of PyPy.
@@ -114,7 +116,7 @@ fn the_moment_is_the_nearest_composition() {
     assert_eq!(at(At::Time(Nanos(17))).rss, 900);
     assert!(matches!(
         Memory::of(&profile, At::Time(Nanos(profile.end.0 + 1))),
-        Err(MemoryError::AfterTheEnd(_))
+        Err(MemoryError::AfterTheEnd { .. })
     ));
     let moments: Vec<u64> = Memory::over_time(&profile, 10)
         .iter()
@@ -190,6 +192,93 @@ fn a_reading_that_missed_the_peak_is_not_called_the_peak() {
         "{missed}"
     );
     assert!(missed.contains("RSS was 3.00 MiB for a moment"), "{missed}");
+}
+
+#[test]
+fn a_report_says_how_far_its_reading_is_from_the_moment() {
+    const SECOND: u64 = 1_000_000_000;
+    let seconds = |tenths: u64| Nanos(tenths * SECOND / 10);
+    let sizes = [(10, 500 << 20), (50, 900 << 20), (100, 700 << 20)];
+    let compositions = sizes.map(|(tenths, bytes)| composition(seconds(tenths), &[bytes], &[]));
+    let mut profile = profile("PyPy 8.0.1", compositions.to_vec());
+    profile.end = seconds(100);
+    profile.processes[0].end = profile.end;
+    let first = profile.memory[0];
+    let set = |profile: &mut Profile, readings: &[(u64, u64)]| {
+        let reading = |&(tenths, mib): &(u64, u64)| Reading {
+            time: seconds(tenths),
+            rss: Some(mib << 20),
+            peak_rss: None,
+            ..first
+        };
+        profile.memory = readings.iter().map(reading).collect();
+    };
+    let far = |profile: &Profile, at| {
+        let report = Memory::of(profile, at).expect("there is one");
+        let mut notes = report.notes.into_iter();
+        notes.find(|note| note.contains("what it was made of"))
+    };
+    // The size was the same a tenth of a second before.
+    set(&mut profile, &[(10, 500), (49, 905), (50, 890), (100, 700)]);
+    assert_eq!(far(&profile, At::Peak), None);
+    let explained = |profile: &Profile| {
+        let memory = Memory::of(profile, At::Peak).ok();
+        let asked = Asked::default();
+        let explanation = Explanation::with_memory(profile, &asked, memory.as_ref());
+        let answers = explanation.answers.into_iter();
+        let sentences: Vec<String> = answers.flat_map(|answer| answer.sentences).collect();
+        sentences.join(" ")
+    };
+    assert!(explained(&profile).contains("RSS was 905 MiB at most. It was made of: "));
+    assert_eq!(far(&profile, At::End), None);
+    assert_eq!(far(&profile, At::Time(seconds(51))), None);
+    // The largest one was much earlier, or much larger.
+    set(
+        &mut profile,
+        &[(10, 500), (47, 905), (50, 890), (95, 600), (100, 700)],
+    );
+    let said = "the peak of RSS, 905 MiB, was at 4.70 s; what it was made of was read 300 ms later";
+    assert_eq!(far(&profile, At::Peak).as_deref(), Some(said));
+    set(&mut profile, &[(10, 500), (51, 950), (100, 700)]);
+    let said =
+        "the peak of RSS, 950 MiB, was at 5.10 s; what it was made of was read 100 ms earlier";
+    assert_eq!(far(&profile, At::Peak).as_deref(), Some(said));
+    let said = "RSS was 950 MiB at most. After 5.00 s it was 900 MiB, made of: ";
+    assert!(
+        explained(&profile).contains(said),
+        "{}",
+        explained(&profile)
+    );
+    // A time, and an end that was not read.
+    set(&mut profile, &[(10, 500), (47, 905), (95, 600), (110, 650)]);
+    let said = "at 4.00 s, RSS was 500 MiB; what it was made of was read 1.00 s later";
+    assert_eq!(far(&profile, At::Time(seconds(40))).as_deref(), Some(said));
+    profile.end = seconds(110);
+    let said = "at the end, 11.0 s, RSS was 650 MiB; what it was made of was read 1.00 s earlier";
+    assert_eq!(far(&profile, At::End).as_deref(), Some(said));
+}
+
+#[test]
+fn a_heap_that_could_not_be_read_is_said() {
+    let with_heap = |is_read: bool| {
+        let mut composition = composition(Nanos(20), &[1 << 20], &[]);
+        if is_read {
+            composition.set(Part::HeapBlocks, 1);
+        }
+        profile("CPython 3.13.0", vec![composition])
+    };
+    let said = |profile: &Profile| {
+        let report = Memory::of(profile, At::Peak).expect("there is one");
+        report.notes.into_iter().find(|note| note.contains("heap"))
+    };
+    assert_eq!(said(&with_heap(true)), None);
+    let mut profile = with_heap(false);
+    let what = "Python's heap could not be read, so its objects, free blocks and free pages are part of what is unknown";
+    assert_eq!(said(&profile).as_deref(), Some(what));
+    let notes = &mut profile.processes[0].meta.notes;
+    notes.push(format!("types are not known: {READS_ARE_FORBIDDEN}"));
+    let what = format!("{what}: {READS_ARE_FORBIDDEN}");
+    assert_eq!(said(&profile), Some(what));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Selections against the same choices made sample by sample.
 
 use nthbyte_profile::Distances;
-use nthbyte_profile::event::{Nanos, ThreadId};
+use nthbyte_profile::event::{Memory, Nanos, ThreadId};
 use nthbyte_profile::model::{Lifetime, Profile, Sample};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_report::{At, By, Selection, SelectionError, Sort, Summary};
@@ -254,6 +254,36 @@ fn a_summary_says_what_is_selected() {
 }
 
 #[test]
+fn a_peak_of_rss_from_before_is_not_one_of_the_range() {
+    let whole = profile(500, 3);
+    let reading = |tenth: u64, rss, peak_rss| Memory {
+        time: Nanos(whole.end.0 / 10 * tenth),
+        rss: Some(rss),
+        peak_rss: Some(peak_rss),
+        ..Memory::default()
+    };
+    let mut whole = whole.clone();
+    whole.memory = vec![
+        reading(1, 100, 900),
+        reading(4, 200, 900),
+        reading(6, 300, 900),
+        reading(8, 400, 1000),
+    ];
+    whole.processes[0].memory = whole.memory.clone();
+    let peak = |since: u64, until: u64| {
+        let time = |tenth| Some(Nanos(whole.end.0 / 10 * tenth));
+        let left = applied(&whole, &range(time(since), time(until)));
+        let summary = Summary::of(&left, By::Process);
+        let json = serde_json::to_value(&summary).expect("JSON");
+        assert_eq!(json["processes"][0]["peak_rss"], json["peak_rss"]);
+        summary.peak_rss
+    };
+    assert_eq!(peak(0, 5), Some(900));
+    assert_eq!(peak(2, 7), Some(300));
+    assert_eq!(peak(2, 9), Some(1000));
+}
+
+#[test]
 fn what_is_not_there_is_an_error() {
     let profile = profile(500, 1);
     let error = |selection: Selection| {
@@ -267,6 +297,10 @@ fn what_is_not_there_is_an_error() {
         error(range(Some(Nanos(5)), Some(Nanos(5)))),
         SelectionError::EmptyRange { .. }
     ));
+    assert_eq!(
+        error(range(None, Some(Nanos(0)))),
+        SelectionError::NothingBefore
+    );
     assert!(matches!(
         error(range(Some(after), None)),
         SelectionError::AfterTheEnd {

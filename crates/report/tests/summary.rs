@@ -320,9 +320,19 @@ fn a_peak_between_two_readings_is_where_most_was_alive_between_them() {
     let most = within.map(|time| alive_at(&profile, time));
     let most = most.fold(0.0, f64::max);
     assert!(most > alive_at(&profile, passed));
-    let summary = Summary::of(&profile, By::Function);
-    let said = summary.alive_at_peak_rss.expect("known");
-    assert!(close(said.estimate, most), "{} {most}", said.estimate);
+    let said = |profile: &Profile| {
+        let summary = Summary::of(profile, By::Function);
+        summary.alive_at_peak_rss.expect("known").estimate
+    };
+    assert!(close(said(&profile), most), "{} {most}", said(&profile));
+    // The size was read while the block was being freed, when it was noted as freed.
+    profile.memory.truncate(2);
+    profile.memory.push(reading(passed, 898 << 20, 900 << 20));
+    assert!(close(said(&profile), most), "{} {most}", said(&profile));
+    // The peak is from before, so this is the size at that time.
+    profile.memory[1].peak_rss = Some(900 << 20);
+    let then = alive_at(&profile, Nanos(passed.0 - 1)).max(alive_at(&profile, passed));
+    assert!(close(said(&profile), then), "{} {then}", said(&profile));
 }
 
 #[test]

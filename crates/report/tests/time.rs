@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::LostKind;
+use nthbyte_profile::event::{LostKind, Nanos};
 use nthbyte_profile::model::Samples;
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_report::summary::Unit;
-use nthbyte_report::{By, Summary, Tree};
+use nthbyte_report::{By, Selection, Summary, Tree};
 
 fn profile() -> Profile {
     Profile::read(&Synthetic::default().bytes()[..]).expect("a profile")
@@ -101,6 +101,24 @@ fn a_profile_of_time_only_has_no_bytes_to_show() {
     assert_eq!(summary.time.whole, profile.cpu.len() as f64);
     let shown = summary.render_time(100);
     assert!(!shown.contains("a second"), "{shown}");
+}
+
+#[test]
+fn a_selected_time_is_said_to_have_run() {
+    let mut profile = profile();
+    profile.lost = vec![(LostKind::CpuSamples, 7)];
+    let until = Selection {
+        until: Some(Nanos(profile.end.0 / 2)),
+        ..Selection::default()
+    };
+    let selected = until.narrow(&mut profile).expect("it can be made");
+    let summary = Summary::of_selected(&profile, By::Function, selected);
+    let shown = summary.render_time(100);
+    assert!(shown.contains("\nonly what ran until "), "{shown}");
+    let all = profile.cpu.len() + 7;
+    let lost =
+        format!("! 7 time samples were lost, of {all}: all times are too short by that part\n");
+    assert!(shown.contains(&lost), "{shown}");
 }
 
 #[test]

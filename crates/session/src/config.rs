@@ -53,6 +53,9 @@ pub struct Config {
     /// The profiled process that started this one, if any.
     #[serde(default)]
     pub parent_pid: Option<u32>,
+    /// The number of the run: see [`Meta::run`].
+    #[serde(default)]
+    pub run: Option<u64>,
     /// Settings that only the PyPy agent uses.
     #[serde(default)]
     pub pypy: serde_json::Value,
@@ -123,6 +126,7 @@ impl Config {
             command: self.command.clone(),
             pid: std::process::id(),
             parent_pid: self.parent_pid,
+            run: self.run,
             started_unix_nanos: unix_nanos(),
             sources: Source::of_session(
                 method,

@@ -14,7 +14,7 @@ pub struct Arguments {
     #[command(flatten)]
     profiles: Profiles,
     /// The moment: when the resident set was largest (peak), the end, or a time: 10s, 500ms, 2min.
-    #[arg(long, value_name = "peak|end|TIME", value_parser = selecting::at, default_value = "peak")]
+    #[arg(long, value_name = "peak|end|TIME", value_parser = selecting::at, allow_hyphen_values = true, default_value = "peak")]
     at: At,
     /// Write JSON (docs/memory.md describes it).
     #[arg(long)]

@@ -54,6 +54,10 @@ impl Arguments {
         } else {
             Tree::of(&profile, lines)
         };
+        let tree = match self.selecting.is_whole() {
+            true => tree,
+            false => tree.of_a_part(),
+        };
         Output::Standard
             .write(|out| Ok(out.write_all(tree.render(output::terminal_width()).as_bytes())?))
     }

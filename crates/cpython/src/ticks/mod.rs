@@ -230,7 +230,7 @@ impl Rate {
     pub fn note(self) -> Option<String> {
         (self.hz() < self.wanted).then(|| {
             format!(
-                "this kernel's CPU timers expire {} times a second at most: so many time samples, instead of {}",
+                "this kernel's CPU timers expire at most {} times a second, so there are so many time samples, not {}",
                 self.hz(),
                 self.wanted
             )

@@ -117,6 +117,7 @@ fn meta(recording: &Recording, path: &Path) -> Meta {
         ],
         pid: 0,
         parent_pid: None,
+        run: None,
         started_unix_nanos: started.saturating_mul(1_000),
         sources: Source::of_session(Method::Imported, Distances::Fixed, period(recording), hz),
         seed: 0,

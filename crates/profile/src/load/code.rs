@@ -29,11 +29,19 @@ impl CodeLines {
     }
 }
 
+/// The file of a code object. PyPy has names of its own for some frozen modules: `<builtin>/frozen zipimport`.
+fn file_of(name: &str) -> String {
+    match name.strip_prefix("<builtin>/frozen ") {
+        Some(module) => format!("<frozen {module}>"),
+        None => name.to_owned(),
+    }
+}
+
 impl Loader {
     pub(super) fn code(&mut self, code: &Code<'_>) {
         let function = Function {
             name: code.name.to_owned(),
-            file: code.file.to_owned(),
+            file: file_of(code.file),
             first_line: code.first_line,
         };
         let (function, lines) = match code.lines {
@@ -62,5 +70,22 @@ impl Loader {
             });
             number
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frozen_modules_have_the_same_names_on_every_interpreter() {
+        let external = "<frozen importlib._bootstrap_external>";
+        assert_eq!(
+            file_of("<builtin>/frozen importlib._bootstrap_external"),
+            external
+        );
+        for same in [external, "<builtin>/app_io.py", "/a/b.py", ""] {
+            assert_eq!(file_of(same), same);
+        }
     }
 }

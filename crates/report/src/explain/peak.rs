@@ -110,7 +110,15 @@ fn made_of(memory: &Memory, answer: &mut Answer) {
         .iter()
         .map(|(group, bytes)| format!("{group} {}", text::percent(bytes / whole)))
         .collect();
-    answer.say(format!("It was made of: {}.", named.join("; ")));
+    let named = named.join("; ");
+    answer.say(match memory.is_apart {
+        false => format!("It was made of: {named}."),
+        true => format!(
+            "After {} it was {}, made of: {named}.",
+            text::duration(memory.at_nanos),
+            text::bytes(whole)
+        ),
+    });
     for (group, figure) in [
         ("Python, live", "rss_python_live_bytes"),
         ("Python, free", "rss_python_free_bytes"),

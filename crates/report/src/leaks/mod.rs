@@ -261,10 +261,12 @@ fn limits(profile: &Profile, knows_frees: bool) -> Vec<String> {
         _ => {}
     }
     if profile.samples.len() < FEWEST_SAMPLES {
-        limits.push(format!(
-            "there are only {} samples: run for longer, or with a smaller --every",
-            profile.samples.len()
-        ));
+        let few = match profile.samples.len() {
+            0 => "there is no sample".to_owned(),
+            1 => "there is only 1 sample".to_owned(),
+            few => format!("there are only {few} samples"),
+        };
+        limits.push(format!("{few}: run for longer, or with a smaller --every"));
     }
     let lost = lost(profile);
     if lost > 0 {

@@ -129,6 +129,8 @@ const LIBRARIES: [&str; 10] = [
 fn is_own(file: &str) -> bool {
     !file.is_empty()
         && !file.starts_with("<frozen")
+        // PyPy's built-in modules that are written in Python.
+        && !file.starts_with("<builtin>/")
         && !LIBRARIES.iter().any(|part| file.contains(part))
 }
 

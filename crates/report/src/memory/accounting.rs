@@ -6,6 +6,7 @@
 //! estimates. What is allocated but was never written to, or is swapped out, is in no resident set; where counts of
 //! allocated memory are larger than the mappings that hold it, a row below zero says by how much.
 
+use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_profile::{Composition, Domain, Part};
 use serde::Serialize;
 
@@ -414,6 +415,15 @@ pub(super) fn notes(of: &OfProcess<'_>, live: &Live) -> Vec<String> {
             "native memory was not sampled: mappings of the program are part of what is unknown"
                 .to_owned(),
         );
+    }
+    if of.has_interpreter && !of.is_pypy && !has(Part::HeapBlocks) {
+        let why = match of.may_read {
+            true => String::new(),
+            false => format!(": {READS_ARE_FORBIDDEN}"),
+        };
+        notes.push(format!(
+            "Python's heap could not be read, so its objects, free blocks and free pages are part of what is unknown{why}"
+        ));
     }
     if of.is_pypy && !has(Part::PypyObjects) {
         notes.push(

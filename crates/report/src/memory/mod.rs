@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! moment      which compositions a report is about
+//! apart       how far they are from the moment that was asked for
 //! live        what the samples say of live memory
 //! accounting  the rows, which add up to the resident set
 //! holders     who holds the free blocks of used pages
@@ -10,6 +11,7 @@
 //! ```
 
 mod accounting;
+mod apart;
 mod holders;
 mod live;
 mod moment;
@@ -54,6 +56,9 @@ pub struct Memory {
     pub holders: Option<Holders>,
     /// What is not known, in sentences.
     pub notes: Vec<String>,
+    /// Whether it was read at another moment than was asked for, by so much that a note says it.
+    #[serde(skip)]
+    pub is_apart: bool,
 }
 
 /// One row.
@@ -80,8 +85,15 @@ pub enum MemoryError {
     )]
     NotRecorded,
     /// The time is after the end.
-    #[error("--at {0} is after the end of the profile")]
-    AfterTheEnd(String),
+    #[error(
+        "--at {time} is after the end of the profile, which is {end} long: give an earlier time"
+    )]
+    AfterTheEnd {
+        /// The time.
+        time: String,
+        /// When the profile ends.
+        end: String,
+    },
 }
 
 impl Memory {
@@ -119,6 +131,9 @@ impl Memory {
                 }
             }
         }
+        let apart = apart::note(profile, at, moment);
+        let is_apart = apart.is_some();
+        notes.extend(apart);
         if moment.processes.len() > 1 {
             notes.push(
                 "memory that processes share, such as libraries, counts in each of them".to_owned(),
@@ -139,6 +154,7 @@ impl Memory {
             rows: rows.finish(),
             holders: holders::of(profile, moment, HOLDERS),
             notes,
+            is_apart,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Which compositions a report is about.
 
 use nthbyte_profile::event::Nanos;
+use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_profile::model::ProcessId;
 use nthbyte_profile::{Composition, Part, Profile};
 
@@ -27,6 +28,8 @@ pub(super) struct OfProcess<'a> {
     pub(super) has_interpreter: bool,
     /// Whether native memory was sampled.
     pub(super) has_native: bool,
+    /// Whether the system let the agent read memory through the kernel, as a note says.
+    pub(super) may_read: bool,
 }
 
 pub(super) fn of(profile: &Profile, at: At) -> Result<Moment<'_>, MemoryError> {
@@ -38,7 +41,8 @@ pub(super) fn of(profile: &Profile, at: At) -> Result<Moment<'_>, MemoryError> {
         At::Peak => peak(profile),
         At::End => profile.end,
         At::Time(time) if time > profile.end => {
-            return Err(MemoryError::AfterTheEnd(text::duration(time.0)));
+            let (time, end) = (text::duration(time.0), text::duration(profile.end.0));
+            return Err(MemoryError::AfterTheEnd { time, end });
         }
         At::Time(time) => time,
     };
@@ -103,6 +107,10 @@ fn peak(profile: &Profile) -> Nanos {
     peak_of_rss(profile, &readings).unwrap_or(profile.end)
 }
 
+fn is_of_forbidden_reads(note: &str) -> bool {
+    note.ends_with(READS_ARE_FORBIDDEN)
+}
+
 /// The compositions nearest to a time of the processes that ran then. At the `end`: the last one of each process that did not
 /// end long before.
 fn at_time(profile: &Profile, time: Nanos, is_end: bool) -> Moment<'_> {
@@ -128,6 +136,7 @@ fn at_time(profile: &Profile, time: Nanos, is_end: bool) -> Moment<'_> {
                 is_pypy: of.meta.interpreter.starts_with("PyPy"),
                 has_interpreter: of.meta.has_collector(),
                 has_native: kinds.into_iter().any(|kind| native.contains(&kind)),
+                may_read: !of.meta.notes.iter().any(|note| is_of_forbidden_reads(note)),
             });
         }
     }

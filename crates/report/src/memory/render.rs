@@ -30,9 +30,8 @@ impl Memory {
             .rows
             .iter()
             .all(|row| text::width(&interval(row)) <= room);
-        let missed_peak = self.missed_peak();
         let when = match self.at {
-            "peak" if missed_peak.is_some() => "in the largest reading, ",
+            "peak" if self.is_missed_peak() => "in the largest reading, ",
             "peak" => "at its peak, ",
             "end" => "at the end, ",
             _ => "at ",
@@ -70,14 +69,6 @@ impl Memory {
                 line(&mut out, &name, row.bytes.estimate, whole, &interval);
             }
         }
-        if let Some(peak) = missed_peak {
-            let note = format!(
-                "RSS was {} for a moment, but what it was made of was not read then.",
-                text::bytes(peak as f64)
-            );
-            out.push('\n');
-            wrap(&mut out, &note, width);
-        }
         if self.swapped > 0 {
             let _ = write!(
                 out,
@@ -93,11 +84,11 @@ impl Memory {
         out
     }
 
-    /// The largest resident set, if none of the readings is near it. The reading that is shown may itself be a
-    /// hundredth below the largest one.
-    fn missed_peak(&self) -> Option<u64> {
-        self.peak_rss
-            .filter(|&peak| self.at == "peak" && peak as f64 > 1.02 * self.rss as f64)
+    /// Whether no reading is near the largest resident set. The reading that is shown may itself be a hundredth below the
+    /// largest one.
+    fn is_missed_peak(&self) -> bool {
+        let is_larger = |peak: u64| peak as f64 > 1.02 * self.rss as f64;
+        self.at == "peak" && self.peak_rss.is_some_and(is_larger)
     }
 
     fn render_holders(&self, out: &mut String, width: usize) {

@@ -11,7 +11,7 @@ mod place;
 mod resident;
 mod work;
 
-use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
+use nthbyte_profile::event::{Memory, Nanos, SampleId, ThreadId};
 use nthbyte_profile::model::{Lifetime, ProcessId};
 use nthbyte_profile::{Domain, Profile};
 use serde::Serialize;
@@ -60,15 +60,22 @@ pub enum At {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionError {
     /// The end of the time range is not after its start.
-    #[error("--until {until} is not after --since {since}")]
+    #[error(
+        "--until {until} is not after --since {since}: nothing is between them; give a later --until"
+    )]
     EmptyRange {
         /// The start.
         since: String,
         /// The end.
         until: String,
     },
+    /// Nothing is before the start.
+    #[error("--until 0 leaves nothing: give a later time")]
+    NothingBefore,
     /// A time after the end.
-    #[error("{option} {time} is after the end of the profile, at {end}")]
+    #[error(
+        "{option} {time} is after the end of the profile, which is {end} long: give an earlier time"
+    )]
     AfterTheEnd {
         /// The option that has it.
         option: &'static str,
@@ -186,11 +193,11 @@ impl Selection {
             });
         }
         if self.has_range() {
-            let in_time = |time: Nanos| in_time(time);
             profile.collections.retain(|of| in_time(of.start));
-            profile.memory.retain(|of| in_time(of.time));
-            for process in &mut profile.processes {
-                process.memory.retain(|of| in_time(of.time));
+            let processes = profile.processes.iter_mut();
+            let memories = processes.map(|process| &mut process.memory);
+            for memory in memories.chain([&mut profile.memory]) {
+                keep_readings(memory, since, in_time);
             }
         }
         Ok(selected)
@@ -214,6 +221,9 @@ impl Selection {
     fn check_times(&self, profile: &Profile) -> Result<(), SelectionError> {
         let show = |time: Nanos| text::duration(time.0);
         let (since, until) = self.range();
+        if until == Nanos(0) {
+            return Err(SelectionError::NothingBefore);
+        }
         if until <= since {
             let (since, until) = (show(since), show(until));
             return Err(SelectionError::EmptyRange { since, until });
@@ -383,6 +393,17 @@ impl Selected {
             at: "end",
             ..Self::default()
         }
+    }
+}
+
+/// Keeps the readings of a time range. A peak from before it is not one of the range: the kernel's is that of the whole time
+/// until the reading.
+fn keep_readings(memory: &mut Vec<Memory>, since: Nanos, in_time: impl Fn(Nanos) -> bool) {
+    let before = memory.iter().filter(|of| of.time < since);
+    let passed = before.filter_map(|of| of.peak_rss).max();
+    memory.retain(|of| in_time(of.time));
+    for of in memory {
+        of.peak_rss = of.peak_rss.filter(|&peak| Some(peak) > passed);
     }
 }
 

@@ -40,18 +40,28 @@ impl Reading {
         Self { when, rss }
     }
 
-    /// The readings of a profile, which are in the order of time.
+    /// The readings of a profile, which are in the order of time. Where the kernel's peak is larger than at the reading before,
+    /// it was reached at an unknown time between the two: a block of which the size was read may be noted as freed already.
     pub(crate) fn all(memory: &[Memory]) -> Vec<Self> {
         let mut last = Nanos(0);
+        let mut peak: Option<u64> = None;
         let mut read = memory.iter().filter(|of| of.rss.is_some()).peekable();
         let mut readings = Vec::new();
-        while let Some(Memory { time, rss, .. }) = read.next() {
+        while let Some(Memory {
+            time,
+            rss,
+            peak_rss,
+            ..
+        }) = read.next()
+        {
             let is_passed = read
                 .peek()
                 .is_some_and(|next| next.time.0.saturating_sub(time.0) <= Memory::PASSED.0);
-            let since = if is_passed { last } else { *time };
+            let has_risen = peak.is_some_and(|peak| *peak_rss > Some(peak));
+            let since = if is_passed || has_risen { last } else { *time };
             readings.extend(rss.map(|rss| Self::between(since, *time, rss)));
             last = *time;
+            peak = peak.max(*peak_rss);
         }
         readings
     }

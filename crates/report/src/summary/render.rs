@@ -30,7 +30,10 @@ impl Summary {
             wrap(&mut text, &line, width);
         }
         text.push('\n');
-        let rows = self.table(&mut text, width);
+        let rows = match self.rows.is_empty() {
+            true => 0,
+            false => self.table(&mut text, width),
+        };
         for line in self.closing(rows) {
             wrap(&mut text, &line, width);
         }
@@ -95,12 +98,16 @@ impl Summary {
         let width = width.max(NARROWEST);
         let mut text = String::new();
         let mut head = vec![self.session()];
-        head.extend(self.selection.conditions().map(str::to_owned));
+        let conditions = self.selection.conditions();
+        head.extend(conditions.map(|of| of.replacen("was allocated", "ran", 1)));
         head.push(self.time_samples());
         head.extend(self.collected());
         if self.time.lost > 0 {
             let lost = text::lost(self.time.lost, "time sample");
-            head.push(format!("! {lost}: times are too short"));
+            let all = text::grouped(self.time.lost + self.time.samples);
+            head.push(format!(
+                "! {lost}, of {all}: all times are too short by that part"
+            ));
         }
         head.extend(self.remarks());
         for line in head {
@@ -201,6 +208,8 @@ impl Summary {
             let share = if alive.low > rss as f64 {
                 "more than RSS, so part of it was not in memory (never written, or swapped out)"
                     .to_owned()
+            } else if alive.estimate > rss as f64 {
+                "about all of it".to_owned()
             } else {
                 text::percent(alive.estimate / rss as f64)
             };

@@ -28,6 +28,7 @@ mod tests;
 pub(crate) use descriptor::{HostDescriptor, Identity, duplicate_high, keep_only};
 pub use maps::MapsLine;
 pub use memory_file::MemoryFile;
-pub use reads::{CachedProbe, Plain, Probe, READS_ARE_FORBIDDEN, field};
+pub use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
+pub use reads::{CachedProbe, Plain, Probe, field};
 pub(crate) use resident::ResidentSet;
 pub use segments::{Segment, for_each as for_each_segment};

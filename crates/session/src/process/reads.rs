@@ -13,10 +13,6 @@ const BLOCK: usize = 1024;
 /// Number of cached blocks. A block's address selects its place.
 const KEPT: usize = 16;
 
-/// Why there is no [`Probe`], for a note in the profile.
-pub const READS_ARE_FORBIDDEN: &str =
-    "this system forbids a process to read itself (process_vm_readv)";
-
 /// Reads memory through the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
