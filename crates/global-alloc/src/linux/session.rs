@@ -121,6 +121,7 @@ fn config(options: &Options) -> Config {
         executable: executable.to_string_lossy().into_owned(),
         interpreter: String::new(),
         parent_pid: None,
+        run: None,
         pypy: Default::default(),
     }
 }
