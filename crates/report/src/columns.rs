@@ -203,10 +203,10 @@ mod tests {
             "in a_long_folder/and_another/app.py:12, twice",
             24,
         );
-        assert_eq!(text, "in\n  a_long_fo…r/app.py:12,\n  twice\n");
+        assert_eq!(text, "in\n  a_long_fol…/app.py:12,\n  twice\n");
         text.clear();
         wrap(&mut text, &format!("{} b", "a".repeat(30)), 14);
-        assert_eq!(text, "aaaaaaaaaaa…\n  b\n");
+        assert_eq!(text, "aaaaaaaaaaa… b\n");
     }
 
     #[test]
