@@ -1,10 +1,11 @@
 // Measures large pages of `nthbyte flamegraph` in headless Chromium:
-// `node bench/page/measure.mjs [--repeat N] [--keep FOLDER] [--json] [NAME ...]`.
+// `node bench/page/measure.mjs [--repeat N] [--keep FOLDER] [--json] [--dev] [NAME ...]`.
 //
 // The profiles are made up by crates/profile's example `synthesize`. Each page is opened several times. Times are
 // those of the browser's own clock: from the start of the navigation until the graph is drawn; of each update while the
 // pointer drags a range of time, with the boxes coloured by package, type and fate; and of filling the table when the range
 // rests. The CPU time of the page's main thread is that of what it did, which other work on the machine disturbs less.
+// `--dev` makes the pages with a development build, which the tests have made already.
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, statSync } from "node:fs";
 import { cpus, loadavg, tmpdir } from "node:os";
@@ -27,11 +28,12 @@ const PROFILES = {
 };
 
 function options(words) {
-  const chosen = { repeat: 5, keep: null, names: [], json: false };
+  const chosen = { repeat: 5, keep: null, names: [], json: false, dev: false };
   for (let word = words.shift(); word !== undefined; word = words.shift()) {
     if (word === "--repeat") chosen.repeat = Number(words.shift());
     else if (word === "--keep") chosen.keep = resolve(words.shift());
     else if (word === "--json") chosen.json = true;
+    else if (word === "--dev") chosen.dev = true;
     else if (word in PROFILES) chosen.names.push(word);
     else throw new Error(`unknown: ${word}; the profiles are ${Object.keys(PROFILES).join(", ")}`);
   }
@@ -44,7 +46,7 @@ function make(folder, name) {
   const { samples, nodes } = PROFILES[name];
   const profile = join(folder, `${name}.nthb`);
   const page = join(folder, `${name}.html`);
-  const run = (program, ...words) => execFileSync(join(target, "release", program), words.map(String), { stdio: ["ignore", "ignore", "inherit"] });
+  const run = (program, ...words) => execFileSync(join(target, dev ? "debug" : "release", program), words.map(String), { stdio: ["ignore", "ignore", "inherit"] });
   run("examples/synthesize", "--samples", samples, "--nodes", nodes, profile);
   const began = performance.now();
   run("nthbyte", "flamegraph", profile, "-o", page);
@@ -101,9 +103,9 @@ async function drag(page, box, cpu) {
   return { moves, each, table };
 }
 
-const { repeat, keep, names, json } = options(process.argv.slice(2));
+const { repeat, keep, names, json, dev } = options(process.argv.slice(2));
 for (const what of [["nthbyte-cli", "--bins"], ["nthbyte-profile", "--example", "synthesize"]]) {
-  execFileSync("cargo", ["build", "-q", "--release", "-p", ...what], { cwd: root, stdio: "inherit" });
+  execFileSync("cargo", ["build", "-q", ...(dev ? [] : ["--release"]), "-p", ...what], { cwd: root, stdio: "inherit" });
 }
 const folder = keep ?? mkdtempSync(join(tmpdir(), "nthbyte-bench-page-"));
 mkdirSync(folder, { recursive: true });
