@@ -13,6 +13,8 @@ import pytest
 
 from harness import COMMAND, Interpreter, report, run
 
+from .collapsed import Stacks, collapsed, is_within
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 HEADER = """
@@ -51,7 +53,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _stacks(
     interpreter: Interpreter, libraries: Path, folder: Path, program: str, every: str = "64K"
-) -> Counter[tuple[str, ...]]:
+) -> Stacks:
     """Runs a program; returns the bytes of each stack, outermost frame first, by the names of functions."""
     for library in libraries.iterdir():
         if not (folder / library.name).exists():
@@ -61,32 +63,14 @@ def _stacks(
     interpreter.nthbyte(
         "run", "--native-frames", "--every", every, "-f", "-o", "out.nthb", "app.py", folder=folder
     ).ok()
-    return _collapsed(folder)
+    return collapsed(folder, "--domain", "native")
 
 
-def _collapsed(folder: Path) -> Counter[tuple[str, ...]]:
-    done = report(
-        "export", "out.nthb", "--to", "collapsed", "-f", "-o", "out.txt", "--domain", "native", folder=folder
-    )
-    done.ok()
-    stacks: Counter[tuple[str, ...]] = Counter()
-    for line in (folder / "out.txt").read_text().splitlines():
-        frames, _, number = line.rpartition(" ")
-        stacks[tuple(frame.rpartition(" (")[0] for frame in frames.split(";"))] += int(number)
-    return stacks
-
-
-def _within(stack: tuple[str, ...], *names: str) -> bool:
-    """Whether these names are in the stack in this order."""
-    frames = iter(stack)
-    return all(any(frame == name for frame in frames) for name in names)
-
-
-def _share(stacks: Counter[tuple[str, ...]], inside: str, *names: str) -> float:
+def _share(stacks: Stacks, inside: str, *names: str) -> float:
     """The part of the bytes of a function's stacks that have these frames in this order."""
     of_function = {stack: size for stack, size in stacks.items() if inside in stack}
     assert sum(of_function.values()) > 10_000_000, stacks
-    good = sum(size for stack, size in of_function.items() if _within(stack, *names))
+    good = sum(size for stack, size in of_function.items() if is_within(stack, *names))
     return good / sum(of_function.values())
 
 
@@ -163,7 +147,7 @@ starts()
     threads = [stack for stack in stacks if "chains::deep" in stack and "<module>" not in stack]
     assert sum(stacks[stack] for stack in threads) > 10_000_000
     for stack in threads:
-        assert _within(stack, "chains::deep", "chains::deep", *CHAIN[-2:])
+        assert is_within(stack, "chains::deep", "chains::deep", *CHAIN[-2:])
         assert "starts" not in stack
 
 
@@ -203,7 +187,7 @@ allocate()
     for content in (b"", b"\x7fELF" + bytes(60), whole[: len(whole) // 2], Path("/bin/true").read_bytes()):
         library.unlink()
         library.write_bytes(content)
-        stacks = _collapsed(tmp_path)
+        stacks = collapsed(tmp_path, "--domain", "native")
         assert not any("chains_allocate" in stack for stack in stacks)
         assert any(frame.startswith("libchains.so+0x") for stack in stacks for frame in stack)
     # What debuginfod's client has downloaded.
@@ -239,7 +223,7 @@ allocate()
     shutil.copy(tmp_path / "out.nthb", tmp_path / "other.nthb")
     report("merge", "out.nthb", "other.nthb", "-f", "-o", "merged.nthb", folder=tmp_path).ok()
     os.replace(tmp_path / "merged.nthb", tmp_path / "out.nthb")
-    assert any(_within(stack, *CHAIN) for stack in _collapsed(tmp_path))
+    assert any(is_within(stack, *CHAIN) for stack in collapsed(tmp_path, "--domain", "native"))
 
 
 def test_no_thread_of_the_program_looks_at_libraries(
@@ -273,7 +257,7 @@ print(os.getpid())
     opened = [line for line in (tmp_path / "trace.txt").read_text().splitlines() if "O_NONBLOCK" in line]
     ours = [line.split()[0] for line in opened if "/lib1" in line and '.so"' in line]
     assert len(ours) >= 1 and main not in ours, opened
-    stacks = _collapsed(tmp_path)
+    stacks = collapsed(tmp_path, "--domain", "native")
     assert _share(stacks, "allocate", "<module>", "allocate", *CHAIN) == 1, stacks
 
 

@@ -18,9 +18,8 @@ from typing import Any
 
 from harness import Interpreter, report, summary
 
+from .collapsed import Stacks, collapsed, is_within
 from .test_frames import libraries as libraries
-
-Stacks = Counter[tuple[str, ...]]
 
 GAP = "(native frames not known)"
 
@@ -64,24 +63,9 @@ def _run(
     return summary(folder / "out.nthb", "--top", "0")["time"]
 
 
-def _stacks(folder: Path, name: str = "out.nthb") -> Stacks:
-    """The time samples of each stack, outermost frame first, by the names of functions."""
-    report("export", name, "--to", "collapsed", "-f", "-o", "out.txt", folder=folder).ok()
-    stacks: Stacks = Counter()
-    for line in (folder / "out.txt").read_text().splitlines():
-        frames, _, number = line.rpartition(" ")
-        stacks[tuple(frame.rpartition(" (")[0] or frame for frame in frames.split(";"))] += int(number)
-    return stacks
-
-
 def _of(stacks: Stacks, *names: str) -> int:
     """The samples whose stacks have these names in this order."""
-    total = 0
-    for stack, number in stacks.items():
-        frames = iter(stack)
-        if all(any(frame == name for frame in frames) for name in names):
-            total += number
-    return total
+    return sum(number for stack, number in stacks.items() if is_within(stack, *names))
 
 
 def _check(found: int, expected: float, of: int) -> None:
@@ -97,7 +81,7 @@ def work():
 work()
 """
     time = _run(cpython, libraries, tmp_path, program)
-    stacks = _stacks(tmp_path)
+    stacks = collapsed(tmp_path)
     light, heavy = (_of(stacks, "work", "chains_spend", f"chains::{name}") for name in ("light", "heavy"))
     _check(light, 0.25, light + heavy)
     # Nearly every sample of the Python function is in them, down to the function at work.
@@ -152,7 +136,7 @@ thread = threading.Thread(target=outermost)
 thread.start(); thread.join()
 """
     _run(cpython, libraries, tmp_path, program)
-    stacks = _stacks(tmp_path)
+    stacks = collapsed(tmp_path)
     order = (
         "outermost",
         "chains_call",
@@ -188,7 +172,7 @@ for work in (compressing, hashing):
     while time.thread_time() < end: work()
 """
     _run(cpython, libraries, tmp_path, program)
-    _stacks(tmp_path)
+    collapsed(tmp_path)
     for line, library in (("compressing", "libz.so"), ("hashing", "libcrypto.so")):
         inside = Counter[bool]()
         for stack in (tmp_path / "out.txt").read_text().splitlines():
@@ -201,7 +185,7 @@ for work in (compressing, hashing):
 
 def test_threads_that_python_does_not_know(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
     time = _run(cpython, libraries, tmp_path, "chains.chains_spend_in_thread(0.4)")
-    stacks = _stacks(tmp_path)
+    stacks = collapsed(tmp_path)
     spent = _of(stacks, "chains::light", "chains::spend")
     assert spent + time["lost"] >= 0.8 * 0.4 * time["hz"]
     assert _of(stacks, "<module>", "chains::spend") == 0
@@ -227,7 +211,7 @@ threading.stack_size(16 << 20)
 thread.start(); thread.join()
 """
     _run(cpython, libraries, tmp_path, program)
-    stacks = _stacks(tmp_path)
+    stacks = collapsed(tmp_path)
     assert _of(stacks, "outermost", "deep", GAP, "chains::descend", "inside", "chains::spend") == _of(
         stacks, "inside"
     )
@@ -250,7 +234,7 @@ thread = threading.Thread(target=work)
 thread.start(); thread.join()
 """
     _run(cpython, libraries, tmp_path, program)
-    stacks = _stacks(tmp_path)
+    stacks = collapsed(tmp_path)
     spent = _of(stacks, "chains::spend")
     assert spent == _of(stacks, "work", "chains::handler", "chains::spend") > 0
     assert spent == _of(stacks, "<module>", "chains::spend") + _of(stacks, "Thread.run", "chains::spend")
@@ -275,7 +259,7 @@ for number in range(6):
     del library
 """
     time = _run(cpython, libraries, tmp_path, program)
-    stacks = _stacks(tmp_path)
+    stacks = collapsed(tmp_path)
     spent = _of(stacks, "work", "chains_spend", "chains::light", "chains::spend")
     assert spent + time["lost"] >= 0.8 * 0.6 * time["hz"]
     # What is not in the library is on the way to it.
@@ -300,7 +284,7 @@ for number in range(30):
     spent = whole = 0
     for number in range(30):
         if summary(tmp_path / f"out{number}.nthb")["time"]["samples"]:
-            stacks = _stacks(tmp_path, f"out{number}.nthb")
+            stacks = collapsed(tmp_path, name=f"out{number}.nthb")
             spent += _of(stacks, "work", "chains_spend", "chains::light")
             whole += _of(stacks, "work")
     assert spent >= 0.9 * whole > 0
@@ -362,7 +346,7 @@ end = time.thread_time() + 0.6
 while time.thread_time() < end: collect()
 """
     _run(cpython, libraries, tmp_path, program)
-    stacks = _stacks(tmp_path)
+    stacks = collapsed(tmp_path)
     collector = "collection of generation 2"
     assert (
         _of(stacks, "collect", collector, "Dying.__del__", "chains::spend")

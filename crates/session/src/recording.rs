@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 
 use nthbyte_profile::Meta;
 use nthbyte_profile::event::{
-    Allocation, Code, CodeId, Collection, CpuSample, LabelSetId, LostKind, Memory, Nanos, Node,
-    NodeId, SampleId, SourceId, ThreadId, TypeId, TypeName,
+    Allocation, Code, CodeId, Collection, CpuSample, FrameKind, LabelSetId, LostKind, Memory,
+    Nanos, Node, NodeId, SampleId, SourceId, ThreadId, TypeId, TypeName,
 };
 
 use crate::interner::{Appearance, Epoch, KnownType};
@@ -127,6 +127,23 @@ impl Recording<'_> {
         })?;
         self.recorder.interner.functions.insert_named(name, id);
         Some(id)
+    }
+
+    /// The node of a function that is identified by its [name only](Self::named_function), below its caller. `None` if there
+    /// is no room.
+    pub fn named_node(
+        &mut self,
+        parent: NodeId,
+        name: &'static str,
+        kind: FrameKind,
+    ) -> Option<NodeId> {
+        let code = self.named_function(name)?;
+        self.node(Node {
+            parent,
+            code,
+            position: 0,
+            kind,
+        })
     }
 
     /// Defines a code object that the host itself identifies later.

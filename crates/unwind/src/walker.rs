@@ -320,13 +320,7 @@ impl Unwinder {
             Cut::NotCopied => Some(NOT_COPIED_NOTE),
         };
         if let Some(note) = note {
-            let code = recording.named_function(note)?;
-            node = recording.node(Node {
-                parent: node,
-                code,
-                position: 0,
-                kind: FrameKind::Note,
-            })?;
+            node = recording.named_node(node, note, FrameKind::Note)?;
         }
         for at in (0..self.frames.len()).rev() {
             node = self.node(recording, node, self.frames[at].address)?;

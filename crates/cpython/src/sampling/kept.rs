@@ -50,7 +50,7 @@ impl native::Unfinished for Kept {
         });
         let mut parent = NodeId::ROOT;
         if let Some(note) = self.note {
-            parent = named(recording, parent, note, FrameKind::Note)?;
+            parent = recording.named_node(parent, note, FrameKind::Note)?;
         }
         for piece in pieces.into_iter().rev() {
             match piece {
@@ -72,31 +72,15 @@ impl native::Unfinished for Kept {
                 }
                 Piece::Collection => {
                     if let Some(name) = self.collection {
-                        parent = named(recording, parent, name, FrameKind::Gc)?;
+                        parent = recording.named_node(parent, name, FrameKind::Gc)?;
                     }
                 }
                 Piece::Gap if self.has_gaps && parent != NodeId::ROOT => {
-                    parent = named(recording, parent, GAP_NOTE, FrameKind::Note)?;
+                    parent = recording.named_node(parent, GAP_NOTE, FrameKind::Note)?;
                 }
                 Piece::Native(_) | Piece::Gap => {}
             }
         }
         Some(parent)
     }
-}
-
-/// The node of a function that has a name only, below its caller. `None` if there is no room.
-pub fn named(
-    recording: &mut Recording<'_>,
-    parent: NodeId,
-    name: &'static str,
-    kind: FrameKind,
-) -> Option<NodeId> {
-    let code = recording.named_function(name)?;
-    recording.node(Node {
-        parent,
-        code,
-        position: 0,
-        kind,
-    })
 }

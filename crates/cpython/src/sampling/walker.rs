@@ -336,11 +336,5 @@ impl Walker {
 #[cold]
 #[unsafe(link_section = "nthbyte_hot")]
 fn cut_node(recording: &mut Recording<'_>) -> Option<NodeId> {
-    let code = recording.named_function(CUT_NOTE)?;
-    recording.node(Node {
-        parent: NodeId::ROOT,
-        code,
-        position: 0,
-        kind: FrameKind::Note,
-    })
+    recording.named_node(NodeId::ROOT, CUT_NOTE, FrameKind::Note)
 }

@@ -51,7 +51,9 @@ static WITH_NATIVE: AtomicBool = AtomicBool::new(false);
 
 /// Called when a session begins.
 pub fn with_native_frames(is_wanted: bool) {
-    nthbyte_unwind::prepare();
+    if is_wanted {
+        nthbyte_unwind::prepare();
+    }
     WITH_NATIVE.store(is_wanted, Relaxed);
 }
 

@@ -17,7 +17,7 @@ use super::words::{NO_POSITION, Word, bits};
 use crate::api::Api;
 use crate::layout::Layout;
 use crate::sampling::codes::{MAX_TABLE, appearance_of, own_folder};
-use crate::sampling::kept::{GAP_NOTE, Kept, named};
+use crate::sampling::kept::{GAP_NOTE, Kept};
 use crate::sampling::merge::{Mark, MarkKind, Piece, merge};
 use crate::sampling::strings;
 
@@ -197,7 +197,7 @@ impl<'a> Resolver<'a> {
                     unwinder.as_mut()?.node(recording, parent, address)?
                 }
                 Frame::Named(GAP_NOTE, _) if parent == NodeId::ROOT => parent,
-                Frame::Named(name, kind) => named(recording, parent, name, kind)?,
+                Frame::Named(name, kind) => recording.named_node(parent, name, kind)?,
                 Frame::Native(_) => parent,
             };
             self.nodes.push(parent);

@@ -63,14 +63,7 @@ pub(super) unsafe fn alloc<A: GlobalAlloc>(
         if points > 0
             && let Some((block, place)) = new_block(inner, layout, way)
         {
-            let frame = black_box(0_u8);
-            let sample = Sample {
-                size: layout.size(),
-                points,
-                function: way.name(),
-                inside: &raw const frame as usize,
-            };
-            record(thread, place, &sample);
+            record(thread, place, layout.size(), points, way.name());
             return block;
         }
         way.call(inner, layout)
@@ -150,14 +143,7 @@ pub(super) unsafe fn realloc_due<A: GlobalAlloc>(
         let points = sampler::points(thread, new_size);
         let (resized, place) = resize(inner, block, layout, new_size, points > 0);
         if let Some(place) = place {
-            let frame = black_box(0_u8);
-            let sample = Sample {
-                size: new_size,
-                points,
-                function: "realloc",
-                inside: &raw const frame as usize,
-            };
-            record(thread, place, &sample);
+            record(thread, place, new_size, points, "realloc");
         }
         resized
     }
@@ -240,33 +226,33 @@ unsafe fn resize<A: GlobalAlloc>(
     }
 }
 
-/// A sample, as it is recorded.
-struct Sample {
+/// Records a sample, and remembers its token for the free. Inlined, so that `frame` lies in the caller's part of the stack.
+///
+/// # Safety
+/// `thread` is the calling thread's state, and [`sampler::points`] has just found points. The caller is not inlined.
+#[inline(always)]
+unsafe fn record(
+    thread: *mut Thread,
+    place: Place<'_>,
     size: usize,
     points: u32,
     function: &'static str,
-    /// An address in the frame of the function that records it.
-    inside: usize,
-}
-
-/// Records a sample, and remembers its token for the free.
-///
-/// # Safety
-/// `thread` is the calling thread's state, and [`sampler::points`] has just found points.
-unsafe fn record(thread: *mut Thread, place: Place<'_>, sample: &Sample) {
+) {
+    let frame = black_box(0_u8);
+    let inside = &raw const frame as usize;
     keep_errno(|| {
         let request = native::Sampled {
-            size: sample.size as u64,
+            size: size as u64,
             // SAFETY: by the contract.
             period: unsafe { sampler::period(thread) },
-            points: sample.points,
-            function: sample.function,
+            points,
+            function,
             is_mapping: false,
         };
         let token = native::sampled(
             &request,
             || false,
-            |recording| nthbyte_process::place(recording, sample.inside),
+            |recording| nthbyte_process::place(recording, inside),
         );
         place.set_token(token);
         // SAFETY: by the contract.

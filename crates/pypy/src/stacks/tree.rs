@@ -178,16 +178,11 @@ impl Stacks {
 
 /// The node of `stack` with the collector as its innermost frame.
 fn collecting(recording: &mut Recording<'_>, stack: NodeId, work: Work) -> Option<NodeId> {
-    let code = recording.named_function(match work {
+    let name = match work {
         Work::Minor => "minor collection",
         Work::Major => "major collection",
-    })?;
-    recording.node(Node {
-        parent: stack,
-        code,
-        position: 0,
-        kind: FrameKind::Gc,
-    })
+    };
+    recording.named_node(stack, name, FrameKind::Gc)
 }
 
 /// The step at a depth, counted from the outermost step.
@@ -227,13 +222,8 @@ pub fn node_of_frames(recording: &mut Recording<'_>, frames: &[RawFrame]) -> Opt
     let mut outside = NodeId::ROOT;
     if frames.len() >= WHOLE_RECORD {
         // Frames may be missing. If the launcher's are here, none are, and they replace this one.
-        let code = recording.named_function("(outer frames not recorded)")?;
-        outside = recording.node(Node {
-            parent: NodeId::ROOT,
-            code,
-            position: 0,
-            kind: FrameKind::Interpreted,
-        })?;
+        let note = "(outer frames not recorded)";
+        outside = recording.named_node(NodeId::ROOT, note, FrameKind::Interpreted)?;
     }
     let mut outermost_first = frames.iter().rev();
     outermost_first.try_fold(outside, |node, &frame| {

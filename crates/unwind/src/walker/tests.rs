@@ -63,19 +63,19 @@ fn check(unwinder: &mut Unwinder) {
 }
 
 #[inline(never)]
-fn first(unwinder: &mut Unwinder, depth: usize) -> usize {
+fn first(unwinder: &mut Unwinder, depth: usize, check: fn(&mut Unwinder)) -> usize {
     let room = black_box([depth; 3]);
-    second(unwinder, depth) + room[1]
+    second(unwinder, depth, check) + room[1]
 }
 
 #[inline(never)]
-fn second(unwinder: &mut Unwinder, depth: usize) -> usize {
+fn second(unwinder: &mut Unwinder, depth: usize, check: fn(&mut Unwinder)) -> usize {
     let room = black_box([depth; 40]);
     if depth == 0 {
         check(unwinder);
         return room[0];
     }
-    first(unwinder, depth - 1) + room[39]
+    first(unwinder, depth - 1, check) + room[39]
 }
 
 #[test]
@@ -84,12 +84,12 @@ fn callers_are_those_that_the_c_library_finds() {
         let Some(mut unwinder) = unwinder() else {
             return;
         };
-        first(&mut unwinder, depth);
+        first(&mut unwinder, depth, check);
         let thread = std::thread::Builder::new().stack_size(8 << 20);
         let thread = thread.spawn(move || {
-            first(&mut unwinder, depth);
+            first(&mut unwinder, depth, check);
             // With the rules that the walks before have stored.
-            first(&mut unwinder, depth);
+            first(&mut unwinder, depth, check);
         });
         thread.unwrap().join().unwrap();
     }
@@ -161,21 +161,12 @@ fn check_copy(unwinder: &mut Unwinder) {
 
 #[test]
 fn an_interrupted_thread_is_walked_from_a_copy_of_its_stack() {
-    #[inline(never)]
-    fn down(unwinder: &mut Unwinder, depth: usize) -> usize {
-        let room = black_box([depth; 40]);
-        if depth == 0 {
-            check_copy(unwinder);
-            return room[0];
-        }
-        down(unwinder, depth - 1) + room[39]
-    }
     for depth in [0, 1, 7, 50, 500] {
         let Some(mut unwinder) = unwinder() else {
             return;
         };
-        down(&mut unwinder, depth);
-        let thread = std::thread::spawn(move || down(&mut unwinder, depth));
+        first(&mut unwinder, depth, check_copy);
+        let thread = std::thread::spawn(move || first(&mut unwinder, depth, check_copy));
         thread.join().unwrap();
     }
 }
@@ -208,7 +199,7 @@ fn damaged_tables_do_no_harm() {
     let Some(mut good) = unwinder() else {
         return;
     };
-    first(&mut good, 5);
+    first(&mut good, 5, check);
     let whole = good.frames().len();
     let mut shorter = 0;
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
