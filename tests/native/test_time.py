@@ -212,12 +212,13 @@ thread.start(); thread.join()
 """
     _run(cpython, libraries, tmp_path, program)
     stacks = collapsed(tmp_path)
-    assert _of(stacks, "outermost", "deep", GAP, "chains::descend", "inside", "chains::spend") == _of(
-        stacks, "inside"
-    )
-    recursive = ("recursive",) * 101
-    deepest = _of(stacks, "outermost", *recursive, "deepest", GAP, "chains::descend", "chains::spend")
-    assert deepest == _of(stacks, "deepest") > 0
+    deep = ("outermost", "deep", GAP, "chains::descend", "inside")
+    deepest = ("outermost", *["recursive"] * 101, "deepest", GAP, "chains::descend")
+    for order, function in ((deep, "inside"), (deepest, "deepest")):
+        found = _of(stacks, *order, "chains::spend")
+        assert found == _of(stacks, function, "chains::spend") > 0
+        # A sample or two hit the way there.
+        assert _of(stacks, function) <= found + 3
     threads = _of(stacks, "Thread.run", GAP, "chains::spend")
     _check(threads, 0.5, _of(stacks, "chains::spend"))
     for stack in stacks:
