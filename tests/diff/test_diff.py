@@ -1,7 +1,7 @@
 """``nthbyte diff`` on real interpreters: pairs of which one differs in a known way, and pairs that do not differ.
 
 All runs have fixed work, so that no outcome depends on the machine's speed. Seeds are fixed, but what an interpreter
-allocates by itself moves the sample points; so what is asserted of an estimate holds within four standard deviations.
+allocates by itself moves the sample points; so what is asserted of an estimate holds within six standard deviations.
 """
 
 from __future__ import annotations
@@ -108,23 +108,33 @@ def significant(found: Any, measure: str = "bytes") -> list[Any]:
 
 
 def is_unchanged(change: Any) -> bool:
-    """Whether the difference is within four standard deviations of none."""
+    """Whether the difference is within six standard deviations of none."""
+    return _is_near(change, 0)
+
+
+def _is_near(change: Any, truth: float) -> bool:
+    """Whether the difference is within six standard deviations of the truth."""
     difference = change["difference"]
-    # 1.96 standard deviations are half of the interval.
-    return bool(abs(difference["estimate"]) <= difference["high"] - difference["low"])
+    # A 95 % interval is four standard deviations wide.
+    return bool(abs(difference["estimate"] - truth) <= 1.5 * (difference["high"] - difference["low"]))
 
 
 def test_eight_per_cent_in_one_function_of_fifty(interpreter: Interpreter, tmp_path: Path) -> None:
     old = record(interpreter, tmp_path / "old", fifty(), "0", every="512", seed=1)
     new = record(interpreter, tmp_path / "old", fifty(), "8", every="512", seed=2)
     found = diff(old, new)
-    rows = significant(found)
-    assert rows[0]["name"] == "function_17"
-    # One that differs by chance is within what is stated.
-    assert len(rows) <= 3
-    difference = rows[0]["changes"]["bytes"]["difference"]
-    truth = 5 * 50 * 0.08 * 4036
-    assert abs(difference["estimate"] - truth) < difference["high"] - difference["low"]
+    # PyPy itself allocates half a megabyte more in one run of some hundred: that is in no function of the program.
+    rows = {
+        row["name"]: row["changes"]["bytes"] for row in found["rows"] if row["name"].startswith("function_")
+    }
+    change = rows.pop("function_17")
+    assert change["significant"]
+    assert _is_near(change, truth=5 * 50 * 0.08 * 4036)
+    assert not _is_near(change, truth=0)
+    assert all(map(is_unchanged, rows.values()))
+    # The rate of false discoveries is 5 %: that one differs by chance is likely, that ten do is not.
+    assert len(rows) == 49
+    assert sum(other["significant"] for other in rows.values()) < 10
 
 
 def test_recorded_in_full_the_difference_is_exact(cpython: Interpreter, tmp_path: Path) -> None:
@@ -195,16 +205,13 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_no_change_is_no_difference(runs: list[Path]) -> None:
-    measures = ("bytes", "allocations", "alive", "peak", "young")
-    alarms = 0
+    # How many pairs raise an alarm, crates/report/tests/difference.rs counts.
     for one, other in zip(runs[::2], runs[1::2], strict=True):
-        found = diff(one, other)
-        alarms += any(significant(found, measure) for measure in measures)
+        for row in diff(one, other)["rows"]:
+            assert all(is_unchanged(change) for change in row["changes"].values()), row
         report(
             "diff", one, other, "--fail-on", "+5%", "--fail-on", "other:+20%", "--total", folder=Path("/")
         ).ok()
-    # Of six pairs; each measure may raise an alarm in 5 of 100. crates/report/tests/difference.rs counts hundreds.
-    assert alarms <= 3
 
 
 def test_several_runs(runs: list[Path], grown: list[Path]) -> None:
@@ -215,7 +222,7 @@ def test_several_runs(runs: list[Path], grown: list[Path]) -> None:
     assert change["significant"]
     assert 0.3 < change["relative"] < 1.0
     same = diff(*runs[:4], "--new", *runs[4:9])
-    assert len(significant(same)) <= 2
+    assert all(is_unchanged(row["changes"]["bytes"]) for row in same["rows"])
 
 
 def test_what_moved_is_matched(runs: list[Path], grown: list[Path]) -> None:
