@@ -199,4 +199,50 @@ mod tests {
             }
         }
     }
+
+    fn sampled() -> Sampled {
+        let tag = Tag {
+            token: 1,
+            session: 1,
+        };
+        Sampled { tag, stands_for: 1 }
+    }
+
+    /// Large blocks lie one after the other, at multiples of the size of a page. Most of them are found where they
+    /// belong, or in the next slot.
+    #[test]
+    fn neighbours_are_spread_out() {
+        let mut ours = Addresses::new();
+        let blocks = (1..=10_000).map(|number| 0x7f00_0000_0000 + number * 4096);
+        for address in blocks.clone() {
+            assert!(ours.reserve());
+            ours.insert(address, sampled());
+        }
+        let away = |address| {
+            let found = ours.find(address).expect("it was inserted");
+            found.wrapping_sub(ours.home(address)) & (ours.capacity - 1)
+        };
+        assert!(blocks.map(away).sum::<usize>() < 10_000);
+    }
+
+    /// Its last page, of which a wrong size would leave a mapping. Other tests may map something there at once, but not
+    /// in place of each table.
+    #[test]
+    fn a_table_that_was_replaced_is_unmapped() {
+        let mut ours = Addresses::new();
+        let mut are_gone = Vec::new();
+        for address in 1..100_000 {
+            let (old, size) = (ours.entries, ours.capacity * size_of::<Entry>());
+            assert!(ours.reserve());
+            if old != ours.entries && size > 4096 {
+                let last = old.cast::<u8>().wrapping_add((size - 1) / 4096 * 4096);
+                let mut is_resident = 0;
+                // SAFETY: mincore checks the address, and writes one byte for a page.
+                let status = unsafe { libc::mincore(last.cast(), 4096, &raw mut is_resident) };
+                are_gone.push(status != 0);
+            }
+            ours.insert(address, sampled());
+        }
+        assert!(are_gone.len() > 5 && are_gone.contains(&true));
+    }
 }
