@@ -40,7 +40,8 @@ def test_the_period_follows_the_program(pypy: Interpreter, nursery: str, tmp_pat
     samples, lost, counted = json.loads(done.out)
     found = harness.summary(tmp_path / "out.nthb")
     assert found["periods"][0] == 16 << 10 and len(found["periods"]) > 1
-    assert found["samples"] == samples > 0
+    # PyPy allocates some native memory too, of which one run in some hundred has a sample.
+    assert harness.summary(tmp_path / "out.nthb", "--domain", "all")["samples"] == samples > 0
     if not lost:
         estimate = found["all"]["bytes"]
         # Three times half of a 95 % interval: six standard deviations.
