@@ -94,7 +94,7 @@ def test_the_collector_is_fed_by_cycles(cpython: Interpreter, tmp_path: Path) ->
 
 def test_a_leak_comes_first(tmp_path: Path) -> None:
     program = ROOT / "tests/leaks/programs/leak_traceback.py"
-    words = ["run", "-q", "--every", "16KiB", "--seed", "7", "-o", "app.nthb", program]
+    words = ["run", "-q", "--every", "4KiB", "--seed", "7", "-o", "app.nthb", program]
     cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
     found = explain("app.nthb", folder=tmp_path)
     assert next(iter(found)) == "leak"
@@ -106,7 +106,7 @@ def test_a_leak_comes_first(tmp_path: Path) -> None:
 
 def test_the_leak_of_one_worker_of_four(tmp_path: Path) -> None:
     program = ROOT / "tests/leaks/programs/leak_in_one_worker.py"
-    words = ["run", "-q", "--every", "16KiB", "--seed", "7", "-o", "app.nthb", program]
+    words = ["run", "-q", "--every", "4KiB", "--seed", "7", "-o", "app.nthb", program]
     cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
     one = explain("app.nthb", folder=tmp_path)
     assert one["family"]["figures"]["profiles"]["estimate"] == 4

@@ -72,6 +72,15 @@ def test_a_program_that_fails(page: Path) -> None:
         outputs.perform(page, is_check=True)
 
 
+def test_a_page_that_is_right_in_one_run_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[list[str]] = []
+    monkeypatch.setattr(outputs, "perform", lambda _page, is_check: answers.pop())
+    for options, wrong, status in ((["--check"], 3, 0), (["--check"], 4, 1), ([], 1, 1)):
+        monkeypatch.setattr(sys, "argv", ["outputs.py", *options, str(outputs.DOCS / "index.md")])
+        answers[:] = [[]] + [["wrong"]] * wrong
+        assert outputs.main() == status
+
+
 def test_a_change_that_does_not_fit() -> None:
     change = Change("a.py", "-one\n+two\n")
     assert change.apply("one\nthree\n") == "two\nthree\n"
