@@ -39,6 +39,8 @@ thread.start()
 thread.join()
 """
 
+PERIOD = 16 << 10
+
 # The arguments of each report that shows only what is selected.
 REPORTS = {
     "tree": ["tree"],
@@ -55,7 +57,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("selection")
     (folder / "app.py").write_text(PROGRAM)
     interpreter: Interpreter = cpythons()[0]
-    words = ["run", "-q", "--every", "16K", "--seed", "7", "-o", "app.nthb", "app.py"]
+    words = ["run", "-q", "--every", str(PERIOD), "--seed", "7", "-o", "app.nthb", "app.py"]
     interpreter.nthbyte(*words, folder=folder).ok()
     return folder / "app.nthb"
 
@@ -70,8 +72,8 @@ def _rows(profile: Path, *options: str) -> dict[str, Any]:
 
 
 def _is_about(estimate: Any, truth: float) -> bool:
-    """Whether a figure of hundreds of samples is right: a deviation of a third is more than six standard ones."""
-    return bool(abs(estimate["estimate"] / truth - 1) < 0.34)
+    """Whether a figure is right: within six standard deviations, and the list that has the objects."""
+    return bool(abs(estimate["estimate"] / truth - 1) < 6 * (PERIOD / truth) ** 0.5 + 0.1)
 
 
 def test_what_is_alive_is_shown_beside_what_was_allocated(profile: Path) -> None:

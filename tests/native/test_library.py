@@ -51,8 +51,10 @@ def test_a_storm_of_threads_forks_and_libraries(
     samples, frees, mappings = _run(compiled("storm"), preload, period, threads, forks, "libz.so.1")
     # A thread and a round of the libraries make 40 calls of malloc and 40 of realloc each.
     calls = 80 * (threads + forks)
-    assert mappings == 200, "a mapping of a mebibyte is missed once in nine million times"
+    # A mapping of a mebibyte is missed once in nine million times: two of 200 are not.
+    assert 199 <= mappings <= 200
     if period == 1:
+        assert mappings == 200
         assert calls <= samples < calls + 10_000
     else:
         mean = calls / 2 * (2 - math.exp(-5020 / period) - math.exp(-9000 / period))

@@ -402,7 +402,8 @@ def test_numpy(tmp_path: Path) -> None:
     with_numpy(ARRAYS, tmp_path, "--every", "64K")
     found = summary(tmp_path / "out.nthb", "--by", "line", "--domain", "native")
     rows = {(row["name"], row["line"]): row["total_bytes"]["estimate"] for row in found["rows"]}
-    assert rows["one", 5] == pytest.approx(10_000_000, rel=0.01)
+    # The array is sampled with certainty; a few small blocks of NumPy's may be too, each for 64 KiB.
+    assert 10_000_000 <= rows["one", 5] < 11_000_000
     # NumPy reuses the temporary for the sum, if it can: one or two arrays in each round.
     assert 299_000_000 < rows["two", 8] < 606_000_000
 

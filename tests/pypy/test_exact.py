@@ -44,8 +44,10 @@ def test_a_known_number_of_bytes(pypy: Interpreter, period: int, jit: str, tmp_p
     # The loop allocates 16 bytes per iteration. All other bytes are the interpreter's, most of them its compiler's.
     assert abs(counted - nothing - 16 * loops) < 1_000_000 + loops // 50
     points = round(harness.summary(tmp_path / f"{loops}.nthb")["all"]["bytes"]["estimate"] / period)
-    assert points + lost >= counted // period
-    if not lost:
+    if lost:
+        # On a busy machine; each may be one of several points.
+        assert points < counted // period
+    else:
         assert points == counted // period
         assert samples <= points
 

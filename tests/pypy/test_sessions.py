@@ -200,8 +200,8 @@ def test_types_and_fates_of_samples_that_are_pending_for_long(pypy: Interpreter,
     words += [killed, script, "killed"]
     done = pypy.nthbyte(*words, folder=tmp_path, environment=environment, until=is_enough)
     assert done.status < 0
-    # The types of the second half are known even if it was pending for long.
-    assert all(0.9 < known(name) < 2.1 for name in ("Kept", "Dropped"))
+    # The types of the second half are known even if it was pending for long. The standard deviation is 0.024.
+    assert all(0.9 < known(name) < 2.2 for name in ("Kept", "Dropped"))
 
 
 def test_collections_memory_and_time_samples(profiled: Path) -> None:
