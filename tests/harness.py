@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import gzip
 import json
+import math
 import os
 import re
 import shlex
@@ -119,6 +120,7 @@ def run(
     stdin: str = "",
     until: Callable[[], bool] | None = None,
     timeout: float = 1200,
+    idle: float = math.inf,
     environment: dict[str, str] | None = None,
 ) -> Done:
     """Runs a command in a folder. PYTHONPATH has the nthbyte to test.
@@ -127,7 +129,8 @@ def run(
     up to 130 MiB, and then a short program has no collection.
 
     Its standard input ends when ``until`` returns true, so a program can wait for the test. The time limit is only for
-    programs that hang.
+    programs that hang. Those that are expected to are ended after ``idle`` seconds in which they use no CPU time, for
+    then a slow machine does not matter.
     """
     always = {"PYTHONPATH": str(SITE), "PYTHONDONTWRITEBYTECODE": "1", "PYPY_GC_NURSERY": "4M"}
     variables = {**os.environ, **always, **(environment or {})}
@@ -150,12 +153,34 @@ def run(
     try:
         while until and process.poll() is None and not until() and time.monotonic() < end:
             time.sleep(0.02)
+        if idle < math.inf:
+            _wait_while_busy(process.pid, idle)
         out, err = process.communicate(stdin, max(1, end - time.monotonic()))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
         raise AssertionError(f"no end after {timeout} s: {words}\n{out[-2000:]}\n{err[-4000:]}") from None
     return Done(process.returncode, out, err)
+
+
+def _wait_while_busy(pid: int, idle: float) -> None:
+    """Waits until a process has ended. Raises ``TimeoutExpired`` if it uses no CPU time for ``idle`` seconds.
+
+    Only for programs that write less than a pipe holds.
+    """
+    used, since = -1, time.monotonic()
+    while (now := _cpu(pid)) is not None:
+        if now != used:
+            used, since = now, time.monotonic()
+        elif time.monotonic() - since > idle:
+            raise subprocess.TimeoutExpired([], idle)
+        time.sleep(0.02)
+
+
+def _cpu(pid: int) -> int | None:
+    """Returns the CPU time of a process in ticks of its system's clock; None if it has ended."""
+    state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return None if state == "Z" else int(fields[10]) + int(fields[11])
 
 
 def report(*arguments: str | Path, folder: Path) -> Done:

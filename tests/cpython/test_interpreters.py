@@ -72,7 +72,7 @@ def _both(program: str, cpython: Interpreter, folder: Path) -> None:
     script = folder / "app.py"
     script.write_text(program)
     try:
-        plain = cpython.python(script, folder=folder, timeout=10)
+        plain = cpython.python(script, folder=folder, idle=5)
     except AssertionError:
         pytest.skip("it hangs without nthbyte, too")
     if plain.status != 0:

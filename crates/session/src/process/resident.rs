@@ -163,6 +163,8 @@ mod tests {
     /// Memory that is touched and freed between two readings is in the peak.
     #[test]
     fn the_peak_is_the_kernels() {
+        // Other tests have sessions, whose memory may be freed meanwhile.
+        let _lock = crate::tests::one_at_a_time();
         let mut set = ResidentSet::default();
         let before = set.readings(Nanos(0), true)[2].unwrap();
         let block = vec![1u8; 64 << 20];

@@ -27,6 +27,9 @@ use nthbyte_profile::{Method, Reader};
 
 use crate::{Appearance, Config, Recording, Session};
 
+/// For what must happen some time: only against what hangs, on a slow machine too.
+const LONGEST: std::time::Duration = std::time::Duration::from_secs(600);
+
 /// While one test forks, no other thread can record, so the tests run one at a time.
 pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
     static TESTS: Mutex<()> = Mutex::new(());

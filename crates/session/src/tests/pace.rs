@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::{Allocation, LostKind, Nanos};
 
-use super::{Profile, a_function, an_allocation, in_child, one_at_a_time};
+use super::{LONGEST, Profile, a_function, an_allocation, in_child, one_at_a_time};
 use crate::pace::FIRST_PERIOD;
 use crate::{Config, Session};
 
@@ -21,7 +21,7 @@ fn start(path: &Path) -> Session {
 /// Samples until the period has changed. Returns the last period, and the number of samples.
 fn change(session: &Session) -> (u64, u64) {
     let mut samples = 0;
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + LONGEST;
     loop {
         let mut recording = session.record(LostKind::Allocations).unwrap();
         let before = recording.period();
@@ -43,10 +43,13 @@ fn the_period_changes_and_each_sample_keeps_its_own() {
     let _lock = one_at_a_time();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("auto");
+    let begun = Instant::now();
     let session = start(&path);
     let (period, samples) = change(&session);
     assert!(period > FIRST_PERIOD && period.is_power_of_two());
-    assert!(samples >= 500, "{samples}");
+    // On a slow machine, the first sample after a tenth of a second decides.
+    let is_slow = begun.elapsed() >= Duration::from_millis(100);
+    assert!(samples >= 500 || is_slow, "{samples}");
     // A host that has not changed its sampler yet, and one that has.
     let expected = [FIRST_PERIOD, period, period, FIRST_PERIOD, period];
     for (number, its) in expected.iter().enumerate() {
@@ -103,7 +106,7 @@ fn provisional_samples_keep_their_periods() {
         assert!(recording.publish_provisionally(sample, period));
         published.push(sample);
     }
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + LONGEST;
     loop {
         let found = Profile::read(&path);
         if found.allocations.len() == 5 && found.damage == 0 {

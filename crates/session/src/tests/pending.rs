@@ -11,7 +11,7 @@ use nthbyte_profile::event::{
 use crate::Session;
 use crate::writer::Pending;
 
-use super::{Profile, a_function, one_at_a_time, start};
+use super::{LONGEST, Profile, a_function, one_at_a_time, start};
 
 fn read(path: &Path) -> (Vec<Allocation>, usize, bool) {
     let found = Profile::read(path);
@@ -19,7 +19,7 @@ fn read(path: &Path) -> (Vec<Allocation>, usize, bool) {
 }
 
 fn wait_for(path: &Path, samples: usize) -> Vec<Allocation> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + LONGEST;
     loop {
         let (found, damages, ended) = read(path);
         if found.len() == samples && damages == 0 {
@@ -127,7 +127,7 @@ fn what_is_pending_is_at_the_end_of_the_file(path: &Path, distances: &str) {
         sample.size += 1_000_000;
         sampler.publish_again(*sample);
     }
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + LONGEST;
     while read(path).0 != waiting {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(5));
