@@ -24,7 +24,7 @@
 //! `collect_and_reserve` also calls `minor_collection_with_major_progress`, which calls `major_collection_step`. That
 //! function sets the collector's state to 0, 1, 2 and 3; no other function that is called there does so.
 //!
-//! The search of 20 MB takes a few milliseconds. It only reads bytes.
+//! The search takes a millisecond. It only reads bytes.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -34,8 +34,9 @@ use nthbyte_session::KeyMap;
 use super::control_flow::Function;
 use crate::binary::incminimark::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT, MAJOR_STATES, Major};
 
-/// A library with fewer slow paths is refused (PyPy 7.3.x and 8.0.x have 13,000 to 16,000).
-const FEWEST_SITES: u32 = 2000;
+/// A library with fewer slow paths is refused (PyPy 7.3.x and 8.0.x have 13,000 to 16,000). If so many agree on one
+/// candidate and it leads, the rest of the library is not searched: each page that is read becomes resident.
+const FEWEST_SITES: u32 = 1000;
 /// The best candidate must have this many times the slow paths of the second-best one (measured: 13
 /// to 27 times).
 const LEAD: u32 = 5;
@@ -45,9 +46,6 @@ const AROUND: usize = 600;
 const CLOSE_BY: usize = 24;
 /// The number of slow paths that the search for the fields' offsets reads.
 const SLOW_PATHS_FOR_FIELDS: usize = 800;
-/// If this many slow paths agree on one candidate and it leads, the rest of the library is not
-/// searched.
-const ENOUGH: u32 = 3000;
 /// Searches `code`, which is mapped at `text`. The collector's struct must lie in `data`.
 ///
 /// # Errors
@@ -58,7 +56,7 @@ pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector
     for site in slow_paths(code, text, data) {
         let count = votes.entry((site.gc, site.target)).or_default();
         *count += 1;
-        let enough = count.is_multiple_of(ENOUGH);
+        let enough = count.is_multiple_of(FEWEST_SITES);
         sites.push(site);
         if enough && ranking(&votes).is_some_and(|(_, count, runner_up)| leads(count, runner_up)) {
             break;

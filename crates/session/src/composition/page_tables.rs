@@ -1,0 +1,194 @@
+//! Resident pages from the kernel's page tables: the request `PAGEMAP_SCAN` of `/proc/self/pagemap`, in Linux since 6.7.
+//!
+//! `/proc/self/smaps` says the same, but the kernel then reads its record of each resident page, and most of these are
+//! in no cache: 4 ms for 100 MB. This request reads the page tables only: 0.7 ms. For pages of files it
+//! reads the record too, to tell a file's page from a private copy of it.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+
+/// `_IOWR('f', 16, struct pm_scan_arg)` (linux/fs.h).
+const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
+
+// The categories of a page.
+const IS_FILE: u64 = 1 << 2;
+const IS_PRESENT: u64 = 1 << 3;
+const IS_SWAPPED: u64 = 1 << 4;
+const IS_ZERO: u64 = 1 << 5;
+const IS_HUGE: u64 = 1 << 6;
+
+/// Bytes that one request looks at: the kernel holds the lock of the address space meanwhile.
+const AT_ONCE: usize = 1 << 30;
+/// Neighbouring pages of the same categories make one region; a request returns at most this many.
+const REGIONS: usize = 64;
+
+/// `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Default)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    /// Set by the kernel: where it stopped, because there were too many regions.
+    walk_end: u64,
+    regions: u64,
+    regions_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// What the page tables have for a range of addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pages {
+    /// Bytes of resident pages. Those that are zero because nothing was written to them do not count.
+    pub(super) resident: u64,
+    /// The part of it that is a file's or shared, and no private copy. 0 unless it was asked for.
+    pub(super) of_files: u64,
+    /// Whether a page has no memory, but more than nothing: most of these are swapped out.
+    pub(super) is_swapped: bool,
+    /// Whether there is a huge page.
+    pub(super) is_huge: bool,
+}
+
+/// The page tables of this process.
+pub(super) struct PageTables {
+    file: File,
+}
+
+impl PageTables {
+    /// `None` if they cannot be read.
+    pub(super) fn open() -> Option<Self> {
+        let file = File::open("/proc/self/pagemap").ok()?;
+        Some(Self { file })
+    }
+
+    /// The pages of a range. With `with_files` it also tells pages of files from others. `None` if the kernel refuses.
+    pub(super) fn pages(&self, range: Range<usize>, with_files: bool) -> Option<Pages> {
+        let mut pages = Pages::default();
+        let mut regions = [Region::default(); REGIONS];
+        let wanted = IS_PRESENT | IS_SWAPPED;
+        let mut start = range.start;
+        while start < range.end {
+            let mut scan = Scan {
+                size: size_of::<Scan>() as u64,
+                start: start as u64,
+                end: range.end.min(start.saturating_add(AT_ONCE)) as u64,
+                regions: regions.as_mut_ptr().expose_provenance() as u64,
+                regions_len: REGIONS as u64,
+                category_anyof_mask: wanted,
+                return_mask: wanted | IS_ZERO | IS_HUGE | if with_files { IS_FILE } else { 0 },
+                ..Scan::default()
+            };
+            // SAFETY: both structs have the kernel's layout, and `regions` has room for as many as are asked for. No memory of
+            // the range is read, and no page is changed, because there are no flags.
+            let count = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
+            let found = regions.get(..usize::try_from(count).ok()?)?;
+            found.iter().for_each(|region| pages.add(region));
+            let stopped = usize::try_from(scan.walk_end).ok()?;
+            if stopped <= start {
+                return None;
+            }
+            start = stopped;
+        }
+        Some(pages)
+    }
+}
+
+impl Pages {
+    fn add(&mut self, region: &Region) {
+        let is = |category: u64| region.categories & category != 0;
+        let size = region.end.saturating_sub(region.start);
+        if is(IS_PRESENT) && !is(IS_ZERO) {
+            self.resident += size;
+            if is(IS_FILE) {
+                self.of_files += size;
+            }
+        }
+        self.is_swapped |= is(IS_SWAPPED);
+        self.is_huge |= is(IS_HUGE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    /// New memory of this many pages; its first byte.
+    fn map(pages: usize, flags: libc::c_int) -> *mut u8 {
+        // SAFETY: asks for new memory.
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                pages * PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_ANONYMOUS | flags,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(memory, libc::MAP_FAILED);
+        // SAFETY: the range is the mapping. Without huge pages, what is touched is known to the page.
+        unsafe { libc::madvise(memory, pages * PAGE, libc::MADV_NOHUGEPAGE) };
+        memory.cast()
+    }
+
+    #[test]
+    fn each_touched_page_is_counted_once() {
+        // More regions than one request returns.
+        const PAGES: usize = 4 * REGIONS + 2;
+        let Some(tables) = PageTables::open() else {
+            return;
+        };
+        for (flags, of_files) in [(libc::MAP_PRIVATE, 0), (libc::MAP_SHARED, 1)] {
+            let memory = map(PAGES, flags);
+            let range = memory as usize..memory as usize + PAGES * PAGE;
+            let Some(before) = tables.pages(range.clone(), true) else {
+                // The kernel is older.
+                return;
+            };
+            assert_eq!(before, Pages::default());
+            for page in (0..PAGES).step_by(2) {
+                // SAFETY: the page is in the mapping.
+                unsafe { memory.add(page * PAGE).write(1) };
+            }
+            // Reading brings the page of zeroes, or a page of shared memory.
+            // SAFETY: as above.
+            let zero = unsafe { memory.add(PAGE).read_volatile() };
+            let touched = (PAGES / 2) as u64 + of_files;
+            let pages = tables.pages(range.clone(), true).unwrap();
+            assert_eq!(u64::from(zero) + pages.resident, touched * PAGE as u64);
+            assert_eq!(pages.of_files, of_files * touched * PAGE as u64);
+            assert!(!pages.is_swapped && !pages.is_huge);
+            let pages = tables.pages(range.clone(), false).unwrap();
+            assert_eq!((pages.resident / PAGE as u64, pages.of_files), (touched, 0));
+            // SAFETY: the mapping is this test's, and unused.
+            unsafe { libc::munmap(memory.cast(), PAGES * PAGE) };
+        }
+    }
+
+    #[test]
+    fn addresses_of_the_kernel_are_refused() {
+        if let Some(tables) = PageTables::open() {
+            assert_eq!(
+                tables.pages(usize::MAX - 2 * PAGE + 1..usize::MAX - PAGE + 1, false),
+                None
+            );
+        }
+    }
+}
