@@ -18,7 +18,6 @@ import os
 import sys
 
 from nthbyte._agent import NATIVE_LIBRARY, Agent, Error, read_result, to_json
-from nthbyte._size import CONSTANT_PERIOD, format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,6 +95,7 @@ class PyPyAgent(Agent):
     def _start_gc_hooks(self, config: Config, refusal: str) -> None:
         """Samples at every k-th minor collection, because the agent cannot hook the collector."""
         from nthbyte._pypy_gc_hooks import MinorHook
+        from nthbyte._size import CONSTANT_PERIOD, format_size
 
         if config["cpu_hz"]:
             raise Error(f"{refusal}; so no time samples can be had: leave out --cpu")

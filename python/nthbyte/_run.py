@@ -14,9 +14,7 @@ import os
 import sys
 
 from nthbyte._agent import Error, load
-from nthbyte._command_line import fail, read, say_if_renamed
 from nthbyte._end_line import EndLine
-from nthbyte._options import DEFAULT_HUGE_PAGES
 from nthbyte._session import begin, configure, discard, exiting
 
 TYPE_CHECKING = False
@@ -31,9 +29,15 @@ if TYPE_CHECKING:
     Call = tuple[Callable[..., Any], tuple[Any, ...]]
     Loader = Callable[[], Call]
 
+# Modules that only the start needs. The functions here import them when they need them, so that nothing else holds
+# them. A later session of the program imports them again.
+_OF_THE_START = ("_claim", "_command_line", "_operations", "_options", "_size")
+
 
 def start(words: list[str]) -> Running:
     """Starts the session. ``words`` are the arguments after ``nthbyte run``. Exits on an error."""
+    from nthbyte._command_line import fail, read
+
     options, program = read(words)
     if program.is_name:
         from nthbyte._console_script import resolve
@@ -73,15 +77,27 @@ def start(words: list[str]) -> Running:
 
 def _begin(config: Config, force: bool, is_quiet: bool) -> None:
     """Starts a session that lasts until the program ends."""
+    from nthbyte._command_line import say_if_renamed
+
     line = None if is_quiet else EndLine(config["output"])
     path = begin(config, force=force, at_exit=line)
     if line is not None:
         line.path = path
     say_if_renamed(config["output"], path)
+    _drop_modules()
+
+
+def _drop_modules() -> None:
+    """Drops the modules that only the start needs, so that no full collection of the program visits their objects."""
+    package = sys.modules["nthbyte"].__dict__
+    for name in _OF_THE_START:
+        sys.modules.pop(f"nthbyte.{name}", None)
+        package.pop(name, None)
 
 
 def _begin_by_schedule(config: Config, force: bool, is_quiet: bool, schedule: dict[str, Any]) -> None:
     """Starts a session later, or one that ends before the program, but installs the heap now."""
+    from nthbyte._options import DEFAULT_HUGE_PAGES
     from nthbyte._schedule import Schedule
 
     if sys.implementation.name == "cpython" and config["huge_pages"] == DEFAULT_HUGE_PAGES:
@@ -180,7 +196,8 @@ def _prepare(program: Program) -> Loader:
     if program.kind == "module":
         return _module_loader(program.target)
     if program.kind == "code":
-        return lambda: _load_code(program.target, main)
+        source = program.target
+        return lambda: _load_code(source, main)
     if program.target != "-" and _is_package_path(program.target):
         path = os.path.join(os.getcwd(), program.target)
         if _has_safe_path():
@@ -251,6 +268,8 @@ def _prepare_script(path: str, main: ModuleType) -> Loader:
             with open(path, "rb") as file:
                 source = file.read()
     except OSError as error:
+        from nthbyte._command_line import fail
+
         fail(f"can't open {path!r}: {error.strerror}", 2)
     loader: Any
     if path == "-":

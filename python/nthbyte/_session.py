@@ -10,9 +10,6 @@ import time
 
 from nthbyte._agent import Error, Result, interpreter, load
 from nthbyte._children import follow
-from nthbyte._claim import abandon, claim
-from nthbyte._options import check
-from nthbyte._size import AUTO, FIRST_AUTO_PERIOD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -189,6 +186,12 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
 
     Raises ValueError for options that are wrong or that this interpreter does not have.
     """
+    # Imported here, because `nthbyte run` drops these modules when the session has begun. `begin` needs the first one,
+    # perhaps where no file can be read any more.
+    import nthbyte._claim  # noqa: F401
+    from nthbyte._options import check
+    from nthbyte._size import AUTO, FIRST_AUTO_PERIOD
+
     checked = check(options)
     auto = checked["every"] == AUTO
     period = FIRST_AUTO_PERIOD if auto else checked["every"]
@@ -234,6 +237,8 @@ def begin(
     Raises Error if the session cannot start; then there is no new file.
     """
     global _running, _at_exit
+    from nthbyte._claim import claim
+
     _refuse_to_interrupt()
     with _turn:
         claimed = claim(config["output"], force=force)
@@ -278,6 +283,8 @@ def end_quietly() -> None:
 
 def discard() -> None:
     """Stops the session and removes its profile, because the program did not begin."""
+    from nthbyte._claim import abandon
+
     try:
         abandon(finish().path)
     except Error:
