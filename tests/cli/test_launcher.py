@@ -210,3 +210,31 @@ def test_recursion_is_as_deep_as_in_plain_python(cpython: Interpreter, tmp_path:
         plain = cpython.python(*program, folder=tmp_path).ok()
         for words in (["-m", "nthbyte"], [str(SCRIPT)]):
             assert cpython.python(*words, "run", "-q", *program, folder=tmp_path) == plain
+
+
+# What only the start needs is gone while the program runs; after it was stopped, a session can begin anew.
+AFTER_THE_START = """
+import gc, sys, types
+START = ("nthbyte._claim", "nthbyte._command_line", "nthbyte._options", "nthbyte._size")
+gc.collect()
+print([name for name in START if name in sys.modules])
+print({one.__module__ for one in gc.get_objects() if type(one) is types.FunctionType} & {*START})
+import nthbyte
+first = nthbyte.stop()
+with nthbyte.Profiler("again.nthb", every="64KiB") as profiler:
+    kept = [bytearray(1000) for _ in range(10_000)]
+print(profiler.result.samples > 0, issubclass(nthbyte.Error, Exception))
+try:
+    nthbyte.stop()
+except nthbyte.Error as error:
+    print(error)
+"""
+
+
+def test_what_only_the_start_needs_is_dropped(interpreter: Interpreter, tmp_path: Path) -> None:
+    done = interpreter.nthbyte("run", "-o", "out.nthb", "-c", AFTER_THE_START, folder=tmp_path).ok()
+    lines = ["[]", "set()", "True True", "nthbyte is not running: nothing to stop"]
+    assert done.out.splitlines() == lines
+    # The program has ended the session itself, so there is no line at the end.
+    assert done.err == ""
+    assert {path.name for path in tmp_path.glob("*.nthb")} == {"out.nthb", "again.nthb"}

@@ -26,7 +26,7 @@ MOST_FOR_A_FALLBACK = 52
 # A request of the interpreter between 512 bytes and the limit of the heap, with the check of the caller.
 MOST_FOR_A_MEDIUM = 90
 # A start of `nthbyte run` and its end, without those of Python. Most of it is the import of our modules.
-MOST_FOR_A_START = 14_500_000
+MOST_FOR_A_START = 14_000_000
 
 # Work that is not done at each sample, but a few times a second.
 NOT_OF_A_SAMPLE = re.compile("resident|memory|wake|statistics|collapse|writer|nthbyte_heap|holds_gil")

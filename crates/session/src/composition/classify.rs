@@ -248,7 +248,6 @@ mod tests {
             resident: resident as u64,
             anonymous: resident as u64,
             swapped: 0,
-            is_device: false,
         }
     }
 

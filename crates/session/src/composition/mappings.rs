@@ -43,8 +43,6 @@ pub(super) struct Mapping {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) backing: Backing,
-    /// Whether pages may be no memory: those of a device, and of the kernel itself.
-    pub(super) is_device: bool,
     pub(super) is_readable: bool,
     pub(super) is_writable: bool,
     pub(super) is_executable: bool,
@@ -82,13 +80,9 @@ fn read_page_tables(goes_on: impl Fn() -> bool) -> Option<Vec<Mapping>> {
             Backing::File | Backing::Shared | Backing::Agent
         );
         // Code is taken for the file's, without a look at each page: it is the largest part of many programs' files.
-        let is_code = mapping.is_executable && !mapping.is_writable && !mapping.is_device;
+        let is_code = mapping.is_executable && !mapping.is_writable;
         let pages = tables.pages(mapping.start..mapping.end, has_file && !is_code)?;
-        mapping.resident = if mapping.is_device {
-            pages.of_files
-        } else {
-            pages.resident
-        };
+        mapping.resident = pages.resident;
         mapping.anonymous = if has_file && is_code {
             0
         } else {
@@ -191,7 +185,6 @@ fn head(line: &[u8]) -> Option<Mapping> {
         start: range.start,
         end: range.end,
         backing: backing(path, rights[3] == b's'),
-        is_device: is_device(path),
         is_readable: rights[0] == b'r',
         is_writable: rights[1] == b'w',
         is_executable: rights[2] == b'x',
@@ -222,12 +215,6 @@ fn backing(path: &[u8], is_shared: bool) -> Backing {
         // Also the kernel's own: [vdso], [vvar].
         Backing::File
     }
-}
-
-fn is_device(path: &[u8]) -> bool {
-    let begins = |start: &[u8]| path.starts_with(start);
-    let is_memory = begins(b"/dev/shm/") || begins(b"/dev/zero");
-    (begins(b"/dev/") && !is_memory) || begins(b"[v")
 }
 
 fn kibibytes(field: &[u8]) -> Option<u64> {

@@ -51,7 +51,7 @@ struct Scan {
     return_mask: u64,
 }
 
-/// What the page tables have for a range of addresses.
+/// What the page tables have for a range of addresses. The kernel leaves out memory of devices, and its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pages {
     /// Bytes of resident pages. Those that are zero because nothing was written to them do not count.
