@@ -1,4 +1,5 @@
-"""Measures one program in one process, after a warm-up: ``inside.py PROGRAM``; one run for each line of standard input.
+"""Measures one program in one process, after a warm-up: ``inside.py PROGRAM [SHARE WARM-UPS]``; one run for each line of
+standard input. SHARE of the program's work is 1 by default, and there are three warm-ups.
 
 A line is a JSON object: ``setting`` has the arguments of ``nthbyte.start``, or is null for a plain run, and
 ``ballast`` is the number of bytes that live beside the run. Prints a JSON object for each: seconds of CPU of the
@@ -7,6 +8,7 @@ program's thread (``cpu``) and of the whole process with the writer thread, samp
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -45,9 +47,10 @@ def measure(program, folder, setting=None, ballast=0):
 
 def main():
     """Answers each line."""
-    program = PROGRAMS[sys.argv[1]]
+    name, share, warm_ups = sys.argv[1:] if len(sys.argv) > 2 else (sys.argv[1], 1, 3)
+    program = functools.partial(PROGRAMS[name], float(share))
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(3):
+        for _ in range(int(warm_ups)):
             measure(program, folder)
         for line in sys.stdin:
             print(json.dumps(measure(program, folder, **json.loads(line))), flush=True)

@@ -16,6 +16,8 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parent.parent
 ROOT = BENCH.parent
 PROGRAMS = BENCH / "programs"
+# What quick runs have in place of the real programs.
+SHORT = BENCH / "evaluation" / "probes" / "short.py"
 sys.path.append(str(ROOT / "tests"))
 
 import harness  # noqa: E402

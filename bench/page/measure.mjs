@@ -1,5 +1,5 @@
 // Measures large pages of `nthbyte flamegraph` in headless Chromium:
-// `node bench/page/measure.mjs [--repeat N] [--keep FOLDER] [--json] [--dev] [NAME ...]`.
+// `node bench/page/measure.mjs [--repeat N] [--moves N] [--keep FOLDER] [--json] [--dev] [NAME ...]`.
 //
 // The profiles are made up by crates/profile's example `synthesize`. Each page is opened several times. Times are
 // those of the browser's own clock: from the start of the navigation until the graph is drawn; of each update while the
@@ -16,7 +16,6 @@ import { launch } from "../../tests/page/browser.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const target = resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
-const MOVES = 40;
 const COLOURS = ["package", "type", "fate"];
 
 /** Made-up programs: samples, and the most nodes of the stack tree. */
@@ -28,9 +27,10 @@ const PROFILES = {
 };
 
 function options(words) {
-  const chosen = { repeat: 5, keep: null, names: [], json: false, dev: false };
+  const chosen = { repeat: 5, moves: 40, keep: null, names: [], json: false, dev: false };
   for (let word = words.shift(); word !== undefined; word = words.shift()) {
     if (word === "--repeat") chosen.repeat = Number(words.shift());
+    else if (word === "--moves") chosen.moves = Number(words.shift());
     else if (word === "--keep") chosen.keep = resolve(words.shift());
     else if (word === "--json") chosen.json = true;
     else if (word === "--dev") chosen.dev = true;
@@ -89,12 +89,12 @@ async function drag(page, box, cpu) {
   await page.mouse.down();
   const moves = [];
   const before = await cpu();
-  for (let move = 1; move <= MOVES; move++) {
-    await page.mouse.move(box.x + (0.2 + (0.6 * move) / MOVES) * box.width, y);
+  for (let move = 1; move <= perDrag; move++) {
+    await page.mouse.move(box.x + (0.2 + (0.6 * move) / perDrag) * box.width, y);
     await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
     moves.push(await duration("update"));
   }
-  const each = ((await cpu()) - before) / MOVES;
+  const each = ((await cpu()) - before) / perDrag;
   await page.mouse.up();
   await page.waitForFunction(() => document.getElementById("table").ariaBusy === "false");
   const table = await duration("table");
@@ -103,10 +103,13 @@ async function drag(page, box, cpu) {
   return { moves, each, table };
 }
 
-const { repeat, keep, names, json, dev } = options(process.argv.slice(2));
-for (const what of [["nthbyte-cli", "--bins"], ["nthbyte-profile", "--example", "synthesize"]]) {
-  execFileSync("cargo", ["build", "-q", ...(dev ? [] : ["--release"]), "-p", ...what], { cwd: root, stdio: "inherit" });
-}
+const { repeat, moves: perDrag, keep, names, json, dev } = options(process.argv.slice(2));
+// The development build is that of the whole workspace, as the tests make it: one package alone has its dependencies built
+// once more, with other features.
+const builds = dev
+  ? [["--workspace", "--bins", "--examples"]]
+  : [["--release", "-p", "nthbyte-cli", "--bins"], ["--release", "-p", "nthbyte-profile", "--example", "synthesize"]];
+for (const what of builds) execFileSync("cargo", ["build", "-q", ...what], { cwd: root, stdio: "inherit" });
 const folder = keep ?? mkdtempSync(join(tmpdir(), "nthbyte-bench-page-"));
 mkdirSync(folder, { recursive: true });
 try {

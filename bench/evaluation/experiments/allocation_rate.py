@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,8 @@ def run(bench: Bench) -> Raw:
     cases = [*_nurseries(bench), *_native(bench), *_pypy(bench), *_cpython(bench)]
     if bench.quick:
         # One of each kind; the last CPython stands for all.
-        cases = list({case.allocator.split()[0]: case for case in cases}.values())
+        kinds = {case.allocator.split()[0]: case for case in cases}
+        cases = [replace(case, periods=case.periods[:1]) for case in kinds.values()]
     callgrind = shutil.which("valgrind")
     if not callgrind:
         bench.note("valgrind is not installed: instructions are not counted.")
@@ -61,10 +62,10 @@ def run(bench: Bench) -> Raw:
         loops = case.loops // (50 if bench.quick else 1)
         base = case.command(loops, None)
         variants = {str(every): case.command(loops, every) for every in case.periods} | {PLAIN: base}
-        starts = [run_together([case.command(1, None)], case.at)[0]["cpu"] for _ in range(3)]
+        starts = [run_together([case.command(1, None)], case.at)[0]["cpu"] for _ in range(bench.rounds(3))]
         row = {key: getattr(case, key) for key in ("allocator", "settings", "field", "size")}
         row |= {"loops": loops, "start": min(starts)}
-        row["pairs"] = measure(base, variants, bench.rounds(3), case.at)
+        row["pairs"] = measure(base, variants, bench.rounds(3), case.at, warm=not bench.quick)
         if callgrind and case.counted:
             row["instructions"] = _instructions(case, bench)
         rows.append(row)

@@ -61,7 +61,7 @@ def run(bench: Bench) -> Raw:
                 "interpreter": python.name,
                 "before": _profile(bench, python, case, as_it_is),
                 "after": _profile(bench, python, case, environment),
-                "pairs": measure(base, variants, bench.rounds(5), python),
+                "pairs": measure(base, variants, bench.rounds(5), python, warm=not bench.quick),
             }
         )
         bench.keep({"rows": rows})

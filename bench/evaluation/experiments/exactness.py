@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from evaluation import plot
 from evaluation.experiment import Bench, Experiment, Raw
-from evaluation.interpreters import PROGRAMS, own, profiled
+from evaluation.interpreters import PROGRAMS, SHORT, own, profiled
 from evaluation.profile import summary
 from evaluation.words import table
 
@@ -32,19 +33,19 @@ def run(bench: Bench) -> Raw:
     seeds = 2 if bench.quick else 40
     programs: dict[str, Any] = {}
     raw = {"interpreter": own().name, "every": PERIOD, "seeds": seeds, "programs": programs}
-    for name in CHOSEN[1:2] if bench.quick else CHOSEN:
-        programs[name] = _program(bench, name, seeds)
+    for script in [SHORT] if bench.quick else [PROGRAMS / f"{name}.py" for name in CHOSEN]:
+        programs[script.stem] = _program(bench, script, seeds)
         bench.keep(raw)
     return raw
 
 
-def _profile(bench: Bench, program: str, every: str, seed: int = 1) -> Any:
+def _profile(bench: Bench, script: Path, every: str, seed: int = 1) -> Any:
     path = bench.folder / "out.nthb"
     # Of an option given twice, the last one counts.
-    words = profiled(own(), path, [f"{program}.py"], every, "--seed", str(seed))
+    words = profiled(own(), path, [script.name], every, "--seed", str(seed))
     environment = own().environment() | {"PYTHONDONTWRITEBYTECODE": "1"}
     # Not on one core: what is measured here is bytes.
-    done = subprocess.run(words, cwd=PROGRAMS, env=environment, capture_output=True, text=True)
+    done = subprocess.run(words, cwd=script.parent, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise subprocess.CalledProcessError(done.returncode, words, done.stdout, done.stderr)
     return summary(path)
@@ -55,11 +56,12 @@ def by_function(found: Any) -> dict[tuple[str, str, int], Any]:
     return {(row["name"], row["file"], row["line"]): row for row in found["rows"]}
 
 
-def _program(bench: Bench, name: str, seeds: int) -> dict[str, Any]:
-    _profile(bench, name, "1")  # The first run compiles modules.
-    exact, again = _profile(bench, name, "1"), _profile(bench, name, "1")
+def _program(bench: Bench, script: Path, seeds: int) -> dict[str, Any]:
+    _profile(bench, script, "1")  # The first run compiles modules.
+    exact, again = _profile(bench, script, "1"), _profile(bench, script, "1")
     sampled = [
-        _profile(bench, name, PERIOD, seed) for seed in bench.track(range(1, seeds + 1), f"{name}, seed")
+        _profile(bench, script, PERIOD, seed)
+        for seed in bench.track(range(1, seeds + 1), f"{script.stem}, seed")
     ]
     truth, repeated = by_function(exact), by_function(again)
     everything = exact["all"]["bytes"]["estimate"]

@@ -58,7 +58,7 @@ def run(bench: Bench) -> Raw:
     raw = {"interpreters": found}
     for python, name in bench.track([(python, name) for python in those for name in names], "pages"):
         base, variants = _commands(bench, python, name, pool >= NEEDED)
-        pairs = measure(base, variants, bench.rounds(4), python)
+        pairs = measure(base, variants, bench.rounds(4), python, warm=not bench.quick)
         found.setdefault(python.name, {})[name] = {"pairs": pairs}
         bench.keep(raw)
     return raw

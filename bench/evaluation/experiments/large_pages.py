@@ -23,7 +23,7 @@ def run(bench: Bench) -> Raw:
             raise Missing(f"{command} is not installed")
     if not _DRIVER.exists():
         raise Missing("playwright-core is not installed; `npm --prefix tests/page ci` gets it")
-    pages = ["small", "--dev"] if bench.quick else ["stacks", "samples"]
+    pages = ["small", "--dev", "--moves", "4"] if bench.quick else ["stacks", "samples"]
     words = ["node", str(BENCH / "page" / "measure.mjs"), "--json", "--repeat", str(bench.rounds(5)), *pages]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     raw: Raw = json.loads(done.stdout)

@@ -6,7 +6,7 @@ from typing import Any
 
 from evaluation.experiment import Bench, Experiment, Raw
 from evaluation.experiments import period
-from evaluation.interpreters import PROGRAMS, Interpreter, own, profiled, pypys, scripts
+from evaluation.interpreters import PROGRAMS, SHORT, Interpreter, own, profiled, pypys, scripts
 from evaluation.pairs import Command, measure_inside, run_together
 from evaluation.profile import summary
 from evaluation.spread import Spread
@@ -17,15 +17,17 @@ def run(bench: Bench) -> Raw:
     """Measures the programs of `period` on CPython and PyPy, and the real ones."""
     rows: list[dict[str, Any]] = []
     names = period.PROGRAMS[2:3] if bench.quick else period.PROGRAMS
-    real = scripts(["lark_python"] if bench.quick else None)
-    cases = [[str(period.PROGRAM), name, str(period.SHARES[name])] for name in names] + [
-        [str(path)] for path in real
-    ]
+    real = [SHORT] if bench.quick else scripts()
+    cases = [
+        [str(period.PROGRAM), name, str(period.SHARES[name] / (4 if bench.quick else 1))] for name in names
+    ] + [[str(path)] for path in real]
     for words in bench.track(cases, "CPython"):
         rows.append(_whole(bench, own(), words))
     for python, name in bench.track([(python, name) for python in pypys()[:1] for name in names], "PyPy"):
         environment = {"PYPY_GC_NURSERY": period.NURSERY}
-        pairs = measure_inside(python, name, [{"every": 512 << 10}], 1, environment=environment)
+        pairs = measure_inside(
+            python, name, [{"every": 512 << 10}], 1, environment=environment, quick=bench.quick
+        )
         rows.append(
             {
                 "interpreter": python.name,
@@ -41,10 +43,9 @@ def _whole(bench: Bench, python: Interpreter, words: list[str]) -> dict[str, Any
     profile = bench.folder / "out.nthb"
     base = Command([python.path, *words], PROGRAMS)
     counted = Command(profiled(python, profile, words), PROGRAMS)
-    run_together([base, base], python)
-    used = [
-        each["cpu"] for _ in range(1 if bench.quick else 2) for each in run_together([base, base], python)
-    ]
+    if not bench.quick:
+        run_together([base, base], python)
+    used = [each["cpu"] for _ in range(bench.rounds(2)) for each in run_together([base, base], python)]
     run_together([counted], python)
     name = words[1] if len(words) > 1 else words[0].rsplit("/", 1)[1].removesuffix(".py")
     allocated = summary(profile, "--top", "1")["all"]["bytes"]["estimate"]

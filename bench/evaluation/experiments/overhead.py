@@ -8,7 +8,7 @@ from typing import Any
 
 from evaluation import plot
 from evaluation.experiment import Bench, Experiment, Raw
-from evaluation.interpreters import PROGRAMS, Interpreter, cpythons, own, profiled, scripts
+from evaluation.interpreters import PROGRAMS, SHORT, Interpreter, cpythons, own, profiled, scripts
 from evaluation.pairs import PLAIN, Command, Failed, measure, plain, ratio, rss, run_together
 from evaluation.profile import summary
 from evaluation.words import table
@@ -34,10 +34,10 @@ def run(bench: Bench) -> Raw:
 
 def measure_on(bench: Bench, python: Interpreter, rounds: int, raw: Raw) -> None:
     """Measures each program on an interpreter, and adds what it finds to raw results."""
-    start = _program(bench, python, ["-c", "pass"], 3 * rounds)
+    start = _program(bench, python, ["-c", "pass"], bench.rounds(3 * rounds))
     programs: dict[str, Any] = {}
     raw["interpreters"][python.name] = {"rounds": rounds, "start": start["pairs"], "programs": programs}
-    for script in bench.track(scripts(["deltablue_constraints"] if bench.quick else None), "programs"):
+    for script in bench.track([SHORT] if bench.quick else scripts(), "programs"):
         if not _runs(python, script):
             bench.note(f"{script.stem} does not run on {python.name}, which lacks a package of it.")
             continue
@@ -72,7 +72,7 @@ def _program(bench: Bench, python: Interpreter, program: list[str], rounds: int)
         for every, path in profiles.items()
     }
     base = _plain(python, program)
-    pairs = measure(base, {**commands, PLAIN: base}, rounds, python)
+    pairs = measure(base, {**commands, PLAIN: base}, rounds, python, warm=not bench.quick)
     samples = {every: summary(path, "--top", "1") for every, path in profiles.items()}
     return {
         "pairs": pairs,

@@ -18,7 +18,7 @@ from typing import Any
 from evaluation import findings, plot
 from evaluation.experiment import Bench, Experiment, Raw
 from evaluation.experiments.profile_size import memray_run
-from evaluation.interpreters import BENCH, own, profiled, scripts
+from evaluation.interpreters import BENCH, SHORT, own, profiled, scripts
 from evaluation.pairs import Command, Failed, measure, plain, ratio, rss, run_together
 from evaluation.spread import Spread
 from evaluation.words import bytes_text, table
@@ -105,7 +105,7 @@ PEERS = (
 def run(bench: Bench) -> Raw:
     """Measures each tool on each program."""
     there = [peer for peer in PEERS if peer.needs is None or _is_there(bench, peer.needs)]
-    programs = scripts(["lark_python"] if bench.quick else list(PROGRAMS))
+    programs = [SHORT] if bench.quick else scripts(list(PROGRAMS))
     if bench.quick:
         there = [peer for peer in there if peer.name != "tracemalloc, 25 frames"]
     found: dict[str, Any] = {}

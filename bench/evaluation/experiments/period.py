@@ -56,7 +56,7 @@ def _on_cpython(bench: Bench, python: Interpreter, program: str, periods: list[i
         key: Command(profiled(python, path, words, period(int(key))), bench.folder)
         for key, path in profiles.items()
     }
-    pairs = measure(base, {**variants, PLAIN: base}, bench.rounds(2), python)
+    pairs = measure(base, {**variants, PLAIN: base}, bench.rounds(2), python, warm=not bench.quick)
     counts = {key: summary(profiles[key], "--top", "1") for key in map(str, periods)}
     samples = {key: [each["samples"], each["lost"]] for key, each in counts.items()}
     return {
@@ -69,7 +69,12 @@ def _on_cpython(bench: Bench, python: Interpreter, program: str, periods: list[i
 def _on_pypy(bench: Bench, python: Interpreter, program: str, periods: list[int]) -> dict[str, Any]:
     settings = [*({"every": size} for size in [*periods, NEVER]), None]
     pairs = measure_inside(
-        python, program, settings, bench.rounds(3), environment={"PYPY_GC_NURSERY": NURSERY}
+        python,
+        program,
+        settings,
+        bench.rounds(3),
+        environment={"PYPY_GC_NURSERY": NURSERY},
+        quick=bench.quick,
     )
     for pair in pairs:
         pair["variant"] = str(pair["variant"]["every"]) if pair["variant"] else PLAIN

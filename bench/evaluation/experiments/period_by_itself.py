@@ -8,7 +8,7 @@ from typing import Any
 
 from evaluation import plot
 from evaluation.experiment import Bench, Experiment, Raw
-from evaluation.interpreters import PROGRAMS, SCRIPT, own, profiled, scripts
+from evaluation.interpreters import PROGRAMS, SCRIPT, SHORT, own, profiled, scripts
 from evaluation.pairs import PLAIN, Command, measure, plain, ratio
 from evaluation.profile import summary
 from evaluation.words import bytes_text, table
@@ -24,7 +24,7 @@ def run(bench: Bench) -> Raw:
     rounds = bench.rounds(3)
     found: dict[str, Any] = {}
     raw = {"interpreter": own().name, "rounds": rounds, "programs": found}
-    for script in bench.track(scripts(["deltablue_constraints"] if bench.quick else None), "programs"):
+    for script in bench.track([SHORT] if bench.quick else scripts(), "programs"):
         words = [str(script)]
         profiles = {every: bench.folder / f"{every}.nthb" for every in (FIXED, AUTO)}
         # A seed is for a period that does not change.
@@ -46,7 +46,7 @@ def run(bench: Bench) -> Raw:
             AUTO: Command(auto, PROGRAMS),
             PLAIN: base,
         }
-        pairs = measure(base, variants, rounds)
+        pairs = measure(base, variants, rounds, warm=not bench.quick)
         found[script.stem] = {"pairs": pairs, **{every: _seen(path) for every, path in profiles.items()}}
         bench.keep(raw)
     return raw

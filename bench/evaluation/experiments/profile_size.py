@@ -13,7 +13,7 @@ from typing import Any
 
 from evaluation import plot
 from evaluation.experiment import Bench, Experiment, Raw
-from evaluation.interpreters import BENCH, PROGRAMS, SCRIPT, own, profiled
+from evaluation.interpreters import BENCH, PROGRAMS, SCRIPT, SHORT, own, profiled
 from evaluation.pairs import Command, Failed, run_together
 from evaluation.profile import summary
 from evaluation.words import bytes_text, table
@@ -96,21 +96,21 @@ def run(bench: Bench) -> Raw:
             bench.note(f"{tool.package} is not installed here.")
         else:
             tools.append(tool)
-    programs = CHOSEN[3:] if bench.quick else CHOSEN
+    programs = [SHORT] if bench.quick else [PROGRAMS / f"{name}.py" for name in CHOSEN]
     for program, tool in bench.track([(program, tool) for program in programs for tool in tools], "profiles"):
         out = bench.folder / "profile.bin"
         out.unlink(missing_ok=True)
-        command = Command(tool.command(out, str(PROGRAMS / f"{program}.py")), bench.folder)
+        command = Command(tool.command(out, str(program)), bench.folder)
         try:
             used = run_together([command])[0]
             conversion = run_together([Command(tool.convert(out), bench.folder)])[0]
             records = tool.count(out)
         except (Failed, subprocess.CalledProcessError):
-            bench.note(f"{tool.name} fails on {program}: the run, or the reading of its file.")
+            bench.note(f"{tool.name} fails on {program.stem}: the run, or the reading of its file.")
             continue
         rows.append(
             {
-                "program": program,
+                "program": program.stem,
                 "tool": tool.name,
                 "bytes": os.path.getsize(out),
                 "records": records,

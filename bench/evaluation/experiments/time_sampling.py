@@ -38,7 +38,7 @@ def run(bench: Bench) -> Raw:
     for name in bench.track(programs, "CPython"):
         words = [str(PROGRAM), name, str(SHARES[name] / (2 if bench.quick else 1))]
         base = Command([own().path, *words], bench.folder)
-        pairs = measure(base, {PLAIN: base}, rounds)
+        pairs = measure(base, {PLAIN: base}, rounds, warm=not bench.quick)
         for tool, rate in bench.track([(tool, rate) for tool in tools for rate in rates], "rates"):
             # A file for each: nthbyte does not write over one of another tool.
             out = bench.folder / f"{tool}.out"
@@ -69,7 +69,8 @@ def run(bench: Bench) -> Raw:
         bench.keep(raw)
     for python, name in bench.track([(python, name) for python in pypys()[:1] for name in programs], "PyPy"):
         settings = [*({"every": NEVER, "cpu": rate} for rate in rates), None]
-        pairs = measure_inside(python, name, settings, rounds, environment={"PYPY_GC_NURSERY": NURSERY})
+        environment = {"PYPY_GC_NURSERY": NURSERY}
+        pairs = measure_inside(python, name, settings, rounds, environment=environment, quick=bench.quick)
         for pair in pairs:
             pair["variant"] = f"nthbyte {pair['variant']['cpu']}" if pair["variant"] else PLAIN
         found.setdefault(python.name, {})[name] = pairs
