@@ -1,6 +1,5 @@
 // The panel of the page that says what the resident set was made of.
 import assert from "node:assert/strict";
-import { rmSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 
 import { launch } from "./browser.mjs";
@@ -21,7 +20,7 @@ before(async () => {
 
 after(async () => {
   await browser?.close();
-  if (pages) rmSync(pages.folder, { recursive: true });
+  pages?.remove();
 });
 
 async function show(name) {

@@ -1,7 +1,6 @@
 // The page of `nthbyte flamegraph`, in Chromium, opened from a file.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
 
@@ -31,7 +30,7 @@ before(async () => {
 
 after(async () => {
   await browser?.close();
-  if (pages) rmSync(pages.folder, { recursive: true });
+  pages?.remove();
 });
 
 beforeEach(async () => {

@@ -1,6 +1,6 @@
 // The pages under test, written by crates/report's example `pages`; and the page's own modules.
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -14,16 +14,26 @@ const target = resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
 /** The path of the command `nthbyte`. */
 export const command = join(target, "debug/nthbyte");
 
-/** Writes the pages into a new folder, and builds the command too. */
+/** The variable with the folder of pages that all files of tests share; `npm test` sets it. */
+export const SHARED = "NTHBYTE_TEST_PAGES";
+
+/** Writes the pages into a new folder, and builds the command too; or takes those that all files share. */
 export function makePages() {
+  const shared = process.env[SHARED];
+  if (shared) return pagesIn(shared, () => {});
   const folder = mkdtempSync(join(tmpdir(), "nthbyte-pages-"));
   const options = { cwd: root, stdio: ["ignore", "inherit", "inherit"] };
   // The whole workspace, as `cargo test` builds it: one package alone has its dependencies built once more,
   // with other features.
   execFileSync("cargo", ["build", "-q", "--workspace", "--bins", "--examples"], options);
   execFileSync(join(target, "debug/examples/pages"), [folder], options);
+  return pagesIn(folder, () => rmSync(folder, { recursive: true }));
+}
+
+function pagesIn(folder, remove) {
   return {
     folder,
+    remove,
     url: (name) => pathToFileURL(join(folder, `${name}.html`)).href,
     html: (name) => readFileSync(join(folder, `${name}.html`), "utf8"),
     expected: (name) => JSON.parse(readFileSync(join(folder, `${name}.json`), "utf8")),

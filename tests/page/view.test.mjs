@@ -2,7 +2,6 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { rmSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -47,7 +46,7 @@ after(async () => {
     view.kill("SIGTERM");
     assert.equal(await ended, 0, "it ends cleanly");
   }
-  if (pages) rmSync(pages.folder, { recursive: true });
+  pages?.remove();
 });
 
 /** The result when a page of an origin fetches an address. */

@@ -1,6 +1,5 @@
 // The page of `nthbyte flamegraph` on a web service and on large profiles, and the page of `nthbyte leaks`.
 import assert from "node:assert/strict";
-import { rmSync } from "node:fs";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
 
 import { launch } from "./browser.mjs";
@@ -26,7 +25,7 @@ before(async () => {
 
 after(async () => {
   await browser?.close();
-  if (pages) rmSync(pages.folder, { recursive: true });
+  pages?.remove();
 });
 
 beforeEach(() => {
