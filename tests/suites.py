@@ -50,8 +50,9 @@ SUITES = (
     Suite("pytest PyPy", "test-pypy", needs="build", cores=1),
     Suite("pytest soak", "test-soak", needs="build"),
     Suite("compatibility", "test-compatibility", needs="build"),
-    Suite("bench", "test-bench", needs="build"),
     Suite("page", "test-page", cores=1),
+    # Nearly all that it measures stays on one core.
+    Suite("bench", "test-bench", needs="build", cores=1),
     Suite("docs", "check-docs", needs="build", cores=1),
     Suite("guide", "test-guide", needs="build"),
 )
