@@ -27,7 +27,7 @@
 //! - A walk allocates nothing, takes no lock, opens no file and has an end: [`MAX_DEPTH`] frames, and for each of them a bounded
 //!   number of steps, because tables with branches in their expressions are not used.
 //! - A wrong table or a wrong frame pointer leads to wrong frames or to none, but to no fault: each word of the stack is
-//!   read inside of the main thread's stack, or through the kernel. Tables are read from mappings of the files that
+//!   read inside of the calling thread's own stack, or through the kernel. Tables are read from mappings of the files that
 //!   belong to this crate, so a library may be unloaded at any time.
 //! - Modules are looked for when a session begins, when a walk has met an unknown address, and once in a second if there
 //!   are walks. No thread of the program waits for it, but the one that begins or ends the session.
@@ -43,12 +43,14 @@
 //! copied    what is kept of a walk that waits         cfi       tables that would hold a walk are refused
 //! interrupted  a thread in a signal handler, walked later from a copy of its stack
 //! modules   what is loaded, and its tables        maps   /proc/self/maps        image   a library's file
-//! stack     words of the stack, read within its bounds
+//! stack     words of the stack, read within its bounds        bounds    those of the calling thread's stack
 //! no_walker what there is of it on other processors
 //! ```
 
 #![cfg(target_os = "linux")]
 
+#[cfg(target_arch = "x86_64")]
+mod bounds;
 #[cfg(target_arch = "x86_64")]
 mod cfi;
 #[cfg(target_arch = "x86_64")]

@@ -1,13 +1,21 @@
 //! Words of the calling thread's stack.
 //!
-//! The main thread's stack is one range of mapped memory from the stack pointer to `__libc_stack_end`, so its words are
-//! read as they are. Of any other stack, the bounds are not known without a lock of the C library, and a program may
-//! have made it itself. It is read through the kernel, which answers a bad address with an error: [`CHUNK`] bytes at a
-//! time, because the frames of a stack lie close together.
+//! A stack is one range of mapped memory from the stack pointer to its end, so its words are read as they are, if its
+//! bounds are known:
+//!
+//! - The main thread's ends at `__libc_stack_end`.
+//! - Those of another thread are in the C library's description of it ([`bounds`](crate::bounds)), as long as the
+//!   thread lives.
+//!
+//! Any other stack is one that the program has made itself, for a coroutine or a signal handler. It is read through the
+//! kernel, which answers a bad address with an error: [`CHUNK`] bytes at a time, because the frames of a stack lie
+//! close together.
 
 use std::ops::Range;
 
 use nthbyte_session::process::Probe;
+
+use crate::bounds;
 
 /// Bytes that are read through the kernel at a time: the stack of some thirty frames.
 pub(crate) const CHUNK: usize = 8192;
@@ -36,6 +44,14 @@ pub(crate) struct Stack<'a> {
     chunk: &'a mut Chunk,
 }
 
+#[cfg(test)]
+impl Chunk {
+    /// Whether the last walk has read anything through the kernel.
+    pub(crate) const fn is_used(&self) -> bool {
+        self.length > 0
+    }
+}
+
 /// Bytes that were read through the kernel.
 pub(crate) struct Chunk {
     start: usize,
@@ -61,10 +77,13 @@ impl<'a> Stack<'a> {
         memory: Probe,
         chunk: &'a mut Chunk,
     ) -> Self {
-        let is_main = is_main(pointer, main_end);
         chunk.length = 0;
         Self {
-            mapped: if is_main { pointer..main_end } else { 0..0 },
+            mapped: if is_main(pointer, main_end) {
+                pointer..main_end
+            } else {
+                bounds::own_stack(pointer).unwrap_or(0..0)
+            },
             memory,
             chunk,
         }
@@ -77,8 +96,8 @@ impl<'a> Stack<'a> {
             return None;
         }
         if self.mapped.contains(&address) {
-            // SAFETY: an aligned word between the stack pointer and the end of the main thread's stack, which is
-            // mapped as long as the process lives.
+            // SAFETY: an aligned word between the stack pointer and the end of the calling thread's stack, which is
+            // mapped as long as the thread lives. A range of multiples of 8 has the whole word.
             return Some(unsafe { (address as *const u64).read_volatile() });
         }
         let chunk = &mut *self.chunk;

@@ -17,6 +17,7 @@ use nthbyte_profile::event::LostKind;
 use nthbyte_session::process::Probe;
 use nthbyte_session::{Session, guarded, monotonic_nanos, native, record_now, set_preparer};
 
+use crate::bounds;
 use crate::modules::Modules;
 use crate::walker::Unwinder;
 
@@ -141,6 +142,7 @@ fn prepare() {
     if !wanted && !WALKED.load(Relaxed) {
         return;
     }
+    bounds::learn();
     guarded(|| with_watch(|watch| look(watch.as_mut()?, wanted)));
 }
 
@@ -214,4 +216,30 @@ fn with_watch<T>(work: impl FnOnce(&mut Option<Watch>) -> T) -> Option<T> {
     let result = work(unsafe { &mut *place });
     WATCH.user.store(0, Release);
     Some(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a process of its own, in which no other test has learnt anything.
+    #[test]
+    fn the_bounds_of_stacks_are_known_after_the_first_walk() {
+        const NAME: &str = "upkeep::tests::the_bounds_of_stacks_are_known_after_the_first_walk";
+        const INSIDE: &str = "NTHBYTE_TEST_BOUNDS";
+        if std::env::var_os(INSIDE).is_none() {
+            let inside = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", NAME])
+                .env(INSIDE, "1")
+                .output()
+                .unwrap();
+            assert!(inside.status.success(), "{inside:?}");
+            return;
+        }
+        std::thread::spawn(prepare).join().unwrap();
+        assert!(bounds::tests::is_not_asked());
+        walked(true);
+        std::thread::spawn(prepare).join().unwrap();
+        assert!(!bounds::tests::is_not_asked());
+    }
 }

@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
 
 use super::*;
+use crate::bounds::tests as bounds;
 use crate::copied;
 use crate::interrupted::Registers;
 use nthbyte_session::native;
@@ -332,6 +333,54 @@ fn cpu_nanos() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+thread_local! {
+    /// For a function that has no argument for it.
+    static MINE: RefCell<Option<Unwinder>> = const { RefCell::new(None) };
+}
+
+/// Compares a walk with the C library's, and says whether it has asked the kernel for words of the stack.
+fn check_here(depth: usize) -> bool {
+    MINE.with_borrow_mut(|unwinder| {
+        let unwinder = unwinder.as_mut().unwrap();
+        first(unwinder, depth, check);
+        unwinder.chunk.as_ref().unwrap().is_used()
+    })
+}
+
+/// A thread's own stack is read as it is. One that the program has made, for a coroutine, is read through the kernel, though
+/// it is beside the thread's own.
+#[test]
+fn the_threads_own_stack_is_read_without_the_kernel() {
+    extern "C" fn coroutine() {
+        assert!(check_here(20));
+    }
+
+    if !bounds::are_known() {
+        return;
+    }
+    let (size, memory) = (1 << 20, bounds::mapped(2 << 20));
+    bounds::in_thread(Ok(memory + size..memory + 2 * size), || {
+        let Some(unwinder) = unwinder() else {
+            return;
+        };
+        MINE.set(Some(unwinder));
+        assert!(!check_here(20));
+        // SAFETY: zeroes are a valid value of both; the second one's stack is memory that nobody else uses.
+        unsafe {
+            let mut here: libc::ucontext_t = std::mem::zeroed();
+            let mut there: libc::ucontext_t = std::mem::zeroed();
+            assert_eq!(libc::getcontext(&raw mut there), 0);
+            there.uc_stack.ss_sp = std::ptr::without_provenance_mut(memory);
+            there.uc_stack.ss_size = size;
+            there.uc_link = &raw mut here;
+            libc::makecontext(&raw mut there, coroutine, 0);
+            assert_eq!(libc::swapcontext(&raw mut here, &raw const there), 0);
+        }
+        assert!(!check_here(20));
+        MINE.set(None);
+    });
+}
+
 /// What a walk of thirty frames costs: `cargo test --release -p nthbyte-unwind cost -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
@@ -368,13 +417,13 @@ fn cost() {
     let Some(mut unwinder) = unwinder() else {
         return;
     };
-    let end = unwinder.main_end;
-    for depth in [5, 15, 25, 45] {
-        down(&mut unwinder, depth);
-        // As in the main thread, whose stack is read without the kernel: this thread's is mapped too.
-        let here = 0_u8;
-        unwinder.main_end = ((&raw const here as usize) & !0xfff) + (16 << 10);
-        down(&mut unwinder, depth);
-        unwinder.main_end = end;
+    for way in ["through the kernel", "in the thread's own stack"] {
+        eprintln!("{way}:");
+        for depth in [5, 15, 25, 45] {
+            down(&mut unwinder, depth);
+        }
+        if !bounds::are_known() {
+            break;
+        }
     }
 }
