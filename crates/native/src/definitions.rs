@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::ptr::{null, null_mut};
 
 use crate::objects::{for_each, gnu_hash};
-use crate::replaced::FUNCTIONS;
 
 /// An address in the dynamic linker.
 pub fn linker() -> usize {
@@ -30,16 +29,23 @@ pub fn linker_state() -> usize {
     found
 }
 
+/// An address in the program's executable.
+#[cfg(not(test))]
+pub fn program() -> usize {
+    // SAFETY: no preconditions. The kernel gives the place of the program's headers, which lie in its first segment.
+    unsafe { libc::getauxval(libc::AT_PHDR) as usize }
+}
+
 /// The functions that the libraries of the program call, which have not this library before them; null for one that there
 /// is not.
 ///
 /// `dlsym` does not always tell: in a program that is not position-independent and takes a function's address, its
 /// answer is the program's own code that calls the function through a slot.
-pub fn of(names: &[&'static CStr; FUNCTIONS]) -> [*mut c_void; FUNCTIONS] {
+pub fn of<const COUNT: usize>(names: &[&'static CStr; COUNT]) -> [*mut c_void; COUNT] {
     let hashes = names.map(gnu_hash);
     let others = [own(), linker()];
     // The file's name of the first object that defines the function. The program has an empty one.
-    let mut files: [*const c_char; FUNCTIONS] = [null(); FUNCTIONS];
+    let mut files: [*const c_char; COUNT] = [null(); COUNT];
     for_each(|object, info| {
         let is_other = others.iter().any(|address| object.image.contains(address));
         if is_other || !object.has_hashes() {

@@ -84,10 +84,21 @@ unsafe extern "C" fn busy() -> *mut u32 {
     unsafe { &raw mut (*thread::current()).busy }
 }
 
+/// Code of an allocator whose `operator new` is replaced. Some of them call its `aligned_alloc`: one request of the program.
+static ALLOCATOR: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Excludes the requests that an allocator makes of itself.
+#[cfg(not(test))]
+pub fn exclude_calls_of(allocator: std::ops::Range<usize>) {
+    ALLOCATOR[0].store(allocator.start, Relaxed);
+    ALLOCATOR[1].store(allocator.end, Relaxed);
+}
+
 /// Whether a request of this code is not the program's.
 pub fn is_excluded(caller: usize) -> bool {
     EXCLUDED
         .iter()
+        .chain([&ALLOCATOR])
         .any(|range| caller >= range[0].load(Relaxed) && caller < range[1].load(Relaxed))
 }
 

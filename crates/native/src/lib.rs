@@ -42,6 +42,7 @@
 //! handles      dlsym and dlclose, for libraries that are loaded later
 //! slot_pages, turn    writes to slots, by one thread at a time
 //! interface    what an agent calls
+//! operators    C++'s operator new and delete, if another allocator brings its own
 //! calls, aligned, mappings    what runs at a sample point, and for blocks at the start of an OS page
 //! zeroes       the contents of a sampled block of `calloc`
 //! sampler      requests that are sampled: the arithmetic, and excluded code
@@ -68,6 +69,8 @@ mod handles;
 mod interface;
 mod mappings;
 mod objects;
+#[cfg(not(test))]
+mod operators;
 mod replaced;
 mod sampler;
 #[cfg(not(test))]

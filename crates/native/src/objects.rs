@@ -6,8 +6,9 @@ use std::ptr::null_mut;
 
 use object::LittleEndian;
 use object::elf::{
-    DT_DEBUG, DT_NEEDED, ELFMAG, FileHeader64, PF_X, PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD,
-    ProgramHeader64, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, SHN_UNDEF,
+    DF_SYMBOLIC, DT_DEBUG, DT_FLAGS, DT_NEEDED, DT_SYMBOLIC, ELFMAG, FileHeader64, PF_X,
+    PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD, ProgramHeader64, R_X86_64_64, R_X86_64_GLOB_DAT,
+    R_X86_64_JUMP_SLOT, SHN_UNDEF, STV_DEFAULT,
 };
 
 use nthbyte_session::process::dynamic_section::{
@@ -206,18 +207,30 @@ impl Object {
     }
 
     /// The name of the function of a slot that holds the address of the object's own code, which will find the function
-    /// at the first call. `None` if `value` is not such an address.
+    /// at the first call. `None` if `value` is not such an address. `may_define`: also a function that the object defines
+    /// itself, if the dynamic linker may still find that of another one.
     ///
     /// # Safety
     /// A slot of this object, which is loaded.
-    pub unsafe fn name_if_lazy(&self, slot: &Slot, value: usize) -> Option<&'static CStr> {
+    pub unsafe fn name_if_lazy(
+        &self,
+        slot: &Slot,
+        value: usize,
+        may_define: bool,
+    ) -> Option<&'static CStr> {
         if !slot.is_called || !self.text.contains(&value) {
             return None;
         }
         // SAFETY: a relocation names a symbol of the object's table.
         unsafe {
-            let is_undefined = (*slot.symbol).st_shndx.get(LittleEndian) == SHN_UNDEF;
-            is_undefined.then(|| self.tables.name(slot.symbol))
+            let symbol = &*slot.symbol;
+            let is_undefined = symbol.st_shndx.get(LittleEndian) == SHN_UNDEF;
+            let own = self
+                .base
+                .wrapping_add(symbol.st_value.get(LittleEndian) as usize);
+            let is_lazy =
+                is_undefined || may_define && value != own && symbol.st_visibility() == STV_DEFAULT;
+            is_lazy.then(|| self.tables.name(slot.symbol))
         }
     }
 
@@ -234,6 +247,20 @@ impl Object {
                 }
             });
         }
+    }
+
+    /// Whether the object finds its own functions before those of the program and of preloaded libraries.
+    ///
+    /// # Safety
+    /// The object is loaded.
+    pub unsafe fn is_symbolic(&self) -> bool {
+        let mut found = false;
+        let visit = |kind, value| {
+            found |= kind == DT_SYMBOLIC || kind == DT_FLAGS && value & DF_SYMBOLIC as usize != 0;
+        };
+        // SAFETY: by the contract.
+        unsafe { for_each_entry(&self.dynamic, visit) };
+        found
     }
 
     /// The address of the dynamic linker's `struct r_debug`, if this is the program; else 0.
@@ -341,7 +368,9 @@ mod tests {
                 object.for_each_slot(|slot| {
                     let value = slot.place.read();
                     if object.tables.name(slot.symbol) == c"malloc" {
-                        if value == malloc || object.name_if_lazy(slot, value) == Some(c"malloc") {
+                        if value == malloc
+                            || object.name_if_lazy(slot, value, false) == Some(c"malloc")
+                        {
                             found.slots += 1;
                         } else {
                             found.others += 1;

@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use nthbyte_session::process::image;
 
+#[cfg(not(test))]
+use crate::interface;
 use crate::{calls, definitions, thread};
 
-/// The functions that are replaced. Those from [`Function::Dlsym`] on have handles of libraries; the others allocate.
+/// The functions that are replaced. [`Function::Dlsym`] and [`Function::Dlclose`] have handles of libraries; the others
+/// allocate. Those from [`OPERATORS`] on are C++'s.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub enum Function {
@@ -29,14 +32,36 @@ pub enum Function {
     Mremap,
     Dlsym,
     Dlclose,
+    New,
+    NewArray,
+    NewNothrow,
+    NewArrayNothrow,
+    NewAligned,
+    NewArrayAligned,
+    NewAlignedNothrow,
+    NewArrayAlignedNothrow,
+    Delete,
+    DeleteArray,
+    DeleteNothrow,
+    DeleteArrayNothrow,
+    DeleteSized,
+    DeleteArraySized,
+    DeleteAligned,
+    DeleteArrayAligned,
+    DeleteSizedAligned,
+    DeleteArraySizedAligned,
+    DeleteAlignedNothrow,
+    DeleteArrayAlignedNothrow,
 }
 
 /// The number of them.
 pub const FUNCTIONS: usize = Function::ALL.len();
+/// The number of the first of C++'s operators.
+pub const OPERATORS: usize = Function::New as usize;
 
 impl Function {
     /// All, by number.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 36] = [
         Self::Malloc,
         Self::Calloc,
         Self::Realloc,
@@ -53,6 +78,26 @@ impl Function {
         Self::Mremap,
         Self::Dlsym,
         Self::Dlclose,
+        Self::New,
+        Self::NewArray,
+        Self::NewNothrow,
+        Self::NewArrayNothrow,
+        Self::NewAligned,
+        Self::NewArrayAligned,
+        Self::NewAlignedNothrow,
+        Self::NewArrayAlignedNothrow,
+        Self::Delete,
+        Self::DeleteArray,
+        Self::DeleteNothrow,
+        Self::DeleteArrayNothrow,
+        Self::DeleteSized,
+        Self::DeleteArraySized,
+        Self::DeleteAligned,
+        Self::DeleteArrayAligned,
+        Self::DeleteSizedAligned,
+        Self::DeleteArraySizedAligned,
+        Self::DeleteAlignedNothrow,
+        Self::DeleteArrayAlignedNothrow,
     ];
 }
 
@@ -74,6 +119,26 @@ pub const NAMES: [&CStr; FUNCTIONS] = [
     c"mremap",
     c"dlsym",
     c"dlclose",
+    c"_Znwm",
+    c"_Znam",
+    c"_ZnwmRKSt9nothrow_t",
+    c"_ZnamRKSt9nothrow_t",
+    c"_ZnwmSt11align_val_t",
+    c"_ZnamSt11align_val_t",
+    c"_ZnwmSt11align_val_tRKSt9nothrow_t",
+    c"_ZnamSt11align_val_tRKSt9nothrow_t",
+    c"_ZdlPv",
+    c"_ZdaPv",
+    c"_ZdlPvRKSt9nothrow_t",
+    c"_ZdaPvRKSt9nothrow_t",
+    c"_ZdlPvm",
+    c"_ZdaPvm",
+    c"_ZdlPvSt11align_val_t",
+    c"_ZdaPvSt11align_val_t",
+    c"_ZdlPvmSt11align_val_t",
+    c"_ZdaPvmSt11align_val_t",
+    c"_ZdlPvSt11align_val_tRKSt9nothrow_t",
+    c"_ZdaPvSt11align_val_tRKSt9nothrow_t",
 ];
 
 /// The replaced functions, in the same order; null for one that the process does not have, or before the look-up.
@@ -130,7 +195,13 @@ static INITIALIZE: extern "C" fn() = initialize;
 
 #[cfg(not(test))]
 extern "C" fn initialize() {
-    functions();
+    if functions().is_none() {
+        return;
+    }
+    find_operators();
+    if is_preloaded() && has_operators() {
+        crate::slots::attach_operators();
+    }
 }
 
 const UNKNOWN: usize = 0;
@@ -227,15 +298,52 @@ pub fn search_always() {
 
 /// Finds all functions, in the thread that looks them up.
 fn find_all() {
+    let names = NAMES.first_chunk::<OPERATORS>().expect("there are more");
     let found = if is_preloaded() {
         // SAFETY: the names are C strings.
-        NAMES.map(|name| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) })
+        names.map(|name| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) })
     } else {
-        definitions::of(&NAMES)
+        definitions::of(names)
     };
     for (place, function) in FOUND.iter().zip(found) {
         place.store(function, Relaxed);
     }
+}
+
+/// Finds C++'s operators, if they are in the library of another allocator than the C library's. The look-up allocates, so it
+/// is not part of the other one.
+#[cfg(not(test))]
+fn find_operators() {
+    let malloc = REPLACED.malloc.load(Relaxed) as usize;
+    let [start, end] = image::range(malloc);
+    let allocator = start..end;
+    // A function that only the C library has.
+    let c_library = libc::gnu_get_libc_version as *const () as usize;
+    let is_other = |address| allocator.contains(&malloc) && !allocator.contains(&address);
+    // An allocator that is part of the program is not told apart from the rest of it.
+    if !is_other(c_library) || !is_other(definitions::program()) {
+        return;
+    }
+    let (_, names) = NAMES
+        .split_first_chunk::<OPERATORS>()
+        .expect("there are more");
+    let names: &[&CStr; FUNCTIONS - OPERATORS] = names.try_into().expect("the rest");
+    for (place, function) in FOUND[OPERATORS..].iter().zip(definitions::of(names)) {
+        if allocator.contains(&(function as usize)) {
+            place.store(function, Relaxed);
+        }
+    }
+    if has_operators() {
+        interface::exclude_calls_of(allocator);
+    }
+}
+
+/// Whether operators of C++ are replaced.
+#[cfg(not(test))]
+pub fn has_operators() -> bool {
+    FOUND[OPERATORS..]
+        .iter()
+        .any(|function| !function.load(Relaxed).is_null())
 }
 
 /// The function that the program calls without this library; null if there is none, or inside of the look-up.

@@ -32,10 +32,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use crate::definitions::{self, linker};
 use crate::handles::{self, UNLOADED};
 use crate::objects::{self, Object, Slot, gnu_hash, table_of_handle};
-use crate::replaced::{FOUND, FUNCTIONS, Function, NAMES};
+use crate::replaced::{FOUND, FUNCTIONS, Function, NAMES, OPERATORS};
 use crate::slot_pages::SlotPages;
 use crate::turn::Turn;
-use crate::{calls, entry, replaced, turn};
+use crate::{calls, entry, operators, replaced, turn};
 
 /// The address of this library's own function.
 fn own(function: Function) -> usize {
@@ -56,6 +56,26 @@ fn own(function: Function) -> usize {
         Function::Mremap => entry::mremap as *const (),
         Function::Dlsym => handles::dlsym as *const (),
         Function::Dlclose => handles::dlclose as *const (),
+        Function::New => operators::new as *const (),
+        Function::NewArray => operators::new_array as *const (),
+        Function::NewNothrow => operators::new_nothrow as *const (),
+        Function::NewArrayNothrow => operators::new_array_nothrow as *const (),
+        Function::NewAligned => operators::new_aligned as *const (),
+        Function::NewArrayAligned => operators::new_array_aligned as *const (),
+        Function::NewAlignedNothrow => operators::new_aligned_nothrow as *const (),
+        Function::NewArrayAlignedNothrow => operators::new_array_aligned_nothrow as *const (),
+        Function::Delete => operators::delete as *const (),
+        Function::DeleteArray => operators::delete_array as *const (),
+        Function::DeleteNothrow => operators::delete_nothrow as *const (),
+        Function::DeleteArrayNothrow => operators::delete_array_nothrow as *const (),
+        Function::DeleteSized => operators::delete_sized as *const (),
+        Function::DeleteArraySized => operators::delete_array_sized as *const (),
+        Function::DeleteAligned => operators::delete_aligned as *const (),
+        Function::DeleteArrayAligned => operators::delete_array_aligned as *const (),
+        Function::DeleteSizedAligned => operators::delete_sized_aligned as *const (),
+        Function::DeleteArraySizedAligned => operators::delete_array_sized_aligned as *const (),
+        Function::DeleteAlignedNothrow => operators::delete_aligned_nothrow as *const (),
+        Function::DeleteArrayAlignedNothrow => operators::delete_array_aligned_nothrow as *const (),
     };
     address as usize
 }
@@ -97,9 +117,21 @@ pub fn attach() -> bool {
     if replaced::is_preloaded() {
         return true;
     }
+    attach_once(Pass::new());
+    CHANGED.load(Acquire) > 0
+}
+
+/// Makes the calls of C++'s operators reach this library, which was preloaded; call it before the program's start.
+pub fn attach_operators() {
+    attach_once(Pass {
+        is_at_start: true,
+        ..Pass::new()
+    });
+}
+
+fn attach_once(pass: Pass) {
     if !ATTACHED.swap(true, Relaxed) {
         turn::keep_at_forks(definitions::linker_state());
-        let pass = Pass::new();
         objects::for_each(|object, _| {
             // SAFETY: the object stays loaded during the call.
             unsafe { pass.look_for_definitions(object) };
@@ -113,15 +145,15 @@ pub fn attach() -> bool {
         // SAFETY: no preconditions. What is not found is no error of the program's.
         unsafe { libc::dlerror() };
     }
-    CHANGED.load(Acquire) > 0
 }
 
 /// This library's function in place of a replaced one that allocates; the same address for all others.
 pub fn own_function(address: usize) -> usize {
-    let mut allocating = FOUND[..Function::Dlsym as usize].iter();
-    let found = allocating.position(|one| one.load(Relaxed) as usize == address);
-    match found {
-        Some(number) if address != 0 => own(Function::ALL[number]),
+    let is_handled = |function: &Function| matches!(function, Function::Dlsym | Function::Dlclose);
+    let is_same =
+        |function: &&Function| FOUND[**function as usize].load(Relaxed) as usize == address;
+    match Function::ALL.iter().find(is_same) {
+        Some(function) if address != 0 && !is_handled(function) => own(*function),
         _ => address,
     }
 }
@@ -230,6 +262,11 @@ struct Pass {
     replaced: [usize; FUNCTIONS],
     /// All replaced functions lie in here, and few others.
     around: RangeInclusive<usize>,
+    /// The number of functions that are looked for by their names.
+    named: usize,
+    /// Whether the program has not begun. All objects were loaded with it then, so they all find the first function of
+    /// a name, but those that are linked to find their own ([`Object::is_symbolic`]).
+    is_at_start: bool,
     /// Addresses in this library, the dynamic linker and the kernel's library, which stay as they are.
     others: [usize; 3],
 }
@@ -245,6 +282,12 @@ impl Pass {
             hashes: NAMES.map(gnu_hash),
             own: Function::ALL.map(own),
             replaced,
+            named: if replaced::has_operators() {
+                FUNCTIONS
+            } else {
+                OPERATORS
+            },
+            is_at_start: false,
             around: found.clone().min().unwrap_or_default()..=found.max().unwrap_or_default(),
             others: [entry::malloc as *const () as usize, linker(), kernel],
         }
@@ -264,7 +307,7 @@ impl Pass {
             return;
         }
         Known::with(|known| {
-            for (at, name) in NAMES.into_iter().enumerate() {
+            for (at, name) in NAMES.into_iter().enumerate().take(self.named) {
                 if !object.image.contains(&self.replaced[at]) {
                     // SAFETY: by the contract.
                     known.defined_again[at] |= unsafe { object.defines(name, self.hashes[at]) };
@@ -291,7 +334,8 @@ impl Pass {
                 object.for_each_slot(|slot| {
                     let value = AtomicUsize::from_ptr(slot.place).load(Relaxed);
                     let reached = self.function_of(object, slot, value, |at| {
-                        knows_all && !known.defined_again[at]
+                        knows_all
+                            && (!known.defined_again[at] || self.is_first_at_start(object, at))
                     });
                     if let Some(at) = reached
                         && pages.replace(slot.place, value, self.own[at])
@@ -304,6 +348,13 @@ impl Pass {
         });
     }
 
+    /// Whether the object finds the replaced operator, though others define one of the same name: as all objects do at the
+    /// start, it is the first one.
+    fn is_first_at_start(&self, object: &Object, at: usize) -> bool {
+        // SAFETY: the object is loaded.
+        self.is_at_start && at >= OPERATORS && !unsafe { object.is_symbolic() }
+    }
+
     /// The number of the replaced function that a call through the slot reaches, if it reaches one. `is_only` tells whether
     /// there is no other function of the name.
     unsafe fn function_of(
@@ -313,12 +364,17 @@ impl Pass {
         value: usize,
         is_only: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        if self.around.contains(&value) {
-            return self.replaced.iter().position(|&one| one == value);
+        // Other libraries may lie between those of the functions.
+        if self.around.contains(&value)
+            && let Some(at) = self.replaced.iter().position(|&one| one == value)
+        {
+            return Some(at);
         }
         // SAFETY: the slot is the object's.
-        let name = unsafe { object.name_if_lazy(slot, value) }?;
-        let at = NAMES.into_iter().position(|known| known == name)?;
+        let name = unsafe { object.name_if_lazy(slot, value, self.is_at_start) }?;
+        let at = NAMES[..self.named]
+            .iter()
+            .position(|&known| known == name)?;
         (self.replaced[at] != 0 && is_only(at)).then_some(at)
     }
 }

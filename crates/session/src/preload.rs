@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// The name under which the preloaded library exports its [`Interface`].
 pub const SYMBOL: &CStr = c"nthbyte_native_interface";
 /// Changes when anything in this module changes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The token of a block whose free the observer need not learn of.
 pub const NOT_INTERESTED: u64 = u64::MAX;
 /// The largest number of ranges in [`Settings::excluded`].
@@ -32,6 +32,8 @@ pub enum Kind {
     Mmap = 4,
     /// `mremap` of anonymous memory.
     Mremap = 5,
+    /// C++'s `operator new`, in all its forms, if it does not call `malloc`.
+    New = 6,
 }
 
 impl Kind {
@@ -45,6 +47,7 @@ impl Kind {
             Self::Memalign => "memalign",
             Self::Mmap => "mmap",
             Self::Mremap => "mremap",
+            Self::New => "operator new",
         }
     }
 

@@ -25,7 +25,7 @@ struct interface {
 };
 
 static _Atomic uint64_t samples, frees, sampled_bytes, next_token;
-static _Atomic uint64_t kinds[6];
+static _Atomic uint64_t kinds[7];
 
 #define CHECK(what) \
     do { if (!(what)) { fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); _exit(9); } } while (0)
@@ -44,7 +44,7 @@ static void freed(uint64_t token) { (void)token; frees++; }
 
 __attribute__((unused)) static struct interface *connect_to(struct interface *interface, uint64_t period)
 {
-    CHECK(interface && interface->version == 3);
+    CHECK(interface && interface->version == 4);
     CHECK(interface->attach());
     struct settings settings = {.period = period, .seed = 7, .sampled = sampled, .freed = freed};
     interface->connect(&settings);

@@ -1,0 +1,131 @@
+//! C++'s `operator new` and `operator delete` of another allocator.
+//!
+//! The C++ library's own operators call `malloc` and `free`, and are left alone: their memory is sampled there. jemalloc,
+//! mimalloc and tcmalloc bring operators that call neither. Those are replaced, if they are in the same library as the
+//! replaced `malloc`, and by import slots only ([`slots`](crate::slots)): a preloaded definition would also stand before
+//! an `operator new` of which nothing but the library that calls it knows.
+//!
+//! A sampled block is one that the replaced operator has made for the request as it is, and not one at the start of
+//! an OS page: `operator delete` may be told size and alignment, and such an allocator believes them. So each
+//! `operator delete` searches for its block. One that does not come here is missed, as a `free` is.
+
+use std::arch::naked_asm;
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::Relaxed;
+
+use nthbyte_requests::blocks::BLOCKS;
+use nthbyte_session::native::Kind;
+
+use crate::replaced::{FOUND, Function};
+use crate::{calls, sampler, thread};
+
+/// Defines the entries of `operator new`, and what they do at a sample point. The first argument is the size. The replaced
+/// operator may throw: nothing here has a destructor.
+macro_rules! new {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident),*) = $function:ident, $register:literal, $at_point:ident;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(naked)]
+        pub unsafe extern "C-unwind" fn $name(size: usize, $($argument: usize),*) -> *mut c_void {
+            naked_asm!(
+                "mov rax, qword ptr [rip + nthbyte_native_thread@GOTTPOFF]",
+                "sub qword ptr fs:[rax], rdi",
+                "jbe 2f",
+                "jmp qword ptr [rip + {found} + {offset}]",
+                "2:",
+                concat!("mov ", $register, ", qword ptr [rsp]"),
+                "jmp {at_point}",
+                found = sym FOUND,
+                offset = const Function::$function as usize * size_of::<usize>(),
+                at_point = sym $at_point,
+            )
+        }
+
+        unsafe extern "C-unwind" fn $at_point(size: usize, $($argument: usize,)* caller: usize) -> *mut c_void {
+            type Original = unsafe extern "C-unwind" fn(usize, $(new!(@type $argument)),*) -> *mut c_void;
+            let thread = thread::current();
+            let original = FOUND[Function::$function as usize].load(Relaxed);
+            // SAFETY: the caller's own state; the program's call, of the operator with this name and these arguments. A
+            // slot leads here only if there is one.
+            unsafe {
+                let points = sampler::points(thread, size, caller);
+                let block = std::mem::transmute::<*mut c_void, Original>(original)(size, $($argument),*);
+                if points > 0 && !block.is_null() {
+                    calls::record(thread, block, size, points, Kind::New);
+                }
+                block
+            }
+        }
+    )*};
+    (@type $argument:ident) => { usize };
+}
+
+new! {
+    /// `operator new(size)`.
+    new() = New, "rsi", new_at_point;
+    /// `operator new[](size)`.
+    new_array() = NewArray, "rsi", new_array_at_point;
+    /// `operator new(size, nothrow)`.
+    new_nothrow(tag) = NewNothrow, "rdx", new_nothrow_at_point;
+    /// `operator new[](size, nothrow)`.
+    new_array_nothrow(tag) = NewArrayNothrow, "rdx", new_array_nothrow_at_point;
+    /// `operator new(size, alignment)`.
+    new_aligned(alignment) = NewAligned, "rdx", new_aligned_at_point;
+    /// `operator new[](size, alignment)`.
+    new_array_aligned(alignment) = NewArrayAligned, "rdx", new_array_aligned_at_point;
+    /// `operator new(size, alignment, nothrow)`.
+    new_aligned_nothrow(alignment, tag) = NewAlignedNothrow, "rcx", new_aligned_nothrow_at_point;
+    /// `operator new[](size, alignment, nothrow)`.
+    new_array_aligned_nothrow(alignment, tag) = NewArrayAlignedNothrow, "rcx", new_array_aligned_nothrow_at_point;
+}
+
+/// Defines the entries of `operator delete`. They pass on all arguments as they are.
+macro_rules! delete {
+    ($($(#[$doc:meta])* $name:ident = $function:ident;)*) => {$(
+        $(#[$doc])*
+        pub unsafe extern "C" fn $name(block: *mut c_void, second: usize, third: usize) {
+            type Original = unsafe extern "C" fn(*mut c_void, usize, usize);
+            forget(block);
+            let original = FOUND[Function::$function as usize].load(Relaxed);
+            // SAFETY: the program's call, of the operator with this name, which may have fewer arguments: they are in
+            // registers. A slot leads here only if there is one.
+            unsafe { std::mem::transmute::<*mut c_void, Original>(original)(block, second, third) };
+        }
+    )*};
+}
+
+delete! {
+    /// `operator delete(block)`.
+    delete = Delete;
+    /// `operator delete[](block)`.
+    delete_array = DeleteArray;
+    /// `operator delete(block, nothrow)`.
+    delete_nothrow = DeleteNothrow;
+    /// `operator delete[](block, nothrow)`.
+    delete_array_nothrow = DeleteArrayNothrow;
+    /// `operator delete(block, size)`.
+    delete_sized = DeleteSized;
+    /// `operator delete[](block, size)`.
+    delete_array_sized = DeleteArraySized;
+    /// `operator delete(block, alignment)`.
+    delete_aligned = DeleteAligned;
+    /// `operator delete[](block, alignment)`.
+    delete_array_aligned = DeleteArrayAligned;
+    /// `operator delete(block, size, alignment)`.
+    delete_sized_aligned = DeleteSizedAligned;
+    /// `operator delete[](block, size, alignment)`.
+    delete_array_sized_aligned = DeleteArraySizedAligned;
+    /// `operator delete(block, alignment, nothrow)`.
+    delete_aligned_nothrow = DeleteAlignedNothrow;
+    /// `operator delete[](block, alignment, nothrow)`.
+    delete_array_aligned_nothrow = DeleteArrayAlignedNothrow;
+}
+
+/// Reports the free of a block, if it is sampled.
+#[inline]
+fn forget(block: *mut c_void) {
+    if !block.is_null()
+        && let Some(removed) = BLOCKS.remove(block)
+    {
+        calls::report_freed(removed.token);
+    }
+}

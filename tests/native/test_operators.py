@@ -1,0 +1,96 @@
+"""C++'s ``operator new`` and ``operator delete``, with allocators that bring their own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import Interpreter, run, summary
+
+from .conftest import LIBRARY, PROGRAMS
+
+INTERPRETER = Interpreter(sys.executable)
+
+
+@pytest.fixture
+def allocator(preload: str) -> str:
+    """The file of an allocator that is preloaded; empty for the C library's."""
+    return preload.removeprefix(str(LIBRARY)).removeprefix(":")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Has the program, bound at the start or at the first calls, and the library."""
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    folder = tmp_path_factory.mktemp("operators")
+    flags = [
+        "-O1",
+        "-g",
+        "-std=c++17",
+        "-fsized-deallocation",
+        "-Wall",
+        "-Werror",
+        "-Wl,--build-id",
+        "-pthread",
+    ]
+    for name, more in (
+        ("now", ["-Wl,-z,now"]),
+        ("lazy", ["-Wl,-z,lazy"]),
+        ("plug.so", ["-shared", "-fPIC", "-Wl,-z,lazy"]),
+    ):
+        subprocess.run([compiler, *flags, *more, "-o", folder / name, PROGRAMS / "operators.cpp"], check=True)
+    return folder
+
+
+def _check(found: dict[str, object], out: str, *, exactly: bool) -> None:
+    rows = {row["name"]: row for row in found["rows"]}  # type: ignore[attr-defined]
+    lines = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert lines.pop("refused", "3") == "3"
+    assert len(lines) == 13
+    for name, figures in lines.items():
+        calls, size, left = map(int, figures.split())
+        row = rows[name]
+        for what, truth in (("allocations", calls), ("total_bytes", size), ("alive", left)):
+            figure = row[what]
+            if exactly:
+                # On a busy machine samples are lost, and counted.
+                lost = found["lost"] * (1 if what == "allocations" else 20_480)  # type: ignore[operator]
+                assert truth - lost <= figure["estimate"] <= truth + lost, (name, what)
+            else:
+                # Half of a 95 % interval is two standard deviations; this is six.
+                assert figure["low"] * 3 - figure["estimate"] * 2 <= truth, (name, what)
+                assert figure["high"] * 3 - figure["estimate"] * 2 >= truth, (name, what)
+
+
+@pytest.mark.parametrize("binding", ["now", "lazy"])
+@pytest.mark.parametrize("every", ["1", "64K"])
+def test_each_request_of_a_program_counts_once(
+    every: str, binding: str, allocator: str, folder: Path, tmp_path: Path
+) -> None:
+    program = [str(folder / binding), *(["no refusal"] if "mimalloc" in allocator else [])]
+    environment = {"LD_PRELOAD": allocator}
+    plain = run(program, tmp_path, environment=environment)
+    words = ["run", "-o", "out.nthb", "--every", every, "--", *program]
+    done = INTERPRETER.nthbyte(*words, folder=tmp_path, environment=environment).ok()
+    assert done.out == plain.out
+    options = ("--domain", "native", "--top", "1000")
+    found = summary(tmp_path / "out.nthb", *options)
+    _check(found, done.out, exactly=every == "1")
+    types = {row["name"] for row in summary(tmp_path / "out.nthb", *options, "--by", "type")["rows"]}
+    assert ("operator new" in types) == bool(allocator)
+
+
+def test_a_library_that_python_loads(allocator: str, folder: Path, tmp_path: Path) -> None:
+    """Nothing of nthbyte is preloaded: the slots of the library are changed when its function is looked up."""
+    (tmp_path / "app.py").write_text("import ctypes, sys\nctypes.CDLL(sys.argv[1]).plug(int(sys.argv[2]))\n")
+    words = ["run", "-o", "out.nthb", "--every", "1", "--native-frames", "app.py", folder / "plug.so"]
+    words.append(str(int("mimalloc" not in allocator)))
+    done = INTERPRETER.nthbyte(*words, folder=tmp_path, environment={"LD_PRELOAD": allocator}).ok()
+    found = summary(tmp_path / "out.nthb", "--domain", "native", "--top", "10000")
+    _check(found, done.out, exactly=True)
