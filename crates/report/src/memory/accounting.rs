@@ -266,6 +266,9 @@ fn heap(composition: &Composition, live: &Live, rows: &mut Rows) {
         (Key::FreePages, take(part(Part::HeapFreePages))),
         (Key::FreeArenas, take(part(Part::HeapFreeArenas))),
     ];
+    let room = live.sampled_room.min(blocks);
+    let blocks = blocks - room;
+    rows.count(Key::Agent, room);
     let slack = at_most(&live.slack, blocks);
     rows.put(Key::Objects, rest(blocks, &slack), false);
     rows.put(Key::Slack, slack, false);

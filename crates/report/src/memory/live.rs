@@ -16,11 +16,24 @@ const HEAP_LIMIT: u64 = 2032;
 /// size does not tell whose a block is.
 const SHARED_FROM: u64 = 512;
 
+/// The sizes of blocks in pages for sampled blocks of the agent's heap, and the label before each: `GROUP_BLOCK_SIZES` and
+/// `LABEL_SIZE` in `nthbyte_heap::geometry`.
+const SAMPLED_SIZES: [u64; 10] = [32, 64, 96, 128, 192, 256, 384, 512, 1008, 2032];
+const LABEL_SIZE: u64 = 16;
+
+/// What a sampled block of the agent's heap takes more than an ordinary one, whose block has this size.
+fn room_of_sampled(block: u64) -> u64 {
+    let size = SAMPLED_SIZES.into_iter().find(|&size| size >= block);
+    size.unwrap_or(block) - block + LABEL_SIZE
+}
+
 /// Estimates of live memory, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live {
     /// What the heap's blocks have more than was asked for.
     pub(super) slack: Estimate,
+    /// What the sampled ones among these blocks take more than others. A count.
+    pub(super) sampled_room: f64,
     /// Large blocks of the interpreter.
     pub(super) large: Estimate,
     /// Blocks of the C library, or of another allocator in its place.
@@ -63,22 +76,29 @@ impl Live {
                 } else {
                     totals.bytes
                 };
-                (place, part)
+                let room = match place {
+                    0 => room_of_sampled(shape.block),
+                    _ => 0,
+                };
+                (place, part, room)
             })
             .collect();
         let mut sums = [Moments::default(); 4];
+        let mut sampled_room = 0;
         let moment = Moment::Time(time);
         let lives = Lives::of(profile);
         for id in profile.samples.ids() {
             let sample: Sample = profile.samples.get(id);
             if profile.process_of(sample.thread) == process && lives.is_alive(&sample, moment) {
-                let (place, part) = &shapes[profile.samples.shape_id(id).0 as usize];
+                let (place, part, room) = &shapes[profile.samples.shape_id(id).0 as usize];
                 sums[*place].add(part);
+                sampled_room += room;
             }
         }
         let [slack, large, native, mappings] = sums.map(|sum| estimator.of_bytes(&sum));
         Self {
             slack,
+            sampled_room: sampled_room as f64,
             large,
             native,
             mappings,
