@@ -12,7 +12,7 @@ VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
-.PHONY: all demo test check-rustfmt check-clippy test-rust check-aarch64 check-threads check-ruff check-mypy check-structure \
+.PHONY: all demo test check-rustfmt check-clippy check-rustdoc test-rust check-aarch64 check-threads check-ruff check-mypy check-structure \
         test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-build \
         test-page test-bench soak compatibility system interpreters lock bench count leaks leaks-peers docs docs-outputs \
         check-docs test-guide clean
@@ -88,6 +88,10 @@ check-rustfmt:
 
 check-clippy:
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# Links in the documentation of the crates, which is for those who work on them: private items too.
+check-rustdoc:
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --locked
 
 test-rust:
 	cargo test --workspace --locked --no-fail-fast

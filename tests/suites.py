@@ -39,6 +39,7 @@ SUITES = (
     Suite("build", "test-build"),
     Suite("rustfmt", "check-rustfmt"),
     Suite("clippy", "check-clippy"),
+    Suite("rustdoc", "check-rustdoc"),
     Suite("cargo test", "test-rust", cores=1),
     Suite("ruff", "check-ruff"),
     Suite("mypy", "check-mypy"),

@@ -101,6 +101,8 @@ impl Selecting {
 }
 
 /// Whether the frames of imports and of the launcher are shown.
+// The help of an option is no Markdown: `[import]` is no link.
+#[allow(rustdoc::broken_intra_doc_links)]
 #[derive(Args)]
 pub struct Frames {
     /// Show the frames of the machinery of imports and of the launcher. This is the default where a file or JSON is written.

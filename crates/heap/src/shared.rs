@@ -5,7 +5,7 @@
 //! and the context stay the same, because other code may have stored them anywhere. But from now on each call takes the
 //! slow path: the empty state has no blocks on its lists, no arenas in its table, and no size class below its limit.
 //! The slow path checks whether the caller holds the lock ([`HoldsLock`]). If so, the moved state serves the call;
-//! otherwise the fallback does. No call writes to the empty state (except to [`Heap::caller`], which no code reads
+//! otherwise the fallback does. No call writes to the empty state (except to [`Heap::site`], which no code reads
 //! there).
 //!
 //! The calls of a shared heap cost about ten instructions more, and the checks.

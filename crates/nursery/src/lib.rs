@@ -34,11 +34,11 @@
 //!
 //! | paper | code |
 //! |---|---|
-//! | 2.2, listing 1: `allocate` | [`nursery`], `Nursery::allocate` |
-//! | 2.2, 3.2, listings 2 and 4: `collect_and_reserve` | [`heap`], `Heap::collect_and_reserve`; the arithmetic in `Nursery::reserved_at_sample_point` |
+//! | 2.2, listing 1: `allocate` | `nursery`, `Nursery::allocate` |
+//! | 2.2, 3.2, listings 2 and 4: `collect_and_reserve` | `heap`, `Heap::collect_and_reserve`; the arithmetic in `Nursery::reserved_at_sample_point` |
 //! | 3.3: periods longer than the nursery | `Nursery::reset` and `jump` |
 //! | 3.4, listing 5: large objects, and objects with several sample points | `Nursery::allocated_outside` |
-//! | 3.5: type and survival | `Heap::settle_samples` in [`collect`], [`Observer::settled`] |
+//! | 3.5: type and survival | `Heap::settle_samples` in `collect`, [`Observer::settled`] |
 //! | 3.6: statistics | [`Statistics`] |
 //! | 3.7: the fuzzer | `tests/prediction.rs` |
 //!

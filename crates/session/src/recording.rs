@@ -320,7 +320,7 @@ impl Recording<'_> {
         self.recorder.wake(self.now);
     }
 
-    /// Removes the key of a function: see [`Session::forget_function`].
+    /// Removes the key of a function: see [`Session::forget_function`](crate::Session::forget_function).
     pub fn forget_function(&mut self, key: u64) -> bool {
         self.recorder.interner.functions.forget(key)
     }

@@ -4,7 +4,7 @@
 //! bounds are known:
 //!
 //! - The main thread's ends at `__libc_stack_end`.
-//! - Those of another thread are in the C library's description of it ([`bounds`](crate::bounds)), as long as the
+//! - Those of another thread are in the C library's description of it ([`bounds`]), as long as the
 //!   thread lives.
 //!
 //! Any other stack is one that the program has made itself, for a coroutine or a signal handler. It is read through the

@@ -57,7 +57,7 @@ macro_rules! layout {
             #[cfg(feature = "test-seams")]
             pub const FIELDS: &[&str] = &[$(stringify!($field),)*];
 
-            /// All offsets and sizes, in the order of [`Self::FIELDS`].
+            /// All offsets and sizes, in the order of `FIELDS`.
             pub fn fields_mut(&mut self) -> impl Iterator<Item = &mut usize> {
                 [$(&mut self.$field,)*].into_iter()
             }

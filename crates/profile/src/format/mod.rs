@@ -124,11 +124,11 @@ pub struct Firsts {
     pub node: u32,
     /// … [`TypeId`](crate::event::TypeId).
     pub type_id: u32,
-    /// … [`ThreadId`](crate::event::ThreadId).
+    /// … [`ThreadId`].
     pub thread: u32,
     /// … [`SampleId`](crate::event::SampleId).
     pub sample: u32,
-    /// … [`LabelSetId`](crate::event::LabelSetId).
+    /// … [`LabelSetId`].
     pub label_set: u32,
 }
 

@@ -41,7 +41,7 @@ pub unsafe fn write(at: usize, bytes: &[u8], protection: c_int) -> Result<(), St
 /// Replaces the pages at `start` with pages of the same content, except for `bytes` at `offset`.
 ///
 /// # Safety
-/// As for [`write`].
+/// As for [`write()`].
 unsafe fn replace(
     start: usize,
     length: usize,

@@ -45,7 +45,7 @@ impl Vmprof {
         await_buffers()
     }
 
-    /// Takes over a `_vmprof` that was just enabled with [`DESCRIPTOR`].
+    /// Takes over a `_vmprof` that was just enabled with [`DESCRIPTOR`](super::DESCRIPTOR).
     ///
     /// # Errors
     /// One line, if its handler is not installed.

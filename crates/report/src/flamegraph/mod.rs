@@ -41,7 +41,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     write_with(profile, out, &mut |_, _| {})
 }
 
-/// Like [`write`]. `progress` gets the number of steps done and the number of all steps.
+/// Like [`write()`]. `progress` gets the number of steps done and the number of all steps.
 ///
 /// # Errors
 /// Whatever `out` reports.
@@ -72,7 +72,7 @@ pub fn write_with_memory(
     })
 }
 
-/// Like [`write`], with another limit on the page's size: `weight` is about half of the bytes of the data.
+/// Like [`write()`], with another limit on the page's size: `weight` is about half of the bytes of the data.
 ///
 /// # Errors
 /// Whatever `out` reports.
