@@ -48,6 +48,19 @@ assert os.wait()[1] == 0
 """
 
 
+# Children that fork before they allocate much. CPython 3.12 and later count the threads after each fork: they open a
+# file for that, which is an allocation like any other.
+FORKING_CHILDREN = """
+import os
+for _ in range(60):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os._exit(0)
+        os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+    assert os.wait()[1] == 0
+"""
+
+
 def run(interpreter: Interpreter, program: str, folder: Path, *options: str) -> Path:
     """Runs a program; returns the profile of its first process."""
     (folder / "app.py").write_text(program)
@@ -88,6 +101,13 @@ def test_grandchildren_belong_to_it(own: int, interpreter: Interpreter, tmp_path
     heavy = [one for one in whole["processes"][1:] if one["bytes"]["low"] > 1 << 20]
     assert len(heavy) == (2 if own else 1)
     assert whole["pid"] not in {one["pid"] for one in heavy}
+
+
+def test_no_thread_of_a_child_is_there_when_it_forks(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(FORKING_CHILDREN)
+    words = ["run", "-q", "--every", "16KiB", "-o", "app.nthb", "app.py"]
+    done = cpython.nthbyte(*words, folder=tmp_path, flags=("-W", "always")).ok()
+    assert not done.err
 
 
 def test_an_older_runs_children_are_left_out(cpython: Interpreter, tmp_path: Path) -> None:

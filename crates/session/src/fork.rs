@@ -16,7 +16,9 @@
 //! - *In the parent* the writer thread starts again 250 ms after the next recording, because the interpreter must count
 //!   its threads before that.
 //! - *In the child* the lock is free. Everything recorded so far belongs to the parent. The next recording begins a
-//!   profile with its own file, in a new epoch. The child does not touch what the parent's writer thread uses.
+//!   profile with its own file, in a new epoch. The child does not touch what the parent's writer thread uses. If it has
+//!   forked too by then, its writer thread is away as in a parent: even the file that the interpreter opens to count
+//!   its threads takes memory that may be sampled.
 
 use std::sync::Once;
 

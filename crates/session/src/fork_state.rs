@@ -22,6 +22,8 @@ pub(crate) enum State {
         /// Whether no other thread was recording at the moment of the fork. If another thread was, the data behind the
         /// lock may be half changed: the child must neither use nor drop it.
         is_whole: bool,
+        /// Whether this process has forked too. Then the writer thread stays stopped as in [`State::WriterAway`].
+        has_forked: bool,
     },
 }
 
@@ -30,9 +32,11 @@ impl State {
         match self {
             Self::Undisturbed => 0,
             Self::Forked => 1,
-            Self::Child { is_whole: true } => 2,
-            Self::Child { is_whole: false } => 3,
-            Self::WriterAway(until) => 4 | until << 3,
+            Self::WriterAway(until) => 2 | until << 3,
+            Self::Child {
+                is_whole,
+                has_forked,
+            } => 4 | is_whole as u64 | (has_forked as u64) << 1,
         }
     }
 
@@ -40,9 +44,11 @@ impl State {
         match word & 7 {
             0 => Self::Undisturbed,
             1 => Self::Forked,
-            2 => Self::Child { is_whole: true },
-            3 => Self::Child { is_whole: false },
-            _ => Self::WriterAway(word >> 3),
+            2 => Self::WriterAway(word >> 3),
+            child => Self::Child {
+                is_whole: child & 1 != 0,
+                has_forked: child & 2 != 0,
+            },
         }
     }
 }
@@ -80,12 +86,16 @@ impl ForkState {
     /// Returns what the recording must do; each answer is given once only. The caller holds the session's lock; `now`
     /// is a time of `CLOCK_MONOTONIC`.
     pub(crate) fn notice(&self, now: u64) -> ToDo {
+        let away = State::WriterAway(now.saturating_add(WRITER_AWAY));
         match self.get() {
-            State::Forked => self.set(State::WriterAway(now.saturating_add(WRITER_AWAY))),
+            State::Forked => self.set(away),
             State::WriterAway(until) if now >= until => self.set(State::Undisturbed),
             State::Undisturbed | State::WriterAway(_) => {}
-            State::Child { is_whole } => {
-                self.set(State::Undisturbed);
+            State::Child {
+                is_whole,
+                has_forked,
+            } => {
+                self.set(if has_forked { away } else { State::Undisturbed });
                 return ToDo::BeginAnew { is_whole };
             }
         }
@@ -108,16 +118,27 @@ impl ForkState {
 
     /// Records that this process has forked. A child that forks before it records anything stays a child.
     pub(crate) fn forked(&self) {
-        if !self.is_child() {
-            self.set(State::Forked);
-        }
+        self.set(match self.get() {
+            State::Child { is_whole, .. } => State::Child {
+                is_whole,
+                has_forked: true,
+            },
+            _ => State::Forked,
+        });
     }
 
     /// Records that this process is the child of a fork.
     pub(crate) fn become_child(&self, holder: Holder) {
-        let was_whole = self.get() != State::Child { is_whole: false };
+        let was_broken = matches!(
+            self.get(),
+            State::Child {
+                is_whole: false,
+                ..
+            }
+        );
         self.set(State::Child {
-            is_whole: was_whole && holder != Holder::Other,
+            is_whole: !was_broken && holder != Holder::Other,
+            has_forked: false,
         });
     }
 

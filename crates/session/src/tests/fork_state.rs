@@ -5,6 +5,13 @@ use std::sync::atomic::AtomicU64;
 use crate::fork_state::{ForkState, State, ToDo, WRITER_AWAY};
 use crate::lock::Holder;
 
+const fn child(is_whole: bool, has_forked: bool) -> State {
+    State::Child {
+        is_whole,
+        has_forked,
+    }
+}
+
 #[test]
 fn a_word_holds_each_state() {
     for state in [
@@ -12,8 +19,10 @@ fn a_word_holds_each_state() {
         State::Forked,
         State::WriterAway(0),
         State::WriterAway(1 << 60),
-        State::Child { is_whole: true },
-        State::Child { is_whole: false },
+        child(true, false),
+        child(false, false),
+        child(true, true),
+        child(false, true),
     ] {
         assert_eq!(State::of_word(state.word()), state);
     }
@@ -40,4 +49,19 @@ fn a_parent_waits_and_a_child_begins_anew_once() {
     state.forked();
     state.become_child(Holder::Nobody);
     assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: false });
+}
+
+/// The interpreter counts its threads right after a fork, and allocates for that.
+#[test]
+fn the_writer_of_a_child_that_has_forked_stays_away() {
+    let state = ForkState::new(AtomicU64::new(0));
+    state.become_child(Holder::Nobody);
+    state.forked();
+    assert!(state.is_child());
+    assert_eq!(state.notice(10), ToDo::BeginAnew { is_whole: true });
+    assert_eq!(state.get(), State::WriterAway(10 + WRITER_AWAY));
+    assert!(!state.lets_writer_run(9 + WRITER_AWAY));
+    // Its own child has not forked.
+    state.become_child(Holder::Nobody);
+    assert_eq!(state.get(), child(true, false));
 }
