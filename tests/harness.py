@@ -183,6 +183,12 @@ def _cpu(pid: int) -> int | None:
     return None if state == "Z" else int(fields[10]) + int(fields[11])
 
 
+def is_near(estimate: Any, truth: float) -> bool:
+    """Whether the truth is within three times the 95 % interval of an estimate: six standard deviations."""
+    low, middle, high = (estimate[name] for name in ("low", "estimate", "high"))
+    return bool(middle - 3 * (middle - low) <= truth <= middle + 3 * (high - middle))
+
+
 def report(*arguments: str | Path, folder: Path) -> Done:
     """Runs a command of nthbyte that reads profiles."""
     return run([str(COMMAND), *map(str, arguments)], folder)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Interpreter, run, summary
+from harness import Interpreter, is_near, run, summary
 
 from .conftest import LIBRARY, PROGRAMS
 
@@ -63,9 +63,7 @@ def _check(found: dict[str, object], out: str, *, exactly: bool) -> None:
                 lost = found["lost"] * (1 if what == "allocations" else 20_480)  # type: ignore[operator]
                 assert truth - lost <= figure["estimate"] <= truth + lost, (name, what)
             else:
-                # Half of a 95 % interval is two standard deviations; this is six.
-                assert figure["low"] * 3 - figure["estimate"] * 2 <= truth, (name, what)
-                assert figure["high"] * 3 - figure["estimate"] * 2 >= truth, (name, what)
+                assert is_near(figure, truth), (name, what)
 
 
 @pytest.mark.parametrize("binding", ["now", "lazy"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness import REPOSITORY, SITE, Done, Interpreter, report, run, summary
+from harness import REPOSITORY, SITE, Done, Interpreter, is_near, report, run, summary
 
 NUMPY = REPOSITORY / "build" / "native" / "bin" / "python"
 
@@ -39,13 +39,6 @@ def _rows(folder: Path, by: str, *options: str) -> dict[str, Any]:
     return {row["name"]: row for row in found["rows"]}
 
 
-def _is_within(estimate: Any, truth: float) -> bool:
-    """Whether the truth is within three times the 95 % interval: six standard deviations."""
-    low = estimate["estimate"] - 3 * (estimate["estimate"] - estimate["low"])
-    high = estimate["estimate"] + 3 * (estimate["high"] - estimate["estimate"])
-    return bool(low <= truth <= high)
-
-
 @pytest.mark.parametrize("period", ["1", "4K", "64K"])
 def test_known_sizes(period: str, interpreter: Interpreter, tmp_path: Path) -> None:
     program = """
@@ -62,7 +55,7 @@ freed()
         # PyPy's ctypes allocates at each call.
         extra = total["estimate"] - bytes_allocated if interpreter.is_pypy and period != "64K" else 0
         assert 0 <= extra < 0.06 * bytes_allocated
-        assert _is_within(total, bytes_allocated + extra), (name, rows[name])
+        assert is_near(total, bytes_allocated + extra), (name, rows[name])
     found = summary(tmp_path / "out.nthb", "--domain", "native", "--by", "type")
     [malloc] = [row for row in found["rows"] if row["name"] == "malloc"]
     if period == "1":
@@ -73,8 +66,8 @@ freed()
             < (103_000_000 if interpreter.is_pypy else 100_500_000)
         )
     else:
-        assert interpreter.is_pypy or _is_within(malloc["self_bytes"], 100_000_000)
-        assert interpreter.is_pypy or _is_within(found["all"]["still_live"], 60_000_000)
+        assert interpreter.is_pypy or is_near(malloc["self_bytes"], 100_000_000)
+        assert interpreter.is_pypy or is_near(found["all"]["still_live"], 60_000_000)
 
 
 def test_the_period_follows_the_program(interpreter: Interpreter, tmp_path: Path) -> None:
@@ -93,7 +86,7 @@ for _ in range(10):
     assert native["periods"][0] == 256 << 10 and objects["periods"][0] == 16 << 10
     assert len(native["periods"]) > 1 and len(objects["periods"]) > 1
     row = next(row for row in native["rows"] if row["name"] == "turn")
-    assert _is_within(row["total_bytes"], 10 * 10_000 * 50_000), row
+    assert is_near(row["total_bytes"], 10 * 10_000 * 50_000), row
 
 
 def test_nothing_is_counted_twice(cpython: Interpreter, tmp_path: Path) -> None:
@@ -139,7 +132,7 @@ for _ in range(20):
 """
     _profile(interpreter, tmp_path, program, "--every", "64K")
     rows = _rows(tmp_path, "function", "--domain", "native")
-    assert _is_within(rows["in_thread"]["total_bytes"], 200_000_000)
+    assert is_near(rows["in_thread"]["total_bytes"], 200_000_000)
     # A block of 10 MB is missed once in 10^66 times.
     assert 200_000_000 <= rows["[no Python frame]"]["total_bytes"]["estimate"] < 202_000_000, rows
 
@@ -173,8 +166,8 @@ print(pid)
     done = _profile(interpreter, tmp_path, program, "--every", "64K")
     parent = summary(tmp_path / "out.nthb", "--domain", "native")
     child = summary(tmp_path / f"out.{done.out.split()[0]}.nthb", "--domain", "native")
-    assert _is_within(parent["all"]["still_live"], 50_000_000)
-    assert _is_within(child["all"]["still_live"], 70_000_000)
+    assert is_near(parent["all"]["still_live"], 50_000_000)
+    assert is_near(child["all"]["still_live"], 70_000_000)
 
 
 SPAWN = """
@@ -195,7 +188,7 @@ if __name__ == "__main__":
 def test_processes_of_multiprocessing(method: str, interpreter: Interpreter, tmp_path: Path) -> None:
     _profile(interpreter, tmp_path, SPAWN.format(method=method), "--every", "64K")
     [child] = [path for path in tmp_path.glob("out.*.nthb")]
-    assert _is_within(summary(child, "--domain", "native")["all"]["bytes"], 30_000_000)
+    assert is_near(summary(child, "--domain", "native")["all"]["bytes"], 30_000_000)
 
 
 def test_it_is_recorded_by_default(interpreter: Interpreter, tmp_path: Path) -> None:
@@ -203,7 +196,7 @@ def test_it_is_recorded_by_default(interpreter: Interpreter, tmp_path: Path) -> 
     words = ("run", "--every", "64K", "-f", "-o", "out.nthb")
     done = interpreter.nthbyte(*words, "app.py", folder=tmp_path).ok()
     assert "native memory" not in done.err
-    assert _is_within(summary(tmp_path / "out.nthb", "--domain", "native")["all"]["bytes"], 100_000_000)
+    assert is_near(summary(tmp_path / "out.nthb", "--domain", "native")["all"]["bytes"], 100_000_000)
     interpreter.nthbyte(*words, "--no-native", "app.py", folder=tmp_path).ok()
     assert summary(tmp_path / "out.nthb", "--domain", "native")["samples"] == 0
 
@@ -236,7 +229,7 @@ for number in range(3):
     interpreter.python("app.py", folder=tmp_path).ok()
     for number in range(2):
         found = summary(tmp_path / f"{number}.nthb", "--domain", "native")
-        assert _is_within(found["all"]["bytes"], 100_000_000)
+        assert is_near(found["all"]["bytes"], 100_000_000)
     assert summary(tmp_path / "2.nthb", "--domain", "native")["samples"] == 0
 
 
@@ -290,7 +283,7 @@ def test_libraries_that_are_loaded_later(preload: str, interpreter: Interpreter,
     _profile(interpreter, tmp_path, LOADED_LATER, "--every", "64K", environment=environment)
     rows = _rows(tmp_path, "function", "--domain", "native")
     for name in ("by_path", "by_name"):
-        assert _is_within(rows[name]["total_bytes"], 50_000_000), (name, rows[name])
+        assert is_near(rows[name]["total_bytes"], 50_000_000), (name, rows[name])
 
 
 def test_the_collectors_own_memory_is_left_out(pypy: Interpreter, tmp_path: Path) -> None:
