@@ -62,7 +62,7 @@ pub unsafe extern "C" fn nthbyte_pypy_set_types(
             std::slice::from_raw_parts(numbers, count),
         )
     };
-    python::keep_types(Types::new(text.to_vec(), numbers.to_vec()));
+    python::keep_types(Types::new(text, numbers));
 }
 
 /// Sets `count` instances whose classes are known. With them the agent finds how an instance refers to its class.

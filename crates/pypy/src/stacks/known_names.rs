@@ -1,12 +1,14 @@
 //! The names of code objects that `_vmprof` has written, for the thread with a recording.
 
+use std::borrow::Cow;
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use nthbyte_session::{KeyMap, Recording};
 
 use super::handler::{BUFFERS_AT, NAMES};
-use super::names::{CodeName, Parsed, names_in_buffers, parse};
+use super::names::{Parsed, names_in_buffers, parse};
 
 /// The names of a session.
 #[derive(Default)]
@@ -15,7 +17,10 @@ struct KnownNames {
     read: i64,
     /// The last bytes, which are not a whole record yet.
     rest: Vec<u8>,
-    names: KeyMap<u64, CodeName>,
+    /// The texts of names, one after the other. Most of them are never asked for.
+    texts: Vec<u8>,
+    /// The place of each name's text, by unique id.
+    places: KeyMap<u64, Range<usize>>,
     broken: bool,
 }
 
@@ -27,19 +32,23 @@ unsafe impl Sync for Shared {}
 
 static KNOWN: Shared = Shared(UnsafeCell::new(None));
 
-/// The name of a code object, if `_vmprof` has written it. The recording shows that no other thread is here.
-pub fn name<'a>(_: &'a mut Recording<'_>, unique_id: u64) -> Option<&'a CodeName> {
+/// The text of a code object's name, if `_vmprof` has written it: see [`CodeName`](super::names::CodeName). The
+/// recording shows that no other thread is here.
+pub fn name<'a>(_: &'a mut Recording<'_>, unique_id: u64) -> Option<Cow<'a, str>> {
     // SAFETY: there is a recording, and the result borrows it.
     let known = unsafe { &mut *KNOWN.0.get() }.get_or_insert_default();
-    if !known.names.contains_key(&unique_id) {
+    if !known.places.contains_key(&unique_id) {
         known.read_all();
-        if !known.names.contains_key(&unique_id) {
-            let mut names = names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed));
-            names.retain(|&(id, _)| id == unique_id);
-            known.names.extend(names);
+        if !known.places.contains_key(&unique_id) {
+            names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed), |id, text| {
+                if id == unique_id {
+                    known.insert(id, text);
+                }
+            });
         }
     }
-    known.names.get(&unique_id)
+    let place = known.places.get(&unique_id)?.clone();
+    Some(String::from_utf8_lossy(&known.texts[place]))
 }
 
 /// Forgets the names of an earlier session.
@@ -56,14 +65,20 @@ pub unsafe fn read_all_in_child() {
     // SAFETY: by the contract.
     let known = unsafe { &mut *KNOWN.0.get() }.get_or_insert_default();
     known.read_all();
-    known
-        .names
-        .extend(names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed)));
+    names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed), |id, text| {
+        known.insert(id, text);
+    });
     (known.read, known.broken) = (0, false);
     known.rest.clear();
 }
 
 impl KnownNames {
+    fn insert(&mut self, unique_id: u64, text: &[u8]) {
+        let start = self.texts.len();
+        self.texts.extend_from_slice(text);
+        self.places.insert(unique_id, start..self.texts.len());
+    }
+
     /// Reads the names that were appended to the file.
     fn read_all(&mut self) {
         let mut block = vec![0u8; 1 << 16];
@@ -77,12 +92,12 @@ impl KnownNames {
             };
             self.read += got as i64;
             self.rest.extend_from_slice(&block[..got]);
-            let mut used = 0;
+            let (rest, mut used) = (std::mem::take(&mut self.rest), 0);
             loop {
-                match parse(&self.rest[used..]) {
-                    Parsed::Name(length, unique_id, name) => {
+                match parse(&rest[used..]) {
+                    Parsed::Name(length, unique_id, text) => {
                         used += length;
-                        self.names.insert(unique_id, name);
+                        self.insert(unique_id, text);
                     }
                     Parsed::Other(length) => used += length,
                     Parsed::More => break,
@@ -92,6 +107,7 @@ impl KnownNames {
                     }
                 }
             }
+            self.rest = rest;
             self.rest.drain(..used);
         }
     }

@@ -6,20 +6,33 @@ use super::record::{
 };
 
 /// The name of a code object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodeName {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeName<'a> {
     /// Name of the function.
-    pub name: String,
+    pub name: &'a str,
     /// Path of the file.
-    pub file: String,
+    pub file: &'a str,
     /// Line of the definition, from 1.
     pub line: u32,
 }
 
+impl<'a> CodeName<'a> {
+    /// Parses `py:function:line:file`. PyPy has replaced colons in the parts.
+    pub fn parse(text: &'a str) -> Self {
+        let mut parts = text.splitn(4, ':').skip(1);
+        let mut next = || parts.next().unwrap_or_default();
+        Self {
+            name: next(),
+            line: next().parse().unwrap_or(0),
+            file: next(),
+        }
+    }
+}
+
 /// The result of parsing the first record of a piece of the file.
-pub enum Parsed {
-    /// A name: the record's length in bytes, the unique id and the name.
-    Name(usize, u64, CodeName),
+pub enum Parsed<'a> {
+    /// A name: the record's length in bytes, the unique id and the text for [`CodeName::parse`].
+    Name(usize, u64, &'a [u8]),
     /// Another record, of this length in bytes.
     Other(usize),
     /// The piece ends before the record does.
@@ -29,7 +42,7 @@ pub enum Parsed {
 }
 
 /// Parses the first record in a piece of the file.
-pub fn parse(bytes: &[u8]) -> Parsed {
+pub fn parse(bytes: &[u8]) -> Parsed<'_> {
     let word_at = |at: usize| bytes.get(at..at + 8).map(word);
     let sized = |at: usize| word_at(at).and_then(|length| usize::try_from(length).ok());
     let whole = |length: usize| {
@@ -51,7 +64,7 @@ pub fn parse(bytes: &[u8]) -> Parsed {
         },
         MARKER_VIRTUAL_IP => match (word_at(1), sized(9)) {
             (Some(unique_id), Some(length)) if length <= 1024 => match bytes.get(17..17 + length) {
-                Some(text) => Parsed::Name(17 + length, unique_id, code_name(text)),
+                Some(text) => Parsed::Name(17 + length, unique_id, text),
                 None => Parsed::More,
             },
             (Some(_), Some(_)) => Parsed::Broken,
@@ -77,42 +90,28 @@ pub fn parse(bytes: &[u8]) -> Parsed {
     }
 }
 
-/// The names that are not in the file yet. A code object's name is in a buffer before its code runs. So the record of
-/// running code is complete, even while other records are appended after it.
-pub fn names_in_buffers(start: usize) -> Vec<(u64, CodeName)> {
-    let mut names = Vec::new();
+/// Calls `visit` with each name that is not in the file yet: its unique id and its text. A code object's name is in a
+/// buffer before its code runs. So the record of running code is complete, even while other records are appended
+/// after it.
+pub fn names_in_buffers(start: usize, mut visit: impl FnMut(u64, &[u8])) {
     if start == 0 {
-        return names;
+        return;
     }
-    let mut buffer = vec![0u8; BUFFER];
+    let mut copy = vec![0u8; LONGEST_RECORD];
     for index in 0..BUFFERS {
         // SAFETY: `_vmprof` keeps its twenty buffers mapped until it is disabled, and `detach` is called
-        // before that.
-        unsafe {
-            let from = (start + index * BUFFER) as *const u8;
-            std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), BUFFER);
-        }
-        let size = u32::from_ne_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]) as usize;
-        let mut data = buffer
-            .get(8..8 + size.min(LONGEST_RECORD))
-            .unwrap_or_default();
-        while let Parsed::Name(length, id, name) = parse(data) {
-            names.push((id, name));
+        // before that. A buffer begins with the number of bytes in it, and has room for as many.
+        let mut data = unsafe {
+            let buffer = (start + index * BUFFER) as *const u8;
+            let size = buffer.cast::<u32>().read_volatile() as usize;
+            let data = &mut copy[..size.min(LONGEST_RECORD)];
+            std::ptr::copy_nonoverlapping(buffer.add(8), data.as_mut_ptr(), data.len());
+            &*data
+        };
+        while let Parsed::Name(length, id, text) = parse(data) {
+            visit(id, text);
             data = &data[length..];
         }
-    }
-    names
-}
-
-/// Parses `py:function:line:file`. PyPy has replaced colons in the parts.
-fn code_name(text: &[u8]) -> CodeName {
-    let text = String::from_utf8_lossy(text);
-    let mut parts = text.splitn(4, ':').skip(1);
-    let mut next = || parts.next().unwrap_or_default();
-    CodeName {
-        name: next().to_owned(),
-        line: next().parse().unwrap_or(0),
-        file: next().to_owned(),
     }
 }
 
@@ -131,12 +130,13 @@ mod tests {
     #[test]
     fn names_are_read_when_they_are_whole() {
         let record = name_record(44, "py:function:12:/a/file.py");
-        let Parsed::Name(length, unique_id, name) = parse(&record) else {
+        let Parsed::Name(length, unique_id, text) = parse(&record) else {
             panic!("a name")
         };
+        let name = CodeName::parse(std::str::from_utf8(text).expect("as it was made"));
         assert_eq!((length, unique_id), (record.len(), 44));
         assert_eq!(
-            (name.name.as_str(), name.line, name.file.as_str()),
+            (name.name, name.line, name.file),
             ("function", 12, "/a/file.py")
         );
         for cut in 0..record.len() {

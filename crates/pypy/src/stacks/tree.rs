@@ -1,5 +1,6 @@
 //! Converts raw stacks to nodes of the profile's stack tree.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
 use nthbyte_profile::event::{Code, FrameKind, Lines, Node, NodeId, ThreadId};
@@ -8,6 +9,7 @@ use super::frame_list::WHOLE_RECORD;
 use super::handler::Work;
 use super::known_names;
 use super::links::{Step, StepKind};
+use super::names::CodeName;
 use super::nodes::{Nodes, Slot};
 use super::record::{RawFrame, decode};
 use super::vmprof::Vmprof;
@@ -256,7 +258,7 @@ fn node_of_frame(recording: &mut Recording<'_>, parent: NodeId, frame: RawFrame)
 #[cold]
 #[inline(never)]
 fn define(recording: &mut Recording<'_>, unique_id: u64) -> Option<Appearance> {
-    let Some(code) = known_names::name(recording, unique_id).cloned() else {
+    let Some(text) = known_names::name(recording, unique_id).map(Cow::into_owned) else {
         let unnamed = Code {
             name: "(code without a name)",
             file: "",
@@ -265,12 +267,13 @@ fn define(recording: &mut Recording<'_>, unique_id: u64) -> Option<Appearance> {
         };
         return recording.define_function(unique_id, &unnamed, Appearance::Frame);
     };
+    let code = CodeName::parse(&text);
     if code.file.ends_with(LAUNCHER) {
         return recording.hide_function(unique_id);
     }
     let named = Code {
-        name: &code.name,
-        file: &code.file,
+        name: code.name,
+        file: code.file,
         first_line: code.line,
         lines: Lines::Direct,
     };

@@ -3,8 +3,10 @@
 //! `gc.get_typeids_z()` has a line for each type, such as `member12   GcStruct pypy.….W_IntObject { …
 //! }`. `gc.get_typeids_list()` has the numbers in objects' headers, in the same order.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use nthbyte_profile::event::{TypeId, TypeName};
-use nthbyte_session::KeyMap;
 
 use super::classes::{Classes, Known, Recent};
 use super::python_names::python_name;
@@ -14,11 +16,10 @@ use nthbyte_session::process::CachedProbe;
 /// The types of this interpreter.
 #[derive(Debug, Default)]
 pub struct Types {
-    text: Vec<u8>,
-    numbers: Vec<u32>,
-    /// The place of each type's line in the text, by number. It is filled at the first lookup of a
-    /// name.
-    lines: KeyMap<u32, (u32, u32)>,
+    /// The names of types in RPython, one after the other.
+    natives: Vec<u8>,
+    /// The number of each type with a name and the place of the name, by number.
+    places: Vec<(u32, Range<u32>)>,
     classes: Option<Classes>,
     /// Young instances of known classes, until the first minor collection.
     probe_instances: Vec<ProbeInstance>,
@@ -36,14 +37,40 @@ pub struct ProbeInstance {
 }
 
 impl Types {
-    /// Stores both tables.
+    /// Keeps the names of the types. `text` has a line for each of `numbers`; 0 is not a type.
     #[must_use]
-    pub fn new(text: Vec<u8>, numbers: Vec<u32>) -> Self {
+    pub fn new(text: &[u8], numbers: &[u32]) -> Self {
+        let (mut natives, mut places) = (Vec::new(), Vec::new());
+        let mut start = 0;
+        for &number in numbers {
+            let rest = text.get(start..).unwrap_or_default();
+            let line = memchr::memchr(b'\n', rest).map_or(rest, |end| &rest[..end]);
+            start += line.len() + 1;
+            let native = native_name(line);
+            let place = u32::try_from(natives.len())
+                .and_then(|from| Ok(from..u32::try_from(natives.len() + native.len())?));
+            if let (Ok(place), true) = (place, number != 0 && native != b"?") {
+                natives.extend_from_slice(native);
+                places.push((number, place));
+            }
+        }
+        places.sort_by_key(|&(number, _)| number);
         Self {
-            text,
-            numbers,
+            natives,
+            places,
             ..Self::default()
         }
+    }
+
+    /// The name of a type in RPython.
+    fn native(&self, number: u32) -> Option<Cow<'_, str>> {
+        let index = self
+            .places
+            .binary_search_by_key(&number, |&(number, _)| number);
+        let Range { start, end } = self.places[index.ok()?].1;
+        Some(String::from_utf8_lossy(
+            &self.natives[start as usize..end as usize],
+        ))
     }
 
     /// Stores the instances. After the next minor collection they are old, and show how an instance refers to its
@@ -100,15 +127,10 @@ impl Types {
         if let Some(known) = recording.known_type(key) {
             return known.id;
         }
-        self.find_lines();
-        let Some(&(start, end)) = self.lines.get(&number) else {
+        let Some(native) = self.native(number) else {
             return TypeId::UNKNOWN;
         };
-        let line = String::from_utf8_lossy(&self.text[start as usize..end as usize]);
-        let native = native_name(&line);
-        if native == "?" {
-            return TypeId::UNKNOWN;
-        }
+        let native = &*native;
         let name = match (class, &self.classes) {
             (Some(class), Some(classes)) => classes.name(class),
             _ => python_name(native),
@@ -121,34 +143,19 @@ impl Types {
             .define_type(key, &name, 0)
             .map_or(TypeId::UNKNOWN, |known| known.id)
     }
-
-    fn find_lines(&mut self) {
-        let numbers = std::mem::take(&mut self.numbers);
-        if numbers.is_empty() || self.lines.try_reserve(numbers.len()).is_err() {
-            return;
-        }
-        let mut start = 0;
-        for (number, line) in numbers
-            .into_iter()
-            .zip(self.text.split(|&byte| byte == b'\n'))
-        {
-            let end = start + line.len();
-            if let (Ok(start), Ok(end), true) = (start.try_into(), end.try_into(), number != 0) {
-                self.lines.insert(number, (start, end));
-            }
-            start = end + 1;
-        }
-    }
 }
 
 /// Converts `member12   GcStruct a.b.C { x, y }` to `a.b.C`, and `member8  GcArray of * GcStruct object
 /// { typeptr }` to `GcArray of * object`.
-fn native_name(line: &str) -> &str {
-    let text = line
-        .split_once(char::is_whitespace)
-        .map_or("?", |(_, text)| text.trim());
-    let text = text.split(" {").next().unwrap_or(text).trim();
-    text.strip_prefix("GcStruct ").unwrap_or(text)
+fn native_name(line: &[u8]) -> &[u8] {
+    let text = line.trim_ascii();
+    let Some(end) = text.iter().position(u8::is_ascii_whitespace) else {
+        return b"?";
+    };
+    let text = text[end..].trim_ascii_start();
+    let end = memchr::memchr(b'{', text).unwrap_or(text.len());
+    let text = text[..end].trim_ascii_end();
+    text.strip_prefix(b"GcStruct ").unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -159,14 +166,14 @@ mod tests {
     fn lines_and_numbers_go_together() {
         let text = "member0    ?\nmember1    GcStruct JITFRAME { jf_frame_info }\n\
                     member2    GcStruct pypy.objspace.std.intobject.W_IntObject { super, inst_intval }\n";
-        let mut types = Types::new(text.into(), vec![0, 8, 72]);
-        types.find_lines();
-        let name = |number| {
-            let (start, end) = types.lines[&number];
-            native_name(&text[start as usize..end as usize])
-        };
-        assert_eq!(types.lines.len(), 2);
-        assert_eq!(name(8), "JITFRAME");
-        assert_eq!(name(72), "pypy.objspace.std.intobject.W_IntObject");
+        let types = Types::new(text.as_bytes(), &[0, 8, 72]);
+        assert_eq!(types.places.len(), 2);
+        assert_eq!(types.native(8).as_deref(), Some("JITFRAME"));
+        let int = types.native(72);
+        assert_eq!(
+            int.as_deref(),
+            Some("pypy.objspace.std.intobject.W_IntObject")
+        );
+        assert_eq!(types.native(0), None);
     }
 }

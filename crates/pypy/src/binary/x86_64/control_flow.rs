@@ -2,7 +2,11 @@
 
 use std::collections::HashSet;
 
+use foldhash::fast::FixedState;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+
+/// A set of addresses and offsets of the mapped library.
+pub type Set<T> = HashSet<T, FixedState>;
 
 /// At most this many instructions of a function are followed.
 const LONGEST_FUNCTION: usize = 30_000;
@@ -15,13 +19,13 @@ pub struct Function {
     /// Functions that it calls directly, each once, in the order of the first call.
     pub calls: Vec<usize>,
     /// Offsets from a register (other than the stack pointer) at which it stores a word.
-    pub stores: HashSet<usize>,
+    pub stores: Set<usize>,
     /// The constants that it stores as words, and their offsets from a register.
-    pub constants: HashSet<(usize, i32)>,
+    pub constants: Set<(usize, i32)>,
     /// Addresses relative to `%rip` at which it stores a word.
-    pub stores_absolute: HashSet<usize>,
+    pub stores_absolute: Set<usize>,
     /// Targets of its jumps within itself.
-    pub targets: HashSet<usize>,
+    pub targets: Set<usize>,
 }
 
 impl Function {
@@ -29,7 +33,7 @@ impl Function {
     #[must_use]
     pub fn decode(code: &[u8], text: usize, start: usize) -> Self {
         let mut function = Self::default();
-        let mut seen = HashSet::new();
+        let mut seen = Set::default();
         let mut open = vec![start];
         while let Some(from) = open.pop() {
             let Some(bytes) = from.checked_sub(text).and_then(|at| code.get(at..)) else {

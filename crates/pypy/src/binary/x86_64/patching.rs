@@ -3,7 +3,8 @@
 use std::ffi::c_int;
 
 use iced_x86::{
-    BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, Instruction, InstructionBlock,
+    BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, Instruction,
+    InstructionBlock, OpKind,
 };
 
 use super::control_flow::Function;
@@ -109,8 +110,10 @@ impl Detour {
         }
         let protection = map.protection(target..target + length)?;
         let page = page_near(target, REACH)?;
-        // SAFETY: `page` is a fresh private writable page.
-        unsafe { fill(page, &prologue, target + length, hook) }.inspect_err(|_| give_back(page))?;
+        move_to(page, &prologue, bytes, target)
+            // SAFETY: `page` is a fresh private writable page.
+            .and_then(|copy| unsafe { fill(page, copy, target + length, hook) })
+            .inspect_err(|_| give_back(page))?;
         Ok(Self {
             target,
             hook,
@@ -271,11 +274,7 @@ impl CallSite {
 ///
 /// # Safety
 /// The page is writable.
-unsafe fn fill(page: usize, moved: &[Instruction], back: usize, hook: usize) -> Result<(), String> {
-    let block = InstructionBlock::new(moved, page as u64);
-    let mut copy = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE)
-        .map_err(|error| format!("its first instructions could not be moved: {error}"))?
-        .code_buffer;
+unsafe fn fill(page: usize, mut copy: Vec<u8>, back: usize, hook: usize) -> Result<(), String> {
     copy.extend(jump(page + copy.len(), back).ok_or(OUT_OF_REACH)?);
     if copy.len() > STUB {
         return Err("its first instructions are too long".to_owned());
@@ -286,6 +285,38 @@ unsafe fn fill(page: usize, moved: &[Instruction], back: usize, hook: usize) -> 
         write_stub(page + STUB, hook);
     }
     seal(page)
+}
+
+/// The machine code of `instructions` at `page`; their function is at `target` and has these bytes. Nearly always they
+/// are the same there. If not, they are encoded again; the tables for this take a million instructions to make.
+fn move_to(
+    page: usize,
+    instructions: &[Instruction],
+    bytes: &[u8],
+    target: usize,
+) -> Result<Vec<u8>, String> {
+    if !instructions.iter().any(depends_on_its_place) {
+        let code = instructions.iter().flat_map(|instruction| {
+            let at = instruction.ip() as usize - target;
+            &bytes[at..at + instruction.len()]
+        });
+        return Ok(code.copied().collect());
+    }
+    let block = InstructionBlock::new(instructions, page as u64);
+    BlockEncoder::encode(64, block, BlockEncoderOptions::NONE)
+        .map(|encoded| encoded.code_buffer)
+        .map_err(|error| format!("its first instructions could not be moved: {error}"))
+}
+
+/// Whether an instruction contains a distance from itself: to its operand in memory or to the target of its branch.
+fn depends_on_its_place(instruction: &Instruction) -> bool {
+    let is_distance = |operand| {
+        matches!(
+            operand,
+            OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
+        )
+    };
+    instruction.is_ip_rel_memory_operand() || instruction.op_kinds().any(is_distance)
 }
 
 /// Writes `jmp *0(%rip)`, followed by the address.
@@ -308,151 +339,4 @@ fn jump(at: usize, to: usize) -> Option<[u8; JUMP]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[inline(never)]
-    extern "C" fn victim(number: u64) -> u64 {
-        std::hint::black_box(number).wrapping_mul(3) + std::hint::black_box(1)
-    }
-
-    extern "C" fn hook(number: u64) -> u64 {
-        ORIGINAL.get().map_or(0, |original| original(number) + 1000)
-    }
-
-    fn map() -> MemoryMap {
-        MemoryMap::read().unwrap()
-    }
-
-    static ORIGINAL: std::sync::OnceLock<extern "C" fn(u64) -> u64> = std::sync::OnceLock::new();
-
-    #[test]
-    fn a_detour_calls_the_original_and_leaves_no_trace() {
-        let target = victim as *const () as usize;
-        // SAFETY: the bytes are a function's code and the code after it in the same executable
-        // segment; they are only read.
-        let code = unsafe { std::slice::from_raw_parts(target as *const u8, 64) };
-        let detour =
-            Detour::prepare(code, target, target, hook as *const () as usize, &map()).unwrap();
-        // SAFETY: the trampoline continues in a function of this type.
-        let original =
-            unsafe { std::mem::transmute::<usize, extern "C" fn(u64) -> u64>(detour.original()) };
-        ORIGINAL.set(original).unwrap();
-        let call = std::hint::black_box(victim as extern "C" fn(u64) -> u64);
-        assert_eq!(call(2), 7);
-        // SAFETY: no other test calls the function.
-        unsafe { detour.place() }.unwrap();
-        assert!(!detour.is_removed());
-        assert_eq!(call(2), 1007);
-        // A session that could not remove its hook leaves it for the next session.
-        let stayed =
-            Detour::prepare(code, target, target, hook as *const () as usize, &map()).unwrap();
-        assert_eq!(stayed.original(), detour.original());
-        // SAFETY: as above.
-        unsafe { detour.remove() }.unwrap();
-        assert!(detour.is_removed());
-        assert_eq!(call(2), 7);
-        let again =
-            Detour::prepare(code, target, target, hook as *const () as usize, &map()).unwrap();
-        assert_eq!(again.original(), detour.original());
-    }
-
-    #[test]
-    fn each_hook_and_each_protection_has_its_own_detour() {
-        let size = 4096;
-        let page = page_near(victim as *const () as usize, REACH).unwrap();
-        // At the page's start, so that the bytes before it are in no mapping of the same protection.
-        // mov %rdi, %rax; mov %rdi, %rdx; ret
-        let text = [0x48, 0x89, 0xf8, 0x48, 0x89, 0xfa, 0xc3];
-        // SAFETY: a fresh writable page.
-        unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), page as *mut u8, text.len()) };
-        seal(page).unwrap();
-        // SAFETY: the page was filled above.
-        let code = unsafe { std::slice::from_raw_parts(page as *const u8, size) };
-        let prepare = |hook| Detour::prepare(code, page, page, hook, &map()).unwrap();
-        let first = prepare(hook as *const () as usize);
-        assert_eq!(first.protection, libc::PROT_READ | libc::PROT_EXEC);
-        let other = prepare(victim as *const () as usize);
-        assert_ne!(other.original(), first.original());
-
-        // SAFETY: the page is this test's own.
-        let failed = unsafe {
-            libc::mprotect(
-                page as *mut std::ffi::c_void,
-                size,
-                libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
-            )
-        };
-        assert_eq!(failed, 0);
-        let again = prepare(hook as *const () as usize);
-        assert_eq!(again.original(), first.original());
-        assert_eq!(
-            again.protection,
-            libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC
-        );
-    }
-
-    #[test]
-    fn a_jump_into_the_replaced_bytes_is_refused() {
-        // nop; nop; nop; dec edi; jnz -4 (to the third byte); ret
-        let code = [
-            0x90, 0x90, 0x90, 0xff, 0xcf, 0x75, 0xfb, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
-            0xcc, 0xcc,
-        ];
-        let at = code.as_ptr() as usize;
-        let refused = Detour::prepare(&code, at, at, 0, &map()).unwrap_err();
-        assert!(refused.contains("jumps back"), "{refused}");
-    }
-
-    #[test]
-    fn one_call_goes_to_the_hook() {
-        // A call of the stub at 16, and a return; the stub jumps through the slot at 32.
-        let page = page_near(victim as *const () as usize, REACH).unwrap();
-        let slot = (page + 32) as *mut usize;
-        let text = [
-            0xe8, 11, 0, 0, 0, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
-            0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, 6, 0, 0, 0,
-        ];
-        // SAFETY: a fresh writable page, with room for both.
-        unsafe {
-            std::ptr::copy_nonoverlapping(text.as_ptr(), page as *mut u8, text.len());
-            slot.write(victim as *const () as usize);
-        }
-        seal(page).unwrap();
-        // SAFETY: the page was filled above.
-        let code = unsafe { std::slice::from_raw_parts(page as *const u8, 4096) };
-        extern "C" fn other(number: u64) -> u64 {
-            number + 5
-        }
-        let prepare = |site, slot| {
-            let redirect = Redirect::untouched(slot, other as *const () as usize);
-            CallSite::prepare(code, page, site, &[redirect], &map())
-        };
-        assert!(prepare(page + 5, std::ptr::null_mut()).is_none());
-        assert!(prepare(page + 6, slot).is_none() && prepare(page + 26, slot).is_none());
-        // A jump in place of the call, and code that reads the slot but does not jump.
-        for (at, byte) in [(0, 0xe9), (21, 0x35)] {
-            let mut changed = text;
-            changed[at] = byte;
-            let redirect = Redirect::untouched(slot, other as *const () as usize);
-            let site = CallSite::prepare(&changed, page, page + 5, &[redirect], &map());
-            assert!(site.is_none());
-        }
-        let site = prepare(page + 5, slot).unwrap();
-        // Calls close to each other share the stub of a hook.
-        assert_eq!(prepare(page + 5, slot).unwrap().stub, site.stub);
-        let third = Redirect::untouched(slot, hook as *const () as usize);
-        let third = CallSite::prepare(code, page, page + 5, &[third], &map()).unwrap();
-        assert_ne!(third.stub, site.stub);
-        // SAFETY: the code calls a function of this type, which does not depend on the alignment of the
-        // stack.
-        let call = unsafe { std::mem::transmute::<usize, extern "C" fn(u64) -> u64>(page) };
-        assert_eq!(call(2), 7);
-        // SAFETY: no other thread executes this code.
-        unsafe { site.place() }.unwrap();
-        assert_eq!(call(3), 8);
-        // SAFETY: as above.
-        unsafe { site.remove() }.unwrap();
-        assert_eq!(call(3), 10);
-    }
-}
+mod tests;

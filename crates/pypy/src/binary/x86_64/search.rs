@@ -26,12 +26,11 @@
 //!
 //! The search takes a millisecond. It only reads bytes.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
 use nthbyte_session::KeyMap;
 
-use super::control_flow::Function;
+use super::control_flow::{Function, Set};
 use crate::binary::incminimark::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT, MAJOR_STATES, Major};
 
 /// A library with fewer slow paths is refused (PyPy 7.3.x and 8.0.x have 13,000 to 16,000). If so many agree on one
@@ -269,7 +268,7 @@ fn minor_collection(
 /// The one function that sets one field to each of the states. A function that `collect_and_reserve` calls, and that
 /// also calls the minor collection, calls it.
 fn major_collection(code: &[u8], text: usize, slow_path: &Function, minor: usize) -> Option<Major> {
-    let mut found = HashSet::new();
+    let mut found = Set::default();
     for &callee in slow_path.calls.iter().filter(|&&call| call != minor) {
         let progress = Function::decode(code, text, callee);
         if !progress.calls.contains(&minor) {
