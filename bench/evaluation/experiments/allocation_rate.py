@@ -78,8 +78,9 @@ def _nurseries(bench: Bench) -> list[Case]:
     if not cargo:
         bench.note("The Rust nursery is not measured: `cargo` is not installed.")
         return []
-    words = [cargo, "build", "--release", "--quiet", "-p", "nthbyte-nursery", "--example", "rate"]
-    words += ["--message-format=json"]
+    # The tests of the crate have built it without optimisation: a quick run takes that.
+    words = [cargo, "build", *([] if bench.quick else ["--release"])]
+    words += ["--quiet", "-p", "nthbyte-nursery", "--example", "rate", "--message-format=json"]
     built = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     binary = next(path for line in built if (path := json.loads(line).get("executable")))
 

@@ -51,7 +51,9 @@ def run(bench: Bench) -> Raw:
         as_it_is = environment | {"PYTHONPATH": PACKAGES}
         base = Command([python.path, script], PROGRAMS, as_it_is)
         variants = {CHANGED: Command([python.path, script], PROGRAMS, environment), PLAIN: base}
-        if _output(python, base) != _output(python, variants[CHANGED]):
+        before, output = _profile(bench, python, case, as_it_is)
+        after, changed_output = _profile(bench, python, case, environment)
+        if output != changed_output:
             raise Failed(f"{case.package}: the changed package has another output")
         rows.append(
             {
@@ -59,8 +61,8 @@ def run(bench: Bench) -> Raw:
                 "version": _version(case.package),
                 "function": case.function,
                 "interpreter": python.name,
-                "before": _profile(bench, python, case, as_it_is),
-                "after": _profile(bench, python, case, environment),
+                "before": before,
+                "after": after,
                 "pairs": measure(base, variants, bench.rounds(5), python, warm=not bench.quick),
             }
         )
@@ -104,19 +106,22 @@ def _output(python: Interpreter, command: Command) -> str:
     ).stdout
 
 
-def _profile(bench: Bench, python: Interpreter, case: Case, environment: dict[str, str]) -> dict[str, Any]:
-    """What nthbyte says of the program and of the function; each with its interval."""
+def _profile(
+    bench: Bench, python: Interpreter, case: Case, environment: dict[str, str]
+) -> tuple[dict[str, Any], str]:
+    """What nthbyte says of the program and of the function, each with its interval; and what the program prints."""
     out = bench.folder / "case.nthb"
     script = str(PROGRAMS / f"{case.program}.py")
     words = profiled(python, out, [script], "32KiB")
-    _output(python, Command(words, PROGRAMS, environment))
+    output = _output(python, Command(words, PROGRAMS, environment))
     found = summary(out, "--top", "1000")
     rows = [row for row in found["rows"] if row["name"].endswith(case.function)]
-    return {
+    figures = {
         "all": found["all"]["bytes"],
         "function": rows[0]["self_bytes"] if rows else None,
         "rank": found["rows"].index(rows[0]) + 1 if rows else None,
     }
+    return figures, output
 
 
 def lines(raw: Raw) -> list[str]:
