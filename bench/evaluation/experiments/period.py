@@ -24,7 +24,7 @@ NURSERY = "4M"
 # The error of a pair, a hundredth of a run of half a second, divided by so many samples, is 2.5 µs.
 FEW = 2000
 # What part of a program CPython runs: about a second.
-SHARES = {"gcbench": 0.25, "loop": 0.12, "tokens": 0.2, "documents": 0.25}
+SHARES = {"gcbench": 0.2, "loop": 0.3, "tokens": 1.5, "documents": 1.5}
 PROGRAM = BENCH / "evaluation" / "allocating.py"
 
 
