@@ -8,8 +8,9 @@ use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_profile::model::{Lifetime, Profile};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_report::explain::Asked;
-use nthbyte_report::memory::{Key, MemoryError};
-use nthbyte_report::{At, Explanation, Memory};
+use nthbyte_report::leaks::Place;
+use nthbyte_report::memory::{Holder, Holders, Key, MemoryError};
+use nthbyte_report::{At, Estimate, Explanation, Memory};
 use proptest::prelude::*;
 
 /// Counts of the C library, of the heap and of PyPy.
@@ -101,6 +102,44 @@ proptest! {
             prop_assert!(text.lines().all(|line| line.chars().count() <= width), "{}", text);
         }
         prop_assert!(serde_json::to_string(&memory).expect("JSON").contains("\"rows\""));
+    }
+}
+
+#[test]
+fn holders_fit_in_a_narrow_terminal() {
+    let profile = profile(
+        "CPython 3.13.0",
+        vec![composition(Nanos(20), &[1 << 20], &[])],
+    );
+    let mut memory = Memory::of(&profile, At::Peak).expect("there is one");
+    let holder = |free| Holder {
+        place: Place {
+            function: "package.module.Class.method".to_owned(),
+            file: "/usr/lib/python3/package/module.py".to_owned(),
+            line: 1234,
+        },
+        free,
+        live: Estimate::exact(123.0 * 1024.0),
+        samples: 5,
+    };
+    let (estimate, low, high) = (123_456.0, 101_234.0, 155_432.0);
+    let wide = Estimate {
+        estimate,
+        low,
+        high,
+    };
+    memory.holders = Some(Holders {
+        at_nanos: 20,
+        free: 300_000,
+        sparse_pages: 0,
+        sparse_free: 0,
+        holders: vec![holder(wide), holder(Estimate::exact(estimate))],
+    });
+    for width in 60..=100 {
+        let text = memory.render(width);
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(width), "{text}");
+        assert_eq!(text.matches(":1234").count(), 2, "{text}");
     }
 }
 

@@ -17,6 +17,8 @@ const PERCENT: usize = 8;
 const WORTH_NAMING: f64 = 0.005;
 /// Holders that are shown.
 const SHOWN: usize = 5;
+/// Columns for the name of a holder beside its figures, at least.
+const SHORTEST_NAME: usize = 20;
 
 impl Memory {
     /// The report as a table for a terminal of this width.
@@ -127,12 +129,15 @@ impl Memory {
                 text::range(of.free.low, of.free.estimate, of.free.high),
                 text::bytes(of.live.estimate)
             );
-            let room = width.saturating_sub(text::width(&figures) + 4).max(20);
-            let _ = writeln!(
-                out,
-                "  {figures}  {}",
-                text::fit(&name(&of.place), room, Cut::Middle)
-            );
+            let beside = width.saturating_sub(text::width(&figures) + 4);
+            // Where a name would be cut too short, it has a line of its own.
+            let (gap, room) = if beside < SHORTEST_NAME {
+                ("\n    ", width - 4)
+            } else {
+                ("  ", beside)
+            };
+            let name = text::fit(&name(&of.place), room, Cut::Middle);
+            let _ = writeln!(out, "  {figures}{gap}{name}");
         }
     }
 }
