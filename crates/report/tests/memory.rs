@@ -122,7 +122,7 @@ fn holders_fit_in_a_narrow_terminal() {
         live: Estimate::exact(123.0 * 1024.0),
         samples: 5,
     };
-    let (estimate, low, high) = (123_456.0, 101_234.0, 155_432.0);
+    let (estimate, low, high) = (1_100_000.0, 987_000.0, 1_300_000.0);
     let wide = Estimate {
         estimate,
         low,
