@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,8 +49,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _check(found: dict[str, object], out: str, *, exactly: bool) -> None:
-    rows = {row["name"]: row for row in found["rows"]}  # type: ignore[attr-defined]
+def _check(found: Any, out: str, *, exactly: bool) -> None:
+    rows = {row["name"]: row for row in found["rows"]}
+    # On a busy machine samples are lost, and counted. Stacks in a library that was just loaded wait for the thread that
+    # looks at it. If it gets no processor for a while, too many wait, and those of the rest are not known.
+    lost = found["lost"]
+    without_stack = "[no Python frame]"
+    missing = lost + (rows[without_stack]["allocations"]["estimate"] if without_stack in rows else 0)
     lines = dict(line.split(maxsplit=1) for line in out.splitlines())
     assert lines.pop("refused", "3") == "3"
     assert len(lines) == 13
@@ -59,9 +65,9 @@ def _check(found: dict[str, object], out: str, *, exactly: bool) -> None:
         for what, truth in (("allocations", calls), ("total_bytes", size), ("alive", left)):
             figure = row[what]
             if exactly:
-                # On a busy machine samples are lost, and counted.
-                lost = found["lost"] * (1 if what == "allocations" else 20_480)  # type: ignore[operator]
-                assert truth - lost <= figure["estimate"] <= truth + lost, (name, what)
+                each = 1 if what == "allocations" else 20_480
+                low, high = truth - missing * each, truth + lost * each
+                assert low <= figure["estimate"] <= high, (name, what)
             else:
                 assert is_near(figure, truth), (name, what)
 

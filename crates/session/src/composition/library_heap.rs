@@ -46,10 +46,12 @@ impl Default for Asker {
 }
 
 impl Asker {
-    /// The counts. `None` if the C library has none, or if asking takes too much time.
-    pub(super) fn ask(&mut self, session: Duration) -> Option<LibraryHeap> {
+    /// The counts. `None` if the C library has none, or if asking takes too much time. The last answer of a session need
+    /// not be within the budget: the report of the end is worth it.
+    pub(super) fn ask(&mut self, session: Duration, is_last: bool) -> Option<LibraryHeap> {
         // It may have twice as many free blocks by now.
-        if self.last > TOO_SLOW || !self.budget.allows(session, 2 * self.last) {
+        let is_allowed = || is_last || self.budget.allows(session, 2 * self.last);
+        if self.last > TOO_SLOW || !is_allowed() {
             return None;
         }
         let watch = Stopwatch::start();
@@ -105,9 +107,14 @@ mod tests {
             last: TOO_SLOW + Duration::from_nanos(1),
             ..Asker::default()
         };
-        assert_eq!(asker.ask(Duration::from_secs(1 << 30)), None);
+        assert_eq!(asker.ask(Duration::from_secs(1 << 30), true), None);
         let mut asker = Asker::default();
         asker.budget.spend(Duration::from_millis(2));
-        assert_eq!(asker.ask(Duration::ZERO), None);
+        assert_eq!(asker.ask(Duration::ZERO, false), None);
+        // At the end it is asked without a budget.
+        assert_eq!(
+            asker.ask(Duration::ZERO, true).is_some(),
+            counts().is_some()
+        );
     }
 }

@@ -98,7 +98,7 @@ impl Composer {
         }
         self.earlier = Some(earlier());
         let mut first = Composition::at(now);
-        if let Some(counts) = self.asker.ask(Duration::ZERO) {
+        if let Some(counts) = self.asker.ask(Duration::ZERO, false) {
             add_library(&mut first, counts);
         }
         add_own(&mut first);
@@ -175,7 +175,7 @@ impl Composer {
             earlier: self.earlier.as_deref().unwrap_or_default(),
         };
         classify(&mappings, &known, &mut composition);
-        if let Some(counts) = self.asker.ask(Duration::from_nanos(now.0)) {
+        if let Some(counts) = self.asker.ask(Duration::from_nanos(now.0), is_last) {
             add_library(&mut composition, counts);
         }
         add_own(&mut composition);
