@@ -292,12 +292,7 @@ impl Arenas {
             self.link(arena);
             table.set(base, true);
         }
-        let number = base.addr() >> ARENA_BITS;
-        self.span = if self.span.is_empty() {
-            number..number + 1
-        } else {
-            self.span.start.min(number)..self.span.end.max(number + 1)
-        };
+        self.span = extended(&self.span, base.addr() >> ARENA_BITS);
         Some(())
     }
 
@@ -310,7 +305,15 @@ impl Arenas {
             self.pool_was_empty = true;
         }
         let base = os::map_aligned(ARENA_SIZE, self.hint)?.as_ptr();
-        let backing = if self.huge_pages != HugePages::Thp || self.count < self.huge_from {
+        let backing = self.next_backing();
+        // SAFETY: just mapped.
+        unsafe { os::advise_huge(base, ARENA_SIZE, backing == Backing::Huge) };
+        Some((base, backing))
+    }
+
+    /// The kind of memory of the next arena that is not from the pool of huge pages.
+    fn next_backing(&self) -> Backing {
+        if self.huge_pages != HugePages::Thp || self.count < self.huge_from {
             Backing::Ordinary
         } else if self.count < self.peak_count {
             // The heap was larger before, so the wasted memory does not increase the peak.
@@ -319,10 +322,7 @@ impl Arenas {
             Backing::CollapseSoon
         } else {
             Backing::Huge
-        };
-        // SAFETY: just mapped.
-        unsafe { os::advise_huge(base, ARENA_SIZE, backing == Backing::Huge) };
-        Some((base, backing))
+        }
     }
 
     /// The queues that an arena belongs to; `None` if it is full and huge.
@@ -361,3 +361,15 @@ impl Arenas {
         }
     }
 }
+
+/// A range of arena numbers with one more number in it.
+fn extended(span: &Range<usize>, number: usize) -> Range<usize> {
+    if span.is_empty() {
+        number..number + 1
+    } else {
+        span.start.min(number)..span.end.max(number + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -179,6 +179,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn small_requests_are_rounded_up_to_the_alignment() {
+        for size in 1..=SMALL_LIMIT {
+            assert_eq!(block_size(size), size.next_multiple_of(ALIGNMENT));
+        }
+        assert_eq!(block_size(0), ALIGNMENT);
+    }
+
     /// Waste is at most a quarter, as in the classes of other allocators; on average it is much
     /// less.
     #[test]

@@ -74,3 +74,15 @@ impl Default for Config {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_have_names() {
+        let kinds = [HugePages::Thp, HugePages::Hugetlb, HugePages::Off];
+        assert_eq!(["thp", "hugetlb", "off"].map(str::parse), kinds.map(Ok));
+        assert_eq!("on".parse::<HugePages>(), Err(UnknownHugePages));
+    }
+}

@@ -119,6 +119,24 @@ mod tests {
         assert_eq!(pages.next_run(PAGES), None);
     }
 
+    #[test]
+    fn without_a_limit_the_table_is_one_mapping() {
+        let limits = std::fs::read_to_string("/proc/self/limits").expect("Linux");
+        let line = limits
+            .lines()
+            .find(|line| line.starts_with("Max address space"));
+        if !line.is_some_and(|line| line.contains("unlimited")) {
+            eprintln!("not tested: the address space is limited");
+            return;
+        }
+        let base = reserve().expect("address space").addr().get();
+        let mut is_whole = false;
+        assert!(os::for_each_mapping(|start, end| {
+            is_whole |= start <= base && base + STATE_SIZE + TABLE_SIZE <= end;
+        }));
+        assert!(is_whole);
+    }
+
     /// Looks up every address that this process has mapped, and blocks that it maps afterwards.
     #[test]
     fn a_table_in_parts_can_be_looked_up() {

@@ -19,10 +19,10 @@ const PAUSE_FACTOR: u64 = 100;
 
 /// The results of earlier collapses.
 pub struct Collapses {
-    refusals_left: u32,
+    pub(super) refusals_left: u32,
     /// No arena is collapsed while the process's CPU time, in nanoseconds, is in this range. (The CPU time of a forked
     /// child starts at 0, so a child may have one unnecessary pause.)
-    pause: Range<u64>,
+    pub(super) pause: Range<u64>,
 }
 
 impl Collapses {
