@@ -36,15 +36,21 @@ pub fn map_aligned(size: usize, hint: *mut u8) -> Option<NonNull<u8>> {
         unsafe { unmap(found.as_ptr(), size) };
     }
     let wide = map_with(null_mut(), size.checked_mul(2)?, 0)?.as_ptr();
+    // SAFETY: just mapped; nothing refers to it.
+    NonNull::new(unsafe { keep_aligned(wide, size) })
+}
+
+/// Unmaps all of `wide`, which has twice `size` bytes, but `size` bytes at a multiple of `size`. Returns their address.
+///
+/// # Safety
+/// The range was mapped here, and nothing refers to it.
+unsafe fn keep_aligned(wide: *mut u8, size: usize) -> *mut u8 {
     let before = wide.align_offset(size);
-    // SAFETY: `wide` has 2·size bytes, of which [before, before + size) are kept. The other bytes,
-    // before and after, are whole OS pages that nothing refers to.
+    // SAFETY: by the caller. The bytes before and after are whole OS pages; the kernel refuses to unmap none.
     unsafe {
-        if before > 0 {
-            unmap(wide, before);
-        }
+        unmap(wide, before);
         unmap(wide.add(before + size), size - before);
-        NonNull::new(wide.add(before))
+        wide.add(before)
     }
 }
 
@@ -274,7 +280,99 @@ pub unsafe fn collapse(address: *mut u8, size: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::whole_pages;
+    use super::*;
+
+    /// The parts of a range that are mapped.
+    fn mapped(range: core::ops::Range<usize>) -> Vec<core::ops::Range<usize>> {
+        let mut found = Vec::new();
+        assert!(for_each_mapping(|start, end| {
+            let part = start.max(range.start)..end.min(range.end);
+            if !part.is_empty() {
+                found.push(part);
+            }
+        }));
+        found
+    }
+
+    #[test]
+    fn of_a_range_only_the_aligned_part_stays_mapped() {
+        // Far from where the kernel maps for others.
+        let place = 1 << 40;
+        for (before, kept) in [(0, ARENA_SIZE), (3 * page_size(), 2 * ARENA_SIZE)] {
+            let wide = place + ARENA_SIZE + before;
+            let range = map_at(wide, 2 * ARENA_SIZE).expect("nobody maps there");
+            assert_eq!(range.addr().get(), wide);
+            // SAFETY: just mapped.
+            let part = unsafe { keep_aligned(range.as_ptr(), ARENA_SIZE) };
+            assert_eq!(part.addr(), place + kept);
+            let all = mapped(place..place + 8 * ARENA_SIZE);
+            assert_eq!(all, [part.addr()..part.addr() + ARENA_SIZE]);
+            // SAFETY: it is this test's own.
+            unsafe { unmap(part, ARENA_SIZE) };
+            assert_eq!(mapped(place..place + 8 * ARENA_SIZE), []);
+        }
+    }
+
+    #[test]
+    fn a_mapping_is_aligned_wherever_the_kernel_puts_it() {
+        let hints = [0, 1, ARENA_SIZE - page_size()].map(|offset| (1 << 41) + offset);
+        for hint in hints {
+            let arena = map_aligned(ARENA_SIZE, core::ptr::without_provenance_mut(hint));
+            assert!(
+                arena
+                    .expect("memory")
+                    .addr()
+                    .get()
+                    .is_multiple_of(ARENA_SIZE)
+            );
+        }
+    }
+
+    #[test]
+    fn memory_that_was_touched_is_resident() {
+        let arena = map_aligned(ARENA_SIZE, null_mut())
+            .expect("memory")
+            .as_ptr();
+        let page = page_size();
+        // SAFETY: just mapped.
+        unsafe {
+            advise_huge(arena, ARENA_SIZE, false);
+            assert_eq!(resident(arena), 0);
+            for at in [0, 5, 7] {
+                arena.add(at * page).write(1);
+            }
+            assert_eq!(resident(arena), 3 * page);
+            purge(arena.add(page), 5 * page);
+            assert_eq!(resident(arena), 2 * page);
+            if advise(arena.add(8 * page), page, libc::MADV_POPULATE_WRITE) {
+                populate(arena.add(8 * page), 4 * page);
+                assert_eq!(resident(arena), 6 * page);
+            }
+        }
+    }
+
+    #[test]
+    fn clocks_count_nanoseconds() {
+        let exact = |clock| {
+            let mut time = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            // SAFETY: the pointer is to a local variable.
+            assert_eq!(unsafe { libc::clock_gettime(clock, &raw mut time) }, 0);
+            (time.tv_sec * 1_000_000_000 + time.tv_nsec).cast_unsigned()
+        };
+        for (clock, nanos) in [
+            (libc::CLOCK_THREAD_CPUTIME_ID, thread_nanos as fn() -> u64),
+            (libc::CLOCK_PROCESS_CPUTIME_ID, process_nanos),
+            // More than a second.
+            (libc::CLOCK_MONOTONIC, || nanos(libc::CLOCK_MONOTONIC)),
+        ] {
+            let before = exact(clock);
+            let now = nanos();
+            assert!(before <= now && now <= exact(clock));
+        }
+    }
 
     #[test]
     fn only_whole_pages_are_purged() {
