@@ -279,11 +279,11 @@ pub unsafe fn collapse(address: *mut u8, size: usize) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     /// The parts of a range that are mapped.
-    fn mapped(range: core::ops::Range<usize>) -> Vec<(usize, usize)> {
+    pub fn mapped(range: core::ops::Range<usize>) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         assert!(for_each_mapping(|start, end| {
             let part = (start.max(range.start), end.min(range.end));

@@ -19,6 +19,15 @@ const MARGIN: usize = 64;
 /// Addresses for the table, far from those that the kernel chooses itself.
 const PLACES: [usize; 4] = [1 << 37, 1 << 38, 3 << 37, 1 << 39];
 
+const _: () = {
+    // Beyond executables that are mapped low, and below what the kernel chooses (from 2^46 on).
+    let mut index = 0;
+    while index < PLACES.len() {
+        assert!(PLACES[index] >= 1 << 37 && PLACES[index] + STATE_SIZE + TABLE_SIZE < 1 << 40);
+        index += 1;
+    }
+};
+
 /// Maps zeroes for the state, and behind it the table, or the parts of it that are needed. `None` if there is no address
 /// space.
 pub fn reserve() -> Option<NonNull<u8>> {
@@ -30,20 +39,25 @@ pub fn reserve() -> Option<NonNull<u8>> {
 }
 
 fn reserve_parts() -> Option<NonNull<u8>> {
+    reserve_parts_at(&PLACES)
+}
+
+/// Reserves the parts at the first of the places where nothing is mapped.
+fn reserve_parts_at(places: &[usize; PLACES.len()]) -> Option<NonNull<u8>> {
     let mut wanted = Pages([0; PAGES / 64]);
     let mut is_free = [true; PLACES.len()];
     // `free` may be called with null.
     wanted.add_around(0, 1);
     let is_known = os::for_each_mapping(|start, end| {
         wanted.add_around(start, end);
-        for (place, is_free) in PLACES.iter().zip(&mut is_free) {
+        for (place, is_free) in places.iter().zip(&mut is_free) {
             *is_free &= end <= *place || start >= place + STATE_SIZE + TABLE_SIZE;
         }
     });
     if !is_known {
         return None;
     }
-    let place = PLACES.iter().zip(is_free).find(|&(_, is_free)| is_free)?.0;
+    let place = places.iter().zip(is_free).find(|&(_, is_free)| is_free)?.0;
     let state = os::map_at(*place, STATE_SIZE)?;
     let mut page = 0;
     while let Some((first, last)) = wanted.next_run(page) {
@@ -104,6 +118,7 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::tests::mapped;
 
     #[test]
     fn the_parts_cover_what_is_mapped_and_little_else() {
@@ -135,6 +150,41 @@ mod tests {
             is_whole |= start <= base && base + STATE_SIZE + TABLE_SIZE <= end;
         }));
         assert!(is_whole);
+    }
+
+    #[test]
+    fn a_place_where_something_is_mapped_is_left_alone() {
+        let places = [8, 9, 10, 11].map(|number| number << 40);
+        let size = STATE_SIZE + TABLE_SIZE;
+        let page = os::page_size();
+        let place = || reserve_parts_at(&places).map(|base| base.addr().get());
+        // Right before the first place, right after it, and in the last page of the third one.
+        for address in [places[0] - page, places[0] + size, places[2] + size - page] {
+            os::map_at(address, page).expect("nobody maps there");
+        }
+        assert_eq!(place(), Some(places[0]));
+        assert_eq!(place(), Some(places[1]));
+        assert_eq!(place(), Some(places[3]));
+        assert_eq!(place(), None);
+    }
+
+    #[test]
+    fn parts_are_unmapped_when_the_next_one_cannot_be_mapped() {
+        let place = 12 << 40;
+        let mut pages = Pages([0; PAGES / 64]);
+        os::map_at(place, STATE_SIZE).expect("nobody maps there");
+        let parts = [10..20, 30..40, 50..60].map(|run: core::ops::Range<usize>| {
+            run.clone()
+                .for_each(|page| pages.0[page / 64] |= 1 << (page % 64));
+            let start = place + STATE_SIZE + run.start * SMALLEST_OS_PAGE;
+            let size = run.len() * SMALLEST_OS_PAGE;
+            os::map_at(start, size).expect("nobody maps there");
+            (start, start + size)
+        });
+        let whole = place..place + STATE_SIZE + TABLE_SIZE;
+        assert_eq!(mapped(whole.clone()).len(), 4);
+        pages.unmap(place, 50);
+        assert_eq!(mapped(whole), parts[2..]);
     }
 
     /// Looks up every address that this process has mapped, and blocks that it maps afterwards.

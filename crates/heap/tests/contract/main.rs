@@ -384,6 +384,36 @@ fn out_of_memory() {
 }
 
 #[test]
+fn where_address_space_is_limited_a_heap_takes_little_of_it() {
+    in_a_process_of_its_own("limited_address_space");
+}
+
+#[test]
+#[ignore = "sets a limit on the whole process: run by where_address_space_is_limited_a_heap_takes_little_of_it"]
+fn limited_address_space() {
+    let size = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+        let pages: usize = statm.split(' ').next().unwrap().parse().unwrap();
+        pages * 4096
+    };
+    let bytes = size() as u64 + (64 << 30);
+    let limit = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: bytes,
+    };
+    // SAFETY: the limit is valid for reading.
+    let failed = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+    assert_eq!(failed, 0);
+    let before = size();
+    let heap = Fixture::new(Config::default());
+    let taken = size() - before;
+    assert!(taken < 8 << 20, "{taken}");
+    let block = heap.malloc(100);
+    assert!(!block.is_null() && heap.owns(block.addr()));
+    heap.free(block);
+}
+
+#[test]
 fn a_heap_that_cannot_be_made_is_none() {
     in_a_process_of_its_own("no_address_space");
 }
