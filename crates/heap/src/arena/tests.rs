@@ -65,7 +65,7 @@ fn a_full_arena_is_collapsed_when_nearly_all_of_it_was_touched() {
     assert!(!arenas.collapse_full_arena(), "not touched");
     touch(0, ARENA_SIZE / 2);
     assert!(!arenas.collapse_full_arena(), "half of it was not touched");
-    touch(ARENA_SIZE / 2, ARENA_SIZE - MAX_UNTOUCHED);
+    touch(ARENA_SIZE / 2, ARENA_SIZE - (64 << 10));
 
     arenas.huge_pages = HugePages::Off;
     assert!(!arenas.collapse_full_arena(), "not wanted");
