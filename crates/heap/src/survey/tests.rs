@@ -89,13 +89,13 @@ fn free_of(found: &Survey) -> u64 {
     found.pages - found.blocks - found.free_blocks
 }
 
-/// Memory that is made up: an address and the bytes there.
-struct Made {
+/// Memory that is not there: an address and the bytes there.
+struct FakeMemory {
     parts: Vec<(usize, Vec<u8>)>,
     copied: Vec<(usize, usize)>,
 }
 
-impl Copies for Made {
+impl Copies for FakeMemory {
     fn copy(&mut self, addresses: &[usize], length: usize, into: &mut [u8]) -> bool {
         let mut is_there = true;
         for (into, &address) in into.chunks_mut(length).zip(addresses) {
@@ -147,7 +147,7 @@ fn an_arena_is_added_up() {
     let used: u128 = 1 << 3 | 1 << 100;
     let of_pages = header([300, 700, 1000, 16], 1, 0);
     let sparse = header([40, 60, 100, 64], 4, 0);
-    let mut memory = Made {
+    let mut memory = FakeMemory {
         parts: vec![
             (base + PAGE_HEADER, arena_header(!used, 0b1_1110)),
             (base + 3 * PAGE_SIZE, of_pages),
@@ -237,7 +237,7 @@ fn the_table_is_read_by_os_pages() {
         ours.iter().for_each(|&at| bytes[at] = 1);
         (base + STATE_SIZE + page * TABLE_PART, bytes)
     };
-    let mut memory = Made {
+    let mut memory = FakeMemory {
         parts: vec![table(0, &[3, 4090, 4095]), table(2, &[0, 9, 10])],
         copied: Vec::new(),
     };
