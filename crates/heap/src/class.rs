@@ -165,7 +165,7 @@ const fn medium_classes() -> [u8; MEDIUM_LIMIT / ALIGNMENT - SMALL_CLASSES + 1] 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::geometry::SMALL_LIMIT;
+    use crate::geometry::{MEDIUM_BLOCKS, PAGE_HEADER, PAGE_SIZE, SMALL_LIMIT};
 
     #[test]
     fn each_request_has_the_smallest_class_that_holds_it() {
@@ -176,6 +176,42 @@ mod tests {
             if class > 1 {
                 assert!((BLOCK_SIZES[class - 1] as usize) < size, "{size}");
             }
+        }
+    }
+
+    #[test]
+    fn budgets_double_until_a_list_is_too_long() {
+        let mut class = Class::new(64);
+        for blocks in [256, 512, 1024, 2048, 2048] {
+            assert_eq!(class.max_budget(), blocks);
+            class.adapt_budget(false);
+        }
+        class.adapt_budget(true);
+        assert_eq!(class.max_budget(), 256);
+        // Large blocks.
+        assert_eq!(Class::new(2032).max_budget(), MIN_BUDGET_BLOCKS);
+    }
+
+    #[test]
+    fn refills_double_far_from_a_sample_point() {
+        let mut class = Class::new(64);
+        for _ in 0..2 {
+            for blocks in [16, 32, 64, 128] {
+                assert_eq!(class.next_refill(), blocks);
+            }
+            class.restart_refills();
+        }
+    }
+
+    #[test]
+    fn medium_classes_fill_a_page() {
+        let page = PAGE_SIZE - PAGE_HEADER;
+        for (class, blocks) in (SMALL_CLASSES..).zip(MEDIUM_BLOCKS) {
+            let size = BLOCK_SIZES[class] as usize;
+            assert!(
+                blocks * size <= page && blocks * (size + ALIGNMENT) > page,
+                "{size}"
+            );
         }
     }
 

@@ -53,7 +53,7 @@ pub const SMALL_LIMIT: usize = 512;
 /// so the fast path needs no branch for them.
 pub const SMALL_CLASSES: usize = SMALL_LIMIT / ALIGNMENT + 1;
 /// The number of blocks of each medium class in a page.
-const MEDIUM_BLOCKS: [usize; 12] = [28, 25, 23, 21, 19, 17, 16, 14, 12, 11, 9, 8];
+pub const MEDIUM_BLOCKS: [usize; 12] = [28, 25, 23, 21, 19, 17, 16, 14, 12, 11, 9, 8];
 /// The number of classes.
 pub const CLASSES: usize = SMALL_CLASSES + MEDIUM_BLOCKS.len();
 /// The size of the blocks of each class.
