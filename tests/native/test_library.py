@@ -75,6 +75,23 @@ def test_instructions_of_a_call_that_is_not_sampled(function: str, limit: int) -
     assert end + 1 <= limit, body
 
 
+@pytest.mark.parametrize(("operator", "limit"), [("new", 4), ("delete", 6)])
+def test_instructions_of_an_operator_that_is_not_sampled(operator: str, limit: int) -> None:
+    """Those of other allocators: the C++ library's own call ``malloc`` and ``free``. No ``delete`` calls a function."""
+    if shutil.which("objdump") is None:
+        pytest.skip("there is no objdump")
+    words = ["objdump", "-d", "--no-show-raw-insn", LIBRARY]
+    text = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    name = rf"<_ZN14nthbyte_native9operators\d+({operator}(?:_array|_nothrow|_sized|_aligned)*)17h\w+>:\n(.*?)\n\n"
+    entries = re.findall(name, text, re.S)
+    assert len(entries) == {"new": 8, "delete": 12}[operator]
+    for name, body in entries:
+        path = re.findall(r"^ +[0-9a-f]+:\t(\w+) +(.*)$", body, re.M)
+        end = next(at for at, (word, operand) in enumerate(path) if word == "jmp" and operand.startswith("*"))
+        assert end + 1 <= limit, (name, path)
+        assert not any(word == "call" for word, _ in path[:end])
+
+
 def test_static_programs_run_without_it(tmp_path: Path) -> None:
     """LD_PRELOAD has no effect on them."""
     (tmp_path / "main.c").write_text("int main(void) { return 3; }")

@@ -287,20 +287,22 @@ def test_libraries_that_are_loaded_later(preload: str, interpreter: Interpreter,
 
 
 def test_the_collectors_own_memory_is_left_out(pypy: Interpreter, tmp_path: Path) -> None:
-    """PyPy's arenas, large objects and frame list; but not what its modules take from malloc and mmap."""
+    """PyPy's arenas, lists and tables of addresses, large objects and frame list; but not what its modules take from
+    malloc and mmap."""
     program = """
 import array, mmap
 class Node:
     def __init__(self, number): self.number, self.more = number, {"a": number}
 def objects(): return [Node(number) for number in range(200_000)]
+def identities(): return sum(id(Node(number)) & 1 for number in range(400_000))
 def large(): return [bytearray(300_000) for _ in range(100)] + [b"x" * 200_000 for _ in range(100)]
 def arrays(): return [array.array("d", [0.0]) * 100_000 for _ in range(50)]
 def mapped(): return [mmap.mmap(-1, 10_000_000) for _ in range(5)]
-kept = objects(), large(), arrays(), mapped()
+kept = objects(), identities(), large(), arrays(), mapped()
 """
     _profile(pypy, tmp_path, program, "--every", "16K")
     native = _rows(tmp_path, "function", "--domain", "native")
-    for name in ("objects", "large"):
+    for name in ("objects", "identities", "large"):
         assert native.get(name, {"total_bytes": {"estimate": 0}})["total_bytes"]["estimate"] < 1_000_000, (
             native
         )

@@ -7,13 +7,16 @@
 //!
 //! A sampled block is one that the replaced operator has made for the request as it is, and not one at the start of
 //! an OS page: `operator delete` may be told size and alignment, and such an allocator believes them. So each
-//! `operator delete` searches for its block. One that does not come here is missed, as a `free` is.
+//! `operator delete` must know whether its block is sampled: the count of its OS page tells, of most, that it is not
+//! ([`pages`](nthbyte_requests::pages)). A `delete` that does not come here is missed, as a `free` is.
 
 use std::arch::naked_asm;
 use std::ffi::c_void;
+use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nthbyte_requests::blocks::BLOCKS;
+use nthbyte_requests::blocks::{BLOCKS, Blocks};
+use nthbyte_requests::pages::PAGE_SHIFT;
 use nthbyte_session::native::Kind;
 
 use crate::replaced::{FOUND, Function};
@@ -78,13 +81,36 @@ new! {
     new_array_aligned_nothrow(alignment, tag) = NewArrayAlignedNothrow, "rcx", new_array_aligned_nothrow_at_point;
 }
 
-/// Defines the entries of `operator delete`. They pass on all arguments as they are.
+/// Defines the entries of `operator delete`, and what they do in a page with a sampled block. They pass on all arguments as
+/// they are.
 macro_rules! delete {
-    ($($(#[$doc:meta])* $name:ident = $function:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident = $function:ident, $in_page:ident;)*) => {$(
         $(#[$doc])*
+        #[unsafe(naked)]
         pub unsafe extern "C" fn $name(block: *mut c_void, second: usize, third: usize) {
+            naked_asm!(
+                "mov eax, edi",
+                "shr eax, {shift}",
+                "lea rcx, [rip + {blocks} + {pages}]",
+                "cmp byte ptr [rcx + rax], 0",
+                "jne 2f",
+                "jmp qword ptr [rip + {found} + {offset}]",
+                "2:",
+                "jmp {in_page}",
+                shift = const PAGE_SHIFT,
+                blocks = sym BLOCKS,
+                pages = const offset_of!(Blocks, pages),
+                found = sym FOUND,
+                offset = const Function::$function as usize * size_of::<usize>(),
+                in_page = sym $in_page,
+            )
+        }
+
+        unsafe extern "C" fn $in_page(block: *mut c_void, second: usize, third: usize) {
             type Original = unsafe extern "C" fn(*mut c_void, usize, usize);
-            forget(block);
+            if let Some(removed) = BLOCKS.remove(block) {
+                calls::report_freed(removed.token);
+            }
             let original = FOUND[Function::$function as usize].load(Relaxed);
             // SAFETY: the program's call, of the operator with this name, which may have fewer arguments: they are in
             // registers. A slot leads here only if there is one.
@@ -95,37 +121,27 @@ macro_rules! delete {
 
 delete! {
     /// `operator delete(block)`.
-    delete = Delete;
+    delete = Delete, delete_in_page;
     /// `operator delete[](block)`.
-    delete_array = DeleteArray;
+    delete_array = DeleteArray, delete_array_in_page;
     /// `operator delete(block, nothrow)`.
-    delete_nothrow = DeleteNothrow;
+    delete_nothrow = DeleteNothrow, delete_nothrow_in_page;
     /// `operator delete[](block, nothrow)`.
-    delete_array_nothrow = DeleteArrayNothrow;
+    delete_array_nothrow = DeleteArrayNothrow, delete_array_nothrow_in_page;
     /// `operator delete(block, size)`.
-    delete_sized = DeleteSized;
+    delete_sized = DeleteSized, delete_sized_in_page;
     /// `operator delete[](block, size)`.
-    delete_array_sized = DeleteArraySized;
+    delete_array_sized = DeleteArraySized, delete_array_sized_in_page;
     /// `operator delete(block, alignment)`.
-    delete_aligned = DeleteAligned;
+    delete_aligned = DeleteAligned, delete_aligned_in_page;
     /// `operator delete[](block, alignment)`.
-    delete_array_aligned = DeleteArrayAligned;
+    delete_array_aligned = DeleteArrayAligned, delete_array_aligned_in_page;
     /// `operator delete(block, size, alignment)`.
-    delete_sized_aligned = DeleteSizedAligned;
+    delete_sized_aligned = DeleteSizedAligned, delete_sized_aligned_in_page;
     /// `operator delete[](block, size, alignment)`.
-    delete_array_sized_aligned = DeleteArraySizedAligned;
+    delete_array_sized_aligned = DeleteArraySizedAligned, delete_array_sized_aligned_in_page;
     /// `operator delete(block, alignment, nothrow)`.
-    delete_aligned_nothrow = DeleteAlignedNothrow;
+    delete_aligned_nothrow = DeleteAlignedNothrow, delete_aligned_nothrow_in_page;
     /// `operator delete[](block, alignment, nothrow)`.
-    delete_array_aligned_nothrow = DeleteArrayAlignedNothrow;
-}
-
-/// Reports the free of a block, if it is sampled.
-#[inline]
-fn forget(block: *mut c_void) {
-    if !block.is_null()
-        && let Some(removed) = BLOCKS.remove(block)
-    {
-        calls::report_freed(removed.token);
-    }
+    delete_array_aligned_nothrow = DeleteArrayAlignedNothrow, delete_array_aligned_nothrow_in_page;
 }

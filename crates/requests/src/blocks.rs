@@ -6,13 +6,15 @@
 //!
 //! A key lies in one of the `WINDOW` slots from the slot of its hash on. If all of them are in use, another table is
 //! added, twice as large as the last one. New keys go to the newest table; a search looks at all. So a search takes a
-//! bounded time.
+//! bounded time. Most searches are not made at all: [`pages`](crate::pages) tells that there is no such block.
 
 use std::ffi::c_void;
 use std::mem::size_of;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+
+use crate::pages::Pages;
 
 /// The number of slots that a key may be in.
 const WINDOW: usize = 32;
@@ -67,12 +69,15 @@ impl Place<'_> {
 /// Blocks by address.
 #[derive(Debug)]
 pub struct Blocks {
+    /// Says of most addresses that they are not here.
+    pub pages: Pages,
     tables: [AtomicPtr<Slot>; TABLES],
 }
 
 impl Blocks {
     const fn new() -> Self {
         Self {
+            pages: Pages::new(),
             tables: [const { AtomicPtr::new(null_mut()) }; TABLES],
         }
     }
@@ -80,6 +85,15 @@ impl Blocks {
     /// Adds a block, with the token of its sample and a number of the caller's own. `None` if there is no memory. The block
     /// was not added before, or was removed.
     pub fn insert(&self, block: *mut c_void, token: u64, detail: usize) -> Option<Place<'_>> {
+        self.pages.add(block);
+        let place = self.insert_counted(block, token, detail);
+        if place.is_none() {
+            self.pages.remove(block);
+        }
+        place
+    }
+
+    fn insert_counted(&self, block: *mut c_void, token: u64, detail: usize) -> Option<Place<'_>> {
         let key = block as usize;
         for number in 0..TABLES {
             // Only the newest table is filled, or the next one.
@@ -106,20 +120,33 @@ impl Blocks {
     }
 
     /// Removes a block, if it is here.
+    #[inline]
     pub fn remove(&self, block: *mut c_void) -> Option<Found> {
+        if !self.pages.may_have(block) {
+            return None;
+        }
         let slot = self.slot(block)?;
         let found = slot.found();
         slot.key.store(REMOVED, Release);
+        self.pages.remove(block);
         Some(found)
     }
 
     /// A block, if it is here.
+    #[inline]
     pub fn find(&self, block: *mut c_void) -> Option<Found> {
+        if !self.pages.may_have(block) {
+            return None;
+        }
         self.slot(block).map(Slot::found)
     }
 
     fn slot(&self, block: *mut c_void) -> Option<&Slot> {
         let key = block as usize;
+        // A program may free or unmap null.
+        if key <= CHANGING {
+            return None;
+        }
         for number in 0..TABLES {
             for slot in self.window(number, key, false)? {
                 match slot.key.load(Acquire) {
@@ -191,7 +218,8 @@ mod tests {
     /// Random insertions and removals agree with a map, also when tables are added.
     #[test]
     fn agrees_with_a_map() {
-        let blocks = Blocks::new();
+        static BLOCKS: Blocks = Blocks::new();
+        let blocks = &BLOCKS;
         let mut model = HashMap::new();
         let mut random = nthbyte_sampling::Random::new(7);
         for round in 0..300_000_u64 {
@@ -215,13 +243,32 @@ mod tests {
         }
     }
 
+    /// An empty slot is not the block at address 0, whose page may have others.
+    #[test]
+    fn null_is_no_block() {
+        static BLOCKS: Blocks = Blocks::new();
+        let neighbour = (1_usize << 32 | 16) as *mut c_void;
+        assert!(BLOCKS.insert(neighbour, 5, 6).is_some());
+        assert!(BLOCKS.pages.may_have(null_mut()));
+        for address in 0..=CHANGING {
+            assert_eq!(BLOCKS.remove(address as *mut c_void), None);
+        }
+        assert_eq!(
+            BLOCKS.remove(neighbour),
+            Some(Found {
+                token: 5,
+                detail: 6
+            })
+        );
+    }
+
     /// Each thread finds what it inserted, and nothing else, while the others insert and remove.
     #[test]
     fn threads_do_not_disturb_each_other() {
-        let blocks = Blocks::new();
+        static BLOCKS: Blocks = Blocks::new();
+        let blocks = &BLOCKS;
         std::thread::scope(|scope| {
             for thread in 0..4_usize {
-                let blocks = &blocks;
                 scope.spawn(move || {
                     for round in 0..50 {
                         let keys = (1..400).map(|at| ((at * 4 + thread) << 12) as *mut c_void);

@@ -28,6 +28,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod blocks;
+pub mod pages;
 pub mod sampler;
 mod thread;
 

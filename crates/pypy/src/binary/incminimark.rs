@@ -4,6 +4,12 @@
 /// Objects above this size do not go through the nursery (`large_object` in `incminimark.py`, in bytes).
 pub const LARGE_OBJECT: usize = (16384 + 512) * 8;
 
+/// The size of an arena of old objects in bytes (`arena_size` in `incminimark.py`).
+pub const ARENA: u64 = 65_536 * 8;
+
+/// The size of a part of an `AddressStack` in bytes (`DEFAULT_CHUNK_SIZE` in `rpython/memory/support.py`, and a pointer).
+pub const ADDRESS_STACK_PART: u64 = (1019 + 1) * 8;
+
 /// The collector's struct is smaller than this.
 pub const COLLECTOR_STRUCT: usize = 0x800;
 

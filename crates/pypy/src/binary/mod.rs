@@ -10,6 +10,7 @@
 //!   search           finds the collector in the code
 //!   control_flow     follows a function's branches
 //!   patching         jumps into hooks, and calls of them
+//!   collector_memory tells the collector's own calls of malloc
 //!   entry            code that passes small requests of memory on at once
 //!   thread_pointer   the identity of the calling thread
 //!   cache            prefetching
@@ -40,6 +41,7 @@ use x86_64 as architecture;
 use std::sync::OnceLock;
 
 pub use architecture::cache::prefetch;
+pub use architecture::collector_memory::{WORDS, is_collectors};
 pub use architecture::entry;
 pub use architecture::patching::{CallSite, Detour};
 pub use architecture::thread_pointer::thread_pointer;

@@ -22,6 +22,24 @@ pub mod search {
     }
 }
 
+pub mod collector_memory {
+    //! No call is known.
+
+    /// See the `x86_64` folder.
+    pub const WORDS: usize = 0;
+
+    /// See the `x86_64` folder.
+    pub fn is_collectors(
+        _: &[u8],
+        _: usize,
+        _: u64,
+        _: usize,
+        _: impl FnOnce(&mut [usize; WORDS]),
+    ) -> bool {
+        false
+    }
+}
+
 pub mod patching {
     //! No code is changed.
 

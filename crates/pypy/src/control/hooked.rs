@@ -123,7 +123,7 @@ impl Running {
             .and_then(|()| {
                 let seed = config.seed();
                 running.native_seed = config.native.then_some(seed);
-                native_stacks::set_library(&library.text);
+                native_stacks::set_library(&library);
                 let mut meta = config.meta(Method::NurseryLimit, seed, settings.notes);
                 if config.native {
                     native::add_sources(&mut meta, Method::Preload, config.native_period());

@@ -7,39 +7,60 @@
 //! What the collector takes for itself (arenas for survivors, its lists) is not the program's memory: objects are
 //! sampled as such. Nor is the list of running frames. Large objects are allocated by the agent's own code, which native memory leaves out.
 
-use std::ops::Range;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::OnceLock;
 
 use nthbyte_profile::event::NodeId;
 use nthbyte_session::Recording;
 use nthbyte_session::native::{Kind, Placed, Request, name_of_thread};
+use nthbyte_session::process::Probe;
 
 use super::handler::{Work, walk_here};
 use super::links::Link;
 use super::tree::node_of_frames;
+use crate::binary::{Library, WORDS, is_collectors};
 use crate::gil_trap::GilTrap;
 
-/// PyPy's code; 0 and 0 before a session.
-static LIBRARY: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// PyPy's code, from the first session on.
+static CODE: OnceLock<&[u8]> = OnceLock::new();
 
 /// The size of an element of the frame list, which PyPy allocates and frees in each interpreted call of a Python function.
 const LINK: u64 = size_of::<Link>() as u64;
 
 /// Makes requests of PyPy's own code known.
-pub fn set_library(text: &Range<usize>) {
-    LIBRARY[0].store(text.start, Relaxed);
-    LIBRARY[1].store(text.end, Relaxed);
+pub fn set_library(library: &Library) {
+    CODE.get_or_init(|| library.code());
 }
 
 /// Whether what the calling thread allocates is the collector's, the agent's, or an element of the frame list.
 pub fn is_own(request: &Request) -> bool {
-    let is_link = || {
-        request.size == LINK
-            && request.kind == Kind::Malloc
-            && (LIBRARY[0].load(Relaxed)..LIBRARY[1].load(Relaxed)).contains(&request.caller)
+    Work::here().is_some() || GilTrap::is_set() || is_interpreters(request)
+}
+
+/// Whether a request of PyPy's code, outside of a collection, is the collector's or an element of the frame list.
+fn is_interpreters(request: &Request) -> bool {
+    let Some(code) = CODE.get() else {
+        return false;
     };
-    Work::here().is_some() || GilTrap::is_set() || is_link()
+    let start = code.as_ptr() as usize;
+    let is_call =
+        request.kind == Kind::Malloc && (start..start + code.len()).contains(&request.caller);
+    is_call
+        && (request.size == LINK
+            || is_collectors(code, start, request.size, request.caller, copy_callers))
+}
+
+/// Copies the stack from behind these words on, which lie in the frame of a caller, through the kernel. If the system does not
+/// allow it, they stay as they are.
+#[inline(never)]
+fn copy_callers(words: &mut [usize; WORDS]) {
+    let behind = words.as_ptr_range().end as usize;
+    // SAFETY: these are the bytes of the words.
+    let bytes = unsafe {
+        std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of_val(words))
+    };
+    if let Some(memory) = Probe::new() {
+        memory.bytes(behind, bytes);
+    }
 }
 
 /// The calling thread and its stack. `None` if there is no room to record them.

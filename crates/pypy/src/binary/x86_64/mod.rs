@@ -1,6 +1,7 @@
 //! The code for x86-64. The list of the modules is in [`super`].
 
 pub mod cache;
+pub mod collector_memory;
 mod control_flow;
 pub mod entry;
 pub mod patching;
