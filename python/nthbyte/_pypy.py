@@ -285,7 +285,8 @@ class _Library:
         self._name_thread = function("name_thread", void, u64, self._text)
         self._load_native = function("load_native", self._int, self._text, self._text, size)
         self._start = function("start", self._int, self._text, self._text, size)
-        self._stop = function("stop", self._int, self._text, size)
+        self._stop = function("stop", self._text)
+        self._release_outcome = function("release_outcome", void, self._text)
         self.reopen_vmprof = function("reopen_vmprof", self._int)
         self.attach_vmprof = function("attach_vmprof", void)
         self.owns_vmprof = function("owns_vmprof", self._int)
@@ -342,9 +343,13 @@ class _Library:
 
     def stop(self) -> str | None:
         """Stops the session and returns its result as JSON; None if no session is running."""
-        length = 64 * 1024
-        answer = self._backend.newp(self._array, length)
-        return None if self._stop(answer, length) else self._string(answer)
+        outcome = self._stop()
+        if not outcome:
+            return None
+        try:
+            return self._string(outcome)
+        finally:
+            self._release_outcome(outcome)
 
     def name_thread(self, number: int, name: str) -> None:
         """Names a thread."""

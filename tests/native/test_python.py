@@ -233,6 +233,18 @@ for number in range(3):
     assert summary(tmp_path / "2.nthb", "--domain", "native")["samples"] == 0
 
 
+def test_the_end_of_a_session_adds_nothing(interpreter: Interpreter, tmp_path: Path) -> None:
+    """Its outcome is read from the agent, not from a buffer that Python allocates in the session."""
+    program = """
+import nthbyte
+with nthbyte.Profiler("out.nthb", every=1):
+    pass
+"""
+    interpreter.python("-c", program, folder=tmp_path).ok()
+    rows = _rows(tmp_path, "function", "--domain", "native", "--all-frames")
+    assert rows.get("stop", {"total_bytes": {"estimate": 0}})["total_bytes"]["estimate"] < 1000
+
+
 def test_a_library_that_cannot_be_loaded(interpreter: Interpreter, tmp_path: Path) -> None:
     """By default the program runs, and the profile says what is missing. With --native it does not start."""
     if interpreter.tree is not None:

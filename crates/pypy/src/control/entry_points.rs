@@ -6,12 +6,13 @@
 //! 2. in the first session of a process: `report_totals`, `set_types`, `set_probe_instances`, `report_totals`;
 //! 3. `start`; and in the first session `report_totals` once more;
 //! 4. in the child of a fork: `reopen_vmprof`, `_vmprof.enable` with the same descriptor, `attach_vmprof`;
-//! 5. `name_thread` for each thread, and `stop`;
+//! 5. `name_thread` for each thread, `stop` and `release_outcome`;
 //! 6. `_vmprof.disable` if `owns_vmprof` says so, and `release_vmprof`.
 //!
-//! In a session through `gc.hooks`: `start`, `minors_per_sample`, `report_minors` after each collection, `stop`.
+//! In a session through `gc.hooks`: `start`, `minors_per_sample`, `report_minors` after each collection, `stop`, `release_outcome`.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::ptr::null_mut;
 
 use nthbyte_session::process::CachedProbe;
 use nthbyte_session::{Config, copy_text, native};
@@ -179,19 +180,26 @@ pub unsafe extern "C" fn nthbyte_pypy_start(
     }
 }
 
-/// Stops the session. Returns 0 with the JSON of an [`Outcome`](nthbyte_session::Outcome) in `result`; or 1
-/// if no session was on.
+/// Stops the session. Returns the JSON of an [`Outcome`](nthbyte_session::Outcome), for [`nthbyte_pypy_release_outcome`]; or
+/// null if no session was on. A buffer of Python's own would be native memory of the session.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_stop() -> *mut c_char {
+    super::stop().map_or(null_mut(), |outcome| {
+        // JSON has no zero bytes.
+        CString::new(outcome.to_json())
+            .unwrap_or_default()
+            .into_raw()
+    })
+}
+
+/// Frees what [`nthbyte_pypy_stop`] has returned.
 ///
 /// # Safety
-/// `result` has room for `length` bytes.
+/// `outcome` came from it and is not used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nthbyte_pypy_stop(result: *mut c_char, length: usize) -> c_int {
-    let Some(outcome) = super::stop() else {
-        return 1;
-    };
+pub unsafe extern "C" fn nthbyte_pypy_release_outcome(outcome: *mut c_char) {
     // SAFETY: the caller's promise.
-    unsafe { copy_text(&outcome.to_json(), result, length) };
-    0
+    drop(unsafe { CString::from_raw(outcome) });
 }
 
 /// Prepares `_vmprof` to be disabled and enabled again in the child of a fork, where it has closed its file.
