@@ -343,7 +343,7 @@ fn check_here(depth: usize) -> bool {
     MINE.with_borrow_mut(|unwinder| {
         let unwinder = unwinder.as_mut().unwrap();
         first(unwinder, depth, check);
-        unwinder.chunk.as_ref().unwrap().is_used()
+        unwinder.chunk.as_ref().unwrap().reads > 0
     })
 }
 
