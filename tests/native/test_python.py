@@ -298,6 +298,22 @@ def test_libraries_that_are_loaded_later(preload: str, interpreter: Interpreter,
         assert is_near(rows[name]["total_bytes"], 50_000_000), (name, rows[name])
 
 
+def test_a_mapping_that_grows(cpython: Interpreter, tmp_path: Path) -> None:
+    """It counts with its new size, whether or not it was sampled before: one in four was."""
+    program = """
+import mmap
+def grown():
+    kept = [mmap.mmap(-1, 20_000, flags=mmap.MAP_PRIVATE) for _ in range(400)]
+    for one in kept: one.resize(1_000_000)
+    return kept
+kept = grown()
+"""
+    _profile(cpython, tmp_path, program, "--every", "64K")
+    row = _rows(tmp_path, "function", "--domain", "native")["grown"]
+    assert is_near(row["total_bytes"], 400 * 1_020_000)
+    assert is_near(row["alive"], 400 * 1_000_000)
+
+
 def test_the_collectors_own_memory_is_left_out(pypy: Interpreter, tmp_path: Path) -> None:
     """PyPy's arenas, lists and tables of addresses, large objects and frame list; but not what its modules take from
     malloc and mmap."""

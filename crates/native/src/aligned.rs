@@ -1,4 +1,7 @@
 //! Requests with an alignment. They are rarer than `malloc`, so each call comes here.
+//!
+//! An allocator may pass one of them on to another one by a jump (tcmalloc's `valloc` to its `memalign`), which then comes
+//! here with the program's return address. It is one request: the thread is busy meanwhile.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -7,7 +10,8 @@ use nthbyte_session::native::Kind;
 
 use crate::calls::{LEAST_MARKED, PAGE, record, searches_marks};
 use crate::replaced::{self, Function, next};
-use crate::{early, sampler, thread};
+use crate::thread::{self, Busy};
+use crate::{early, sampler};
 
 /// `posix_memalign`.
 pub unsafe extern "C" fn posix_memalign(
@@ -29,6 +33,7 @@ pub unsafe extern "C" fn posix_memalign(
         if original.is_null() {
             return libc::ENOMEM;
         }
+        let _busy = Busy::begin(thread::current());
         std::mem::transmute::<*mut c_void, Original>(original)(place, alignment, size)
     }
 }
@@ -48,6 +53,7 @@ macro_rules! with_alignment {
                 if original.is_null() {
                     return null_mut();
                 }
+                let _busy = Busy::begin(thread::current());
                 std::mem::transmute::<*mut c_void, Original>(original)(alignment, size)
             }
         }
@@ -79,6 +85,7 @@ macro_rules! with_pages {
                 if original.is_null() {
                     return null_mut();
                 }
+                let _busy = Busy::begin(thread::current());
                 std::mem::transmute::<*mut c_void, Original>(original)(size)
             }
         }

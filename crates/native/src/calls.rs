@@ -11,7 +11,7 @@ use nthbyte_session::native::{Kind, NOT_INTERESTED, Request};
 
 use crate::replaced::{Functions, REPLACED};
 use crate::thread::{self, Busy, Thread};
-use crate::{early, interface, replaced, sampler, zeroes};
+use crate::{early, interface, mappings, replaced, sampler, zeroes};
 
 /// The smallest OS page of this processor.
 pub const PAGE: usize = 4096;
@@ -213,7 +213,7 @@ pub unsafe fn record(
     keep_errno(|| {
         // An earlier block at this address was freed without a call of this library.
         if let Some(stale) = BLOCKS.remove(block) {
-            interface::freed(stale.token);
+            report_freed(stale.token);
         }
         let token = interface::sampled(&Request {
             size: size as u64,
@@ -232,8 +232,12 @@ pub unsafe fn record(
     });
 }
 
-/// Reports that sampled memory is freed. Keeps `errno`.
+/// Reports that memory in the table is freed, if it was sampled. Keeps `errno`.
 pub fn report_freed(token: u64) {
+    if token == NOT_INTERESTED {
+        mappings::forget_unsampled();
+        return;
+    }
     // SAFETY: the calling thread's state.
     let _busy = unsafe { Busy::begin(thread::current()) };
     keep_errno(|| interface::freed(token));

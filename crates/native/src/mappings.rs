@@ -4,19 +4,29 @@
 //! public function. Mappings that the replaced allocator makes are not the program's: its blocks are sampled.
 //!
 //! A mapping without access rights only reserves addresses, and does not count.
+//!
+//! `mremap` does not say whether a mapping is of anonymous memory. So mappings that are not sampled are in the table of
+//! blocks too, without a token ([`NOT_INTERESTED`]): a small mapping that grows counts with its new size, whether or not a
+//! sample point was in the old one.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_requests::blocks::BLOCKS;
-use nthbyte_session::native::Kind;
+use nthbyte_session::native::{Kind, NOT_INTERESTED};
 use nthbyte_session::process::image;
 
 use crate::calls::{record, report_freed};
 use crate::replaced::{Function, REPLACED, next};
-use crate::sampler;
-use crate::thread;
+use crate::thread::{self, Thread};
+use crate::{interface, sampler};
+
+/// The most mappings that are known without a sample: the kernel's own limit is not much higher
+/// (`vm.max_map_count`). Those that were unmapped together with others before them are forgotten when their address is
+/// mapped again, and until then count here.
+const MOST_UNSAMPLED: usize = 1 << 17;
+static UNSAMPLED: AtomicUsize = AtomicUsize::new(0);
 
 /// The code of the replaced allocator; 0 and 0 if it is the C library's.
 static ALLOCATOR: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
@@ -28,7 +38,7 @@ pub fn exclude_allocator() {
     ALLOCATOR[1].store(end, Relaxed);
 }
 
-/// `mmap` that does not count, or has no sample point.
+/// `mmap` that does not count.
 pub unsafe extern "C" fn mmap_plain(
     address: *mut c_void,
     size: usize,
@@ -57,7 +67,7 @@ pub unsafe extern "C" fn mmap_plain(
     }
 }
 
-/// `mmap` of anonymous memory with a sample point. The return address is in the thread's state.
+/// `mmap` of anonymous memory. The return address is in the thread's state.
 pub unsafe extern "C" fn mmap(
     address: *mut c_void,
     size: usize,
@@ -70,14 +80,51 @@ pub unsafe extern "C" fn mmap(
     // SAFETY: the caller's own state; the program's call.
     unsafe {
         let caller = (*thread).caller;
-        let points = sampler::points(thread, size, caller);
+        let points = sampler::points_of(thread, size, caller);
         let start = mmap_plain(address, size, protection, flags, file, offset);
-        let counts = points > 0 && protection != libc::PROT_NONE && !is_allocator(caller);
-        if counts && start != libc::MAP_FAILED {
-            record(thread, start, size, points, Kind::Mmap);
+        if start != libc::MAP_FAILED && protection != libc::PROT_NONE && !is_allocator(caller) {
+            note(thread, start, size, points, Kind::Mmap, caller);
         }
         start
     }
+}
+
+/// Records a mapping that is sampled, and remembers another one that is the program's.
+///
+/// # Safety
+/// `thread` is the calling thread's state.
+unsafe fn note(
+    thread: *mut Thread,
+    start: *mut c_void,
+    size: usize,
+    points: u32,
+    kind: Kind,
+    caller: usize,
+) {
+    // SAFETY: by the contract.
+    unsafe {
+        if points > 0 {
+            record(thread, start, size, points, kind);
+            return;
+        }
+        if (*thread).busy != 0 || !sampler::is_on() || interface::is_excluded(caller) {
+            return;
+        }
+    }
+    // An earlier mapping here was unmapped together with another one.
+    if let Some(stale) = BLOCKS.remove(start) {
+        report_freed(stale.token);
+    }
+    if UNSAMPLED.load(Relaxed) < MOST_UNSAMPLED
+        && BLOCKS.insert(start, NOT_INTERESTED, size).is_some()
+    {
+        UNSAMPLED.fetch_add(1, Relaxed);
+    }
+}
+
+/// A mapping that is not sampled is not in the table any more.
+pub fn forget_unsampled() {
+    UNSAMPLED.fetch_sub(1, Relaxed);
 }
 
 /// `munmap`. A mapping counts as freed when it is unmapped from its start on.
@@ -126,7 +173,7 @@ pub unsafe extern "C" fn mremap(
         };
         let failed = moved == libc::MAP_FAILED;
         let Some(removed) = sampled else {
-            // Whether a mapping that was not sampled is of anonymous memory is not known.
+            // From before the session, of a file, or not the program's.
             return moved;
         };
         if failed {
@@ -135,8 +182,8 @@ pub unsafe extern "C" fn mremap(
         }
         report_freed(removed.token);
         let points = sampler::points_of(thread, new, caller);
-        if points > 0 && !is_allocator(caller) {
-            record(thread, moved, new, points, Kind::Mremap);
+        if !is_allocator(caller) {
+            note(thread, moved, new, points, Kind::Mremap, caller);
         }
         moved
     }

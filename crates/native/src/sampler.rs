@@ -1,7 +1,7 @@
 //! The arithmetic of sampling, and requests of excluded code, which are not the program's.
 
 pub use nthbyte_requests::sampler::{
-    begin, begin_in_child, end, follow_period, join, period, set_period,
+    begin, begin_in_child, end, follow_period, is_on, join, period, set_period,
 };
 
 use nthbyte_requests::{Thread, sampler};

@@ -41,6 +41,11 @@ pub fn begin(period: u64, seed: u64) {
     SESSION.store(number, Release);
 }
 
+/// Whether there is a session.
+pub fn is_on() -> bool {
+    SESSION.load(Acquire) != 0
+}
+
 /// Sets the period of the session. Each thread has it after its next sample ([`follow_period`]).
 pub fn set_period(period: u64) {
     PERIOD.store(period, Relaxed);
