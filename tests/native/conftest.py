@@ -31,6 +31,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         words = [
             compiler,
             "-O1",
+            "-g",
+            "-Wl,--build-id",
             "-Wall",
             "-Werror",
             "-o",

@@ -1,10 +1,11 @@
-"""C++'s ``operator new`` and ``operator delete``, with allocators that bring their own."""
+"""C++'s ``operator new`` and ``operator delete``, with allocators that bring their own; and the functions of C."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,23 @@ def test_a_library_that_python_loads(allocator: str, folder: Path, tmp_path: Pat
     done = INTERPRETER.nthbyte(*words, folder=tmp_path, environment={"LD_PRELOAD": allocator}).ok()
     found = summary(tmp_path / "out.nthb", "--domain", "native", "--top", "10000")
     _check(found, done.out, exactly=True)
+
+
+@pytest.mark.parametrize("every", ["1", "64K"])
+def test_each_function_counts_once(
+    every: str, allocator: str, compiled: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Also if an allocator passes it on to another one of them, and if a mapping grows that was not sampled."""
+    words = ["run", "-o", "out.nthb", "--every", every, "--", compiled("functions")]
+    done = INTERPRETER.nthbyte(*words, folder=tmp_path, environment={"LD_PRELOAD": allocator}).ok()
+    found = summary(tmp_path / "out.nthb", "--domain", "native", "--top", "1000")
+    rows = {row["name"]: row for row in found["rows"]}
+    assert len(done.out.splitlines()) == 11
+    for line in done.out.splitlines():
+        name, *truths = line.split()
+        for figure, truth in zip(("total_bytes", "alive"), map(int, truths), strict=True):
+            if every == "1":
+                # On a busy machine samples are lost, and counted.
+                assert abs(rows[name][figure]["estimate"] - truth) <= found["lost"] * 1_024_000, name
+            else:
+                assert is_near(rows[name][figure], truth), (name, figure)
