@@ -214,7 +214,7 @@ mod tests {
                 );
             }
         }
-        // A deep stack is forgotten by and by.
+        // A deep stack is forgotten after some walks.
         for _ in 0..12 {
             assert_eq!(walk(start, 1000, memory, &mut chunk), 1);
         }
