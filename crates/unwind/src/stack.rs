@@ -97,9 +97,9 @@ impl Chunk {
         if within >= self.length {
             return None;
         }
-        let used = address.wrapping_sub(self.first) + 8;
-        if used <= CHUNK {
-            self.used = self.used.max(used);
+        let before = address.wrapping_sub(self.first);
+        if before < CHUNK {
+            self.used = self.used.max(before + 8);
         }
         Some(self.words[within / 8])
     }
