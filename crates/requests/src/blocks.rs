@@ -241,6 +241,8 @@ mod tests {
             assert_eq!(blocks.remove(block), Some(expected));
             assert_eq!(blocks.remove(block), None);
         }
+        // The next search is not made.
+        assert!((1..=60_000).all(|page| !blocks.pages.may_have((page << 12) as *mut c_void)));
     }
 
     /// An empty slot is not the block at address 0, whose page may have others.
