@@ -256,6 +256,8 @@ for number in range(6):
     work(library)
     # A code object that is freed has all ticks recorded.
     exec("def freed(): pass")
+    # The writer thread looks at the library while it is there. On a busy machine it first waits for a processor.
+    time.sleep(0.5)
     _ctypes.dlclose(library._handle)
     del library
 """
@@ -263,9 +265,8 @@ for number in range(6):
     stacks = collapsed(tmp_path)
     spent = _of(stacks, "work", "chains_spend", "chains::light", "chains::spend")
     assert spent + time["lost"] >= 0.8 * 0.6 * time["hz"]
-    # What is not in the library is on the way to it. On a busy machine, two of the six are unloaded before the writer
-    # thread gets a processor to look at them.
-    assert spent >= 0.6 * _of(stacks, "work") > 0
+    # What is not in the library is on the way to it.
+    assert spent >= 0.9 * _of(stacks, "work") > 0
 
 
 def test_a_session_that_ends_before_its_libraries_are_known(

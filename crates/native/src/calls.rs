@@ -123,11 +123,7 @@ pub unsafe extern "C" fn realloc_of_page(block: *mut c_void, size: usize) -> *mu
             return moved;
         }
         // Before the call: after it, another thread may get the same address.
-        let sampled = if block.is_null() {
-            None
-        } else {
-            BLOCKS.remove(block)
-        };
+        let sampled = BLOCKS.remove(block);
         let resized = (replaced.realloc)(block, size);
         if let Some(removed) = sampled {
             if resized.is_null() && size != 0 {
@@ -149,9 +145,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
         // Inside the look-up, no block is the replaced allocator's.
         return;
     };
-    if let Some(removed) = BLOCKS.remove(block) {
-        report_freed(removed.token);
-    }
+    forget(block);
     // SAFETY: the program's call of `free`.
     unsafe { (replaced.free)(block) };
 }
@@ -212,9 +206,7 @@ pub unsafe fn record(
     let _busy = unsafe { Busy::begin(thread) };
     keep_errno(|| {
         // An earlier block at this address was freed without a call of this library.
-        if let Some(stale) = BLOCKS.remove(block) {
-            report_freed(stale.token);
-        }
+        forget(block);
         let token = interface::sampled(&Request {
             size: size as u64,
             // SAFETY: the caller's state; `points` were found.
@@ -230,6 +222,14 @@ pub unsafe fn record(
         // SAFETY: as above.
         unsafe { sampler::follow_period(thread) };
     });
+}
+
+/// Removes a block from the table, and reports that it is freed if it was there. Keeps `errno`.
+#[inline]
+pub fn forget(block: *mut c_void) {
+    if let Some(removed) = BLOCKS.remove(block) {
+        report_freed(removed.token);
+    }
 }
 
 /// Reports that memory in the table is freed, if it was sampled. Keeps `errno`.

@@ -17,7 +17,7 @@ use nthbyte_requests::blocks::BLOCKS;
 use nthbyte_session::native::{Kind, NOT_INTERESTED};
 use nthbyte_session::process::image;
 
-use crate::calls::{record, report_freed};
+use crate::calls::{forget, record, report_freed};
 use crate::replaced::{Function, REPLACED, next};
 use crate::thread::{self, Thread};
 use crate::{interface, sampler};
@@ -112,9 +112,7 @@ unsafe fn note(
         }
     }
     // An earlier mapping here was unmapped together with another one.
-    if let Some(stale) = BLOCKS.remove(start) {
-        report_freed(stale.token);
-    }
+    forget(start);
     if UNSAMPLED.load(Relaxed) < MOST_UNSAMPLED
         && BLOCKS.insert(start, NOT_INTERESTED, size).is_some()
     {

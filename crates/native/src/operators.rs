@@ -108,9 +108,7 @@ macro_rules! delete {
 
         unsafe extern "C" fn $in_page(block: *mut c_void, second: usize, third: usize) {
             type Original = unsafe extern "C" fn(*mut c_void, usize, usize);
-            if let Some(removed) = BLOCKS.remove(block) {
-                calls::report_freed(removed.token);
-            }
+            calls::forget(block);
             let original = FOUND[Function::$function as usize].load(Relaxed);
             // SAFETY: the program's call, of the operator with this name, which may have fewer arguments: they are in
             // registers. A slot leads here only if there is one.

@@ -9,8 +9,9 @@
 //!
 //! Any other stack is one that the program has made itself, for a coroutine or a signal handler. Where it ends is not
 //! known, and what lies behind it may be unmapped at any moment. The OS page with the stack pointer is there, for this code
-//! runs on it. The others are read through the kernel, which answers a bad address with an error. A call takes 1.1 µs, and 0.25 µs more for each OS page after the first one; so a walk makes one
-//! call for all its frames, whose part of the stack has about the size that it had in the walks before.
+//! runs on it. The others are read through the kernel, which answers a bad address with an error. A call takes 1.1 µs,
+//! and 0.25 µs more for each OS page after the first one; so a walk makes one call for all its frames, whose part of the
+//! stack has about the size that it had in the walks before.
 
 use std::ops::Range;
 
@@ -163,10 +164,18 @@ impl<'a> Stack<'a> {
 mod tests {
     use super::*;
 
+    /// Reads of this process; `None` where the test cannot run.
+    fn memory() -> Option<Probe> {
+        let memory = Probe::new();
+        if memory.is_none() {
+            eprintln!("not tested: process_vm_readv is forbidden here");
+        }
+        memory
+    }
+
     #[test]
     fn words_are_read_and_bad_addresses_are_none() {
-        let Some(memory) = Probe::new() else {
-            eprintln!("not tested: process_vm_readv is forbidden here");
+        let Some(memory) = memory() else {
             return;
         };
         let words: Vec<u64> = (0..2000).map(|word| word * word).collect();
@@ -196,8 +205,7 @@ mod tests {
 
     #[test]
     fn a_walk_like_the_one_before_asks_the_kernel_once() {
-        let Some(memory) = Probe::new() else {
-            eprintln!("not tested: process_vm_readv is forbidden here");
+        let Some(memory) = memory() else {
             return;
         };
         let words = vec![7_u64; 64 << 10];
@@ -224,8 +232,7 @@ mod tests {
     /// A word that a wrong rule leads to.
     #[test]
     fn a_far_word_is_not_part_of_the_stack() {
-        let Some(memory) = Probe::new() else {
-            eprintln!("not tested: process_vm_readv is forbidden here");
+        let Some(memory) = memory() else {
             return;
         };
         let words = vec![7_u64; 64 << 10];

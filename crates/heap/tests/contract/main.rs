@@ -303,6 +303,24 @@ fn in_a_process_of_its_own(test: &str) {
     assert!(status.success(), "{test}: {status}");
 }
 
+/// The bytes of address space that this process has.
+fn addresses() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    pages * 4096
+}
+
+/// Allows this process so many bytes of address space.
+fn limit_addresses(bytes: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: bytes,
+    };
+    // SAFETY: the limit is valid for reading.
+    let failed = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+    assert_eq!(failed, 0);
+}
+
 #[test]
 fn running_out_of_memory_leaves_the_heap_consistent() {
     in_a_process_of_its_own("out_of_memory");
@@ -318,16 +336,7 @@ fn out_of_memory() {
     };
     let context = (&raw mut nested).cast();
     let mut blocks: Vec<(*mut u8, usize)> = Vec::with_capacity(8 << 20);
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
-    let bytes = pages * 4096 + (48 << 20);
-    let limit = libc::rlimit {
-        rlim_cur: bytes,
-        rlim_max: bytes,
-    };
-    // SAFETY: the limit is valid for reading.
-    let failed = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
-    assert_eq!(failed, 0);
+    limit_addresses(addresses() + (48 << 20));
     for round in 0..6 {
         match round {
             1 | 4 => {
@@ -391,22 +400,10 @@ fn where_address_space_is_limited_a_heap_takes_little_of_it() {
 #[test]
 #[ignore = "sets a limit on the whole process: run by where_address_space_is_limited_a_heap_takes_little_of_it"]
 fn limited_address_space() {
-    let size = || {
-        let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-        let pages: usize = statm.split(' ').next().unwrap().parse().unwrap();
-        pages * 4096
-    };
-    let bytes = size() as u64 + (64 << 30);
-    let limit = libc::rlimit {
-        rlim_cur: bytes,
-        rlim_max: bytes,
-    };
-    // SAFETY: the limit is valid for reading.
-    let failed = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
-    assert_eq!(failed, 0);
-    let before = size();
+    limit_addresses(addresses() + (64 << 30));
+    let before = addresses();
     let heap = Fixture::new(Config::default());
-    let taken = size() - before;
+    let taken = addresses() - before;
     assert!(taken < 8 << 20, "{taken}");
     let block = heap.malloc(100);
     assert!(!block.is_null() && heap.owns(block.addr()));
@@ -421,12 +418,6 @@ fn a_heap_that_cannot_be_made_is_none() {
 #[test]
 #[ignore = "sets a limit on the whole process: run by a_heap_that_cannot_be_made_is_none"]
 fn no_address_space() {
-    let limit = libc::rlimit {
-        rlim_cur: 32 << 20,
-        rlim_max: 32 << 20,
-    };
-    // SAFETY: the limit is valid for reading.
-    let failed = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
-    assert_eq!(failed, 0);
+    limit_addresses(32 << 20);
     assert!(Heap::create(Config::default(), [Fallback::LIBC; 2]).is_none());
 }
