@@ -41,10 +41,13 @@ fn main() -> io::Result<()> {
         Some(session) => session,
         None => nthbyte_global_alloc::start(Options::new().output("words.nthb").every(16 << 10))?,
     };
-    let rounds = std::env::args().nth(1).and_then(|word| word.parse().ok());
+    let rounds = std::env::args()
+        .nth(1)
+        .and_then(|word| word.parse().ok())
+        .unwrap_or(1000_u64);
     let text = LINE.repeat(LINES);
     let words = text.split_whitespace().count();
-    for _ in 0..rounds.unwrap_or(1000) {
+    for _ in 0..rounds {
         assert_eq!(copied(&text, words), borrowed(&text, words));
     }
     let path = session.path().display().to_string();

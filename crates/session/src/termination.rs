@@ -7,6 +7,10 @@
 //! its own handler, or ignores the signal, replaces ours or never gets it. New programs (`exec`) get the default back from
 //! the kernel. The first process of a container is left alone: the kernel does not deliver such a signal to it without a
 //! handler.
+//!
+//! The code that the signal interrupts may hold what the writer thread needs: the C library's lock of `malloc`, or the
+//! session's lock. So the handler returns for some milliseconds after each part of its wait, and a timer sends the signal
+//! again. To the program it is as if the signal came that much later.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -15,6 +19,10 @@ use crate::sync::{AtomicI32, AtomicPtr, AtomicU32, constant, sleep_millisecond};
 
 /// How long the handler waits for the writer thread, in milliseconds.
 const LONGEST_WAIT: u32 = 1000;
+/// The part of it after which the interrupted code goes on.
+const WAIT_AT_ONCE: u32 = 100;
+/// For how long that code goes on, in milliseconds.
+const PAUSE: i64 = 10;
 
 constant! {
     /// Sessions that want the handler. One may end while the next one has begun.
@@ -23,6 +31,10 @@ constant! {
 constant! {
     /// The signal that is about to end the process; [`NO_SIGNAL`] for another end; 0 while none is near.
     static REQUESTED: AtomicI32 = AtomicI32::new(0);
+}
+constant! {
+    /// Milliseconds for which handlers have waited.
+    static WAITED: AtomicU32 = AtomicU32::new(0);
 }
 constant! {
     /// The signals other than SIGTERM; 0 in an unused place.
@@ -67,6 +79,7 @@ pub fn also_at(signals: &[i32; 2]) {
 /// signal handler.
 pub fn complete() {
     request(NO_SIGNAL);
+    wait(LONGEST_WAIT);
 }
 
 /// Counts a writer thread from before its start until its end.
@@ -89,6 +102,9 @@ impl Drop for WriterCount {
 /// Called in the child of a fork, which has no other thread.
 pub(crate) fn after_fork_in_child() {
     WRITERS.store(0, Relaxed);
+    // A signal that has arrived was the parent's.
+    REQUESTED.store(0, Relaxed);
+    WAITED.store(0, Relaxed);
 }
 
 /// Installs the handler for one more session, if SIGTERM has its default.
@@ -108,15 +124,19 @@ pub(crate) fn unwatch() {
     }
 }
 
+fn handler() -> libc::sighandler_t {
+    terminated as *const () as usize
+}
+
 fn install() {
     // SAFETY: `getpid` has no preconditions.
     if unsafe { libc::getpid() } != 1 {
-        replace_all(libc::SIG_DFL, terminated as *const () as usize);
+        replace_all(libc::SIG_DFL, handler());
     }
 }
 
 fn remove() {
-    replace_all(terminated as *const () as usize, libc::SIG_DFL);
+    replace_all(handler(), libc::SIG_DFL);
 }
 
 /// Replaces the disposition of each signal for which it is the given one.
@@ -138,17 +158,26 @@ fn replace(signal: libc::c_int, old: libc::sighandler_t, new: libc::sighandler_t
         }
         action = std::mem::zeroed();
         action.sa_sigaction = new;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         libc::sigaction(signal, &raw const action, std::ptr::null_mut());
     }
 }
 
 /// The handler. All that it calls is safe in a signal handler.
-extern "C" fn terminated(signal: libc::c_int) {
+extern "C" fn terminated(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the address of this thread's `errno` is valid as long as the thread runs.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { errno.read() };
     request(signal);
+    // SAFETY: the kernel passes a valid pointer, and no field is read that the signal does not have.
+    let is_own = unsafe { is_own((*info).si_code, || (*info).si_pid()) };
+    if !(is_own || wait(WAIT_AT_ONCE)) && WAITED.load(Relaxed) < LONGEST_WAIT && repeat(signal) {
+        // SAFETY: as above.
+        unsafe { errno.write(before) };
+        return;
+    }
+    wait(LONGEST_WAIT);
     remove();
     // SAFETY: the signal is blocked until this handler returns; then its default ends the process.
     unsafe {
@@ -157,17 +186,54 @@ extern "C" fn terminated(signal: libc::c_int) {
     }
 }
 
-/// Asks the writer thread to complete the profile, and waits for it.
+/// Whether the process has sent the signal to itself. No code after that may run.
+fn is_own(code: libc::c_int, sender: impl FnOnce() -> libc::pid_t) -> bool {
+    // SAFETY: no preconditions.
+    matches!(code, libc::SI_USER | libc::SI_TKILL) && sender() == unsafe { libc::getpid() }
+}
+
+/// Sends the signal again after the pause. Returns whether that is possible.
+fn repeat(signal: libc::c_int) -> bool {
+    let mut timer: libc::c_int = 0;
+    // SAFETY: zeroes are a valid `sigevent` and `itimerspec`, and the kernel reads and writes local variables only. In
+    // the C library, the functions are in another file before 2.34. A process makes a few timers of this kind at most.
+    unsafe {
+        let mut event: libc::sigevent = std::mem::zeroed();
+        event.sigev_notify = libc::SIGEV_SIGNAL;
+        event.sigev_signo = signal;
+        let mut when: libc::itimerspec = std::mem::zeroed();
+        when.it_value.tv_nsec = PAUSE * 1_000_000;
+        let clock = libc::CLOCK_MONOTONIC;
+        libc::syscall(
+            libc::SYS_timer_create,
+            clock,
+            &raw const event,
+            &raw mut timer,
+        ) == 0
+            && libc::syscall(libc::SYS_timer_settime, timer, 0, &raw const when, 0) == 0
+    }
+}
+
+/// Asks the writer thread to complete the profile.
 fn request(ending: i32) {
     REQUESTED.store(ending, Release);
     // SAFETY: a sleeper is never freed. Another writer thread, of an earlier session, sees the request after its nap.
     if let Some(sleeper) = unsafe { SLEEPER.load(Acquire).as_ref() } {
         sleeper.wake();
     }
-    for _ in 0..LONGEST_WAIT {
+}
+
+/// Waits until the profile is complete, and for so many milliseconds at most. Returns whether it is. All waits together
+/// last [`LONGEST_WAIT`] at most.
+fn wait(longest: u32) -> bool {
+    for _ in 0..longest {
         if WRITERS.load(Acquire) == 0 {
+            return true;
+        }
+        if WAITED.fetch_add(1, Relaxed) >= LONGEST_WAIT {
             break;
         }
         sleep_millisecond();
     }
+    WRITERS.load(Acquire) == 0
 }

@@ -216,12 +216,18 @@ impl Child {
         Self(process)
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and returns whether it succeeded.
     fn succeeds(self) -> bool {
+        let status = self.status();
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+    }
+
+    /// Waits for its end, and returns the status that the kernel gives.
+    fn status(self) -> libc::c_int {
         let mut status = 0;
         // SAFETY: waits for the child that was made.
         unsafe { libc::waitpid(self.0, &raw mut status, 0) };
-        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+        status
     }
 }
 

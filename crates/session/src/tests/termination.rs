@@ -1,9 +1,12 @@
-//! SIGTERM while a session ends.
+//! SIGTERM while a session ends, and while the program holds what the writer thread needs.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
-use super::{in_child, one_at_a_time, record, small_pipe, start};
+use super::{Child, Profile, in_child, one_at_a_time, record, small_pipe, start};
+use crate::termination;
 
 fn has_handler() -> bool {
     // SAFETY: zeroes are a valid `sigaction`, which the call fills.
@@ -60,4 +63,64 @@ fn the_handler_stays_until_the_profile_is_complete() {
             "SIGTERM would end the process before its profile is complete"
         );
     }));
+}
+
+/// The thread that gets the signal may hold what the writer thread needs: the C library's lock of `malloc`, for example.
+#[test]
+fn the_interrupted_code_goes_on_if_the_writer_thread_needs_it() {
+    static IS_RELEASED: AtomicBool = AtomicBool::new(false);
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.nthb");
+    let (mut ready, mut says_so) = std::io::pipe().unwrap();
+    let child = Child::running(|| {
+        crate::set_preparer(|| {
+            while termination::requested().is_some() && !IS_RELEASED.load(Acquire) {
+                std::thread::yield_now();
+            }
+        });
+        let session = start(&path, "exponential", 512);
+        record(&session, 1);
+        says_so.write_all(&[1]).unwrap();
+        while termination::requested().is_none() {
+            std::thread::yield_now();
+        }
+        IS_RELEASED.store(true, Release);
+        loop {
+            std::thread::yield_now();
+        }
+    });
+    ready.read_exact(&mut [0]).unwrap();
+    // SAFETY: no preconditions; the child has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.0, libc::SIGTERM) }, 0);
+    let status = child.status();
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGTERM);
+    let found = Profile::read(&path);
+    assert_eq!(found.allocations.len(), 1);
+    assert!(found.end);
+}
+
+/// `kill(getpid(), SIGTERM)` does not return.
+#[test]
+fn no_code_runs_after_a_signal_of_the_process_itself() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.nthb");
+    let child = Child::running(|| {
+        // The profile cannot be completed.
+        crate::set_preparer(|| {
+            while termination::requested().is_some() {
+                std::thread::yield_now();
+            }
+        });
+        let session = start(&path, "exponential", 512);
+        record(&session, 1);
+        // SAFETY: no preconditions; the second call would end the process without a signal.
+        unsafe {
+            libc::kill(libc::getpid(), libc::SIGTERM);
+            libc::_exit(0);
+        }
+    });
+    let status = child.status();
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGTERM);
 }
