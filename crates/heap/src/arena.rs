@@ -243,7 +243,7 @@ impl Arenas {
         // SAFETY: by the caller; the range lies in the arena.
         unsafe {
             let free = (*arena).free.count_ones() as usize;
-            if free <= self.max_waste() && !self.collapses.are_paused() {
+            if free <= self.max_waste() && !self.collapses.are_paused_at_page() {
                 self.collapses.collapse(arena);
             } else if let Some(index) = clean.filter(|index| index.is_multiple_of(POPULATE_PAGES)) {
                 let start = Arena::base(arena).add(index as usize * PAGE_SIZE);

@@ -98,12 +98,14 @@ impl Spent {
         self.file.store(bytes, Relaxed);
     }
 
+    /// The time that fewer records take says more of the thread's wake than of the records.
+    pub(crate) const ENOUGH_RECORDS: usize = 256;
+
     /// Called by the writer thread when it has taken this many records in this CPU time.
-    pub(crate) fn took(&self, records: u64, nanos: u64) {
-        // Fewer say more of the thread's wake than of the records.
-        if records >= 256 {
+    pub(crate) fn took(&self, records: usize, nanos: u64) {
+        if records >= Self::ENOUGH_RECORDS {
             let mut mean = Mean::of(self.record.load(Relaxed));
-            mean.add(nanos / records);
+            mean.add(nanos / records as u64);
             self.record.store(mean.0, Relaxed);
         }
     }

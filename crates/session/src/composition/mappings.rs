@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::composition::page_tables::PageTables;
@@ -56,6 +57,24 @@ impl Mapping {
     pub(super) const fn size(&self) -> usize {
         self.end - self.start
     }
+
+    const fn range(&self) -> Range<usize> {
+        self.start..self.end
+    }
+
+    const fn has_file(&self) -> bool {
+        matches!(
+            self.backing,
+            Backing::File | Backing::Shared | Backing::Agent
+        )
+    }
+
+    /// Whether some of its resident pages may be private copies of a file's, of which it matters how many. Code is taken
+    /// for the file's, without a look at each page: it is the largest part of many programs' files.
+    const fn may_have_copies(&self) -> bool {
+        let is_code = self.is_executable && !self.is_writable;
+        matches!(self.backing, Backing::File | Backing::Shared) && !is_code && self.resident > 0
+    }
 }
 
 /// All mappings, in the order of their addresses. `None` if they cannot be read within `longest`.
@@ -69,32 +88,39 @@ pub(super) fn read(longest: Duration) -> Option<Vec<Mapping>> {
 fn read_page_tables(goes_on: impl Fn() -> bool) -> Option<Vec<Mapping>> {
     let tables = PageTables::open()?;
     let mut mappings = read_addresses()?;
+    // The kernel's own mapping, at the end of all addresses, has no pages here.
+    let own = mappings.partition_point(|mapping| mapping.start <= isize::MAX as usize);
     let swaps = swaps();
-    for mapping in &mut mappings {
-        // The kernel's own mapping, at the end of all addresses, has no pages here.
-        if mapping.start > isize::MAX as usize {
-            continue;
-        }
-        let has_file = matches!(
-            mapping.backing,
-            Backing::File | Backing::Shared | Backing::Agent
-        );
-        // Code is taken for the file's, without a look at each page: it is the largest part of many programs' files.
-        let is_code = mapping.is_executable && !mapping.is_writable;
-        let pages = tables.pages(mapping.start..mapping.end, has_file && !is_code)?;
+    let (user, _) = mappings.split_at_mut(own);
+    let end = user.last()?.end;
+    let mut reader = tables.reader(end, false);
+    for mapping in &mut *user {
+        let pages = reader.pages(&mapping.range())?;
         mapping.resident = pages.resident;
-        mapping.anonymous = if has_file && is_code {
+        mapping.anonymous = if mapping.has_file() {
             0
         } else {
-            mapping.resident - pages.of_files
+            pages.resident
         };
         // Pages of the system's pool of huge pages are not in the resident set.
-        let is_of_pool = has_file && pages.is_huge;
+        let is_of_pool = mapping.has_file() && pages.is_huge;
         // Shared memory that is swapped out is not in the page tables, and other pages may look as if they were.
         let is_hidden =
             mapping.backing == Backing::Shared && pages.resident < mapping.size() as u64;
         if is_of_pool || (swaps && (pages.is_swapped || is_hidden)) || !goes_on() {
             return None;
+        }
+    }
+    // Which pages of files are copies takes longer to find out. Neighbours are read together.
+    for run in user.chunk_by_mut(|one, other| one.may_have_copies() == other.may_have_copies()) {
+        let end = run.last()?.end;
+        let mut reader = tables.reader(end, true);
+        for mapping in run.iter_mut().filter(|of| of.may_have_copies()) {
+            let pages = reader.pages(&mapping.range())?;
+            mapping.anonymous = mapping.resident.saturating_sub(pages.of_files);
+            if !goes_on() {
+                return None;
+            }
         }
     }
     Some(mappings)

@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::composition::Composer;
 use crate::outcome::Outcome;
 use crate::output::Output;
-use crate::pace::cpu_nanos;
+use crate::pace::{Spent, cpu_nanos};
 use crate::process::{HostDescriptor, ResidentSet};
 use crate::record::Record;
 
@@ -122,8 +122,10 @@ impl Drain {
     /// Takes all records from the ring. Returns whether the flush interval had passed and a block was written.
     pub(super) fn work(&mut self, shared: &Shared) -> bool {
         let was_provisional = self.is_provisional();
-        let began = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID);
-        let mut records = 0;
+        // A system call, which most wakes do not need.
+        let began = (self.ring.slots() >= Spent::ENOUGH_RECORDS)
+            .then(|| cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID));
+        let mut records = 0_usize;
         while let Ok(record) = self.ring.pop() {
             records += 1;
             match &record {
@@ -149,8 +151,10 @@ impl Drain {
             }
             record.for_each_event(|event| self.write(event, shared));
         }
-        let took = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(began);
-        shared.spent.took(records, took);
+        if let Some(began) = began {
+            let now = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID);
+            shared.spent.took(records, now.saturating_sub(began));
+        }
         self.record_resident(shared, false);
         let interval = self.flush_interval();
         // A full block has overwritten samples that are still pending, or that belong to the next block.

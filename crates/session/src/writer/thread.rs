@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::{End, Nanos};
 
@@ -22,6 +22,9 @@ use crate::termination::{self, WriterCount};
 
 /// How long the thread sleeps if it is not woken.
 const NAP: Duration = Duration::from_millis(200);
+/// The library's pages are released after a block, but not more often than this. It takes 0.1 ms, and as much again until
+/// the pages that the next block needs are mapped. A session writes many blocks at first.
+const BETWEEN_RELEASES: Duration = Duration::from_millis(190);
 
 const NO_END: End = End {
     time: Nanos(0),
@@ -206,6 +209,7 @@ fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
 /// The loop of the thread. It runs until a request ends it.
 fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
     drain.enter_thread();
+    let mut released = Instant::now();
     loop {
         if let Some(ending) = termination::requested() {
             let end = End {
@@ -227,9 +231,10 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
             Request::Work if reserve::is_short() => shared.sleeper.sleep(NAP),
             Request::Work => {
                 keeper::prepare();
-                if drain.work(shared) {
+                if drain.work(shared) && released.elapsed() >= BETWEEN_RELEASES {
                     // Half of this library's mapped pages are not needed until the next block.
                     image::release_again();
+                    released = Instant::now();
                 }
                 if shared.request() == Request::Work {
                     let longest = keeper::keep().unwrap_or(NAP);
