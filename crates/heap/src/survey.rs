@@ -127,26 +127,23 @@ impl Heap {
         Some(base..base + STATE_SIZE + TABLE_SIZE)
     }
 
-    /// The bytes of the arenas in a range of addresses; 0 if the heap cannot be read.
+    /// Calls `visit` with the addresses of each arena, in order; with none if the heap cannot be read.
     ///
     /// # Safety
     /// `heap` is the address of a heap that is never unmapped. Any thread may call this.
-    #[must_use]
-    pub unsafe fn arenas_within(
+    pub unsafe fn arenas(
         heap: *const Self,
-        range: &core::ops::Range<usize>,
         copies: &mut dyn Copies,
-    ) -> usize {
+        visit: &mut dyn FnMut(core::ops::Range<usize>),
+    ) {
         let Some((base, state)) = state_of(heap, copies) else {
-            return 0;
+            return;
         };
         // SAFETY: only numbers in the copy are read.
         let span = unsafe { (*state.as_ptr()).arenas.span() };
-        let first = range.start.div_ceil(ARENA_SIZE).max(span.start);
-        let mut bytes = 0;
-        let numbers = first..(range.end >> ARENA_BITS).min(span.end);
-        for_each_arena(base, numbers, copies, &mut |_, _| bytes += ARENA_SIZE);
-        bytes
+        for_each_arena(base, span, copies, &mut |arena, _| {
+            visit(arena..arena + ARENA_SIZE);
+        });
     }
 }
 

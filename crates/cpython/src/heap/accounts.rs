@@ -18,11 +18,7 @@ const MOST_USES: usize = 512;
 
 static HEAP: AtomicPtr<Heap> = AtomicPtr::new(std::ptr::null_mut());
 
-static ACCOUNTS: Accounts = Accounts {
-    arenas_within,
-    own,
-    add,
-};
+static ACCOUNTS: Accounts = Accounts { arenas, own, add };
 
 /// Lets the writer thread look at the heap, which is never unmapped.
 pub fn publish(heap: *mut c_void) {
@@ -35,12 +31,12 @@ fn heap() -> Option<*const Heap> {
     (!heap.is_null()).then_some(heap.cast_const())
 }
 
-fn arenas_within(range: Range<usize>) -> usize {
+fn arenas(visit: &mut dyn FnMut(Range<usize>)) {
     let (Some(heap), Some(probe)) = (heap(), Probe::new()) else {
-        return 0;
+        return;
     };
     // SAFETY: the heap is never unmapped.
-    unsafe { Heap::arenas_within(heap, &range, &mut Kernel(probe)) }
+    unsafe { Heap::arenas(heap, &mut Kernel(probe), visit) }
 }
 
 fn own(visit: &mut dyn FnMut(Range<usize>)) {

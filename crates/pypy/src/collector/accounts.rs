@@ -21,7 +21,7 @@ static LAST: [AtomicU64; PARTS.len()] = [const { AtomicU64::new(0) }; PARTS.len(
 
 static ACCOUNTS: Accounts = Accounts {
     // The arenas are blocks of the C library.
-    arenas_within: |_| 0,
+    arenas: |_| (),
     own: |_| (),
     add,
 };

@@ -10,8 +10,8 @@ use nthbyte_profile::Composition;
 /// panic, must not wait, and must read what may be unmapped meanwhile through the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Accounts {
-    /// The bytes of the arenas of the host's heap in a range of addresses.
-    pub arenas_within: fn(Range<usize>) -> usize,
+    /// Calls its argument with each arena of the host's heap, in the order of addresses.
+    pub arenas: fn(&mut dyn FnMut(Range<usize>)),
     /// Calls its argument with each range of addresses that belongs to the agent.
     pub own: fn(&mut dyn FnMut(Range<usize>)),
     /// Adds the host's parts. `is_thorough`: the use of the heap's pages too.

@@ -9,7 +9,6 @@ use std::ops::Range;
 
 use nthbyte_profile::{Composition, Part};
 
-use super::accounts::Accounts;
 use super::mappings::{Backing, Mapping};
 use crate::process::for_each_segment;
 
@@ -21,12 +20,11 @@ const LARGEST_GUARD: usize = 64 << 10;
 const MOST_ASKED: usize = 1 << 30;
 /// Bytes that one call of `mincore` is asked for.
 const ASKED_AT_ONCE: usize = 4 << 20;
-/// The arenas of the host's heap are looked for in pieces of this size.
-const PIECE: usize = 2 << 20;
 
 /// What is known of addresses.
 pub(super) struct Known<'a> {
-    pub(super) accounts: Option<&'a Accounts>,
+    /// The arenas of the host's heap, in the order of addresses.
+    pub(super) arenas: Vec<Range<usize>>,
     /// Memory of the agent, in the order of addresses.
     pub(super) own: Vec<Range<usize>>,
     /// Mappings from before the session, in the order of addresses.
@@ -122,14 +120,17 @@ fn anonymous(
         into.add(Part::AgentMemory, resident);
         (rest, size) = (rest - resident, size - own.len().min(size));
     }
-    let arenas = known
-        .accounts
-        .map_or(0, |of| (of.arenas_within)(range.clone()));
+    let arenas: usize = overlapping(&known.arenas, &range)
+        .map(|arenas| arenas.len())
+        .sum();
     if arenas > 0 {
         let resident = if arenas >= size {
             rest
         } else {
-            asked.arenas(mapping, known).min(rest)
+            overlapping(&known.arenas, &range)
+                .map(|arenas| asked.resident(&arenas, mapping))
+                .sum::<u64>()
+                .min(rest)
         };
         into.add(Part::Arenas, resident);
         (rest, size) = (rest - resident, size.saturating_sub(arenas));
@@ -197,17 +198,6 @@ impl Asked {
             .map(|piece| resident(piece..part.end.min(piece + ASKED_AT_ONCE), &mut pages))
             .sum()
     }
-
-    /// The resident bytes of the arenas in a mapping that also has other memory.
-    fn arenas(&mut self, mapping: &Mapping, known: &Known<'_>) -> u64 {
-        let within =
-            |range: Range<usize>| known.accounts.map_or(0, |of| (of.arenas_within)(range)) > 0;
-        let pieces = (mapping.start.next_multiple_of(PIECE)..mapping.end).step_by(PIECE);
-        let arenas = pieces.filter(|&piece| within(piece..piece + PIECE));
-        arenas
-            .map(|piece| self.resident(&(piece..piece + PIECE), mapping))
-            .sum()
-    }
 }
 
 /// The smallest page of the operating system. With larger ones, `mincore` says less; then too little is found.
@@ -271,18 +261,6 @@ mod tests {
 
     #[test]
     fn the_parts_add_up_and_are_told_by_their_layout() {
-        static ACCOUNTS: Accounts = Accounts {
-            // The arenas are the four MiB at `BASE + 64 MiB`.
-            arenas_within: |range| {
-                let arenas = BASE + 64 * MIB..BASE + 68 * MIB;
-                arenas
-                    .end
-                    .min(range.end)
-                    .saturating_sub(arenas.start.max(range.start))
-            },
-            own: |_| (),
-            add: |_, _| (),
-        };
         let file = |backing, resident, anonymous| Mapping {
             backing,
             anonymous: anonymous as u64,
@@ -309,7 +287,7 @@ mod tests {
         ];
         let earlier = BASE + 300 * MIB..BASE + 301 * MIB;
         let known = Known {
-            accounts: Some(&ACCOUNTS),
+            arenas: std::iter::once(BASE + 64 * MIB..BASE + 68 * MIB).collect(),
             own: Vec::new(),
             earlier: std::slice::from_ref(&earlier),
         };
@@ -345,7 +323,7 @@ mod tests {
         std::hint::black_box(&memory);
         let part = start..start + 4 * MIB;
         let known = Known {
-            accounts: None,
+            arenas: Vec::new(),
             own: vec![part.clone()],
             earlier: &[],
         };

@@ -10,6 +10,8 @@ use std::io::Read;
 use std::ops::Range;
 use std::time::Duration;
 
+use memchr::{memchr, memrchr};
+
 use crate::composition::page_tables::PageTables;
 use crate::composition::stopwatch::Stopwatch;
 use crate::process::MapsLine;
@@ -158,7 +160,7 @@ fn parse(mut input: impl Read, goes_on: impl Fn() -> bool) -> Option<Vec<Mapping
             return None;
         }
         let mut rest = &buffer[..];
-        while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+        while let Some(end) = memchr(b'\n', rest) {
             if !std::mem::take(&mut is_cut) {
                 line(&rest[..end], &mut mappings)?;
             }
@@ -221,7 +223,7 @@ fn head(line: &[u8]) -> Option<Mapping> {
 }
 
 fn backing(path: &[u8], is_shared: bool) -> Backing {
-    let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let file = &path[memrchr(b'/', path).map_or(0, |slash| slash + 1)..];
     let begins = |start: &[u8]| path.starts_with(start);
     if path == b"[heap]" {
         Backing::Break

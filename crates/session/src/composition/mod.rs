@@ -42,8 +42,9 @@ const NOTICEABLE: u64 = 10;
 const LARGER: [u64; 2] = [50, 20];
 /// A composition is recorded after this time, even if nothing has changed.
 const AT_LATEST: Duration = Duration::from_secs(5);
-/// The shortest session that has compositions before its end.
-const AT_FIRST: Duration = Duration::from_millis(60);
+/// The shortest session that has compositions before its end. Before that, a program imports its modules: each of them
+/// would be a new peak.
+const AT_FIRST: Duration = Duration::from_millis(200);
 /// The share of the session's time: one part of so many.
 const SHARE: u32 = 1000;
 /// Time to begin with: a composition of a small process takes about 0.7 ms.
@@ -156,22 +157,18 @@ impl Composer {
 
     fn read(&mut self, now: Nanos, is_last: bool) -> Option<Composition> {
         let accounts = accounts::accounts();
-        let mut own = Vec::new();
-        let mut add = |range: Range<usize>| {
-            if own.try_reserve(1).is_ok() && !range.is_empty() {
-                own.push(range);
-            }
-        };
-        reserve::large_blocks(&mut add);
+        let mut own = Ranges::default();
+        let mut arenas = Ranges::default();
+        reserve::large_blocks(&mut |range| own.add(range));
         if let Some(accounts) = accounts {
-            (accounts.own)(&mut add);
+            (accounts.own)(&mut |range| own.add(range));
+            (accounts.arenas)(&mut |range| arenas.add(range));
         }
-        own.sort_unstable_by_key(|range| range.start);
         let mut composition = Composition::at(now);
         let mappings = mappings::read(LONGEST)?;
         let known = Known {
-            accounts,
-            own,
+            arenas: arenas.in_order(),
+            own: own.in_order(),
             earlier: self.earlier.as_deref().unwrap_or_default(),
         };
         classify(&mappings, &known, &mut composition);
@@ -191,6 +188,28 @@ impl Composer {
             (accounts.add)(&mut composition, is_thorough);
         }
         Some(composition)
+    }
+}
+
+/// Ranges of addresses. Those that find no memory are left out.
+#[derive(Default)]
+struct Ranges(Vec<Range<usize>>);
+
+impl Ranges {
+    /// Adds a range, or makes the last one longer if it follows on that.
+    fn add(&mut self, range: Range<usize>) {
+        if let Some(last) = self.0.last_mut()
+            && last.end == range.start
+        {
+            last.end = range.end;
+        } else if !range.is_empty() && self.0.try_reserve(1).is_ok() {
+            self.0.push(range);
+        }
+    }
+
+    fn in_order(mut self) -> Vec<Range<usize>> {
+        self.0.sort_unstable_by_key(|range| range.start);
+        self.0
     }
 }
 

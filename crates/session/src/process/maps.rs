@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use memchr::memchr;
+
 /// A mapping, as the kernel writes it (proc_pid_maps(5)): `start-end rwxp offset device inode   path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapsLine<'a> {
@@ -23,21 +25,44 @@ impl<'a> MapsLine<'a> {
     /// Parses a line without its end. `None` if it is none of these. Does not allocate.
     #[must_use]
     pub fn parse(line: &'a [u8]) -> Option<Self> {
-        let number = |digits| u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
-        let mut words = line.splitn(6, |&byte| byte == b' ');
-        let mut ends = words.next()?.splitn(2, |&byte| byte == b'-');
-        let mut address = || usize::try_from(number(ends.next()?)?).ok();
-        let range = address()?..address()?;
+        let mut rest = Some(line);
+        let mut word = || {
+            let text = rest?;
+            let (word, after) = split(text, b' ');
+            rest = after;
+            Some(word)
+        };
+        let (start, end) = split(word()?, b'-');
+        let address = |digits| usize::try_from(hexadecimal(digits)?).ok();
         let mapping = Self {
-            range,
-            rights: words.next()?.try_into().ok()?,
-            offset: number(words.next()?)?,
-            device: words.next()?,
-            inode: words.next()?,
-            path: words.next().unwrap_or_default().trim_ascii_start(),
+            range: address(start)?..address(end?)?,
+            rights: word()?.try_into().ok()?,
+            offset: hexadecimal(word()?)?,
+            device: word()?,
+            inode: word()?,
+            path: rest.unwrap_or_default().trim_ascii_start(),
         };
         (!mapping.range.is_empty()).then_some(mapping)
     }
+}
+
+/// The text before the first such byte, and the one after it, if there is one.
+fn split(text: &[u8], at: u8) -> (&[u8], Option<&[u8]>) {
+    match memchr(at, text) {
+        Some(end) => (&text[..end], Some(&text[end + 1..])),
+        None => (text, None),
+    }
+}
+
+/// Lines come by the hundred, so that this is simpler than the standard library's.
+fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    if !(1..=16).contains(&digits.len()) {
+        return None;
+    }
+    digits.iter().try_fold(0, |number, &digit| {
+        let digit = char::from(digit).to_digit(16)?;
+        Some(number << 4 | u64::from(digit))
+    })
 }
 
 #[cfg(test)]
