@@ -24,7 +24,7 @@ use crate::termination::{self, WriterCount};
 const NAP: Duration = Duration::from_millis(200);
 /// The library's pages are released after a block, but not more often than this. It takes 0.1 ms, and as much again until
 /// the pages that the next block needs are mapped. A session writes many blocks at first.
-const BETWEEN_RELEASES: Duration = Duration::from_millis(190);
+const BETWEEN_RELEASES: Duration = Duration::from_millis(500);
 
 const NO_END: End = End {
     time: Nanos(0),
