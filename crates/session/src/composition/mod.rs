@@ -40,7 +40,7 @@ const NOTICEABLE: u64 = 10;
 /// The resident set is at a new peak if it is larger by a 50th than at any composition before; while less than half of the
 /// budget is left, by a 20th.
 const LARGER: [u64; 2] = [50, 20];
-/// A composition is recorded after this time, even if nothing has changed.
+/// After this time, any change of the resident set that is recorded is enough.
 const AT_LATEST: Duration = Duration::from_secs(5);
 /// The shortest session that has compositions before its end. Before that, a program imports its modules: each of them
 /// would be a new peak.
@@ -111,13 +111,19 @@ impl Composer {
         self.first.take()
     }
 
-    /// The composition to record now, if one is due. `resident` is the resident set size.
-    pub(crate) fn due(&mut self, now: Nanos, resident: Option<u64>) -> Option<Composition> {
-        let session = Duration::from_nanos(now.0);
-        if session < AT_FIRST || !self.is_due(now, session, resident?) {
+    /// The composition to record now, if one is due. `resident` is the resident set size, and `is_new` whether it has just
+    /// changed. One that had to wait, because the session was too young or the budget was spent, is made without that.
+    pub(crate) fn due(
+        &mut self,
+        now: Nanos,
+        resident: Option<u64>,
+        is_new: bool,
+    ) -> Option<Composition> {
+        let (session, resident) = (Duration::from_nanos(now.0), resident?);
+        if session < AT_FIRST || !self.is_due(now, session, resident, is_new) {
             return None;
         }
-        self.compose(now, false)
+        self.compose(now, resident, false)
     }
 
     /// The last composition of a session. `None` if it would take too long.
@@ -125,10 +131,10 @@ impl Composer {
         if self.last > LONGEST_AT_END {
             return None;
         }
-        self.compose(now, true)
+        self.compose(now, 0, true)
     }
 
-    fn is_due(&self, now: Nanos, session: Duration, resident: u64) -> bool {
+    fn is_due(&self, now: Nanos, session: Duration, resident: u64, is_new: bool) -> bool {
         // The next one takes longer if the process has grown.
         if !self.budget.allows(session, self.last) {
             return false;
@@ -140,18 +146,18 @@ impl Composer {
         let larger = LARGER[usize::from(is_short)];
         (!is_short && before.abs_diff(resident) > before / NOTICEABLE)
             || resident > self.largest + self.largest / larger
-            || Duration::from_nanos(now.0.saturating_sub(made.0)) >= AT_LATEST
+            || (is_new && Duration::from_nanos(now.0.saturating_sub(made.0)) >= AT_LATEST)
     }
 
-    fn compose(&mut self, now: Nanos, is_last: bool) -> Option<Composition> {
+    /// `resident` is the resident set size that was read. Later ones are compared with it, because the sum of the mappings
+    /// may differ, and because there may be no composition: then the next attempt is not sooner.
+    fn compose(&mut self, now: Nanos, resident: u64, is_last: bool) -> Option<Composition> {
         let watch = Stopwatch::start();
         let composition = self.read(now, is_last);
         self.last = watch.worked();
         self.budget.spend(self.last);
-        let resident = composition.as_ref().and_then(|of| of.get(Part::Resident));
-        // Also after a failure: the next attempt is not sooner.
-        self.made = Some((now, resident.unwrap_or(0)));
-        self.largest = self.largest.max(resident.unwrap_or(0));
+        self.made = Some((now, resident));
+        self.largest = self.largest.max(resident);
         composition
     }
 
@@ -255,7 +261,25 @@ mod tests {
     }
 
     fn is_due(composer: &Composer, nanos: u64, resident: u64) -> bool {
-        composer.is_due(Nanos(nanos), Duration::from_nanos(nanos), resident)
+        composer.is_due(Nanos(nanos), Duration::from_nanos(nanos), resident, true)
+    }
+
+    /// A process that sleeps for a day does not fill its profile.
+    #[test]
+    fn one_that_had_to_wait_is_made_without_a_change_and_no_other() {
+        let is_due = |composer: &Composer, seconds, resident| {
+            let nanos = seconds * SECOND;
+            composer.is_due(Nanos(nanos), Duration::from_nanos(nanos), resident, false)
+        };
+        assert!(is_due(&Composer::default(), 1, 1000));
+        let mut composer = after(Nanos(SECOND), 1000);
+        assert!(!is_due(&composer, 60, 1000));
+        assert!(is_due(&composer, 60, 2000));
+        composer
+            .budget
+            .spend(TO_BEGIN_WITH + Duration::from_millis(20));
+        assert!(!is_due(&composer, 10, 2000));
+        assert!(is_due(&composer, 60, 2000));
     }
 
     #[test]

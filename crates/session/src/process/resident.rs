@@ -45,6 +45,11 @@ impl ResidentSet {
         self.select(memory, is_last)
     }
 
+    /// The size at the last reading, whether that was recorded or not.
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.skipped.or(self.recorded)?.rss
+    }
+
     fn select(&mut self, memory: Memory, is_last: bool) -> [Option<Memory>; 3] {
         if !is_last
             && self
@@ -130,6 +135,7 @@ mod tests {
         );
         for time in 2..9 {
             assert_eq!(set.select(memory(time, 1003, 1000), false), [None; 3]);
+            assert_eq!(set.last(), Some(1003));
         }
         let grown = memory(9, 1004, 1000);
         assert_eq!(

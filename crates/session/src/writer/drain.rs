@@ -192,11 +192,11 @@ impl Drain {
         if let Some(first) = self.composer.take_first() {
             self.write_composition(&first, shared);
         }
-        let rss = reading.and_then(|reading| reading.rss);
         let due = if is_last {
             self.composer.last(now)
         } else {
-            self.composer.due(now, rss)
+            let rss = self.resident.last();
+            self.composer.due(now, rss, reading.is_some())
         };
         if let Some(due) = due {
             self.write_composition(&due, shared);
