@@ -264,6 +264,15 @@ mod tests {
         composer.is_due(Nanos(nanos), Duration::from_nanos(nanos), resident, true)
     }
 
+    #[test]
+    fn ranges_that_follow_each_other_are_one() {
+        let mut ranges = Ranges::default();
+        for range in [6..8, 8..9, 1..3, 3..3, 3..5] {
+            ranges.add(range);
+        }
+        assert_eq!(ranges.in_order(), [1..5, 6..9]);
+    }
+
     /// A process that sleeps for a day does not fill its profile.
     #[test]
     fn one_that_had_to_wait_is_made_without_a_change_and_no_other() {
