@@ -232,6 +232,8 @@ def test_time_samples_are_shown(interpreter: Interpreter, tmp_path: Path) -> Non
         shown = report(command, "--time", "app.nthb", folder=tmp_path).ok().out
         assert "churn" in shown
         assert " B " not in shown
+    asked = report("summary", "--time", "--json", "app.nthb", folder=tmp_path).ok().out
+    assert json.loads(asked)["time"] == time
 
 
 def test_a_profile_without_samples_is_said(cpython: Interpreter, tmp_path: Path) -> None:
@@ -241,8 +243,8 @@ def test_a_profile_without_samples_is_said(cpython: Interpreter, tmp_path: Path)
 
 
 def test_time_without_time_samples_is_an_error(profile: Path) -> None:
-    for command in ("summary", "tree"):
-        done = report(command, "--time", profile, folder=profile.parent)
+    for command in (["summary"], ["summary", "--json"], ["tree"]):
+        done = report(*command, "--time", profile, folder=profile.parent)
         [line] = done.err.splitlines()
         assert (done.status, done.out) == (1, "")
         assert line.startswith(f"nthbyte: {profile} has no time samples")

@@ -25,7 +25,7 @@ pub struct Arguments {
     top: Option<usize>,
     /// Show running time, from the time samples. This is the default for a profile without allocation
     /// samples; JSON always has both.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long)]
     time: bool,
     /// Write JSON (docs/summary-json.md describes it).
     #[arg(long)]
@@ -72,7 +72,7 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         let mut profile = self.profiles.find()?.load_quietly()?;
         let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
-        let time = !self.json && (self.time || only_time);
+        let time = self.time || (only_time && !self.json);
         let by = By::from(self.by);
         if time {
             crate::input::require_time(self.profiles.first(), &profile)?;
