@@ -76,7 +76,7 @@ struct Blocks {
 
 impl Heap {
     /// Surveys a heap. At most `most` arenas are looked at; `visit` is called for each of their block sizes with free
-    /// blocks. Pages for sampled blocks are not visited. `None` if the heap cannot be read. The cost is about 10 µs for
+    /// blocks. Pages for sampled blocks are not visited. `None` if the heap cannot be read. The cost is 10 to 40 µs for
     /// each arena.
     ///
     /// # Safety

@@ -7,6 +7,8 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::reserve::Room;
+
 /// The name under which the preloaded library exports its [`Interface`].
 pub const SYMBOL: &CStr = c"nthbyte_native_interface";
 /// Changes when anything in this module changes.
@@ -134,11 +136,17 @@ pub fn interface() -> Option<&'static Interface> {
     (interface.version == VERSION).then_some(interface)
 }
 
-/// Makes native memory available in this process: loads the library, unless it was preloaded, and attaches it.
+/// Bytes that must be left beside native memory: 4 MiB for the session's ring, its writer thread and their buffers, and
+/// 12 MiB for the program: a thread's stack usually takes eight.
+const ROOM_OF_OTHERS: usize = 16 << 20;
+
+/// Makes native memory available in this process: loads the library, unless it was preloaded, and attaches it. Where
+/// addresses are limited, it takes only what the session and the program leave.
 ///
 /// # Errors
 /// One clause that says why that is not possible.
 pub fn load(path: &CStr) -> Result<(), String> {
+    let _room = Room::hold(ROOM_OF_OTHERS).ok_or("there is no memory for it")?;
     let found = match interface() {
         Some(preloaded) => preloaded,
         None => open(path)?,

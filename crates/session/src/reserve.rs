@@ -332,16 +332,26 @@ fn recovers() -> bool {
 
 /// Whether the system has this many bytes at the moment, besides [`ENOUGH`] for the rest.
 pub(crate) fn has(bytes: usize) -> bool {
-    let Ok(layout) = Layout::from_size_align(bytes.saturating_add(ENOUGH), 16) else {
-        return false;
-    };
-    // SAFETY: the size is not zero, and the memory is freed with the same layout.
-    unsafe {
-        let memory = std::hint::black_box(system(layout));
-        if !memory.is_null() {
-            System.dealloc(memory, layout);
-        }
-        !memory.is_null()
+    Room::hold(bytes.saturating_add(ENOUGH)).is_some()
+}
+
+/// Memory of the system that nobody else gets as long as this is held. It is never written.
+pub(crate) struct Room(*mut u8, Layout);
+
+impl Room {
+    /// Takes so many bytes, which are not 0. `None` if the system does not have them.
+    pub(crate) fn hold(bytes: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(bytes, 16).ok()?;
+        // SAFETY: the size is not zero.
+        let memory = std::hint::black_box(unsafe { system(layout) });
+        (!memory.is_null()).then_some(Self(memory, layout))
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // SAFETY: the memory was allocated with this layout.
+        unsafe { System.dealloc(self.0, self.1) };
     }
 }
 
