@@ -53,3 +53,68 @@ impl Heap {
         self.renew_budget(class);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::class::{Class, class_of};
+    use crate::config::Config;
+    use crate::observer::Fallback;
+    use core::ptr::null_mut;
+    use nthbyte_sampling::{Countdown, Distances, Period, SamplePoints};
+
+    const SIZE: u32 = 64;
+
+    /// A new heap with its table, and a class of it.
+    fn heap() -> (&'static mut Heap, ArenaTable, usize) {
+        let heap = Heap::create(Config::default(), [Fallback::LIBC; 2])
+            .expect("address space")
+            .as_ptr();
+        // SAFETY: a heap of this test alone, which is never removed.
+        let heap = unsafe { (&mut *heap, Heap::table(heap.cast())) };
+        (heap.0, heap.1, class_of(SIZE as usize))
+    }
+
+    #[test]
+    fn a_list_that_was_too_long_makes_the_next_budgets_small() {
+        let (heap, table, class) = heap();
+        let first = Class::new(SIZE).budget_bytes;
+        assert!(heap.refill(class, table));
+        heap.rebalance(class, table);
+        assert_eq!(heap.classes[class].budget_bytes, 2 * first);
+        // The program takes all of these and some more, and frees those: a page has so many then that the next list is
+        // longer than what a class retains.
+        heap.slots[class].head = null_mut();
+        let lists = [(); 3].map(|()| heap.take(class, 64, table).0);
+        for list in lists {
+            heap.return_list(list, table);
+        }
+        heap.classes[class].refill_blocks = 4096;
+        assert!(heap.refill(class, table));
+        let retained = heap.classes[class].max_retained();
+        assert!(heap.classes[class].listed > retained);
+        heap.rebalance(class, table);
+        assert_eq!(heap.classes[class].listed, retained);
+        assert_eq!(heap.classes[class].budget_bytes, first);
+    }
+
+    #[test]
+    fn refills_become_small_when_blocks_must_be_returned_near_a_sample_point() {
+        let (heap, table, class) = heap();
+        let period = Period::new(100 * u64::from(SIZE)).expect("a period");
+        let mut points = SamplePoints::new(period, Distances::Fixed, 1);
+        heap.classes[class].countdown = Countdown::new(&mut points);
+        let keep = heap.classes[class].until_sample() / 8;
+        assert!(keep > 1);
+        for (listed, next) in [(keep, 2 * keep), (keep + 1, Class::new(SIZE).refill_blocks)] {
+            heap.slots[class].head = null_mut();
+            heap.classes[class].refill_blocks = listed;
+            assert!(heap.refill(class, table));
+            assert_eq!(heap.classes[class].listed, listed);
+            heap.trim(class, table);
+            assert_eq!(heap.classes[class].listed, keep);
+            let next_refill = heap.classes[class].refill_blocks;
+            assert_eq!(next_refill, next);
+        }
+    }
+}

@@ -147,6 +147,9 @@ mod tests {
         let base = reserve().expect("address space").addr().get();
         let end = base + STATE_SIZE + TABLE_SIZE;
         assert_eq!(mapped(base..end), [(base, end)]);
+        let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+        let pages = statm.split(' ').next().map(str::parse::<usize>);
+        assert!(pages.unwrap().unwrap() < 1 << 28, "less than a TiB");
     }
 
     #[test]

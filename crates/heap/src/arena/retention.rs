@@ -230,4 +230,84 @@ mod tests {
         release(&mut arenas, table, &mut other[7], 1);
         assert_eq!(arenas.retention.dirty, fewer, "tried at the limit");
     }
+    /// Acquires all pages of so many arenas, and releases half of each.
+    fn half_dirty(arenas: &mut Arenas, table: ArenaTable, number: usize) -> Vec<Pages> {
+        let mut all = fill(arenas, table, number, Backing::Ordinary);
+        for pages in &mut all {
+            release(arenas, table, pages, PAGES_PER_ARENA as usize / 2);
+        }
+        all
+    }
+
+    #[test]
+    fn demand_leaves_four_mebibytes() {
+        let table = ArenaTable::at(os::map(TABLE_SIZE).unwrap().as_ptr());
+        let mut arenas = Arenas::new(HugePages::Off, 0);
+        let half = PAGES_PER_ARENA as usize / 2;
+        half_dirty(&mut arenas, table, 10);
+        assert_eq!(arenas.retention.dirty, 10 * half);
+        // All dirty pages of one arena.
+        arenas.purge_for(1, table);
+        assert_eq!(arenas.retention.dirty, 9 * half);
+        arenas.purge_for(1 << 40, table);
+        assert_eq!(arenas.retention.dirty * PAGE_SIZE, 4 << 20);
+    }
+
+    #[test]
+    fn a_huge_page_is_split_if_half_of_it_is_free() {
+        let half = PAGES_PER_ARENA as usize / 2;
+        for (freed, left) in [(half - 1, half - 1), (half, 0)] {
+            let table = ArenaTable::at(os::map(TABLE_SIZE).unwrap().as_ptr());
+            let mut arenas = Arenas::new(HugePages::Off, 0);
+            let mut pages = fill(&mut arenas, table, 1, Backing::Huge);
+            release(&mut arenas, table, &mut pages[0], freed);
+            arenas.purge(0, table);
+            assert_eq!(arenas.retention.dirty, left);
+        }
+    }
+
+    #[test]
+    fn at_the_limit_half_of_it_is_purged() {
+        let table = ArenaTable::at(os::map(TABLE_SIZE).unwrap().as_ptr());
+        let mut arenas = Arenas::new(HugePages::Off, 0);
+        let half = PAGES_PER_ARENA as usize / 2;
+        let mut all = half_dirty(&mut arenas, table, LIMIT_PAGES / half);
+        assert_eq!(arenas.retention.dirty, LIMIT_PAGES);
+        release(&mut arenas, table, &mut all[0], 1);
+        let left = arenas.retention.dirty;
+        assert!(left <= LIMIT_PAGES / 2 && left > LIMIT_PAGES / 2 - half);
+    }
+
+    #[test]
+    fn a_quarter_of_the_pages_in_use_is_below_the_limit() {
+        let table = ArenaTable::at(os::map(TABLE_SIZE).unwrap().as_ptr());
+        let mut arenas = Arenas::new(HugePages::Off, 0);
+        let mut all = fill(&mut arenas, table, 100, Backing::Ordinary);
+        // A fifth of all pages is a quarter of the others.
+        let fifth = 100 * PAGES_PER_ARENA as usize / 5;
+        let most = PAGES_PER_ARENA as usize / 2;
+        for pages in &mut all[..fifth / most] {
+            release(&mut arenas, table, pages, most);
+        }
+        assert_eq!(arenas.retention.dirty, fifth);
+        release(&mut arenas, table, &mut all[99], 1);
+        assert!(arenas.retention.dirty < fifth);
+    }
+
+    #[test]
+    fn a_purge_that_reaches_the_limit_exactly_is_tried_again_at_once() {
+        let table = ArenaTable::at(os::map(TABLE_SIZE).unwrap().as_ptr());
+        let mut arenas = Arenas::new(HugePages::Off, 0);
+        let mut huge = fill(&mut arenas, table, 36, Backing::Huge);
+        let mut other = fill(&mut arenas, table, 1, Backing::Ordinary);
+        for (at, pages) in huge.iter_mut().enumerate() {
+            let number = 60.min(LIMIT_PAGES.saturating_sub(at * 60));
+            release(&mut arenas, table, pages, number);
+        }
+        assert_eq!(arenas.retention.dirty, LIMIT_PAGES);
+        for _ in 0..2 {
+            release(&mut arenas, table, &mut other[0], 1);
+            assert_eq!(arenas.retention.dirty, LIMIT_PAGES, "purged at once");
+        }
+    }
 }

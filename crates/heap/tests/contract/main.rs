@@ -152,6 +152,8 @@ struct Nested {
     depth: usize,
     sampled: usize,
     freed: usize,
+    /// Blocks that the observer got from the heap itself.
+    of_heap: usize,
 }
 
 unsafe extern "C" fn nested_sampled(context: *mut c_void, _: &Sample) -> u32 {
@@ -163,7 +165,9 @@ unsafe extern "C" fn nested_sampled(context: *mut c_void, _: &Sample) -> u32 {
         let functions = Functions::of(Domain::Memory);
         let heap = (*nested).heap as *mut c_void;
         for size in [8, 300, 900, 10_000] {
-            (functions.free)(heap, (functions.malloc)(heap, size));
+            let block = (functions.malloc)(heap, size);
+            (*nested).of_heap += usize::from(Heap::owns(heap, block));
+            (functions.free)(heap, block);
         }
         (*nested).sampled += 1;
         (*nested).depth -= 1;
@@ -201,7 +205,7 @@ fn an_observer_that_allocates_is_served_and_not_sampled() {
     blocks.into_iter().for_each(|block| heap.free(block));
     heap.stop();
     assert_eq!((nested.sampled, nested.freed), (1000, 500));
-    assert_eq!(lost, 4000);
+    assert_eq!((lost, nested.of_heap), (4000, 3000));
     assert_eq!(heap.statistics().in_use, 0);
 }
 
@@ -390,6 +394,47 @@ fn out_of_memory() {
     }
     heap.stop();
     assert!(nested.sampled > 0);
+}
+
+#[test]
+fn free_blocks_serve_another_size_when_memory_ends() {
+    in_a_process_of_its_own("free_blocks_and_no_memory");
+}
+
+#[test]
+#[ignore = "sets a limit on the whole process: run by free_blocks_serve_another_size_when_memory_ends"]
+fn free_blocks_and_no_memory() {
+    const PAGE: usize = 16 << 10;
+    let heap = Fixture::new(Config::default());
+    let mut blocks: Vec<*mut u8> = Vec::with_capacity(1 << 16);
+    limit_addresses(addresses() + (16 << 20));
+    let mut own = || Some(heap.malloc(500)).filter(|block| heap.owns(block.addr()));
+    blocks.extend(core::iter::from_fn(&mut own));
+    // All blocks of one page: they are on the list of their size now.
+    let page = blocks[0].addr() / PAGE;
+    for block in blocks.extract_if(.., |block| block.addr() / PAGE == page) {
+        heap.free(block);
+    }
+    // The first requests are refused, because the system was asked for memory a short while ago.
+    let mut others = (0..10_000).map(|_| heap.malloc(50));
+    assert!(others.any(|block| heap.owns(block.addr())));
+}
+
+/// A page for sampled blocks serves as many as there is room for.
+#[test]
+fn sampled_blocks_share_pages() {
+    let heap = Fixture::new(Config::default());
+    let observer = Observer {
+        context: null_mut(),
+        sampled: failing_sampled,
+        freed: failing_freed,
+    };
+    heap.start(1, observer);
+    let blocks: Vec<*mut u8> = (0..2000).map(|_| heap.malloc(50)).collect();
+    let reserved = heap.statistics().reserved;
+    assert!(reserved <= 4 << 20, "{reserved}");
+    blocks.into_iter().for_each(|block| heap.free(block));
+    heap.stop();
 }
 
 #[test]
