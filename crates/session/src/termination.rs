@@ -189,7 +189,8 @@ extern "C" fn terminated(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mu
 /// Whether the process has sent the signal to itself. No code after that may run.
 fn is_own(code: libc::c_int, sender: impl FnOnce() -> libc::pid_t) -> bool {
     // SAFETY: no preconditions.
-    matches!(code, libc::SI_USER | libc::SI_TKILL) && sender() == unsafe { libc::getpid() }
+    matches!(code, libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE)
+        && sender() == unsafe { libc::getpid() }
 }
 
 /// Sends the signal again after the pause. Returns whether that is possible.
