@@ -94,7 +94,7 @@ impl Arenas {
     }
 
     /// Purges dirty pages until `keep` are left: first empty arenas, then dirty pages of the emptiest arenas. A huge
-    /// page is split only if half of it is free.
+    /// page is split only if more than half of it is free.
     #[cold]
     fn purge(&mut self, keep: usize, table: ArenaTable) {
         if self.retention.dirty <= keep {
@@ -254,9 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_page_is_split_if_half_of_it_is_free() {
+    fn a_huge_page_is_split_if_more_than_half_of_it_is_free() {
         let half = PAGES_PER_ARENA as usize / 2;
-        for (freed, left) in [(half - 1, half - 1), (half, 0)] {
+        for (freed, left) in [(half, half), (half + 1, 0)] {
             let table = ArenaTable::at(os::map(TABLE_SIZE).unwrap().as_ptr());
             let mut arenas = Arenas::new(HugePages::Off, 0);
             let mut pages = fill(&mut arenas, table, 1, Backing::Huge);

@@ -11,6 +11,9 @@ use crate::event::{
 use crate::processes::{TOTALS, of_totals};
 use crate::varint::{take, unzigzag};
 
+#[cfg(test)]
+mod tests;
+
 /// The reason why a column with the right checksum cannot be read: the writer of the file did not
 /// follow the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +28,6 @@ type Result<T> = std::result::Result<T, Malformed>;
 /// The decoder checks everything that could make it fail: that numbers fit, that texts are valid,
 /// that every definition can be numbered. The caller checks whether a reference has a definition,
 /// because the definition may have been in a lost block.
-/// caller to see, for the definition may have been in a block that is lost.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
     version: u32,
