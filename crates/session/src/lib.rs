@@ -104,6 +104,7 @@ mod reserve;
 mod session;
 mod sleeper;
 mod sync;
+mod system;
 #[cfg(test)]
 mod tests;
 mod unfinished;

@@ -13,13 +13,15 @@
 //! While there is memory, an allocation costs two comparisons and an atomic addition more than the system's, and freeing
 //! one comparison more than that. The addition counts the agent's own memory, for [`crate::composition`].
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+
+use crate::system::{self, LARGE};
 
 /// Bytes of the reserve: the rings of two sessions, and some for writing what is in them.
 const SIZE: usize = 8 << 20;
@@ -85,8 +87,6 @@ struct Reserve {
     bytes: Bytes,
 }
 
-/// From this size on, glibc gives a block a mapping of its own, unless the program has told it otherwise.
-const LARGE: usize = 128 << 10;
 /// Number of large blocks that are known: the rings, buffers and tables of two sessions are some dozens.
 const MOST_LARGE: usize = 64;
 
@@ -182,8 +182,11 @@ const fn changed(head: u64, first: u32) -> u64 {
 unsafe impl GlobalAlloc for Reserve {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: passed on to the caller.
-        let memory = unsafe { system(layout) };
+        let memory = match fails() {
+            true => null_mut(),
+            // SAFETY: passed on to the caller.
+            false => unsafe { system::alloc(layout) },
+        };
         if memory.is_null() {
             return self.take(layout);
         }
@@ -198,7 +201,7 @@ unsafe impl GlobalAlloc for Reserve {
             // SAFETY: the memory is the system's.
             None => unsafe {
                 self.discount(pointer, layout.size());
-                System.dealloc(pointer, layout);
+                system::dealloc(pointer, layout);
             },
         }
     }
@@ -209,7 +212,7 @@ unsafe impl GlobalAlloc for Reserve {
             // Before the address may belong to another block.
             self.discount(pointer, layout.size());
             // SAFETY: the memory is the system's.
-            let memory = unsafe { System.realloc(pointer, layout, size) };
+            let memory = unsafe { system::realloc(pointer, layout, size) };
             if !memory.is_null() {
                 self.account(memory, size);
                 return memory;
@@ -284,17 +287,6 @@ impl Reserve {
     }
 }
 
-/// # Safety
-/// As for `alloc`.
-#[inline]
-unsafe fn system(layout: Layout) -> *mut u8 {
-    if fails() {
-        return null_mut();
-    }
-    // SAFETY: by the contract.
-    unsafe { System.alloc(layout) }
-}
-
 /// Whether [`AgentAllocator`] is the global allocator, so that the library's own memory is counted: a session has blocks.
 pub(crate) fn is_counted() -> bool {
     small_bytes() > 0
@@ -336,22 +328,23 @@ pub(crate) fn has(bytes: usize) -> bool {
 }
 
 /// Memory of the system that nobody else gets as long as this is held. It is never written.
-pub(crate) struct Room(*mut u8, Layout);
+pub(crate) struct Room(*mut u8, usize);
 
 impl Room {
     /// Takes so many bytes, which are not 0. `None` if the system does not have them.
     pub(crate) fn hold(bytes: usize) -> Option<Self> {
-        let layout = Layout::from_size_align(bytes, 16).ok()?;
-        // SAFETY: the size is not zero.
-        let memory = std::hint::black_box(unsafe { system(layout) });
-        (!memory.is_null()).then_some(Self(memory, layout))
+        if fails() {
+            return None;
+        }
+        let memory = system::map(bytes);
+        (!memory.is_null()).then(|| Self(memory, bytes))
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        // SAFETY: the memory was allocated with this layout.
-        unsafe { System.dealloc(self.0, self.1) };
+        // SAFETY: the memory was mapped by `hold`.
+        unsafe { system::unmap(self.0, self.1) };
     }
 }
 

@@ -9,7 +9,7 @@ use nthbyte_profile::event::{
 };
 
 use super::{Child, Profile, in_child, one_at_a_time};
-use crate::reserve::failing;
+use crate::reserve::{self, failing};
 use crate::{Appearance, Config, Recording, Session};
 
 const SAMPLES: u64 = 60;
@@ -173,4 +173,12 @@ fn many_allocations_fail() {
 #[test]
 fn all_later_allocations_fail() {
     each_fails(u64::MAX, 1);
+}
+
+#[test]
+fn what_the_system_does_not_have_is_no_room() {
+    assert!(reserve::Room::hold(1 << 20).is_some());
+    // More than all addresses of a process.
+    assert!(reserve::Room::hold(1 << 48).is_none());
+    assert!(!reserve::has(1 << 46));
 }
