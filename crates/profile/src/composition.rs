@@ -76,7 +76,8 @@ parts! {
     LibraryMapped = 22,
     /// Blocks of nthbyte's agent in the C library's heaps.
     AgentBlocks = 23,
-    /// Blocks of nthbyte's agent with a mapping of their own, whether they have memory behind them or not.
+    /// Those of [`LibraryMapped`](Self::LibraryMapped) that are blocks of nthbyte's agent. No longer written: its large
+    /// blocks are not the C library's.
     AgentMapped = 24,
     /// Pages of the agent's heap that hold blocks.
     HeapPages = 30,

@@ -253,3 +253,48 @@ impl Unpacker {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(magic: [u8; 4], body: usize) -> [u8; HEADER] {
+        let mut header = [0; HEADER];
+        header[..4].copy_from_slice(&magic);
+        header[4..8].copy_from_slice(&(body as u32).to_le_bytes());
+        let check = crc32fast::hash(&header[..12]);
+        header[12..].copy_from_slice(&check.to_le_bytes());
+        header
+    }
+
+    #[test]
+    fn a_header_has_its_magic_its_checksum_and_a_possible_length() {
+        let body = |header| Header::parse(&header).map(|header| header.body);
+        assert_eq!(body(header(MAGIC, 100)), Some(100));
+        assert_eq!(body(header(MAGIC, MAX_BODY)), Some(MAX_BODY));
+        assert_eq!(body(header(MAGIC, MAX_BODY + 1)), None);
+        assert_eq!(body(header(*b"blok", 100)), None);
+        for at in 0..HEADER {
+            let mut other = header(MAGIC, 100);
+            other[at] ^= 1;
+            assert_eq!(body(other), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn the_length_of_a_body_limits_the_number_of_its_events() {
+        let unpacked = |events: usize| {
+            let mut body = Vec::new();
+            put(&mut body, events as u64);
+            // The numbers of the first definitions, and empty columns.
+            body.resize(body.len() + 6 + COLUMNS, 0);
+            Unpacker::default().unpack(2, &body)
+        };
+        let most = MAX_EVENTS_A_BYTE * (2 + 6 + COLUMNS);
+        let wrong = Malformed("a block that counts its events wrong");
+        assert_eq!(unpacked(most), Err(wrong));
+        let many = Malformed("a block with too many events for its length");
+        assert_eq!(unpacked(most + 1), Err(many));
+        assert!(unpacked(0).is_ok());
+    }
+}

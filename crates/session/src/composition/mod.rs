@@ -226,13 +226,9 @@ fn add_library(composition: &mut Composition, counts: LibraryHeap) {
 }
 
 fn add_own(composition: &mut Composition) {
-    if !reserve::is_counted() {
-        return;
+    if reserve::is_counted() {
+        composition.set(Part::AgentBlocks, reserve::small_bytes());
     }
-    let mut mapped = 0;
-    reserve::large_blocks(&mut |range| mapped += range.len() as u64);
-    composition.set(Part::AgentMapped, mapped);
-    composition.set(Part::AgentBlocks, reserve::small_bytes());
 }
 
 /// The anonymous mappings that the process has now.
