@@ -6,8 +6,8 @@ from pathlib import Path
 
 from harness import Interpreter, run
 
-# glibc gives a large block a mapping of its own, unless a larger one was freed before. nthbyte frees some while it starts
-# and while it writes.
+# glibc gives a large block a mapping of its own, unless a larger one was freed before. nthbyte frees some while it
+# starts and while it writes.
 PROGRAM = """
 import ctypes, time
 

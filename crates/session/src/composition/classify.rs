@@ -143,7 +143,10 @@ fn anonymous(
     } else if is_library_heap(mapping, next) {
         into.add(Part::LibraryHeap, rest);
     } else {
-        let earlier: Vec<Range<usize>> = overlapping(known.earlier, &range).collect();
+        // The agent has memory from before the session too.
+        let earlier: Vec<Range<usize>> = overlapping(known.earlier, &range)
+            .flat_map(|part| outside(&known.own, part))
+            .collect();
         let before: usize = earlier.iter().map(Range::len).sum();
         let resident = if before >= size {
             rest
@@ -170,6 +173,19 @@ fn overlapping<'a>(
         .take_while(|range| range.start < within.end)
         .map(|range| range.start.max(within.start)..range.end.min(within.end))
         .filter(|range| !range.is_empty())
+}
+
+/// The parts of a range that lie in none of `ranges`, which are in order. Their last pages belong to them as a whole.
+fn outside(ranges: &[Range<usize>], within: Range<usize>) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let mut start = within.start;
+    for taken in overlapping(ranges, &within) {
+        parts.push(start..taken.start);
+        start = taken.end.next_multiple_of(PAGE);
+    }
+    parts.push(start..within.end);
+    parts.retain(|part| !part.is_empty());
+    parts
 }
 
 /// Asks the kernel which pages are resident, up to a limit.
@@ -239,6 +255,17 @@ mod tests {
             anonymous: resident as u64,
             swapped: 0,
         }
+    }
+
+    #[test]
+    fn what_is_outside_has_no_byte_of_the_ranges() {
+        let page = |pages: Range<usize>| pages.start * PAGE..pages.end * PAGE;
+        // The last page of the second one is partly its own.
+        let ranges = [page(2..4), 6 * PAGE..7 * PAGE + 10, page(9..12)];
+        let found = outside(&ranges, page(3..10));
+        assert_eq!(found, [page(4..6), page(8..9)]);
+        assert_eq!(outside(&ranges, page(2..4)), []);
+        assert_eq!(outside(&[], page(2..4)), [page(2..4)]);
     }
 
     fn closed(start: usize, size: usize) -> Mapping {
