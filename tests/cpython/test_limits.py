@@ -19,6 +19,25 @@ thread.join()
 print(work())
 """
 
+# Blocks whose first words are no addresses of anything, one for each part of the address space that has a part of the
+# heap's table.
+NUMBERS = """
+from array import array
+for number in range(1 << 14):
+    array("Q", [number << 33 | 16])
+"""
+
+
+def test_numbers_in_blocks_are_no_addresses(cpython: Interpreter, tmp_path: Path) -> None:
+    """What a block holds tells its type. Where addresses are limited, most of the heap's table is not mapped."""
+    if cpython.tree is not None:
+        pytest.skip("the limit would hold for the tools that enter the chroot")
+    profile = tmp_path / "out.nthb"
+    command = ["-m", "nthbyte", "run", "-q", "--every", "1", "-o", str(profile), "-c", NUMBERS]
+    shell = ["sh", "-c", 'ulimit -v 1048576; exec "$@"', "sh"]
+    run([*shell, *cpython.words(command, tmp_path)], tmp_path).ok()
+    assert summary(profile)["samples"] > 1 << 14
+
 
 @pytest.mark.parametrize("words", [["-c", "print(1)"], ["app.py"]])
 def test_a_small_address_space_suffices(words: list[str], cpython: Interpreter, tmp_path: Path) -> None:

@@ -164,6 +164,13 @@ impl Arenas {
         self.span.clone()
     }
 
+    /// Whether an address lies in one of the arenas. Any number is allowed: only numbers of the span are looked up in the
+    /// table, of which other parts may not be mapped.
+    pub fn hold(&self, address: usize, table: ArenaTable) -> bool {
+        self.span.contains(&(address >> ARENA_BITS))
+            && table.holds(core::ptr::without_provenance_mut(address))
+    }
+
     /// Removes all arenas from a table.
     ///
     /// # Safety

@@ -187,6 +187,20 @@ impl Heap {
         Self::table(heap.cast()).holds(block.cast_mut().cast())
     }
 
+    /// Whether an address lies in an arena of this heap, so that it can be read. Any number is allowed, also where only
+    /// parts of the arena table are mapped.
+    ///
+    /// # Safety
+    /// `context` is the address of a heap that no other thread uses now. An observer may call this.
+    #[must_use]
+    pub unsafe fn has_address(context: *mut c_void, address: usize) -> bool {
+        // SAFETY: by the caller.
+        unsafe {
+            let state = Self::state(context.cast());
+            (*state).arenas.hold(address, Self::table(state.cast()))
+        }
+    }
+
     /// The number of bytes of a block that the program may use. Any thread may call this for a block
     /// that is in use.
     ///

@@ -433,8 +433,8 @@ impl Program {
             (block, size) = (block + DEBUG_HEAD, size.saturating_sub(DEBUG_AROUND));
         }
         let heap = self.heap;
-        // SAFETY: the context is the heap's.
-        let readable = |address: usize| unsafe { Heap::owns(heap, address as *const c_void) };
+        // SAFETY: the context is the heap's, and the heap's observer calls this, or the GIL's holder.
+        let readable = |address: usize| unsafe { Heap::has_address(heap, address) };
         // SAFETY: the block is still in use, or has just been freed and not been written to yet;
         // memory of the heap can be read.
         unsafe {

@@ -14,16 +14,18 @@ impl ArenaTable {
         Self(address)
     }
 
-    /// Whether an address is in an arena. Any number is allowed: bits above [`ADDRESS_BITS`] are ignored,
-    /// so the lookup stays inside the table. No block has a higher address: the kernel maps memory there
-    /// only for a program that requests it, and no allocator does
-    /// (Documentation/arch/x86/x86_64/5level-paging.rst). A tag in the top byte of a pointer, as on
-    /// AArch64, changes nothing.
+    /// Whether the address of a block is in an arena. Bits above [`ADDRESS_BITS`] are ignored, so the lookup stays
+    /// inside the table. No block has a higher address: the kernel maps memory there only for a program that requests
+    /// it, and no allocator does (Documentation/arch/x86/x86_64/5level-paging.rst). A tag in the top byte of a pointer,
+    /// as on AArch64, changes nothing.
+    ///
+    /// Where addresses are limited, the table is mapped only for the addresses of blocks (`reservation.rs`). For other
+    /// numbers there is [`Arenas::hold`](super::Arenas::hold).
     #[inline(always)]
     pub fn holds(self, address: *mut u8) -> bool {
         const UNUSED: u32 = usize::BITS - ADDRESS_BITS;
         let index = (address.addr() << UNUSED) >> (UNUSED + ARENA_BITS);
-        // SAFETY: `index` < TABLE_SIZE, and the whole table is mapped.
+        // SAFETY: `index` < TABLE_SIZE, and the table is mapped for all blocks.
         unsafe { *self.0.add(index) != 0 }
     }
 

@@ -47,8 +47,13 @@ impl Fixture {
     }
 
     pub fn owns(&self, block: usize) -> bool {
-        // SAFETY: as in `malloc`; any address may be asked for.
+        // SAFETY: as in `malloc`.
         unsafe { Heap::owns(self.heap.cast(), block as *const c_void) }
+    }
+
+    pub fn has_address(&self, number: usize) -> bool {
+        // SAFETY: the heap is this thread's.
+        unsafe { Heap::has_address(self.heap.cast(), number) }
     }
 
     pub fn start(&self, period: u64, observer: Observer) {

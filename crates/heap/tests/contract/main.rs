@@ -452,6 +452,14 @@ fn limited_address_space() {
     assert!(taken < 8 << 20, "{taken}");
     let block = heap.malloc(100);
     assert!(!block.is_null() && heap.owns(block.addr()));
+    assert!(heap.has_address(block.addr()) && heap.has_address(block.addr() + 99));
+    // A number in each page of the table, and beyond the last one: most of them are not mapped.
+    let numbers = (0..1 << 49).step_by(8 << 30);
+    assert!(
+        numbers
+            .chain([usize::MAX, block.addr() | 1 << 63])
+            .all(|number| !heap.has_address(number))
+    );
     heap.free(block);
 }
 
