@@ -2,7 +2,7 @@
 
 A suite is a target of the Makefile. Suites that keep one core busy run in pairs. The output of the one that began
 first is shown at once, that of the other afterwards. The table at the end has a line for each suite: its result, its
-time, and the counts of its runner.
+time, and the counts of its runner. Before it are the lines of each failed suite that say what failed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+# Lines that name a failure, or say what was expected: of pytest, of cargo, of compilers, of Node.
+OF_FAILURES = re.compile(r"(FAILED|ERROR|E  |error\b|thread '|  (left|right): |test .* FAILED$|✖ )")
+# Lines of a failed suite that are shown again, at most.
+MOST_LINES = 40
 
 PASSED, FAILED, SKIPPED, NOT_RUN = "passed", "FAILED", "skipped", "NOT RUN"
 # The sum of `Suite.cores` of the suites that run at once.
@@ -67,6 +72,8 @@ class Result:
     outcome: str
     seconds: float
     counts: str
+    failures: Sequence[str] = ()
+    """What its runner says of each failure."""
 
     @property
     def is_good(self) -> bool:
@@ -156,7 +163,8 @@ class _Run:
         lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in self.lines]
         left_out = [line.strip() for line in lines if re.match(r"nthbyte: .* not tested; missing:", line)]
         outcome = FAILED if self.status else SKIPPED if left_out else PASSED
-        return Result(self.suite, outcome, seconds, left_out[0] if left_out else counts(lines))
+        failures = failure_lines(lines) if outcome == FAILED else ()
+        return Result(self.suite, outcome, seconds, left_out[0] if left_out else counts(lines), failures)
 
 
 def _show(runs: list[_Run]) -> None:
@@ -185,6 +193,12 @@ def counts(lines: Sequence[str]) -> str:
     return ", ".join(f"{number} {kind}" for kind, number in found.items() if number)
 
 
+def failure_lines(lines: Sequence[str]) -> Sequence[str]:
+    """Returns the lines of a suite's output that say what failed; if none does, its last ones."""
+    lines = [line.rstrip() for line in lines if line.strip()]
+    return [line for line in lines if OF_FAILURES.match(line)][:MOST_LINES] or lines[-MOST_LINES:]
+
+
 def table(results: Sequence[Result]) -> str:
     """Returns the results as text, a line for each suite."""
     width = max(len(result.suite.name) for result in results)
@@ -202,6 +216,9 @@ def main(targets: Sequence[str]) -> int:
         return 2
     chosen = [suite for suite in SUITES if not targets or suite.target in targets]
     results = run_all(chosen, [os.environ.get("MAKE", "make"), "--no-print-directory"])
+    for result in results:
+        if result.failures:
+            print(f"\n== {result.suite.name} failed", *result.failures, sep="\n")
     print(f"\n== All suites\n{table(results)}")
     return 0 if all(result.is_good for result in results) else 1
 

@@ -106,6 +106,27 @@ def test_counts_of_each_runner() -> None:
     assert suites.counts(["warning: 2 passed by\n"]) == ""
 
 
+def test_what_failed_is_shown_again(tmp_path: Path) -> None:
+    output = """test one::fails ... FAILED
+        thread 'one::fails' (12) panicked at src/one.rs:3:5:
+        assertion `left == right` failed
+          left: 1
+        E       assert 3 == 4
+        FAILED tests/test_one.py::test_one - assert 3 == 4
+        1 passed
+        """.replace("        ", "")
+    make = tmp_path / "make"
+    make.write_text(f"#!/bin/sh\ncat <<'EOF'\n{output}EOF\nexit 1\n")
+    make.chmod(0o755)
+    env = {**os.environ, "MAKE": str(make)}
+    words = [sys.executable, suites.__file__, "test-page"]
+    shown = subprocess.run(words, env=env, capture_output=True, text=True, check=False).stdout
+    again = output.replace("assertion `left == right` failed\n", "").replace("1 passed\n", "")
+    assert shown.partition("\n== All suites")[0] == f"\n== page\n{output}\n== page failed\n{again}"
+    # Whatever else a program printed last.
+    assert suites.failure_lines(["one\n", "\n", "two\n"]) == ["one", "two"]
+
+
 def test_the_exit_status_shows_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make = tmp_path / "make"
     for body, status in (("exit 0", 0), ('case "$*" in *test-page) exit 1; esac', 1)):
