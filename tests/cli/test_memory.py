@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness import Interpreter, report
+from seccomp import refusing
 
 MIB = 1 << 20
 
@@ -140,27 +141,14 @@ def memory_of_domain(profile: Path, domain: str) -> Any:
     return json.loads(report(*words, folder=profile.parent).ok().out)
 
 
-# Refuses process_vm_readv, as strict containers do, and then runs nthbyte.
-FORBIDDING = """
-import ctypes, os, struct, sys
-# Load the number of the call; is it process_vm_readv; EPERM; allow.
-filter = [(0x20, 0, 0, 0), (0x15, 0, 1, 310), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)]
-code = b"".join(struct.pack("HBBI", *one) for one in filter)
-class Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
-libc = ctypes.CDLL(None)
-program = Program(len(filter), code)
-assert libc.prctl(38, 1, 0, 0, 0) == 0, "PR_SET_NO_NEW_PRIVS"
-assert libc.prctl(22, 2, ctypes.byref(program)) == 0, "PR_SET_SECCOMP"
-os.execv(sys.executable, [sys.executable, "-m", "nthbyte", *sys.argv[1:]])
-"""
+PROCESS_VM_READV = 310
 
 
 def test_a_heap_that_may_not_be_read_is_said(cpython: Interpreter, tmp_path: Path) -> None:
     profile = tmp_path / "out.nthb"
     program = "kept = [[n] for n in range(200_000)]\n" + REST
     words = ["run", "--every", "16K", "-q", "-o", str(profile), "-c", program]
-    cpython.python("-c", FORBIDDING, *words, folder=tmp_path).ok()
+    cpython.python(*refusing(PROCESS_VM_READV), "-m", "nthbyte", *words, folder=tmp_path).ok()
     found = memory(profile, "--at", "end")
     assert "objects" not in found["rows"] and found["rows"]["unknown"] > 10 * MIB
     [note] = [note for note in found["notes"] if "heap could not be read" in note]

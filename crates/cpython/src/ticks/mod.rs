@@ -81,7 +81,7 @@ pub fn begin(
     collecting::collection_ended();
     TICKS
         .begin(true)
-        .map_err(|why| format!("no file for time samples: {why}"))?;
+        .map_err(|why| format!("--cpu needs memfd_create, which failed here: {why}"))?;
     CPU_BEFORE.store(0, Relaxed);
     if let Err(why) = timers::begin(signal, rate.period_nanos(), seed) {
         end();

@@ -100,10 +100,13 @@ pub fn begin(signal: c_int, period: u64, seed: u64) -> Result<(), String> {
     let cpu = read(clock(this)).unwrap_or(0);
     table.add(this, cpu, cpu);
     if table.threads[&this].timer.is_none() {
-        return Err(
+        let error = std::io::Error::last_os_error();
+        return Err(if error.raw_os_error() == Some(libc::EAGAIN) {
             "cannot make a timer for --cpu; raise the limit on pending signals (ulimit -i)"
-                .to_owned(),
-        );
+                .to_owned()
+        } else {
+            format!("--cpu needs timer_create, which failed here: {error}")
+        });
     }
     Ok(())
 }

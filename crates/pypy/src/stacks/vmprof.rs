@@ -164,7 +164,7 @@ fn await_buffers() -> Result<(), String> {
 
 #[allow(clippy::needless_pass_by_value)] // as `map_err` gives it
 fn no_file(error: std::io::Error) -> String {
-    format!("no file for the names of functions: {error}")
+    format!("memfd_create failed, which the names of functions need: {error}")
 }
 
 static ATFORK: Once = Once::new();

@@ -42,7 +42,7 @@ impl MemoryFile {
     /// Replaces the previous file with an empty one. No thread may append meanwhile.
     ///
     /// # Errors
-    /// There is no free descriptor, or no memory.
+    /// There is no free descriptor, or no memory; or the system forbids `memfd_create`.
     pub fn make(&self) -> io::Result<()> {
         self.close();
         self.length.store(0, Relaxed);
@@ -57,6 +57,9 @@ impl MemoryFile {
     fn open(&self) -> Option<c_int> {
         // SAFETY: the name is a terminated string.
         let low = unsafe { libc::memfd_create(c"nthbyte".as_ptr(), libc::MFD_CLOEXEC) };
+        if low < 0 {
+            return None;
+        }
         let Identity { device, inode } = Identity::of(low).ok()?;
         let descriptor = match duplicate_high(low) {
             None => low,
