@@ -110,6 +110,94 @@ fn what_is_not_a_profile_is_refused() {
     assert!(matches!(read(&damaged), ReadError::Header(_)));
 }
 
+/// A header with a version, a length of a tick in nanoseconds and a description, and a right checksum.
+fn header_of(version: u32, tick: u32, meta: &[u8]) -> Vec<u8> {
+    let mut header = entry::HEADER[..8].to_vec();
+    for word in [version, tick, meta.len() as u32] {
+        header.extend(word.to_le_bytes());
+    }
+    header.extend(meta);
+    let check = crc32fast::hash(&header);
+    header.extend(check.to_le_bytes());
+    header
+}
+
+#[test]
+fn figures_of_a_header_have_limits() {
+    let length = u32::from_le_bytes(entry::HEADER[16..20].try_into().expect("four bytes"));
+    let meta = &entry::HEADER[20..20 + length as usize];
+    let is_read = |header: &[u8]| Reader::from_reader(header).is_ok();
+    for tick in [1, 1000, 1_000_000_000] {
+        assert!(is_read(&header_of(2, tick, meta)), "{tick}");
+    }
+    for tick in [0, 1_000_000_001, u32::MAX] {
+        assert!(!is_read(&header_of(2, tick, meta)), "{tick}");
+    }
+    assert!(!is_read(&header_of(0, 1000, meta)));
+    // The description is JSON, to which spaces may be added.
+    for (length, fits) in [(1 << 20, true), ((1 << 20) + 1, false)] {
+        let mut longer = meta.to_vec();
+        longer.resize(length, b' ');
+        assert_eq!(is_read(&header_of(2, 1000, &longer)), fits, "{length}");
+    }
+}
+
+#[test]
+fn damage_has_its_place_and_length() {
+    let (mut bytes, ends) = in_blocks(200, 150);
+    // The first byte of a block, so that all of the block is skipped; and the last block is cut.
+    bytes[ends[1]] ^= 1;
+    bytes.truncate(bytes.len() - 3);
+    let mut reader = Reader::from_reader(&bytes[..]).expect("the header is whole");
+    while let Some(mut block) = reader.next_block().expect("memory") {
+        while block.next_event().is_some() {}
+    }
+    let last = ends[ends.len() - 2];
+    let expected = [
+        (
+            ends[1],
+            format!("{} bytes are damaged and were skipped", ends[2] - ends[1]),
+        ),
+        (
+            last,
+            format!(
+                "the profile breaks off: its last {} bytes are not a whole block",
+                bytes.len() - last
+            ),
+        ),
+    ];
+    let damage = reader.damage().into_iter();
+    let found: Vec<_> = damage.map(|one| (one.offset as usize, one.what)).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_hundred_damaged_places_are_listed_and_the_others_counted() {
+    let (bytes, ends) = in_blocks(3000, 10);
+    for (places, more) in [
+        (100, None),
+        (101, Some("1 more damaged places")),
+        (250, Some("150 more damaged places")),
+    ] {
+        let mut damaged = bytes.clone();
+        // Every other block, so that each is a place of its own.
+        for place in 0..places {
+            damaged[ends[1 + 2 * place]] ^= 1;
+        }
+        let mut reader = Reader::from_reader(&damaged[..]).expect("the header is whole");
+        while reader.next_block().expect("memory").is_some() {}
+        let damage = reader.damage();
+        assert_eq!(damage.len(), 100 + usize::from(more.is_some()));
+        let last = damage.last().expect("damage");
+        assert_eq!(
+            more.is_some_and(|more| last.what == more),
+            more.is_some(),
+            "{last:?}"
+        );
+        assert_eq!(last.offset == bytes.len() as u64, more.is_some());
+    }
+}
+
 #[test]
 fn a_lost_block_leaves_the_others_right() {
     let (bytes, ends) = in_blocks(3000, 2000);
@@ -162,7 +250,16 @@ fn a_repeated_block_counts_once() {
     let (once, twice) = (Profile::read(&bytes[..]), Profile::read(&twice[..]));
     let (once, twice) = (once.expect("a profile"), twice.expect("a profile"));
     assert_eq!(once.samples.len(), twice.samples.len());
-    assert!(once.damage.is_empty() && twice.damage.len() == 1);
+    assert!(once.damage.is_empty());
+    let damage = twice
+        .damage
+        .iter()
+        .map(|one| (one.offset as usize, &*one.what));
+    let expected = (
+        ends[2],
+        "a block that was there before is repeated; skipped",
+    );
+    assert_eq!(damage.collect::<Vec<_>>(), [expected]);
 }
 
 #[test]
@@ -286,6 +383,7 @@ fn a_block_is_found_in_time_proportional_to_the_file() {
         let most = file.len() + (4 << 20) + 128 * headers;
         let summed = reader.bytes_summed();
         assert!(summed <= most as u64, "{summed} of {} bytes", file.len());
+        assert!(summed >= 2 * len as u64, "{summed} of {} bytes", file.len());
     }
 }
 
