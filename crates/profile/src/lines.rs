@@ -218,6 +218,25 @@ mod tests {
         );
     }
 
+    #[test]
+    fn entries_of_one_line_become_one() {
+        // Forty units on the next line, each with columns of its own.
+        let mut table = vec![0x80 | 11 << 3, 4, 9];
+        table.extend([0x80 | 3 << 3, 0x21].repeat(39));
+        // An entry has at most eight units: five entries, of which the first has the change of the line.
+        let mut short = vec![0x80 | 13 << 3 | 7, 0b10];
+        short.extend([0x80 | 13 << 3 | 7, 0].repeat(4));
+        assert_eq!(without_columns(&table), short);
+    }
+
+    #[test]
+    fn a_table_ends_before_what_is_no_entry() {
+        let table = [0x80 | 11 << 3, 4, 9, 0x03, 0x21, 0x80 | 11 << 3, 4, 9];
+        let lines = LineTable::decode(&table, 10);
+        assert_eq!((lines.line(0), lines.line(UNIT)), (11, 0));
+        assert_eq!(line_at(&table, 10, UNIT), 0);
+    }
+
     proptest! {
         #[test]
         fn no_table_is_too_strange(table in prop::collection::vec(any::<u8>(), 0..300), first: u32, at: u32) {

@@ -165,6 +165,7 @@ fn names_totals_and_losses() {
         }),
         memory(5, Some(100)),
         memory(6, None),
+        Event::Lost(LostKind::CpuSamples, 0),
         Event::Lost(LostKind::Other, 2),
         Event::Lost(LostKind::Other, 3),
     ]);

@@ -186,6 +186,15 @@ fn a_joined_profile_has_what_its_parts_have() {
         assert_eq!(process.allocated, part.allocated);
     }
     assert_eq!(all_described(&joined), expected);
+    // Collections, too, are in the time and with the threads of the whole.
+    let mut of_all = joined.collections.iter();
+    for (number, (part, process)) in parts.iter().zip(&joined.processes).enumerate() {
+        for (collection, of_all) in part.collections.iter().zip(&mut of_all) {
+            assert_eq!(of_all.start.0, process.start.0 + collection.start.0);
+            assert_eq!(of_all.duration, collection.duration);
+            assert_eq!(joined.process_of(of_all.thread).index(), number);
+        }
+    }
 
     let sum = |of: fn(&Profile) -> u64| parts.iter().map(of).sum::<u64>();
     assert_eq!(

@@ -78,6 +78,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn positions_have_lines_at_the_first_use_and_later() {
+        let table: &[u8] = &[0x80 | 11 << 3, 0, 0];
+        let mut lines = CodeLines::Raw(table.into());
+        assert_eq!((lines.line(0, 10), lines.line(0, 10)), (11, 11));
+        assert_eq!(CodeLines::Direct.line(7, 10), 7);
+    }
+
+    #[test]
+    fn images_of_one_path_are_told_apart_by_their_build_ids() {
+        let mut loader = Loader::default();
+        let function = || Function {
+            name: String::new(),
+            file: "/usr/lib/libc.so.6".to_owned(),
+            first_line: 0,
+        };
+        let numbers = ["a", "b", "a"].map(|build_id| loader.image(function(), build_id));
+        assert_eq!(numbers, [0, 1, 0]);
+        let images = loader
+            .profile
+            .images
+            .iter()
+            .map(|image| (image.function, &*image.build_id));
+        assert_eq!(images.collect::<Vec<_>>(), [(0, "a"), (1, "b")]);
+    }
+
+    #[test]
     fn frozen_modules_have_the_same_names_on_every_interpreter() {
         let external = "<frozen importlib._bootstrap_external>";
         assert_eq!(

@@ -1,0 +1,204 @@
+//! Events with bytes of their own: what ended a process, what memory was made of, and what no reader knows. And the
+//! limits of blocks and texts that the writer keeps to.
+
+use nthbyte_profile::composition::{ARENAS, ArenaRun, COMPOSITION, Occupancy, encode_arenas};
+use nthbyte_profile::event::{
+    Allocation, Code, CodeId, Event, Extension, FrameKind, LabelSetId, Lines, LostKind, Nanos,
+    Node, NodeId, SampleId, SourceId, Survival, Thread, ThreadId, TypeId,
+};
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::{Composition, Part, Profile, Reader, Writer};
+
+/// The longest content of an extension.
+const LONGEST: usize = 1 << 20;
+
+fn writer() -> Writer<Vec<u8>> {
+    Writer::new(Vec::new(), &Synthetic::default().meta()).expect("memory")
+}
+
+fn read(mut writer: Writer<Vec<u8>>) -> Profile {
+    writer.flush().expect("memory");
+    let profile = Profile::read(&writer.get_ref()[..]).expect("a profile");
+    assert_eq!(profile.damage, []);
+    profile
+}
+
+fn extension(kind: u8, bytes: &[u8]) -> Event<'_> {
+    Event::Extension(Extension { kind, bytes })
+}
+
+fn allocation(type_id: u32) -> Event<'static> {
+    Event::Allocation(Allocation {
+        time: Nanos(0),
+        thread: ThreadId(0),
+        stack: NodeId::ROOT,
+        size: 64,
+        block: 64,
+        points: 1,
+        type_id: TypeId(type_id),
+        labels: LabelSetId::NONE,
+        source: SourceId::ALLOCATIONS,
+        survival: Survival::Unsaid,
+    })
+}
+
+const THREAD: Event<'static> = Event::Thread(Thread {
+    os_id: 7,
+    name: "main",
+});
+
+#[test]
+fn what_ended_a_process_is_read_and_cut() {
+    for length in [7, 1 << 10, (1 << 10) + 1] {
+        let mut writer = writer();
+        writer.ended_by(&"x".repeat(length)).expect("memory");
+        let reason = read(writer).processes[0].ended_by.clone();
+        assert_eq!(reason.map(|text| text.len()), Some(length.min(1 << 10)));
+    }
+}
+
+#[test]
+fn compositions_are_those_of_the_process() {
+    let mut composition = Composition::at(Nanos(5000));
+    composition.set(Part::ALL[0], 12);
+    composition.occupancy.push(Occupancy {
+        arena: 3,
+        block: 48,
+        used: 2,
+        free: 1,
+    });
+    let mut writer = writer();
+    for process in [0, 1] {
+        let bytes = composition.encode(process);
+        writer
+            .write(&extension(COMPOSITION, &bytes))
+            .expect("memory");
+    }
+    // The file has one process: nothing is known of another one.
+    assert_eq!(read(writer).processes[0].compositions, [composition]);
+}
+
+#[test]
+fn compositions_of_32_mebibytes_are_read() {
+    let mut bytes = Composition::at(Nanos(5000)).encode(0);
+    bytes.resize(LONGEST, 0);
+    let mut writer = writer();
+    for _ in 0..33 {
+        writer
+            .write(&extension(COMPOSITION, &bytes))
+            .expect("memory");
+    }
+    assert_eq!(read(writer).processes[0].compositions.len(), 32);
+}
+
+#[test]
+fn arenas_of_samples_that_are_there() {
+    let run = |first, count| ArenaRun {
+        first: SampleId(first),
+        count,
+        arena: 9,
+    };
+    let mut writer = writer();
+    writer.write(&THREAD).expect("memory");
+    for _ in 0..3 {
+        writer.write(&allocation(0)).expect("memory");
+    }
+    let bytes = encode_arenas(&[run(0, 2), run(2, 0), run(2, 1), run(3, 1)]);
+    writer.write(&extension(ARENAS, &bytes)).expect("memory");
+    assert_eq!(read(writer).arenas, [run(0, 2), run(2, 1)]);
+}
+
+#[test]
+fn extensions_that_no_reader_would_take_are_not_written() {
+    let longest = vec![1; LONGEST];
+    let too_long = vec![1; LONGEST + 1];
+    let mut writer = writer();
+    for event in [
+        extension(200, &longest),
+        extension(200, &too_long),
+        extension(63, b"the number of no extension"),
+        extension(64, b"of none that is known"),
+        Event::Lost(LostKind::Other, 3),
+    ] {
+        writer.write(&event).expect("memory");
+    }
+    writer.flush().expect("memory");
+    let mut reader = Reader::from_reader(&writer.get_ref()[..]).expect("a header");
+    let mut found = Vec::new();
+    while let Some(mut block) = reader.next_block().expect("memory") {
+        while let Some(event) = block.next_event() {
+            found.push(match event {
+                Event::Extension(extension) => (extension.kind, extension.bytes.len()),
+                _ => (0, 0),
+            });
+        }
+    }
+    assert_eq!(found, [(200, LONGEST), (64, 21), (0, 0)]);
+    assert_eq!(reader.damage(), []);
+}
+
+/// The number of events after which the writer ends a block. A first block makes the next one as long as may be.
+fn events_of_a_block(events: impl Iterator<Item = Event<'static>>) -> usize {
+    let mut writer = writer();
+    // Bytes that cannot be compressed.
+    let mut state = 1_u64;
+    let bytes = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 56) as u8
+    });
+    let bytes: Vec<u8> = bytes.take(100_000).collect();
+    writer.write(&THREAD).expect("memory");
+    writer.write(&extension(200, &bytes)).expect("memory");
+    writer.flush().expect("memory");
+    let before = writer.bytes_written();
+    for (number, event) in events.enumerate() {
+        writer.write(&event).expect("memory");
+        if writer.bytes_written() > before {
+            return number + 1;
+        }
+    }
+    panic!("no block ended");
+}
+
+#[test]
+fn a_block_ends_with_4096_sites() {
+    // Each type at one place is a site of its own, and takes less than 30 bytes.
+    assert_eq!(events_of_a_block((0..10_000).map(allocation)), 4096);
+    // Without new sites it goes on, to 128 KiB.
+    assert!(events_of_a_block((0..1_000_000).map(|_| allocation(0))) > 20_000);
+}
+
+#[test]
+fn lines_of_a_table_that_is_too_long_are_not_known() {
+    for (length, expected) in [(2 << 20, 11), ((2 << 20) + 2, 0)] {
+        // One unit on line 11, and then entries on the same line.
+        let mut table = vec![0x80 | 13 << 3, 0b10];
+        table.resize(length, 0);
+        for entry in table[2..].chunks_exact_mut(2) {
+            entry.copy_from_slice(&[0x80 | 13 << 3, 0]);
+        }
+        let mut writer = writer();
+        let events = [
+            Event::Code(Code {
+                name: "f",
+                file: "app.py",
+                first_line: 10,
+                lines: Lines::LocationTable(&table),
+            }),
+            Event::Node(Node {
+                parent: NodeId::ROOT,
+                code: CodeId(0),
+                position: 4,
+                kind: FrameKind::Interpreted,
+            }),
+        ];
+        for event in &events {
+            writer.write(event).expect("memory");
+        }
+        let profile = read(writer);
+        let lines: Vec<u32> = profile.stack(NodeId(1)).map(|frame| frame.line).collect();
+        assert_eq!(lines, [expected], "{length}");
+    }
+}
