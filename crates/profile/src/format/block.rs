@@ -282,6 +282,33 @@ mod tests {
     }
 
     #[test]
+    fn a_block_is_compressed_as_far_as_the_number_of_its_events_allows() {
+        use crate::event::{Event, LostKind};
+        let packed = |events: u64| {
+            let mut encoder = Encoder::new(1000);
+            for number in 0..events {
+                encoder.event(&Event::Lost(LostKind::Other, number % 100));
+            }
+            let raw: usize = encoder.columns().iter().map(Vec::len).sum();
+            let packed = Packer::new()
+                .expect("memory")
+                .pack(&encoder)
+                .expect("memory")
+                .len();
+            (packed - HEADER, raw)
+        };
+        // A reader allows more events than bytes: eight of them for each.
+        let (body, raw) = packed(400);
+        assert!(
+            body + 100 < 400 && 400 <= MAX_EVENTS_A_BYTE * body,
+            "{body}"
+        );
+        assert!(body < raw, "{body} of {raw}");
+        let (body, raw) = packed(100_000);
+        assert!(body >= raw, "{body} of {raw}");
+    }
+
+    #[test]
     fn the_length_of_a_body_limits_the_number_of_its_events() {
         let unpacked = |events: usize| {
             let mut body = Vec::new();
