@@ -72,7 +72,9 @@ impl FakeProcess {
             writer.write(event).expect("an event");
         });
         if self.ends {
-            writer.finish(end).expect("an end");
+            // The session goes on for a second after its last event.
+            let time = Nanos(end.time.0 + 1_000_000_000);
+            writer.finish(End { time, ..end }).expect("an end");
         } else {
             writer.flush().expect("a last block");
         }
