@@ -338,6 +338,26 @@ fn a_column_that_expands_too_far_is_not_expanded() {
     }
 }
 
+#[test]
+fn the_events_before_a_wrong_one_are_read() {
+    let header = Writer::new(Vec::new(), &Synthetic::default().meta()).expect("memory");
+    // Two events of kind 12, and numbers for the first only.
+    let block = block_of(2, &[(0, 2, &[12, 12]), (15, 2, &[2, 5])]);
+    for blocks in [1, 100, 101] {
+        let mut file = header.get_ref().clone();
+        file.extend(block.repeat(blocks));
+        let (found, damage) = read_blocks(&file);
+        assert!(found.len() == blocks && found.iter().all(|&(_, events)| events == 1));
+        // No more than a hundred are listed.
+        assert_eq!(damage.len(), blocks.min(100));
+        let start = "the rest of a block was skipped: it holds ";
+        assert!(
+            damage.iter().all(|what| what.starts_with(start)),
+            "{damage:?}"
+        );
+    }
+}
+
 /// Headers without end, each of which claims that as much as possible after it is its body.
 fn crafted(len: usize, period: usize) -> Vec<u8> {
     let mut header = b"\xf5nbk".to_vec();

@@ -171,6 +171,18 @@ fn a_block_ends_with_4096_sites() {
 }
 
 #[test]
+fn a_block_counts_its_bytes_before_compression() {
+    let mut writer = writer();
+    writer.write(&THREAD).expect("memory");
+    let before = writer.block_len();
+    // The kind, the length and the content.
+    writer.write(&extension(200, &[7; 100])).expect("memory");
+    assert_eq!(writer.block_len() - before, 102);
+    writer.flush().expect("memory");
+    assert_eq!(writer.block_len(), 0);
+}
+
+#[test]
 fn lines_of_a_table_that_is_too_long_are_not_known() {
     for (length, expected) in [(2 << 20, 11), ((2 << 20) + 2, 0)] {
         // One unit on line 11, and then entries on the same line.
