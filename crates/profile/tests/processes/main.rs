@@ -1,107 +1,15 @@
 //! Profiles of several processes read as one, and written as one.
 
+mod fake;
+mod family;
+
 use std::path::{Path, PathBuf};
 
 use nthbyte_profile::event::{End, Event, Memory, Nanos, NodeId, SampleId, ThreadId};
-use nthbyte_profile::family::{self, FamilyError};
 use nthbyte_profile::model::{Lifetime, ProcessId};
-use nthbyte_profile::synthetic::Synthetic;
-use nthbyte_profile::{Distances, Meta, Profile, ReadError, Writer};
+use nthbyte_profile::{Distances, Profile, Writer};
 
-const START: u64 = 1_790_000_000_000_000_000;
-
-/// A process of a program that never ran.
-#[derive(Clone, Copy)]
-struct FakeProcess {
-    pid: u32,
-    parent: Option<u32>,
-    /// Since [`START`].
-    after: i64,
-    samples: u32,
-    period: u64,
-    distances: Distances,
-    /// Whether its session ends in an orderly way.
-    ends: bool,
-}
-
-const FIRST: FakeProcess = FakeProcess {
-    pid: 10,
-    parent: None,
-    after: 0,
-    samples: 3000,
-    period: 512 << 10,
-    distances: Distances::Exponential,
-    ends: true,
-};
-
-const CHILD: FakeProcess = FakeProcess {
-    pid: 11,
-    parent: Some(10),
-    after: 1_234_567_891,
-    samples: 2000,
-    ..FIRST
-};
-
-impl FakeProcess {
-    fn synthetic(&self) -> Synthetic {
-        Synthetic {
-            samples: self.samples,
-            seed: self.pid.into(),
-            period: self.period,
-            distances: self.distances,
-            hostile: false,
-            ..Synthetic::default()
-        }
-    }
-
-    fn meta(&self) -> Meta {
-        Meta {
-            pid: self.pid,
-            parent_pid: self.parent,
-            run: None,
-            started_unix_nanos: START.saturating_add_signed(self.after),
-            notes: vec![format!("of seed {}", self.pid % 2)],
-            ..self.synthetic().meta()
-        }
-    }
-
-    fn write(&self, path: &Path) {
-        let file = std::fs::File::create(path).expect("a file");
-        let mut writer = Writer::new(file, &self.meta()).expect("a header");
-        let end = self.synthetic().events(|event| {
-            writer.write(event).expect("an event");
-        });
-        if self.ends {
-            // The session goes on for a second after its last event.
-            let time = Nanos(end.time.0 + 1_000_000_000);
-            writer.finish(End { time, ..end }).expect("an end");
-        } else {
-            writer.flush().expect("a last block");
-        }
-    }
-}
-
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a folder"))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn make(&self, name: &str, made: FakeProcess) -> PathBuf {
-        let path = self.path(name);
-        made.write(&path);
-        path
-    }
-}
-
-fn load_all(paths: &[PathBuf]) -> Profile {
-    Profile::load_all(paths, |_, _| ()).expect("profiles")
-}
+use fake::{CHILD, FIRST, FakeProcess, Folder, load_all};
 
 /// What a sample says, with names instead of numbers.
 fn described(profile: &Profile, id: SampleId) -> String {
@@ -418,93 +326,4 @@ fn fates_do_not_depend_on_another_processs_collections() {
         let sum: usize = parts.iter().map(|part| count(part, fate)).sum();
         assert_eq!(count(&joined, fate), sum, "{fate:?}");
     }
-}
-
-#[test]
-fn a_family_is_found_beside_its_first_profile() {
-    let folder = Folder::new();
-    let first = folder.make("app.nthb", FIRST);
-    let member = |pid, parent, after| {
-        let made = FakeProcess {
-            pid,
-            parent: Some(parent),
-            after,
-            samples: 20,
-            ..FIRST
-        };
-        folder.make(&format!("app.{pid}.nthb"), made)
-    };
-    let child = member(11, 10, 1);
-    let grandchild = member(12, 11, 2);
-    // Process 13 took no sample, so it left no file.
-    let of_missing = member(14, 13, 3);
-    // An earlier run's: it began before, or its parent did.
-    let older = member(20, 10, -1);
-    let of_older = member(21, 20, 4);
-    // The first of a run of its own.
-    let other_run = FakeProcess {
-        pid: 22,
-        after: 5,
-        ..FIRST
-    };
-    let other_run = folder.make("app.22.nthb", other_run);
-    // Copied from somewhere: the number is not the process's.
-    let copied = FakeProcess {
-        pid: 99,
-        after: 6,
-        ..CHILD
-    };
-    let copied = folder.make("app.23.nthb", copied);
-    folder.make("other.24.nthb", CHILD);
-    folder.make("app.24.nthb.old", CHILD);
-    std::fs::write(folder.path("app.30.nthb"), "").expect("a file");
-    std::fs::write(folder.path("app.31.nthb"), "no profile").expect("a file");
-
-    let mut found = family::find(&first).expect("a family");
-    assert_eq!(found.members, [child.clone(), grandchild, of_missing]);
-    found.strangers.sort();
-    assert_eq!(found.strangers, [older, of_older, other_run, copied]);
-    let unreadable: Vec<_> = found.unreadable.iter().map(|(_, error)| error).collect();
-    assert!(matches!(
-        unreadable[..],
-        [ReadError::Empty, ReadError::NotAProfile]
-    ));
-    assert_eq!(found.first, None);
-
-    let found = family::find(&child).expect("a profile");
-    assert_eq!(found.members, [] as [PathBuf; 0]);
-    assert_eq!(found.first, Some(first));
-}
-
-#[test]
-fn parents_in_a_circle_are_no_family() {
-    let folder = Folder::new();
-    let first = folder.make("app.nthb", FIRST);
-    for (pid, parent) in [(11, 12), (12, 11)] {
-        let made = FakeProcess {
-            pid,
-            parent: Some(parent),
-            samples: 20,
-            ..CHILD
-        };
-        folder.make(&format!("app.{pid}.nthb"), made);
-    }
-    let found = family::find(&first).expect("a profile");
-    assert_eq!(found.members.len(), 0);
-    assert_eq!(found.strangers.len(), 2);
-}
-
-#[test]
-fn a_file_counts_once_only() {
-    let folder = Folder::new();
-    let (one, link) = (folder.make("a.nthb", FIRST), folder.path("b.nthb"));
-    std::fs::hard_link(&one, &link).expect("a link");
-    let twice = Profile::load_all(&[one.clone(), link.clone()], |_, _| ());
-    let error = twice.expect_err("the same samples twice");
-    assert_eq!(
-        error.to_string(),
-        format!("{} and {} are the same file", one.display(), link.display())
-    );
-    let missing = Profile::load_all(&[one, folder.path("no.nthb")], |_, _| ());
-    assert!(matches!(missing, Err(FamilyError::Read { .. })));
 }
