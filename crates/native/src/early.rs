@@ -1,13 +1,15 @@
 //! Memory for requests during the look-up of the replaced functions: the dynamic linker itself may allocate then.
 //!
-//! Each block lies in an OS page of its own, so that `free` recognises it at the start of a page. Blocks are never
-//! freed.
+//! Each block lies in an OS page of its own, in which the filter of sampled blocks counts it. So `free` does not pass it on to
+//! the replaced function. Blocks are never freed.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+
+use nthbyte_requests::blocks::BLOCKS;
 
 const PAGE: usize = 4096;
 const PAGES: usize = 16;
@@ -29,11 +31,29 @@ pub fn allocate(size: usize) -> *mut c_void {
         return null_mut();
     }
     // SAFETY: the offset is inside of the memory.
-    unsafe { MEMORY.0.get().cast::<u8>().add(first * PAGE).cast() }
+    let block = unsafe { MEMORY.0.get().cast::<u8>().add(first * PAGE).cast() };
+    BLOCKS.pages.add(block);
+    block
 }
 
 /// Whether a block was allocated here; then the number of bytes from its start that can be read.
 pub fn readable(block: *const c_void) -> Option<usize> {
     let offset = (block as usize).wrapping_sub(MEMORY.0.get() as usize);
     (offset < PAGE * PAGES).then(|| PAGE * PAGES - offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_searches_for_each_block() {
+        for size in [1, PAGE, 3 * PAGE] {
+            let block = allocate(size);
+            assert_eq!(block as usize % PAGE, 0);
+            assert!(BLOCKS.pages.may_have(block));
+            assert!(readable(block).is_some_and(|bytes| bytes >= size));
+        }
+        assert!(allocate(PAGES * PAGE).is_null());
+    }
 }

@@ -10,6 +10,9 @@ use std::arch::naked_asm;
 use std::ffi::c_void;
 use std::mem::offset_of;
 
+use nthbyte_requests::blocks::{BLOCKS, Blocks};
+use nthbyte_requests::pages::PAGE_SHIFT;
+
 use crate::replaced::{REPLACED, Replaced};
 use crate::thread::Thread;
 use crate::{aligned, calls, mappings};
@@ -32,7 +35,7 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     )
 }
 
-/// `free`. A sampled block begins at the start of an OS page.
+/// `free`. A sampled block begins at the start of an OS page, in which the filter counts it.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn free(block: *mut c_void) {
@@ -41,7 +44,17 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
         "je 2f",
         "jmp qword ptr [rip + {replaced} + {offset}]",
         "2:",
+        "mov eax, edi",
+        "shr eax, {shift}",
+        "lea rcx, [rip + {blocks} + {pages}]",
+        "cmp byte ptr [rcx + rax], 0",
+        "jne 3f",
+        "jmp qword ptr [rip + {replaced} + {offset}]",
+        "3:",
         "jmp {slow}",
+        shift = const PAGE_SHIFT,
+        blocks = sym BLOCKS,
+        pages = const offset_of!(Blocks, pages),
         replaced = sym REPLACED,
         offset = const offset_of!(Replaced, free_unaligned),
         slow = sym calls::free,

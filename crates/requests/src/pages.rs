@@ -39,11 +39,12 @@ impl Pages {
 
     /// Whether a block that was added begins in the page of this one. It may be true for another page.
     #[inline]
-    pub(crate) fn may_have(&self, block: *mut c_void) -> bool {
+    pub fn may_have(&self, block: *mut c_void) -> bool {
         self.place(block).load(Relaxed) != 0
     }
 
-    pub(crate) fn add(&self, block: *mut c_void) {
+    /// Counts a block. One that is not in the table is searched for in vain.
+    pub fn add(&self, block: *mut c_void) {
         self.change(block, u8::saturating_add);
     }
 
