@@ -66,23 +66,53 @@ fn values(layout: &Layout, probe: Probe, object: usize, object_type: usize) -> O
 
 /// The position of a key in a table of keys (`PyDictKeysObject`), and the value beside it.
 pub fn position(layout: &Layout, probe: Probe, keys: usize, key: usize) -> Option<(usize, usize)> {
-    let [_, log2_index_bytes, kind, ..] =
-        probe.read::<[u8; 8]>(keys.checked_add(layout.keys_log2_size)?)?;
-    let count = probe
-        .read::<usize>(keys.checked_add(layout.keys_entries)?)?
-        .min(MAX_KEYS);
-    let entries = keys
-        .checked_add(layout.keys_size)?
-        .checked_add(1 << (log2_index_bytes & 31))?;
-    // An entry of a general table begins with the hash. An entry of a table of `str` keys has no hash.
-    let (words, skip) = if kind == 0 { (MOST_WORDS, 1) } else { (2, 0) };
-    // All at once: each read is a system call, and a new type in a sample waits for them.
-    let mut bytes = [0; MAX_KEYS * MOST_WORDS * WORD];
-    let got = probe.bytes(entries, &mut bytes[..count * words * WORD]);
-    let (table, _) = bytes[..got].as_chunks::<WORD>();
-    let entry = |at: usize| Some([*table.get(at + skip)?, *table.get(at + skip + 1)?]);
-    (0..count).find_map(|at| {
-        let [found, value] = entry(at * words)?.map(usize::from_ne_bytes);
-        (found == key).then_some((at, value))
-    })
+    Table::read(layout, probe, keys)?.position(key)
+}
+
+/// The entries of a table of keys.
+pub struct Table {
+    bytes: [u8; MAX_KEYS * MOST_WORDS * WORD],
+    /// The number of bytes that could be read.
+    got: usize,
+    /// The number of words of an entry, and of those before its key.
+    words: usize,
+    skip: usize,
+}
+
+impl Table {
+    /// Reads a table (`PyDictKeysObject`). `None` if its header cannot be read.
+    pub fn read(layout: &Layout, probe: Probe, keys: usize) -> Option<Self> {
+        let [_, log2_index_bytes, kind, ..] =
+            probe.read::<[u8; 8]>(keys.checked_add(layout.keys_log2_size)?)?;
+        let count = probe
+            .read::<usize>(keys.checked_add(layout.keys_entries)?)?
+            .min(MAX_KEYS);
+        let entries = keys
+            .checked_add(layout.keys_size)?
+            .checked_add(1 << (log2_index_bytes & 31))?;
+        // An entry of a general table begins with the hash. An entry of a table of `str` keys has no hash.
+        let (words, skip) = if kind == 0 { (MOST_WORDS, 1) } else { (2, 0) };
+        // All at once: each read is a system call, and a new type in a sample waits for them.
+        let mut bytes = [0; MAX_KEYS * MOST_WORDS * WORD];
+        let got = probe.bytes(entries, &mut bytes[..count * words * WORD]);
+        Some(Self {
+            bytes,
+            got,
+            words,
+            skip,
+        })
+    }
+
+    /// The position of a key, and the value beside it.
+    pub fn position(&self, key: usize) -> Option<(usize, usize)> {
+        let (table, _) = self.bytes[..self.got].as_chunks::<WORD>();
+        table
+            .chunks_exact(self.words)
+            .enumerate()
+            .find_map(|(at, entry)| {
+                let [found, value] =
+                    [entry[self.skip], entry[self.skip + 1]].map(usize::from_ne_bytes);
+                (found == key).then_some((at, value))
+            })
+    }
 }

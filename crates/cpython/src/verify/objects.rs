@@ -162,10 +162,11 @@ fn verify_dictionary(
     let Some(probe) = reader.probe else {
         return Ok(());
     };
+    let entries = attributes::Table::read(layout, probe, keys).ok_or(DICTIONARIES)?;
     check(
         names.iter().all(|name| {
-            attributes::position(layout, probe, keys, name.address())
-                .is_some_and(|(_, value)| value == name.address())
+            let found = entries.position(name.address());
+            found.is_some_and(|(_, value)| value == name.address())
         }),
         DICTIONARIES,
     )
