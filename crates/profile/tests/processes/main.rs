@@ -297,6 +297,17 @@ fn memory_over_time_is_summed_and_what_was_inherited_counts_once() {
         ]
     );
     assert_eq!(joined.allocated, Some(285));
+    let is_told = |profile: &Profile| {
+        let mut notes = profile.meta.notes.iter();
+        notes.any(|note| note.contains("is the sum of 2 processes"))
+    };
+    assert!(is_told(&joined));
+    assert!(joined.memory.iter().all(|of| of.peak_rss.is_none()));
+    // Of one process alone, the totals are its own.
+    let single = load_all(std::slice::from_ref(&first));
+    assert!(!is_told(&single));
+    assert_eq!(single.memory_of(ProcessId::FIRST), single.memory);
+    assert_eq!(single.memory[1].peak_rss, Some(75));
     // Each process's own view stays as it was.
     let own = joined.memory_of(ProcessId(1));
     assert_eq!(own[0].heap_used, Some(120));
