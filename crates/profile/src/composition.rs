@@ -308,6 +308,27 @@ mod tests {
         })
     }
 
+    #[test]
+    fn a_part_has_what_was_set_and_added_last() {
+        let mut of = Composition::at(Nanos(1));
+        assert_eq!((of.get(Part::Stacks), of.parts().count()), (None, 0));
+        of.set(Part::Stacks, 3);
+        of.set(Part::Shared, 5);
+        of.set(Part::Stacks, 7);
+        of.add(Part::Stacks, 20);
+        of.add(Part::Arenas, u64::MAX);
+        of.add(Part::Arenas, 1);
+        let parts = [
+            (Part::Stacks, 27),
+            (Part::Shared, 5),
+            (Part::Arenas, u64::MAX),
+        ];
+        assert_eq!(of.parts().collect::<Vec<_>>(), parts);
+        for (part, bytes) in parts {
+            assert_eq!(of.get(part), Some(bytes));
+        }
+    }
+
     proptest! {
         #[test]
         fn a_composition_is_read_as_it_was_written(of in composition(), process: u32) {

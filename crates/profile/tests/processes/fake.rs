@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use nthbyte_profile::event::{End, Nanos};
+use nthbyte_profile::composition::{self, ArenaRun, Occupancy};
+use nthbyte_profile::event::{End, Event, Extension, Nanos, SampleId};
 use nthbyte_profile::synthetic::Synthetic;
-use nthbyte_profile::{Distances, Meta, Profile, Writer};
+use nthbyte_profile::{Composition, Distances, Meta, Part, Profile, Writer};
 
 /// When the first process began, in nanoseconds since 1970.
 pub const START: u64 = 1_790_000_000_000_000_000;
@@ -66,12 +67,45 @@ impl FakeProcess {
         }
     }
 
+    /// What its memory was made of at two moments, and the arenas of some samples.
+    fn compositions(&self) -> Vec<(u8, Vec<u8>)> {
+        let pid = u64::from(self.pid);
+        let at = |time, bytes| {
+            let mut of = Composition::at(Nanos(time));
+            of.set(Part::Resident, bytes);
+            of.set(Part::Stacks, pid);
+            of.occupancy.push(Occupancy {
+                arena: self.pid,
+                block: 64,
+                used: 3,
+                free: 4,
+            });
+            (composition::COMPOSITION, of.encode(0))
+        };
+        let runs = [(2, 5), (100, 1)].map(|(first, count)| ArenaRun {
+            first: SampleId(first),
+            count,
+            arena: 7 + self.pid,
+        });
+        vec![
+            at(1_000_000, pid << 20),
+            at(2_000_000, pid << 21),
+            (composition::ARENAS, composition::encode_arenas(&runs)),
+        ]
+    }
+
     pub fn write(&self, path: &Path) {
         let file = std::fs::File::create(path).expect("a file");
         let mut writer = Writer::new(file, &self.meta()).expect("a header");
         let end = self.synthetic().events(|event| {
             writer.write(event).expect("an event");
         });
+        for (kind, bytes) in self.compositions() {
+            let bytes = &bytes;
+            writer
+                .write(&Event::Extension(Extension { kind, bytes }))
+                .expect("an event");
+        }
         if self.ends {
             // The session goes on for a second after its last event.
             let time = Nanos(end.time.0 + 1_000_000_000);

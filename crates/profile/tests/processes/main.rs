@@ -131,6 +131,9 @@ fn a_joined_profile_has_what_its_parts_have() {
 fn assert_same(one: &Profile, other: &Profile) {
     assert_eq!(all_described(one), all_described(other));
     assert_eq!(one.processes, other.processes);
+    assert!(one.processes.iter().all(|of| of.compositions.len() == 2));
+    assert_eq!(one.arenas, other.arenas);
+    assert_eq!(one.arenas.len(), 2 * one.processes.len());
     assert_eq!(one.memory, other.memory);
     assert_eq!(one.lost, other.lost);
     assert_eq!(one.end, other.end);
