@@ -54,19 +54,23 @@ class Result:
 
 
 def read_result(answer: str | None, notes: tuple[str, ...] = ()) -> Result:
-    """Reads the result of a session from the library's JSON text, and puts ``notes`` before the library's notes.
+    """Reads the result of a session from the library's text (``Outcome::to_text``); ``notes`` come before its notes.
+
+    It imports nothing: the program may have ended with an empty ``sys.path``, or without a free file descriptor.
 
     Raises Error if ``answer`` is None: no session was running.
     """
     if answer is None:
         raise Error("nthbyte is not running: nothing to stop")
-    outcome = from_json(answer)
+    head, _, path = answer.partition("\n\n")
+    counts, *more = head.split("\n")
+    samples, lost, allocated = counts.split(",")
     return Result(
-        outcome["path"] or "",
-        outcome["samples"],
-        outcome["lost"],
-        outcome["bytes_allocated"],
-        (*notes, *outcome["notes"]),
+        path,
+        int(samples),
+        int(lost),
+        None if allocated == "-" else int(allocated),
+        (*notes, *more),
     )
 
 
@@ -86,32 +90,6 @@ def to_json(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ",".join([f"{to_json(key)}:{to_json(value[key])}" for key in value]) + "}"
     return "[" + ",".join([to_json(item) for item in value]) + "]"
-
-
-def from_json(text: str) -> Any:
-    """Reads JSON like ``json.loads``, but without the package ``json``, whose import takes long."""
-    try:
-        if sys.implementation.name == "pypy":
-            from _pypyjson import loads
-
-            return loads(text)
-        from _json import make_scanner
-
-        return make_scanner(_Decoder())(text, 0)[0]  # type: ignore[arg-type]
-    except (ImportError, AttributeError):
-        # Both modules are private, and may change.
-        import json
-
-        return json.loads(text)
-
-
-class _Decoder:
-    """The attributes of a ``json.JSONDecoder`` that the scanner reads."""
-
-    strict = True
-    object_hook = object_pairs_hook = array_hook = None
-    parse_float, parse_int, parse_constant = float, int, float
-    memo: dict[str, str] = {}  # noqa: RUF012 (typing would have to be imported)
 
 
 class Agent:

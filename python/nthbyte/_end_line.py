@@ -44,8 +44,7 @@ class EndLine:
             pass
 
     def _line(self, result: Result) -> str:
-        path = os.path.relpath(result.path)
-        path = path if len(path) < len(result.path) else result.path
+        path = _shortest(result.path)
         parts = [f"{result.samples:,} samples"]
         children = self._children()
         if children:
@@ -80,6 +79,15 @@ class EndLine:
             )
         except OSError:
             return 0
+
+
+def _shortest(path: str) -> str:
+    try:
+        relative = os.path.relpath(path)
+    except OSError:
+        # The program has removed its working directory.
+        return path
+    return relative if len(relative) < len(path) else path
 
 
 def _cpu_seconds_of_children() -> float:

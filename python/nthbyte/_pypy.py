@@ -51,6 +51,8 @@ class PyPyAgent(Agent):
 
         self._library = _Library(_cffi_backend, path)
         self._on = False
+        # The module that walks stacks. It is kept, because the program may end where nothing can be imported.
+        self._vmprof: Any = None
         # Passed to the agent once: types and classes never move. The instances must live until the first minor
         # collection of the session, when the agent reads them.
         self._probes: list[Any] | None = None
@@ -74,7 +76,7 @@ class PyPyAgent(Agent):
         self._on = True
 
     def _start_hooked(self, config: Config) -> None:
-        vmprof = _vmprof()
+        vmprof = self._vmprof = _vmprof()
         if vmprof.is_enabled():
             raise Error("vmprof is profiling this program already; stop it first")
         hertz = config["cpu_hz"]
@@ -127,10 +129,9 @@ class PyPyAgent(Agent):
         self._name_threads()
         answer = self._library.stop()
         if self._library.owns_vmprof():
-            vmprof = _vmprof()
             try:
-                vmprof.disable()
-            except vmprof.VMProfError:
+                self._vmprof.disable()
+            except self._vmprof.VMProfError:
                 # _vmprof is not enabled: this is the child of a fork, and enabling it again has failed.
                 pass
         self._library.release_vmprof()
@@ -198,7 +199,7 @@ class PyPyAgent(Agent):
         """Enables ``_vmprof`` again in the child of a fork, where it has closed its file."""
         if not self._on or self._minor_hook is not None:
             return
-        vmprof = _vmprof()
+        vmprof = self._vmprof
         descriptor = self._library.reopen_vmprof()
         if descriptor < 0:
             return
@@ -342,7 +343,7 @@ class _Library:
             raise Error(self._string(message))
 
     def stop(self) -> str | None:
-        """Stops the session and returns its result as JSON; None if no session is running."""
+        """Stops the session and returns its result as text; None if no session is running."""
         outcome = self._stop()
         if not outcome:
             return None

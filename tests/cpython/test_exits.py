@@ -56,6 +56,30 @@ def test_a_normal_exit_completes_the_profile(end: str, interpreter: Interpreter,
     _holds_what_was_kept(found, 5000)
 
 
+# What a program may leave behind, so that nothing can be imported or opened at its end.
+POOR = {
+    "no path": "import sys; sys.path.clear(); sys.meta_path.clear(); sys.path_importer_cache.clear()",
+    "no modules": "import sys; sys.modules.clear()",
+    "no import": "import builtins; builtins.__import__ = None",
+    "no descriptors": "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))",
+    "no folder": "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')",
+}
+
+
+@pytest.mark.parametrize("end", POOR)
+def test_the_line_at_the_end_needs_nothing_of_the_program(
+    end: str, interpreter: Interpreter, tmp_path: Path
+) -> None:
+    if end == "no import" and interpreter.is_pypy and interpreter.python_version < (3, 10):
+        pytest.skip("this PyPy's own calls from C to Python import sys")
+    (tmp_path / "app.py").write_text(PROGRAM.format(kept=1000, wait=False, end=POOR[end]))
+    profile = str(tmp_path / "out.nthb")
+    done = interpreter.nthbyte("run", "-o", profile, "app.py", folder=tmp_path).ok()
+    shown = profile if end == "no folder" else "out.nthb"
+    assert done.err.splitlines()[-1].endswith(f" samples; see it with: nthbyte explain {shown}"), done.err
+    assert summary(tmp_path / "out.nthb")["complete"]
+
+
 INDEX = """
 import os
 class Four:

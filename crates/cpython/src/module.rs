@@ -161,10 +161,10 @@ unsafe extern "C" fn start(_module: *mut PyObject, config: *mut PyObject) -> *mu
     })
 }
 
-/// `stop() -> str | None`: the [`Outcome`](nthbyte_session::Outcome) as JSON, if a session was running.
+/// `stop() -> str | None`: the [`Outcome`](nthbyte_session::Outcome) as text, if a session was running.
 unsafe extern "C" fn stop(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     answer(None, |gil| {
-        agent::stop(gil).map(|outcome| outcome.to_json())
+        agent::stop(gil).map(|outcome| outcome.to_text())
     })
 }
 

@@ -3,16 +3,13 @@
 use std::ffi::c_char;
 use std::path::PathBuf;
 
-use serde::{Serialize, Serializer};
-
 /// The note of an [`Outcome`] whose session ended with a panic.
 pub(crate) const INTERNAL_ERROR: &str = "an error inside nthbyte ended the sampling early";
 
-/// The result of a session. Python code receives it as JSON.
-#[derive(Clone, Debug, Default, Serialize)]
+/// The result of a session. Python code receives it as [text](Self::to_text).
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The path of the profile. `None` if there was nothing to write (the child of a fork that took no sample).
-    #[serde(serialize_with = "lossy")]
     pub path: Option<PathBuf>,
     /// Samples recorded.
     pub samples: u64,
@@ -25,19 +22,23 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The outcome as a JSON object with the fields of this structure.
+    /// The outcome as text, which Python code takes apart without a module: the numbers of samples, of dropped events and
+    /// of allocated bytes, with commas between them (`-` if the bytes were not counted); a line for each note; an empty
+    /// line; the path, with U+FFFD for bytes that are not UTF-8. It has no zero byte.
     #[must_use]
-    pub fn to_json(&self) -> String {
-        // The structure contains only strings, numbers and lists of them, so encoding cannot fail.
-        serde_json::to_string(self).unwrap_or_default()
+    pub fn to_text(&self) -> String {
+        let allocated = self.bytes_allocated.map(|bytes| bytes.to_string());
+        let allocated = allocated.as_deref().unwrap_or("-");
+        let mut text = format!("{},{},{allocated}\n", self.samples, self.lost);
+        for note in self.notes.iter().filter(|note| !note.is_empty()) {
+            text += &note.replace(['\n', '\0'], " ");
+            text.push('\n');
+        }
+        text.push('\n');
+        let path = self.path.as_ref().map(|path| path.to_string_lossy());
+        text += path.as_deref().unwrap_or_default();
+        text
     }
-}
-
-/// Writes a path as text; bytes that are not UTF-8 become U+FFFD.
-fn lossy<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
-    path.as_ref()
-        .map(|path| path.to_string_lossy())
-        .serialize(to)
 }
 
 /// Copies as much of `text` as fits, whole characters only, and a zero byte.
@@ -56,5 +57,26 @@ pub unsafe fn copy_text(text: &str, to: *mut c_char, length: usize) {
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast::<u8>(), end);
         to.add(end).write(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_text() {
+        assert_eq!(Outcome::default().to_text(), "0,0,-\n\n");
+        let outcome = Outcome {
+            path: Some(PathBuf::from("/tmp/a\n\nb.nthb")),
+            samples: 3,
+            lost: 4,
+            bytes_allocated: Some(5),
+            notes: vec!["two\nlines\n\0".to_owned(), String::new(), "one".to_owned()],
+        };
+        assert_eq!(
+            outcome.to_text(),
+            "3,4,5\ntwo lines  \none\n\n/tmp/a\n\nb.nthb"
+        );
     }
 }

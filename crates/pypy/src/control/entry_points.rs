@@ -180,13 +180,13 @@ pub unsafe extern "C" fn nthbyte_pypy_start(
     }
 }
 
-/// Stops the session. Returns the JSON of an [`Outcome`](nthbyte_session::Outcome), for [`nthbyte_pypy_release_outcome`]; or
+/// Stops the session. Returns the text of an [`Outcome`](nthbyte_session::Outcome), for [`nthbyte_pypy_release_outcome`]; or
 /// null if no session was on. A buffer of Python's own would be native memory of the session.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_stop() -> *mut c_char {
     super::stop().map_or(null_mut(), |outcome| {
-        // JSON has no zero bytes.
-        CString::new(outcome.to_json())
+        // The text has no zero bytes.
+        CString::new(outcome.to_text())
             .unwrap_or_default()
             .into_raw()
     })
