@@ -1,5 +1,7 @@
 //! What the tables say that events were made into.
 
+use std::collections::HashSet;
+
 use nthbyte_profile::event::{
     Allocation, Code, CodeId, Collection, CollectionKind, End, Event, FrameKind, LabelSetId, Lines,
     LostKind, Memory, Nanos, Node, NodeId, SampleId, SourceId, Survival, Thread, ThreadId, TypeId,
@@ -216,4 +218,28 @@ fn an_end_is_the_end() {
         unwritable.to_string(),
         "cannot write the profile /nonexistent/x.nthb: its folder does not exist"
     );
+}
+
+#[test]
+fn a_sample_is_what_its_columns_say() {
+    let profile = Profile::read(&Synthetic::default().bytes()[..]).unwrap();
+    let samples = &profile.samples;
+    let mut shapes = HashSet::new();
+    for (id, sample) in samples.ids().zip(samples.iter()) {
+        let shape = samples.shapes()[samples.shape_id(id).0 as usize];
+        assert_eq!(shape, sample.shape);
+        assert_eq!(samples.size(id), shape.size);
+        assert_eq!(samples.block(id), shape.block);
+        assert_eq!(samples.points(id), shape.points);
+        assert_eq!(samples.time(id), sample.time);
+        assert_eq!(samples.thread(id), sample.thread);
+        assert_eq!(samples.stack(id), sample.stack);
+        assert_eq!(samples.type_id(id), sample.type_id);
+        assert_eq!(samples.labels(id), sample.labels);
+        assert_eq!(samples.lifetime(id), sample.lifetime);
+        assert_eq!(samples.freed(id), sample.freed);
+        shapes.insert(shape);
+    }
+    assert!(shapes.len() > 100);
+    assert_eq!(samples.shapes().len(), shapes.len());
 }

@@ -185,12 +185,50 @@ fn a_merged_file_reads_as_its_parts_do() {
     let joined = load_all(&paths);
     assert!(!joined.complete && joined.allocated.is_none());
     assert_eq!(Profile::load(&all).expect("a profile").processes.len(), 3);
+    // The runs of a file begin at its own samples.
+    let mut runs: Vec<u32> = joined.arenas.iter().map(|run| run.first.0).collect();
+    runs.sort_unstable();
+    let before = |at: u32| 3000 * at.min(1) + 2000 * at.saturating_sub(1);
+    let expected = (0..3).flat_map(|at| [before(at) + 2, before(at) + 100]);
+    assert_eq!(runs, expected.collect::<Vec<_>>());
     // Alone too, whether it ended or not.
     merge(&paths[..1], "one.nthb");
     merge(&paths[2..], "cut.nthb");
     // A merged file can be one of several.
     let two = merge(&paths[1..], "two.nthb");
     assert_same(&load_all(&paths), &load_all(&[two, paths[0].clone()]));
+}
+
+/// The largest sizes in bytes of the description of a process in a joined file, and of all of them.
+const LONGEST: usize = 1 << 20;
+const TOGETHER: usize = 16 << 20;
+
+/// The descriptions of processes are limited, each and together, so that a hostile file cannot take much memory.
+#[test]
+fn processes_that_do_not_fit_are_refused() {
+    let folder = Folder::new();
+    let paths = [folder.make("a.nthb", FIRST), folder.make("b.nthb", CHILD)];
+    let write = |long: usize, more: usize| {
+        let mut joined = load_all(&paths);
+        let mut last = joined.processes[1].clone();
+        last.meta.notes = vec!["x".repeat(long)];
+        joined.processes[1] = last.clone();
+        joined.processes.extend(std::iter::repeat_n(last, more));
+        let mut bytes = Vec::new();
+        let result = joined.write(&mut bytes, |_| ());
+        result.map(|()| {
+            Profile::read(&bytes[..])
+                .expect("a profile")
+                .processes
+                .len()
+        })
+    };
+    assert_eq!(write(60_000, 0).expect("written"), 2);
+    assert_eq!(write(LONGEST - 10_000, 12).expect("written"), 14);
+    for (long, more) in [(LONGEST + 1, 0), (LONGEST - 10_000, TOGETHER / LONGEST + 2)] {
+        let error = write(long, more).expect_err("too long");
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    }
 }
 
 #[test]
