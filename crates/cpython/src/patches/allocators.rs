@@ -78,7 +78,7 @@ impl Installed {
             unlocked::check(api, layout),
         );
         let heap = Heap::create(config, fallbacks)
-            .ok_or("cannot reserve address space for the heap; raise the memory limit (ulimit -v)")?
+            .ok_or("cannot reserve address space for the heap; raise the limits of memory (ulimit -v, ulimit -d)")?
             .as_ptr();
         // SAFETY: by the contract. No thread uses the heap before its functions are in place.
         unsafe { raw_calloc::install(gil, layout, heap)? };

@@ -89,7 +89,7 @@ pub unsafe fn install(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Result<(),
         OTHERS.store(others, Release);
         if others && !share() {
             return Err(
-                "cannot reserve address space for the heap; raise the memory limit (ulimit -v)"
+                "cannot reserve address space for the heap; raise the limits of memory (ulimit -v, ulimit -d)"
                     .to_owned(),
             );
         }
