@@ -95,3 +95,43 @@ fn a_file_counts_once_only() {
     let missing = Profile::load_all(&[one, folder.path("no.nthb")], |_, _| ());
     assert!(matches!(missing, Err(FamilyError::Read { .. })));
 }
+
+#[test]
+fn profiles_are_of_the_runs_of_their_first_processes() {
+    const SECOND: i64 = 1_000_000_000;
+    let folder = Folder::new();
+    let make = |pid: u32, parent: Option<u32>, second: i64| {
+        let made = FakeProcess {
+            pid,
+            parent,
+            after: second * SECOND,
+            samples: 20,
+            ..FIRST
+        };
+        folder.make(&format!("{pid}.{second}.nthb"), made)
+    };
+    let first = make(10, None, 0);
+    let grandchild = make(12, Some(11), 3);
+    let child = make(11, Some(10), 2);
+    // The number 10 again, with a child of its own.
+    let later = make(10, None, 20);
+    let of_later = make(13, Some(10), 21);
+    // Its parent is not there.
+    let alone = make(14, Some(99), 4);
+    let paths = [&grandchild, &later, &first, &alone, &child, &of_later].map(Clone::clone);
+    let found = family::runs(&paths).expect("profiles");
+    assert_eq!(
+        found,
+        [
+            vec![grandchild, first.clone(), child],
+            vec![later, of_later],
+            vec![alone],
+        ]
+    );
+    // Each is the other's parent: damaged, but both are in some run.
+    let circle = [make(31, Some(32), 1), make(32, Some(31), 1)];
+    let found = family::runs(&circle).expect("profiles");
+    assert_eq!(found.iter().map(Vec::len).sum::<usize>(), 2);
+    let missing = family::runs(&[first, folder.path("no.nthb")]);
+    assert!(matches!(missing, Err(FamilyError::Read { .. })));
+}
