@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness import Interpreter, run
+import pytest
+
+from harness import Interpreter, run, summary
 
 # glibc gives a large block a mapping of its own, unless a larger one was freed before. nthbyte frees some while it
 # starts and while it writes.
@@ -34,3 +36,32 @@ def test_large_blocks_of_the_program_are_mappings_as_before(cpython: Interpreter
     profiled = cpython.nthbyte("run", "-q", "-o", "out.nthb", "app.py", folder=tmp_path).ok().out
     assert "20000 1" in plain
     assert profiled == plain
+
+
+# Its functions have an old version only, which dlsym does not find. Where it checks, it maps large blocks with its lock
+# held.
+CHECKING = Path("/lib/x86_64-linux-gnu/libc_malloc_debug.so.0")
+LARGE = """
+import zlib
+kept = [bytes(1_000_000 + number % 7) for number in range(60)]
+for number in range(300):
+    zlib.compressobj()
+print(len(kept))
+"""
+
+
+@pytest.mark.parametrize("check", [0, 3])
+def test_a_malloc_that_checks_itself(check: int, interpreter: Interpreter, tmp_path: Path) -> None:
+    if interpreter.tree is not None or not CHECKING.exists():
+        pytest.skip("there is no such library")
+    (tmp_path / "app.py").write_text(LARGE)
+    environment = {"LD_PRELOAD": str(CHECKING), "GLIBC_TUNABLES": f"glibc.malloc.check={check}"}
+    command = ["-m", "nthbyte", "run", "-q", "--every", "64KiB", "-o", "out.nthb", "app.py"]
+    words = interpreter.words(command, tmp_path)
+    done = run(words, tmp_path, environment=environment, idle=60).ok()
+    assert (done.out, done.err) == ("60\n", "")
+    if interpreter.is_pypy:
+        # Its libz binds functions at the first call, and two libraries define them: that is left alone.
+        return
+    # Each compressor takes 268 KB.
+    assert summary(tmp_path / "out.nthb", "--domain", "native")["samples"] > 100

@@ -1,7 +1,7 @@
 //! Which loaded library defines a function.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::ptr::{null, null_mut};
 
 use crate::objects::{for_each, gnu_hash};
@@ -36,32 +36,47 @@ pub fn program() -> usize {
     unsafe { libc::getauxval(libc::AT_PHDR) as usize }
 }
 
+/// The first object that defines a function.
+struct Definition {
+    /// Its file's name. The program has an empty one.
+    file: *const c_char,
+    image: Range<usize>,
+    /// The function in its table of symbols; null if it is not known.
+    function: *mut c_void,
+}
+
 /// The functions that the libraries of the program call, which have not this library before them; null for one that there
 /// is not.
 ///
 /// `dlsym` does not always tell: in a program that is not position-independent and takes a function's address, its
-/// answer is the program's own code that calls the function through a slot.
+/// answer is the program's own code that calls the function through a slot. And it does not see functions of an old version
+/// only, which older programs call (those of `libc_malloc_debug.so`): it finds the C library's instead.
 pub fn of<const COUNT: usize>(names: &[&'static CStr; COUNT]) -> [*mut c_void; COUNT] {
     let hashes = names.map(gnu_hash);
     let others = [own(), linker()];
-    // The file's name of the first object that defines the function. The program has an empty one.
-    let mut files: [*const c_char; COUNT] = [null(); COUNT];
+    let mut definitions = [const { None::<Definition> }; COUNT];
     for_each(|object, info| {
         let is_other = others.iter().any(|address| object.image.contains(address));
         if is_other || !object.has_hashes() {
             return ControlFlow::Continue(());
         }
-        for (at, file) in files.iter_mut().enumerate() {
+        for (at, definition) in definitions.iter_mut().enumerate() {
+            let (name, hash) = (names[at], hashes[at]);
             // SAFETY: the object stays loaded during the call.
-            if file.is_null() && unsafe { object.defines(names[at], hashes[at]) } {
-                *file = if info.dlpi_name.is_null() {
-                    c"".as_ptr()
-                } else {
-                    info.dlpi_name
-                };
+            if definition.is_none() && unsafe { object.defines(name, hash) } {
+                *definition = Some(Definition {
+                    file: if info.dlpi_name.is_null() {
+                        c"".as_ptr()
+                    } else {
+                        info.dlpi_name
+                    },
+                    image: object.image.clone(),
+                    // SAFETY: as above.
+                    function: unsafe { object.function(name, hash) },
+                });
             }
         }
-        if files.iter().any(|file| file.is_null()) {
+        if definitions.iter().any(Option::is_none) {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())
@@ -70,26 +85,34 @@ pub fn of<const COUNT: usize>(names: &[&'static CStr; COUNT]) -> [*mut c_void; C
     // Most functions are the C library's.
     let mut last = (null(), null_mut());
     std::array::from_fn(|at| {
-        let file = files[at];
-        if file.is_null() {
+        let Some(Definition {
+            file,
+            image,
+            function,
+        }) = &definitions[at]
+        else {
             return null_mut();
-        }
+        };
         // SAFETY: the names are C strings. The object stays loaded, at the latest by this handle, which is not closed.
-        unsafe {
-            if file != last.0 {
-                let handle = if *file == 0 {
+        let found = unsafe {
+            if *file != last.0 {
+                let handle = if **file == 0 {
                     libc::RTLD_DEFAULT
                 } else {
-                    libc::dlopen(file, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
+                    libc::dlopen(*file, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
                 };
-                last = (file, handle);
+                last = (*file, handle);
             }
-            let is_gone = *file != 0 && last.1.is_null();
+            let is_gone = **file != 0 && last.1.is_null();
             if is_gone {
-                null_mut()
-            } else {
-                libc::dlsym(last.1, names[at].as_ptr())
+                return null_mut();
             }
+            libc::dlsym(last.1, names[at].as_ptr())
+        };
+        if function.is_null() || image.contains(&(found as usize)) {
+            found
+        } else {
+            *function
         }
     })
 }

@@ -8,7 +8,7 @@ use object::LittleEndian;
 use object::elf::{
     DF_SYMBOLIC, DT_DEBUG, DT_FLAGS, DT_NEEDED, DT_SYMBOLIC, ELFMAG, FileHeader64, PF_X,
     PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD, ProgramHeader64, R_X86_64_64, R_X86_64_GLOB_DAT,
-    R_X86_64_JUMP_SLOT, SHN_UNDEF, STV_DEFAULT,
+    R_X86_64_JUMP_SLOT, SHN_UNDEF, STT_FUNC, STV_DEFAULT,
 };
 
 use nthbyte_session::process::dynamic_section::{
@@ -289,8 +289,32 @@ impl Object {
     /// # Safety
     /// The object is loaded.
     pub unsafe fn defines(&self, name: &CStr, hash: u32) -> bool {
-        if self.tables.hashes == 0 {
-            return true;
+        // SAFETY: by the contract.
+        !self.has_hashes() || unsafe { self.symbol(name, hash) }.is_some()
+    }
+
+    /// The function of this name that the object itself defines, in any version; null if there is none.
+    ///
+    /// # Safety
+    /// The object is loaded.
+    pub unsafe fn function(&self, name: &CStr, hash: u32) -> *mut c_void {
+        // SAFETY: by the contract.
+        let symbol = unsafe { self.symbol(name, hash) };
+        symbol
+            .filter(|symbol| symbol.st_type() == STT_FUNC)
+            .map_or(null_mut(), |symbol| {
+                let address = symbol.st_value.get(LittleEndian) as usize;
+                self.base.wrapping_add(address) as *mut c_void
+            })
+    }
+
+    /// The definition of a name.
+    ///
+    /// # Safety
+    /// The object is loaded.
+    unsafe fn symbol(&self, name: &CStr, hash: u32) -> Option<&Symbol> {
+        if !self.has_hashes() {
+            return None;
         }
         let words = self.tables.hashes as *const u32;
         // SAFETY: the layout of the GNU hash table: four words, the filter (of 64-bit words), the buckets, the chains.
@@ -298,7 +322,7 @@ impl Object {
             let (buckets, first) = (*words, *words.add(1));
             let (filter, shift) = (*words.add(2), *words.add(3));
             if buckets == 0 || filter == 0 {
-                return false;
+                return None;
             }
             let word = *words
                 .add(4)
@@ -306,7 +330,7 @@ impl Object {
                 .add((hash / 64 % filter) as usize);
             let bits = 1 << (hash % 64) | 1 << ((hash >> (shift % 32)) % 64);
             if word & bits != bits {
-                return false;
+                return None;
             }
             let table = words.add(4 + 2 * filter as usize);
             let chains = table.add(buckets as usize);
@@ -318,7 +342,7 @@ impl Object {
                     && (*symbol).st_shndx.get(LittleEndian) != SHN_UNDEF
                     && self.tables.name(symbol) == name
                 {
-                    return true;
+                    return Some(&*symbol);
                 }
                 if there & 1 != 0 {
                     break;
@@ -326,7 +350,7 @@ impl Object {
                 at += 1;
             }
         }
-        false
+        None
     }
 }
 
@@ -359,12 +383,17 @@ mod tests {
                 if name.contains("vdso") {
                     return ControlFlow::Continue(());
                 }
+                let malloc = libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) as usize;
+                let own = object.function(c"malloc", gnu_hash(c"malloc")) as usize;
                 if object.defines(c"malloc", gnu_hash(c"malloc")) {
+                    assert!(object.image.contains(&own) || !object.has_hashes());
+                    assert!(own == malloc || !name.contains("libc.so"));
                     found.defining.push(name.into_owned());
+                } else {
+                    assert_eq!(own, 0);
                 }
                 let nothing = c"no function has this name";
                 assert!(!object.defines(nothing, gnu_hash(nothing)));
-                let malloc = libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) as usize;
                 object.for_each_slot(|slot| {
                     let value = slot.place.read();
                     if object.tables.name(slot.symbol) == c"malloc" {
