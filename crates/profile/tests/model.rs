@@ -7,9 +7,9 @@ use nthbyte_profile::event::{
     LostKind, Memory, Nanos, Node, NodeId, SampleId, SourceId, Survival, Thread, ThreadId, TypeId,
     TypeName,
 };
-use nthbyte_profile::model::Lifetime;
+use nthbyte_profile::model::{Lifetime, Sampling};
 use nthbyte_profile::synthetic::Synthetic;
-use nthbyte_profile::{Distances, Profile, Writer};
+use nthbyte_profile::{Distances, Profile, Unit, Writer};
 
 fn load(events: &[Event<'_>]) -> Profile {
     let mut writer = Writer::new(Vec::new(), &Synthetic::default().meta()).unwrap();
@@ -225,9 +225,11 @@ fn a_sample_is_what_its_columns_say() {
     let profile = Profile::read(&Synthetic::default().bytes()[..]).unwrap();
     let samples = &profile.samples;
     let mut shapes = HashSet::new();
+    let weights = profile.shape_weights();
     for (id, sample) in samples.ids().zip(samples.iter()) {
         let shape = samples.shapes()[samples.shape_id(id).0 as usize];
         assert_eq!(shape, sample.shape);
+        assert_eq!(weights[samples.shape_id(id).0 as usize], profile.weight(id));
         assert_eq!(samples.size(id), shape.size);
         assert_eq!(samples.block(id), shape.block);
         assert_eq!(samples.points(id), shape.points);
@@ -242,4 +244,29 @@ fn a_sample_is_what_its_columns_say() {
     }
     assert!(shapes.len() > 100);
     assert_eq!(samples.shapes().len(), shapes.len());
+}
+
+#[test]
+fn samplings_are_told_apart_by_their_unit() {
+    for samples in [2000, 0] {
+        let made = Synthetic {
+            samples,
+            ..Synthetic::default()
+        };
+        let profile = Profile::read(&made.bytes()[..]).unwrap();
+        assert_eq!(profile.cpu.is_empty(), samples == 0);
+        let units = |those: Vec<Sampling>| those.iter().map(|of| of.unit).collect::<Vec<_>>();
+        assert_eq!(units(profile.allocation_samplings()), [Unit::Bytes]);
+        assert_eq!(units(profile.time_samplings()), [Unit::Nanoseconds]);
+        assert_eq!(profile.periods(), [made.period]);
+        let hz = profile.time_hz().unwrap();
+        assert!((hz - 100.0).abs() < 1e-6, "{hz}");
+        assert!(!profile.is_exact());
+    }
+    let exact = Synthetic {
+        period: 1,
+        distances: Distances::Every,
+        ..Synthetic::default()
+    };
+    assert!(Profile::read(&exact.bytes()[..]).unwrap().is_exact());
 }
