@@ -199,6 +199,24 @@ fn a_merged_file_reads_as_its_parts_do() {
     assert_same(&load_all(&paths), &load_all(&[two, paths[0].clone()]));
 }
 
+#[test]
+fn progress_is_told_in_bytes_of_all_files() {
+    let folder = Folder::new();
+    let paths = [folder.make("a.nthb", FIRST), folder.make("b.nthb", CHILD)];
+    let sizes = paths
+        .clone()
+        .map(|path| path.metadata().expect("a file").len());
+    let mut told = Vec::new();
+    Profile::load_all(&paths, |done, total| {
+        assert_eq!(total, sizes[0] + sizes[1]);
+        told.push(done);
+    })
+    .expect("profiles");
+    assert!(told.is_sorted() && told.len() > 2);
+    assert!(told.contains(&sizes[0]));
+    assert_eq!(told.last(), Some(&(sizes[0] + sizes[1])));
+}
+
 /// The largest sizes in bytes of the description of a process in a joined file, and of all of them.
 const LONGEST: usize = 1 << 20;
 const TOGETHER: usize = 16 << 20;
