@@ -242,8 +242,8 @@ thread.start(); thread.join()
     spent = _of(stacks, "chains::spend")
     assert spent == _of(stacks, "work", "chains::handler", "chains::spend") > 0
     assert spent == _of(stacks, "<module>", "chains::spend") + _of(stacks, "Thread.run", "chains::spend")
-    # What lies between is not known, and that is said.
-    assert spent == _of(stacks, "work", GAP, "chains::handler")
+    # What lies between is not known, and that is said. A sample may hit the handler itself.
+    assert spent == _of(stacks, "work", GAP, "chains::handler", "chains::spend")
 
 
 def test_libraries_that_are_not_known_yet(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
