@@ -88,7 +88,8 @@ work()
     assert light + heavy >= 0.95 * _of(stacks, "work")
     assert _of(stacks, "chains::spend") == light + heavy
     assert sum(stacks.values()) == time["samples"]
-    assert not _of(stacks, GAP)
+    # Elsewhere, a sample may hit the dynamic linker while it binds a function, where native frames are not known.
+    assert not _of(stacks, GAP, "chains::spend")
     own = {stack[-1] for stack in stacks if "chains::spend" in stack}
     assert "chains::spend" in own, own
     # The samples stand for the time that was used.
@@ -190,9 +191,9 @@ def test_threads_that_python_does_not_know(cpython: Interpreter, libraries: Path
     time = _run(cpython, libraries, tmp_path, "chains.chains_spend_in_thread(0.4)")
     stacks = collapsed(tmp_path)
     spent = _of(stacks, "chains::light", "chains::spend")
-    assert spent + time["lost"] >= 0.8 * 0.4 * time["hz"]
+    assert spent + time["lost"] >= 0.8 * 0.4 * time["hz"], (spent, time)
     assert _of(stacks, "<module>", "chains::spend") == 0
-    assert not _of(stacks, GAP)
+    assert not _of(stacks, GAP, "chains::spend")
 
 
 def test_deep_stacks_say_what_is_missing(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
