@@ -18,7 +18,7 @@ use nthbyte_heap::{
 };
 use nthbyte_sampling::SamplePoints;
 
-use super::{native_requests, own_requests, raw_calloc, unlocked};
+use super::{NO_ADDRESSES, native_requests, own_requests, raw_calloc, unlocked};
 use crate::api::{AllocatorDomain, AllocatorEx, Gil};
 use crate::heap::huge_pages;
 use crate::layout::Layout;
@@ -78,7 +78,7 @@ impl Installed {
             unlocked::check(api, layout),
         );
         let heap = Heap::create(config, fallbacks)
-            .ok_or("cannot reserve address space for the heap; raise the limits of memory (ulimit -v, ulimit -d)")?
+            .ok_or(NO_ADDRESSES)?
             .as_ptr();
         // SAFETY: by the contract. No thread uses the heap before its functions are in place.
         unsafe { raw_calloc::install(gil, layout, heap)? };

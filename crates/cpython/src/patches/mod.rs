@@ -14,6 +14,10 @@
 //! | `unlocked` | nothing: the heap's check for the GIL (3.11) | the first session | the process ends |
 //! | `gc_callbacks` | an entry in `gc.callbacks` | a session's start | its end |
 
+/// The heap could not be mapped.
+const NO_ADDRESSES: &str =
+    "cannot reserve address space for the heap; raise the limits of memory (ulimit -v, ulimit -d)";
+
 pub mod allocated_blocks;
 pub mod allocators;
 pub mod dealloc;

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr};
 
 use nthbyte_heap::{Fallback, Heap};
 
-use super::guarded;
+use super::{NO_ADDRESSES, guarded};
 use crate::api::{AllocatorDomain, AllocatorEx, Api, Gil};
 use crate::layout::Layout;
 use crate::memory::field;
@@ -88,10 +88,7 @@ pub unsafe fn install(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Result<(),
         let others = first as usize != main || !(api.PyInterpreterState_Next)(first).is_null();
         OTHERS.store(others, Release);
         if others && !share() {
-            return Err(
-                "cannot reserve address space for the heap; raise the limits of memory (ulimit -v, ulimit -d)"
-                    .to_owned(),
-            );
+            return Err(NO_ADDRESSES.to_owned());
         }
         // Only `calloc` changes, and the context stays the same: other threads may be reading the four functions at
         // this moment, and any mixture of old and new is correct.
