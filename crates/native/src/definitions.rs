@@ -62,8 +62,11 @@ pub fn of<const COUNT: usize>(names: &[&'static CStr; COUNT]) -> [*mut c_void; C
         }
         for (at, definition) in definitions.iter_mut().enumerate() {
             let (name, hash) = (names[at], hashes[at]);
+            if definition.is_some() {
+                continue;
+            }
             // SAFETY: the object stays loaded during the call.
-            if definition.is_none() && unsafe { object.defines(name, hash) } {
+            if let Some(function) = unsafe { object.definition(name, hash) } {
                 *definition = Some(Definition {
                     file: if info.dlpi_name.is_null() {
                         c"".as_ptr()
@@ -71,8 +74,7 @@ pub fn of<const COUNT: usize>(names: &[&'static CStr; COUNT]) -> [*mut c_void; C
                         info.dlpi_name
                     },
                     image: object.image.clone(),
-                    // SAFETY: as above.
-                    function: unsafe { object.function(name, hash) },
+                    function,
                 });
             }
         }
@@ -89,21 +91,21 @@ pub fn of<const COUNT: usize>(names: &[&'static CStr; COUNT]) -> [*mut c_void; C
             file,
             image,
             function,
-        }) = &definitions[at]
+        }) = definitions[at].take()
         else {
             return null_mut();
         };
         // SAFETY: the names are C strings. The object stays loaded, at the latest by this handle, which is not closed.
         let found = unsafe {
-            if *file != last.0 {
-                let handle = if **file == 0 {
+            if file != last.0 {
+                let handle = if *file == 0 {
                     libc::RTLD_DEFAULT
                 } else {
-                    libc::dlopen(*file, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
+                    libc::dlopen(file, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
                 };
-                last = (*file, handle);
+                last = (file, handle);
             }
-            let is_gone = **file != 0 && last.1.is_null();
+            let is_gone = *file != 0 && last.1.is_null();
             if is_gone {
                 return null_mut();
             }
@@ -112,7 +114,7 @@ pub fn of<const COUNT: usize>(names: &[&'static CStr; COUNT]) -> [*mut c_void; C
         if function.is_null() || image.contains(&(found as usize)) {
             found
         } else {
-            *function
+            function
         }
     })
 }

@@ -17,6 +17,18 @@ use crate::replaced::{REPLACED, Replaced};
 use crate::thread::Thread;
 use crate::{aligned, calls, mappings};
 
+/// Instructions of a `free` that compare the count of the block's page in the filter ([`nthbyte_requests::pages`]) with 0.
+/// They keep the arguments.
+macro_rules! count_of_page {
+    () => {
+        "mov eax, edi
+         shr eax, {shift}
+         lea rcx, [rip + {blocks} + {pages}]
+         cmp byte ptr [rcx + rax], 0"
+    };
+}
+pub(crate) use count_of_page;
+
 /// `malloc`.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -44,10 +56,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
         "je 2f",
         "jmp qword ptr [rip + {replaced} + {offset}]",
         "2:",
-        "mov eax, edi",
-        "shr eax, {shift}",
-        "lea rcx, [rip + {blocks} + {pages}]",
-        "cmp byte ptr [rcx + rax], 0",
+        count_of_page!(),
         "jne 3f",
         "jmp qword ptr [rip + {replaced} + {offset}]",
         "3:",

@@ -293,19 +293,19 @@ impl Object {
         !self.has_hashes() || unsafe { self.symbol(name, hash) }.is_some()
     }
 
-    /// The function of this name that the object itself defines, in any version; null if there is none.
+    /// The address of the function of this name that the object itself defines, in any version: null if it is chosen when the
+    /// object is loaded (`STT_GNU_IFUNC`). `None` without a definition, or without a table.
     ///
     /// # Safety
     /// The object is loaded.
-    pub unsafe fn function(&self, name: &CStr, hash: u32) -> *mut c_void {
+    pub unsafe fn definition(&self, name: &CStr, hash: u32) -> Option<*mut c_void> {
         // SAFETY: by the contract.
-        let symbol = unsafe { self.symbol(name, hash) };
-        symbol
-            .filter(|symbol| symbol.st_type() == STT_FUNC)
-            .map_or(null_mut(), |symbol| {
-                let address = symbol.st_value.get(LittleEndian) as usize;
-                self.base.wrapping_add(address) as *mut c_void
-            })
+        let symbol = unsafe { self.symbol(name, hash) }?;
+        if symbol.st_type() != STT_FUNC {
+            return Some(null_mut());
+        }
+        let address = symbol.st_value.get(LittleEndian) as usize;
+        Some(self.base.wrapping_add(address) as *mut c_void)
     }
 
     /// The definition of a name.
@@ -384,7 +384,8 @@ mod tests {
                     return ControlFlow::Continue(());
                 }
                 let malloc = libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) as usize;
-                let own = object.function(c"malloc", gnu_hash(c"malloc")) as usize;
+                let own = object.definition(c"malloc", gnu_hash(c"malloc"));
+                let own = own.map_or(0, |function| function as usize);
                 if object.defines(c"malloc", gnu_hash(c"malloc")) {
                     assert!(object.image.contains(&own) || !object.has_hashes());
                     assert!(own == malloc || !name.contains("libc.so"));

@@ -19,6 +19,7 @@ use nthbyte_requests::blocks::{BLOCKS, Blocks};
 use nthbyte_requests::pages::PAGE_SHIFT;
 use nthbyte_session::native::Kind;
 
+use crate::entry::count_of_page;
 use crate::replaced::{FOUND, Function};
 use crate::{calls, sampler, thread};
 
@@ -89,10 +90,7 @@ macro_rules! delete {
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name(block: *mut c_void, second: usize, third: usize) {
             naked_asm!(
-                "mov eax, edi",
-                "shr eax, {shift}",
-                "lea rcx, [rip + {blocks} + {pages}]",
-                "cmp byte ptr [rcx + rax], 0",
+                count_of_page!(),
                 "jne 2f",
                 "jmp qword ptr [rip + {found} + {offset}]",
                 "2:",
