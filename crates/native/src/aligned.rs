@@ -9,7 +9,8 @@ use std::ptr::null_mut;
 use nthbyte_session::native::Kind;
 
 use crate::calls::{LEAST_MARKED, PAGE, record, searches_marks};
-use crate::replaced::{self, Function, next};
+use crate::functions::Function;
+use crate::replaced::{self, next};
 use crate::thread::{self, Busy};
 use crate::{early, sampler};
 

@@ -12,7 +12,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicBool;
 
-use crate::replaced::{FOUND, Function, next};
+use crate::functions::Function;
+use crate::replaced::{FOUND, next};
 use crate::slots::{follow, own_function};
 
 /// Whether a library may have been unloaded. Another one may lie in its place then.

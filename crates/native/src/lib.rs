@@ -64,6 +64,7 @@ mod definitions;
 mod early;
 #[cfg(not(test))]
 mod entry;
+mod functions;
 #[cfg(not(test))]
 mod handles;
 mod interface;

@@ -18,7 +18,8 @@ use nthbyte_session::native::{Kind, NOT_INTERESTED};
 use nthbyte_session::process::image;
 
 use crate::calls::{forget, record, report_freed};
-use crate::replaced::{Function, REPLACED, next};
+use crate::functions::Function;
+use crate::replaced::{REPLACED, next};
 use crate::thread::{self, Thread};
 use crate::{interface, sampler};
 

@@ -20,7 +20,8 @@ use nthbyte_requests::pages::PAGE_SHIFT;
 use nthbyte_session::native::Kind;
 
 use crate::entry::count_of_page;
-use crate::replaced::{FOUND, Function};
+use crate::functions::Function;
+use crate::replaced::FOUND;
 use crate::{calls, sampler, thread};
 
 /// Defines the entries of `operator new`, and what they do at a sample point. The first argument is the size. The replaced

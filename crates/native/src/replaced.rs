@@ -1,147 +1,18 @@
 //! The functions that this library replaces: the next of their names in the order of the dynamic linker.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use nthbyte_session::process::image;
 
+use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
 #[cfg(not(test))]
 use crate::interface;
 use crate::{calls, definitions, thread};
 
-/// The functions that are replaced. [`Function::Dlsym`] and [`Function::Dlclose`] have handles of libraries; the others
-/// allocate. Those from [`OPERATORS`] on are C++'s.
-#[derive(Clone, Copy, Debug)]
-#[repr(usize)]
-pub enum Function {
-    Malloc,
-    Calloc,
-    Realloc,
-    Free,
-    Reallocarray,
-    PosixMemalign,
-    AlignedAlloc,
-    Memalign,
-    Valloc,
-    Pvalloc,
-    Mmap,
-    Mmap64,
-    Munmap,
-    Mremap,
-    Dlsym,
-    Dlclose,
-    New,
-    NewArray,
-    NewNothrow,
-    NewArrayNothrow,
-    NewAligned,
-    NewArrayAligned,
-    NewAlignedNothrow,
-    NewArrayAlignedNothrow,
-    Delete,
-    DeleteArray,
-    DeleteNothrow,
-    DeleteArrayNothrow,
-    DeleteSized,
-    DeleteArraySized,
-    DeleteAligned,
-    DeleteArrayAligned,
-    DeleteSizedAligned,
-    DeleteArraySizedAligned,
-    DeleteAlignedNothrow,
-    DeleteArrayAlignedNothrow,
-}
-
-/// The number of them.
-pub const FUNCTIONS: usize = Function::ALL.len();
-/// The number of the first of C++'s operators.
-pub const OPERATORS: usize = Function::New as usize;
-
-impl Function {
-    /// All, by number.
-    pub const ALL: [Self; 36] = [
-        Self::Malloc,
-        Self::Calloc,
-        Self::Realloc,
-        Self::Free,
-        Self::Reallocarray,
-        Self::PosixMemalign,
-        Self::AlignedAlloc,
-        Self::Memalign,
-        Self::Valloc,
-        Self::Pvalloc,
-        Self::Mmap,
-        Self::Mmap64,
-        Self::Munmap,
-        Self::Mremap,
-        Self::Dlsym,
-        Self::Dlclose,
-        Self::New,
-        Self::NewArray,
-        Self::NewNothrow,
-        Self::NewArrayNothrow,
-        Self::NewAligned,
-        Self::NewArrayAligned,
-        Self::NewAlignedNothrow,
-        Self::NewArrayAlignedNothrow,
-        Self::Delete,
-        Self::DeleteArray,
-        Self::DeleteNothrow,
-        Self::DeleteArrayNothrow,
-        Self::DeleteSized,
-        Self::DeleteArraySized,
-        Self::DeleteAligned,
-        Self::DeleteArrayAligned,
-        Self::DeleteSizedAligned,
-        Self::DeleteArraySizedAligned,
-        Self::DeleteAlignedNothrow,
-        Self::DeleteArrayAlignedNothrow,
-    ];
-}
-
-/// Their names, in the same order.
-pub const NAMES: [&CStr; FUNCTIONS] = [
-    c"malloc",
-    c"calloc",
-    c"realloc",
-    c"free",
-    c"reallocarray",
-    c"posix_memalign",
-    c"aligned_alloc",
-    c"memalign",
-    c"valloc",
-    c"pvalloc",
-    c"mmap",
-    c"mmap64",
-    c"munmap",
-    c"mremap",
-    c"dlsym",
-    c"dlclose",
-    c"_Znwm",
-    c"_Znam",
-    c"_ZnwmRKSt9nothrow_t",
-    c"_ZnamRKSt9nothrow_t",
-    c"_ZnwmSt11align_val_t",
-    c"_ZnamSt11align_val_t",
-    c"_ZnwmSt11align_val_tRKSt9nothrow_t",
-    c"_ZnamSt11align_val_tRKSt9nothrow_t",
-    c"_ZdlPv",
-    c"_ZdaPv",
-    c"_ZdlPvRKSt9nothrow_t",
-    c"_ZdaPvRKSt9nothrow_t",
-    c"_ZdlPvm",
-    c"_ZdaPvm",
-    c"_ZdlPvSt11align_val_t",
-    c"_ZdaPvSt11align_val_t",
-    c"_ZdlPvmSt11align_val_t",
-    c"_ZdaPvmSt11align_val_t",
-    c"_ZdlPvSt11align_val_tRKSt9nothrow_t",
-    c"_ZdaPvSt11align_val_tRKSt9nothrow_t",
-];
-
-/// The replaced functions, in the same order; null for one that the process does not have, or before the look-up.
+/// The replaced functions, by number; null for one that the process does not have, or before the look-up.
 pub static FOUND: [AtomicPtr<c_void>; FUNCTIONS] =
     [const { AtomicPtr::new(null_mut()) }; FUNCTIONS];
 
@@ -327,7 +198,7 @@ fn find_operators() {
     let (_, names) = NAMES
         .split_first_chunk::<OPERATORS>()
         .expect("there are more");
-    let names: &[&CStr; FUNCTIONS - OPERATORS] = names.try_into().expect("the rest");
+    let names: &[_; FUNCTIONS - OPERATORS] = names.try_into().expect("the rest");
     for (place, function) in FOUND[OPERATORS..].iter().zip(definitions::of(names)) {
         if allocator.contains(&(function as usize)) {
             place.store(function, Relaxed);

@@ -30,9 +30,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use crate::definitions::{self, linker};
+use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
 use crate::handles::{self, UNLOADED};
 use crate::objects::{self, Object, Slot, gnu_hash, table_of_handle};
-use crate::replaced::{FOUND, FUNCTIONS, Function, NAMES, OPERATORS};
+use crate::replaced::FOUND;
 use crate::slot_pages::SlotPages;
 use crate::turn::Turn;
 use crate::{calls, entry, operators, replaced, turn};
