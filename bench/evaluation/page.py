@@ -34,15 +34,15 @@ _INTRODUCTION = """\
 results are in `docs/measurements`, a JSON file for each experiment, with the plots; a test checks that this page and the figures
 in the README and the other documents are those of the raw results.
 
-**How it is measured.** On a shared machine, two equal runs one after the other differ by 20 % and more. So a plain run and
-another one start at the same time on one core: they take turns every few milliseconds, and what disturbs one disturbs the other. A
+**How it is measured.** On a shared machine, two equal runs one after the other differ by 20 % and more. So a *plain* run, without nthbyte or
+another tool, and the run that is compared with it start at the same time on one core: they take turns every few milliseconds, and what disturbs one disturbs the other. A
 figure is the median of the ratios of such pairs, in brackets their quartiles (of less than four pairs, the smallest and the largest). 1.000 is as fast as plain,
-less is faster. The *control* pairs two plain runs: it shows the error of the method. Seconds are CPU time, user and system, with all threads and
+less is faster. The *control* pairs two plain runs: it shows the error of the method. *Over budget* lists the figures that miss the limits which the project has set itself. Seconds are CPU time, user and system, with all threads and
 children. Load is the mean number of processes that ran or waited during the minute before an experiment, and at its end; with two cores, 2.0 is
 a machine at work.
 
-The experiments are those of "Low Overhead Allocation Sampling in a Garbage Collected Virtual Machine" (Jung and Bolz-Tereick, 2026; *the paper*), of two posts and an issue that each
-section names, and of comparisons with other tools. The programs are ours.
+The experiments are those of "Low Overhead Allocation Sampling in a Garbage Collected Virtual Machine" (Jung and Bolz-Tereick, 2026; *the paper*), of two posts and an issue that their
+sections name, and of comparisons with other tools. The programs are ours.
 """
 
 

@@ -131,7 +131,7 @@ def lines(raw: Raw) -> list[str]:
     head = ["function", "build", "a call", "a number", "the post's process", "allocated by", "nthbyte says"]
     return [
         f"`array` fills an array of {NUMBERS:,} numbers in a fold and allocates nothing; `vector` collects the same numbers. {raw['compiler']}. CPU time of a call, without the",
-        "process around it; the post gives the time of a whole process with one call. *nthbyte says*: what `nthbyte run -- ./numbers` has for this function, at 512 KiB.",
+        'process around it; the post "Allocations are good, actually" gives the time of a whole process with one call. *nthbyte says*: what `nthbyte run -- ./numbers` has for this function, at 512 KiB.',
         "",
         *table(head, rows),
         "",

@@ -83,7 +83,7 @@ def _commands(bench: Bench, python: Interpreter, name: str, pool: bool) -> tuple
 def lines(raw: Raw) -> list[str]:
     """A table of CPU time and one of page faults for each interpreter."""
     text = [
-        "CPU time over plain, whole processes, their start included; garbage collection is off, as in the issue. *Off*, *thp* and *hugetlb* are the pages of nthbyte's",
+        "The programs are those of CPython's issue 144319. CPU time over plain, whole processes, their start included; garbage collection is off, as in the issue. *Off*, *thp* and *hugetlb* are the pages of nthbyte's",
         f"allocator, with a period of {NEVER}, so that nothing is sampled; *{PROFILED}* is the default: transparent huge pages, and sampling. *Issue* is what its author",
         "measured of CPython's allocator on 2 MiB pages, on another machine.",
     ]

@@ -246,4 +246,4 @@ def plots(raw: Raw) -> dict[str, str]:
     return {"peers": plot.bars("CPU time and peak RSS over plain: geometric mean of real programs", cost)}
 
 
-EXPERIMENT = Experiment("peers", "The peers", run, lines, plots)
+EXPERIMENT = Experiment("peers", "Other tools", run, lines, plots)
