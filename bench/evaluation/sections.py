@@ -56,7 +56,7 @@ def _readme(found: Found) -> list[str] | None:
         those = {name: overhead.rows(one) for name, one in raw["interpreters"].items()}
         most = max(len(rows) for rows in those.values())
         lines += [
-            f"{most} real programs at a period of 512 KiB, profiled to plain: geometric mean, and the worst program.",
+            f"{most} real programs at a period of 512 KiB: the geometric mean, and the worst program.",
             "",
             *table(
                 ["interpreter", "programs", "CPU time", "peak RSS"],

@@ -123,8 +123,8 @@ def lines(raw: Raw) -> list[str]:
 def lines_within(raw: Raw, budgets: Budgets) -> list[str]:
     """The same for other budgets."""
     text = [
-        "CPU time and peak RSS, profiled to plain; geometric means over the programs. *Slower half* is the mean of the half of the programs that",
-        "gains least. *Start* is the CPU time that `python -c pass` takes more. Packages with machine code are those of the benchmarks' own interpreter; the others use what is written in Python.",
+        "CPU time and peak RSS with nthbyte, divided by those of plain runs; geometric means over the programs. *Slower half* is the mean of the half of the programs that",
+        "gains least. *Start* is how much more CPU time `python -c pass` takes. All interpreters use the packages of one virtual environment: extension modules there are for its own CPython, and the others use what a package has in Python.",
         "",
         *table(
             [
