@@ -84,7 +84,7 @@ def lines(raw: Raw) -> list[str]:
     """A table of CPU time and one of page faults for each interpreter."""
     text = [
         "The programs are those of CPython's issue 144319. CPU time over plain, whole processes, their start included; garbage collection is off, as in the issue. *Off*, *thp* and *hugetlb* are the pages of nthbyte's",
-        f"allocator, with a period of {NEVER}, so that nothing is sampled; *{PROFILED}* is the default: transparent huge pages, and sampling. *Issue* is what its author",
+        f"allocator, with a period of {NEVER}, so that nothing is sampled; *{PROFILED}* has transparent huge pages, as by default, and samples. *Issue* is what its author",
         "measured of CPython's allocator on 2 MiB pages, on another machine.",
     ]
     for python, programs in raw["interpreters"].items():
