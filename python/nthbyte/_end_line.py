@@ -20,13 +20,17 @@ WORTH_SAYING = 0.1
 
 
 class EndLine:
-    """Ends the session and prints one line: the number of samples, and the command that shows them."""
+    """Ends the session and prints one line: the number of samples, and the command that shows them.
 
-    def __init__(self, path: str):
+    ``folder`` is the working directory when the program began, where the user enters the next command.
+    """
+
+    def __init__(self, path: str, folder: str | None):
         self.path = path
         """The path of the profile."""
         self._pid = os.getpid()
         self._started = time.time()
+        self._folder = folder
 
     def __call__(self) -> None:
         try:
@@ -44,8 +48,8 @@ class EndLine:
             pass
 
     def _line(self, result: Result) -> str:
-        path = _shortest(result.path)
-        parts = [f"{result.samples:,} samples"]
+        path = self._shortest(result.path)
+        parts = ["1 sample" if result.samples == 1 else f"{result.samples:,} samples"]
         children = self._children()
         if children:
             parts.append("1 child process" if children == 1 else f"{children} child processes")
@@ -65,6 +69,11 @@ class EndLine:
         family = " --all" if children else ""
         return f"{', '.join(parts)}; see it with: nthbyte explain {path}{family}"
 
+    def _shortest(self, path: str) -> str:
+        """Returns the path, or the one from the folder where the program began, whichever is shorter."""
+        relative = os.path.relpath(path, self._folder) if self._folder else path
+        return relative if len(relative) < len(path) else path
+
     def _children(self) -> int:
         """Counts the children's profiles: ``app.1234.nthb`` beside ``app.nthb``, written since the start."""
         stem, suffix = os.path.splitext(self.path)
@@ -81,13 +90,12 @@ class EndLine:
             return 0
 
 
-def _shortest(path: str) -> str:
+def working_directory() -> str | None:
+    """Returns the path of the working directory; None if it was removed."""
     try:
-        relative = os.path.relpath(path)
+        return os.getcwd()
     except OSError:
-        # The program has removed its working directory.
-        return path
-    return relative if len(relative) < len(path) else path
+        return None
 
 
 def _cpu_seconds_of_children() -> float:

@@ -16,7 +16,7 @@ import time
 from nthbyte._agent import Error
 from nthbyte._children import child_path
 from nthbyte._command_line import renamed
-from nthbyte._end_line import EndLine
+from nthbyte._end_line import EndLine, working_directory
 from nthbyte._session import begin, exiting, is_running
 
 TYPE_CHECKING = False
@@ -50,6 +50,7 @@ class Schedule:
         self._length = length
         self._signal = signal
         self._pid = os.getpid()
+        self._folder = working_directory()
         self._has_begun = False
         self._alarm: _Alarm | None = None
         # Held while an alarm begins or ends a recording.
@@ -100,7 +101,7 @@ class Schedule:
             path = child_path(family, os.getpid())
             config = {**config, "output": path, "parent_pid": self._pid}
         elif not self._is_quiet:
-            line = EndLine(config["output"])
+            line = EndLine(config["output"], self._folder)
         path = begin(config, family=family, force=self._force, at_exit=line)
         # The next recording does not replace this one.
         self._force = False

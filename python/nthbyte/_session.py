@@ -81,7 +81,12 @@ def _begin_and_warn(config: Config, force: bool) -> None:
     if path != config["output"]:
         import warnings
 
-        warnings.warn(f"{config['output']} exists: the profile is {path}", RuntimeWarning, stacklevel=3)
+        try:
+            warnings.warn(f"{config['output']} exists: the profile is {path}", RuntimeWarning, stacklevel=3)
+        except RuntimeWarning:
+            # Warnings are errors here, and after an error no session runs.
+            discard()
+            raise
 
 
 def stop() -> Result:

@@ -155,6 +155,25 @@ else:
     raise AssertionError
 """
 
+RENAMED = """
+import os, nthbyte, pathlib, warnings
+note = pathlib.Path("old.nthb")
+note.write_text("a note")
+warnings.simplefilter("error")
+for begin in (nthbyte.start, lambda path: nthbyte.Profiler(path).__enter__()):
+    try:
+        begin("old.nthb")
+    except RuntimeWarning as warning:
+        assert "the profile is" in str(warning), warning
+    else:
+        raise AssertionError
+    assert sorted(os.listdir()) == ["app.py", "old.nthb"], os.listdir()
+warnings.simplefilter("ignore")
+nthbyte.start("old.nthb")
+assert nthbyte.stop().path == os.path.abspath("old-2.nthb")
+assert note.read_text() == "a note"
+"""
+
 REFUSED = """
 import gc, os, nthbyte
 callbacks, gc.callbacks = gc.callbacks, None
@@ -183,6 +202,10 @@ def test_a_path_may_be_bytes(interpreter: Interpreter, tmp_path: Path) -> None:
 
 def test_a_refused_start_leaves_no_file(cpython: Interpreter, tmp_path: Path) -> None:
     _run(cpython, tmp_path, REFUSED)
+
+
+def test_after_a_warning_that_is_an_error_no_session_runs(interpreter: Interpreter, tmp_path: Path) -> None:
+    _run(interpreter, tmp_path, RENAMED)
 
 
 def test_profiler(cpython: Interpreter, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ POOR = {
     "no import": "import builtins; builtins.__import__ = None",
     "no descriptors": "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))",
     "no folder": "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')",
+    "elsewhere": "import os; os.chdir('/')",
 }
 
 
@@ -73,10 +74,8 @@ def test_the_line_at_the_end_needs_nothing_of_the_program(
     if end == "no import" and interpreter.is_pypy and interpreter.python_version < (3, 10):
         pytest.skip("this PyPy's own calls from C to Python import sys")
     (tmp_path / "app.py").write_text(PROGRAM.format(kept=1000, wait=False, end=POOR[end]))
-    profile = str(tmp_path / "out.nthb")
-    done = interpreter.nthbyte("run", "-o", profile, "app.py", folder=tmp_path).ok()
-    shown = profile if end == "no folder" else "out.nthb"
-    assert done.err.splitlines()[-1].endswith(f" samples; see it with: nthbyte explain {shown}"), done.err
+    done = interpreter.nthbyte("run", "-o", tmp_path / "out.nthb", "app.py", folder=tmp_path).ok()
+    assert done.err.splitlines()[-1].endswith(" samples; see it with: nthbyte explain out.nthb"), done.err
     assert summary(tmp_path / "out.nthb")["complete"]
 
 

@@ -14,6 +14,8 @@ const HIGH: i32 = 512;
 #[derive(Debug)]
 pub struct EndLine {
     path: PathBuf,
+    /// The working directory, where the user enters the next command.
+    folder: PathBuf,
     process: u32,
     started: SystemTime,
     stderr: Option<Stderr>,
@@ -49,6 +51,8 @@ impl EndLine {
     pub fn of_start(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
+            // Nothing lies below an empty one.
+            folder: std::env::current_dir().unwrap_or_default(),
             process: std::process::id(),
             started: SystemTime::now(),
             stderr: Stderr::now(),
@@ -61,7 +65,7 @@ impl EndLine {
             && let Some(descriptor) = self.stderr.as_ref().and_then(Stderr::descriptor)
         {
             let path = outcome.path.as_deref().unwrap_or(&self.path);
-            let text = line(outcome, &shown(path), self.children());
+            let text = line(outcome, &self.shown(path), self.children());
             say(descriptor, &text);
         }
     }
@@ -77,6 +81,12 @@ impl EndLine {
             // SAFETY: the descriptor is this library's, unless the program has put the same file there.
             unsafe { libc::close(spare) };
         }
+    }
+
+    /// The path from the folder where the program began, if the file is below it.
+    fn shown(&self, path: &Path) -> String {
+        let below = path.strip_prefix(&self.folder);
+        below.unwrap_or(path).to_string_lossy().into_owned()
     }
 
     /// The number of profiles of children: `app.1234.nthb` beside `app.nthb`, written since the start.
@@ -104,7 +114,10 @@ impl EndLine {
 
 /// The text, like that of `python/nthbyte/_end_line.py`.
 fn line(outcome: &Outcome, path: &str, children: usize) -> String {
-    let mut parts = vec![format!("{} samples", grouped(outcome.samples))];
+    let mut parts = vec![match outcome.samples {
+        1 => "1 sample".to_owned(),
+        number => format!("{} samples", grouped(number)),
+    }];
     match children {
         0 => {}
         1 => parts.push("1 child process".to_owned()),
@@ -120,16 +133,6 @@ fn line(outcome: &Outcome, path: &str, children: usize) -> String {
     let family = if children > 0 { " --all" } else { "" };
     let parts = parts.join(", ");
     format!("{parts}; see it with: nthbyte explain {path}{family}")
-}
-
-/// The path from the current folder, if that is shorter.
-fn shown(path: &Path) -> String {
-    let here = std::env::current_dir();
-    let below = here
-        .as_ref()
-        .ok()
-        .and_then(|here| path.strip_prefix(here).ok());
-    below.unwrap_or(path).to_string_lossy().into_owned()
 }
 
 /// A number with commas: 1,118.
@@ -180,6 +183,11 @@ mod tests {
             line(&outcome, "a.nthb", 0),
             "1,234,567 samples; see it with: nthbyte explain a.nthb"
         );
+        outcome.samples = 1;
+        assert_eq!(
+            line(&outcome, "a.nthb", 0),
+            "1 sample; see it with: nthbyte explain a.nthb"
+        );
         outcome.samples = 118;
         outcome.lost = 1;
         outcome.notes.push("The disk is full.".to_owned());
@@ -188,6 +196,22 @@ mod tests {
             "118 samples, 2 child processes, 1 event lost, The disk is full; see it with: \
              nthbyte explain a.nthb --all"
         );
+    }
+
+    #[test]
+    fn a_path_begins_where_the_program_began() {
+        let line = |folder: &str| EndLine {
+            folder: folder.into(),
+            ..EndLine::of_start(Path::new("/srv/app/a.nthb"))
+        };
+        for (folder, shown) in [
+            ("/srv/app", "a.nthb"),
+            ("/srv", "app/a.nthb"),
+            ("/tmp", "/srv/app/a.nthb"),
+            ("", "/srv/app/a.nthb"),
+        ] {
+            assert_eq!(line(folder).shown(Path::new("/srv/app/a.nthb")), shown);
+        }
     }
 
     #[test]

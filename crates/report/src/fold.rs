@@ -27,17 +27,32 @@ const IMPORT_FILES: [&str; 6] = [
     "/importlib/__init__.py",
 ];
 
-/// The launcher's files: those of Python's `-m`, and of the package `nthbyte`.
-const LAUNCHER_FILES: [&str; 9] = [
-    "<frozen runpy>",
-    "/runpy.py",
-    "/bin/nthbyte",
-    "/nthbyte/__main__.py",
-    "/nthbyte/__init__.py",
-    "/nthbyte/_run.py",
-    "/nthbyte/_command_line.py",
-    "/nthbyte/_session.py",
-    "/nthbyte/_agent.py",
+/// The launcher's files, by the ends of their paths: those of Python's `-m`, and the command.
+const LAUNCHER_FILES: [&str; 3] = ["<frozen runpy>", "/runpy.py", "/bin/nthbyte"];
+
+/// The modules of the package `nthbyte`, which belong to the launcher too.
+const MODULES: [&str; 21] = [
+    "__init__",
+    "__main__",
+    "_agent",
+    "_arguments",
+    "_children",
+    "_claim",
+    "_command_line",
+    "_config",
+    "_console_script",
+    "_end_line",
+    "_operations",
+    "_options",
+    "_program",
+    "_pypy",
+    "_pypy_gc_hooks",
+    "_run",
+    "_schedule",
+    "_session",
+    "_size",
+    "_version",
+    "tune",
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -125,11 +140,20 @@ fn part(file: &str) -> Part {
     let is_one = |files: &[&str]| files.iter().any(|end| file.ends_with(end));
     if is_one(&IMPORT_FILES) {
         Part::Import
-    } else if is_one(&LAUNCHER_FILES) {
+    } else if is_one(&LAUNCHER_FILES) || is_of_package(file) {
         Part::Launcher
     } else {
         Part::Program
     }
+}
+
+/// Whether a file is a module of the package `nthbyte`.
+fn is_of_package(file: &str) -> bool {
+    let Some((folder, name)) = file.rsplit_once('/') else {
+        return false;
+    };
+    let module = name.strip_suffix(".py").unwrap_or_default();
+    (folder == "nthbyte" || folder.ends_with("/nthbyte")) && MODULES.contains(&module)
 }
 
 fn add_frame(profile: &mut Profile, part: Part) -> u32 {
@@ -165,5 +189,36 @@ impl Folded {
             // There are at most as many nodes as before.
             NodeId(stacks.len() as u32 - 1)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_package_has_these_modules() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/nthbyte");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.ends_with(".py"))
+            .collect();
+        files.sort_unstable();
+        assert_eq!(files, MODULES.map(|module| format!("{module}.py")));
+    }
+
+    #[test]
+    fn a_module_of_another_package_is_the_programs() {
+        for (file, of_launcher) in [
+            ("/srv/lib/nthbyte/_children.py", true),
+            ("nthbyte/_session.py", true),
+            ("/srv/notnthbyte/_session.py", false),
+            ("/srv/nthbyte/views.py", false),
+            ("/srv/nthbyte/sub/_session.py", false),
+            ("_session.py", false),
+        ] {
+            assert_eq!(stands_for(file) == Some(LAUNCHER), of_launcher, "{file}");
+        }
     }
 }
