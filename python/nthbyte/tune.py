@@ -11,6 +11,7 @@ import argparse
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 from typing import NoReturn
@@ -31,10 +32,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(words: list[str]) -> int:
     """Runs ``nthbyte tune`` and returns its exit status. ``words`` are the arguments after ``nthbyte tune``."""
-    options = _parser().parse_args(words)
-    program: list[str] = options.program
-    if program[:1] == ["--"]:
-        program = program[1:]
+    own, program = _split(words)
+    options = _parser().parse_args(own)
     if sys.implementation.name != "pypy":
         return _fail("tune is for PyPy: run it as pypy3 -m nthbyte tune app.py")
     if not program:
@@ -45,14 +44,28 @@ def main(words: list[str]) -> int:
         sizes = [parse_size(text) for text in options.sizes.split(",")]
     except ValueError as error:
         return _fail(str(error), 2)
+    if min(sizes) < 1:
+        return _fail(f"--sizes are at least 1 byte, not {min(sizes)}", 2)
+    try:
+        return _compare(program, sizes, options.runs)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return _fail("interrupted before all sizes were tried", 128 + signal.SIGINT)
+
+
+def _compare(program: list[str], sizes: list[int], runs: int) -> int:
+    """Runs the program with each size, shows the times, and returns the exit status."""
     candidates: list[int | None] = [None, *sizes]
     own = _own_size()
     times: dict[int | None, list[float]] = {size: [] for size in candidates}
-    for _ in range(options.runs):
+    for _ in range(runs):
         for size in candidates:
             status, seconds = _run(program, size)
             if status:
-                return _fail(f"the program ended with status {status}; tune needs one that succeeds")
+                print(file=sys.stderr)
+                how = f"by signal {-status}" if status < 0 else f"with status {status}"
+                nursery = "" if size is None else f" with a nursery of {format_size(size)}"
+                return _fail(f"the program ended {how}{nursery}; tune needs one that succeeds")
             times[size].append(seconds)
             print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
@@ -71,8 +84,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--runs", type=int, default=3, metavar="N", help="runs of each; the best counts (default: 3)"
     )
-    parser.add_argument("program", nargs=argparse.REMAINDER, help="the program to run")
+    # For the help: `_split` has taken it.
+    parser.add_argument("program", nargs="*", help="the program to run")
     return parser
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Splits the words into the options of ``tune`` and the program, as ``python`` takes it."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            return words[:at], words[at + 1 :]
+        if not word.startswith("-") or word.startswith(("-m", "-c")):
+            return words[:at], words[at:]
+        at += 2 if word in ("--sizes", "--runs") else 1
+    return words, []
 
 
 def _own_size() -> int | None:

@@ -417,3 +417,37 @@ def test_tune_prints_the_line_to_copy(pypy: Interpreter, tmp_path: Path) -> None
     done = pypy.nthbyte(*words, folder=tmp_path).ok()
     assert "PyPy's choice" in done.out
     assert re.search(r"PYPY_GC_NURSERY=\d+|as fast as any", done.out)
+
+
+@pytest.mark.parametrize(
+    "program", [["-c", "pass"], ["-m", "this"], ["-mthis"], ["--", "-c", "pass"]], ids=str
+)
+def test_tune_runs_modules_and_code(program: list[str], pypy: Interpreter, tmp_path: Path) -> None:
+    done = pypy.nthbyte("tune", "--runs", "1", "--sizes=4M", *program, folder=tmp_path).ok()
+    assert "PyPy's choice" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["--sizes", "0", "-c", "pass"], 2, "at least 1 byte"),
+        (["--sizes", "much", "-c", "pass"], 2, "'much' is not a size"),
+        (["--runs", "1"], 2, "nothing to run"),
+        (["-c", "import sys; sys.exit(3)"], 1, "ended with status 3;"),
+        (
+            ["-c", "import os; 'PYPY_GC_NURSERY' in os.environ and os.abort()"],
+            1,
+            "by signal 6 with a nursery of 256.0",
+        ),
+        # Ctrl-C reaches both processes.
+        (["-c", "import os; os.kill(os.getppid(), 2)"], 130, "interrupted"),
+    ],
+    ids=str,
+)
+def test_tune_says_in_one_line_what_is_wrong(
+    words: list[str], status: int, said: str, pypy: Interpreter, tmp_path: Path
+) -> None:
+    done = pypy.nthbyte("tune", *words, folder=tmp_path)
+    assert said in done.err.splitlines()[-1]
+    assert "Traceback" not in done.err
+    assert (done.status, done.out) == (status, "")
