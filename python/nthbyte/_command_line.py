@@ -72,6 +72,8 @@ def read(words: list[str]) -> tuple[dict[str, Any], Program]:
         from nthbyte._arguments import parse
 
         options = parse(own)
+    if options["output"] == "-":
+        fail("a profile is written to a file, not to standard output: name one with -o", 2)
     if program is None:
         fail("nothing to run: nthbyte run (SCRIPT | PROGRAM | -m MODULE | -c CODE) [ARGS...]", 2)
     return options, program

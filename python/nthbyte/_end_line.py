@@ -67,7 +67,7 @@ class EndLine:
             # Such as /dev/null.
             return ", ".join(parts)
         family = " --all" if children else ""
-        return f"{', '.join(parts)}; see it with: nthbyte explain {path}{family}"
+        return f"{', '.join(parts)}; see it with: nthbyte explain {_quoted(path)}{family}"
 
     def _shortest(self, path: str) -> str:
         """Returns the path, or the one from the folder where the program began, whichever is shorter."""
@@ -96,6 +96,16 @@ def working_directory() -> str | None:
         return os.getcwd()
     except OSError:
         return None
+
+
+def _quoted(path: str) -> str:
+    """Returns a path as a shell takes it, and the command as no option."""
+    if path.startswith("-"):
+        path = f"./{path}"
+    # `shlex` would import `re`.
+    if all(sign.isalnum() or sign in "-_./=:+,@%" for sign in path):
+        return path
+    return "'" + path.replace("'", "'\\''") + "'"
 
 
 def _cpu_seconds_of_children() -> float:

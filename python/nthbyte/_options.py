@@ -151,6 +151,15 @@ def _number(what: str, low: int, high: int, bounds: str) -> Callable[[Any], int]
     return check
 
 
+def _switch(flag: str) -> Callable[[Any], bool]:
+    def check(value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError(f"{flag} is True or False, not {value!r}")
+        return value
+
+    return check
+
+
 def _time_samples(value: Any) -> int:
     return _TIME_SAMPLES if value is True else _number("--cpu", 1, 10_000, "from 1 to 10000")(value)
 
@@ -188,6 +197,7 @@ OPTIONS = (
         "fixed",
         "sample at exactly every SIZE bytes, by default 512KiB, instead of at random distances",
         default=False,
+        check=_switch("--fixed"),
         interpreters=("pypy",),
     ),
     Option(
@@ -209,12 +219,14 @@ OPTIONS = (
         "native",
         "record native memory: calls of malloc, and mappings of anonymous memory. It is recorded where that is "
         "possible; --native makes it an error if it is not, and --no-native leaves it out",
+        check=_switch("--native"),
         has_opposite=True,
     ),
     Option(
         "native_frames",
         "record native memory, and the frames of C, C++ and Rust code in its stacks and in those of time samples",
         default=False,
+        check=_switch("--native-frames"),
         interpreters=("cpython",),
     ),
     Option(

@@ -72,6 +72,8 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
         libraries = _libraries()
     except ValueError as error:
         fail(str(error), 2)
+    except Error as error:
+        fail(str(error), 1)
     try:
         claimed = claim(config["output"], force=options["force"])
     except Error as error:

@@ -51,6 +51,10 @@ def start(words: list[str]) -> Running:
         from nthbyte._program import execute
 
         execute(program, options)
+    try:
+        os.getcwd()
+    except OSError as error:
+        fail(f"there is no working folder ({error.strerror}): change to another one", 1)
     output = options.pop("output") or f"nthbyte-{program.name}.{os.getpid()}.nthb"
     is_quiet = options.pop("quiet")
     schedule = {name: options.pop(name) for name in ("start_after", "for", "signal")}

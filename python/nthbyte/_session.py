@@ -189,7 +189,8 @@ def _options(
 def configure(output: Path, options: dict[str, Any], command: list[str] | None = None) -> Config:
     """Checks options and returns a session's description; ``command`` is ``sys.argv`` unless given.
 
-    Raises ValueError for options that are wrong or that this interpreter does not have.
+    Raises ValueError for options that are wrong or that this interpreter does not have, and Error if there is no
+    working folder.
     """
     # Imported here, because `nthbyte run` drops these modules when the session has begun. `begin` needs the first one,
     # perhaps where no file can be read any more.
@@ -203,7 +204,12 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
     name = os.fspath(output)
     if isinstance(name, bytes):
         name = os.fsdecode(name)
-    path = os.path.abspath(name)
+    try:
+        path = os.path.abspath(name)
+    except OSError as error:
+        raise Error(
+            f"there is no working folder ({error.strerror}): name the profile with its whole path"
+        ) from None
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -26,6 +26,7 @@ WRONG_RUNS: dict[str, tuple[list[str], str]] = {
     "a console script that is missing": (["missing"], "no console script"),
     "a script in another language": (["ldd"], "is a script for"),
     "an interpreter": (["python3", "x.py"], "leave out 'python3'"),
+    "a profile on standard output": (["-o", "-", "-c", "pass"], "not to standard output"),
     "nonsense as time": (["--for", "soon", "x.py"], "'soon' is not a time"),
     "nonsense as signal": (["--signal", "NONE", "x.py"], "no signal 'NONE'"),
     "a signal that nobody handles": (["--signal", "KILL", "x.py"], "'KILL'"),
@@ -112,6 +113,30 @@ def test_a_folder_is_not_the_program_of_its_name(interpreter: Interpreter, tmp_p
     (tmp_path / "dir").mkdir()
     done = interpreter.nthbyte("run", "-q", "dir", folder=tmp_path)
     assert done.status == 1 and "'__main__'" in done.err, done.out
+
+
+GONE = """
+import os, sys
+os.mkdir("gone")
+os.chdir("gone")
+os.rmdir("../gone")
+"""
+IN_NO_FOLDER = {
+    "a program": "os.execv(sys.executable, [sys.executable, '-m', 'nthbyte', 'run', *sys.argv[1:], '-c', 'print(1)'])",
+    "a session": "import nthbyte\ntry:\n    nthbyte.start('out.nthb')\nexcept nthbyte.Error as error:\n"
+    "    sys.exit(f'nthbyte: {error}')",
+}
+
+
+@pytest.mark.parametrize("what", IN_NO_FOLDER)
+def test_a_working_folder_that_is_gone_gives_one_line(
+    what: str, cpython: Interpreter, tmp_path: Path
+) -> None:
+    # PyPy itself does not start with -m there.
+    done = cpython.python("-c", GONE + IN_NO_FOLDER[what], folder=tmp_path)
+    [line] = done.err.splitlines()
+    assert line.startswith("nthbyte: there is no working folder (No such file or directory): ")
+    assert (done.status, done.out) == (1, "")
 
 
 def test_help(interpreter: Interpreter, tmp_path: Path) -> None:

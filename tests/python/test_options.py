@@ -143,7 +143,17 @@ def test_options_of_other_interpreters_are_refused(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"seed": -1}, {"seed": 1.5}, {"seed": True}, {"seed": "7"}, {"every": 1.5}]
+    "wrong",
+    [
+        {"seed": -1},
+        {"seed": 1.5},
+        {"seed": True},
+        {"seed": "7"},
+        {"every": 1.5},
+        {"native": "no"},
+        {"native": 1},
+        {"native_frames": 1},
+    ],
 )
 def test_wrong_values(wrong: dict[str, object]) -> None:
     given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}

@@ -132,7 +132,19 @@ fn line(outcome: &Outcome, path: &str, children: usize) -> String {
     parts.extend(notes.map(|note| note.trim_end_matches('.').to_owned()));
     let family = if children > 0 { " --all" } else { "" };
     let parts = parts.join(", ");
+    let path = quoted(path);
     format!("{parts}; see it with: nthbyte explain {path}{family}")
+}
+
+/// A path as a shell takes it, and the command as no option.
+fn quoted(path: &str) -> String {
+    let folder = if path.starts_with('-') { "./" } else { "" };
+    let path = format!("{folder}{path}");
+    let is_plain = |sign: char| sign.is_alphanumeric() || "-_./=:+,@%".contains(sign);
+    if path.chars().all(is_plain) {
+        return path;
+    }
+    format!("'{}'", path.replace('\'', "'\\''"))
 }
 
 /// A number with commas: 1,118.
@@ -185,8 +197,8 @@ mod tests {
         );
         outcome.samples = 1;
         assert_eq!(
-            line(&outcome, "a.nthb", 0),
-            "1 sample; see it with: nthbyte explain a.nthb"
+            line(&outcome, "-it's my.nthb", 0),
+            r"1 sample; see it with: nthbyte explain './-it'\''s my.nthb'"
         );
         outcome.samples = 118;
         outcome.lost = 1;
