@@ -22,8 +22,47 @@ pub struct Limit {
 pub enum Growth {
     /// As a part of the old value.
     Relative(f64),
-    /// In the unit of the measure: bytes, allocations or seconds.
-    Absolute(f64),
+    /// A number in this unit.
+    Absolute(f64, Unit),
+}
+
+/// The unit of an amount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// That of the measure.
+    Any,
+    /// Bytes.
+    Bytes,
+    /// Seconds.
+    Seconds,
+}
+
+impl Unit {
+    /// Whether a measure has this unit.
+    fn fits(self, measure: Measure) -> bool {
+        match (self, measure) {
+            (Self::Any, _) | (Self::Seconds, Measure::Cpu) => true,
+            (Self::Seconds, _) | (Self::Bytes, Measure::Cpu | Measure::Allocations) => false,
+            (Self::Bytes, _) => true,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "a number",
+            Self::Bytes => "bytes",
+            Self::Seconds => "seconds",
+        }
+    }
+}
+
+/// An amount of a measure, as an example.
+const fn example(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Allocations => "+1000",
+        Measure::Cpu => "+0.5s",
+        _ => "+10MiB",
+    }
 }
 
 /// The reason why a limit cannot be used.
@@ -38,6 +77,9 @@ pub enum LimitError {
     /// Several rows have this name.
     #[error("{1} rows are called `{0}`: give more of its name, or use --by function")]
     SeveralRows(String, usize),
+    /// The amount is not one of the measure.
+    #[error("a limit in {0} is not one of {1}: write '+5%', or an amount such as '{2}'")]
+    OtherUnit(&'static str, &'static str, &'static str),
     /// The measure is not known on both sides.
     #[error("{0} cannot be compared: both sides must have recorded it")]
     NotKnown(&'static str),
@@ -70,14 +112,17 @@ impl FromStr for Limit {
         let number: f64 = number.parse().map_err(|_| wrong())?;
         let growth = match unit.trim() {
             "%" => Growth::Relative(number / 100.0),
-            "" | "B" | "s" => Growth::Absolute(number),
+            "" => Growth::Absolute(number, Unit::Any),
+            "B" => Growth::Absolute(number, Unit::Bytes),
+            "s" => Growth::Absolute(number, Unit::Seconds),
             unit => {
                 let power = ["KiB", "MiB", "GiB", "TiB"]
                     .iter()
                     .position(|known| *known == unit);
                 let power =
                     power.or_else(|| ["K", "M", "G", "T"].iter().position(|known| *known == unit));
-                Growth::Absolute(number * 1024_f64.powi(power.ok_or_else(wrong)? as i32 + 1))
+                let factor = 1024_f64.powi(power.ok_or_else(wrong)? as i32 + 1);
+                Growth::Absolute(number * factor, Unit::Bytes)
             }
         };
         Ok(Self { row, growth })
@@ -89,8 +134,14 @@ impl Limit {
     /// [`Diff::truncate`].
     ///
     /// # Errors
-    /// If there is no such row or measure.
+    /// If there is no such row or measure, or if the limit has another unit.
     pub fn check(&self, diff: &Diff) -> Result<Outcome, LimitError> {
+        if let Growth::Absolute(_, unit) = self.growth
+            && !unit.fits(diff.what)
+        {
+            let (unit, what) = (unit.name(), diff.what.name());
+            return Err(LimitError::OtherUnit(unit, what, example(diff.what)));
+        }
         let unknown = || LimitError::NotKnown(diff.what.name());
         let change = match &self.row {
             None => diff.totals.get(&diff.what).ok_or_else(unknown)?,
@@ -101,7 +152,7 @@ impl Limit {
         };
         let beyond = match self.growth {
             Growth::Relative(part) => change.beyond(1.0 + part),
-            Growth::Absolute(amount) => {
+            Growth::Absolute(amount, _) => {
                 let mut difference = change.difference;
                 for end in [
                     &mut difference.estimate,
@@ -133,7 +184,7 @@ impl Limit {
     fn shown(&self, measure: Measure) -> String {
         match self.growth {
             Growth::Relative(part) => format!("{}%", (part * 1e6).round() / 1e4),
-            Growth::Absolute(amount) => super::render::amount(measure, amount),
+            Growth::Absolute(amount, _) => super::render::amount(measure, amount),
         }
     }
 }
@@ -183,8 +234,12 @@ mod tests {
     fn limits_are_read() {
         let of = |text: &str| text.parse::<Limit>().map(|limit| (limit.row, limit.growth));
         assert_eq!(of("+5%"), Ok((None, Growth::Relative(0.05))));
-        assert_eq!(of("+10MiB"), Ok((None, Growth::Absolute(10_485_760.0))));
-        assert_eq!(of("+1.5K"), Ok((None, Growth::Absolute(1536.0))));
+        let bytes = |amount| Ok((None, Growth::Absolute(amount, Unit::Bytes)));
+        assert_eq!(of("+10MiB"), bytes(10_485_760.0));
+        assert_eq!(of("+1.5K"), bytes(1536.0));
+        let seconds = Growth::Absolute(1.5, Unit::Seconds);
+        assert_eq!(of("+1.5s"), Ok((None, seconds)));
+        assert_eq!(of("+7"), Ok((None, Growth::Absolute(7.0, Unit::Any))));
         let named = of("C.parse:+0.5%");
         assert_eq!(
             named,
@@ -194,6 +249,17 @@ mod tests {
             "", "5%", "+", "+5x", "-5%", ":+5%", "+5%%", "+1e5", "parse:5",
         ] {
             assert_eq!(of(wrong), Err(LimitError::Form(wrong.to_owned())));
+        }
+    }
+    #[test]
+    fn a_limit_has_the_unit_of_the_measure() {
+        for measure in Measure::ALL {
+            assert!(Unit::Any.fits(measure));
+            assert_eq!(Unit::Seconds.fits(measure), measure == Measure::Cpu);
+            let is_bytes = !matches!(measure, Measure::Cpu | Measure::Allocations);
+            assert_eq!(Unit::Bytes.fits(measure), is_bytes);
+            let own: Limit = example(measure).parse().expect("a limit");
+            assert!(matches!(own.growth, Growth::Absolute(_, unit) if unit.fits(measure)));
         }
     }
 }

@@ -24,7 +24,6 @@ use crate::flamegraph::{self, Base};
 ///
 /// # Panics
 /// If a side is empty.
-/// If a side is empty.
 pub fn write_page(
     old: &[Profile],
     new: &[Profile],
