@@ -220,7 +220,8 @@ allocate()
         assert b"chains::Store::allocate<int>" in content, kind
         assert b"libchains.so" in content, kind
     # A merged profile has the images still, whose functions are looked up when it is read.
-    shutil.copy(tmp_path / "out.nthb", tmp_path / "other.nthb")
+    (tmp_path / "out.nthb").rename(tmp_path / "other.nthb")
+    _stacks(cpython, libraries, tmp_path, program)
     report("merge", "out.nthb", "other.nthb", "-f", "-o", "merged.nthb", folder=tmp_path).ok()
     os.replace(tmp_path / "merged.nthb", tmp_path / "out.nthb")
     assert any(is_within(stack, *CHAIN) for stack in collapsed(tmp_path, "--domain", "native"))

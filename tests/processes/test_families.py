@@ -181,6 +181,16 @@ def test_a_member_named_twice_counts_once(forked: Path) -> None:
     assert summary(forked, "--all", str(child)) == whole
 
 
+def test_a_session_counts_once(forked: Path, tmp_path: Path) -> None:
+    [first, child, *_] = (Path(shutil.copy(path, tmp_path)) for path in family.parts_of(forked))
+    report("merge", "app.nthb", "--all", "-o", "whole.nthb", folder=tmp_path).ok()
+    twice = said(tmp_path, "summary", "whole.nthb", child.name)
+    number = child.name.split(".")[1]
+    assert twice == f"nthbyte: the session of process {number} is in two of the profiles: name it once"
+    shutil.copy(first, tmp_path / "copy.nthb")
+    assert "is in two of the profiles" in said(tmp_path, "merge", "app.nthb", "copy.nthb", "-o", "out.nthb")
+
+
 def test_members_that_cannot_be_read_are_left_out(forked: Path, tmp_path: Path) -> None:
     for path in family.parts_of(forked):
         shutil.copy(path, tmp_path)

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::event::Nanos;
@@ -17,6 +17,7 @@ use crate::load::Loader;
 use crate::merge::whole_ticks;
 use crate::meta::Meta;
 use crate::model::Profile;
+use crate::processes::Process;
 use crate::reader::{ReadError, Reader};
 
 /// The reason why several profiles cannot be read as one.
@@ -38,6 +39,18 @@ pub enum FamilyError {
         /// The reason.
         source: io::Error,
     },
+    /// One of several profiles is a pipe.
+    #[error(
+        "{} is a pipe, which cannot be read twice: write the profile into a file first",
+        path.display()
+    )]
+    Pipe {
+        /// The path of that profile.
+        path: PathBuf,
+    },
+    /// Two files have the samples of one session, which would count twice.
+    #[error("the session of process {0} is in two of the profiles: name it once")]
+    SameSession(u32),
     /// Two paths refer to one file, whose samples would count twice.
     #[error("{} and {} are the same file", one.display(), other.display())]
     Twice {
@@ -187,6 +200,15 @@ fn number_in(first: &Path, name: &OsStr) -> Option<u32> {
 }
 
 fn describe(path: &Path) -> Result<Meta, FamilyError> {
+    // It is read again for its content.
+    if path
+        .metadata()
+        .is_ok_and(|found| found.file_type().is_fifo())
+    {
+        return Err(FamilyError::Pipe {
+            path: path.to_owned(),
+        });
+    }
     let reader = Reader::open(path).map_err(|source| FamilyError::Read {
         path: path.to_owned(),
         source,
@@ -216,8 +238,11 @@ pub fn require_distinct(paths: &[PathBuf]) -> Result<(), FamilyError> {
 /// parent are of one run, if they say the same run; if one of them does not say it, if the parent began first.
 ///
 /// # Errors
-/// If one cannot be read.
+/// If one of several cannot be read.
 pub fn runs(paths: &[PathBuf]) -> Result<Vec<Vec<PathBuf>>, FamilyError> {
+    if let [path] = paths {
+        return Ok(vec![vec![path.clone()]]);
+    }
     let metas = paths.iter().map(|path| describe(path));
     let metas = metas.collect::<Result<Vec<Meta>, _>>()?;
     // The last process of that number before the child: the system reuses numbers.
@@ -261,7 +286,7 @@ impl Profile {
     /// number of bytes read and the total number of bytes.
     ///
     /// # Errors
-    /// If one of the files cannot be read, is not a profile, or is named twice.
+    /// If one of the files cannot be read, is not a profile, or is named twice, or if two of them have one session.
     ///
     /// # Panics
     /// If there is no path.
@@ -298,8 +323,24 @@ impl Profile {
             })?;
             before += of_file;
         }
-        Ok(loader.finish())
+        let profile = loader.finish();
+        require_different_sessions(&profile.processes)?;
+        Ok(profile)
     }
+}
+
+/// Checks that no session is there twice: in a copy of its file, or in a joined one too. A session of an older nthbyte does
+/// not say its run, and is not known.
+fn require_different_sessions(processes: &[Process]) -> Result<(), FamilyError> {
+    let mut known = HashSet::new();
+    for Process { meta, .. } in processes {
+        if let Some(run) = meta.run
+            && !known.insert((run, meta.pid, meta.started_unix_nanos))
+        {
+            return Err(FamilyError::SameSession(meta.pid));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -320,6 +361,30 @@ mod tests {
         assert!(!is_of_run(&meta(110, Some(6)), &first));
         // Profiles of an older nthbyte do not say their run.
         assert!(is_of_run(&meta(110, None), &first) && !is_of_run(&meta(90, None), &first));
+    }
+
+    #[test]
+    fn a_session_counts_once() {
+        let sessions = |sessions: &[(Option<u64>, u32, u64)]| {
+            let process = |&(run, pid, started_unix_nanos): &_| {
+                let meta = Meta {
+                    run,
+                    pid,
+                    started_unix_nanos,
+                    ..crate::synthetic::Synthetic::default().meta()
+                };
+                Process::new(meta, Nanos(0))
+            };
+            let processes: Vec<Process> = sessions.iter().map(process).collect();
+            require_different_sessions(&processes)
+        };
+        let first = (Some(7), 1, 100);
+        // Another process, another recording of it, and another run in a container.
+        let others = [(Some(7), 2, 100), (Some(7), 1, 200), (Some(8), 1, 100)];
+        assert!(sessions(&[&[first], &others[..]].concat()).is_ok());
+        let twice = sessions(&[first, others[0], first]);
+        assert!(matches!(twice, Err(FamilyError::SameSession(1))));
+        assert!(sessions(&[(None, 1, 100), (None, 1, 100)]).is_ok());
     }
 
     #[test]

@@ -39,7 +39,6 @@ pub enum ReadError {
 ///
 /// Memory is limited by the largest block that the format allows, about 10 MiB, for any content of
 /// the file. A block that cannot be read is skipped and noted in [`damage`](Self::damage).
-/// says. A block that cannot be read is skipped and noted in [`damage`](Self::damage).
 pub struct Reader<R: Read> {
     window: Window<R>,
     version: u32,
