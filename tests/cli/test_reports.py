@@ -175,6 +175,59 @@ def test_a_closed_output_pipe_is_not_an_error(profile: Path, tmp_path: Path) -> 
     assert done.err == ""
 
 
+@pytest.mark.parametrize("command", ["summary", "summary as JSON", "tree"])
+def test_a_full_disk_is_said_of_standard_output(command: str, profile: Path, tmp_path: Path) -> None:
+    words = [str(COMMAND), *_words(command, profile, tmp_path)]
+    done = run(["sh", "-c", '"$@" > /dev/full', "sh", *words], tmp_path)
+    assert done.err == "nthbyte: cannot write to standard output: No space left on device\n"
+    assert done.status == 1
+
+
+def test_nobody_needs_to_read_stderr(profile: Path, tmp_path: Path) -> None:
+    def status(*words: str | Path) -> int:
+        return run(["sh", "-c", '"$@" 2> /dev/full', "sh", str(COMMAND), *map(str, words)], tmp_path).status
+
+    assert status("flamegraph", profile, "-o", "page.html") == 0
+    assert (tmp_path / "page.html").exists()
+    assert status("summary", "missing.nthb") == 1
+    assert status("summery") == 2
+
+
+def test_what_is_damaged_of_several_profiles_is_not_said_of_the_first(profile: Path, tmp_path: Path) -> None:
+    data = profile.read_bytes()
+    words = ["run", "-q", "-o", "whole.nthb", "-c", "pass"]
+    cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
+    (tmp_path / "cut.nthb").write_bytes(data[: len(data) // 2])
+    [line] = report("tree", "whole.nthb", "cut.nthb", folder=tmp_path).ok().err.splitlines()
+    assert line.startswith("nthbyte: one of 2 profiles is damaged at byte ")
+    [line] = report("tree", "cut.nthb", folder=tmp_path).ok().err.splitlines()
+    assert line.startswith("nthbyte: cut.nthb is damaged at byte ")
+
+
+def test_leaks_are_those_of_the_domain(profile: Path) -> None:
+    def samples(*options: str) -> int:
+        words = ["leaks", profile, "--json", *options]
+        [of_process] = json.loads(report(*words, folder=profile.parent).ok().out)["profiles"]
+        return int(of_process["samples"])
+
+    python, native = (samples("--domain", domain) for domain in ("python", "native"))
+    assert samples() == python + native
+    assert python == summary(profile)["samples"] > 0 < native
+
+
+def test_the_commands_of_an_explanation_have_the_domain(profile: Path) -> None:
+    words = ["explain", profile, "--domain", "python"]
+    answers = json.loads(report(*words, "--json", folder=profile.parent).ok().out)["answers"]
+    named = [answer["more"] for answer in answers if str(profile) in answer["more"]]
+    assert named and all("--domain=python" in more for more in named)
+
+
+def test_the_commands_of_an_explanation_can_be_copied(profile: Path, tmp_path: Path) -> None:
+    (tmp_path / "-my app.nthb").write_bytes(profile.read_bytes())
+    text = report("explain", "--", "-my app.nthb", folder=tmp_path).ok().out
+    assert "    nthbyte summary './-my app.nthb'\n" in text
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_write_permission_is_refused(profile: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
@@ -236,6 +289,17 @@ def test_time_samples_are_shown(interpreter: Interpreter, tmp_path: Path) -> Non
     assert json.loads(asked)["time"] == time
 
 
+def test_time_samples_have_one_order(cpython: Interpreter, tmp_path: Path) -> None:
+    code = "import time\nwhile time.process_time() < 0.5: pass"
+    words = ["run", "-q", "--cpu", "--every", "1TiB", "--no-native", "-o", "out.nthb", "-c", code]
+    cpython.nthbyte(*words, folder=tmp_path).ok()
+    assert " time samples, " in report("summary", "out.nthb", folder=tmp_path).ok().out
+    done = report("summary", "out.nthb", "--sort", "young", folder=tmp_path)
+    [line] = done.err.splitlines()
+    assert "--sort is about allocation samples" in line
+    assert (done.status, done.out) == (1, "")
+
+
 def test_a_profile_without_samples_is_said(cpython: Interpreter, tmp_path: Path) -> None:
     cpython.nthbyte("run", "-q", "--every", "1TiB", "-o", "out.nthb", "-c", "pass", folder=tmp_path).ok()
     assert "no samples" in report("summary", "out.nthb", folder=tmp_path).ok().out
@@ -260,6 +324,13 @@ def test_sources_are_written_on_request_only(name: str, profile: Path, tmp_path:
         written.append(gzip.decompress(data) if name.endswith(".gz") else data)
     assert [b"[Node(depth - 1) for _ in range(3)]" in data for data in written] == [True, False]
     assert b"app.py" in written[1]
+
+
+def test_only_firefox_files_have_sources(profile: Path, tmp_path: Path) -> None:
+    done = report("export", profile, "--to", "pprof", "-o", "out", "--sources", folder=tmp_path)
+    [line] = done.err.splitlines()
+    assert "--sources is for --to firefox only" in line
+    assert (done.status, (tmp_path / "out").exists()) == (2, False)
 
 
 def test_view_serves_sources_on_request_only(profile: Path) -> None:
@@ -307,6 +378,15 @@ def test_a_profile_is_never_destroyed(command: str, profile: Path, tmp_path: Pat
     report(*_words(command, ours, other), folder=tmp_path).ok()
 
 
+def test_a_page_of_leaks_replaces_no_profile(profile: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.nthb"
+    other.write_bytes(profile.read_bytes())
+    [line] = report("leaks", profile, "--page", other, folder=tmp_path).err.splitlines()
+    # It has no option that says so.
+    assert line == f"nthbyte: cannot write {other}: it is a profile; choose another name"
+    assert other.read_bytes() == profile.read_bytes()
+
+
 def _append(words: list[str], path: Path, folder: Path) -> str:
     """Runs a command, appends its standard output to a file, and returns its standard error."""
     before = path.read_bytes()
@@ -326,3 +406,5 @@ def test_import_does_not_overwrite_its_input_or_a_profile(profile: Path, tmp_pat
         [line] = done.err.splitlines()
         assert line.startswith(f"nthbyte: cannot write {path}: {said}")
         assert (done.status, path.read_bytes()) == (1, before)
+    [line] = report("import", foreign, "-o", "-", folder=tmp_path).err.splitlines()
+    assert "for a terminal" in line

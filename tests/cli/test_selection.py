@@ -136,6 +136,17 @@ def test_temporary_objects(profile: Path) -> None:
     assert summary(profile, "--temporary")["selection"]["temporary_bytes"] == 1 << 20
 
 
+def test_what_was_selected_is_a_sentence(profile: Path) -> None:
+    def conditions(*options: str) -> str:
+        text = report("summary", profile, *options, folder=profile.parent).ok().out
+        return next(line for line in text.splitlines() if line.startswith("only what was "))
+
+    freed = "freed within 64.0 KiB of further allocation"
+    assert conditions("--temporary=64KiB") == f"only what was {freed}"
+    both = conditions("--temporary=64KiB", "--thread", "worker")
+    assert both == f"only what was allocated by thread worker; {freed}"
+
+
 def test_an_export_says_what_was_selected(profile: Path) -> None:
     words = ["export", "--to", "firefox", "-o", "-", "--at", "peak", "--thread", "MainThread"]
     text = report(*words, profile, folder=profile.parent).ok().out

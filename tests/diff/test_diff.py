@@ -7,13 +7,15 @@ allocates by itself moves the sample points; so what is asserted of an estimate 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import Interpreter, cpythons, report, run, summary
+from harness import COMMAND, Done, Interpreter, cpythons, report, run, summary
 
 # Fifty functions that do the same work, but for one that does CHANGE per cent more.
 FIFTY = """
@@ -265,6 +267,30 @@ def test_limits(limits: list[str], status: int, runs: list[Path], grown: list[Pa
     report("diff", grown[0], runs[0], "--total", *words, folder=Path("/")).ok()
 
 
+def test_a_closed_pipe_hides_no_growth(runs: list[Path], grown: list[Path]) -> None:
+    words = [str(COMMAND), "diff", str(runs[0]), str(grown[0]), "--total", "--fail-on", "+5%"]
+    for options in ([], ["--json"]):
+        ours, its = os.pipe()
+        os.close(ours)
+        done = subprocess.run([*words, *options], stdout=its, stderr=subprocess.PIPE, text=True)
+        os.close(its)
+        assert (done.returncode, "more than 5%" in done.stderr) == (1, True), done.stderr
+
+
+def test_a_profile_may_come_through_a_pipe(runs: list[Path], grown: list[Path]) -> None:
+    def piped(command: str) -> Done:
+        words = [str(COMMAND), str(runs[0]), str(grown[0])]
+        return run(["sh", "-c", f'cat "$1" | "$0" {command}', *words], runs[0].parent)
+
+    plain = report("diff", runs[0], grown[0], folder=Path("/")).ok().out
+    assert piped('diff /dev/stdin "$2"').ok().out == plain
+    # Of several, the start is read first, and then all.
+    done = piped('summary /dev/stdin "$2"')
+    [line] = done.err.splitlines()
+    assert line.startswith("nthbyte: /dev/stdin is a pipe, ")
+    assert (done.status, done.out) == (1, "")
+
+
 @pytest.mark.parametrize("by", ["function", "line", "type", "file"])
 def test_the_table_fits(by: str, runs: list[Path], grown: list[Path]) -> None:
     text = report("diff", runs[0], grown[0], "--by", by, folder=Path("/")).ok().out
@@ -280,15 +306,29 @@ def test_the_page(runs: list[Path], grown: list[Path], tmp_path: Path) -> None:
     assert (done.out, done.err) == (plain, "nthbyte: wrote out.html\n")
     page = (tmp_path / "out.html").read_text()
     assert page.startswith("<!doctype html>")
+    # A profile is no page, and there is no option that says so.
+    before = runs[0].read_bytes()
+    done = report("diff", *words, runs[0], folder=tmp_path)
+    assert (done.status, runs[0].read_bytes()) == (1, before)
+    copy = tmp_path / "copy.nthb"
+    copy.write_bytes(before)
+    [line] = report("diff", *words, copy, folder=tmp_path).err.splitlines()
+    assert line == f"nthbyte: cannot write {copy}: it is a profile; choose another name"
     # By itself on standard output.
     assert report("diff", *words, "-", folder=tmp_path).ok().out == page
 
 
 WRONG: dict[str, tuple[list[str], int, str]] = {
-    "one profile": (["{old}"], 1, "nthbyte diff OLD NEW"),
-    "three profiles": (["{old}", "{old}", "{new}"], 1, "3 profiles are given"),
+    "one profile": (["{old}"], 2, "nthbyte diff OLD NEW"),
+    "three profiles": (["{old}", "{old}", "{new}"], 2, "3 profiles are given"),
     "nothing after the separator": (["{old}", "--"], 2, "--new"),
     "no limit": (["{old}", "{new}", "--fail-on", "5"], 2, "is no limit"),
+    "a limit in seconds": (["{old}", "{new}", "--fail-on", "+1s"], 1, "in seconds is not one of bytes"),
+    "a limit in bytes": (
+        ["{old}", "{new}", "--what", "allocations", "--fail-on", "+1KiB"],
+        1,
+        "in bytes is not one of allocations",
+    ),
     "no such row": (["{old}", "{new}", "--fail-on", "nobody:+5%"], 1, "there is no row `nobody`"),
     "no such measure": (["{old}", "{new}", "--what", "weight"], 2, "weight"),
     "no time": (["{old}", "{new}", "--what", "cpu"], 1, "cpu cannot be compared"),

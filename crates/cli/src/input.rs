@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use nthbyte_profile::{Domain, Profile, family};
 
-use crate::output::Output;
+use crate::output::{Output, Overwrite, say};
 use crate::progress::Progress;
 
 /// One profile, or several that are shown as one.
@@ -48,11 +48,22 @@ impl Profiles {
         &self.paths[0]
     }
 
-    /// The words that name them on a command line.
+    /// The words that name them on a command line, with the domain if it is not all of them.
     pub fn words(&self) -> Vec<String> {
-        let paths = self.paths.iter().map(|path| path.display().to_string());
+        // What begins like an option is none after a folder.
+        let folder = |path: &Path| match path.as_os_str().as_encoded_bytes() {
+            [b'-', ..] => "./",
+            _ => "",
+        };
+        let paths = self.paths.iter();
+        let paths = paths.map(|path| format!("{}{}", folder(path), path.display()));
         let all = self.all.then(|| "--all".to_owned());
-        paths.chain(all).collect()
+        let domain = match self.domain {
+            Memory::Python => Some("--domain=python"),
+            Memory::Native => Some("--domain=native"),
+            Memory::All => None,
+        };
+        paths.chain(all).chain(domain.map(str::to_owned)).collect()
     }
 
     /// The number of profiles that `--all` would add; 0 if it is given.
@@ -131,7 +142,7 @@ impl Inputs {
     /// If one cannot be read, or is not a profile.
     pub fn load(&self) -> Result<Profile> {
         let profile = self.load_quietly()?;
-        warn(&self.paths[0], &profile);
+        warn(&self.paths, &profile);
         Ok(profile)
     }
 
@@ -148,7 +159,7 @@ impl Inputs {
     /// Keeps the domain that was asked for. If a part of the profiles is damaged, prints one line about it on stderr.
     pub fn narrow(&self, profile: &mut Profile) {
         profile.keep_domain(self.domain);
-        warn(&self.paths[0], profile);
+        warn(&self.paths, profile);
     }
 
     /// The only domain to show; `None` for all.
@@ -166,7 +177,7 @@ impl Inputs {
             profile.keep_domain(self.domain);
         }
         // With all domains, the count of what the interpreter's heap allocated stays: a report may show that one alone.
-        warn(&self.paths[0], &profile);
+        warn(&self.paths, &profile);
         Ok(profile)
     }
 
@@ -195,20 +206,26 @@ impl Inputs {
     /// As [`load`](Self::load).
     pub fn load_each(&self) -> Result<Vec<(String, Profile)>> {
         let each = self.paths.iter();
-        each.map(|path| Ok((path.display().to_string(), load(path)?)))
-            .collect()
+        each.map(|path| {
+            let mut profile = load_path(path)?;
+            nthbyte_symbols::resolve(&mut profile);
+            profile.keep_domain(self.domain);
+            warn(std::slice::from_ref(path), &profile);
+            Ok((path.display().to_string(), profile))
+        })
+        .collect()
     }
 
     /// Makes sure that writing destroys no profile: see [`Output::protect`].
     ///
     /// # Errors
     /// As there.
-    pub fn protect(&self, output: &Output, force: bool) -> Result<()> {
+    pub fn protect(&self, output: &Output, overwrite: Overwrite) -> Result<()> {
         for input in &self.paths {
             // None of them may be overwritten, whatever is forced.
-            output.protect(input, true)?;
+            output.protect(input, Overwrite::Any)?;
         }
-        output.protect(&self.paths[0], force)
+        output.protect(&self.paths[0], overwrite)
     }
 }
 
@@ -261,31 +278,10 @@ fn leave_out(path: &Path, family: &family::Family) {
         len @ 1..=3 => all[..len].join(", "),
         len => format!("{}, and {} more", all[..3].join(", "), len - 3),
     };
-    eprintln!(
+    say!(
         "nthbyte: left out of the family of {}: {more}",
         path.display()
     );
-}
-
-/// Reads a whole profile. If a part of it is damaged, prints one line about it on stderr.
-///
-/// # Errors
-/// If it cannot be read, or is not a profile.
-pub fn load(path: &Path) -> Result<Profile> {
-    let profile = load_quietly(path)?;
-    warn(path, &profile);
-    Ok(profile)
-}
-
-/// Reads a whole profile, for a command that reports damage in its own output.
-///
-/// # Errors
-/// If it cannot be read, or is not a profile.
-pub fn load_quietly(path: &Path) -> Result<Profile> {
-    let mut profile = load_path(path)?;
-    profile.keep_domain(None);
-    nthbyte_symbols::resolve(&mut profile);
-    Ok(profile)
 }
 
 fn load_path(path: &Path) -> Result<Profile> {
@@ -309,7 +305,7 @@ pub fn require_time(path: &Path, profile: &Profile) -> Result<()> {
     Ok(())
 }
 
-fn warn(path: &Path, profile: &Profile) {
+fn warn(paths: &[PathBuf], profile: &Profile) {
     if let Some(first) = profile.damage.first() {
         let further = profile.damage.len() - 1;
         let more = if further == 0 {
@@ -317,9 +313,13 @@ fn warn(path: &Path, profile: &Profile) {
         } else {
             format!(" (and {further} more)")
         };
-        eprintln!(
-            "nthbyte: {} is damaged at byte {}: {}{more}; what could be read is shown",
-            path.display(),
+        // Of several, the damage says whose it is.
+        let which = match paths {
+            [path] => path.display().to_string(),
+            several => format!("one of {} profiles", several.len()),
+        };
+        say!(
+            "nthbyte: {which} is damaged at byte {}: {}{more}; what could be read is shown",
             first.offset,
             first.what.trim_end_matches('.'),
         );

@@ -12,13 +12,13 @@ mod rows;
 mod selecting;
 mod view;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::error::ContextKind;
 use clap::{CommandFactory, Parser};
 
 use commands::Command;
+use output::say;
 
 /// Sample one in every n allocated bytes of a Python program.
 #[derive(Parser)]
@@ -39,12 +39,18 @@ fn main() -> ExitCode {
         };
     match arguments.command.run() {
         Ok(status) => status,
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("nthbyte: {}", one_line(&explain(&error)));
-            ExitCode::FAILURE
-        }
+        // A command line that is wrong in a way that only the command knows.
+        Err(error) if error.is::<clap::Error>() => match error.downcast() {
+            Ok(error) => refuse(error),
+            Err(error) => fail(&error),
+        },
+        Err(error) => fail(&error),
     }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    say!("nthbyte: {}", one_line(&explain(error)));
+    ExitCode::FAILURE
 }
 
 /// Prints the help or the version if the user asks for it, else one line with the error.
@@ -56,7 +62,7 @@ fn refuse(mut error: clap::Error) -> ExitCode {
     }
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let usage = Arguments::command().render_usage().to_string();
-        eprintln!(
+        say!(
             "nthbyte: a command is missing: {}; see nthbyte --help",
             one_line(&usage)
         );
@@ -76,7 +82,7 @@ fn refuse(mut error: clap::Error) -> ExitCode {
         Some(command) => format!("nthbyte {}", command.get_name()),
         None => "nthbyte".to_owned(),
     };
-    eprintln!(
+    say!(
         "nthbyte: {}; see {command} --help",
         one_line(what.trim_start_matches("error: "))
     );
@@ -104,15 +110,4 @@ fn explain(error: &anyhow::Error) -> String {
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Whether the reader of our output has closed the pipe, as `head` does.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let kind = |cause: &(dyn std::error::Error + 'static)| {
-        let json = cause.downcast_ref::<serde_json::Error>();
-        let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        io.or(json.and_then(serde_json::Error::io_error_kind))
-    };
-    let mut causes = error.chain();
-    causes.any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
 }

@@ -35,9 +35,9 @@ impl Output {
     /// Makes sure that writing destroys no profile.
     ///
     /// # Errors
-    /// If the output is the file that the command reads, by whatever name; and, unless `force` is given, if it is
-    /// another profile.
-    pub fn protect(&self, input: &Path, force: bool) -> Result<()> {
+    /// If the output is the file that the command reads, by whatever name; and, unless it is [`Overwrite::Any`], if it
+    /// is another profile.
+    pub fn protect(&self, input: &Path, overwrite: Overwrite) -> Result<()> {
         let found = match self {
             Self::Standard => {
                 let stdout = io::stdout().as_fd().try_clone_to_owned();
@@ -55,16 +55,20 @@ impl Output {
             .is_ok_and(|read| (read.dev(), read.ino()) == (found.dev(), found.ino()));
         if is_input {
             bail!(
-                "cannot write {}: it is the file that is read; choose another with -o",
+                "cannot write {}: it is the file that is read; choose another name",
                 self.name()
             );
         }
         if let Self::File(path) | Self::Profile(path) = self
-            && !force
+            && overwrite != Overwrite::Any
             && is_profile(path)
         {
+            let force = match overwrite {
+                Overwrite::WithForce => ", or overwrite it with --force",
+                Overwrite::NoProfile | Overwrite::Any => "",
+            };
             bail!(
-                "cannot write {}: it is a profile; choose another name with -o, or overwrite it with --force",
+                "cannot write {}: it is a profile; choose another name{force}",
                 path.display()
             );
         }
@@ -79,16 +83,15 @@ impl Output {
     }
 
     /// Calls `write` with a buffered writer. A file gets its name only when it is complete; then its
-    /// name is printed on stderr.
+    /// name is printed on stderr. A reader that has closed the pipe, as `head` does, has all that it wants: that is no error.
     ///
     /// # Errors
     /// What `write` returns, or what the system says, with the file's name.
     pub fn write(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
         let (path, mode) = match self {
             Self::Standard => {
-                let mut out = BufWriter::new(io::stdout().lock());
-                write(&mut out)?;
-                return out.flush().context("cannot write to standard output");
+                let written = write_to(io::stdout().lock(), write);
+                return written.context("cannot write to standard output");
             }
             // Like any new file: the umask removes rights from this.
             Self::File(path) => (path, 0o666),
@@ -112,9 +115,49 @@ impl Output {
         file.persist(path)
             .map_err(|error| error.error)
             .with_context(context)?;
-        eprintln!("nthbyte: wrote {}", path.display());
+        say!("nthbyte: wrote {}", path.display());
         Ok(())
     }
+}
+
+/// The profiles that an output may overwrite. None of them is one that the command reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overwrite {
+    /// None.
+    NoProfile,
+    /// None, because `--force` is not given.
+    WithForce,
+    /// Any.
+    Any,
+}
+
+impl Overwrite {
+    /// For a command with the option `--force`.
+    pub fn if_forced(force: bool) -> Self {
+        if force { Self::Any } else { Self::WithForce }
+    }
+}
+
+/// Prints a line on stderr. If nobody can read it, the command goes on; `eprintln!` would end it with a panic.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        let _ = ::std::io::Write::write_fmt(
+            &mut ::std::io::stderr(),
+            format_args!("{}\n", format_args!($($words)*)),
+        );
+    }};
+}
+pub(crate) use say;
+
+/// Makes sure that a profile is written to a file.
+///
+/// # Errors
+/// If it is to be written to standard output.
+pub fn require_file(profile: &Path) -> Result<()> {
+    if profile.as_os_str() == "-" {
+        bail!("a profile is binary, and not for a terminal: name a file with -o");
+    }
+    Ok(())
 }
 
 /// The width of tables in columns: that of the environment's COLUMNS, else of the terminal that
@@ -140,11 +183,31 @@ fn fill(
 
 /// Writes to something that cannot be replaced, such as `/dev/null` or a named pipe.
 fn write_device(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    let file: File = OpenOptions::new().write(true).open(path)?;
-    let mut out = BufWriter::new(file);
-    write(&mut out)?;
-    out.flush()?;
-    Ok(())
+    write_to(OpenOptions::new().write(true).open(path)?, write)
+}
+
+/// Writes through a buffer, until the reader closes the pipe if it is one.
+fn write_to(out: impl Write, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let mut out = BufWriter::new(out);
+    let written = write(&mut out).and_then(|()| Ok(out.flush()?));
+    match written {
+        Err(error) if is_broken_pipe(&error) => {
+            // What is left in the buffer has no reader.
+            let _ = out.into_parts();
+            Ok(())
+        }
+        written => written,
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kind = |cause: &(dyn std::error::Error + 'static)| {
+        let json = cause.downcast_ref::<serde_json::Error>();
+        let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        io.or(json.and_then(serde_json::Error::io_error_kind))
+    };
+    let mut causes = error.chain();
+    causes.any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
 }
 
 /// `tempfile` puts the name of the temporary file into its errors, which the user does not know.

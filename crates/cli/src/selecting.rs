@@ -6,6 +6,8 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
 use nthbyte_report::{At, Selected, Selection, fold};
 
+use crate::output::say;
+
 /// The part of a profile that a report is about.
 #[derive(Args)]
 pub struct Selecting {
@@ -73,7 +75,7 @@ impl Selecting {
         let had_samples = has_samples(profile);
         self.selection().apply(profile)?;
         if had_samples && !has_samples(profile) {
-            eprintln!("nthbyte: no sample is in the selected part");
+            say!("nthbyte: no sample is in the selected part");
         }
         Ok(())
     }

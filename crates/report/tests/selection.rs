@@ -316,7 +316,11 @@ fn what_is_not_there_is_an_error() {
         threads: vec!["nobody".to_owned()],
         ..Selection::default()
     };
-    assert!(error(thread).to_string().contains(&profile.threads[0].name));
+    assert!(
+        error(thread.clone())
+            .to_string()
+            .contains(&profile.threads[0].name)
+    );
     let place = Selection {
         places: vec!["nowhere.py".to_owned()],
         ..Selection::default()
@@ -325,10 +329,15 @@ fn what_is_not_there_is_an_error() {
         error(place),
         SelectionError::NoPlace("nowhere.py".to_owned())
     );
-    let none = made(Synthetic {
+    let mut none = made(Synthetic {
         samples: 0,
         ..Synthetic::default()
     });
+    none.threads.clear();
+    let nobody = thread
+        .apply(&mut none.clone())
+        .expect_err("nobody is there");
+    assert!(nobody.to_string().ends_with("; there are: none"));
     let peak = at(At::Peak).apply(&mut none.clone());
     assert_eq!(peak, Err(SelectionError::NoPeak));
 }

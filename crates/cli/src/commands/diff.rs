@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
 use nthbyte_profile::Profile;
 use nthbyte_report::By;
 use nthbyte_report::diff::{Diff, Limit, Measure, Options, write_page};
 
 use crate::input::{self, Inputs};
-use crate::output::{self, Output};
+use crate::output::{self, Output, Overwrite, say};
 use crate::progress::Progress;
 use crate::rows::Rows;
 use crate::selecting::Frames;
@@ -156,7 +157,7 @@ impl Arguments {
             .map(|path| Output::beside(Path::new(""), Some(path), "html"));
         if let Some(page) = &page {
             for input in &inputs {
-                page.protect(input, false)?;
+                page.protect(input, Overwrite::NoProfile)?;
             }
             let progress = Progress::steps("writing");
             page.write(|out| {
@@ -182,7 +183,7 @@ impl Arguments {
             })?;
         }
         for outcome in &outcomes {
-            eprintln!("nthbyte: {}", outcome.text);
+            say!("nthbyte: {}", outcome.text);
         }
         let fails = outcomes.iter().any(|outcome| outcome.exceeded);
         Ok(ExitCode::from(u8::from(fails)))
@@ -192,14 +193,21 @@ impl Arguments {
     fn sides(&self) -> Result<(&[PathBuf], &[PathBuf])> {
         match (&self.profiles[..], &self.new[..]) {
             ([old, new], []) => Ok((std::slice::from_ref(old), std::slice::from_ref(new))),
-            ([_], []) => bail!("two profiles are needed: nthbyte diff OLD NEW"),
-            (several, []) => bail!(
+            ([_], []) => Err(wrong_number(
+                "two profiles are needed: nthbyte diff OLD NEW",
+            )),
+            (several, []) => Err(wrong_number(&format!(
                 "{} profiles are given, and it is not said which are old: nthbyte diff OLD… -- NEW…",
                 several.len()
-            ),
+            ))),
             (old, new) => Ok((old, new)),
         }
     }
+}
+
+/// The command line is wrong, so that the exit status is not that of `--fail-on`.
+fn wrong_number(text: &str) -> anyhow::Error {
+    clap::Error::raw(ErrorKind::WrongNumberOfValues, text).into()
 }
 
 fn load(runs: &[Inputs]) -> Result<Vec<Profile>> {

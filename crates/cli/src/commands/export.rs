@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
 use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
 
 use crate::input::{Apart, Profiles};
-use crate::output::Output;
+use crate::output::{Output, Overwrite};
 use crate::progress::Progress;
 use crate::selecting::{Frames, Selecting};
 
@@ -69,6 +70,10 @@ impl Arguments {
     /// # Errors
     /// If the profile cannot be read or the file cannot be written.
     pub fn run(self) -> Result<()> {
+        if self.sources && !matches!(self.to, Format::Firefox) {
+            let text = "--sources is for --to firefox only: leave it out";
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, text).into());
+        }
         let inputs = self.profiles.find()?;
         let mut profile = inputs.load()?;
         self.selecting.apply(&mut profile)?;
@@ -80,7 +85,7 @@ impl Arguments {
             (Format::Collapsed, None) => Output::Standard,
             (_, option) => Output::beside(self.profiles.first(), option, self.to.suffix()),
         };
-        inputs.protect(&output, self.force)?;
+        inputs.protect(&output, Overwrite::if_forced(self.force))?;
         let compressed = matches!(&output, Output::File(path)
             if path.extension().is_some_and(|end| end == "gz"));
         let options = firefox::Options {

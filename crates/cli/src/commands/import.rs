@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use nthbyte_formats::vmprof;
 
-use crate::output::Output;
+use crate::output::{self, Output, Overwrite, say};
 use crate::progress::Progress;
 
 /// What `import` takes.
@@ -29,16 +29,18 @@ impl Arguments {
     /// If the file cannot be read or has an unknown format, or if the profile cannot be written.
     pub fn run(self) -> Result<()> {
         let output = self.output.unwrap_or_else(|| beside(&self.file));
-        Output::File(output.clone()).protect(&self.file, self.force)?;
+        output::require_file(&output)?;
+        let overwrite = Overwrite::if_forced(self.force);
+        Output::File(output.clone()).protect(&self.file, overwrite)?;
         let progress = Progress::bytes("reading");
         let found = vmprof::import(&self.file, &output, &mut |done, total| {
             progress.at(done, total)
         })?;
         drop(progress);
         for damage in found.damage {
-            eprintln!("nthbyte: {}: {damage}", self.file.display());
+            say!("nthbyte: {}: {damage}", self.file.display());
         }
-        eprintln!("nthbyte: wrote {}", output.display());
+        say!("nthbyte: wrote {}", output.display());
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use nthbyte_report::{Leaks, flamegraph};
 
 use crate::input::Profiles;
-use crate::output::{self, Output};
+use crate::output::{self, Output, Overwrite};
 
 /// What `leaks` takes.
 #[derive(Args)]
@@ -36,7 +36,7 @@ impl Arguments {
         let leaks = Leaks::of(&inputs.load_each()?);
         if let Some(page) = self.page {
             let output = Output::beside(&page, Some(page.clone()), "html");
-            inputs.protect(&output, false)?;
+            inputs.protect(&output, Overwrite::NoProfile)?;
             output.write(|out| Ok(flamegraph::write_leaks(&leaks, out)?))?;
             return Ok(ExitCode::from(u8::from(self.fail && leaks.leaks)));
         }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 
 use crate::input::Profiles;
-use crate::output::Output;
+use crate::output::{self, Output, Overwrite};
 use crate::progress::Progress;
 
 /// What `merge` takes.
@@ -28,12 +28,10 @@ impl Arguments {
     /// # Errors
     /// If a profile cannot be read or the file not be written.
     pub fn run(self) -> Result<()> {
-        if self.output.as_os_str() == "-" {
-            bail!("a profile is binary, and not for a terminal: name a file with -o");
-        }
+        output::require_file(&self.output)?;
         let inputs = self.profiles.find()?;
         let output = Output::Profile(self.output);
-        inputs.protect(&output, self.force)?;
+        inputs.protect(&output, Overwrite::if_forced(self.force))?;
         let profile = inputs.load_raw()?;
         let progress = Progress::steps("writing");
         let total = profile.samples.len() as u64;

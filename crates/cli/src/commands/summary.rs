@@ -77,6 +77,11 @@ impl Arguments {
         if time {
             crate::input::require_time(self.profiles.first(), &profile)?;
             self.selecting.require_no_objects()?;
+            if self.sort.is_some() {
+                bail!(
+                    "--sort is about allocation samples, and this profile has only time samples: leave it out"
+                );
+            }
             if by == By::Type {
                 bail!("time samples have no type: use --by function, line, file or process");
             }

@@ -17,6 +17,7 @@ use nthbyte_formats::firefox;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::input::Profiles;
+use crate::output::{Output, say};
 use crate::progress::Progress;
 use crate::selecting::{Frames, Selecting};
 use gate::Gate;
@@ -61,20 +62,20 @@ impl Arguments {
             let end = EndSignal::listen().context("cannot wait for signals")?;
             let announced = async {
                 if self.no_browser {
-                    println!("{address}");
+                    print(&address)?;
                 } else {
-                    show(&address, self.profiles.first()).await;
+                    show(&address, self.profiles.first()).await?;
                 }
-                eprintln!(
+                say!(
                     "nthbyte: serving {}; press Ctrl-C to stop",
                     self.profiles.first().display()
                 );
-                std::future::pending::<()>().await;
+                std::future::pending::<Result<()>>().await
             };
             // The server answers while the network is tested: a browser may be faster.
             tokio::select! {
                 served = server.run() => served,
-                () = announced => Ok(()),
+                announced = announced => announced,
                 () = end.wait() => Ok(()),
             }
         })
@@ -106,20 +107,24 @@ fn page_address(gate: &Gate) -> String {
 }
 
 /// Opens the browser; if that cannot work, prints what to do instead.
-async fn show(address: &str, profile: &Path) {
+async fn show(address: &str, profile: &Path) -> Result<()> {
     if let Err(reason) = network::reach(PROFILER).await {
-        eprintln!(
+        say!(
             "nthbyte: {PROFILER} cannot be reached ({reason}); \
              `nthbyte flamegraph {}` writes a page that works without a network",
             profile.display()
         );
-        println!("{address}");
-        return;
+        return print(address);
     }
     if let Err(error) = open::that_detached(address) {
-        eprintln!("nthbyte: no browser could be opened ({error}); this is the address:");
-        println!("{address}");
+        say!("nthbyte: no browser could be opened ({error}); this is the address:");
+        return print(address);
     }
+    Ok(())
+}
+
+fn print(address: &str) -> Result<()> {
+    Output::Standard.write(|out| Ok(writeln!(out, "{address}")?))
 }
 
 /// The signals that end the server.

@@ -20,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::PROFILER;
 use super::gate::{Gate, Verdict};
+use crate::output::say;
 
 /// Time for a client to send its headers. A browser sends them at once.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -83,7 +84,7 @@ impl Server {
                 }
                 // The client has closed the connection already, or no descriptor is free for a moment.
                 Err(error) => {
-                    eprintln!("nthbyte: a connection was not accepted: {error}");
+                    say!("nthbyte: a connection was not accepted: {error}");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }

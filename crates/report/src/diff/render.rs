@@ -209,13 +209,14 @@ fn described(side: &SideFacts, exact: bool) -> String {
         parts.push(format!("{} processes", side.profiles));
     }
     if side.samples > 0 {
-        let samples = text::grouped(side.samples);
+        let samples = text::counted(side.samples, "sample");
+        let allocations = text::counted(side.samples, "allocation");
         parts.push(if exact {
-            format!("all {samples} allocations recorded")
+            format!("all {allocations} recorded")
         } else if side.period <= 1 {
-            format!("{samples} allocations recorded")
+            format!("{allocations} recorded")
         } else {
-            format!("{samples} samples, one every {}", side.periods_text)
+            format!("{samples}, one every {}", side.periods_text)
         });
     }
     parts.join(" · ")

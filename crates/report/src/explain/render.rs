@@ -61,14 +61,14 @@ impl Explanation {
             parts.push(format!("{} processes", self.processes));
         }
         parts.push(text::duration(self.duration_nanos));
-        let samples = text::grouped(self.samples);
+        let samples = text::counted(self.samples, "sample");
         if self.samples > 0 || self.bytes_allocated > 0 {
             parts.push(format!("{} allocated", self.allocated()));
             parts.push(if self.exact {
-                format!("{samples} samples")
+                samples
             } else {
                 let periods = self.periods_text.trim_end_matches(" on average");
-                format!("{samples} samples, one every {periods}")
+                format!("{samples}, one every {periods}")
             });
         }
         parts.retain(|part| !part.is_empty());

@@ -54,8 +54,8 @@ impl Report {
         let command = text::fit(&self.command.join(" "), 200, Cut::End);
         let interpreter = text::clean(&self.interpreter);
         let took = text::duration(self.duration_nanos);
-        let samples = text::grouped(self.samples);
-        let mut head = format!("{command} · {interpreter} · {took} · {samples} samples");
+        let samples = text::counted(self.samples, "sample");
+        let mut head = format!("{command} · {interpreter} · {took} · {samples}");
         if several {
             let _ = write!(head, " · process {}", self.pid);
         }
@@ -198,7 +198,7 @@ impl Report {
         } else {
             text::percent(finding.kept)
         };
-        let samples = text::grouped(finding.samples);
+        let samples = text::counted(finding.samples, "live sample");
         let chance = match self.heap {
             None => format!(
                 " · by chance: p = {:.1e}, adjusted {:.1e}",
@@ -207,7 +207,7 @@ impl Report {
             Some(_) => String::new(),
         };
         say(format!(
-            "{} · {kept} of what is allocated here outlives half of the run · {samples} live samples{chance}",
+            "{} · {kept} of what is allocated here outlives half of the run · {samples}{chance}",
             types.join(", ")
         ));
         if finding.lines.len() > 1 {

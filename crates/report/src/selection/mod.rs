@@ -324,7 +324,7 @@ impl Selection {
 
     /// The conditions as one sentence; `None` if there are none.
     fn describe(&self, moment: Option<String>) -> Option<String> {
-        let mut parts = Vec::new();
+        let mut parts: Vec<String> = Vec::new();
         let show = |time: Nanos| text::duration(time.0);
         match (self.since, self.until) {
             (Some(since), Some(until)) => {
@@ -340,12 +340,13 @@ impl Selection {
         if !self.places.is_empty() {
             parts.push(format!("in {}, or below it", self.places.join(" or ")));
         }
+        let allocated = if parts.is_empty() { "" } else { "allocated " };
         if let Some(bytes) = self.temporary {
             let bytes = text::bytes(bytes as f64);
             parts.push(format!("freed within {bytes} of further allocation"));
         }
         parts.extend(moment);
-        (!parts.is_empty()).then(|| format!("only what was allocated {}", parts.join("; ")))
+        (!parts.is_empty()).then(|| format!("only what was {allocated}{}", parts.join("; ")))
     }
 }
 
@@ -434,6 +435,9 @@ fn names_of(profile: &Profile) -> String {
         if !names.contains(&name) {
             names.push(name);
         }
+    }
+    if names.is_empty() {
+        return "none".to_owned();
     }
     let more = names.len().saturating_sub(10);
     names.truncate(10);

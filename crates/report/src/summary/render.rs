@@ -150,7 +150,7 @@ impl Summary {
     }
 
     fn time_samples(&self) -> String {
-        let samples = text::grouped(self.time.samples);
+        let samples = text::counted(self.time.samples, "time sample");
         let rate = match self.time.hz {
             0 => String::new(),
             hz => format!(", {} a second", text::grouped(hz.into())),
@@ -159,11 +159,10 @@ impl Summary {
             Some(share) => format!("; GIL held in {}", text::percent(share)),
             None => String::new(),
         };
-        format!("{samples} time samples{rate}{gil}")
+        format!("{samples}{rate}{gil}")
     }
 
     fn allocations(&self) -> [String; 2] {
-        let samples = text::grouped(self.samples);
         let periods = self.periods.iter();
         let periods: Vec<String> = periods.map(|&period| text::bytes(period as f64)).collect();
         let periods = periods.join(" or ");
@@ -178,12 +177,13 @@ impl Summary {
         // Not the agent's count: rows, pages and exports add up to the estimate.
         let allocated = self.show(&self.all.bytes, true);
         let what = if self.distances == Distances::Every {
-            "allocations"
+            "allocation"
         } else {
-            "samples"
+            "sample"
         };
+        let samples = text::counted(self.samples, what);
         [
-            format!("{allocated} allocated · {samples} {what}, {way}"),
+            format!("{allocated} allocated · {samples}, {way}"),
             self.lifetimes(),
         ]
     }
