@@ -72,3 +72,28 @@ def test_at_the_end_of_each_step(steps: int, tmp_path: Path) -> None:
     # Besides, there is what the interpreter itself has: modules, buffers, the lists above.
     for kind in ("native", "mappings", "large", "objects"):
         assert -0.01 * rss < rows.get(kind, 0) - truth[kind] < 0.03 * rss + (4 << 20), (kind, rows, truth)
+
+
+# The second size is sampled, the first one is not.
+GROWS = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+libc.realloc.argtypes, libc.realloc.restype = [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_void_p
+block = libc.malloc(100_000)
+ctypes.memset(block, 7, 100_000)
+block = libc.realloc(block, 1 << 30)
+assert ctypes.string_at(block, 100_000) == bytes([7]) * 100_000
+with open("/proc/self/status") as file:
+    print(*(line.split()[1] for line in file if line.startswith("VmHWM")))
+"""
+
+
+def test_a_block_that_grows_stays_untouched(interpreter: Interpreter, tmp_path: Path) -> None:
+    """Where the program has not written, a sampled block takes no memory."""
+    (tmp_path / "app.py").write_text(GROWS)
+    words = ["run", "-q", "--every", "64MiB", "-o", "out.nthb", "app.py"]
+    peak = 1024 * int(interpreter.nthbyte(*words, folder=tmp_path).ok().out)
+    assert peak < 300 << 20
+    words = [str(COMMAND), "summary", "--json", "--domain", "native", "out.nthb"]
+    assert json.loads(run(words, tmp_path).ok().out)["samples"] > 0

@@ -98,11 +98,12 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize, caller: usize)
             record(thread, fresh, size, points, Kind::Realloc);
             return fresh;
         }
+        let kept = contents(block).map_or(size, |bytes| bytes.min(size));
         let resized = realloc_of_page(block, size);
         if resized.is_null() {
             return resized;
         }
-        let resized = mark(&replaced, resized, size);
+        let resized = mark(&replaced, resized, size, kept);
         record(thread, resized, size, points, Kind::Realloc);
         resized
     }
@@ -172,20 +173,33 @@ pub unsafe fn marked(replaced: &Functions, size: usize) -> *mut c_void {
     }
 }
 
+/// How many bytes a block may have contents in; `None` if the allocator does not tell.
+///
+/// # Safety
+/// The block is in use.
+unsafe fn contents(block: *mut c_void) -> Option<usize> {
+    if early::readable(block).is_some() {
+        return None;
+    }
+    // SAFETY: by the contract; the block is the replaced allocator's.
+    replaced::usable_size().map(|function| unsafe { function(block) })
+}
+
 /// Moves a block to the start of an OS page, if `free` searches only there. Without memory, the block stays.
 ///
-/// A large block moves only once: `mremap`, which the C library resizes such blocks with, keeps the offset in the page.
-unsafe fn mark(replaced: &Functions, block: *mut c_void, size: usize) -> *mut c_void {
+/// A large block moves only once: `mremap`, which the C library resizes such blocks with, keeps the offset in the page. Only
+/// its first `kept` bytes have contents: to copy the others would bring them into memory.
+unsafe fn mark(replaced: &Functions, block: *mut c_void, size: usize, kept: usize) -> *mut c_void {
     if !searches_marks() || block as usize & (PAGE - 1) == 0 {
         return block;
     }
-    // SAFETY: the block is in use and has `size` bytes.
+    // SAFETY: the block is in use and has `kept` bytes or more.
     unsafe {
         let moved = marked(replaced, size);
         if moved.is_null() {
             return block;
         }
-        block.copy_to_nonoverlapping(moved, size);
+        block.copy_to_nonoverlapping(moved, kept);
         (replaced.free)(block);
         moved
     }

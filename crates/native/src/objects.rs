@@ -1,6 +1,6 @@
 //! What the dynamic linker has loaded: the program and the libraries, with their relocations that name functions.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::ops::{ControlFlow, Range};
 use std::ptr::null_mut;
 
@@ -81,6 +81,20 @@ unsafe fn link_map(handle: *mut c_void) -> Option<(usize, usize)> {
         let map = map.as_ref().filter(|_| !failed)?;
         (map.dynamic != 0).then_some((map.dynamic, map.base))
     }
+}
+
+/// Whether the library with this handle is in another namespace (`dlmopen`). There it has a C library of its own.
+///
+/// # Safety
+/// A handle of `dlopen`.
+pub unsafe fn is_apart(handle: *mut c_void) -> bool {
+    /// Of `dlfcn.h`, as is the number of the program's own namespace, `LM_ID_BASE`.
+    const RTLD_DI_LMID: c_int = 1;
+    const BASE: c_long = 0;
+    let mut namespace: c_long = BASE;
+    // SAFETY: by the contract; the result is a number of this type.
+    let failed = unsafe { libc::dlinfo(handle, RTLD_DI_LMID, (&raw mut namespace).cast()) != 0 };
+    failed || namespace != BASE
 }
 
 /// [`Object::dynamic`] of the library with this handle; 0 if it is not known.

@@ -1,6 +1,6 @@
 //! The functions that this library replaces: the next of their names in the order of the dynamic linker.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
@@ -31,6 +31,7 @@ pub struct Replaced {
     realloc: AtomicPtr<c_void>,
     free: AtomicPtr<c_void>,
     memalign: AtomicPtr<c_void>,
+    usable_size: AtomicPtr<c_void>,
     /// Whether the functions below are known.
     state: AtomicUsize,
 }
@@ -46,6 +47,13 @@ pub struct Functions {
     pub memalign: Option<unsafe extern "C" fn(usize, usize) -> *mut c_void>,
 }
 
+/// `malloc_usable_size` of the allocator that has `malloc`. Only after [`functions`] has found that.
+pub fn usable_size() -> Option<unsafe extern "C" fn(*mut c_void) -> usize> {
+    let found = REPLACED.usable_size.load(Relaxed);
+    // SAFETY: the address of a function of this type, or null.
+    (!found.is_null()).then(|| unsafe { std::mem::transmute(found) })
+}
+
 pub static REPLACED: Replaced = Replaced {
     malloc: AtomicPtr::new(null_mut()),
     calloc: AtomicPtr::new(null_mut()),
@@ -54,6 +62,7 @@ pub static REPLACED: Replaced = Replaced {
     realloc: AtomicPtr::new(null_mut()),
     free: AtomicPtr::new(null_mut()),
     memalign: AtomicPtr::new(null_mut()),
+    usable_size: AtomicPtr::new(null_mut()),
     state: AtomicUsize::new(UNKNOWN),
 };
 
@@ -139,10 +148,16 @@ fn look_up() -> bool {
     REPLACED.calloc.store(found(Function::Calloc), Relaxed);
     REPLACED.realloc.store(found(Function::Realloc), Relaxed);
     REPLACED.free.store(found(Function::Free), Relaxed);
-    // A small allocator may lack `memalign`. The C library's blocks cannot be freed by it.
+    // A small allocator may lack these. The C library's do not know its blocks.
     let [start, end] = image::range(malloc as usize);
-    if (start..end).contains(&(memalign as usize)) {
-        REPLACED.memalign.store(memalign, Relaxed);
+    let [usable_size] = find(&[c"malloc_usable_size"]);
+    for (place, function) in [
+        (&REPLACED.memalign, memalign),
+        (&REPLACED.usable_size, usable_size),
+    ] {
+        if (start..end).contains(&(function as usize)) {
+            place.store(function, Relaxed);
+        }
     }
     REPLACED.state.store(KNOWN, Release);
     follow_marks();
@@ -170,14 +185,18 @@ pub fn search_always() {
 /// Finds all functions, in the thread that looks them up.
 fn find_all() {
     let names = NAMES.first_chunk::<OPERATORS>().expect("there are more");
-    let found = if is_preloaded() {
+    for (place, function) in FOUND.iter().zip(find(names)) {
+        place.store(function, Relaxed);
+    }
+}
+
+/// The functions of these names that the program calls without this library; null for one that there is not.
+fn find<const COUNT: usize>(names: &[&'static CStr; COUNT]) -> [*mut c_void; COUNT] {
+    if is_preloaded() {
         // SAFETY: the names are C strings.
         names.map(|name| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) })
     } else {
         definitions::of(names)
-    };
-    for (place, function) in FOUND.iter().zip(found) {
-        place.store(function, Relaxed);
     }
 }
 

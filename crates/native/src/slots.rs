@@ -13,6 +13,8 @@
 //!   slots of another tool, those of a library with an allocator of its own, and variables that the program has given
 //!   another value, stay as they are. A slot that the dynamic linker fills at the first call is changed only if there
 //!   is one function of the name that it can find.
+//! - Libraries in another namespace (`dlmopen`) stay as they are: they have a C library of their own, whose blocks the
+//!   replaced functions do not know.
 //! - No library is unloaded meanwhile. At the start, the slots are changed inside `dl_iterate_phdr`, which prevents
 //!   that. Later, the caller of `dlsym` has the library's handle, and this module handles of those that it needs.
 //! - No thread waits here for a lock that it would not wait for without this library. The lock of `dl_iterate_phdr`
@@ -169,7 +171,13 @@ pub unsafe fn follow(handle: *mut c_void) {
     unsafe {
         let table = table_of_handle(handle);
         if table != 0 && !Known::is_done(table) {
-            calls::keep_errno(|| follow_new(handle, table));
+            calls::keep_errno(|| {
+                if objects::is_apart(handle) {
+                    Known::with(|known| known.remember(table));
+                } else {
+                    follow_new(handle, table);
+                }
+            });
         }
     }
 }

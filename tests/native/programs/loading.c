@@ -139,6 +139,14 @@ int main(int count, char **arguments)
     for (int at = 0; at < 20; at++) check_plugin(at % 2 ? RTLD_NOW : RTLD_LAZY);
     check_plugin(RTLD_NOW | RTLD_DEEPBIND);
 
+    /* A library in another namespace has a C library of its own. */
+    char file[1000];
+    snprintf(file, sizeof file, "%s/early.so", folder);
+    void *apart = dlmopen(LM_ID_NEWLM, file, RTLD_LAZY);
+    CHECK(apart);
+    CHECK(samples_of(apart, "take", 10) == 0);
+    CHECK(dlclose(apart) == 0);
+
     /* Allocators of libraries are left alone, however they are bound. */
     for (int at = 0; at < 3; at++) {
         int flags[] = {RTLD_NOW, RTLD_NOW, RTLD_LAZY | RTLD_DEEPBIND};
