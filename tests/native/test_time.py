@@ -104,6 +104,18 @@ work()
     assert abs(_of(stacks, "work") + time["lost"] - whole) <= 0.1 * whole + 3
 
 
+def test_a_cancelled_thread_ends_where_it_would(
+    cpython: Interpreter, libraries: Path, tmp_path: Path
+) -> None:
+    program = """
+chains.chains_spend_cancelled.argtypes = [ctypes.c_double]
+assert [chains.chains_spend_cancelled(0.3) for _ in range(2)] == [1, 1]
+"""
+    time = _run(cpython, libraries, tmp_path, program)
+    whole = 0.6 * time["hz"]
+    assert abs(_of(collapsed(tmp_path), "chains::light") + time["lost"] - whole) <= 0.1 * whole + 3
+
+
 def test_the_python_stacks_are_the_same(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
     """Without the native frames, the shares are those of a profile without native frames."""
     program = """

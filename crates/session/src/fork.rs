@@ -22,6 +22,7 @@
 
 use std::sync::Once;
 
+use crate::cancellation::uncancelled;
 use crate::registry;
 use crate::termination;
 use crate::ticks::TICKS;
@@ -40,7 +41,8 @@ pub(crate) fn watch() {
 }
 
 extern "C" fn before_fork() {
-    registry::slots().for_each(|slot| slot.before_fork());
+    // The wait for the writer thread's end is a join.
+    uncancelled(|| registry::slots().for_each(|slot| slot.before_fork()));
     TICKS.before_fork();
 }
 

@@ -72,6 +72,7 @@
 //! keeper      work of the host that the writer thread does
 //! reserve     the allocator, with a reserve for when memory runs out
 //! process     descriptors, reads that cannot fault, resident size, the library's own pages
+//! cancellation  waits in threads that the program cancels
 //! config, outcome, clock
 //! ```
 
@@ -83,6 +84,7 @@ pub mod process;
 pub mod termination;
 pub mod ticks;
 
+mod cancellation;
 mod clock;
 mod fork;
 mod fork_state;
@@ -113,6 +115,7 @@ mod writer;
 #[cfg(test)]
 agent_allocator!();
 
+pub use cancellation::uncancelled;
 pub use clock::{Clock, monotonic_nanos};
 pub use config::Config;
 pub use guard::guarded;

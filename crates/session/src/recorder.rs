@@ -12,6 +12,7 @@ use nthbyte_profile::meta::Unit;
 use nthbyte_profile::{Distances, Meta, SourceKind};
 use rtrb::{Producer, PushError};
 
+use crate::cancellation::uncancelled;
 use crate::clock::Clock;
 use crate::config::{Config, child_meta, child_path, native_period};
 use crate::fork_state::ToDo;
@@ -412,7 +413,7 @@ impl Recorder {
             if looks < YIELDS {
                 std::thread::yield_now();
             } else {
-                std::thread::sleep(NAP);
+                uncancelled(|| std::thread::sleep(NAP));
             }
         }
         Err(record)

@@ -25,6 +25,7 @@ use std::time::Instant;
 use nthbyte_profile::Meta;
 use nthbyte_profile::event::{LostKind, Nanos};
 
+use crate::cancellation::uncancelled;
 use crate::config::Config;
 use crate::guard;
 use crate::outcome::{INTERNAL_ERROR, Outcome};
@@ -161,7 +162,7 @@ impl Session {
         };
         let failed = self.slot.has_failed();
         self.slot.set_status(Status::Finished);
-        let mut outcome = recorder.finish(allocated);
+        let mut outcome = uncancelled(|| recorder.finish(allocated));
         // Only now: a worker may get SIGTERM while it ends by itself (`Pool.terminate()`).
         termination::unwatch();
         if failed && outcome.path.is_some() {
@@ -182,7 +183,11 @@ impl Session {
         }
         // SAFETY: the lock was acquired, and is released below.
         let place = unsafe { slot.recorder() };
-        let has_memory = !slot.fork.is_child() || child_has_memory(slot);
+        // The child of a fork of which the C library does not know (`clone`, `_Fork`): without a word, the data is the
+        // parent's, and so is the writer thread.
+        let is_ours = |recorder: &Recorder| recorder.meta().pid == std::process::id();
+        let is_known = slot.fork.is_child() || place.as_ref().is_none_or(is_ours);
+        let has_memory = is_known && (!slot.fork.is_child() || child_has_memory(slot));
         if let Some(recorder) = place
             && has_memory
         {

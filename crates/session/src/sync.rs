@@ -41,14 +41,14 @@ pub(crate) fn yield_now() {
     unsafe { libc::sched_yield() };
 }
 
-/// Sleeps for a millisecond.
+/// Sleeps for a millisecond. Not the C library's function, which would end a thread that the program has cancelled.
 pub(crate) fn sleep_millisecond() {
     let millisecond = libc::timespec {
         tv_sec: 0,
         tv_nsec: 1_000_000,
     };
     // SAFETY: the pointer is to a local variable. Safe in a signal handler.
-    unsafe { libc::nanosleep(&raw const millisecond, std::ptr::null_mut()) };
+    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const millisecond, 0_usize) };
 }
 
 /// Sleeps while the word has this value, and for so long at most. May return early.

@@ -29,6 +29,10 @@ constant! {
     static SESSIONS: AtomicU32 = AtomicU32::new(0);
 }
 constant! {
+    /// The process with the session. A child of `vfork` has the same memory, and other handlers.
+    static PROCESS: AtomicI32 = AtomicI32::new(0);
+}
+constant! {
     /// The signal that is about to end the process; [`NO_SIGNAL`] for another end; 0 while none is near.
     static REQUESTED: AtomicI32 = AtomicI32::new(0);
 }
@@ -102,6 +106,7 @@ impl Drop for WriterCount {
 /// Called in the child of a fork, which has no other thread.
 pub(crate) fn after_fork_in_child() {
     WRITERS.store(0, Relaxed);
+    PROCESS.store(process(), Relaxed);
     // A signal that has arrived was the parent's.
     REQUESTED.store(0, Relaxed);
     WAITED.store(0, Relaxed);
@@ -109,6 +114,7 @@ pub(crate) fn after_fork_in_child() {
 
 /// Installs the handler for one more session, if SIGTERM has its default.
 pub(crate) fn watch() {
+    PROCESS.store(process(), Relaxed);
     SESSIONS.fetch_add(1, AcqRel);
     install();
 }
@@ -124,13 +130,17 @@ pub(crate) fn unwatch() {
     }
 }
 
+fn process() -> i32 {
+    // SAFETY: no preconditions. Safe in a signal handler.
+    unsafe { libc::getpid() }
+}
+
 fn handler() -> libc::sighandler_t {
     terminated as *const () as usize
 }
 
 fn install() {
-    // SAFETY: `getpid` has no preconditions.
-    if unsafe { libc::getpid() } != 1 {
+    if process() != 1 {
         replace_all(libc::SIG_DFL, handler());
     }
 }
@@ -169,15 +179,18 @@ extern "C" fn terminated(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mu
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { errno.read() };
-    request(signal);
-    // SAFETY: the kernel passes a valid pointer, and no field is read that the signal does not have.
-    let is_own = unsafe { is_own((*info).si_code, || (*info).si_pid()) };
-    if !(is_own || wait(WAIT_AT_ONCE)) && WAITED.load(Relaxed) < LONGEST_WAIT && repeat(signal) {
-        // SAFETY: as above.
-        unsafe { errno.write(before) };
-        return;
+    if process() == PROCESS.load(Relaxed) {
+        request(signal);
+        // SAFETY: the kernel passes a valid pointer, and no field is read that the signal does not have.
+        let is_own = unsafe { is_own((*info).si_code, || (*info).si_pid()) };
+        if !(is_own || wait(WAIT_AT_ONCE)) && WAITED.load(Relaxed) < LONGEST_WAIT && repeat(signal)
+        {
+            // SAFETY: as above.
+            unsafe { errno.write(before) };
+            return;
+        }
+        wait(LONGEST_WAIT);
     }
-    wait(LONGEST_WAIT);
     remove();
     // SAFETY: the signal is blocked until this handler returns; then its default ends the process.
     unsafe {
@@ -188,9 +201,7 @@ extern "C" fn terminated(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mu
 
 /// Whether the process has sent the signal to itself. No code after that may run.
 fn is_own(code: libc::c_int, sender: impl FnOnce() -> libc::pid_t) -> bool {
-    // SAFETY: no preconditions.
-    matches!(code, libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE)
-        && sender() == unsafe { libc::getpid() }
+    matches!(code, libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE) && sender() == process()
 }
 
 /// Sends the signal again after the pause. Returns whether that is possible.

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <pthread.h>
 #include <thread>
 
 namespace chains {
@@ -125,6 +126,27 @@ void chains_spend_in_thread(double seconds) {
         chains::after = 13;
     });
     thread.join();
+}
+
+// A thread that is cancelled, which has no effect before the next cancellation point. Returns whether it came there.
+int chains_spend_cancelled(double seconds) {
+    struct Work {
+        double seconds;
+        bool is_done;
+    } work = {seconds, false};
+    pthread_t thread;
+    auto run = [](void *given) -> void * {
+        pthread_cancel(pthread_self());
+        Work *work = static_cast<Work *>(given);
+        chains::light(work->seconds);
+        work->is_done = true;
+        pthread_testcancel();
+        return nullptr;
+    };
+    pthread_create(&thread, nullptr, run, &work);
+    pthread_join(thread, nullptr);
+    chains::after = 15;
+    return work.is_done;
 }
 
 // In a signal handler on a stack of its own.

@@ -308,8 +308,9 @@ fn begin(naps: u32) -> bool {
         if attempt < SPINS {
             std::hint::spin_loop();
         } else {
+            // By number: the C library's function would end a thread that the program has cancelled.
             // SAFETY: the struct is valid; the call is safe in a signal handler.
-            unsafe { libc::nanosleep(&raw const nap, std::ptr::null_mut()) };
+            unsafe { libc::syscall(libc::SYS_nanosleep, &raw const nap, 0_usize) };
         }
     }
     false

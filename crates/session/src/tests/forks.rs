@@ -144,3 +144,27 @@ fn a_thread_may_fork_while_it_records() {
     assert_eq!(session.finish(None).samples, 1);
     assert_eq!(sizes(&path), [1]);
 }
+
+/// Nothing tells the session of such a child (`clone`, `_Fork`).
+#[test]
+fn a_child_that_is_not_known_waits_for_nobody() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("parent.nthb");
+    let session = start(&path, "exponential", 512);
+    record(&session, 1);
+    // SAFETY: the child ends below; before that, it allocates nothing.
+    let child = unsafe { libc::syscall(libc::SYS_fork) };
+    if child == 0 {
+        let outcome = session.finish(None);
+        let is_well = outcome.path.is_none() && outcome.notes.is_empty();
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(!is_well)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child that was just made.
+    unsafe { libc::waitpid(child as libc::pid_t, &raw mut status, 0) };
+    assert_eq!(status, 0);
+    assert_eq!(session.finish(None).samples, 1);
+    assert_eq!(sizes(&path), [1]);
+}

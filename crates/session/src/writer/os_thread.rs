@@ -8,13 +8,32 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The size of the thread's stack. The thread has no deep calls.
+use crate::cancellation::uncancelled;
+
+/// What the thread uses of its stack, at most. The thread has no deep calls.
 const STACK_BYTES: usize = 256 << 10;
+
+/// The size of the stack: the C library puts the thread-local data of the program and its libraries into it as well, which
+/// may be much.
+fn stack_bytes(attributes: *const libc::pthread_attr_t) -> usize {
+    type Least = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
+    /// The look-up takes the dynamic linker's lock. The first thread starts with the session, the others where no thread
+    /// may wait for that lock.
+    static LEAST: OnceLock<Option<Least>> = OnceLock::new();
+    let least = LEAST.get_or_init(|| {
+        // The standard library asks the same function of glibc.
+        let name = c"__pthread_get_minstack".as_ptr();
+        // SAFETY: a C string. If there is such a function, it has this type.
+        unsafe { std::mem::transmute(libc::dlsym(libc::RTLD_DEFAULT, name)) }
+    });
+    // SAFETY: the attributes are initialised.
+    STACK_BYTES + least.map_or(0, |least| unsafe { least(attributes) })
+}
 
 /// The longest time that the system may need to remove a thread that has ended. It usually needs microseconds.
 const LONGEST_REMOVAL: Duration = Duration::from_millis(200);
@@ -52,7 +71,7 @@ impl OsThread {
         let error = unsafe {
             match libc::pthread_attr_init(attributes) {
                 0 => {
-                    libc::pthread_attr_setstacksize(attributes, STACK_BYTES);
+                    libc::pthread_attr_setstacksize(attributes, stack_bytes(attributes));
                     let error = libc::pthread_create(
                         &raw mut thread,
                         attributes,
@@ -78,7 +97,7 @@ impl OsThread {
     pub(super) fn join(mut self) {
         if let Some(thread) = self.thread.take() {
             // SAFETY: the thread was neither joined nor detached.
-            unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
+            uncancelled(|| unsafe { libc::pthread_join(thread, std::ptr::null_mut()) });
         }
         let (number, start) = (self.number.load(Relaxed), Instant::now());
         // SAFETY: the signal 0 is not sent: the call says whether there is such a thread.
