@@ -19,6 +19,26 @@ WORTH_SAYING = 0.1
 """CPU seconds from which on processes without a profile are mentioned."""
 
 
+def _print(text: str) -> None:
+    """Prints the text on stderr, if there is one. If nobody reads it any more, that does not end the program."""
+    # Not ``signal``, which imports ``enum``.
+    import _signal  # type: ignore[import-not-found]
+
+    pipe = {_signal.SIGPIPE}
+    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, pipe)
+    was_raised = pipe <= _signal.sigpending()
+    try:
+        sys.__stderr__.write(text)  # type: ignore[union-attr]
+        sys.__stderr__.flush()  # type: ignore[union-attr]
+    except (OSError, ValueError):
+        # The program has closed stderr.
+        pass
+    finally:
+        if not was_raised and pipe <= _signal.sigpending():
+            _signal.sigwait(pipe)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+
+
 class EndLine:
     """Ends the session and prints one line: the number of samples, and the command that shows them.
 
@@ -40,12 +60,7 @@ class EndLine:
             return
         if os.getpid() != self._pid or sys.__stderr__ is None:
             return
-        try:
-            sys.__stderr__.write(f"nthbyte: {self._line(result)}\n")
-            sys.__stderr__.flush()
-        except (OSError, ValueError):
-            # The program has closed stderr.
-            pass
+        _print(f"nthbyte: {self._line(result)}\n")
 
     def _line(self, result: Result) -> str:
         path = self._shortest(result.path)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness import Done, Interpreter, is_near, report, rows_so_far, run, summary
+from harness import SITE, Done, Interpreter, is_near, report, rows_so_far, run, summary
 
 from .conftest import PROGRAMS
 
@@ -175,6 +175,46 @@ def test_ends(way: str, status: int, is_whole: bool, built: Callable[[str], Path
     assert _rows(profile)["allocate"]["self_bytes"]["estimate"] == 10_000_000
     assert summary(profile, *DOMAIN)["complete"] == is_whole
     assert ("see it with" in done.err) == (way == "return")
+
+
+def test_a_child_of_vfork_ends_alone(built: Callable[[str], Path], tmp_path: Path) -> None:
+    """It has the memory of the program, and is ended by SIGTERM."""
+    done = _nthbyte("--every", "1", "--", built("ending"), "vfork", folder=tmp_path)
+    assert (done.status, done.out) == (6, "ready\n")
+    found = summary(tmp_path / "out.nthb", *DOMAIN, "--top", "1000")
+    assert _by_name(found)["allocate"]["self_bytes"]["estimate"] == 20_000_000
+    assert found["complete"] and found["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("way", "status", "out", "times"),
+    [("fork", 0, "forked\nforked\n", 1), ("exit", 5, "", 1), ("main", 0, "last\n", 2)],
+)
+def test_ends_of_threads(
+    way: str, status: int, out: str, times: int, built: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Cancelled threads, and a main thread that ends before the process. Each stack begins with large variables."""
+    done = _nthbyte("--every", "1", "--", built("threads"), way, folder=tmp_path, idle=60)
+    assert (done.status, done.out) == (status, out), done.err
+    profile = tmp_path / "out.nthb"
+    assert _rows(profile)["allocate"]["self_bytes"]["estimate"] == times * 10_000_000
+    assert summary(profile, *DOMAIN)["complete"]
+    assert "see it with" in done.err
+
+
+@pytest.mark.parametrize("is_python", [False, True])
+def test_nobody_reads_stderr(is_python: bool, built: Callable[[str], Path], tmp_path: Path) -> None:
+    """The line at the end does not end the program, which has SIGPIPE at its default."""
+    code = "import signal; signal.signal(signal.SIGPIPE, signal.SIG_DFL)"
+    words = ["-c", code] if is_python else ["--", str(built("ending")), "return"]
+    command = INTERPRETER.words(["-m", "nthbyte", "run", "-f", "-o", "out.nthb", *words], tmp_path)
+    read, write = os.pipe()
+    os.close(read)
+    environment = {**os.environ, "PYTHONPATH": str(SITE)}
+    done = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=write, env=environment)
+    os.close(write)
+    assert done.returncode == (0 if is_python else 6)
+    assert summary(tmp_path / "out.nthb")["complete"]
 
 
 def test_nobody_waits_for_a_daemon(built: Callable[[str], Path], tmp_path: Path) -> None:

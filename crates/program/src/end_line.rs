@@ -169,7 +169,30 @@ pub fn explain(text: &str) {
 fn say(descriptor: i32, text: &str) {
     let line = format!("nthbyte: {text}\n");
     // SAFETY: the pointer and the length are those of the text. If the write fails, nobody can be told.
-    unsafe { libc::write(descriptor, line.as_ptr().cast(), line.len()) };
+    without_signals(|| unsafe { libc::write(descriptor, line.as_ptr().cast(), line.len()) });
+}
+
+/// Calls `write`, which does not end the process if nobody reads the pipe any more, or if the file is too large.
+fn without_signals(write: impl FnOnce() -> isize) {
+    // SAFETY: zeroes are valid sets and a valid time. The calls fill and read local variables; of the thread they change
+    // the signal mask, which is put back.
+    unsafe {
+        let (mut ours, mut before, mut pending): (libc::sigset_t, _, _) = std::mem::zeroed();
+        libc::sigaddset(&raw mut ours, libc::SIGPIPE);
+        libc::sigaddset(&raw mut ours, libc::SIGXFSZ);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const ours, &raw mut before);
+        libc::sigpending(&raw mut pending);
+        for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+            if libc::sigismember(&raw const pending, signal) == 1 {
+                libc::sigdelset(&raw mut ours, signal);
+            }
+        }
+        write();
+        // What this write has raised.
+        let at_once: libc::timespec = std::mem::zeroed();
+        libc::sigtimedwait(&raw const ours, std::ptr::null_mut(), &raw const at_once);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+    }
 }
 
 /// Safe in the child of a fork.

@@ -4,10 +4,11 @@ use std::ffi::{c_char, c_int};
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
 
-use nthbyte_session::guarded;
+use nthbyte_session::{guarded, uncancelled};
 
 use crate::agent;
 use crate::end_line::{EndLine, explain};
+use crate::main_thread;
 use crate::settings::{self, Settings};
 
 /// Called before `main`, after the initialisers of the libraries that this one needs.
@@ -44,23 +45,31 @@ fn start(settings: &Settings) -> Result<(), String> {
     agent::begin(&settings.session)?;
     // SAFETY: the handler is a function of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    main_thread::watch();
     Ok(())
 }
 
 extern "C" fn in_child() {
-    nthbyte_process::begin_in_child();
-    if let Some(line) = LINE.get() {
-        line.forget_in_child();
-    }
+    uncancelled(|| {
+        nthbyte_process::begin_in_child();
+        main_thread::watch_in_child();
+        if let Some(line) = LINE.get() {
+            line.forget_in_child();
+        }
+    });
 }
 
-extern "C" fn end() {
+/// Ends the session, if that was not done.
+pub extern "C" fn end() {
     let printed = catch_unwind(|| {
-        if let Some(outcome) = nthbyte_process::end()
-            && let Some(line) = LINE.get()
-        {
-            line.print(&outcome);
-        }
+        // The thread that calls `exit` may be cancelled, but does not end.
+        uncancelled(|| {
+            if let Some(outcome) = nthbyte_process::end()
+                && let Some(line) = LINE.get()
+            {
+                line.print(&outcome);
+            }
+        });
     });
     // Dropping what a panic carries may panic again.
     std::mem::forget(printed);

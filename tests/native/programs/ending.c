@@ -29,6 +29,14 @@ int main(int number, char **words)
         close(open("gone", O_CREAT | O_WRONLY, 0600));
         return 0;
     }
+    if (strcmp(way, "vfork") == 0) {
+        if (vfork() == 0) {
+            raise(SIGTERM);
+            _exit(1);
+        }
+        allocate();
+        return 6;
+    }
     if (strcmp(way, "_exit") == 0) _exit(5);
     if (strcmp(way, "abort") == 0) abort();
     if (strcmp(way, "return") == 0 || strcmp(way, "daemon") == 0) return 6;
