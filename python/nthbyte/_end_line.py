@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# Not signal, which imports enum. Not later: the program may leave nothing to import.
+import _signal  # type: ignore[import-not-found]
 import os
 import sys
 import time
@@ -17,26 +19,6 @@ if TYPE_CHECKING:
 
 WORTH_SAYING = 0.1
 """CPU seconds from which on processes without a profile are mentioned."""
-
-
-def _print(text: str) -> None:
-    """Prints the text on stderr, if there is one. If nobody reads it any more, that does not end the program."""
-    # Not ``signal``, which imports ``enum``.
-    import _signal  # type: ignore[import-not-found]
-
-    pipe = {_signal.SIGPIPE}
-    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, pipe)
-    was_raised = pipe <= _signal.sigpending()
-    try:
-        sys.__stderr__.write(text)  # type: ignore[union-attr]
-        sys.__stderr__.flush()  # type: ignore[union-attr]
-    except (OSError, ValueError):
-        # The program has closed stderr.
-        pass
-    finally:
-        if not was_raised and pipe <= _signal.sigpending():
-            _signal.sigwait(pipe)
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
 
 
 class EndLine:
@@ -143,3 +125,20 @@ def _cpu_seconds(process: str) -> float:
         # The name of the program may contain spaces and brackets.
         fields = file.read().rpartition(b")")[2].split()
     return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def _print(text: str) -> None:
+    """Prints the text on stderr, if there is one. If nobody reads it any more, that does not end the program."""
+    pipe = {_signal.SIGPIPE}
+    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, pipe)
+    was_raised = pipe <= _signal.sigpending()
+    try:
+        sys.__stderr__.write(text)  # type: ignore[union-attr]
+        sys.__stderr__.flush()  # type: ignore[union-attr]
+    except (OSError, ValueError):
+        # The program has closed stderr.
+        pass
+    finally:
+        if not was_raised and pipe <= _signal.sigpending():
+            _signal.sigwait(pipe)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
