@@ -2,11 +2,11 @@
 
 use std::slice;
 
-use nthbyte_profile::Profile;
 use nthbyte_profile::event::{NodeId, ThreadId, TypeId};
 use nthbyte_profile::meta::SourceKind;
 use nthbyte_profile::model::{Lifetime, Sample, SamplingId, Shape};
 use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::{Domain, Profile};
 use nthbyte_report::diff::{Diff, Options};
 
 /// A profile with one sample, from a source of this kind.
@@ -47,11 +47,16 @@ fn native_memory_of_one_side_only_is_said() {
     };
     let expected = |side, shown| {
         Some(format!(
-            "native memory was sampled on the {side} side only: what it allocated is shown as {shown}"
+            "native memory was recorded on the {side} side only: what it allocated is shown as {shown}"
         ))
     };
     assert_eq!(said(&python, &native), expected("new", "new"));
     assert_eq!(said(&native, &python), expected("old", "gone"));
     assert_eq!(said(&python, &python), None);
     assert_eq!(said(&native, &native), None);
+    // It was recorded, but no sample is of it by chance.
+    let mut none = native.clone();
+    none.keep_domain(Some(Domain::Python));
+    assert_eq!(said(&native, &none), None);
+    assert_eq!(said(&none, &python), expected("old", "gone"));
 }

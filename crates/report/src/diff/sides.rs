@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use nthbyte_profile::event::LostKind;
-use nthbyte_profile::{Domain, Profile};
+use nthbyte_profile::{Profile, Source, SourceKind};
 use serde::Serialize;
 
 use super::Change;
@@ -308,7 +308,7 @@ pub(super) fn notes(
     if !same(|profile| profile.meta.interpreter.clone()) {
         notes.push("the interpreters differ".to_owned());
     }
-    let has_native = |profiles: &[Profile]| profiles.iter().any(has_native_samples);
+    let has_native = |profiles: &[Profile]| profiles.iter().any(records_native);
     if has_native(old) != has_native(new) {
         let (side, as_what) = if has_native(new) {
             ("new", "new")
@@ -316,7 +316,7 @@ pub(super) fn notes(
             ("old", "gone")
         };
         notes.push(format!(
-            "native memory was sampled on the {side} side only: what it allocated is shown as {as_what}"
+            "native memory was recorded on the {side} side only: what it allocated is shown as {as_what}"
         ));
     }
     let seconds =
@@ -341,8 +341,8 @@ pub(super) fn is_certain(estimate: &Estimate) -> bool {
     estimate.low >= estimate.high
 }
 
-/// Whether there are samples of native memory among those that are compared.
-fn has_native_samples(profile: &Profile) -> bool {
-    let mut samples = profile.samples.ids();
-    samples.any(|id| profile.domain(id) == Domain::Native)
+/// Whether a profile has native memory, of which it may have no sample.
+fn records_native(profile: &Profile) -> bool {
+    let mut kinds = profile.sources.iter().filter_map(Source::kind);
+    kinds.any(|kind| matches!(kind, SourceKind::Native | SourceKind::Mapping))
 }
