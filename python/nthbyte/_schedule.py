@@ -7,6 +7,7 @@ after it, in the child too.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import _thread
 import atexit
 import os
@@ -60,8 +61,6 @@ class Schedule:
     def run(self) -> None:
         """Begins now, or prepares for later. Raises Error if a recording cannot begin now."""
         if self._signal is not None:
-            import _signal  # type: ignore[import-not-found]
-
             try:
                 _signal.signal(self._signal, self._toggle)
             except (OSError, ValueError) as error:
@@ -154,7 +153,16 @@ class Schedule:
         self._acting.acquire(timeout=_LONGEST_END)
         exiting()
         if not (self._has_begun or self._is_quiet) and os.getpid() == self._pid:
-            self._print("the program ended before a recording began, so there is no profile")
+            self._print(self._why_none())
+
+    def _why_none(self) -> str:
+        """Says why there is no recording."""
+        if self._signal is not None and _signal.getsignal(self._signal) != self._toggle:
+            return (
+                f"the program handles the signal {_name(self._signal)} itself, so no recording began: "
+                "take another one, such as --signal RTMIN"
+            )
+        return "the program ended before a recording began, so there is no profile"
 
     def _print(self, text: str) -> None:
         try:
@@ -162,6 +170,12 @@ class Schedule:
         except (OSError, ValueError):
             # The program has closed stderr.
             pass
+
+
+def _name(signal: int) -> str:
+    """Returns the name of a signal, such as SIGUSR1."""
+    names = (name for name, number in vars(_signal).items() if number == signal and name.startswith("SIG"))
+    return next((name for name in names if "_" not in name), str(signal))
 
 
 def _call_in_forked_children(function: Callable[[], None]) -> None:

@@ -110,6 +110,15 @@ def test_a_program_that_ends_before(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_program_that_handles_the_signal(interpreter: Interpreter, tmp_path: Path) -> None:
+    code = "import os, signal; signal.signal(signal.SIGUSR1, print); os.kill(os.getpid(), signal.SIGUSR1)"
+    options = ["--signal", "USR1", "-o", "out.nthb"]
+    done = interpreter.nthbyte("run", *options, "-c", code, folder=tmp_path).ok()
+    assert done.err.startswith("nthbyte: the program handles the signal SIGUSR1 itself"), done.err
+    assert done.err.count("\n") == 1 and "RTMIN" in done.err
+    assert not list(tmp_path.iterdir())
+
+
 CHILD = """
 import os, signal, sys
 pid = os.fork()
