@@ -51,13 +51,24 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def _copy(libraries: Path, folder: Path) -> None:
+    for library in libraries.iterdir():
+        if not (folder / library.name).exists():
+            shutil.copy(library, folder)
+
+
+def _mappings(interpreter: Interpreter, libraries: Path, folder: Path) -> int:
+    """Returns the number of mappings that the dynamic linker makes for libchains.so."""
+    _copy(libraries, folder)
+    program = HEADER.replace("RUST", "False") + "print(mappings('libchains.so'))"
+    return int(interpreter.python("-c", program, folder=folder).ok().out)
+
+
 def _stacks(
     interpreter: Interpreter, libraries: Path, folder: Path, program: str, every: str = "64K"
 ) -> Stacks:
     """Runs a program; returns the bytes of each stack, outermost frame first, by the names of functions."""
-    for library in libraries.iterdir():
-        if not (folder / library.name).exists():
-            shutil.copy(library, folder)
+    _copy(libraries, folder)
     has_rust = (folder / "librust.so").exists()
     (folder / "app.py").write_text(HEADER.replace("RUST", str(has_rust)) + program)
     interpreter.nthbyte(
@@ -158,13 +169,14 @@ for number in range(8):
     name = f"./lib{number}.so"
     shutil.copy("libchains.so", name)
     library = ctypes.CDLL(name)
-    loaded = mappings(name[2:])
-    # Until nthbyte has looked at it.
-    while mappings(name[2:]) == loaded:
+    for _ in range(100): library.chains_allocate(ctypes.c_size_t(40_000))
+    # Until nthbyte has looked at it, which it may have done while the library was loaded.
+    while mappings(name[2:]) == LOADED:
         for _ in range(20): library.chains_allocate(ctypes.c_size_t(40_000))
     _ctypes.dlclose(library._handle)
     del library
 """
+    program = program.replace("LOADED", str(_mappings(cpython, libraries, tmp_path)))
     stacks = _stacks(cpython, libraries, tmp_path, program, every="16K")
     assert _share(stacks, "chains_allocate", *CHAIN) == 1
 
@@ -241,14 +253,12 @@ def allocate(library):
 for number in range(20):
     shutil.copy("libchains.so", f"lib{number}.so")
     library = ctypes.CDLL(f"./lib{number}.so")
-    loaded = mappings("lib19.so")
     for _ in range(20): allocate(library)
 # The thread that ends the session would look at what is not known by then.
-while mappings("lib19.so") == loaded: allocate(library)
+while mappings("lib19.so") == LOADED: allocate(library)
 print(os.getpid())
 """
-    for library in libraries.iterdir():
-        shutil.copy(library, tmp_path)
+    program = program.replace("LOADED", str(_mappings(cpython, libraries, tmp_path)))
     (tmp_path / "app.py").write_text(HEADER.replace("RUST", "False") + program)
     words = ["-m", "nthbyte", "run", "--native-frames", "--every", "16K", "-o", "out.nthb", "app.py"]
     traced = [strace, "-f", "-e", "trace=openat", "-o", str(tmp_path / "trace.txt")]
