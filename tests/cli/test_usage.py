@@ -105,7 +105,7 @@ def test_a_path_that_cannot_be_written(
 
 def test_a_device_is_nothing_to_look_at(interpreter: Interpreter, tmp_path: Path) -> None:
     done = interpreter.nthbyte("run", "-o", "/dev/null", "-c", "print(1)", folder=tmp_path).ok()
-    assert "samples" in done.err and "explain" not in done.err
+    assert "sample" in done.err and "explain" not in done.err
 
 
 def test_a_folder_is_not_the_program_of_its_name(interpreter: Interpreter, tmp_path: Path) -> None:
