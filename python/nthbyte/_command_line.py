@@ -9,7 +9,7 @@ from nthbyte._options import OPTIONS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any, Callable, NoReturn
 
 
 # The beginnings of the names of interpreters.
@@ -79,8 +79,15 @@ def read(words: list[str]) -> tuple[dict[str, Any], Program]:
     return options, program
 
 
-def split(words: list[str]) -> tuple[list[str], Program | None]:
-    """Splits the words into nthbyte's options and the program, which begins at the first word that is not an option."""
+def split(
+    words: list[str], takes: Callable[[str, list[str]], bool] | None = None
+) -> tuple[list[str], Program | None]:
+    """Splits the words into nthbyte's options and the program, which begins at the first word that is not an option.
+
+    ``takes`` says whether an option has the first of the words after it as its value; by default for the options of
+    ``run``.
+    """
+    takes = takes or _takes
     at = 0
     while at < len(words):
         word, rest = words[at], words[at + 1 :]
@@ -95,9 +102,13 @@ def split(words: list[str]) -> tuple[list[str], Program | None]:
             return words[:at], Program("script", rest[0], rest[1:], rest) if rest else None
         if word == "-" or not word.startswith("-"):
             return words[:at], Program("script", word, rest, words[at:])
-        option = _BY_FLAG.get(word)
-        at += 2 if option is not None and option.takes(rest) else 1
+        at += 2 if takes(word, rest) else 1
     return words, None
+
+
+def _takes(word: str, rest: list[str]) -> bool:
+    option = _BY_FLAG.get(word)
+    return option is not None and option.takes(rest)
 
 
 def _read_correct(words: list[str]) -> dict[str, Any] | None:

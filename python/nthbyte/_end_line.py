@@ -27,7 +27,7 @@ class EndLine:
     ``folder`` is the working directory when the program began, where the user enters the next command.
     """
 
-    def __init__(self, path: str, folder: str | None):
+    def __init__(self, path: str, folder: str):
         self.path = path
         """The path of the profile."""
         self._pid = os.getpid()
@@ -40,9 +40,8 @@ class EndLine:
         except Error:
             # The program has stopped the session, or none was started.
             return
-        if os.getpid() != self._pid or sys.__stderr__ is None:
-            return
-        _print(f"nthbyte: {self._line(result)}\n")
+        if os.getpid() == self._pid:
+            say(self._line(result))
 
     def _line(self, result: Result) -> str:
         path = self._shortest(result.path)
@@ -68,7 +67,7 @@ class EndLine:
 
     def _shortest(self, path: str) -> str:
         """Returns the path, or the one from the folder where the program began, whichever is shorter."""
-        relative = os.path.relpath(path, self._folder) if self._folder else path
+        relative = os.path.relpath(path, self._folder)
         return relative if len(relative) < len(path) else path
 
     def _children(self) -> int:
@@ -85,14 +84,6 @@ class EndLine:
             )
         except OSError:
             return 0
-
-
-def working_directory() -> str | None:
-    """Returns the path of the working directory; None if it was removed."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return None
 
 
 def _quoted(path: str) -> str:
@@ -127,14 +118,16 @@ def _cpu_seconds(process: str) -> float:
     return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
-def _print(text: str) -> None:
-    """Prints the text on stderr, if there is one. If nobody reads it any more, that does not end the program."""
+def say(text: str) -> None:
+    """Prints a line on stderr, if there is one. If nobody reads it any more, that does not end the program."""
+    if sys.__stderr__ is None:
+        return
     pipe = {_signal.SIGPIPE}
     before = _signal.pthread_sigmask(_signal.SIG_BLOCK, pipe)
     was_raised = pipe <= _signal.sigpending()
     try:
-        sys.__stderr__.write(text)  # type: ignore[union-attr]
-        sys.__stderr__.flush()  # type: ignore[union-attr]
+        sys.__stderr__.write(f"nthbyte: {text}\n")
+        sys.__stderr__.flush()
     except (OSError, ValueError):
         # The program has closed stderr.
         pass

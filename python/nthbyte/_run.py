@@ -14,7 +14,7 @@ import os
 import sys
 
 from nthbyte._agent import Error, load
-from nthbyte._end_line import EndLine, working_directory
+from nthbyte._end_line import EndLine
 from nthbyte._session import begin, configure, discard, exiting
 
 TYPE_CHECKING = False
@@ -83,7 +83,7 @@ def _begin(config: Config, force: bool, is_quiet: bool) -> None:
     """Starts a session that lasts until the program ends."""
     from nthbyte._command_line import say_if_renamed
 
-    line = None if is_quiet else EndLine(config["output"], working_directory())
+    line = None if is_quiet else EndLine(config["output"], os.getcwd())
     path = begin(config, force=force, at_exit=line)
     if line is not None:
         line.path = path

@@ -17,7 +17,7 @@ import time
 from nthbyte._agent import Error
 from nthbyte._children import child_path
 from nthbyte._command_line import renamed
-from nthbyte._end_line import EndLine, working_directory
+from nthbyte._end_line import EndLine, say
 from nthbyte._session import begin, exiting, is_running
 
 TYPE_CHECKING = False
@@ -51,7 +51,7 @@ class Schedule:
         self._length = length
         self._signal = signal
         self._pid = os.getpid()
-        self._folder = working_directory()
+        self._folder = os.getcwd()
         self._has_begun = False
         self._alarm: _Alarm | None = None
         # Held while an alarm begins or ends a recording.
@@ -88,7 +88,7 @@ class Schedule:
         try:
             self._begin()
         except Error as error:
-            self._print(str(error))
+            say(str(error))
 
     def _begin(self) -> None:
         if is_running():
@@ -108,7 +108,7 @@ class Schedule:
         if line is not None:
             line.path = path
         if path != config["output"]:
-            self._print(renamed(config["output"], path))
+            say(renamed(config["output"], path))
         if self._length is not None:
             self._alarm = _Alarm(time.monotonic() + self._length, self._end_in_time)
 
@@ -153,7 +153,7 @@ class Schedule:
         self._acting.acquire(timeout=_LONGEST_END)
         exiting()
         if not (self._has_begun or self._is_quiet) and os.getpid() == self._pid:
-            self._print(self._why_none())
+            say(self._why_none())
 
     def _why_none(self) -> str:
         """Says why there is no recording."""
@@ -163,13 +163,6 @@ class Schedule:
                 "take another one, such as --signal RTMIN"
             )
         return "the program ended before a recording began, so there is no profile"
-
-    def _print(self, text: str) -> None:
-        try:
-            print(f"nthbyte: {text}", file=sys.__stderr__, flush=True)
-        except (OSError, ValueError):
-            # The program has closed stderr.
-            pass
 
 
 def _name(signal: int) -> str:

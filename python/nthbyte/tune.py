@@ -16,6 +16,7 @@ import subprocess
 import sys
 from typing import NoReturn
 
+from nthbyte._command_line import split
 from nthbyte._size import format_size, parse_size
 
 DEFAULT_SIZES = "256K,512K,1M,2M,4M,8M,16M,32M"
@@ -32,7 +33,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(words: list[str]) -> int:
     """Runs ``nthbyte tune`` and returns its exit status. ``words`` are the arguments after ``nthbyte tune``."""
-    own, program = _split(words)
+    own, found = split(words, lambda word, _: word in ("--sizes", "--runs"))
+    program = found.command_line if found else []
     options = _parser().parse_args(own)
     if sys.implementation.name != "pypy":
         return _fail("tune is for PyPy: run it as pypy3 -m nthbyte tune app.py")
@@ -84,22 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--runs", type=int, default=3, metavar="N", help="runs of each; the best counts (default: 3)"
     )
-    # For the help: `_split` has taken it.
+    # For the help: `split` has taken it.
     parser.add_argument("program", nargs="*", help="the program to run")
     return parser
-
-
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Splits the words into the options of ``tune`` and the program, as ``python`` takes it."""
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if word == "--":
-            return words[:at], words[at + 1 :]
-        if not word.startswith("-") or word.startswith(("-m", "-c")):
-            return words[:at], words[at:]
-        at += 2 if word in ("--sizes", "--runs") else 1
-    return words, []
 
 
 def _own_size() -> int | None:

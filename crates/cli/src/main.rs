@@ -39,12 +39,11 @@ fn main() -> ExitCode {
         };
     match arguments.command.run() {
         Ok(status) => status,
-        // A command line that is wrong in a way that only the command knows.
-        Err(error) if error.is::<clap::Error>() => match error.downcast() {
+        Err(error) => match error.downcast::<clap::Error>() {
+            // A command line that is wrong in a way that only the command knows.
             Ok(error) => refuse(error),
             Err(error) => fail(&error),
         },
-        Err(error) => fail(&error),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Domains of memory: the interpreter's heap, and native memory.
 
 use crate::event::SampleId;
-use crate::meta::SourceKind;
 use crate::model::Profile;
 use crate::samples::Samples;
 
@@ -22,8 +21,8 @@ impl Profile {
         let sampling = self.samples.shape(self.samples.shape_id(sample)).sampling;
         let sampling = self.samplings.get(sampling.index());
         let source = sampling.and_then(|sampling| self.sources.get(sampling.source.index()));
-        match source.and_then(|source| source.kind()) {
-            Some(SourceKind::Native | SourceKind::Mapping) => Domain::Native,
+        match source {
+            Some(source) if source.is_native() => Domain::Native,
             _ => Domain::Python,
         }
     }

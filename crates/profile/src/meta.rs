@@ -176,11 +176,17 @@ impl Source {
         }
     }
 
-    /// The sampled kind; `None` if this version does not know it. The next three methods do the
-    /// same.
+    /// The sampled kind; `None` if this version does not know it. `unit`, `method` and
+    /// `distances` do the same.
     #[must_use]
     pub fn kind(&self) -> Option<SourceKind> {
         SourceKind::of_name(&self.kind)
+    }
+
+    /// Whether the source is native memory: `malloc` and its relatives, or mappings.
+    #[must_use]
+    pub fn is_native(&self) -> bool {
+        matches!(self.kind(), Some(SourceKind::Native | SourceKind::Mapping))
     }
 
     /// The unit.
@@ -302,8 +308,7 @@ impl Meta {
     /// native code only has `malloc` and mappings.
     #[must_use]
     pub fn has_collector(&self) -> bool {
-        let first = self.allocations().map(Source::kind);
-        !matches!(first, Some(Some(SourceKind::Native | SourceKind::Mapping)))
+        !self.allocations().is_some_and(Source::is_native)
     }
 
     /// Mean distance between the sample points of allocations at the session's start, in bytes; 1

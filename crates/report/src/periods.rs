@@ -1,7 +1,7 @@
 //! What reports say of the periods of a profile. By default, with `--every auto`, the period changes during the session.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::meta::{Distances, SourceKind};
+use nthbyte_profile::meta::Distances;
 use nthbyte_profile::model::Sampling;
 
 use crate::text;
@@ -73,10 +73,7 @@ pub(crate) fn described_together(profiles: &[Profile]) -> String {
 fn first_and_last(profile: &Profile) -> Option<(u64, u64)> {
     let sampling =
         |id| profile.sampling(profile.samples.shape(profile.samples.shape_id(id)).sampling);
-    let is_native = |sampling: &Sampling| {
-        let kind = profile.sources[sampling.source.index()].kind();
-        matches!(kind, Some(SourceKind::Native | SourceKind::Mapping))
-    };
+    let is_native = |sampling: &Sampling| profile.sources[sampling.source.index()].is_native();
     let only_native = profile.allocation_samplings().iter().all(is_native);
     let mut periods = profile
         .samples
@@ -96,7 +93,7 @@ fn first_and_last(profile: &Profile) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use nthbyte_profile::event::{LabelSetId, Nanos, NodeId, SourceId, ThreadId, TypeId};
-    use nthbyte_profile::meta::{Meta, Method, Source, Unit};
+    use nthbyte_profile::meta::{Meta, Method, Source, SourceKind, Unit};
     use nthbyte_profile::model::{Lifetime, Sample, SamplingId, Shape};
 
     use super::*;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::{Code, CodeId, End, LabelSetId, LostKind, Nanos, Node, SourceId};
 use nthbyte_profile::meta::Unit;
-use nthbyte_profile::{Distances, Meta, SourceKind};
+use nthbyte_profile::{Distances, Meta};
 use rtrb::{Producer, PushError};
 
 use crate::cancellation::uncancelled;
@@ -287,12 +287,10 @@ impl Recorder {
         native::set_period(native);
         for at in 0..self.meta.sources.len() {
             let source = &self.meta.sources[at];
-            let kind = source.kind();
             if source.unit() != Some(Unit::Bytes) {
                 continue;
             }
-            let is_native = matches!(kind, Some(SourceKind::Native | SourceKind::Mapping));
-            let period = if is_native { native } else { period };
+            let period = if source.is_native() { native } else { period };
             // Without room, the next sample of the source says it.
             let _ = self.set_period(SourceId(at as u16), period);
         }

@@ -251,6 +251,7 @@ mod tests {
             assert_eq!(of(wrong), Err(LimitError::Form(wrong.to_owned())));
         }
     }
+
     #[test]
     fn a_limit_has_the_unit_of_the_measure() {
         for measure in Measure::ALL {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use nthbyte_profile::event::LostKind;
-use nthbyte_profile::{Profile, Source, SourceKind};
+use nthbyte_profile::{Profile, Source};
 use serde::Serialize;
 
 use super::Change;
@@ -308,6 +308,8 @@ pub(super) fn notes(
     if !same(|profile| profile.meta.interpreter.clone()) {
         notes.push("the interpreters differ".to_owned());
     }
+    // It may have been recorded without a sample.
+    let records_native = |profile: &Profile| profile.sources.iter().any(Source::is_native);
     let has_native = |profiles: &[Profile]| profiles.iter().any(records_native);
     if has_native(old) != has_native(new) {
         let (side, as_what) = if has_native(new) {
@@ -339,10 +341,4 @@ pub(super) fn notes(
 /// Whether a value has no error.
 pub(super) fn is_certain(estimate: &Estimate) -> bool {
     estimate.low >= estimate.high
-}
-
-/// Whether a profile has native memory, of which it may have no sample.
-fn records_native(profile: &Profile) -> bool {
-    let mut kinds = profile.sources.iter().filter_map(Source::kind);
-    kinds.any(|kind| matches!(kind, SourceKind::Native | SourceKind::Mapping))
 }

@@ -3,7 +3,7 @@
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_profile::model::ProcessId;
-use nthbyte_profile::{Composition, Part, Profile};
+use nthbyte_profile::{Composition, Part, Profile, Source};
 
 use super::{MemoryError, distance, is_whole};
 use crate::selection::{At, Reading, peak_of_rss};
@@ -123,19 +123,13 @@ fn at_time(profile: &Profile, time: Nanos, is_end: bool) -> Moment<'_> {
             false => wholes.min_by_key(|of| distance(of.time, time)),
         };
         if let (true, Some(composition)) = (runs, nearest) {
-            let native = [
-                nthbyte_profile::SourceKind::Native,
-                nthbyte_profile::SourceKind::Mapping,
-            ];
-            let sources = of.meta.sources.iter();
-            let kinds = sources.filter_map(nthbyte_profile::Source::kind);
             processes.push(OfProcess {
                 process,
                 composition,
                 first: of.compositions.first(),
                 is_pypy: of.meta.interpreter.starts_with("PyPy"),
                 has_interpreter: of.meta.has_collector(),
-                has_native: kinds.into_iter().any(|kind| native.contains(&kind)),
+                has_native: of.meta.sources.iter().any(Source::is_native),
                 may_read: !of.meta.notes.iter().any(|note| is_of_forbidden_reads(note)),
             });
         }
