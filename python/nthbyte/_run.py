@@ -150,6 +150,9 @@ class Running:
                 # PyPy kills itself then, without calls of the functions registered with atexit.
                 exiting()
             raise
+        finally:
+            # The end of the program destroys its objects then in the same order as without nthbyte.
+            del self._load, self._main
 
     def _discard_unless_begun(self) -> None:
         """Removes the profile of a program that could not be loaded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,19 @@ def test_a_normal_exit_completes_the_profile(end: str, interpreter: Interpreter,
     assert found["complete"]
     assert found["damage"] == []
     _holds_what_was_kept(found, 5000)
+
+
+@pytest.mark.parametrize("kind", ["script", "module", "code"])
+def test_the_end_of_the_program_destroys_its_objects(kind: str, cpython: Interpreter, tmp_path: Path) -> None:
+    """They are destroyed with its ``__main__``, as without nthbyte, and not by the collector afterwards."""
+    source = "import gc; kept = [[] for _ in range(100_000)]; gc.set_debug(gc.DEBUG_STATS)"
+    (tmp_path / "app.py").write_text(source)
+    words = {"script": ("app.py",), "module": ("-m", "app"), "code": ("-c", source)}[kind]
+    plain = cpython.python(*words, folder=tmp_path)
+    done = cpython.nthbyte("run", "-q", "-o", "out.nthb", *words, folder=tmp_path)
+    for ended in (plain, done):
+        unreachable = [int(count) for count in re.findall(r"gc: done, (\d+) unreachable", ended.err)]
+        assert unreachable and max(unreachable) < 50_000, ended.err
 
 
 # What a program may leave behind, so that nothing can be imported or opened at its end.
