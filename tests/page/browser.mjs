@@ -1,12 +1,14 @@
 // Debian's Chromium, driven by playwright-core.
 import { chromium } from "playwright-core";
 
+// Milliseconds after which a call that hangs ends; long enough for a slow machine.
+const LONG = 300_000;
+
 /** Starts a browser: the one in the variable `CHROMIUM`, or /usr/bin/chromium. */
 export function launch(more = []) {
   return chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-    // Ends a hanging call; long enough for a slow machine.
-    timeout: 300_000,
+    timeout: LONG,
     args: [
       "--no-sandbox",
       "--disable-gpu",
@@ -18,4 +20,11 @@ export function launch(more = []) {
       ...more,
     ],
   });
+}
+
+/** Opens a page in a browser or in one of its contexts. */
+export async function newPage(browser, options = {}) {
+  const page = await browser.newPage(options);
+  page.setDefaultTimeout(LONG);
+  return page;
 }

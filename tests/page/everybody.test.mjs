@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
 
-import { launch } from "./browser.mjs";
+import { launch, newPage } from "./browser.mjs";
 import { makePages, pageModule } from "./pages.mjs";
 
 /** 1440 and 900 pixels, and both zoomed to 200 %: half as many pixels of the page, each as large as two. */
@@ -46,8 +46,7 @@ afterEach(async () => {
 
 async function show(name, options) {
   await page?.close();
-  page = await browser.newPage({ reducedMotion: "reduce", ...options });
-  page.setDefaultTimeout(300_000);
+  page = await newPage(browser, { reducedMotion: "reduce", ...options });
   page.on("console", (message) => complaints.push(`console: ${message.text()}`));
   page.on("pageerror", (error) => complaints.push(`error: ${error.message}`));
   await page.goto(pages.url(name));

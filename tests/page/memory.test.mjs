@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 
-import { launch } from "./browser.mjs";
+import { launch, newPage } from "./browser.mjs";
 import { makePages, pageModule } from "./pages.mjs";
 
 let browser;
@@ -14,8 +14,7 @@ before(async () => {
   pages = makePages();
   format = await pageModule("format.ts");
   browser = await launch();
-  page = await browser.newPage({ viewport: { width: 1300, height: 1000 } });
-  page.setDefaultTimeout(300_000);
+  page = await newPage(browser, { viewport: { width: 1300, height: 1000 } });
 });
 
 after(async () => {

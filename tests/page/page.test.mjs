@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
 
-import { launch } from "./browser.mjs";
+import { launch, newPage } from "./browser.mjs";
 import { makePages, pageModule, root } from "./pages.mjs";
 
 const DIED_YOUNG = 0;
@@ -45,8 +45,7 @@ afterEach(async () => {
 
 async function open(options) {
   await page?.close();
-  page = await browser.newPage({ viewport: { width: 1300, height: 1000 }, ...options });
-  page.setDefaultTimeout(300_000);
+  page = await newPage(browser, { viewport: { width: 1300, height: 1000 }, ...options });
   page.on("console", (message) => complaints.push(`console: ${message.text()}`));
   page.on("pageerror", (error) => complaints.push(`error: ${error.message}`));
   page.on("request", (request) => {

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
 
-import { launch } from "./browser.mjs";
+import { launch, newPage } from "./browser.mjs";
 import { command, makePages } from "./pages.mjs";
 
 const PROFILER = "https://profiler.firefox.com";
@@ -65,7 +65,7 @@ async function fetchFrom(page, address) {
 test("a page of the Firefox Profiler's origin reads the profile", async () => {
   const context = await browser.newContext();
   await context.grantPermissions(["local-network-access"], { origin: PROFILER });
-  const page = await context.newPage();
+  const page = await newPage(context);
   // Only the origin matters; the page itself and a network are not needed.
   await page.route(`${PROFILER}/**`, (route) => route.fulfill({ contentType: "text/html", body: "<!doctype html>" }));
   await page.goto(PROFILER);
@@ -78,7 +78,7 @@ test("a page of another origin is refused", async (t) => {
   t.after(() => server.close());
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
-  const page = await trusting.newPage();
+  const page = await newPage(trusting);
   await page.goto(`http://127.0.0.1:${server.address().port}/`);
   assert.equal(await fetchFrom(page, profile), "TypeError");
   // The request arrives: without CORS it gets an answer that the page cannot read.
@@ -90,14 +90,14 @@ test("a page of another origin is refused", async (t) => {
 });
 
 test("looking at the address itself shows nothing", async () => {
-  const page = await trusting.newPage();
+  const page = await newPage(trusting);
   const response = page.waitForResponse(profile);
   await assert.rejects(page.goto(profile), /ERR_HTTP_RESPONSE_CODE_FAILURE/);
   assert.equal((await response).status(), 403);
 });
 
 test("a foreign name that points to this machine is refused", async () => {
-  const page = await trusting.newPage();
+  const page = await newPage(trusting);
   const rebound = profile.replace("127.0.0.1", REBOUND);
   // The attacker's own server answers first, so that a page of that origin exists.
   const attack = new URL("/attack", rebound).href;

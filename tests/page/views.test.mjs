@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
 
-import { launch } from "./browser.mjs";
+import { launch, newPage } from "./browser.mjs";
 import { makePages, pageModule } from "./pages.mjs";
 
 /** The height of a row of the graph, as in web/src/paint.ts. */
@@ -40,8 +40,7 @@ afterEach(async () => {
 
 async function show(name, options = {}) {
   await page?.close();
-  page = await browser.newPage({ viewport: { width: 1440, height: 900 }, reducedMotion: "reduce", ...options });
-  page.setDefaultTimeout(300_000);
+  page = await newPage(browser, { viewport: { width: 1440, height: 900 }, reducedMotion: "reduce", ...options });
   page.on("console", (message) => {
     // Chromium's advice on how these tests look at the canvas.
     if (!message.text().includes("willReadFrequently")) complaints.push(`console: ${message.text()}`);
