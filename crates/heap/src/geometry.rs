@@ -30,7 +30,7 @@ pub const CARVE_SIZE: usize = SMALLEST_OS_PAGE;
 /// The smallest page of the operating system on the supported processors.
 pub const SMALLEST_OS_PAGE: usize = 4 << 10;
 /// A line of the processor's cache.
-const CACHE_LINE: usize = 64;
+pub const CACHE_LINE: usize = 64;
 /// The number of bits of a program's addresses. (The kernel gives longer addresses only to programs that request
 /// them.)
 pub const ADDRESS_BITS: u32 = if cfg!(target_arch = "x86_64") { 47 } else { 48 };

@@ -27,7 +27,7 @@ impl Heap {
                 carved
             } else if (*page).free as usize <= limit {
                 Self::dequeue(&mut self.classes[class].queue, page);
-                (*page).take_local()
+                Page::take_local(page)
             } else {
                 (Page::take_some(page, limit), limit)
             };
