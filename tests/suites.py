@@ -53,13 +53,14 @@ SUITES = (
     Suite("pytest formats", "test-formats", needs="build"),
     Suite("pytest processes", "test-processes", needs="build"),
     Suite("pytest native", "test-native", needs="build"),
-    Suite("pytest soak", "test-soak", needs="build"),
     Suite("compatibility", "test-compatibility", needs="build"),
     # Those of one core begin in this order beside `cargo test`, the longest first.
     Suite("page", "test-page", cores=1),
     # Nearly all that it measures stays on one core.
     Suite("bench", "test-bench", needs="build", cores=1),
     Suite("pytest PyPy", "test-pypy", needs="build", cores=1),
+    # Uses all cores that it gets, and begins when `cargo test` ends, while `bench` still runs.
+    Suite("pytest soak", "test-soak", needs="build", cores=1),
     Suite("docs", "check-docs", needs="build", cores=1),
     Suite("guide", "test-guide", needs="build"),
 )
