@@ -323,7 +323,7 @@ mod tests {
         fn free_blocks_are_taken_in_order_of_address(
             class in 0..CLASSES,
             sampled: bool,
-            freed in 0..=PAGE_SIZE / ALIGNMENT,
+            freed in prop_oneof![0..2 * SORTED_BLOCKS, 0..=PAGE_SIZE / ALIGNMENT],
             seed: u64,
         ) {
             let class = if sampled { class % GROUPS } else { class };
