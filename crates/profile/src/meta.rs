@@ -195,12 +195,6 @@ impl Source {
         Unit::of_name(&self.unit)
     }
 
-    /// The method of sampling.
-    #[must_use]
-    pub fn method(&self) -> Option<Method> {
-        Method::of_name(&self.method)
-    }
-
     /// The distribution of distances.
     #[must_use]
     pub fn distances(&self) -> Option<Distances> {

@@ -112,6 +112,18 @@ fn a_sample_has_the_period_that_was_in_force() {
 }
 
 #[test]
+fn a_source_of_time_has_the_nearest_period() {
+    for (hz, nanoseconds) in [
+        (0, 0),
+        (1, 1_000_000_000),
+        (7, 142_857_143),
+        (1000, 1_000_000),
+    ] {
+        assert_eq!(Source::time(Method::Timer, hz).period, nanoseconds);
+    }
+}
+
+#[test]
 fn a_source_may_begin_during_the_session() {
     let native = Source::allocations(
         SourceKind::Native,
