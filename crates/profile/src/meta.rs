@@ -176,7 +176,7 @@ impl Source {
         }
     }
 
-    /// The sampled kind; `None` if this version does not know it. `unit`, `method` and
+    /// The sampled kind; `None` if this version does not know it. `unit` and
     /// `distances` do the same.
     #[must_use]
     pub fn kind(&self) -> Option<SourceKind> {

@@ -8,7 +8,7 @@ use nthbyte_profile::event::{
 };
 use nthbyte_profile::model::{Lifetime, Weight};
 use nthbyte_profile::synthetic::Synthetic;
-use nthbyte_profile::{Distances, Method, Profile, Source, SourceKind, Unit, Writer};
+use nthbyte_profile::{Distances, Meta, Method, Profile, Source, SourceKind, Unit, Writer};
 
 const THREAD: Event<'static> = Event::Thread(Thread {
     os_id: 7,
@@ -120,6 +120,46 @@ fn a_source_of_time_has_the_nearest_period() {
         (1000, 1_000_000),
     ] {
         assert_eq!(Source::time(Method::Timer, hz).period, nanoseconds);
+    }
+}
+
+#[test]
+fn a_session_is_described_by_its_first_source_of_allocations() {
+    let time = Source::time(Method::Timer, 100);
+    let source =
+        |kind, method, distances, period| Source::allocations(kind, method, distances, period);
+    let heap = source(
+        SourceKind::ObjectHeap,
+        Method::CutFreeLists,
+        Distances::Fixed,
+        4096,
+    );
+    let malloc = source(SourceKind::Native, Method::Preload, Distances::Every, 64);
+    for (sources, period, distances, method, has_collector) in [
+        (
+            vec![time.clone(), heap.clone(), malloc.clone()],
+            4096,
+            Distances::Fixed,
+            Method::CutFreeLists.name(),
+            true,
+        ),
+        (
+            vec![time.clone(), malloc, heap],
+            64,
+            Distances::Every,
+            Method::Preload.name(),
+            false,
+        ),
+        (vec![time], 1, Distances::Exponential, "", true),
+    ] {
+        let meta = Meta {
+            sources,
+            ..Meta::default()
+        };
+        assert_eq!(meta.period(), period);
+        assert_eq!(meta.distances(), distances);
+        assert_eq!(meta.method(), method);
+        assert_eq!(meta.has_collector(), has_collector);
     }
 }
 
