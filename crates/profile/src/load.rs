@@ -173,10 +173,13 @@ impl Loader {
             self.sample_runs.push((firsts.sample, here));
             // A collection may have been lost too: no sample is known to be young.
             self.youth = self.youth.max(here);
-            let samples = gap.samples;
+            let samples = match gap.samples {
+                1 => "1 sample".to_owned(),
+                several => format!("{several} samples"),
+            };
             self.damage.push(Damage {
                 offset: block.offset(),
-                what: format!("what came before is missing, {samples} samples among it"),
+                what: format!("what came before is missing, {samples} among it"),
             });
         }
         while let Some(event) = block.next_event() {

@@ -58,6 +58,33 @@ fn what_ended_a_process_is_read_and_cut() {
 }
 
 #[test]
+fn what_ended_a_file_replaces_its_end() {
+    let mut writer = writer();
+    for blocks in 0..3 {
+        let (block, places) = writer.last_words("the disk is full").expect("memory");
+        let length = writer.get_ref().len();
+        assert_eq!(places[0], Some(length as u64));
+        assert_eq!(places[1].is_some(), blocks > 0);
+        // At the second place, the sample of the last block is missing.
+        let missing = ["what came before is missing, 1 sample among it"];
+        let expected = [(blocks, &missing[..0]), (blocks - 1, &missing[..])];
+        for (place, (samples, damage)) in places.into_iter().flatten().zip(expected) {
+            let start = usize::try_from(place).expect("a short file");
+            let file = [&writer.get_ref()[..start], &block].concat();
+            let profile = Profile::read(&file[..]).expect("a profile");
+            let found: Vec<_> = profile.damage.iter().map(|one| &one.what).collect();
+            assert_eq!(found, damage);
+            assert_eq!(i32::try_from(profile.samples.len()), Ok(samples));
+            let reason = profile.processes[0].ended_by.as_deref();
+            assert_eq!(reason, Some("the disk is full"));
+        }
+        writer.write(&THREAD).expect("memory");
+        writer.write(&allocation(0)).expect("memory");
+        writer.flush().expect("memory");
+    }
+}
+
+#[test]
 fn compositions_are_those_of_the_process() {
     let mut composition = Composition::at(Nanos(5000));
     composition.set(Part::ALL[0], 12);
