@@ -273,7 +273,7 @@ for one in running:
 """
 FRAMES_MADE = set(
     "spend generated Made Made.__init__ Made.deep raising work work.<locals>.<lambda> "
-    "<module> <genexpr> made made.<locals>.<listcomp>".split()
+    "<module> <listcomp> <genexpr> made made.<locals>.<listcomp>".split()
 )
 
 SESSIONS = """
