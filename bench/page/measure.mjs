@@ -12,7 +12,7 @@ import { cpus, loadavg, tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
-import { launch } from "../../tests/page/browser.mjs";
+import { launch, newPage } from "../../tests/page/browser.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const target = resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
@@ -55,8 +55,7 @@ function make(folder, name) {
 
 /** Opens a page once, and drags over its timeline, once for each way to colour the boxes. */
 async function open(browser, file) {
-  const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
-  page.setDefaultTimeout(300_000);
+  const page = await newPage(browser, { viewport: { width: 1440, height: 900 } });
   const tools = await page.context().newCDPSession(page);
   await tools.send("Performance.enable", { timeDomain: "threadTicks" });
   const cpu = async () => {

@@ -280,7 +280,7 @@ impl Page {
         // them.
         unsafe {
             let stride = (*page).stride as usize;
-            let start = (*page).first as usize + (*page).carved as usize * stride;
+            let start = (*page).first as usize + (*page).carved_size();
             let end = (start + 1).next_multiple_of(CARVE_SIZE);
             let uncarved = ((*page).capacity - (*page).carved) as usize;
             let count = (end - start).div_ceil(stride).min(uncarved).min(limit);

@@ -176,8 +176,8 @@ impl Source {
         }
     }
 
-    /// The sampled kind; `None` if this version does not know it. `unit` and
-    /// `distances` do the same.
+    /// The sampled kind; `None` if this version does not know it. `unit` and `distances` do the
+    /// same.
     #[must_use]
     pub fn kind(&self) -> Option<SourceKind> {
         SourceKind::of_name(&self.kind)
