@@ -1,4 +1,4 @@
-"""What nthbyte costs, in instructions: one sample, one refill, one start.
+"""What nthbyte costs, in instructions: one sample, one refill, one collection, one start.
 
 Valgrind counts them, so the counts do not depend on the machine's speed or load.
 ``crates/heap/tests/instructions.rs`` counts those of the fast paths. A bound is 5 to 15 percent above the count
@@ -25,6 +25,8 @@ MOST_FOR_A_REFILL = 220
 MOST_FOR_A_FALLBACK = 52
 # A request of the interpreter between 512 bytes and the limit of the heap, with the check of the caller.
 MOST_FOR_A_MEDIUM = 90
+# A collection of few objects: both calls of the callback, without the collector's own preparation of them.
+MOST_FOR_A_COLLECTION = 2_400
 # A start of `nthbyte run` and its end, without those of Python. Most of it is the import of our modules.
 MOST_FOR_A_START = 14_000_000
 
@@ -47,6 +49,12 @@ kept = [[number] for number in range(20_000)]
 LISTS = """
 for _ in range(20_000):
     [None] * {}
+"""
+
+COLLECTIONS = """
+import gc
+for _ in range(3000):
+    gc.collect(0)
 """
 
 pytestmark = pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
@@ -122,6 +130,15 @@ def test_a_refill(sampled: tuple[Counts, int]) -> None:
     (refill,) = (name for name in counts.calls if re.fullmatch(r"nthbyte_heap::refill::.*::refill", name))
     assert counts.calls[refill] > 500
     assert counts.with_callees[refill] / counts.calls[refill] < MOST_FOR_A_REFILL
+
+
+def test_a_collection(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(COLLECTIONS)
+    counts = count(tmp_path, SCRIPT, "run", "-q", "--seed=1", "--every=1MiB", "-o", "out.nthb", "app.py")
+    (callback,) = (name for name in counts.calls if name.endswith("gc_callbacks::on_collection"))
+    collections = counts.calls[callback] / 2
+    assert collections >= 3000
+    assert counts.with_callees[callback] / collections < MOST_FOR_A_COLLECTION
 
 
 def test_a_request_that_a_fallback_serves(tmp_path: Path) -> None:

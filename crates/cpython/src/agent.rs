@@ -349,8 +349,7 @@ fn blocks_in_use(gil: &mut Gil) -> Option<usize> {
 const GC_HANDLERS: gc_callbacks::Handlers = gc_callbacks::Handlers {
     start: |gil, generation| {
         guarded(gil, (), |agent| {
-            let used = agent.tracker.heap_used();
-            agent.collection = agent.tracker.before_collection().map(|time| (time, used));
+            agent.collection = agent.tracker.before_collection();
         });
         if let Some(layout) = gil.agent().map(|agent| *agent.tracker.layout()) {
             ticks::collection_started(gil, &layout, generation);
@@ -359,15 +358,10 @@ const GC_HANDLERS: gc_callbacks::Handlers = gc_callbacks::Handlers {
     stop: |gil, generation, freed_objects| {
         ticks::collection_ended();
         guarded(gil, (), |agent| {
-            let Some(now) = agent.tracker.before_collection() else {
-                return;
-            };
-            let Some((start, used_before)) = agent.collection.take() else {
-                return;
-            };
+            let before = agent.collection.take();
             agent
                 .tracker
-                .after_collection(start, now, generation, freed_objects, used_before);
+                .after_collection(before, generation, freed_objects);
         });
     },
 };

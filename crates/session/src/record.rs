@@ -19,8 +19,17 @@ pub(crate) enum Record {
     Cpu(CpuSample),
     /// The period of a source from here on.
     Period(SourceId, u64),
-    /// A collection without further details: start, duration, thread, kind. There may be thousands per second.
-    Collection(Nanos, Nanos, ThreadId, CollectionKind),
+    /// A [`Collection`] without `Option`s, which take twice the space. There may be thousands per second.
+    Collection {
+        start: Nanos,
+        duration: Nanos,
+        thread: ThreadId,
+        kind: CollectionKind,
+        /// [`UNKNOWN`] for a total that is not known; so below.
+        freed_objects: u64,
+        bytes_before: u64,
+        bytes_after: u64,
+    },
     /// Larger and rarer events. A single event is in a `Vec` too, because a `Vec` reports exhausted memory and `Box`
     /// aborts.
     Bulky(Vec<Bulky>),
@@ -49,11 +58,13 @@ pub(crate) enum Bulky {
         key: &'static str,
         value: String,
     },
-    Collection(Collection),
     Memory(Memory),
 }
 
 const _: () = assert!(size_of::<Record>() <= 56);
+
+/// Stands for a total that is not known.
+const UNKNOWN: u64 = u64::MAX;
 
 impl Record {
     /// `None` when there is no memory for it.
@@ -64,24 +75,16 @@ impl Record {
         Some(Self::Bulky(one))
     }
 
-    /// `None` when there is no memory for it.
-    pub(crate) fn collection(collection: Collection) -> Option<Self> {
-        let totals = [
-            collection.freed_objects,
-            collection.bytes_before,
-            collection.bytes_after,
-        ];
-        if totals == [None; 3] {
-            let Collection {
-                start,
-                duration,
-                thread,
-                kind,
-                ..
-            } = collection;
-            return Some(Self::Collection(start, duration, thread, kind));
+    pub(crate) fn collection(collection: Collection) -> Self {
+        Self::Collection {
+            start: collection.start,
+            duration: collection.duration,
+            thread: collection.thread,
+            kind: collection.kind,
+            freed_objects: collection.freed_objects.unwrap_or(UNKNOWN),
+            bytes_before: collection.bytes_before.unwrap_or(UNKNOWN),
+            bytes_after: collection.bytes_after.unwrap_or(UNKNOWN),
         }
-        Self::bulky(Bulky::Collection(collection))
     }
 
     /// Calls `write` with each event of the record, in order.
@@ -94,15 +97,24 @@ impl Record {
             Self::Freed(sample, time) => write(&Event::Freed(*sample, *time)),
             Self::Cpu(sample) => write(&Event::Cpu(*sample)),
             Self::Period(source, period) => write(&Event::Period(*source, *period)),
-            &Self::Collection(start, duration, thread, kind) => {
+            &Self::Collection {
+                start,
+                duration,
+                thread,
+                kind,
+                freed_objects,
+                bytes_before,
+                bytes_after,
+            } => {
+                let known = |total| (total != UNKNOWN).then_some(total);
                 write(&Event::Collection(Collection {
                     start,
                     duration,
                     thread,
                     kind,
-                    freed_objects: None,
-                    bytes_before: None,
-                    bytes_after: None,
+                    freed_objects: known(freed_objects),
+                    bytes_before: known(bytes_before),
+                    bytes_after: known(bytes_after),
                 }));
             }
             Self::Bulky(several) => several.iter().for_each(|one| write(&one.event())),
@@ -161,7 +173,6 @@ impl Bulky {
                 key,
                 value,
             }),
-            Self::Collection(collection) => Event::Collection(*collection),
             Self::Memory(memory) => Event::Memory(*memory),
         }
     }

@@ -334,7 +334,7 @@ impl Recording<'_> {
     /// Records a collection.
     pub fn collection(&mut self, collection: Collection) {
         self.recorder
-            .push_or_count(Record::collection(collection), LostKind::Other);
+            .push_or_count(Some(Record::collection(collection)), LostKind::Other);
     }
 
     /// Records memory totals.

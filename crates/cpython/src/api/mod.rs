@@ -64,6 +64,9 @@ pub enum AllocatorDomain {
 
 /// `PyCFunction`.
 pub type Function = unsafe extern "C" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+/// `PyCFunctionFast`: it gets the arguments as an array, and their number.
+pub type FastFunction =
+    unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, isize) -> *mut PyObject;
 
 /// `PyMethodDef`.
 #[repr(C)]
@@ -95,6 +98,8 @@ pub const METH_KEYWORDS: c_int = 2;
 pub const METH_NOARGS: c_int = 4;
 /// `METH_O`.
 pub const METH_O: c_int = 8;
+/// `METH_FASTCALL`: the function is a [`FastFunction`].
+pub const METH_FASTCALL: c_int = 0x80;
 
 macro_rules! api {
     (
@@ -188,6 +193,7 @@ api! {
         PyDict_New: fn() -> *mut PyObject;
         PyDict_SetItem: fn(*mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
         PyDict_GetItemString: fn(*mut PyObject, *const c_char) -> *mut PyObject;
+        PyDict_Next: fn(*mut PyObject, *mut isize, *mut *mut PyObject, *mut *mut PyObject) -> c_int;
         PyTuple_Size: fn(*mut PyObject) -> isize;
         PyTuple_GetItem: fn(*mut PyObject, isize) -> *mut PyObject;
         PyList_Append: fn(*mut PyObject, *mut PyObject) -> c_int;

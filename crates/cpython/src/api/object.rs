@@ -96,6 +96,18 @@ impl<'gil> Object<'gil> {
     /// The text, if it is a `str`.
     #[must_use]
     pub fn text(self) -> Option<String> {
+        let text = self.utf8()?;
+        Some(String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// Whether it is a `str` with this text.
+    #[must_use]
+    pub fn is_text(self, text: &str) -> bool {
+        self.utf8() == Some(text.as_bytes())
+    }
+
+    /// The text in UTF-8, if it is a `str`. It lives as long as the object.
+    fn utf8(&self) -> Option<&[u8]> {
         let mut length = 0isize;
         // SAFETY: see `attribute`.
         let bytes =
@@ -105,10 +117,10 @@ impl<'gil> Object<'gil> {
             return None;
         }
         // SAFETY: the function returned `length` bytes that live as long as the object.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(bytes.cast::<u8>(), usize::try_from(length).ok()?)
-        };
-        Some(String::from_utf8_lossy(bytes).into_owned())
+        unsafe {
+            let length = usize::try_from(length).ok()?;
+            Some(std::slice::from_raw_parts(bytes.cast::<u8>(), length))
+        }
     }
 
     /// The number of characters, if it is a `str`.
@@ -167,6 +179,29 @@ impl<'gil> Object<'gil> {
             let found = (self.gil.api().PyDict_GetItemString)(self.as_ptr(), key.as_ptr());
             self.gil.object(found).map(Self::to_owned)
         }
+    }
+
+    /// The values of these keys, if it is a `dict`. No object is made, unlike in [`Object::value`].
+    #[must_use]
+    pub fn values<const N: usize>(self, keys: [&str; N]) -> [Option<Owned<'gil>>; N] {
+        let mut values = [const { None }; N];
+        let mut position = 0;
+        let mut entry = [std::ptr::null_mut::<PyObject>(); 2];
+        let [key, value] = &mut entry;
+        // SAFETY: see `attribute`. Nothing runs between two calls that could change the dictionary.
+        while unsafe {
+            (self.gil.api().PyDict_Next)(self.as_ptr(), &raw mut position, key, value) != 0
+        } {
+            // SAFETY: the entry is live, as its dictionary is.
+            let (found, value) = unsafe { (self.gil.object(*key), self.gil.object(*value)) };
+            let at = keys
+                .iter()
+                .position(|key| found.is_some_and(|found| found.is_text(key)));
+            if let Some(at) = at {
+                values[at] = value.map(Self::to_owned);
+            }
+        }
+        values
     }
 
     /// Sets the value of a key, if it is a `dict`. Returns whether it succeeded.

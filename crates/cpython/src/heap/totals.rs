@@ -7,12 +7,17 @@ use nthbyte_profile::event::{Memory, Nanos};
 
 /// The age at which totals are taken again with a sample, between collections.
 const MEMORY_AGE: Nanos = Nanos(100_000_000);
+/// The age at which totals are taken again after a collection that has changed little.
+const MEMORY_AGE_AT_COLLECTIONS: Nanos = Nanos(10_000_000);
+/// After a collection that has changed the bytes in use by more than this part, they are taken at once.
+const WORTH_TAKING: f64 = 0.01;
 
 /// Takes memory totals.
 pub struct Totals {
     /// The heap, as the context that its functions take.
     heap: *mut c_void,
-    taken: Option<Nanos>,
+    /// When they were last taken, and the bytes in use then.
+    taken: Option<(Nanos, u64)>,
     /// The heap's count of allocated bytes when this process was forked.
     allocated_before: u64,
 }
@@ -43,20 +48,30 @@ impl Totals {
     /// Bytes of all blocks in use, large ones included.
     #[must_use]
     pub fn heap_used(&self) -> u64 {
-        in_use(&self.statistics())
+        // SAFETY: as in `statistics`.
+        unsafe { Heap::in_use(self.heap.cast()) }
     }
 
     /// Whether the last totals are old enough to take new ones.
     #[must_use]
     pub fn are_due(&self, now: Nanos) -> bool {
         self.taken
-            .is_none_or(|taken| now.0.saturating_sub(taken.0) > MEMORY_AGE.0)
+            .is_none_or(|(taken, _)| now.0.saturating_sub(taken.0) > MEMORY_AGE.0)
+    }
+
+    /// The same for the end of a collection, after which `used` bytes are in use. There may be thousands a second.
+    #[must_use]
+    pub fn are_due_after_collection(&self, now: Nanos, used: u64) -> bool {
+        self.taken.is_none_or(|(taken, before)| {
+            now.0.saturating_sub(taken.0) > MEMORY_AGE_AT_COLLECTIONS.0
+                || used.abs_diff(before) as f64 > WORTH_TAKING * before as f64
+        })
     }
 
     /// Takes all totals. `requested` converts a number of bytes in blocks into the bytes that the program asked for.
     pub fn take(&mut self, now: Nanos, requested: impl Fn(u64) -> u64) -> Memory {
-        self.taken = Some(now);
         let heap = self.statistics();
+        self.taken = Some((now, in_use(&heap)));
         Memory {
             time: now,
             heap_used: Some(in_use(&heap)),
@@ -78,4 +93,27 @@ impl Totals {
 /// Bytes of small blocks, which the heap counts, and of large ones, which it estimates from their samples.
 fn in_use(heap: &Statistics) -> u64 {
     heap.in_use as u64 + heap.in_use_large
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_taken_again_when_they_are_old_or_have_changed() {
+        let mut totals = Totals::of(std::ptr::null_mut());
+        assert!(totals.are_due_after_collection(Nanos(0), 0));
+        totals.taken = Some((Nanos(1_000_000_000), 1_000_000));
+        for (after, used, is_due) in [
+            (0, 1_000_000, false),
+            (9_999_999, 1_009_999, false),
+            (9_999_999, 990_001, false),
+            (0, 1_010_001, true),
+            (0, 989_999, true),
+            (10_000_001, 1_000_000, true),
+        ] {
+            let now = Nanos(1_000_000_000 + after);
+            assert_eq!(totals.are_due_after_collection(now, used), is_due);
+        }
+    }
 }

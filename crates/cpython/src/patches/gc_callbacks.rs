@@ -1,7 +1,8 @@
 //! An entry in `gc.callbacks`, which reports the runs of the cycle collector.
 //!
-//! - What: a C function at the end of the list. It first reads the dictionary argument through Python, then calls the
-//!   agent. Reading may allocate, and an allocation may call the agent.
+//! - What: a C function at the end of the list. It first reads its arguments through Python, then calls the agent.
+//!   Reading makes no object, because there may be thousands of small collections a second. But the program may have put
+//!   objects of its own into the dictionary, whose code runs then.
 //! - Installed: at a session's start.
 //! - Removed: at the session's end. The program may have cleared the list or added other entries. So the entry is found
 //!   by identity, and the agent keeps the function and the list alive until then.
@@ -9,7 +10,7 @@
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
-use crate::api::{Gil, Kept, METH_VARARGS, MethodDef, Object, PyObject};
+use crate::api::{FastFunction, Function, Gil, Kept, METH_FASTCALL, MethodDef, Object, PyObject};
 
 /// The name of the callback.
 const NAME: &CStr = c"nthbyte";
@@ -39,8 +40,9 @@ unsafe impl Sync for Method {}
 
 static METHOD: Method = Method(MethodDef {
     name: NAME.as_ptr(),
-    function: Some(on_collection),
-    flags: METH_VARARGS,
+    // SAFETY: the flag says which function it is.
+    function: Some(unsafe { std::mem::transmute::<FastFunction, Function>(on_collection) }),
+    flags: METH_FASTCALL,
     doc: std::ptr::null(),
 });
 
@@ -75,14 +77,21 @@ impl Entry {
 }
 
 /// `callback(phase, info)`.
-unsafe extern "C" fn on_collection(_module: *mut PyObject, args: *mut PyObject) -> *mut PyObject {
+unsafe extern "C" fn on_collection(
+    _module: *mut PyObject,
+    arguments: *const *mut PyObject,
+    count: isize,
+) -> *mut PyObject {
     let (Ok(api), Some(handlers)) = (crate::api::Api::get(), HANDLERS.get()) else {
         return std::ptr::null_mut();
     };
-    // SAFETY: CPython calls this with the GIL held, and a live tuple.
+    // SAFETY: CPython calls this with the GIL held, and with `count` live arguments.
     let (mut gil, collection) = unsafe {
         let gil = Gil::assume(api);
-        let collection = gil.object(args).and_then(Collection::read);
+        let collection = match count {
+            2 => Collection::read(gil.object(*arguments), gil.object(*arguments.add(1))),
+            _ => None,
+        };
         (gil, collection)
     };
     match collection {
@@ -100,19 +109,19 @@ enum Collection {
 }
 
 impl Collection {
-    fn read(arguments: Object<'_>) -> Option<Self> {
-        let info = arguments.element(1)?;
-        let number = |name: &CStr| info.value(name)?.integer();
-        let generation = number(c"generation")
-            .and_then(|n| u8::try_from(n).ok())
-            .unwrap_or(0);
-        match arguments.element(0)?.text()?.as_str() {
-            "start" => Some(Self::Starts(generation)),
-            "stop" => Some(Self::Ended(
-                generation,
-                number(c"collected").and_then(|n| u64::try_from(n).ok()),
-            )),
-            _ => None,
+    fn read(phase: Option<Object<'_>>, info: Option<Object<'_>>) -> Option<Self> {
+        let phase = phase?;
+        let [generation, collected] = info?
+            .values(["generation", "collected"])
+            .map(|value| value?.integer());
+        let generation = generation.and_then(|n| u8::try_from(n).ok()).unwrap_or(0);
+        if phase.is_text("start") {
+            Some(Self::Starts(generation))
+        } else if phase.is_text("stop") {
+            let collected = collected.and_then(|n| u64::try_from(n).ok());
+            Some(Self::Ended(generation, collected))
+        } else {
+            None
         }
     }
 }

@@ -163,12 +163,6 @@ impl Tracker {
         self.program.types.can_tell()
     }
 
-    /// Bytes of heap blocks in use.
-    #[must_use]
-    pub fn heap_used(&self) -> u64 {
-        Totals::of(self.program.heap).heap_used()
-    }
-
     /// Records memory totals.
     pub fn record_memory(&mut self) {
         self.record(LostKind::Other, |_, profile, recording| {
@@ -194,39 +188,45 @@ impl Tracker {
         }
     }
 
-    /// Called when a collection begins or has ended: records the pending sample first. Returns the time.
-    pub fn before_collection(&mut self) -> Option<Nanos> {
+    /// Called when a collection begins: records the pending sample first. Returns the time, and the bytes in use.
+    pub fn before_collection(&mut self) -> Option<(Nanos, u64)> {
         self.record(LostKind::Other, |program, profile, recording| {
             program.settle(profile, recording, None);
-            recording.now()
+            (recording.now(), profile.totals.heap_used())
         })
     }
 
-    /// Records a collection that has just ended.
+    /// Called when a collection has ended: records the pending sample, then the collection. `before` is what
+    /// [`Tracker::before_collection`] returned.
     pub fn after_collection(
         &mut self,
-        start: Nanos,
-        end: Nanos,
+        before: Option<(Nanos, u64)>,
         generation: u8,
         freed_objects: Option<u64>,
-        bytes_before: u64,
     ) {
         self.record(LostKind::Other, |program, profile, recording| {
-            let memory = profile.memory(end);
+            program.settle(profile, recording, None);
+            let end = recording.now();
+            let Some((start, used_before)) = before else {
+                return;
+            };
             let os_id = program.current_thread().1;
             let Some(thread) = recording.thread(os_id) else {
                 return;
             };
+            let used = profile.totals.heap_used();
             recording.collection(Collection {
                 start,
                 duration: Nanos(end.0.saturating_sub(start.0)),
                 thread,
                 kind: CollectionKind::Generation(generation),
                 freed_objects,
-                bytes_before: Some(bytes_before),
-                bytes_after: memory.heap_used,
+                bytes_before: Some(used_before),
+                bytes_after: Some(used),
             });
-            recording.memory(memory);
+            if profile.totals.are_due_after_collection(end, used) {
+                recording.memory(profile.memory(end));
+            }
         });
     }
 

@@ -204,11 +204,12 @@ impl Model {
     /// Checks the totals against the prediction.
     pub fn check_totals(&self) {
         // SAFETY: this is the only thread that uses the heap.
-        let (exact, cheap, blocks) = unsafe {
+        let (exact, cheap, blocks, used) = unsafe {
             (
                 Heap::statistics_exact(self.heap),
                 Heap::statistics(self.heap),
                 Heap::blocks_in_use(self.heap),
+                Heap::in_use(self.heap),
             )
         };
         let small = self.live.iter().filter(|live| !live.by_fallback);
@@ -218,6 +219,7 @@ impl Model {
         assert_eq!(exact.allocated, self.allocated);
         assert_eq!(exact.allocated_large, self.allocated_large);
         assert_eq!(exact.lost, 0);
+        assert_eq!(used, cheap.in_use as u64 + cheap.in_use_large);
         assert!(cheap.in_use >= exact.in_use && cheap.allocated <= exact.allocated);
         assert!(exact.in_pages >= exact.in_use && exact.reserved >= exact.in_pages);
     }
