@@ -8,6 +8,8 @@ start method, the replacement puts a line before that code. All other calls pass
 
 from __future__ import annotations
 
+# Imported with this module, because `nthbyte run` imports it before the program's folder is on `sys.path`.
+import _posixsubprocess
 import os
 import sys
 
@@ -34,8 +36,6 @@ def follow(running: Callable[[], Config | None]) -> None:
     if _following:
         return
     _following = True
-    import _posixsubprocess
-
     fork_exec: Callable[..., int] = _posixsubprocess.fork_exec
 
     def fork_exec_and_join(*arguments: Any) -> int:

@@ -92,11 +92,13 @@ def _begin(config: Config, force: bool, is_quiet: bool) -> None:
 
 
 def _drop_modules() -> None:
-    """Drops the modules that only the start needs, so that no full collection of the program visits their objects."""
+    """Drops what only the start needs, so that no full collection of the program visits these objects."""
     package = sys.modules["nthbyte"].__dict__
     for name in _OF_THE_START:
         sys.modules.pop(f"nthbyte.{name}", None)
         package.pop(name, None)
+    # The list of the package's files.
+    sys.path_importer_cache.pop(os.path.dirname(__file__), None)
 
 
 def _begin_by_schedule(config: Config, force: bool, is_quiet: bool, schedule: dict[str, Any]) -> None:
@@ -176,12 +178,16 @@ def _become(program: Program) -> None:
     sys.argv[:] = [first, *program.arguments]
     if _has_safe_path():
         return
+    launcher = sys.path[0]
     if program.kind == "module":
         sys.path[0] = os.getcwd()
     elif program.kind == "code" or program.target == "-":
         sys.path[0] = ""
     else:
         sys.path[0] = os.path.dirname(os.path.realpath(program.target))
+    if launcher not in sys.path:
+        # The list of its files: the program would not have read it, and each full collection would visit it.
+        sys.path_importer_cache.pop(launcher, None)
 
 
 def _has_safe_path() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -238,3 +239,23 @@ def test_what_only_the_start_needs_is_dropped(interpreter: Interpreter, tmp_path
     # The program has ended the session itself, so there is no line at the end.
     assert done.err == ""
     assert {path.name for path in tmp_path.glob("*.nthb")} == {"out.nthb", "again.nthb"}
+
+
+# The folders whose content the interpreter has read, as far as the program must not see that.
+READ = """
+import os, sys
+path = [os.path.abspath(entry) for entry in sys.path]
+read = [folder for folder, finder in sys.path_importer_cache.items() if finder is not None]
+print([folder for folder in read if folder not in path and "nthbyte" in folder])
+"""
+
+
+def test_no_folder_of_nthbyte_was_read(interpreter: Interpreter, tmp_path: Path) -> None:
+    launcher = tmp_path / "nthbyte-bin"
+    launcher.mkdir()
+    shutil.copy(SCRIPT, launcher / "nthbyte")
+    (launcher / "app.py").write_text(READ)
+    words = [launcher / "nthbyte", "run", "-q"]
+    assert interpreter.python(*words, "-c", READ, folder=tmp_path).ok().out == "[]\n"
+    # Its own folder is the program's business.
+    interpreter.python(*words, launcher / "app.py", folder=tmp_path).ok()
