@@ -2,12 +2,16 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::NamedTempFile;
+
+/// Names of files that are not yet complete begin with this.
+const PREFIX: &str = ".nthbyte-";
 
 /// The destination of what a command writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,16 +109,9 @@ impl Output {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let file = tempfile::Builder::new()
-            .prefix(".nthbyte-")
-            .permissions(Permissions::from_mode(mode))
-            .tempfile_in(folder)
-            .map_err(|error| without_temporary_name(error, folder))
-            .with_context(context)?;
-        let file = fill(file, write).with_context(context)?;
-        file.persist(path)
-            .map_err(|error| error.error)
-            .with_context(context)?;
+        let mut file = Unfinished::new(folder, mode).with_context(context)?;
+        fill(file.file(), write).with_context(context)?;
+        file.persist(folder, path).with_context(context)?;
         say!("nthbyte: wrote {}", path.display());
         Ok(())
     }
@@ -170,15 +167,72 @@ pub fn terminal_width() -> usize {
     })
 }
 
-fn fill(
-    mut file: NamedTempFile,
-    write: impl FnOnce(&mut dyn Write) -> Result<()>,
-) -> Result<NamedTempFile> {
-    let mut out = BufWriter::new(file.as_file_mut());
+/// A file that is not yet complete.
+enum Unfinished {
+    /// The kernel removes a file without a name if the command is stopped.
+    Nameless(File),
+    /// Where the file system has no files without a name.
+    Named(NamedTempFile),
+}
+
+impl Unfinished {
+    /// Makes a file in the folder. The umask removes rights from `mode`.
+    fn new(folder: &Path, mode: u32) -> io::Result<Self> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        if let Ok(file) = rustix::fs::open(folder, flags, Mode::from_raw_mode(mode))
+            && entry_of(&file).exists()
+        {
+            return Ok(Self::Nameless(file.into()));
+        }
+        let named = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .permissions(Permissions::from_mode(mode))
+            .tempfile_in(folder);
+        match named {
+            Ok(named) => Ok(Self::Named(named)),
+            Err(error) => Err(without_temporary_name(error, folder)),
+        }
+    }
+
+    fn file(&mut self) -> &mut File {
+        match self {
+            Self::Nameless(file) => file,
+            Self::Named(named) => named.as_file_mut(),
+        }
+    }
+
+    /// Gives the file its name, in place of the file that has it.
+    fn persist(self, folder: &Path, path: &Path) -> io::Result<()> {
+        match self {
+            // Only a new name can be given to a file, and only a file with a name takes another one's place.
+            Self::Nameless(file) => {
+                let named = tempfile::Builder::new()
+                    .prefix(PREFIX)
+                    .make_in(folder, |new| Ok(give_name(&file, new)?))
+                    .map_err(|error| without_temporary_name(error, folder))?;
+                named.persist(path)?;
+            }
+            Self::Named(named) => {
+                named.persist(path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the kernel shows an open file.
+fn entry_of(file: impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))
+}
+
+fn give_name(file: &File, name: &Path) -> rustix::io::Result<()> {
+    rustix::fs::linkat(CWD, entry_of(file), CWD, name, AtFlags::SYMLINK_FOLLOW)
+}
+
+fn fill(file: &mut File, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let mut out = BufWriter::new(file);
     write(&mut out)?;
-    out.flush()?;
-    drop(out);
-    Ok(file)
+    Ok(out.flush()?)
 }
 
 /// Writes to something that cannot be replaced, such as `/dev/null` or a named pipe.
@@ -238,6 +292,40 @@ mod tests {
     fn the_default_name_is_the_profiles_with_another_suffix_in_this_folder() {
         let output = Output::beside(Path::new("/tmp/x/app.1234.nthb"), None, "html");
         assert_eq!(output, Output::File(PathBuf::from("app.1234.html")));
+    }
+
+    #[test]
+    fn a_file_has_no_name_before_it_is_complete() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("out.json");
+        let entries = || std::fs::read_dir(folder.path()).expect("a folder").count();
+        let is_nameless = matches!(
+            Unfinished::new(folder.path(), 0o600),
+            Ok(Unfinished::Nameless(_))
+        );
+        for content in ["first", "second"] {
+            let before = entries();
+            let written = Output::File(path.clone()).write(|out| {
+                out.write_all(content.as_bytes())?;
+                assert_eq!(entries() - before, usize::from(!is_nameless));
+                Ok(())
+            });
+            written.expect("it is written");
+            assert_eq!(std::fs::read_to_string(&path).expect("readable"), content);
+            assert_eq!(entries(), 1);
+        }
+    }
+
+    #[test]
+    fn a_file_with_a_temporary_name_takes_its_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("out.json");
+        std::fs::write(&path, "before").expect("writable");
+        let named = NamedTempFile::new_in(folder.path()).expect("a file");
+        let mut file = Unfinished::Named(named);
+        fill(file.file(), |out| Ok(out.write_all(b"after")?)).expect("writable");
+        file.persist(folder.path(), &path).expect("it is renamed");
+        assert_eq!(std::fs::read_to_string(&path).expect("readable"), "after");
     }
 
     #[test]
