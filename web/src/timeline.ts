@@ -101,9 +101,11 @@ export class Timeline {
   /** Selects a range of parts of time. An empty range selects the whole session. */
   choose(from: number, to: number): void {
     const { buckets } = this.data.header;
+    const [start, end] = this.#range;
     this.#range = to > from ? [from, to] : [0, buckets];
     this.#moveBrush();
-    this.chosen(...this.#range);
+    // What was chosen already need not be summed again.
+    if (this.#range[0] !== start || this.#range[1] !== end) this.chosen(...this.#range);
   }
 
   get #whole(): boolean {
