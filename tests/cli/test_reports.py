@@ -15,6 +15,8 @@ import pytest
 from harness import BLOCK, COMMAND, Interpreter, cpythons, report, run, summary
 
 PROGRAM = """
+import os
+
 class Node:
     def __init__(self, depth):
         self.children = [Node(depth - 1) for _ in range(3)] if depth else []
@@ -24,6 +26,8 @@ def build():
 
 kept = build()
 text = "".join(str(n) for n in range(100000))
+# The C library reads a folder into 32 KiB of native memory.
+names = [os.listdir() for _ in range(4)]
 """
 
 # The arguments of each command.
