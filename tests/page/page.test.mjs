@@ -257,16 +257,6 @@ describe("search", () => {
     assert.equal(await page.inputValue("#search"), "");
     assert.equal(await text("#search-result"), "");
   });
-
-  test("Escape sums nothing again if there is nothing to undo", async () => {
-    await show("session");
-    await drawn();
-    await page.evaluate(() => performance.clearMeasures());
-    await focusGraph();
-    await page.keyboard.press("Escape");
-    await drawn();
-    assert.equal(await page.evaluate(() => performance.getEntriesByType("measure").length), 0);
-  });
 });
 
 describe("range of time", () => {

@@ -431,6 +431,18 @@ describe("large profiles", () => {
   });
 });
 
+describe("keys", () => {
+  test("Escape sums nothing again if there is nothing to undo", async () => {
+    await show("service");
+    await tableRests();
+    await page.evaluate(() => performance.clearMeasures());
+    await page.focus("#graph");
+    await page.keyboard.press("Escape");
+    await tableRests();
+    assert.equal(await page.evaluate(() => performance.getEntriesByType("measure").length), 0);
+  });
+});
+
 describe("leaks", () => {
   test("shows the place, its figures, its curve with an interval, and the survival of its objects", async () => {
     await show("leak");
