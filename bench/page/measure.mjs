@@ -12,7 +12,7 @@ import { cpus, loadavg, tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
-import { launch, newPage } from "../../tests/page/browser.mjs";
+import { framesPass, launch, newPage } from "../../tests/page/browser.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const target = resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
@@ -90,7 +90,7 @@ async function drag(page, box, cpu) {
   const before = await cpu();
   for (let move = 1; move <= perDrag; move++) {
     await page.mouse.move(box.x + (0.2 + (0.6 * move) / perDrag) * box.width, y);
-    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+    await framesPass(page);
     moves.push(await duration("update"));
   }
   const each = ((await cpu()) - before) / perDrag;

@@ -27,17 +27,27 @@ gc.collect()
 """
 
 
+def collections(profile: Path) -> list[tuple[int, Any]]:
+    """The generation of each collection and the data of its marker, in their order."""
+    loaded = harness.firefox(profile)
+    texts = loaded["shared"]["stringArray"]
+    columns = ("startTime", "name", "data")
+    rows = [
+        row
+        for thread in loaded["threads"]
+        for row in zip(*(thread["markers"][column] for column in columns), strict=True)
+        if row[2]["type"] == "GcGeneration"
+    ]
+    return [
+        (int(texts[name].removeprefix("Collection of generation ")), data)
+        for _, name, data in sorted(rows, key=lambda row: row[0])
+    ]
+
+
 def test_a_collection_says_how_many_bytes_it_has_freed(cpython: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM)
     cpython.nthbyte("run", "-q", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
-    collections = [
-        data
-        for thread in harness.firefox(tmp_path / "out.nthb")["threads"]
-        for data in thread["markers"]["data"]
-        if data["type"] == "GcGeneration" and data["freedObjects"] >= CYCLES
-    ]
-    assert len(collections) == 1
-    data = collections[0]
+    [data] = [data for _, data in collections(tmp_path / "out.nthb") if data["freedObjects"] >= CYCLES]
     assert data["freedBytes"] == data["before"] - data["after"]
     # What is freed is the cycles: their bytes, the headers of their objects, and the ends of blocks.
     assert CYCLES * CYCLE < data["freedBytes"] < 1.5 * CYCLES * CYCLE
@@ -67,27 +77,11 @@ print(json.dumps(seen))
 """
 
 
-def markers(profile: Path) -> list[tuple[int, int | None]]:
-    """The generation of each collection, in their order, and the number of objects that it has freed."""
-    loaded = harness.firefox(profile)
-    texts = loaded["shared"]["stringArray"]
-    columns = ("startTime", "name", "data")
-    rows = [
-        row
-        for thread in loaded["threads"]
-        for row in zip(*(thread["markers"][column] for column in columns), strict=True)
-        if row[2]["type"] == "GcGeneration"
-    ]
-    return [
-        (int(texts[name].removeprefix("Collection of generation ")), data.get("freedObjects"))
-        for _, name, data in sorted(rows, key=lambda row: row[0])
-    ]
-
-
-def part(whole: list[Any], wanted: list[Any]) -> list[Any]:
-    """The part of ``whole`` that begins as ``wanted`` does, of its length."""
-    at = whole.index(wanted[0])
-    return whole[at : at + len(wanted)]
+def part(profile: Path, first: tuple[int, int], length: int) -> list[tuple[int, int | None]]:
+    """The generation of each collection from ``first`` on, and the number of objects that it has freed."""
+    found = [(generation, data.get("freedObjects")) for generation, data in collections(profile)]
+    at = found.index(first)
+    return found[at : at + length]
 
 
 def test_a_collection_says_its_generation_and_how_many_objects_it_has_freed(
@@ -97,7 +91,7 @@ def test_a_collection_says_its_generation_and_how_many_objects_it_has_freed(
     seen = [(generation, freed) for generation, freed in json.loads(done.out)]
     assert min(freed for _, freed in seen) >= 100
     # Those of the start and of the interpreter's end were not watched.
-    assert part(markers(tmp_path / "out.nthb"), seen) == seen
+    assert part(tmp_path / "out.nthb", seen[0], len(seen)) == seen
 
 
 # A callback before nthbyte's gives it another dictionary than the collector has made.
@@ -141,8 +135,7 @@ print("fine")
 def test_a_program_may_alter_what_the_collector_says(cpython: Interpreter, tmp_path: Path) -> None:
     done = cpython.nthbyte("run", "-q", "-o", "out.nthb", "-c", ALTERED, folder=tmp_path).ok()
     assert (done.out, done.err) == ("fine\n", "")
-    first, *others = part(markers(tmp_path / "out.nthb"), [(2, 1234), ..., ..., ...])
-    assert first == (2, 1234)
+    _, *others = part(tmp_path / "out.nthb", (2, 1234), 4)
     # What cannot be read is generation 0, with an unknown number of objects.
     assert others == [(0, None), (0, None), (2, others[2][1])]
     assert others[2][1] is not None

@@ -28,3 +28,14 @@ export async function newPage(browser, options = {}) {
   page.setDefaultTimeout(LONG);
   return page;
 }
+
+/** Waits until the page shows a change: the page computes it in the frame after the next. */
+export async function framesPass(page) {
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+}
+
+/** The same, and waits for the table, which follows when the range of time rests. */
+export async function drawn(page) {
+  await framesPass(page);
+  await page.waitForFunction(() => document.getElementById("table").ariaBusy !== "true");
+}

@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
 
-import { launch, newPage } from "./browser.mjs";
+import { drawn, launch, newPage } from "./browser.mjs";
 import { makePages, pageModule, root } from "./pages.mjs";
 
 const DIED_YOUNG = 0;
@@ -67,12 +67,6 @@ const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 const focusGraph = () => page.focus("#graph");
 /** The focused element, as a screen reader describes it. */
 const current = () => text("#graph-node");
-
-/** Waits until the page shows a change: the page computes it in the frame after the next, and the table when the range rests. */
-async function drawn() {
-  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
-  await page.waitForFunction(() => document.getElementById("table").ariaBusy !== "true");
-}
 
 /** A point in a row of the graph; rows are counted from the root of an icicle. */
 async function pointInRow(row, share) {
@@ -261,7 +255,7 @@ describe("search", () => {
 
 describe("range of time", () => {
   const dragTimeline = async (from, to) => {
-    await drawn();
+    await drawn(page);
     const box = await page.locator("#timeline .overlay").boundingBox();
     const y = box.y + box.height / 2;
     await page.mouse.move(box.x + from * box.width, y);
@@ -270,7 +264,7 @@ describe("range of time", () => {
     await page.mouse.move(box.x + to * box.width, y);
     await page.mouse.up();
     await page.mouse.move(5, 5);
-    await drawn();
+    await drawn(page);
   };
   const samples = async () => Math.max(...(await rowsOfTable()).map((row) => row.samples));
 
@@ -286,7 +280,7 @@ describe("range of time", () => {
     assert.equal(first + second, whole);
     assert.ok(first > 0.4 * whole && second > 0.4 * whole);
     await page.click("#range-reset");
-    await drawn();
+    await drawn(page);
     assert.equal(await samples(), whole);
     assert.equal(await text("#timeline-legend .range"), "Shown: the whole session");
   });
@@ -296,7 +290,7 @@ describe("range of time", () => {
     const whole = await text("#summary");
     await page.focus("#timeline");
     const range = async () => {
-      await drawn();
+      await drawn(page);
       return page.getAttribute("#timeline", "aria-valuetext");
     };
     await page.keyboard.press("ArrowRight");
@@ -309,7 +303,7 @@ describe("range of time", () => {
     assert.equal(widened.split(" to ")[0], moved.split(" to ")[0]);
     await page.keyboard.press("Escape");
     assert.equal(await range(), "the whole session");
-    await drawn();
+    await drawn(page);
     assert.equal(await text("#summary"), whole);
   });
 });

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
 
-import { launch, newPage } from "./browser.mjs";
+import { drawn, framesPass, launch, newPage } from "./browser.mjs";
 import { makePages, pageModule } from "./pages.mjs";
 
 /** The height of a row of the graph, as in web/src/paint.ts. */
@@ -51,11 +51,6 @@ async function show(name, options = {}) {
 }
 
 const text = (selector) => page.textContent(selector);
-/** Waits until the table has its rows: a change of the range of time comes with the next frame, and the table when it rests. */
-async function tableRests() {
-  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
-  await page.waitForFunction(() => document.getElementById("table").ariaBusy !== "true");
-}
 const choose = (group, value) => page.click(`#${group} [data-value="${value}"]`);
 const rows = () => page.evaluate(() => Math.round(document.getElementById("graph-space").offsetHeight / 21));
 const work = () => page.evaluate(() => performance.getEntriesByName("nthbyte update").at(-1).detail);
@@ -152,7 +147,7 @@ describe("search", () => {
 
   /** The height in the window of the box with the outline, read from the canvas. Its edges are lines of 12 pixels and more; the lines under matches are lower. */
   const outlined = async () => {
-    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+    await framesPass(page);
     return page.evaluate(() => {
       const canvas = document.getElementById("graph-canvas");
       const { width, height } = canvas;
@@ -258,7 +253,7 @@ describe("colours", () => {
     const colours = async (share, wanted) => {
       const names = await column(share);
       await page.mouse.move(0, 0);
-      await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+      await framesPass(page);
       const found = {};
       for (const name of wanted) {
         assert.ok(names.includes(name), `${name} among ${names}`);
@@ -408,7 +403,7 @@ describe("large profiles", () => {
       assert.match(await text("#search-result"), /^2 of /);
       await page.press("#search", "Escape");
       await page.keyboard.press("Escape");
-      await tableRests();
+      await drawn(page);
       // All calls of a function have the total that the table says; on a pruned page both have only those that were kept.
       for (const row of [1, 2]) {
         const total = await text(`#table tbody tr:nth-child(${row}) td:nth-child(4) span:first-child`);
@@ -434,11 +429,11 @@ describe("large profiles", () => {
 describe("keys", () => {
   test("Escape sums nothing again if there is nothing to undo", async () => {
     await show("service");
-    await tableRests();
+    await drawn(page);
     await page.evaluate(() => performance.clearMeasures());
     await page.focus("#graph");
     await page.keyboard.press("Escape");
-    await tableRests();
+    await drawn(page);
     assert.equal(await page.evaluate(() => performance.getEntriesByType("measure").length), 0);
   });
 });

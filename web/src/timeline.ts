@@ -100,12 +100,16 @@ export class Timeline {
 
   /** Selects a range of parts of time. An empty range selects the whole session. */
   choose(from: number, to: number): void {
-    const { buckets } = this.data.header;
-    const [start, end] = this.#range;
-    this.#range = to > from ? [from, to] : [0, buckets];
+    const changed = to > from ? this.#take(from, to) : this.#take(0, this.data.header.buckets);
     this.#moveBrush();
-    // What was chosen already need not be summed again.
-    if (this.#range[0] !== start || this.#range[1] !== end) this.chosen(...this.#range);
+    if (changed) this.chosen(...this.#range);
+  }
+
+  /** Takes a range, and returns whether it is another one. What was chosen already need not be summed again. */
+  #take(from: number, to: number): boolean {
+    const [start, end] = this.#range;
+    this.#range = [from, to];
+    return from !== start || to !== end;
   }
 
   get #whole(): boolean {
@@ -198,8 +202,7 @@ export class Timeline {
     const part = (x: number) => (this.#x.invert(x) / (duration || 1)) * buckets;
     const from = range ? Math.max(0, Math.round(part(range[0]))) : 0;
     const to = range ? Math.min(buckets, Math.max(from + 1, Math.round(part(range[1])))) : buckets;
-    const changed = from !== this.#range[0] || to !== this.#range[1];
-    this.#range = [Math.min(from, buckets - 1), to];
+    const changed = this.#take(Math.min(from, buckets - 1), to);
     // The brush follows the pointer, and snaps to whole parts of time when the button is released.
     if (event.type === "end" && range) this.#moveBrush();
     this.#say(null);

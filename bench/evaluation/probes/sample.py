@@ -20,10 +20,10 @@ from collections.abc import Callable
 import nthbyte
 
 PERIODS = ("1KiB", "2KiB", "4KiB")
-# A session without lost samples is tried so often.
-TRIES = 20
 BASE = "1TiB"
 DEPTH = 20
+# A session without lost samples is tried so often.
+TRIES = 20
 
 
 def churn() -> None:

@@ -45,7 +45,8 @@ impl Totals {
         counted.saturating_sub(self.allocated_before)
     }
 
-    /// Bytes of all blocks in use, large ones included.
+    /// Bytes of all blocks in use: of small ones, which the heap counts, and of large ones, which it estimates from their
+    /// samples.
     #[must_use]
     pub fn heap_used(&self) -> u64 {
         // SAFETY: as in `statistics`.
@@ -55,26 +56,29 @@ impl Totals {
     /// Whether the last totals are old enough to take new ones.
     #[must_use]
     pub fn are_due(&self, now: Nanos) -> bool {
-        self.taken
-            .is_none_or(|(taken, _)| now.0.saturating_sub(taken.0) > MEMORY_AGE.0)
+        self.are_older(now, MEMORY_AGE)
     }
 
     /// The same for the end of a collection, after which `used` bytes are in use. There may be thousands a second.
     #[must_use]
     pub fn are_due_after_collection(&self, now: Nanos, used: u64) -> bool {
-        self.taken.is_none_or(|(taken, before)| {
-            now.0.saturating_sub(taken.0) > MEMORY_AGE_AT_COLLECTIONS.0
-                || used.abs_diff(before) as f64 > WORTH_TAKING * before as f64
-        })
+        let has_changed =
+            |(_, before): (Nanos, u64)| used.abs_diff(before) as f64 > WORTH_TAKING * before as f64;
+        self.are_older(now, MEMORY_AGE_AT_COLLECTIONS) || self.taken.is_some_and(has_changed)
+    }
+
+    fn are_older(&self, now: Nanos, age: Nanos) -> bool {
+        self.taken
+            .is_none_or(|(taken, _)| now.0.saturating_sub(taken.0) > age.0)
     }
 
     /// Takes all totals. `requested` converts a number of bytes in blocks into the bytes that the program asked for.
     pub fn take(&mut self, now: Nanos, requested: impl Fn(u64) -> u64) -> Memory {
-        let heap = self.statistics();
-        self.taken = Some((now, in_use(&heap)));
+        let (heap, used) = (self.statistics(), self.heap_used());
+        self.taken = Some((now, used));
         Memory {
             time: now,
-            heap_used: Some(in_use(&heap)),
+            heap_used: Some(used),
             // Arenas of small blocks, and the large blocks, which have memory of their own.
             heap_reserved: Some(heap.reserved as u64 + heap.in_use_large),
             // The writer thread reads the resident set.
@@ -88,11 +92,6 @@ impl Totals {
         // SAFETY: totals are taken by the holder of the GIL; an observer may call the heap.
         unsafe { Heap::statistics(self.heap.cast()) }
     }
-}
-
-/// Bytes of small blocks, which the heap counts, and of large ones, which it estimates from their samples.
-fn in_use(heap: &Statistics) -> u64 {
-    heap.in_use as u64 + heap.in_use_large
 }
 
 #[cfg(test)]
