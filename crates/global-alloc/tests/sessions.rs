@@ -5,13 +5,16 @@ mod checked;
 mod found;
 
 use std::alloc::{Layout, alloc, dealloc};
+use std::ffi::c_void;
 use std::hint::black_box;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::ptr::{null, null_mut};
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use checked::Checked;
 use found::{of, read};
@@ -304,6 +307,57 @@ fn a_forked_child_has_a_profile_of_its_own() {
     of(&child_profile, "alloc", 2222).check(8, 1);
     assert_eq!(of(&child_profile, "alloc", 1111).samples, 0);
     assert_eq!(child_profile.meta.parent_pid, Some(std::process::id()));
+}
+
+/// The C library ends a process with its last thread. That must not be one of nthbyte's.
+#[test]
+fn a_process_ends_although_its_main_thread_has_ended_first() {
+    const LONGEST: Duration = Duration::from_secs(300);
+    extern "C" fn last(_: *mut c_void) -> *mut c_void {
+        drop(black_box(Vec::<u8>::with_capacity(3333)));
+        null_mut()
+    }
+    /// Forks. This thread is the child's main thread, and ends.
+    extern "C" fn forks(child: *mut c_void) -> *mut c_void {
+        let mut thread = 0;
+        // SAFETY: `child` is a place for the number; the child's thread begins with a function of this program.
+        unsafe {
+            let number = libc::fork();
+            if number == 0 {
+                libc::pthread_create(&raw mut thread, null(), last, null_mut());
+            } else {
+                child.cast::<i32>().write(number);
+            }
+        }
+        null_mut()
+    }
+    let _turn = one_at_a_time();
+    let (folder, session) = begin(1);
+    let (mut thread, mut child, mut status) = (0, -1, 0);
+    // SAFETY: the variables outlive the thread.
+    unsafe {
+        let place = (&raw mut child).cast();
+        assert_eq!(
+            libc::pthread_create(&raw mut thread, null(), forks, place),
+            0
+        );
+        libc::pthread_join(thread, null_mut());
+    }
+    assert!(child > 0);
+    let began = Instant::now();
+    // SAFETY: the child is this process's.
+    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+        if began.elapsed() > LONGEST {
+            // SAFETY: as above.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            panic!("the child did not end");
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(status, 0);
+    drop(session);
+    let profile = read(&folder.path().join(format!("out.{child}.nthb")));
+    of(&profile, "alloc", 3333).check(1, 1);
 }
 
 /// The stack of a sample begins at the function that called the allocator: nothing of nthbyte is in it.

@@ -4,9 +4,12 @@
 //! ```text
 //! nthbyte-program, nthbyte-global-alloc ─▶ begin: Session, the unwinder, the sampling ─▶ place, at each sample
 //!                                      ─▶ end: the sampling, the session
+//! main_thread  when it ends before the process
 //! ```
 
 #![cfg(target_os = "linux")]
+
+pub mod main_thread;
 
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};

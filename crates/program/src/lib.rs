@@ -27,7 +27,6 @@
 //! start     what the dynamic linker calls: before main, and at exit; the functions `_exit` and `_Exit`
 //! settings  the session's settings, taken out of the environment
 //! agent     the session, by the library for native memory
-//! main_thread  when it ends before the process
 //! end_line  the line on stderr when the program has ended
 //! ```
 
@@ -38,8 +37,6 @@ nthbyte_session::agent_allocator!();
 
 mod agent;
 mod end_line;
-#[cfg(not(test))]
-mod main_thread;
 mod settings;
 #[cfg(not(test))]
 mod start;

@@ -4,11 +4,11 @@ use std::ffi::{c_char, c_int};
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
 
+use nthbyte_process::main_thread;
 use nthbyte_session::{guarded, uncancelled};
 
 use crate::agent;
 use crate::end_line::{EndLine, explain};
-use crate::main_thread;
 use crate::settings::{self, Settings};
 
 /// Called before `main`, after the initialisers of the libraries that this one needs.
@@ -45,7 +45,7 @@ fn start(settings: &Settings) -> Result<(), String> {
     agent::begin(&settings.session)?;
     // SAFETY: the handler is a function of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    main_thread::watch();
+    main_thread::watch(|| end());
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use nthbyte_process::Sampling;
+use nthbyte_process::{Sampling, main_thread};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_requests::sampler;
 use nthbyte_session::{Config, Session, native};
@@ -149,7 +149,7 @@ unsafe extern "C" fn set_period(period: u64) {
     sampler::set_period(period);
 }
 
-/// Watches the exit of the process and forks, from the first session on.
+/// Watches forks and the end of the process, from the first session on.
 fn watch() {
     static ONCE: Once = Once::new();
     // SAFETY: the functions are this program's, which is never unloaded.
@@ -157,6 +157,7 @@ fn watch() {
         libc::atexit(at_exit);
         libc::pthread_atfork(None, None, Some(in_child));
     });
+    main_thread::watch(|| at_exit());
 }
 
 extern "C" fn at_exit() {
@@ -168,6 +169,7 @@ extern "C" fn at_exit() {
 
 unsafe extern "C" fn in_child() {
     nthbyte_process::begin_in_child();
+    main_thread::watch_in_child();
     sampler::begin_in_child(std::process::id());
     // SAFETY: the calling thread's state.
     unsafe { sampler::join(thread::current()) };

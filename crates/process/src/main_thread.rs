@@ -13,33 +13,46 @@ use std::time::Duration;
 
 use nthbyte_session::native;
 
-use crate::start;
-
 /// Between two looks at the threads of the process.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A variable of the main thread alone: the C library calls [`ended`] when that thread ends, but not at `exit`.
-static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
+struct Watch {
+    key: libc::pthread_key_t,
+    /// Ends the session.
+    end: fn(),
+}
 
-/// Called by the main thread before the program's `main`.
-pub fn watch() {
+static WATCH: OnceLock<Watch> = OnceLock::new();
+
+/// Watches the main thread, which calls this: when that has ended, and the program has no other thread any more, `end`
+/// ends the session. Another thread may call this too: then the main threads of its forks are watched. The calling code is
+/// never unloaded.
+pub fn watch(end: fn()) {
     let mut key = 0;
-    // SAFETY: a place for the key, and a function of this library, which is never unloaded.
-    if unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0 {
-        let _ = KEY.set(key);
+    // SAFETY: a place for the key, and a function that is never unloaded.
+    if WATCH.get().is_none() && unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0
+    {
+        let _ = WATCH.set(Watch { key, end });
+    }
+    // SAFETY: no preconditions.
+    if unsafe { libc::gettid() == libc::getpid() } {
         watch_in_child();
     }
 }
 
 /// Called in the child of a fork, whose main thread is the one that has forked.
 pub fn watch_in_child() {
-    if let Some(&key) = KEY.get() {
+    if let Some(watch) = WATCH.get() {
         // SAFETY: the key was made. Any value but null will do.
-        unsafe { libc::pthread_setspecific(key, (&raw const KEY).cast()) };
+        unsafe { libc::pthread_setspecific(watch.key, (&raw const WATCH).cast()) };
     }
 }
 
 unsafe extern "C" fn ended(_: *mut c_void) {
+    if !crate::is_running() {
+        return;
+    }
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let attributes = attributes.as_mut_ptr();
     let mut thread = 0;
@@ -64,7 +77,9 @@ extern "C" fn stand_in(_: *mut c_void) -> *mut c_void {
     });
     // Dropping what a panic carries may panic again.
     std::mem::forget(waited);
-    start::end();
+    if let Some(watch) = WATCH.get() {
+        (watch.end)();
+    }
     null_mut()
 }
 
