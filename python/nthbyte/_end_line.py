@@ -44,9 +44,9 @@ class EndLine:
             say(self._line(result))
 
     def _line(self, result: Result) -> str:
-        path = self._shortest(result.path)
+        path = shortest(result.path, self._folder)
         parts = ["1 sample" if result.samples == 1 else f"{result.samples:,} samples"]
-        children = self._children()
+        children = len(profiles_of_children(self.path, self._started))
         if children:
             parts.append("1 child process" if children == 1 else f"{children} child processes")
         elif (seconds := _cpu_seconds_of_children()) >= WORTH_SAYING:
@@ -63,30 +63,36 @@ class EndLine:
             # Such as /dev/null.
             return ", ".join(parts)
         family = " --all" if children else ""
-        return f"{', '.join(parts)}; see it with: nthbyte explain {_quoted(path)}{family}"
-
-    def _shortest(self, path: str) -> str:
-        """Returns the path, or the one from the folder where the program began, whichever is shorter."""
-        relative = os.path.relpath(path, self._folder)
-        return relative if len(relative) < len(path) else path
-
-    def _children(self) -> int:
-        """Counts the children's profiles: ``app.1234.nthb`` beside ``app.nthb``, written since the start."""
-        stem, suffix = os.path.splitext(self.path)
-        folder, start = os.path.split(stem + ".")
-        try:
-            return sum(
-                entry.name.startswith(start)
-                and entry.name.endswith(suffix)
-                and entry.name[len(start) : len(entry.name) - len(suffix)].isdecimal()
-                and entry.stat().st_mtime >= self._started
-                for entry in os.scandir(folder)
-            )
-        except OSError:
-            return 0
+        return f"{', '.join(parts)}; see it with: nthbyte explain {quoted(path)}{family}"
 
 
-def _quoted(path: str) -> str:
+def profiles_of_children(path: str, since: float) -> list[str]:
+    """Returns the paths of the profiles of processes that this one has started; ``since`` is in seconds of Unix time.
+
+    They lie beside the profile ``path`` of this process: ``app.1234.nthb`` beside ``app.nthb``.
+    """
+    stem, suffix = os.path.splitext(path)
+    folder, start = os.path.split(stem + ".")
+    try:
+        return sorted(
+            entry.path
+            for entry in os.scandir(folder)
+            if entry.name.startswith(start)
+            and entry.name.endswith(suffix)
+            and entry.name[len(start) : len(entry.name) - len(suffix)].isdecimal()
+            and entry.stat().st_mtime >= since
+        )
+    except OSError:
+        return []
+
+
+def shortest(path: str, folder: str) -> str:
+    """Returns the path, or the one from ``folder``, whichever is shorter."""
+    relative = os.path.relpath(path, folder)
+    return relative if len(relative) < len(path) else path
+
+
+def quoted(path: str) -> str:
     """Returns a path as a shell takes it, and the command as no option."""
     if path.startswith("-"):
         path = f"./{path}"

@@ -263,6 +263,16 @@ OPTIONS = (
 )
 
 
+def with_argument_names(text: str) -> str:
+    """Returns a message of :func:`check` with the arguments of ``start`` in place of the command's options."""
+    # A longer flag may contain a shorter one.
+    for option in sorted(OPTIONS, key=lambda option: -len(option.flag)):
+        if option.has_opposite:
+            text = text.replace(option.flags[1], f"{option.name}=False")
+        text = text.replace(option.flag, option.name)
+    return text
+
+
 def check(values: dict[str, Any]) -> dict[str, Any]:
     """Returns options in the agent's form. Raises ValueError, with one line for the user, if one is wrong."""
     checked = {}

@@ -17,7 +17,7 @@ import time
 from nthbyte._agent import Error
 from nthbyte._children import child_path
 from nthbyte._command_line import renamed
-from nthbyte._end_line import EndLine, say
+from nthbyte._end_line import EndLine, profiles_of_children, quoted, say, shortest
 from nthbyte._session import begin, exiting, is_running
 
 TYPE_CHECKING = False
@@ -52,6 +52,7 @@ class Schedule:
         self._signal = signal
         self._pid = os.getpid()
         self._folder = os.getcwd()
+        self._started = time.time()
         self._has_begun = False
         self._alarm: _Alarm | None = None
         # Held while an alarm begins or ends a recording.
@@ -162,7 +163,14 @@ class Schedule:
                 f"the program handles the signal {_name(self._signal)} itself, so no recording began: "
                 "take another one, such as --signal RTMIN"
             )
-        return "the program ended before a recording began, so there is no profile"
+        children = profiles_of_children(self._config["output"], self._started)
+        if not children:
+            return "the program ended before a recording began, so there is no profile"
+        found = (
+            "a child process has one" if len(children) == 1 else f"{len(children)} child processes have one"
+        )
+        names = " ".join(quoted(shortest(path, self._folder)) for path in children)
+        return f"this process has no profile, but {found}; see it with: nthbyte explain {names}"
 
 
 def _name(signal: int) -> str:

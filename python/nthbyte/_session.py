@@ -70,9 +70,8 @@ def start(
     Error if nthbyte is already running, if the file cannot be written, if this interpreter is not
     supported, or if a signal handler calls it while a session is being started or stopped.
     """
-    _begin_and_warn(
-        configure(output, _options(force, every, fixed, seed, cpu, native, native_frames, huge_pages)), force
-    )
+    arguments = _arguments(force, every, fixed, seed, cpu, native, native_frames, huge_pages)
+    _begin_and_warn(_configure(output, arguments), force)
 
 
 def _begin_and_warn(config: Config, force: bool) -> None:
@@ -144,9 +143,8 @@ class Profiler:
         native_frames: bool = False,
         huge_pages: str = "thp",
     ):
-        self._config = configure(
-            output, _options(force, every, fixed, seed, cpu, native, native_frames, huge_pages)
-        )
+        arguments = _arguments(force, every, fixed, seed, cpu, native, native_frames, huge_pages)
+        self._config = _configure(output, arguments)
         self._force = force
         self.result: Result | None = None
 
@@ -163,7 +161,7 @@ class Profiler:
         self.result = stop()
 
 
-def _options(
+def _arguments(
     force: bool,
     every: Size | None,
     fixed: bool,
@@ -184,6 +182,16 @@ def _options(
         "native_frames": native_frames,
         "huge_pages": huge_pages,
     }
+
+
+def _configure(output: Path, arguments: dict[str, Any]) -> Config:
+    """Does the same as ``configure`` for a Python call: errors have the arguments' names, not those of the options."""
+    try:
+        return configure(output, arguments)
+    except ValueError as error:
+        from nthbyte._options import with_argument_names
+
+        raise ValueError(with_argument_names(str(error))) from None
 
 
 def configure(output: Path, options: dict[str, Any], command: list[str] | None = None) -> Config:

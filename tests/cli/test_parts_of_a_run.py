@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,30 @@ def test_a_forked_child_has_its_own_recordings(interpreter: Interpreter, tmp_pat
     both = report("summary", "--all", "--json", "--domain", "python", "out.nthb", folder=tmp_path).ok()
     assert both.err == ""
     assert json.loads(both.out)["samples"] == child["samples"] + first["samples"]
+
+
+ONLY_CHILDREN = """
+import os, signal, sys
+for number in range(int(sys.argv[1])):
+    pid = os.fork()
+    if pid == 0:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        sys.exit()
+    os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize("children", [1, 2])
+def test_recordings_of_children_alone_are_named(
+    children: int, interpreter: Interpreter, tmp_path: Path
+) -> None:
+    options = ["-o", "a b.nthb", "--signal", "USR1"]
+    words = ["run", *options, "-c", ONLY_CHILDREN, str(children)]
+    done = interpreter.nthbyte(*words, folder=tmp_path).ok()
+    said, names = done.err.rstrip("\n").split("nthbyte explain ")
+    assert said.startswith("nthbyte: this process has no profile, but ")
+    assert sorted(shlex.split(names)) == sorted(path.name for path in tmp_path.iterdir())
+    assert len(shlex.split(names)) == children
 
 
 FORKED = """

@@ -235,6 +235,7 @@ def test_the_width_of_the_terminal_is_used(columns: int, profile: Path) -> None:
         (["--since", "1h"], "after the end of the profile"),
         (["--since", "2s", "--until", "1s"], "give a later --until"),
         (["--until", "0s"], "--until 0 leaves nothing"),
+        (["--since", "2ms", "--at", "1ms"], "give a later --at"),
         (["--at", "1h"], "after the end of the profile"),
         (["--thread", "nobody"], "MainThread"),
         (["--where", "nowhere.py"], "no frame of the profile is in nowhere.py"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import typing
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -201,3 +203,24 @@ def test_true_means_the_usual_number() -> None:
     assert _options.check({**given, "cpu": True})["cpu"] == 1000
     with pytest.raises(ValueError, match="--cpu is a whole number"):
         _options.check({**given, "cpu": False})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"cpu": False},
+        {"native": 3},
+        {"huge_pages": "large"},
+        {"native": False, "native_frames": True},
+        {"every": "auto", "seed": 3},
+    ],
+    ids=str,
+)
+def test_errors_of_a_call_name_its_arguments(given: dict[str, Any], tmp_path: Path) -> None:
+    for call in (nthbyte.start, nthbyte.Profiler):
+        with pytest.raises(ValueError, match=next(iter(given))) as caught:
+            call(tmp_path / "x.nthb", **given)
+        message = str(caught.value)
+        assert "--" not in message
+        assert all(name in message for name in given)
+    assert not list(tmp_path.iterdir())

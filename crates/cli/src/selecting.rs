@@ -147,19 +147,19 @@ fn time(text: &str) -> Result<Nanos, String> {
     Ok(Nanos(nanos as u64))
 }
 
-/// A size in bytes, in binary units.
+/// A size in bytes, in binary units, written as for `nthbyte run --every`.
 fn size(text: &str) -> Result<u64, String> {
     let wrong = || "write a size as 512KiB, 0.5MiB or 524288".to_owned();
     let number = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
-    let power = match &text[number.len()..] {
+    let power = match text[number.len()..].to_ascii_uppercase().as_str() {
         "" | "B" => 0,
-        "K" | "KiB" => 1,
-        "M" | "MiB" => 2,
-        "G" | "GiB" => 3,
-        "T" | "TiB" => 4,
+        "K" | "KB" | "KIB" => 1,
+        "M" | "MB" | "MIB" => 2,
+        "G" | "GB" | "GIB" => 3,
+        "T" | "TB" | "TIB" => 4,
         _ => return Err(wrong()),
     };
-    let bytes = number_of(number).ok_or_else(wrong)? * 1024_f64.powi(power);
+    let bytes = number_of(number.trim_ascii_end()).ok_or_else(wrong)? * 1024_f64.powi(power);
     if bytes >= u64::MAX as f64 {
         return Err(wrong());
     }
@@ -222,7 +222,9 @@ mod tests {
         assert_eq!(size("1MiB"), Ok(1 << 20));
         assert_eq!(size("0.5K"), Ok(512));
         assert_eq!(size("100"), Ok(100));
-        for wrong in ["", "KiB", "1kb", "1 MiB", "-1", "9999999999TiB"] {
+        assert_eq!(size("512kb"), Ok(512 << 10));
+        assert_eq!(size("1 mib"), Ok(1 << 20));
+        for wrong in ["", "KiB", "1kbit", "1 M iB", "-1", "9999999999TiB"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
         assert_eq!(at("peak"), Ok(At::Peak));

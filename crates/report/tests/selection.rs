@@ -312,6 +312,13 @@ fn what_is_not_there_is_an_error() {
         error(at(At::Time(after))),
         SelectionError::AfterTheEnd { option: "--at", .. }
     ));
+    assert!(matches!(
+        error(Selection {
+            at: Some(At::Time(Nanos(4))),
+            ..range(Some(Nanos(5)), None)
+        }),
+        SelectionError::MomentBeforeRange { .. }
+    ));
     let thread = Selection {
         threads: vec!["nobody".to_owned()],
         ..Selection::default()

@@ -72,6 +72,16 @@ pub enum SelectionError {
     /// Nothing is before the start.
     #[error("--until 0 leaves nothing: give a later time")]
     NothingBefore,
+    /// The moment is before the time range.
+    #[error(
+        "--at {at} is before --since {since}: nothing of that range is allocated yet; give a later --at"
+    )]
+    MomentBeforeRange {
+        /// The moment.
+        at: String,
+        /// The start of the range.
+        since: String,
+    },
     /// A time after the end.
     #[error(
         "{option} {time} is after the end of the profile, which is {end} long: give an earlier time"
@@ -237,6 +247,10 @@ impl Selection {
                 let (time, end) = (show(time), show(profile.end));
                 return Err(SelectionError::AfterTheEnd { option, time, end });
             }
+        }
+        if let Some(at) = at.filter(|&at| at < since) {
+            let (at, since) = (show(at), show(since));
+            return Err(SelectionError::MomentBeforeRange { at, since });
         }
         Ok(())
     }
