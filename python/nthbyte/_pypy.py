@@ -311,12 +311,9 @@ class _Library:
 
     def set_types(self, names: bytes, numbers: list[int]) -> None:
         """Passes the results of ``gc.get_typeids_z`` and ``gc.get_typeids_list`` to the agent."""
-        import zlib
-
-        text = zlib.decompress(names)
         self._set_types(
-            self._backend.from_buffer(self._array, text),
-            len(text),
+            self._backend.from_buffer(self._array, names),
+            len(names),
             self._backend.newp(self._numbers, numbers),
             len(numbers),
         )

@@ -12,8 +12,10 @@
 //! In a session through `gc.hooks`: `start`, `minors_per_sample`, `report_minors` after each collection, `stop`, `release_outcome`.
 
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::io::BufReader;
 use std::ptr::null_mut;
 
+use flate2::bufread::ZlibDecoder;
 use nthbyte_session::process::CachedProbe;
 use nthbyte_session::{Config, copy_text, native};
 
@@ -44,8 +46,7 @@ pub unsafe extern "C" fn nthbyte_pypy_prepare_vmprof(message: *mut c_char, lengt
     })
 }
 
-/// Sets the names of types: the uncompressed text of `gc.get_typeids_z()`, and the numbers of
-/// `gc.get_typeids_list()`.
+/// Sets the names of types: the compressed text of `gc.get_typeids_z()`, and the numbers of `gc.get_typeids_list()`.
 ///
 /// # Safety
 /// `text` has `length` bytes and `numbers` has `count` numbers.
@@ -63,6 +64,7 @@ pub unsafe extern "C" fn nthbyte_pypy_set_types(
             std::slice::from_raw_parts(numbers, count),
         )
     };
+    let text = BufReader::new(ZlibDecoder::new(text));
     python::keep_types(Types::new(text, numbers));
 }
 

@@ -1,9 +1,10 @@
 //! Names of the collector's types.
 //!
-//! `gc.get_typeids_z()` has a line for each type, such as `member12   GcStruct pypy.….W_IntObject { …
-//! }`. `gc.get_typeids_list()` has the numbers in objects' headers, in the same order.
+//! `gc.get_typeids_z()` is a text, compressed by zlib, with a line for each type, such as `member12   GcStruct
+//! pypy.….W_IntObject { … }`. `gc.get_typeids_list()` has the numbers in objects' headers, in the same order.
 
 use std::borrow::Cow;
+use std::io::BufRead;
 use std::ops::Range;
 
 use nthbyte_profile::event::{TypeId, TypeName};
@@ -37,16 +38,18 @@ pub struct ProbeInstance {
 }
 
 impl Types {
-    /// Keeps the names of the types. `text` has a line for each of `numbers`; 0 is not a type.
+    /// Keeps the names of the types. `text` has a line for each of `numbers`; 0 is not a type. The types behind an error
+    /// of `text` have no names.
     #[must_use]
-    pub fn new(text: &[u8], numbers: &[u32]) -> Self {
+    pub fn new(mut text: impl BufRead, numbers: &[u32]) -> Self {
         let (mut natives, mut places) = (Vec::new(), Vec::new());
-        let mut start = 0;
+        let mut line = Vec::new();
         for &number in numbers {
-            let rest = text.get(start..).unwrap_or_default();
-            let line = memchr::memchr(b'\n', rest).map_or(rest, |end| &rest[..end]);
-            start += line.len() + 1;
-            let native = native_name(line);
+            line.clear();
+            if !text.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+                break;
+            }
+            let native = native_name(&line);
             let place = u32::try_from(natives.len())
                 .and_then(|from| Ok(from..u32::try_from(natives.len() + native.len())?));
             if let (Ok(place), true) = (place, number != 0 && native != b"?") {

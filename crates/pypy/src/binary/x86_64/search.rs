@@ -16,7 +16,7 @@
 //!     call collect_and_reserve
 //! ```
 //!
-//! There are more than ten thousand slow paths, all with the same `GC` (the collector's struct) and the same call
+//! There are thousands of slow paths, all with the same `GC` (the collector's struct) and the same call
 //! target. No other pair of struct and target has a tenth as many. So a byte search for the last three instructions
 //! finds both. The code around them contains the offsets of the two fields. Of the functions that
 //! `collect_and_reserve` calls, the one that sets both fields is `_minor_collection`.
@@ -24,7 +24,7 @@
 //! `collect_and_reserve` also calls `minor_collection_with_major_progress`, which calls `major_collection_step`. That
 //! function sets the collector's state to 0, 1, 2 and 3; no other function that is called there does so.
 //!
-//! The search takes a millisecond. It only reads bytes.
+//! The search takes less than a millisecond. It only reads bytes.
 
 use std::ops::Range;
 
@@ -33,18 +33,19 @@ use nthbyte_session::KeyMap;
 use super::control_flow::{Function, Set};
 use crate::binary::incminimark::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT, MAJOR_STATES, Major};
 
-/// A library with fewer slow paths is refused (PyPy 7.3.x and 8.0.x have 13,000 to 16,000). If so many agree on one
-/// candidate and it leads, the rest of the library is not searched: each page that is read becomes resident.
-const FEWEST_SITES: u32 = 1000;
-/// The best candidate must have this many times the slow paths of the second-best one (measured: 13
-/// to 27 times).
+/// A library with fewer slow paths is refused (Debian's builds of PyPy 7.3.11, 7.3.19 and 8.0.1 have 7,000 to 9,900). If so
+/// many agree on one candidate and it leads, the rest of the library is not searched: each page that is read becomes
+/// resident, a tenth of the code in these builds. All slow paths of the second-best candidate are fewer (200 to 290), so
+/// these alone are not enough, wherever they lie.
+const FEWEST_SITES: u32 = 500;
+/// The best candidate must have this many times the slow paths of the second-best one (measured: 27 to 35 times in all of
+/// the code).
 const LEAD: u32 = 5;
 /// Bytes of code before a slow path that are searched for the fields' offsets.
 const AROUND: usize = 600;
 /// Bytes before and after the comparison that are searched for the store.
 const CLOSE_BY: usize = 24;
-/// The number of slow paths that the search for the fields' offsets reads.
-const SLOW_PATHS_FOR_FIELDS: usize = 800;
+
 /// Searches `code`, which is mapped at `text`. The collector's struct must lie in `data`.
 ///
 /// # Errors
@@ -157,7 +158,7 @@ fn fields(
     let mut stores = KeyMap::<usize, u32>::default();
     let mut compares = KeyMap::<usize, u32>::default();
     let mut seen = 0;
-    for site in sites.take(SLOW_PATHS_FOR_FIELDS) {
+    for site in sites {
         let from = site.saturating_sub(AROUND).max(seen);
         seen = site;
         let of_struct = |at: usize| {

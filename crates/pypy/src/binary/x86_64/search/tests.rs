@@ -80,8 +80,8 @@ fn slow_paths_of(collectors: &[(usize, usize)]) -> Vec<u8> {
 fn collectors_that_do_not_agree_are_refused() {
     let refused = |code: &[u8]| search(code, TEXT, &DATA).unwrap_err();
     assert!(refused(&[]).contains("no allocation site"));
-    assert!(refused(&slow_paths_of(&[(900, 0)])).contains("900 against 0"));
-    assert!(refused(&slow_paths_of(&[(500, 16), (2100, 0)])).contains("2100 against 500"));
+    assert!(refused(&slow_paths_of(&[(450, 0)])).contains("450 against 0"));
+    assert!(refused(&slow_paths_of(&[(480, 16), (2100, 0)])).contains("2100 against 480"));
     // The slow paths agree, but no nursery code is around them.
     let refused = refused(&slow_paths_of(&[(200, 16), (1000, 0)]));
     assert!(!refused.contains("against"), "{refused}");
@@ -146,7 +146,7 @@ fn allocation(code: &mut Code, number: u8, gc: usize, free: usize, top: usize) -
 fn a_made_library_is_searched() {
     let mut code = functions(&|_| {});
     // Another struct, with other fields, and no code of the first one close by.
-    for number in 0..200 {
+    for number in 0..(FEWEST_SITES / LEAD) as u8 {
         allocation(&mut code, number, GC + 0x2000, FREE + 8, TOP + 8);
     }
     code.bytes(&[0x90; AROUND]);
@@ -165,7 +165,7 @@ fn a_made_library_is_searched() {
             state: STATE,
         }),
         sites: FEWEST_SITES,
-        runner_up: 200,
+        runner_up: FEWEST_SITES / LEAD,
     };
     assert_eq!(found, expected);
 }
