@@ -33,15 +33,23 @@ class Error(Exception):
 class Result:
     """The result of a session."""
 
-    __slots__ = ("bytes_allocated", "lost", "notes", "path", "samples")
+    __slots__ = ("bytes_allocated", "lost", "notes", "path", "samples", "time_samples")
 
     def __init__(
-        self, path: str, samples: int, lost: int, bytes_allocated: int | None, notes: tuple[str, ...]
+        self,
+        path: str,
+        samples: int,
+        time_samples: int,
+        lost: int,
+        bytes_allocated: int | None,
+        notes: tuple[str, ...],
     ):
         self.path = path
         """The absolute path of the profile."""
         self.samples = samples
-        """The number of samples in the profile."""
+        """The number of samples of memory in the profile."""
+        self.time_samples = time_samples
+        """The number of time samples in the profile."""
         self.lost = lost
         """The number of events that were lost because the disk or the writer was too slow."""
         self.bytes_allocated = bytes_allocated
@@ -64,10 +72,11 @@ def read_result(answer: str | None, notes: tuple[str, ...] = ()) -> Result:
         raise Error("nthbyte is not running: nothing to stop")
     head, _, path = answer.partition("\n\n")
     counts, *more = head.split("\n")
-    samples, lost, allocated = counts.split(",")
+    samples, time_samples, lost, allocated = counts.split(",")
     return Result(
         path,
         int(samples),
+        int(time_samples),
         int(lost),
         None if allocated == "-" else int(allocated),
         (*notes, *more),

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any, Callable, NoReturn
 
 from nthbyte._command_line import fail
 from nthbyte._options import DESCRIPTION, OPTIONS
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Prints errors as the other commands do."""
+
     def error(self, message: str) -> NoReturn:
-        fail(f"{message}; see nthbyte run --help", 2)
+        fail(f"{message}; see {self.prog} --help", 2)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is None:
+            return
+        try:
+            file.write(message)
+            file.flush()
+        except OSError:
+            # Nobody reads the help any more. What is left of it would fail again at the exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
 
 
 def parse(words: list[str]) -> dict[str, Any]:
     """Returns the options by name. Exits on an error, and after help."""
-    parser = _Parser(
+    parser = Parser(
         prog="nthbyte run",
         usage="nthbyte run [OPTIONS] (SCRIPT | PROGRAM | -m MODULE | -c CODE) [ARGS...]",
         description=f"{DESCRIPTION}.",

@@ -67,7 +67,9 @@ def join(text: str) -> None:
     try:
         begin(config, family=family["output"])
     except Error as error:
-        print(f"nthbyte: process {os.getpid()} is not profiled: {error}", file=sys.stderr)
+        from nthbyte._end_line import say
+
+        say(f"process {os.getpid()} is not profiled: {error}")
 
 
 def join_when_forked(text: str) -> None:

@@ -57,6 +57,9 @@ def claim(path: str, *, force: bool = False) -> Claim:
 def numbered(path: str, number: int) -> str:
     """Returns another name for a profile: ``app.nthb`` becomes ``app-2.nthb``. (``app.2.nthb`` belongs to a child.)"""
     stem, suffix = os.path.splitext(path)
+    if suffix[1:].isdecimal():
+        # The number of a process is no suffix.
+        stem, suffix = path, ""
     return f"{stem}-{number}{suffix}"
 
 

@@ -97,6 +97,8 @@ def split(
                 rest = rest if len(word) > 2 else rest[1:]
                 if not target:
                     fail(f"{flag} needs the {kind} to run", 2)
+                if kind == "module" and os.sep in target[0]:
+                    fail(f"-m needs a module's name, not a path: nthbyte run {target[0]}", 2)
                 return words[:at], Program(kind, target[0], rest, words[at:])
         if word == "--":
             return words[:at], Program("script", rest[0], rest[1:], rest) if rest else None
@@ -159,12 +161,6 @@ def is_python_script(head: bytes) -> bool:
     return any(word in line for word in _PYTHON for line in lines)
 
 
-def say_if_renamed(wanted: str, path: str) -> None:
-    """Says on stderr which name the profile has, if it is not the wanted one."""
-    if path != wanted:
-        print(f"nthbyte: {renamed(wanted, path)}", file=sys.stderr)
-
-
 def renamed(wanted: str, path: str) -> str:
     """Says that a profile has another name than the wanted one, and how to replace the file of that name."""
     from nthbyte._claim import is_profile
@@ -177,5 +173,10 @@ def renamed(wanted: str, path: str) -> str:
 
 def fail(message: str, status: int) -> NoReturn:
     """Prints one line and exits: status 2 for a wrong command line, 1 for anything else."""
-    print(f"nthbyte: {message}", file=sys.stderr)
+    if sys.stderr is not None:
+        try:
+            print(f"nthbyte: {message}", file=sys.stderr)
+        except OSError:
+            # Nobody can read it.
+            pass
     sys.exit(status)

@@ -46,7 +46,11 @@ class EndLine:
     def _line(self, result: Result) -> str:
         path = shortest(result.path, self._folder)
         parts = ["1 sample" if result.samples == 1 else f"{result.samples:,} samples"]
-        children = len(profiles_of_children(self.path, self._started))
+        if result.time_samples:
+            parts.append(
+                "1 time sample" if result.time_samples == 1 else f"{result.time_samples:,} time samples"
+            )
+        children = len(set(profiles_of_children(self.path, self._started).values()))
         if children:
             parts.append("1 child process" if children == 1 else f"{children} child processes")
         elif (seconds := _cpu_seconds_of_children()) >= WORTH_SAYING:
@@ -66,24 +70,27 @@ class EndLine:
         return f"{', '.join(parts)}; see it with: nthbyte explain {quoted(path)}{family}"
 
 
-def profiles_of_children(path: str, since: float) -> list[str]:
-    """Returns the paths of the profiles of processes that this one has started; ``since`` is in seconds of Unix time.
+def profiles_of_children(path: str, since: float) -> dict[str, str]:
+    """Returns the paths of the profiles of processes that this one has started, with the processes' numbers.
 
-    They lie beside the profile ``path`` of this process: ``app.1234.nthb`` beside ``app.nthb``.
+    They lie beside the profile ``path`` of this process: ``app.1234.nthb`` beside ``app.nthb``. A process may have
+    several: ``app.1234-2.nthb``. ``since`` is the time of their last change, at the least, in seconds of Unix time.
     """
     stem, suffix = os.path.splitext(path)
     folder, start = os.path.split(stem + ".")
+    found = {}
     try:
-        return sorted(
-            entry.path
-            for entry in os.scandir(folder)
-            if entry.name.startswith(start)
-            and entry.name.endswith(suffix)
-            and entry.name[len(start) : len(entry.name) - len(suffix)].isdecimal()
-            and entry.stat().st_mtime >= since
-        )
+        for entry in os.scandir(folder):
+            name = entry.name
+            if name.startswith(start) and name.endswith(suffix):
+                process, sign, again = name[len(start) : len(name) - len(suffix)].partition("-")
+                is_member = process.isdecimal() and (again.isdecimal() or not sign)
+                if is_member and entry.stat().st_mtime >= since:
+                    found[entry.path] = process
     except OSError:
-        return []
+        # The folder cannot be read any more.
+        pass
+    return found
 
 
 def shortest(path: str, folder: str) -> str:

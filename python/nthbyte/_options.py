@@ -160,8 +160,10 @@ def _switch(flag: str) -> Callable[[Any], bool]:
     return check
 
 
-def _time_samples(value: Any) -> int:
-    return _TIME_SAMPLES if value is True else _number("--cpu", 1, 10_000, "from 1 to 10000")(value)
+def _time_samples(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return _TIME_SAMPLES if value else None
+    return _number("--cpu", 1, 10_000, "from 1 to 10000")(value)
 
 
 def _huge_pages(value: Any) -> Any:
@@ -183,6 +185,7 @@ OPTIONS = (
         "replace the profile OUT if it exists; without it, a new name is taken",
         default=False,
         short="-f",
+        check=_switch("--force"),
     ),
     Option(
         "every",
@@ -264,7 +267,8 @@ OPTIONS = (
 
 
 def with_argument_names(text: str) -> str:
-    """Returns a message of :func:`check` with the arguments of ``start`` in place of the command's options."""
+    """Returns a message with the arguments of ``start`` in place of the command's options."""
+    text = text.replace(" with -o", "")
     # A longer flag may contain a shorter one.
     for option in sorted(OPTIONS, key=lambda option: -len(option.flag)):
         if option.has_opposite:

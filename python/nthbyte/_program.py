@@ -14,7 +14,8 @@ import sys
 
 from nthbyte._agent import NATIVE_LIBRARY, PROGRAM_LIBRARY, Error, interpreter, to_json
 from nthbyte._claim import claim
-from nthbyte._command_line import HEAD, Program, fail, is_interpreter, is_python_script, say_if_renamed
+from nthbyte._command_line import HEAD, Program, fail, is_interpreter, is_python_script, renamed
+from nthbyte._end_line import say
 from nthbyte._options import OPTIONS
 from nthbyte._session import configure
 
@@ -78,7 +79,8 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
         claimed = claim(config["output"], force=options["force"])
     except Error as error:
         fail(str(error), 1)
-    say_if_renamed(config["output"], claimed.path)
+    if claimed.path != config["output"]:
+        say(renamed(config["output"], claimed.path))
     # The agent names the C library in place of an interpreter.
     config.update(
         output=claimed.path, native=True, native_frames=True, executable=os.path.abspath(path), interpreter=""

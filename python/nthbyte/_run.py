@@ -14,7 +14,7 @@ import os
 import sys
 
 from nthbyte._agent import Error, load
-from nthbyte._end_line import EndLine
+from nthbyte._end_line import EndLine, say
 from nthbyte._session import begin, configure, discard, exiting
 
 TYPE_CHECKING = False
@@ -81,13 +81,14 @@ def start(words: list[str]) -> Running:
 
 def _begin(config: Config, force: bool, is_quiet: bool) -> None:
     """Starts a session that lasts until the program ends."""
-    from nthbyte._command_line import say_if_renamed
+    from nthbyte._command_line import renamed
 
     line = None if is_quiet else EndLine(config["output"], os.getcwd())
     path = begin(config, force=force, at_exit=line)
     if line is not None:
         line.path = path
-    say_if_renamed(config["output"], path)
+    if path != config["output"]:
+        say(renamed(config["output"], path))
     _drop_modules()
 
 

@@ -65,7 +65,10 @@ class Schedule:
             try:
                 _signal.signal(self._signal, self._toggle)
             except (OSError, ValueError) as error:
-                raise Error(f"the signal {self._signal} cannot be handled: {error}") from None
+                reason = error.strerror if isinstance(error, OSError) else error
+                raise Error(
+                    f"the signal {self._signal} cannot be handled ({reason}); take USR1, for example"
+                ) from None
         os.register_at_fork(
             before=self._before_fork,
             after_in_parent=self._after_fork,
@@ -103,15 +106,21 @@ class Schedule:
         elif not self._is_quiet:
             line = EndLine(config["output"], self._folder)
         path = begin(config, family=family, force=self._force, at_exit=line)
-        # The next recording does not replace this one.
-        self._force = False
-        self._has_begun = True
         if line is not None:
             line.path = path
         if path != config["output"]:
-            say(renamed(config["output"], path))
+            say(self._named(config["output"], path))
+        # The next recording does not replace this one.
+        self._force = False
+        self._has_begun = True
         if self._length is not None:
             self._alarm = _Alarm(time.monotonic() + self._length, self._end_in_time)
+
+    def _named(self, wanted: str, path: str) -> str:
+        """Says which name a profile has."""
+        if self._has_begun:
+            return f"the next recording is {shortest(path, self._folder)}"
+        return renamed(wanted, path)
 
     def _begin_in_time(self) -> None:
         with self._acting:
@@ -166,10 +175,9 @@ class Schedule:
         children = profiles_of_children(self._config["output"], self._started)
         if not children:
             return "the program ended before a recording began, so there is no profile"
-        found = (
-            "a child process has one" if len(children) == 1 else f"{len(children)} child processes have one"
-        )
-        names = " ".join(quoted(shortest(path, self._folder)) for path in children)
+        number = len(set(children.values()))
+        found = "a child process has one" if number == 1 else f"{number} child processes have one"
+        names = " ".join(quoted(shortest(path, self._folder)) for path in sorted(children))
         return f"this process has no profile, but {found}; see it with: nthbyte explain {names}"
 
 

@@ -76,7 +76,12 @@ def start(
 
 def _begin_and_warn(config: Config, force: bool) -> None:
     """Starts a session for the caller of the calling function, and warns it if the profile has another name."""
-    path = begin(config, force=force)
+    try:
+        path = begin(config, force=force)
+    except Error as error:
+        from nthbyte._options import with_argument_names
+
+        raise Error(with_argument_names(str(error))) from None
     if path != config["output"]:
         import warnings
 
@@ -158,7 +163,12 @@ class Profiler:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.result = stop()
+        try:
+            self.result = stop()
+        except Error:
+            # The block has stopped the session. An exception of its own says more.
+            if kind is None:
+                raise
 
 
 def _arguments(
@@ -212,6 +222,8 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
     name = os.fspath(output)
     if isinstance(name, bytes):
         name = os.fsdecode(name)
+    if name.endswith(os.sep):
+        raise ValueError(f"{name} is a folder; choose the name of a file with -o")
     try:
         path = os.path.abspath(name)
     except OSError as error:

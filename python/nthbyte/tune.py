@@ -7,52 +7,52 @@ with several sizes, alternating between them, and shows the times.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import resource
 import signal
 import subprocess
 import sys
-from typing import NoReturn
+import tempfile
 
-from nthbyte._command_line import split
+from nthbyte._arguments import Parser
+from nthbyte._command_line import fail, split
 from nthbyte._size import format_size, parse_size
 
 DEFAULT_SIZES = "256K,512K,1M,2M,4M,8M,16M,32M"
+
+# The longest line of the program's errors that is shown, in bytes.
+_LONGEST_LINE = 500
 
 # A size counts as faster than PyPy's own choice only if it saves more than this fraction of the time.
 NOTICEABLE = 0.03
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        print(f"nthbyte: {message}; see nthbyte tune --help", file=sys.stderr)
-        sys.exit(2)
-
-
 def main(words: list[str]) -> int:
-    """Runs ``nthbyte tune`` and returns its exit status. ``words`` are the arguments after ``nthbyte tune``."""
+    """Runs ``nthbyte tune`` and returns its exit status. Exits on an error.
+
+    ``words`` are the arguments after ``nthbyte tune``.
+    """
     own, found = split(words, lambda word, _: word in ("--sizes", "--runs"))
     program = found.command_line if found else []
     options = _parser().parse_args(own)
     if sys.implementation.name != "pypy":
-        return _fail("tune is for PyPy: run it as pypy3 -m nthbyte tune app.py")
+        fail("tune is for PyPy: run it as pypy3 -m nthbyte tune app.py", 1)
     if not program:
-        return _fail("nothing to run: nthbyte tune (SCRIPT | -m MODULE | -c CODE) [ARGS...]", 2)
+        fail("nothing to run: nthbyte tune (SCRIPT | -m MODULE | -c CODE) [ARGS...]", 2)
     if options.runs < 1:
-        return _fail(f"--runs is at least 1, not {options.runs}", 2)
+        fail(f"--runs is at least 1, not {options.runs}", 2)
     try:
         sizes = [parse_size(text) for text in options.sizes.split(",")]
     except ValueError as error:
-        return _fail(str(error), 2)
+        fail(str(error), 2)
     if min(sizes) < 1:
-        return _fail(f"--sizes are at least 1 byte, not {min(sizes)}", 2)
+        fail(f"--sizes are at least 1 byte, not {min(sizes)}", 2)
     try:
         return _compare(program, sizes, options.runs)
     except KeyboardInterrupt:
         print(file=sys.stderr)
-        return _fail("interrupted before all sizes were tried", 128 + signal.SIGINT)
+        fail("interrupted before all sizes were tried", 128 + signal.SIGINT)
 
 
 def _compare(program: list[str], sizes: list[int], runs: int) -> int:
@@ -62,12 +62,15 @@ def _compare(program: list[str], sizes: list[int], runs: int) -> int:
     times: dict[int | None, list[float]] = {size: [] for size in candidates}
     for _ in range(runs):
         for size in candidates:
-            status, seconds = _run(program, size)
+            status, seconds, said = _run(program, size)
             if status:
-                print(file=sys.stderr)
+                if times[None]:
+                    # The end of the line of dots.
+                    print(file=sys.stderr)
                 how = f"by signal {-status}" if status < 0 else f"with status {status}"
                 nursery = "" if size is None else f" with a nursery of {format_size(size)}"
-                return _fail(f"the program ended {how}{nursery}; tune needs one that succeeds")
+                reason = f" ({said})" if said else ""
+                fail(f"the program ended {how}{nursery}{reason}; tune needs one that succeeds", 1)
             times[size].append(seconds)
             print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
@@ -75,8 +78,8 @@ def _compare(program: list[str], sizes: list[int], runs: int) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="nthbyte tune",
         usage="nthbyte tune [OPTIONS] (SCRIPT | -m MODULE | -c CODE) [ARGS...]",
         description="Run a program with several sizes of PyPy's nursery and show which is fastest.",
@@ -99,22 +102,26 @@ def _own_size() -> int | None:
     return int(done.stdout) if re.fullmatch(r"\d+\s*", done.stdout) else None
 
 
-def _run(program: list[str], size: int | None) -> tuple[int, float]:
-    """Runs the program, discards its output, and returns its status and CPU time."""
+def _run(program: list[str], size: int | None) -> tuple[int, float, str]:
+    """Runs the program, hides its output, and returns its status, its CPU time and its last line on stderr."""
     environment = dict(os.environ)
     environment.pop("PYPY_GC_NURSERY", None)
     if size is not None:
         environment["PYPY_GC_NURSERY"] = str(size)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        [sys.executable, *program],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return done.returncode, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    with tempfile.TemporaryFile() as errors:
+        done = subprocess.run(
+            [sys.executable, *program],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        errors.seek(max(errors.seek(0, os.SEEK_END) - _LONGEST_LINE, 0))
+        lines = errors.read().decode(errors="replace").split("\n")
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return done.returncode, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, said
 
 
 def _report(best: dict[int | None, float], own: int | None) -> None:
@@ -132,8 +139,3 @@ def _report(best: dict[int | None, float], own: int | None) -> None:
         f"{format_size(fastest)} is {usual / best[fastest]:.2f} times as fast as PyPy's own choice{chosen}:"
     )
     print(f"PYPY_GC_NURSERY={fastest}")
-
-
-def _fail(message: str, status: int = 1) -> int:
-    print(f"nthbyte: {message}", file=sys.stderr)
-    return status

@@ -277,8 +277,9 @@ def test_time_samples_are_shown(interpreter: Interpreter, tmp_path: Path) -> Non
         "end = time.process_time() + 1\n"
         "while time.process_time() < end:\n    churn(100000)\n"
     )
-    interpreter.nthbyte("run", "-q", "--cpu", "100", "-o", "app.nthb", "app.py", folder=tmp_path).ok()
+    done = interpreter.nthbyte("run", "--cpu", "100", "-o", "app.nthb", "app.py", folder=tmp_path).ok()
     time = summary(tmp_path / "app.nthb")["time"]
+    assert f" {time['samples']:,} time samples" in done.err
     assert (time["hz"], time["unit"]) == (100, "seconds")
     assert ("gil_held" not in time) == interpreter.is_pypy
     assert time["samples"] == sum(row["samples"] for row in time["rows"]) > 0

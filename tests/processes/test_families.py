@@ -114,7 +114,7 @@ def test_an_older_runs_children_are_left_out(cpython: Interpreter, tmp_path: Pat
     def children() -> set[tuple[int, int, int]]:
         """The pid of each child's profile, and which file it is: pids are used again."""
         found = [(path.name, path.stat()) for path in family.parts_of(tmp_path / "app.nthb")[1:]]
-        return {(int(name.split(".")[1]), file.st_ino, file.st_mtime_ns) for name, file in found}
+        return {(int(name.split(".")[1].split("-")[0]), file.st_ino, file.st_mtime_ns) for name, file in found}
 
     run(cpython, POOL.format(method="fork"), tmp_path, "--every", "64KiB")
     old = children()
@@ -128,6 +128,64 @@ def test_an_older_runs_children_are_left_out(cpython: Interpreter, tmp_path: Pat
     assert len(done.err.splitlines()) == bool(left)
     assert done.err.startswith("nthbyte: left out of the family of app.nthb: "[: len(done.err)])
     assert done.err.count("of another run") == min(len(left), 3)
+
+
+# A child finds a file where its profile would be. Its own child has no such trouble.
+TAKEN = """
+import os
+def use():
+    return [bytes(1000 + n % 8) for n in range(8000)]
+if os.fork() == 0:
+    with open(f"app.{os.getpid()}.nthb", "w") as file:
+        file.write("the only copy")
+    keep = use()
+    if os.fork() == 0:
+        keep = use()
+        os._exit(0)
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+assert os.wait()[1] == 0
+"""
+
+
+def test_a_child_replaces_no_file(interpreter: Interpreter, tmp_path: Path) -> None:
+    first = run(interpreter, TAKEN, tmp_path, "--every", "64KiB")
+    names = sorted(path.name for path in tmp_path.glob("app.*.nthb"))
+    texts = [name for name in names if (tmp_path / name).read_bytes() == b"the only copy"]
+    [child] = [name.removesuffix("-2.nthb") for name in names if name.endswith("-2.nthb")]
+    assert texts == [f"{child}.nthb"]
+    done = report("summary", first.name, "--all", "--json", folder=tmp_path).ok()
+    # The text is no profile, and left out.
+    assert done.err.count("\n") == 1
+    _, one, other = json.loads(done.out)["processes"]
+    assert f"app.{one['pid']}" == child
+    assert (tmp_path / f"app.{other['pid']}.nthb").exists()
+
+
+RECORDED_TWICE = """
+import os, signal
+def record():
+    os.kill(os.getpid(), signal.SIGUSR1)
+    keep = [bytes(1000 + n % 8) for n in range(8000)]
+    os.kill(os.getpid(), signal.SIGUSR1)
+if os.fork() == 0:
+    record()
+    record()
+    os._exit(0)
+assert os.wait()[1] == 0
+record()
+"""
+
+
+def test_each_recording_of_a_child_belongs_to_the_family(interpreter: Interpreter, tmp_path: Path) -> None:
+    first = run(interpreter, RECORDED_TWICE, tmp_path, "--every", "64KiB", "--signal", "USR1")
+    whole = summary(first, "--all")
+    parent, *children = [process["pid"] for process in whole["processes"]]
+    assert len(children) == 2 and len({parent, *children}) == 2
+    assert {path.name for path in tmp_path.glob("*.nthb")} == {
+        "app.nthb",
+        f"app.{children[0]}.nthb",
+        f"app.{children[0]}-2.nthb",
+    }
 
 
 @pytest.fixture(scope="module")

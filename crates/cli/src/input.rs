@@ -9,6 +9,7 @@ use nthbyte_profile::{Domain, Profile, family};
 
 use crate::output::{Output, Overwrite, say};
 use crate::progress::Progress;
+use crate::selecting::is_size;
 
 /// One profile, or several that are shown as one.
 #[derive(Args)]
@@ -81,6 +82,15 @@ impl Profiles {
     /// If one is named twice; with `--all`, if one is not a profile, or if no others are found.
     pub fn find(&self) -> Result<Inputs> {
         family::require_distinct(&self.paths)?;
+        let missing = self.paths.iter().find(|path| !path.exists());
+        if let Some(size) = missing
+            .and_then(|path| path.to_str())
+            .filter(|text| is_size(text))
+        {
+            bail!(
+                "there is no profile {size}; the size of an option is written --temporary={size}"
+            );
+        }
         let paths = if self.all {
             with_families(&self.paths)?
         } else {
@@ -142,7 +152,7 @@ impl Inputs {
     /// If one cannot be read, or is not a profile.
     pub fn load(&self) -> Result<Profile> {
         let profile = self.load_quietly()?;
-        warn(&self.paths, &profile);
+        self.warn(&profile);
         Ok(profile)
     }
 
@@ -159,6 +169,11 @@ impl Inputs {
     /// Keeps the domain that was asked for. If a part of the profiles is damaged, prints one line about it on stderr.
     pub fn narrow(&self, profile: &mut Profile) {
         profile.keep_domain(self.domain);
+        self.warn(profile);
+    }
+
+    /// If a part of the profiles is damaged, prints one line about it on stderr.
+    pub fn warn(&self, profile: &Profile) {
         warn(&self.paths, profile);
     }
 
@@ -177,7 +192,7 @@ impl Inputs {
             profile.keep_domain(self.domain);
         }
         // With all domains, the count of what the interpreter's heap allocated stays: a report may show that one alone.
-        warn(&self.paths, &profile);
+        self.warn(&profile);
         Ok(profile)
     }
 

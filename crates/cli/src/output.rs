@@ -7,11 +7,15 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use nthbyte_profile::MAGIC;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::NamedTempFile;
 
 /// Names of files that are not yet complete begin with this.
 const PREFIX: &str = ".nthbyte-";
+
+/// So much of a file says what it is, in bytes.
+const HEAD: u64 = 4096;
 
 /// The destination of what a command writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub enum Output {
     Standard,
     /// A file, which is replaced if it exists.
     File(PathBuf),
+    /// A page whose name follows from the profile's. It replaces no other file than such a page.
+    Page(PathBuf),
     /// A profile: a file that only its owner can read.
     Profile(PathBuf),
 }
@@ -30,24 +36,30 @@ impl Output {
         match option {
             Some(path) if path.as_os_str() == "-" => Self::Standard,
             Some(path) => Self::File(path),
-            None => Self::File(
-                PathBuf::from(profile.file_name().unwrap_or_default()).with_extension(suffix),
-            ),
+            None => {
+                let name = PathBuf::from(profile.file_name().unwrap_or_default());
+                let path = name.with_extension(suffix);
+                if suffix == "html" {
+                    Self::Page(path)
+                } else {
+                    Self::File(path)
+                }
+            }
         }
     }
 
-    /// Makes sure that writing destroys no profile.
+    /// Makes sure that writing destroys no profile, and no file that the user has not named.
     ///
     /// # Errors
-    /// If the output is the file that the command reads, by whatever name; and, unless it is [`Overwrite::Any`], if it
-    /// is another profile.
+    /// If the output is the file that the command reads, by whatever name; if a profile would replace another file;
+    /// and, unless it is [`Overwrite::Any`], if it is another profile, or a page would replace another file.
     pub fn protect(&self, input: &Path, overwrite: Overwrite) -> Result<()> {
         let found = match self {
             Self::Standard => {
                 let stdout = io::stdout().as_fd().try_clone_to_owned();
                 stdout.and_then(|stdout| File::from(stdout).metadata())
             }
-            Self::File(path) | Self::Profile(path) => path.metadata(),
+            Self::File(path) | Self::Page(path) | Self::Profile(path) => path.metadata(),
         };
         // A file that is not there, or cannot be looked at, is none that could be destroyed.
         let Ok(found) = found else { return Ok(()) };
@@ -63,26 +75,38 @@ impl Output {
                 self.name()
             );
         }
-        if let Self::File(path) | Self::Profile(path) = self
-            && overwrite != Overwrite::Any
-            && is_profile(path)
-        {
-            let force = match overwrite {
-                Overwrite::WithForce => ", or overwrite it with --force",
-                Overwrite::NoProfile | Overwrite::Any => "",
-            };
-            bail!(
-                "cannot write {}: it is a profile; choose another name{force}",
-                path.display()
-            );
+        let (Self::File(path) | Self::Page(path) | Self::Profile(path)) = self else {
+            return Ok(());
+        };
+        let force = match overwrite {
+            Overwrite::WithForce => ", or overwrite it with --force",
+            Overwrite::NoProfile | Overwrite::Any => "",
+        };
+        let head = head(path);
+        let problem = if head.is_empty() {
+            None
+        } else if head.starts_with(&MAGIC) {
+            (overwrite != Overwrite::Any)
+                .then(|| format!("it is a profile; choose another name{force}"))
+        } else {
+            match self {
+                Self::Profile(_) => Some("it is no profile; choose another name".to_owned()),
+                Self::Page(_) if overwrite != Overwrite::Any && !is_page(&head) => Some(format!(
+                    "it is not a page of nthbyte; choose another name with -o{force}"
+                )),
+                _ => None,
+            }
+        };
+        match problem {
+            Some(problem) => bail!("cannot write {}: {problem}", path.display()),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn name(&self) -> String {
         match self {
             Self::Standard => "to standard output".to_owned(),
-            Self::File(path) | Self::Profile(path) => path.display().to_string(),
+            Self::File(path) | Self::Page(path) | Self::Profile(path) => path.display().to_string(),
         }
     }
 
@@ -98,7 +122,7 @@ impl Output {
                 return written.context("cannot write to standard output");
             }
             // Like any new file: the umask removes rights from this.
-            Self::File(path) => (path, 0o666),
+            Self::File(path) | Self::Page(path) => (path, 0o666),
             Self::Profile(path) => (path, 0o600),
         };
         let context = || format!("cannot write {}", path.display());
@@ -278,10 +302,25 @@ fn without_temporary_name(error: io::Error, folder: &Path) -> io::Error {
     }
 }
 
-fn is_profile(path: &Path) -> bool {
-    let mut start = [0; nthbyte_profile::MAGIC.len()];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
-    read.is_ok() && start == nthbyte_profile::MAGIC
+/// Whether there is a file that begins like a profile.
+pub fn is_profile(path: &Path) -> bool {
+    head(path).starts_with(&MAGIC)
+}
+
+/// The first bytes of a file; none if it cannot be read.
+fn head(path: &Path) -> Vec<u8> {
+    let mut head = Vec::new();
+    let file = File::open(path).map(|file| file.take(HEAD));
+    match file.and_then(|mut file| file.read_to_end(&mut head)) {
+        Ok(_) => head,
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Whether a file that begins with `head` is a page that nthbyte has written: its title is there.
+fn is_page(head: &[u8]) -> bool {
+    let name = b"nthbyte";
+    head.windows(name.len()).any(|word| word == name)
 }
 
 #[cfg(test)]
@@ -291,7 +330,36 @@ mod tests {
     #[test]
     fn the_default_name_is_the_profiles_with_another_suffix_in_this_folder() {
         let output = Output::beside(Path::new("/tmp/x/app.1234.nthb"), None, "html");
-        assert_eq!(output, Output::File(PathBuf::from("app.1234.html")));
+        assert_eq!(output, Output::Page(PathBuf::from("app.1234.html")));
+        let output = Output::beside(Path::new("/tmp/x/app.nthb"), None, "pb.gz");
+        assert_eq!(output, Output::File(PathBuf::from("app.pb.gz")));
+    }
+
+    #[test]
+    fn a_file_that_was_not_named_or_is_no_profile_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let input = folder.path().join("app.nthb");
+        std::fs::write(&input, MAGIC).expect("writable");
+        let path = folder.path().join("out");
+        let [file, page, profile] =
+            [Output::File, Output::Page, Output::Profile].map(|of| of(path.clone()));
+        let page_of_ours = b"<!doctype html><title>nthbyte</title>";
+        // Whether each output may replace such a file, without `--force` and with it.
+        for (content, [named, by_default, as_profile]) in [
+            (&b""[..], [[true, true]; 3]),
+            (&MAGIC, [[false, true]; 3]),
+            (page_of_ours, [[true, true], [true, true], [false, false]]),
+            (b"notes", [[true, true], [false, true], [false, false]]),
+        ] {
+            std::fs::write(&path, content).expect("writable");
+            for (output, may) in [(&file, named), (&page, by_default), (&profile, as_profile)] {
+                let found = [false, true].map(|force| {
+                    let protected = output.protect(&input, Overwrite::if_forced(force));
+                    protected.is_ok()
+                });
+                assert_eq!(found, may, "{output:?} over {content:?}");
+            }
+        }
     }
 
     #[test]

@@ -166,6 +166,11 @@ fn size(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// Whether a text is a size with a unit.
+pub fn is_size(text: &str) -> bool {
+    text.ends_with(|end: char| end.is_ascii_alphabetic()) && size(text).is_ok()
+}
+
 /// A moment: `peak`, `end`, or a time.
 ///
 /// # Errors

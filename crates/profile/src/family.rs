@@ -2,13 +2,11 @@
 //!
 //! A process that a profiled process forks, or starts with `multiprocessing`, writes its own
 //! profile: `app.nthb` belongs to the first process, and `app.1235.nthb` to process 1235, whichever
-//! process started it. Names alone do not define a family: files of earlier runs may be in the same
+//! process started it; so does `app.1235-2.nthb`, of a second recording for example. Names alone do not define a family: files of earlier runs may be in the same
 //! folder. See [`find`].
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +15,7 @@ use crate::load::Loader;
 use crate::merge::whole_ticks;
 use crate::meta::Meta;
 use crate::model::Profile;
+use crate::names;
 use crate::processes::Process;
 use crate::reader::{ReadError, Reader};
 
@@ -86,10 +85,12 @@ pub struct Family {
 pub fn find(path: &Path) -> Result<Family, FamilyError> {
     let first = describe(path)?;
     let mut family = Family {
-        first: parents_name(path, &first),
+        first: first
+            .parent_pid
+            .and_then(|_| names::first_of(path, first.pid)),
         ..Family::default()
     };
-    let mut fresh: HashMap<u32, (PathBuf, Meta)> = HashMap::new();
+    let mut fresh: HashMap<u32, Vec<(PathBuf, Meta)>> = HashMap::new();
     let mut old: HashSet<u32> = HashSet::new();
     for (pid, path) in candidates(path)? {
         match Reader::open(&path) {
@@ -97,7 +98,8 @@ pub fn find(path: &Path) -> Result<Family, FamilyError> {
             Ok(reader) => {
                 let meta = reader.meta();
                 if meta.pid == pid && is_of_run(meta, &first) {
-                    fresh.insert(pid, (path, meta.clone()));
+                    let recordings = fresh.entry(pid).or_default();
+                    recordings.push((path, meta.clone()));
                 } else {
                     old.insert(meta.pid);
                     family.strangers.push(path);
@@ -108,11 +110,11 @@ pub fn find(path: &Path) -> Result<Family, FamilyError> {
     let mut pids: Vec<u32> = fresh.keys().copied().collect();
     pids.sort_unstable();
     for pid in pids {
-        let path = fresh[&pid].0.clone();
+        let paths = fresh[&pid].iter().map(|(path, _)| path.clone());
         if descends(pid, first.pid, &fresh, &old) {
-            family.members.push(path);
+            family.members.extend(paths);
         } else {
-            family.strangers.push(path);
+            family.strangers.extend(paths);
         }
     }
     Ok(family)
@@ -131,13 +133,14 @@ fn is_of_run(meta: &Meta, first: &Meta) -> bool {
 fn descends(
     pid: u32,
     first: u32,
-    fresh: &HashMap<u32, (PathBuf, Meta)>,
+    fresh: &HashMap<u32, Vec<(PathBuf, Meta)>>,
     old: &HashSet<u32>,
 ) -> bool {
     let mut at = pid;
     // The system reuses process numbers, so parents could form a circle.
     for _ in 0..=fresh.len() {
-        let parent = fresh.get(&at).map(|(_, meta)| meta.parent_pid);
+        // All recordings of a process have the same parent.
+        let parent = fresh.get(&at).map(|of| of[0].1.parent_pid);
         match parent {
             Some(Some(parent)) if parent == first => return true,
             Some(Some(parent)) => at = parent,
@@ -146,22 +149,6 @@ fn descends(
         }
     }
     false
-}
-
-/// `app.nthb` for `app.1235.nthb`, if the latter is the profile of a child.
-fn parents_name(path: &Path, meta: &Meta) -> Option<PathBuf> {
-    meta.parent_pid?;
-    let stem = Path::new(path.file_stem()?);
-    let number = stem.extension()?.to_str()?;
-    if number != meta.pid.to_string() {
-        return None;
-    }
-    let mut name = stem.file_stem()?.to_owned();
-    if let Some(suffix) = path.extension() {
-        name.push(".");
-        name.push(suffix);
-    }
-    Some(path.with_file_name(name))
 }
 
 /// Files beside `path` that have a member's name, with the number in it.
@@ -177,26 +164,12 @@ fn candidates(path: &Path) -> Result<Vec<(u32, PathBuf)>, FamilyError> {
     let mut found = Vec::new();
     for entry in folder.read_dir().map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        if let Some(pid) = number_in(path, &name) {
+        if let Some(pid) = names::child_in(path, &name) {
             found.push((pid, path.with_file_name(name)));
         }
     }
     found.sort_unstable();
     Ok(found)
-}
-
-/// The process's number in a name, if the name is that of a member of the family of `first`.
-fn number_in(first: &Path, name: &OsStr) -> Option<u32> {
-    let stem = first.file_stem()?.as_bytes();
-    let number = name.as_bytes().strip_prefix(stem)?.strip_prefix(b".")?;
-    let number = match first.extension() {
-        Some(suffix) => number.strip_suffix(suffix.as_bytes())?.strip_suffix(b".")?,
-        None => number,
-    };
-    let number = std::str::from_utf8(number).ok()?;
-    // Only the usual form of a number, not `+1` or `01`.
-    let pid: u32 = number.parse().ok()?;
-    (pid.to_string() == number).then_some(pid)
 }
 
 fn describe(path: &Path) -> Result<Meta, FamilyError> {
@@ -385,27 +358,5 @@ mod tests {
         let twice = sessions(&[first, others[0], first]);
         assert!(matches!(twice, Err(FamilyError::SameSession(1))));
         assert!(sessions(&[(None, 1, 100), (None, 1, 100)]).is_ok());
-    }
-
-    #[test]
-    fn members_have_the_number_before_the_suffix() {
-        let number = |first: &str, name: &str| number_in(Path::new(first), OsStr::new(name));
-        assert_eq!(number("x/app.nthb", "app.1235.nthb"), Some(1235));
-        assert_eq!(number("app.77.nthb", "app.77.1235.nthb"), Some(1235));
-        assert_eq!(number("app", "app.1235"), Some(1235));
-        for name in [
-            "app.nthb",
-            "app..nthb",
-            "app.12x.nthb",
-            "app.+1.nthb",
-            "app.01.nthb",
-            "app.1.2.nthb",
-            "app.1235.nthb.gz",
-            "app1235.nthb",
-            "other.1235.nthb",
-            "app.99999999999.nthb",
-        ] {
-            assert_eq!(number("app.nthb", name), None, "{name}");
-        }
     }
 }

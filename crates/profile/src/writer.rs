@@ -16,6 +16,18 @@ use crate::processes::extension;
 /// # Errors
 /// The error of the system, with the path and, for a missing folder, advice.
 pub fn create(path: &Path) -> io::Result<File> {
+    open(path, OpenOptions::new().create(true).truncate(true))
+}
+
+/// Creates the file of a profile, as [`create`] does, where no file is yet.
+///
+/// # Errors
+/// As [`create`]; [`io::ErrorKind::AlreadyExists`] if there is a file, of any kind.
+pub fn create_new(path: &Path) -> io::Result<File> {
+    open(path, OpenOptions::new().create_new(true))
+}
+
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let explain = |error: io::Error| {
         let what = match error.kind() {
             io::ErrorKind::NotFound if !has_folder(path) => "its folder does not exist".to_owned(),
@@ -27,10 +39,8 @@ pub fn create(path: &Path) -> io::Result<File> {
         let message = format!("cannot write the profile {}: {what}", path.display());
         io::Error::new(error.kind(), message)
     };
-    let file = OpenOptions::new()
+    let file = options
         .write(true)
-        .create(true)
-        .truncate(true)
         .mode(0o600)
         .open(path)
         .map_err(explain)?;

@@ -1,9 +1,9 @@
 //! The line that is printed when the program has ended.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use nthbyte_profile::names;
 use nthbyte_session::Outcome;
 
 const STDERR: i32 = 2;
@@ -89,26 +89,24 @@ impl EndLine {
         below.unwrap_or(path).to_string_lossy().into_owned()
     }
 
-    /// The number of profiles of children: `app.1234.nthb` beside `app.nthb`, written since the start.
+    /// The number of children with a profile, `app.1234.nthb` beside `app.nthb`, written since the start.
     fn children(&self) -> usize {
-        let (Some(folder), Some(stem)) = (self.path.parent(), self.path.file_stem()) else {
+        let Some(entries) = self.path.parent().and_then(|of| std::fs::read_dir(of).ok()) else {
             return 0;
         };
-        let suffix = self.path.extension();
-        let is_child = |entry: &std::fs::DirEntry| {
-            let path = PathBuf::from(entry.file_name());
-            let number = path
-                .file_stem()
-                .map(Path::new)
-                .and_then(|inner| (inner.file_stem() == Some(stem)).then(|| inner.extension())?);
-            path.extension() == suffix
-                && number.is_some_and(|number| number.as_bytes().iter().all(u8::is_ascii_digit))
-                && entry
-                    .metadata()
-                    .and_then(|data| data.modified())
-                    .is_ok_and(|written| written >= self.started)
+        let is_new = |entry: &std::fs::DirEntry| {
+            let data = entry.metadata();
+            data.and_then(|data| data.modified())
+                .is_ok_and(|written| written >= self.started)
         };
-        std::fs::read_dir(folder).map_or(0, |entries| entries.flatten().filter(is_child).count())
+        let child = |entry: std::fs::DirEntry| {
+            names::child_in(&self.path, &entry.file_name()).filter(|_| is_new(&entry))
+        };
+        let mut children: Vec<u32> = entries.flatten().filter_map(child).collect();
+        children.sort_unstable();
+        // A process may have several.
+        children.dedup();
+        children.len()
     }
 }
 

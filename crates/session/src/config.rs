@@ -1,9 +1,8 @@
 //! The settings of a session. The host's Python code passes them as a JSON text.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use nthbyte_profile::{Distances, Meta, Method, Source};
+use nthbyte_profile::{Distances, Meta, Method, Source, names};
 use nthbyte_sampling::Period;
 use serde::Deserialize;
 
@@ -167,24 +166,10 @@ pub(super) fn child_meta(parent: &Meta, periods: &[u64]) -> Meta {
 /// suffix. `path` and `parent` are those of the process that starts it, whose own number is not kept if it is a child.
 #[must_use]
 pub fn child_path(path: &Path, parent: &Meta, pid: u32) -> PathBuf {
-    let own = parent.parent_pid.map(|_| parent.pid.to_string());
-    let is_own = |end: Option<&OsStr>| end.is_some() && end == own.as_deref().map(OsStr::new);
-    let stem = path.file_stem().unwrap_or_default();
-    let (first, suffix) = if is_own(path.extension()) {
-        (stem, None)
-    } else if is_own(Path::new(stem).extension()) {
-        let first = Path::new(stem).file_stem().unwrap_or_default();
-        (first, path.extension())
-    } else {
-        (stem, path.extension())
-    };
-    let mut name = first.to_os_string();
-    name.push(format!(".{pid}"));
-    if let Some(suffix) = suffix {
-        name.push(".");
-        name.push(suffix);
-    }
-    path.with_file_name(name)
+    let first = parent
+        .parent_pid
+        .and_then(|_| names::first_of(path, parent.pid));
+    names::of_child(first.as_deref().unwrap_or(path), pid)
 }
 
 fn unix_nanos() -> u64 {
@@ -230,6 +215,7 @@ mod tests {
         // A child's own number gives way, but not what only looks like one.
         assert_eq!(path("/a/b.5.nthb", 5, Some(4)), Path::new("/a/b.7.nthb"));
         assert_eq!(path("/a/b.5", 5, Some(4)), Path::new("/a/b.7"));
+        assert_eq!(path("/a/b.5-2.nthb", 5, Some(4)), Path::new("/a/b.7.nthb"));
         assert_eq!(path("/a/b.5.nthb", 5, None), Path::new("/a/b.5.7.nthb"));
         assert_eq!(path("/a/b.6.nthb", 5, Some(4)), Path::new("/a/b.6.7.nthb"));
     }

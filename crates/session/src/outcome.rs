@@ -11,8 +11,10 @@ pub(crate) const INTERNAL_ERROR: &str = "an error inside nthbyte ended the sampl
 pub struct Outcome {
     /// The path of the profile. `None` if there was nothing to write (the child of a fork that took no sample).
     pub path: Option<PathBuf>,
-    /// Samples recorded.
+    /// Samples of memory recorded.
     pub samples: u64,
+    /// Time samples recorded.
+    pub time_samples: u64,
     /// Events dropped.
     pub lost: u64,
     /// Bytes allocated during the session, sampled or not. `None` where the host cannot count them.
@@ -22,14 +24,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The outcome as text, which Python code takes apart without a module: the numbers of samples, of dropped events and
-    /// of allocated bytes, with commas between them (`-` if the bytes were not counted); a line for each note; an empty
+    /// The outcome as text, which Python code takes apart without a module: the numbers of samples, of time samples, of
+    /// dropped events and of allocated bytes, with commas between them (`-` if the bytes were not counted); a line for each note; an empty
     /// line; the path, with U+FFFD for bytes that are not UTF-8. It has no zero byte.
     #[must_use]
     pub fn to_text(&self) -> String {
         let allocated = self.bytes_allocated.map(|bytes| bytes.to_string());
         let allocated = allocated.as_deref().unwrap_or("-");
-        let mut text = format!("{},{},{allocated}\n", self.samples, self.lost);
+        let mut text = format!(
+            "{},{},{},{allocated}\n",
+            self.samples, self.time_samples, self.lost
+        );
         for note in self.notes.iter().filter(|note| !note.is_empty()) {
             text += &note.replace(['\n', '\0'], " ");
             text.push('\n');
@@ -66,17 +71,18 @@ mod tests {
 
     #[test]
     fn an_outcome_is_text() {
-        assert_eq!(Outcome::default().to_text(), "0,0,-\n\n");
+        assert_eq!(Outcome::default().to_text(), "0,0,0,-\n\n");
         let outcome = Outcome {
             path: Some(PathBuf::from("/tmp/a\n\nb.nthb")),
             samples: 3,
+            time_samples: 6,
             lost: 4,
             bytes_allocated: Some(5),
             notes: vec!["two\nlines\n\0".to_owned(), String::new(), "one".to_owned()],
         };
         assert_eq!(
             outcome.to_text(),
-            "3,4,5\ntwo lines  \none\n\n/tmp/a\n\nb.nthb"
+            "3,6,4,5\ntwo lines  \none\n\n/tmp/a\n\nb.nthb"
         );
     }
 }

@@ -436,6 +436,7 @@ impl Recorder {
         let unfinished = Outcome {
             path: Some(self.path.clone()),
             samples: self.samples.into(),
+            time_samples: 0,
             lost: 0,
             bytes_allocated: allocated,
             notes: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use nthbyte_formats::vmprof;
 
@@ -30,8 +30,11 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         let output = self.output.unwrap_or_else(|| beside(&self.file));
         output::require_file(&output)?;
+        if output::is_profile(&self.file) {
+            bail!("{} is a profile of nthbyte already", self.file.display());
+        }
         let overwrite = Overwrite::if_forced(self.force);
-        Output::File(output.clone()).protect(&self.file, overwrite)?;
+        Output::Profile(output.clone()).protect(&self.file, overwrite)?;
         let progress = Progress::bytes("reading");
         let found = vmprof::import(&self.file, &output, &mut |done, total| {
             progress.at(done, total)

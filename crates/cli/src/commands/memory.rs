@@ -29,6 +29,7 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         let inputs = self.profiles.find()?;
         let profile = inputs.load_everything()?;
+        inputs.warn(&profile);
         let mut memory = Memory::of(&profile, self.at)?;
         memory.keep_domain(inputs.domain());
         Output::Standard.write(|out| {

@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nthbyte_profile::names;
+
 /// The path of a new profile, and the file: empty, unless it was there before.
 pub(super) struct Claim {
     pub(super) path: PathBuf,
@@ -27,7 +29,7 @@ impl Claim {
             });
         }
         let mut candidate = path.clone();
-        for number in 2_u64.. {
+        for number in 2_u32.. {
             let made = OpenOptions::new()
                 .write(true)
                 .create_new(true)
@@ -35,7 +37,7 @@ impl Claim {
                 .open(&candidate);
             match made {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    candidate = numbered(&path, number);
+                    candidate = names::numbered(&path, number);
                 }
                 Err(error) => return Err(explained(&candidate, &error)),
                 Ok(_) => break,
@@ -63,17 +65,6 @@ fn explained(path: &Path, error: &io::Error) -> io::Error {
     };
     let message = format!("cannot write the profile {}: {why}", path.display());
     io::Error::new(error.kind(), message)
-}
-
-/// `app.nthb` becomes `app-2.nthb`: `app.2.nthb` belongs to a child.
-fn numbered(path: &Path, number: u64) -> PathBuf {
-    let mut name = path.file_stem().unwrap_or_default().to_os_string();
-    name.push(format!("-{number}"));
-    if let Some(suffix) = path.extension() {
-        name.push(".");
-        name.push(suffix);
-    }
-    path.with_file_name(name)
 }
 
 #[cfg(test)]

@@ -23,6 +23,14 @@ fn a_family_is_found_beside_its_first_profile() {
     };
     let child = member(11, 10, 1);
     let grandchild = member(12, 11, 2);
+    // A second recording of it.
+    let again = FakeProcess {
+        pid: 11,
+        parent: Some(10),
+        after: 9,
+        ..FIRST
+    };
+    let again = folder.make("app.11-2.nthb", again);
     // Process 13 took no sample, so it left no file.
     let of_missing = member(14, 13, 3);
     // An earlier run's: it began before, or its parent did.
@@ -48,7 +56,8 @@ fn a_family_is_found_beside_its_first_profile() {
     std::fs::write(folder.path("app.31.nthb"), "no profile").expect("a file");
 
     let mut found = family::find(&first).expect("a family");
-    assert_eq!(found.members, [child.clone(), grandchild, of_missing]);
+    let members = [again.clone(), child.clone(), grandchild, of_missing];
+    assert_eq!(found.members, members);
     found.strangers.sort();
     assert_eq!(found.strangers, [older, of_older, other_run, copied]);
     let unreadable: Vec<_> = found.unreadable.iter().map(|(_, error)| error).collect();
@@ -58,9 +67,11 @@ fn a_family_is_found_beside_its_first_profile() {
     ));
     assert_eq!(found.first, None);
 
-    let found = family::find(&child).expect("a profile");
-    assert_eq!(found.members, [] as [PathBuf; 0]);
-    assert_eq!(found.first, Some(first));
+    for path in [child, again] {
+        let found = family::find(&path).expect("a profile");
+        assert_eq!(found.members, [] as [PathBuf; 0]);
+        assert_eq!(found.first.as_ref(), Some(&first));
+    }
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub struct Row {
 pub enum MemoryError {
     /// There are no compositions.
     #[error(
-        "the profile does not say what memory is made of: it was written by an older nthbyte, or for less than a moment; `nthbyte summary --at peak` shows what was alive"
+        "the profile does not say what memory is made of: it was cut off, written by an older nthbyte, or for less than a moment; `nthbyte summary --at peak` shows what was alive"
     )]
     NotRecorded,
     /// The time is after the end.
@@ -134,6 +134,9 @@ impl Memory {
         let apart = apart::note(profile, at, moment);
         let is_apart = apart.is_some();
         notes.extend(apart);
+        if !profile.complete {
+            notes.push("the profile is incomplete: its end is what was written last".to_owned());
+        }
         if moment.processes.len() > 1 {
             notes.push(
                 "memory that processes share, such as libraries, counts in each of them".to_owned(),

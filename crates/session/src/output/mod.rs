@@ -16,7 +16,12 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nthbyte_profile::names;
+
 use crate::process::{HostDescriptor, Identity, duplicate_high, keep_only};
+
+/// So many names are tried for a child's profile.
+const MOST_NAMES: u32 = 10_000;
 
 pub(crate) struct Output {
     file: Option<File>,
@@ -35,7 +40,28 @@ pub(crate) struct Output {
 impl Output {
     /// Creates the file: empty, and readable by its owner only.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
-        let file = out_of_the_way(nthbyte_profile::create(path)?);
+        Self::of(nthbyte_profile::create(path)?, path)
+    }
+
+    /// The same for a name that nobody has claimed: if there is a file, the next free name is taken.
+    pub(crate) fn create_new(path: &Path) -> io::Result<Self> {
+        let mut taken = path.to_owned();
+        let mut number = 1;
+        loop {
+            match nthbyte_profile::create_new(&taken) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_NAMES =>
+                {
+                    number += 1;
+                    taken = names::numbered(path, number);
+                }
+                file => return Self::of(file?, &taken),
+            }
+        }
+    }
+
+    fn of(file: File, path: &Path) -> io::Result<Self> {
+        let file = out_of_the_way(file);
         let identity = Identity::of(file.as_raw_fd())?;
         if Identity::of_path(path)? != identity {
             // The number belongs to the program.
@@ -52,6 +78,11 @@ impl Output {
             is_provisional: false,
             held: None,
         })
+    }
+
+    /// The path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Gives the calling thread a table of descriptors of its own, with only this file. Only the writer thread calls it.

@@ -145,6 +145,35 @@ fn a_thread_may_fork_while_it_records() {
     assert_eq!(sizes(&path), [1]);
 }
 
+#[test]
+fn a_child_replaces_no_file() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let session = start(&folder.path().join("parent.nthb"), "exponential", 512);
+    record(&session, 1);
+    assert!(in_child(|| {
+        let child = |end| {
+            let name = format!("parent.{}{end}.nthb", std::process::id());
+            folder.path().join(name)
+        };
+        for end in ["", "-2"] {
+            std::fs::write(child(end), "the only copy").unwrap();
+        }
+        record(&session, 2);
+        assert!(in_child(|| {
+            record(&session, 3);
+            assert_eq!(session.finish(None).path.unwrap(), child(""));
+        }));
+        let path = session.finish(None).path.unwrap();
+        assert_eq!(path, child("-3"));
+        assert_eq!(sizes(&path), [2]);
+        for end in ["", "-2"] {
+            assert_eq!(std::fs::read(child(end)).unwrap(), b"the only copy");
+        }
+    }));
+    assert_eq!(session.finish(None).samples, 1);
+}
+
 /// Nothing tells the session of such a child (`clone`, `_Fork`).
 #[test]
 fn a_child_that_is_not_known_waits_for_nobody() {

@@ -48,6 +48,7 @@ pub(crate) struct Drain {
     flushed: Instant,
     dirty: bool,
     samples: u64,
+    time_samples: u64,
     lost: u64,
 }
 
@@ -66,13 +67,13 @@ impl Drain {
         path: &Path,
         meta: &Meta,
     ) -> Result<Self, String> {
-        let sink = Sink::Open(Box::new(create(path, meta)?));
+        let sink = Sink::Open(Box::new(create(path, meta, Output::create)?));
         let mut drain = Self::new(ring, clock, path.to_owned(), sink, meta);
         drain.composer.begin(clock.now());
         Ok(drain)
     }
 
-    /// A drain that creates its file with the first record.
+    /// A drain that creates its file with the first record, in place of no other file.
     pub(crate) fn later(ring: Consumer<Record>, clock: Clock, path: PathBuf, meta: &Meta) -> Self {
         let sink = Sink::Later(Box::new(meta.clone()));
         Self::new(ring, clock, path, sink, meta)
@@ -94,6 +95,7 @@ impl Drain {
             flushed: Instant::now(),
             dirty: false,
             samples: 0,
+            time_samples: 0,
             lost: 0,
         }
     }
@@ -147,6 +149,7 @@ impl Drain {
                     }
                     self.samples += 1;
                 }
+                Record::Cpu(_) => self.time_samples += 1,
                 _ => {}
             }
             record.for_each_event(|event| self.write(event, shared));
@@ -323,6 +326,7 @@ impl Drain {
         let mut outcome = Outcome {
             path: Some(self.path.clone()),
             samples: self.samples,
+            time_samples: self.time_samples,
             lost: self.lost,
             bytes_allocated: end.allocated,
             notes: Vec::new(),
@@ -355,8 +359,11 @@ impl Drain {
     fn write(&mut self, event: &Event<'_>, shared: &Shared) {
         shared.go_on();
         if let Sink::Later(meta) = &self.sink {
-            self.sink = match create(&self.path, meta) {
-                Ok(writer) => Sink::Open(Box::new(writer)),
+            self.sink = match create(&self.path, meta, Output::create_new) {
+                Ok(writer) => {
+                    self.path = writer.get_ref().path().to_owned();
+                    Sink::Open(Box::new(writer))
+                }
                 Err(error) => Sink::Failed(error),
             };
             self.take_file_along();
@@ -409,8 +416,12 @@ fn with_periods<'a>(
     })
 }
 
-fn create(path: &Path, meta: &Meta) -> Result<Writer<Output>, String> {
-    let writer = Output::create(path).and_then(|file| Writer::new(file, meta));
+fn create(
+    path: &Path,
+    meta: &Meta,
+    create: fn(&Path) -> io::Result<Output>,
+) -> Result<Writer<Output>, String> {
+    let writer = create(path).and_then(|file| Writer::new(file, meta));
     writer.map_err(|error| describe(path, &error))
 }
 
@@ -446,7 +457,8 @@ mod tests {
             Vec::new(),
         );
         for path in ["/", "/proc/self/fd"] {
-            let refusal = create(Path::new(path), &meta).err().unwrap();
+            let refusal = create(Path::new(path), &meta, Output::create);
+            let refusal = refusal.err().unwrap();
             assert_eq!(refusal.matches("cannot write").count(), 1, "{refusal}");
             assert_eq!(refusal.matches(path).count(), 1, "{refusal}");
         }
