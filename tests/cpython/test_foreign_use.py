@@ -10,6 +10,7 @@ import pytest
 from harness import Interpreter, summary
 
 LIBRARY = r"""
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +55,15 @@ int take(int rounds) {
     }
     return 0;
 }
+
+/* The same with a block that the C library unmaps. */
+int take_mapped(void) {
+    mallopt(M_MMAP_THRESHOLD, 1 << 17);
+    void *block = PyMem_Malloc(1 << 20);
+    memset(block, 1, 513);
+    free(block);
+    return 0;
+}
 """
 
 # The functions of a `CDLL` are called without the GIL, those of a `PyDLL` with it.
@@ -78,6 +88,8 @@ library = ctypes.PyDLL("./library.so")
 for _ in range(5):
     assert library.take(3000) == 0
     assert library.make(20, 5) == 0
+    assert library.take_mapped() == 0
+    lists = [[number] for number in range(1000)]
 print("all as it should be")
 """
 

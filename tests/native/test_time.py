@@ -68,6 +68,11 @@ def _of(stacks: Stacks, *names: str) -> int:
     return sum(number for stack, number in stacks.items() if is_within(stack, *names))
 
 
+def _those(stacks: Stacks, name: str) -> Stacks:
+    """The stacks that have this name."""
+    return Counter({stack: number for stack, number in stacks.items() if name in stack})
+
+
 def _gaps(stacks: Stacks) -> list[tuple[str, ...]]:
     """The stacks with unknown native frames. In the dynamic linker, what called it to bind a function is not known."""
     linker = ("_dl_", "ld-linux")
@@ -96,7 +101,8 @@ work()
     assert light + heavy >= 0.95 * _of(stacks, "work")
     assert _of(stacks, "chains::spend") == light + heavy
     assert sum(stacks.values()) == time["samples"]
-    assert not _gaps(stacks)
+    # Before, in the import of ctypes, a sample may hit anything.
+    assert not _gaps(_those(stacks, "work"))
     own = {stack[-1] for stack in stacks if "chains::spend" in stack}
     assert "chains::spend" in own, own
     # The samples stand for the time that was used.
@@ -212,7 +218,7 @@ def test_threads_that_python_does_not_know(cpython: Interpreter, libraries: Path
     spent = _of(stacks, "chains::light", "chains::spend")
     assert spent + time["lost"] >= 0.8 * 0.4 * time["hz"], (spent, time)
     assert _of(stacks, "<module>", "chains::spend") == 0
-    assert not _gaps(stacks)
+    assert not _gaps(_those(stacks, "chains::spend"))
 
 
 def test_deep_stacks_say_what_is_missing(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:

@@ -114,7 +114,9 @@ def test_an_older_runs_children_are_left_out(cpython: Interpreter, tmp_path: Pat
     def children() -> set[tuple[int, int, int]]:
         """The pid of each child's profile, and which file it is: pids are used again."""
         found = [(path.name, path.stat()) for path in family.parts_of(tmp_path / "app.nthb")[1:]]
-        return {(int(name.split(".")[1].split("-")[0]), file.st_ino, file.st_mtime_ns) for name, file in found}
+        return {
+            (int(name.split(".")[1].split("-")[0]), file.st_ino, file.st_mtime_ns) for name, file in found
+        }
 
     run(cpython, POOL.format(method="fork"), tmp_path, "--every", "64KiB")
     old = children()

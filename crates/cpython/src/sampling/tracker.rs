@@ -435,8 +435,17 @@ impl Program {
         let heap = self.heap;
         // SAFETY: the context is the heap's, and the heap's observer calls this, or the GIL's holder.
         let readable = |address: usize| unsafe { Heap::has_address(heap, address) };
-        // SAFETY: the block is still in use, or has just been freed and not been written to yet;
-        // memory of the heap can be read.
+        let head;
+        if contents.is_none() && !readable(block) {
+            // An extension may have freed a large block without the heap, by `free`: then it may be mapped no more.
+            let Some(copy) = self.types.head(block) else {
+                return TypeId::UNKNOWN;
+            };
+            head = copy;
+            block = head.as_ptr() as usize;
+        }
+        // SAFETY: memory of the heap can be read, whether the block is still in use or not; a block that has just been
+        // freed has not been written to yet; of any other one, `head` has as much as is read.
         unsafe {
             self.types.of_block(
                 &self.layout,

@@ -36,6 +36,9 @@ impl From<Domain> for Origin {
 }
 
 /// Names for memory that is not an object and has an unknown allocation site.
+/// So much of a block says what its type is, in bytes: the header of an object with its longest pre-header.
+pub const HEAD: usize = 64;
+
 const DICT_KEYS: &str = "dict keys";
 const REFERENCES: &str = "references";
 const RAW: &str = "raw memory";
@@ -105,6 +108,11 @@ impl Types {
         self.probe.is_some()
     }
 
+    /// A copy of as much of a block as [`Self::of_block`] reads; `None` if it is not mapped.
+    pub fn head(&self, block: usize) -> Option<[u64; HEAD / 8]> {
+        self.probe?.read(block)
+    }
+
     /// Prepares for a new epoch, which may be in a forked child.
     pub fn begin(&mut self) {
         self.probe = Probe::new();
@@ -119,8 +127,8 @@ impl Types {
     /// The type of a block's content.
     ///
     /// # Safety
-    /// The GIL is held; the block has at least `size` readable bytes; `readable` returns true only for readable
-    /// addresses.
+    /// The GIL is held; the block has `size` readable bytes, or [`HEAD`] of them if it is larger; `readable` returns true
+    /// only for readable addresses.
     pub unsafe fn of_block(
         &self,
         layout: &Layout,
@@ -182,8 +190,8 @@ impl Types {
             if !is_aligned(object) {
                 return false;
             }
-            let type_object = if readable(object) {
-                // SAFETY: `readable` said so, and blocks are at least 16 bytes.
+            let type_object = if readable(object + 8) {
+                // SAFETY: `readable` said so.
                 Some(unsafe { field::<usize>(object, 8) })
             } else {
                 self.probe.and_then(|probe| probe.read::<usize>(object + 8))
