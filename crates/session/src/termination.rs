@@ -4,7 +4,8 @@
 //!
 //! If the program has left the signal at its default, a session replaces that by a handler. It asks the writer thread to
 //! complete the profile, waits a second at most, and then ends the process as the default does. A program that installs
-//! its own handler, or ignores the signal, replaces ours or never gets it. New programs (`exec`) get the default back from
+//! its own handler, or ignores the signal, replaces ours or never gets it; if that handler calls ours, as one calls the
+//! handler from before, ours ends the process. New programs (`exec`) get the default back from
 //! the kernel. The first process of a container is left alone: the kernel does not deliver such a signal to it without a
 //! handler.
 //!
@@ -181,9 +182,13 @@ extern "C" fn terminated(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mu
     let before = unsafe { errno.read() };
     if process() == PROCESS.load(Relaxed) {
         request(signal);
-        // SAFETY: the kernel passes a valid pointer, and no field is read that the signal does not have.
-        let is_own = unsafe { is_own((*info).si_code, || (*info).si_pid()) };
-        if !(is_own || wait(WAIT_AT_ONCE)) && WAITED.load(Relaxed) < LONGEST_WAIT && repeat(signal)
+        let must_end = is_called(signal) || {
+            // SAFETY: the kernel passes a valid pointer, and no field is read that the signal does not have.
+            unsafe { is_own((*info).si_code, || (*info).si_pid()) }
+        };
+        if !(must_end || wait(WAIT_AT_ONCE))
+            && WAITED.load(Relaxed) < LONGEST_WAIT
+            && repeat(signal)
         {
             // SAFETY: as above.
             unsafe { errno.write(before) };
@@ -192,10 +197,31 @@ extern "C" fn terminated(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mu
         wait(LONGEST_WAIT);
     }
     remove();
+    set_default(signal);
     // SAFETY: the signal is blocked until this handler returns; then its default ends the process.
     unsafe {
         libc::raise(signal);
         errno.write(before);
+    }
+}
+
+/// Whether a handler of the program's has called this one, which it has found and replaced. It does so once, and may pass
+/// the signal's number only.
+fn is_called(signal: libc::c_int) -> bool {
+    // SAFETY: zeroes are a valid `sigaction`, which the call fills.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction != handler()
+    }
+}
+
+/// Sets a signal to its default, whoever handles it.
+fn set_default(signal: libc::c_int) {
+    // SAFETY: zeroes are a valid `sigaction`: the default.
+    unsafe {
+        let action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut());
     }
 }
 

@@ -1,8 +1,9 @@
 //! SIGTERM while a session ends, and while the program holds what the writer thread needs.
 
 use std::io::{Read, Write};
-use std::sync::atomic::AtomicBool;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 use std::time::Duration;
 
 use super::{Child, Profile, in_child, one_at_a_time, record, small_pipe, start};
@@ -98,6 +99,55 @@ fn the_interrupted_code_goes_on_if_the_writer_thread_needs_it() {
     let found = Profile::read(&path);
     assert_eq!(found.allocations.len(), 1);
     assert!(found.end);
+}
+
+/// A program's handler may call the one from before, when it has done its own work.
+#[test]
+fn a_handler_that_calls_this_one_is_called_once() {
+    static BEFORE: AtomicUsize = AtomicUsize::new(0);
+    static SAYS_SO: AtomicI32 = AtomicI32::new(-1);
+    extern "C" fn clean_up(signal: libc::c_int) {
+        // SAFETY: a byte of this function's, and the handler from before, which need not get more than the number.
+        unsafe {
+            libc::write(SAYS_SO.load(Acquire), [1_u8].as_ptr().cast(), 1);
+            let before: extern "C" fn(libc::c_int) = std::mem::transmute(BEFORE.load(Acquire));
+            before(signal);
+        }
+    }
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.nthb");
+    for writer_is_stuck in [false, true] {
+        let (mut ready, says_so) = std::io::pipe().unwrap();
+        SAYS_SO.store(says_so.as_raw_fd(), Release);
+        let child = Child::running(|| {
+            if writer_is_stuck {
+                crate::set_preparer(|| {
+                    while termination::requested().is_some() {
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            let session = start(&path, "exponential", 512);
+            record(&session, 1);
+            let handler = clean_up as *const () as usize;
+            // SAFETY: the handler is a function of this program.
+            BEFORE.store(unsafe { libc::signal(libc::SIGTERM, handler) }, Release);
+            loop {
+                // SAFETY: sends the signal to this process.
+                unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
+            }
+        });
+        drop(says_so);
+        let status = child.status();
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGTERM);
+        let mut called = Vec::new();
+        ready.read_to_end(&mut called).unwrap();
+        assert_eq!(called, [1]);
+        if !writer_is_stuck {
+            assert!(Profile::read(&path).end);
+        }
+    }
 }
 
 /// `kill(getpid(), SIGTERM)` does not return.
