@@ -1,8 +1,8 @@
 //! The signal handler: it walks the stack of its thread and stores a tick.
 //!
 //! The signal is `SIGURG`, as in Go's runtime: hardly any program uses it, and its default action is to ignore it. So a
-//! program that resets all signals loses time samples, and is not killed. If the program has a handler for it already, a
-//! real-time signal takes its place. `SIGPROF` and `ITIMER_PROF` stay the program's.
+//! program that resets all signals loses time samples, and is not killed. If the program has a handler for it, a real-time
+//! signal takes its place, also if the handler comes later: then it may get a few of our signals. `SIGPROF` and `ITIMER_PROF` stay the program's.
 //!
 //! The handler stays when a session ends: a signal may still be on its way.
 
@@ -89,6 +89,13 @@ pub fn install() -> Result<c_int, String> {
     }
     SIGNAL.store(signal, Relaxed);
     Ok(signal)
+}
+
+/// Whether the program has a handler of its own for the signal by now.
+pub fn is_taken() -> bool {
+    let action = action_of(SIGNAL.load(Relaxed));
+    let ours = [tick as *const () as usize, libc::SIG_DFL, libc::SIG_IGN];
+    action.is_some_and(|action| !ours.contains(&action))
 }
 
 /// The action of a signal.

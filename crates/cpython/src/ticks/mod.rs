@@ -176,6 +176,12 @@ pub fn thread_has_started() {
 /// Called by the writer thread between two blocks.
 fn keep() -> Duration {
     timers::leave_out_this_thread();
+    if handler::is_taken() {
+        match handler::install() {
+            Ok(signal) => timers::change_signal(signal),
+            Err(_) => timers::end(),
+        }
+    }
     let cpu = timers::process_cpu();
     let used = cpu.saturating_sub(CPU_BEFORE.load(Relaxed));
     if used >= BUSY_FROM {

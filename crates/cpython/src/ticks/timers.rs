@@ -127,6 +127,16 @@ pub fn end() {
     }
 }
 
+/// Sends another signal from here on.
+pub fn change_signal(signal: c_int) {
+    SIGNAL.store(signal, Relaxed);
+    if let Some(mut table) = table() {
+        table.remove_all();
+        *table = Table::new();
+    }
+    scan();
+}
+
 /// Leaves the calling thread out.
 pub fn leave_out_this_thread() {
     LEFT_OUT.store(this_thread(), Relaxed);

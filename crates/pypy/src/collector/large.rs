@@ -52,7 +52,8 @@ pub unsafe extern "C" fn calloc_hook(count: usize, each: usize, site: usize) -> 
 }
 
 fn allocated(block: *mut c_void, size: usize, site: usize) {
-    if block.is_null() || GilTrap::visit(size, site) {
+    // The lock is held, whether there is memory or not.
+    if GilTrap::visit(size, site) || block.is_null() {
         return;
     }
     // Other large blocks (arenas, buffers of the program) are allocated by other calls, some of them without
@@ -79,4 +80,17 @@ pub unsafe extern "C" fn free_hook(block: *mut c_void) {
     }
     // SAFETY: the caller's promise.
     unsafe { libc::free(block) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_trap_needs_no_memory() {
+        let mut has_run = false;
+        let out_of_memory = |size| allocated(std::ptr::null_mut(), size, 0);
+        assert!(GilTrap::run(out_of_memory, || has_run = true));
+        assert!(has_run);
+    }
 }
