@@ -30,6 +30,12 @@ native_problem: str | None = None
 # Held during the start and the stop of a session. Both run Python code, so a signal handler may call either then.
 _turn = _thread.RLock()
 
+# The longest wait for it before a fork, in seconds: a start or a stop may wait for a network file system.
+_LONGEST_WAIT = 0.5
+
+# The threads that hold it because they fork.
+_forking: set[int] = set()
+
 # The running session's configuration for child processes: `output` is the path of the first process's profile.
 _running: Config | None = None
 
@@ -115,18 +121,34 @@ def finish() -> Result:
 
 def _refuse_to_interrupt() -> None:
     """Raises Error in a signal handler that has interrupted the start or stop of a session."""
-    if _turn._is_owned():  # type: ignore[attr-defined]
+    if _turn._is_owned() and _thread.get_ident() not in _forking:  # type: ignore[attr-defined]
         raise Error("a session is being started or stopped; try again later")
+
+
+def _before_fork() -> None:
+    """Waits until no thread is starting or stopping a session, so that no child has half of one."""
+    if _turn.acquire(timeout=_LONGEST_WAIT):
+        _forking.add(_thread.get_ident())
+
+
+def _after_fork_in_parent() -> None:
+    if _thread.get_ident() in _forking:
+        _forking.discard(_thread.get_ident())
+        _turn.release()
 
 
 def _after_fork_in_child() -> None:
     """Replaces the lock if another thread held it: the child has no such thread to release it."""
     global _turn
+    _after_fork_in_parent()
+    _forking.clear()
     if not _turn._is_owned():  # type: ignore[attr-defined]
         _turn = _thread.RLock()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+)
 
 
 class Profiler:

@@ -82,6 +82,48 @@ def test_fork(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
 
 # After these, CPython 3.12 and later count the process's threads. The writer thread is stopped for 250 ms.
 # If a fork takes longer than half of that, its warning does not count.
+# A thread starts the first session, and another one forks meanwhile. A program may also start one when it has forked.
+FORK_IN_START = """
+import os, threading, time, nthbyte
+os.register_at_fork(after_in_child=lambda: nthbyte.start("second.nthb") if again else None)
+from nthbyte import _operations, _session
+_session._LONGEST_WAIT = 600
+again, begun, operations = False, threading.Event(), _operations.operations
+
+def slow_operations():
+    begun.set()
+    time.sleep(0.2)
+    return operations()
+
+_operations.operations = slow_operations
+thread = threading.Thread(target=nthbyte.start, args=("out.nthb",), kwargs={"every": "4KiB"})
+thread.start()
+begun.wait()
+pid = os.fork()
+if pid == 0:
+    more = [bytes(1000 + n % 8) for n in range(6000)]
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+thread.join()
+nthbyte.stop()
+again = True
+child = os.fork()
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(pid)
+"""
+
+
+def test_a_fork_waits_for_the_start_of_a_session(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(FORK_IN_START)
+    pid = cpython.python("app.py", folder=tmp_path).ok().out.strip()
+    child = summary(tmp_path / f"out.{pid}.nthb")
+    assert child["complete"]
+    assert child["samples"] > 500
+    assert summary(tmp_path / "second.nthb")["complete"]
+
+
 BUSY_FORK = """
 import os, time, warnings
 os.register_at_fork(before=lambda: before.append(time.monotonic()))

@@ -99,11 +99,16 @@ impl AllocationSites {
     /// # Safety
     /// As for [`Self::learn`].
     unsafe fn try_to_learn(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Option<Self> {
-        let mut seen: Vec<Seen> = Vec::new();
-        seen.try_reserve_exact(MOST).ok()?;
+        let mut room: Vec<Seen> = Vec::new();
+        room.try_reserve_exact(MOST).ok()?;
+        // Not on this thread's stack, which another thread may get in the child of a fork.
+        let mut observed = Box::new(Observed {
+            process: std::process::id(),
+            seen: room,
+        });
         let points = SamplePoints::new(Period::EVERY, Distances::Fixed, 0);
         let observer = Observer {
-            context: (&raw mut seen).cast(),
+            context: (&raw mut *observed).cast(),
             sampled: note,
             freed: ignore,
         };
@@ -116,6 +121,7 @@ impl AllocationSites {
             Heap::stop(heap);
             names?
         };
+        let seen = observed.seen;
         for (variable, place, domain, kind) in kinds(layout) {
             let objects = names.value(variable)?;
             for at in 0..objects.tuple_length()? {
@@ -152,6 +158,12 @@ impl AllocationSites {
     }
 }
 
+/// What `note` has observed, and the process that it is for.
+struct Observed {
+    process: u32,
+    seen: Vec<Seen>,
+}
+
 /// An observed allocation.
 struct Seen {
     block: usize,
@@ -167,9 +179,10 @@ impl Seen {
 }
 
 unsafe extern "C" fn note(context: *mut c_void, sample: &Sample) -> u32 {
-    // SAFETY: the context is the vector of `try_to_learn`, and no other code uses it meanwhile.
-    let seen = unsafe { &mut *context.cast::<Vec<Seen>>() };
-    if seen.len() < seen.capacity() {
+    // SAFETY: the context is that of `try_to_learn`, and no other code uses it meanwhile.
+    let Observed { process, seen } = unsafe { &mut *context.cast::<Observed>() };
+    // Another thread may have forked meanwhile.
+    if seen.len() < seen.capacity() && std::process::id() == *process {
         seen.push(Seen {
             block: sample.block as usize,
             size: sample.requested,
