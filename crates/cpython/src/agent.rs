@@ -7,8 +7,8 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
 
 use nthbyte_heap::{Heap, HugePages, NOT_INTERESTED, Observer, Sample};
 use nthbyte_profile::event::{LostKind, Nanos};
@@ -29,6 +29,14 @@ use crate::{ticks, verify};
 
 static AGENT: AtomicPtr<AgentCell> = AtomicPtr::new(std::ptr::null_mut());
 
+/// Whether CPython has been finalized since the patches were installed.
+static IS_FINALIZED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn finalized() {
+    IS_FINALIZED.store(true, Release);
+}
+
+const FINALIZED: &str = "this process has finalized CPython, and nthbyte works until then only: start it before the first Py_Finalize";
 const BUSY: &str = "nthbyte is busy; start it outside of its own callbacks";
 
 /// The patches in this process, and the state of the session.
@@ -197,6 +205,10 @@ fn refuse_sub_interpreters(gil: &Gil) -> Result<(), String> {
 /// Checks the interpreter, then installs all permanent patches, if they are not installed yet.
 fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     refuse_sub_interpreters(gil)?;
+    if IS_FINALIZED.load(Acquire) {
+        // A new CPython has its own allocators again.
+        return Err(FINALIZED.to_owned());
+    }
     if cell().is_some() {
         return Ok(());
     }
@@ -232,6 +244,8 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
         }),
     }));
     AGENT.store(cell, Release);
+    // SAFETY: the function is never unloaded. It cannot be registered if there are 32 of them already.
+    unsafe { (gil.api().Py_AtExit)(finalized) };
     // SAFETY: the layout was verified.
     unsafe {
         dealloc::install(gil, &layout, code_freed, type_freed);

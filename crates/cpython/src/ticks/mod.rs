@@ -20,6 +20,7 @@
 mod collecting;
 mod handler;
 mod resolve;
+mod thread_locals;
 mod timers;
 mod walk;
 mod words;
@@ -70,6 +71,15 @@ pub fn begin(
     if Probe::new().is_none() {
         return Err(
             "--cpu needs process_vm_readv, which this system forbids; allow it, or leave --cpu out"
+                .to_owned(),
+        );
+    }
+    if layout.features.own_gils
+        && let Ok(api) = Api::get()
+        && !thread_locals::are_in_each_thread(api.PyThreadState_GetUnchecked as *const () as usize)
+    {
+        return Err(
+            "--cpu is not possible where a running program has loaded CPython (dlopen); leave --cpu out, or link the program with CPython's library"
                 .to_owned(),
         );
     }
