@@ -235,7 +235,7 @@ OPTIONS = (
     Option(
         "huge_pages",
         "memory pages of the object heap: transparent huge pages (thp), pages of the system's pool of huge "
-        "pages (hugetlb), or ordinary pages (off) (default: thp)",
+        "pages (hugetlb; not for programs that fork), or ordinary pages (off) (default: thp)",
         default=DEFAULT_HUGE_PAGES,
         placeholder="KIND",
         check=_huge_pages,

@@ -201,15 +201,17 @@ def test_other_text_is_no_time(text: str) -> None:
 def test_true_means_the_usual_number() -> None:
     given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
     assert _options.check({**given, "cpu": True})["cpu"] == 1000
+    assert _options.check({**given, "cpu": False})["cpu"] is None
     with pytest.raises(ValueError, match="--cpu is a whole number"):
-        _options.check({**given, "cpu": False})
+        _options.check({**given, "cpu": 0})
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        {"cpu": False},
+        {"cpu": 0},
         {"native": 3},
+        {"force": "no"},
         {"huge_pages": "large"},
         {"native": False, "native_frames": True},
         {"every": "auto", "seed": 3},
