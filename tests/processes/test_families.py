@@ -132,14 +132,19 @@ def test_an_older_runs_children_are_left_out(cpython: Interpreter, tmp_path: Pat
     assert done.err.count("of another run") == min(len(left), 3)
 
 
-# A child finds a file where its profile would be. Its own child has no such trouble.
+# A child finds a file where its profile would be, made before its first sample. Its own child has no such trouble.
 TAKEN = """
 import os
 def use():
-    return [bytes(1000 + n % 8) for n in range(8000)]
-if os.fork() == 0:
-    with open(f"app.{os.getpid()}.nthb", "w") as file:
+    return [bytes(1000 + n % 8) for n in range(32_000)]
+ready, made = os.pipe()
+child = os.fork()
+if child:
+    with open(f"app.{child}.nthb", "w") as file:
         file.write("the only copy")
+    os.write(made, b"1")
+else:
+    os.read(ready, 1)
     keep = use()
     if os.fork() == 0:
         keep = use()
@@ -150,7 +155,7 @@ assert os.wait()[1] == 0
 
 
 def test_a_child_replaces_no_file(interpreter: Interpreter, tmp_path: Path) -> None:
-    first = run(interpreter, TAKEN, tmp_path, "--every", "64KiB")
+    first = run(interpreter, TAKEN, tmp_path, "--every", "1MiB")
     names = sorted(path.name for path in tmp_path.glob("app.*.nthb"))
     texts = [name for name in names if (tmp_path / name).read_bytes() == b"the only copy"]
     [child] = [name.removesuffix("-2.nthb") for name in names if name.endswith("-2.nthb")]
