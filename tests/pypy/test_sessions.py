@@ -279,7 +279,7 @@ sys.exit("it was not refused")
             "vmprof is profiling this program already",
         ),
         ("nthbyte.start('first.nthb')", "", "running already"),
-        ("", ", huge_pages='off'", "--huge-pages"),
+        ("", ", huge_pages='off'", "huge_pages"),
     ],
 )
 def test_wrong_usage_gives_one_line(
