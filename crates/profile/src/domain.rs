@@ -30,19 +30,23 @@ impl Profile {
     /// Keeps the allocation samples of one domain, or of all. The agent counts only what the interpreter's heap
     /// allocates. So where samples of native memory stay, the count is removed.
     pub fn keep_domain(&mut self, domain: Option<Domain>) {
-        let mut kept = Samples::default();
+        let mut left = Samples::default();
         let mut has_native = false;
+        let mut kept = Vec::new();
         for id in self.samples.ids() {
             let of = self.domain(id);
-            if domain.is_none_or(|domain| domain == of) {
-                has_native |= of == Domain::Native;
-                if domain.is_some() {
-                    kept.push(self.samples.get(id));
+            let is_kept = domain.is_none_or(|domain| domain == of);
+            has_native |= is_kept && of == Domain::Native;
+            if domain.is_some() {
+                kept.push(is_kept);
+                if is_kept {
+                    left.push(self.samples.get(id));
                 }
             }
         }
         if domain.is_some() {
-            self.samples = kept;
+            self.samples = left;
+            self.keep_arenas(&kept);
         }
         if has_native || domain == Some(Domain::Native) {
             self.allocated = None;

@@ -183,7 +183,7 @@ pub struct Profile {
     pub thread_processes: Vec<ProcessId>,
     /// Allocation samples.
     pub samples: Samples,
-    /// The arenas of samples, in the order of the samples. Not kept in step when samples are removed.
+    /// The arenas of samples, in the order of the samples.
     pub arenas: Vec<ArenaRun>,
     /// Time samples.
     pub cpu: Vec<TimeSample>,

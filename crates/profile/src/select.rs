@@ -1,20 +1,48 @@
 //! Changes a profile in memory: leaves samples out, or gives samples other stacks.
 
-use crate::event::NodeId;
+use crate::event::{NodeId, SampleId};
 use crate::model::{Profile, Sample, StackNode};
 
 impl Profile {
     /// Keeps only the allocation samples for which `keep` returns true. What the agent counted is
     /// then no longer the sum of the samples, so it is removed if a sample is.
-    pub fn retain_samples(&mut self, keep: impl FnMut(&Sample) -> bool) {
+    pub fn retain_samples(&mut self, mut keep: impl FnMut(&Sample) -> bool) {
         let before = self.samples.len();
-        self.samples.retain(keep);
+        let mut kept = Vec::with_capacity(before);
+        self.samples.retain(|sample| {
+            let is_kept = keep(sample);
+            kept.push(is_kept);
+            is_kept
+        });
+        self.keep_arenas(&kept);
         if self.samples.len() < before {
             self.allocated = None;
             for process in &mut self.processes {
                 process.allocated = None;
             }
         }
+    }
+
+    /// Gives the samples that are left their arenas, after others were removed. `kept` says which samples are left.
+    pub(crate) fn keep_arenas(&mut self, kept: &[bool]) {
+        if self.arenas.is_empty() {
+            return;
+        }
+        let mut count = 0;
+        // The samples that are left before each one.
+        let mut before = vec![count];
+        before.extend(kept.iter().map(|&is_kept| {
+            count += u32::from(is_kept);
+            count
+        }));
+        let left_before = |sample: usize| before[sample.min(kept.len())];
+        for run in &mut self.arenas {
+            let first = run.first.index();
+            let end = left_before(first.saturating_add(run.count as usize));
+            run.first = SampleId(left_before(first));
+            run.count = end - run.first.0;
+        }
+        self.arenas.retain(|run| run.count > 0);
     }
 
     /// Gives allocation samples other stacks of the same tree. `new[old]` is that in place of each node.

@@ -1,8 +1,9 @@
 //! Parts of a profile: the samples of one domain, or those that a condition selects.
 
+use nthbyte_profile::composition::ArenaRun;
 use nthbyte_profile::event::{
     Allocation, Code, CodeId, End, Event, FrameKind, LabelSetId, Lines, Nanos, Node, NodeId,
-    SourceId, Survival, Thread, ThreadId, TypeId,
+    SampleId, SourceId, Survival, Thread, ThreadId, TypeId,
 };
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Domain, Meta, Method, Profile, Source, SourceKind, Writer};
@@ -135,4 +136,47 @@ fn samples_move_to_other_stacks_of_the_tree() {
     profile.move_allocations(&[NodeId(1), NodeId(0)]);
     let stacks: Vec<NodeId> = profile.samples.iter().map(|sample| sample.stack).collect();
     assert_eq!(stacks, [NodeId(1); 2]);
+}
+
+#[test]
+fn samples_that_are_left_keep_their_arenas() {
+    // The arena of each sample, by its size, which stays.
+    let arenas = |profile: &Profile| {
+        let of_run = |run: &ArenaRun| {
+            let samples = run.first.0..run.first.0 + run.count;
+            let arena = run.arena;
+            samples
+                .map(move |number| (SampleId(number), arena))
+                .collect::<Vec<_>>()
+        };
+        let all = profile.arenas.iter().flat_map(of_run);
+        all.map(|(id, arena)| (profile.samples.get(id).shape.size, arena))
+            .collect::<Vec<_>>()
+    };
+    let mut profile = profile(&[0, 1, 1, 0, 0, 1, 0]);
+    let run = |first, count, arena| ArenaRun {
+        first: SampleId(first),
+        count,
+        arena,
+    };
+    profile.arenas = vec![run(0, 2, 7), run(2, 1, 8), run(3, 3, 9), run(6, 1, 7)];
+    let before = arenas(&profile);
+    assert_eq!(before.len(), 7);
+    let python = [1, 4, 5, 7];
+    let mut narrowed = profile.clone();
+    narrowed.keep_domain(Some(Domain::Python));
+    let of_python = |(size, _): &(u64, u32)| python.contains(size);
+    assert_eq!(
+        arenas(&narrowed),
+        before.iter().copied().filter(of_python).collect::<Vec<_>>()
+    );
+    narrowed.retain_samples(|sample| sample.shape.size != 5);
+    assert_eq!(arenas(&narrowed), [(1, 7), (4, 9), (7, 7)]);
+    // A file that is written has them too.
+    let mut bytes = Vec::new();
+    narrowed.write(&mut bytes, |_| ()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("narrowed.nthb");
+    std::fs::write(&path, bytes).unwrap();
+    assert_eq!(arenas(&Profile::load(&path).unwrap()), arenas(&narrowed));
 }

@@ -5,10 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 /// The folders that packages are installed in.
 const FOLDERS: [&str; 2] = ["/site-packages/", "/dist-packages/"];
+
+/// No record of a distribution is larger, in bytes.
+const LARGEST_RECORD: u64 = 16 << 20;
 
 /// The names of distributions by those of their folders and modules, as far as both are different, and for packages that occur in `files` only.
 /// What several distributions share (a namespace) has no entry.
@@ -78,11 +82,22 @@ fn installed(environment: &Path) -> Vec<(String, BTreeSet<String>)> {
         .collect()
 }
 
+/// The text of an ordinary file, unless it is larger than any record.
+fn text(path: &Path) -> Option<String> {
+    let data = fs::metadata(path).ok()?;
+    if !data.is_file() || data.len() > LARGEST_RECORD {
+        return None;
+    }
+    let mut text = String::new();
+    let file = fs::File::open(path).ok()?;
+    file.take(LARGEST_RECORD).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
 fn name(record: &Path) -> Option<String> {
-    let metadata = fs::read_to_string(record.join("METADATA"))
-        .or_else(|_| fs::read_to_string(record.join("PKG-INFO")))
-        .or_else(|_| fs::read_to_string(record))
-        .ok()?;
+    let metadata = text(&record.join("METADATA"))
+        .or_else(|| text(&record.join("PKG-INFO")))
+        .or_else(|| text(record))?;
     let headers = metadata.lines().take_while(|line| !line.is_empty());
     let name = headers
         .filter_map(|line| line.strip_prefix("Name:"))
@@ -97,8 +112,8 @@ fn contents(record: &Path) -> BTreeSet<String> {
         let folder = path.split(['/', ',']).next().unwrap_or_default();
         module(folder.trim_matches('"')).to_owned()
     };
-    let lines = fs::read_to_string(record.join("RECORD"))
-        .or_else(|_| fs::read_to_string(record.join("top_level.txt")))
+    let lines = text(&record.join("RECORD"))
+        .or_else(|| text(&record.join("top_level.txt")))
         .unwrap_or_default();
     lines.lines().map(first).collect()
 }

@@ -2,7 +2,7 @@
 
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
-use nthbyte_profile::model::ProcessId;
+use nthbyte_profile::model::{Process, ProcessId};
 use nthbyte_profile::{Composition, Part, Profile, Source};
 
 use super::{MemoryError, distance, is_whole};
@@ -91,32 +91,50 @@ fn wholes(profile: &Profile) -> impl Iterator<Item = &Composition> {
 
 /// The time at which the resident sets together were largest, as far as compositions tell.
 fn peak(profile: &Profile) -> Nanos {
-    let sum = |time: Nanos| {
-        let moment = at_time(profile, time, false);
-        let sizes = moment.processes.iter();
-        sizes
-            .filter_map(|of| of.composition.get(Part::Resident))
-            .sum::<u64>()
-    };
     let mut times: Vec<Nanos> = wholes(profile).map(|of| of.time).collect();
     times.sort_unstable();
-    let readings: Vec<Reading> = times
-        .into_iter()
-        .map(|time| Reading::at(time, sum(time)))
-        .collect();
+    let mut sums = vec![0_u64; times.len()];
+    for process in &profile.processes {
+        let wholes = process.compositions.iter().filter(|of| is_whole(of));
+        let mut sizes: Vec<(Nanos, u64)> = wholes
+            .map(|of| (of.time, of.get(Part::Resident).unwrap_or(0)))
+            .collect();
+        // Of several at one time, the first one counts.
+        sizes.sort_by_key(|&(time, _)| time);
+        sizes.dedup_by_key(|&mut (time, _)| time);
+        let mut nearest = 0;
+        for (&time, sum) in times.iter().zip(&mut sums) {
+            let how_far = |at: usize| sizes.get(at).map(|&(of, _)| distance(of, time));
+            while how_far(nearest + 1).is_some_and(|next| Some(next) < how_far(nearest)) {
+                nearest += 1;
+            }
+            if runs(profile, process, time)
+                && let Some((_, size)) = sizes.get(nearest)
+            {
+                *sum = sum.saturating_add(*size);
+            }
+        }
+    }
+    let readings = times.into_iter().zip(sums);
+    let readings: Vec<Reading> = readings.map(|(time, sum)| Reading::at(time, sum)).collect();
     peak_of_rss(profile, &readings).unwrap_or(profile.end)
+}
+
+/// Whether a process ran at a time.
+fn runs(profile: &Profile, process: &Process, time: Nanos) -> bool {
+    process.start <= time && (time <= process.end || profile.processes.len() == 1)
 }
 
 fn is_of_forbidden_reads(note: &str) -> bool {
     note.ends_with(READS_ARE_FORBIDDEN)
 }
 
-/// The compositions nearest to a time of the processes that ran then. At the `end`: the last one of each process that did not
-/// end long before.
+/// The compositions nearest to a time of the processes that ran then. At the `end`: the last one of each process that ran
+/// until then.
 fn at_time(profile: &Profile, time: Nanos, is_end: bool) -> Moment<'_> {
     let mut processes = Vec::new();
     for (process, of) in profile.process_ids().zip(&profile.processes) {
-        let runs = of.start <= time && (time <= of.end || profile.processes.len() == 1);
+        let runs = runs(profile, of, time);
         let mut wholes = of.compositions.iter().filter(|of| is_whole(of));
         let nearest = match is_end {
             true => wholes.next_back(),

@@ -55,6 +55,9 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_alive: Option<Estimate>,
     /// The sums of its own samples.
+    /// With [`By::Process`], the number of the process, which may have several rows: one for each recording.
+    #[serde(skip)]
+    pub(super) process: usize,
     #[serde(skip)]
     pub(super) own: ByLifetime,
 }
@@ -114,30 +117,34 @@ pub(super) fn rows(
     };
     let whole = aggregate.all.all.bytes.estimate;
     let estimator = &aggregate.estimator;
-    let row =
-        |((name, file, line), KeyTotals { own, total }): (Label, KeyTotals<ByLifetime>)| Row {
-            name,
-            file,
-            line,
-            samples: own.all.samples,
-            self_bytes: estimator.bytes(&own.all),
-            total_bytes: estimator.bytes(&total.all),
-            // Without bytes, only samples of size 0 have rows.
-            share: own.all.bytes.estimate / whole.max(f64::MIN_POSITIVE),
-            allocations: estimator.allocations(&own.all),
-            died_young: estimator.of_bytes(own.of(Lifetime::DiedYoung)),
-            total_allocations: estimator.allocations(&total.all),
-            total_died_young: estimator.of_bytes(total.of(Lifetime::DiedYoung)),
-            freed: estimator.of_bytes(own.of(Lifetime::Freed)),
-            survived: estimator.of_bytes(own.of(Lifetime::Survived)),
-            still_live: estimator.of_bytes(own.of(Lifetime::StillLive)),
-            survivors: estimator.of_bytes(&own.survivors()),
-            alive: alive_is_known.then(|| estimator.of_bytes(&own.alive)),
-            total_alive: alive_is_known.then(|| estimator.of_bytes(&total.alive)),
-            own,
-        };
-    let seen = |(_, totals): &(Label, KeyTotals<ByLifetime>)| totals.total.all.samples > 0;
-    let rows = labels.into_iter().zip(totals);
+    let row = |(process, ((name, file, line), KeyTotals { own, total })): (
+        usize,
+        (Label, KeyTotals<ByLifetime>),
+    )| Row {
+        process,
+        name,
+        file,
+        line,
+        samples: own.all.samples,
+        self_bytes: estimator.bytes(&own.all),
+        total_bytes: estimator.bytes(&total.all),
+        // Without bytes, only samples of size 0 have rows.
+        share: own.all.bytes.estimate / whole.max(f64::MIN_POSITIVE),
+        allocations: estimator.allocations(&own.all),
+        died_young: estimator.of_bytes(own.of(Lifetime::DiedYoung)),
+        total_allocations: estimator.allocations(&total.all),
+        total_died_young: estimator.of_bytes(total.of(Lifetime::DiedYoung)),
+        freed: estimator.of_bytes(own.of(Lifetime::Freed)),
+        survived: estimator.of_bytes(own.of(Lifetime::Survived)),
+        still_live: estimator.of_bytes(own.of(Lifetime::StillLive)),
+        survivors: estimator.of_bytes(&own.survivors()),
+        alive: alive_is_known.then(|| estimator.of_bytes(&own.alive)),
+        total_alive: alive_is_known.then(|| estimator.of_bytes(&total.alive)),
+        own,
+    };
+    let seen =
+        |(_, (_, totals)): &(usize, (Label, KeyTotals<ByLifetime>))| totals.total.all.samples > 0;
+    let rows = labels.into_iter().zip(totals).enumerate();
     let mut rows: Vec<Row> = rows.filter(seen).map(row).collect();
     sort(&mut rows, Sort::Own);
     rows

@@ -119,8 +119,7 @@ impl Summary {
 
     /// The largest resident set of a process, and when and how long it ran.
     fn of_process(&self, row: &Row) -> (String, String) {
-        let process = self.processes.iter().find(|of| of.label() == row.name);
-        let Some(process) = process else {
+        let Some(process) = self.processes.get(row.process) else {
             return Default::default();
         };
         let rss = process.peak_rss.map(|rss| text::bytes(rss as f64));

@@ -1,7 +1,7 @@
 //! The summary of the time samples.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{LabelSetId, LostKind};
+use nthbyte_profile::event::LostKind;
 use serde::Serialize;
 
 use super::rows::{Label, by_frame};
@@ -102,14 +102,13 @@ impl Time {
 
 /// The share of the samples whose thread held the GIL, by their label.
 fn gil_held(profile: &Profile) -> Option<f64> {
-    let sets = 0..profile.label_sets.len() as u32;
-    let says: Vec<Option<bool>> = sets
-        .map(|set| {
-            let labels = profile.labels(LabelSetId(set));
-            let gil = labels.iter().find(|(key, _)| *key == "gil")?;
-            Some(gil.1 == "held")
-        })
-        .collect();
+    // What each set says, or else the one that it extends, which comes before it.
+    let mut says: Vec<Option<bool>> = Vec::with_capacity(profile.label_sets.len());
+    for set in &profile.label_sets {
+        let inherited = says.get(set.parent.index()).copied().flatten();
+        let own = (set.key == "gil").then(|| set.value == "held");
+        says.push(own.or(inherited));
+    }
     let samples = profile.cpu.iter();
     let known: Vec<bool> = samples
         .filter_map(|sample| says[sample.labels.index()])
