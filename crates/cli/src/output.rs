@@ -24,8 +24,8 @@ pub enum Output {
     Standard,
     /// A file, which is replaced if it exists.
     File(PathBuf),
-    /// A page whose name follows from the profile's. It replaces no other file than such a page.
-    Page(PathBuf),
+    /// A file whose name follows from the profile's. It replaces no other file than one that nthbyte has written.
+    Derived(PathBuf),
     /// A profile: a file that only its owner can read.
     Profile(PathBuf),
 }
@@ -38,12 +38,7 @@ impl Output {
             Some(path) => Self::File(path),
             None => {
                 let name = PathBuf::from(profile.file_name().unwrap_or_default());
-                let path = name.with_extension(suffix);
-                if suffix == "html" {
-                    Self::Page(path)
-                } else {
-                    Self::File(path)
-                }
+                Self::Derived(name.with_extension(suffix))
             }
         }
     }
@@ -52,14 +47,15 @@ impl Output {
     ///
     /// # Errors
     /// If the output is the file that the command reads, by whatever name; if a profile would replace another file;
-    /// and, unless it is [`Overwrite::Any`], if it is another profile, or a page would replace another file.
+    /// and, unless it is [`Overwrite::Any`], if it is another profile, or a file that was not named would replace one
+    /// that nthbyte has not written.
     pub fn protect(&self, input: &Path, overwrite: Overwrite) -> Result<()> {
         let found = match self {
             Self::Standard => {
                 let stdout = io::stdout().as_fd().try_clone_to_owned();
                 stdout.and_then(|stdout| File::from(stdout).metadata())
             }
-            Self::File(path) | Self::Page(path) | Self::Profile(path) => path.metadata(),
+            Self::File(path) | Self::Derived(path) | Self::Profile(path) => path.metadata(),
         };
         // A file that is not there, or cannot be looked at, is none that could be destroyed.
         let Ok(found) = found else { return Ok(()) };
@@ -75,7 +71,7 @@ impl Output {
                 self.name()
             );
         }
-        let (Self::File(path) | Self::Page(path) | Self::Profile(path)) = self else {
+        let (Self::File(path) | Self::Derived(path) | Self::Profile(path)) = self else {
             return Ok(());
         };
         let force = match overwrite {
@@ -91,9 +87,9 @@ impl Output {
         } else {
             match self {
                 Self::Profile(_) => Some("it is no profile; choose another name".to_owned()),
-                Self::Page(_) if overwrite != Overwrite::Any && !is_page(&head) => Some(format!(
-                    "it is not a page of nthbyte; choose another name with -o{force}"
-                )),
+                Self::Derived(_) if overwrite != Overwrite::Any && !is_ours(&head) => Some(
+                    format!("nthbyte has not written it; choose another name with -o{force}"),
+                ),
                 _ => None,
             }
         };
@@ -106,7 +102,9 @@ impl Output {
     fn name(&self) -> String {
         match self {
             Self::Standard => "to standard output".to_owned(),
-            Self::File(path) | Self::Page(path) | Self::Profile(path) => path.display().to_string(),
+            Self::File(path) | Self::Derived(path) | Self::Profile(path) => {
+                path.display().to_string()
+            }
         }
     }
 
@@ -122,7 +120,7 @@ impl Output {
                 return written.context("cannot write to standard output");
             }
             // Like any new file: the umask removes rights from this.
-            Self::File(path) | Self::Page(path) => (path, 0o666),
+            Self::File(path) | Self::Derived(path) => (path, 0o666),
             Self::Profile(path) => (path, 0o600),
         };
         let context = || format!("cannot write {}", path.display());
@@ -317,8 +315,8 @@ fn head(path: &Path) -> Vec<u8> {
     }
 }
 
-/// Whether a file that begins with `head` is a page that nthbyte has written: its title is there.
-fn is_page(head: &[u8]) -> bool {
+/// Whether a file that begins with `head` is a page or an export that nthbyte has written: they all name it there.
+fn is_ours(head: &[u8]) -> bool {
     let name = b"nthbyte";
     head.windows(name.len()).any(|word| word == name)
 }
@@ -330,9 +328,9 @@ mod tests {
     #[test]
     fn the_default_name_is_the_profiles_with_another_suffix_in_this_folder() {
         let output = Output::beside(Path::new("/tmp/x/app.1234.nthb"), None, "html");
-        assert_eq!(output, Output::Page(PathBuf::from("app.1234.html")));
+        assert_eq!(output, Output::Derived(PathBuf::from("app.1234.html")));
         let output = Output::beside(Path::new("/tmp/x/app.nthb"), None, "pb.gz");
-        assert_eq!(output, Output::File(PathBuf::from("app.pb.gz")));
+        assert_eq!(output, Output::Derived(PathBuf::from("app.pb.gz")));
     }
 
     #[test]
@@ -342,7 +340,7 @@ mod tests {
         std::fs::write(&input, MAGIC).expect("writable");
         let path = folder.path().join("out");
         let [file, page, profile] =
-            [Output::File, Output::Page, Output::Profile].map(|of| of(path.clone()));
+            [Output::File, Output::Derived, Output::Profile].map(|of| of(path.clone()));
         let page_of_ours = b"<!doctype html><title>nthbyte</title>";
         // Whether each output may replace such a file, without `--force` and with it.
         for (content, [named, by_default, as_profile]) in [

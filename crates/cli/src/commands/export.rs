@@ -86,7 +86,7 @@ impl Arguments {
             (_, option) => Output::beside(self.profiles.first(), option, self.to.suffix()),
         };
         inputs.protect(&output, Overwrite::if_forced(self.force))?;
-        let compressed = matches!(&output, Output::File(path)
+        let compressed = matches!(&output, Output::File(path) | Output::Derived(path)
             if path.extension().is_some_and(|end| end == "gz"));
         let options = firefox::Options {
             sources: self.sources,

@@ -35,7 +35,7 @@ mod tracks;
 use std::io::{self, BufWriter, Write};
 
 use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::GzBuilder;
 use nthbyte_profile::Profile;
 use serde::Serializer as _;
 use serde::ser::SerializeMap as _;
@@ -103,7 +103,10 @@ pub fn write_gzip_with(
     out: &mut dyn Write,
     progress: Progress<'_>,
 ) -> io::Result<()> {
-    let mut out = GzEncoder::new(out, Compression::fast());
+    let mut out = GzBuilder::new()
+        // So that a later export knows the file again.
+        .comment("nthbyte")
+        .write(out, Compression::fast());
     write_with(profile, options, &mut out, progress)?;
     out.finish()?.flush()
 }

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::GzBuilder;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{LabelSetId, NodeId, TypeId};
 use nthbyte_profile::model::{Image, Lifetime, ProcessId};
@@ -31,7 +31,10 @@ use message::{Function, Label, Line, Location, Mapping, Sample, ValueType};
 pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> io::Result<()> {
     let meter = Meter::new(profile.samples.len() as u64, progress);
     let message = convert(profile, &meter);
-    let mut out = GzEncoder::new(out, Compression::default());
+    let mut out = GzBuilder::new()
+        // So that a later export knows the file again.
+        .comment("nthbyte")
+        .write(out, Compression::default());
     out.write_all(&message.encode_to_vec())?;
     out.finish()?.flush()?;
     meter.finish();
