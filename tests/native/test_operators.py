@@ -26,7 +26,7 @@ def allocator(preload: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Has the program, bound at the start or at the first calls, and the library."""
+    """Has the programs, bound at the start or at the first calls, and the library."""
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")
@@ -41,12 +41,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "-Wl,--build-id",
         "-pthread",
     ]
-    for name, more in (
-        ("now", ["-Wl,-z,now"]),
-        ("lazy", ["-Wl,-z,lazy"]),
-        ("plug.so", ["-shared", "-fPIC", "-Wl,-z,lazy"]),
+    for name, more, source in (
+        ("now", ["-Wl,-z,now"], "operators.cpp"),
+        ("lazy", ["-Wl,-z,lazy"], "operators.cpp"),
+        ("plug.so", ["-shared", "-fPIC", "-Wl,-z,lazy"], "operators.cpp"),
+        ("deleted now", ["-Wl,-z,now"], "deleted.cpp"),
+        ("deleted lazy", ["-Wl,-z,lazy"], "deleted.cpp"),
     ):
-        subprocess.run([compiler, *flags, *more, "-o", folder / name, PROGRAMS / "operators.cpp"], check=True)
+        subprocess.run([compiler, *flags, *more, "-o", folder / name, PROGRAMS / source], check=True)
     return folder
 
 
@@ -85,6 +87,18 @@ def test_each_request_of_a_program_counts_once(
     _check(found, done.out, exactly=every == "1")
     types = {row["name"] for row in summary(tmp_path / "out.nthb", *options, "--by", "type")["rows"]}
     assert ("operator new" in types) == bool(allocator)
+
+
+@pytest.mark.parametrize("binding", ["now", "lazy"])
+def test_each_deleted_block_is_freed(binding: str, allocator: str, folder: Path, tmp_path: Path) -> None:
+    """Also if ``delete`` and ``free`` are one function of the allocator. No later request takes a place of one."""
+    words = ["run", "-o", "out.nthb", "--every", "64K", "--", folder / f"deleted {binding}"]
+    done = INTERPRETER.nthbyte(*words, folder=tmp_path, environment={"LD_PRELOAD": allocator}).ok()
+    assert done.out == "deleted\n"
+    found = summary(tmp_path / "out.nthb", "--domain", "native")
+    [made] = [row for row in found["rows"] if row["name"] == "make"]
+    assert made["total_bytes"]["estimate"] > 20_000_000
+    assert made["alive"]["estimate"] == 0
 
 
 def test_a_library_that_python_loads(allocator: str, folder: Path, tmp_path: Path) -> None:

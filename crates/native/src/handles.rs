@@ -8,7 +8,7 @@
 //! with a jump, so that the return address is the caller's.
 
 use std::arch::naked_asm;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicBool;
 
@@ -52,12 +52,14 @@ unsafe extern "C" fn decide(handle: *mut c_void) -> *mut c_void {
 /// `dlsym` in one library: the caller makes no difference.
 unsafe extern "C" fn look_up(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     type Original = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-    // SAFETY: the replaced function, with the program's arguments. The program keeps the library loaded during the call.
-    let found = unsafe {
+    // SAFETY: the replaced function, with the program's arguments: the name is a C string. The program keeps the library
+    // loaded during the call.
+    unsafe {
         follow(handle);
-        std::mem::transmute::<*mut c_void, Original>(next(Function::Dlsym))(handle, name)
-    };
-    own_function(found as usize) as *mut c_void
+        let found =
+            std::mem::transmute::<*mut c_void, Original>(next(Function::Dlsym))(handle, name);
+        own_function(found as usize, CStr::from_ptr(name)) as *mut c_void
+    }
 }
 
 /// `dlclose`. The mark comes before the call: a thread that finds a library done afterwards has a handle of its own.

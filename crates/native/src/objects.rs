@@ -248,6 +248,15 @@ impl Object {
         }
     }
 
+    /// The name of the function that the dynamic linker has put, or will put, into the slot.
+    ///
+    /// # Safety
+    /// A slot of this object, which is loaded.
+    pub unsafe fn name(&self, slot: &Slot) -> &'static CStr {
+        // SAFETY: a relocation names a symbol of the object's table.
+        unsafe { self.tables.name(slot.symbol) }
+    }
+
     /// Calls `visit` with the name of each library that the object needs, as it is written there.
     ///
     /// # Safety

@@ -25,7 +25,7 @@
 //! - Slots are never restored: a thread may be in any of the functions.
 
 use std::cell::UnsafeCell;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -150,15 +150,30 @@ fn attach_once(pass: Pass) {
     }
 }
 
-/// This library's function in place of a replaced one that allocates; the same address for all others.
-pub fn own_function(address: usize) -> usize {
-    let is_handled = |function: &Function| matches!(function, Function::Dlsym | Function::Dlclose);
-    let is_same =
-        |function: &&Function| FOUND[**function as usize].load(Relaxed) as usize == address;
-    match Function::ALL.iter().find(is_same) {
-        Some(function) if address != 0 && !is_handled(function) => own(*function),
-        _ => address,
+/// This library's function in place of a replaced one that allocates, which was found by this name; the same address for
+/// all others.
+pub fn own_function(address: usize, name: &CStr) -> usize {
+    if address == 0 {
+        return address;
     }
+    let replaced = std::array::from_fn(|at| FOUND[at].load(Relaxed) as usize);
+    match number_of(&replaced, address, || name).map(|at| Function::ALL[at]) {
+        None | Some(Function::Dlsym | Function::Dlclose) => address,
+        Some(function) => own(function),
+    }
+}
+
+/// The number of the replaced function at this address, which is not null. `free` and some forms of `operator delete` are
+/// one function in tcmalloc and mimalloc, but not here: then it is the one of this name, or the first one if none has it.
+fn number_of<'a>(
+    replaced: &[usize; FUNCTIONS],
+    address: usize,
+    name: impl FnOnce() -> &'a CStr,
+) -> Option<usize> {
+    let first = replaced.iter().position(|&one| one == address)?;
+    let name = name();
+    let is_named = |&at: &usize| replaced[at] == address && NAMES[at] == name;
+    Some((first..FUNCTIONS).find(is_named).unwrap_or(first))
 }
 
 /// Changes the slots of a library and of those that it needs, unless that was done. Costs about a hundred instructions
@@ -375,7 +390,8 @@ impl Pass {
     ) -> Option<usize> {
         // Other libraries may lie between those of the functions.
         if self.around.contains(&value)
-            && let Some(at) = self.replaced.iter().position(|&one| one == value)
+            // SAFETY: the slot is the object's.
+            && let Some(at) = number_of(&self.replaced, value, || unsafe { object.name(slot) })
         {
             return Some(at);
         }
