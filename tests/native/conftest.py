@@ -52,9 +52,14 @@ def preload(request: pytest.FixtureRequest) -> str:
     """A value of LD_PRELOAD: nthbyte's library before one of the allocators."""
     if request.param == "glibc":
         return str(LIBRARY)
+    skip_without(request.param)
+    return f"{LIBRARY}:{request.param}"
+
+
+def skip_without(library: str) -> None:
+    """Skips the test if the system does not have this library."""
     known = subprocess.run(
         ["ldconfig", "-p"], capture_output=True, text=True, env={"PATH": "/sbin:/usr/sbin:/bin"}
     )
-    if request.param not in known.stdout:
-        pytest.skip(f"{request.param} is not installed")
-    return f"{LIBRARY}:{request.param}"
+    if library not in known.stdout:
+        pytest.skip(f"{library} is not installed")

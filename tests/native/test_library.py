@@ -81,9 +81,25 @@ def test_instructions_of_a_call_that_is_not_sampled(function: str, limits: list[
     assert all(length <= limit for length, limit in zip(lengths, limits)), body
 
 
+def test_instructions_of_a_free_that_searches_in_any_page() -> None:
+    """``free`` jumps here if sampled blocks are not at the start of a page: to the replaced function, after five."""
+    if shutil.which("objdump") is None:
+        pytest.skip("there is no objdump")
+    text = subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", LIBRARY], check=True, capture_output=True, text=True
+    ).stdout
+    [body] = re.findall(r"calls\d+free_in_any_page17h\w+>:\n(.*?)\n\n", text, re.S)
+    path = re.findall(r"^ +[0-9a-f]+:\t(\w+) +(.*)$", body, re.M)
+    end = next(at for at, (word, operand) in enumerate(path) if word == "jmp" and operand.startswith("*"))
+    assert end + 1 <= 6, path
+
+
 @pytest.mark.parametrize(("operator", "limit"), [("new", 4), ("delete", 6)])
 def test_instructions_of_an_operator_that_is_not_sampled(operator: str, limit: int) -> None:
-    """Those of other allocators: the C++ library's own call ``malloc`` and ``free``. No ``delete`` calls a function."""
+    """Those of other allocators: the C++ library's own call ``malloc`` and ``free``. No ``delete`` calls a function.
+
+    Functions like ``sdallocx`` have the same entry as a ``delete``.
+    """
     if shutil.which("objdump") is None:
         pytest.skip("there is no objdump")
     words = ["objdump", "-d", "--no-show-raw-insn", LIBRARY]

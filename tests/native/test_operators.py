@@ -13,7 +13,7 @@ import pytest
 
 from harness import Interpreter, is_near, run, summary
 
-from .conftest import LIBRARY, PROGRAMS
+from .conftest import LIBRARY, PROGRAMS, skip_without
 
 INTERPRETER = Interpreter(sys.executable)
 
@@ -49,6 +49,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("deleted lazy", ["-Wl,-z,lazy"], "deleted.cpp"),
     ):
         subprocess.run([compiler, *flags, *more, "-o", folder / name, PROGRAMS / source], check=True)
+    c_flags = [flag for flag in flags if flag not in ("-std=c++17", "-fsized-deallocation")]
+    for binding in ("now", "lazy"):
+        words = [*c_flags, f"-Wl,-z,{binding}", "-o", folder / f"sized {binding}", "-x", "c"]
+        subprocess.run([compiler, *words, PROGRAMS / "sized.c"], check=True)
     return folder
 
 
@@ -99,6 +103,35 @@ def test_each_deleted_block_is_freed(binding: str, allocator: str, folder: Path,
     [made] = [row for row in found["rows"] if row["name"] == "make"]
     assert made["total_bytes"]["estimate"] > 20_000_000
     assert made["alive"]["estimate"] == 0
+
+
+@pytest.mark.parametrize("binding", ["now", "lazy"])
+@pytest.mark.parametrize(
+    ("library", "function"),
+    [
+        ("libjemalloc.so.2", "sdallocx"),
+        ("libjemalloc.so.2", "dallocx"),
+        ("libtcmalloc_minimal.so.4", "tc_free_sized"),
+    ],
+)
+def test_blocks_that_are_freed_with_their_size(
+    library: str, function: str, binding: str, folder: Path, tmp_path: Path
+) -> None:
+    """The allocator believes the size, so a sampled block has no more room than another one. The free is noticed."""
+    skip_without(library)
+    program = [str(folder / f"sized {binding}"), function]
+    environment = {"LD_PRELOAD": library}
+    plain = run(program, tmp_path, environment=environment).ok()
+    # The shortest period with which sampled blocks of other allocators begin at the start of a page.
+    words = ["run", "-o", "out.nthb", "--every", "16K", "--", *program]
+    done = INTERPRETER.nthbyte(*words, folder=tmp_path, environment=environment).ok()
+    assert done.out == plain.out
+    said = dict(line.split() for line in done.out.splitlines())
+    assert said["differ"] == "0"
+    [made] = [
+        row for row in summary(tmp_path / "out.nthb", "--domain", "native")["rows"] if row["name"] == "make"
+    ]
+    assert is_near(made["alive"], int(said["stay"]))
 
 
 def test_a_library_that_python_loads(allocator: str, folder: Path, tmp_path: Path) -> None:

@@ -3,13 +3,17 @@
 //! A sampled block comes from `memalign` of the replaced allocator with the alignment of an OS page. It is an ordinary
 //! block for `free` and `realloc` of that allocator.
 
+use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
 use std::ptr::null_mut;
+use std::sync::atomic::Ordering::Relaxed;
 
-use nthbyte_requests::blocks::BLOCKS;
+use nthbyte_requests::blocks::{BLOCKS, Blocks};
+use nthbyte_requests::pages::PAGE_SHIFT;
 use nthbyte_session::native::{Kind, NOT_INTERESTED, Request};
 
-use crate::replaced::{Functions, REPLACED};
+use crate::replaced::{Functions, REPLACED, Replaced};
 use crate::thread::{self, Busy, Thread};
 use crate::{early, interface, mappings, replaced, sampler, zeroes};
 
@@ -19,6 +23,19 @@ pub const PAGE: usize = 4096;
 /// and gives them out again first: one such block would make each `free` of a loop search. Larger ones join their free
 /// neighbours, and do not begin at the start of a page any more.
 pub const LEAST_MARKED: usize = 1056;
+
+/// Instructions of a `free` that compare the count of the block's page in the filter ([`nthbyte_requests::pages`]) with 0.
+/// They keep the arguments.
+macro_rules! count_of_page {
+    () => {
+        "mov eax, edi
+         shr eax, {shift}
+         lea rcx, [rip + {blocks} + {pages}]
+         cmp byte ptr [rcx + rax], 0"
+    };
+}
+#[cfg(not(test))]
+pub(crate) use count_of_page;
 
 /// `malloc`.
 pub unsafe extern "C" fn malloc(size: usize, caller: usize) -> *mut c_void {
@@ -151,12 +168,28 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
     unsafe { (replaced.free)(block) };
 }
 
+/// `free` of a block that does not begin at the start of an OS page, while such a block may be a sampled one.
+#[unsafe(naked)]
+pub unsafe extern "C" fn free_in_any_page(block: *mut c_void) {
+    naked_asm!(
+        count_of_page!(),
+        "jne 2f",
+        "jmp qword ptr [rip + {replaced} + {offset}]",
+        "2:",
+        "jmp {slow}",
+        shift = const PAGE_SHIFT,
+        blocks = sym BLOCKS,
+        pages = const offset_of!(Blocks, pages),
+        replaced = sym REPLACED,
+        offset = const offset_of!(Replaced, free),
+        slow = sym free,
+    )
+}
+
 /// Whether `free` searches only for blocks at the start of an OS page.
 pub fn searches_marks() -> bool {
-    REPLACED
-        .free_unaligned
-        .load(std::sync::atomic::Ordering::Relaxed)
-        != free as *mut c_void
+    let free = REPLACED.free.load(Relaxed);
+    REPLACED.free_unaligned.load(Relaxed) == free
 }
 
 /// A block in which `free` recognises a sampled one; null if there is no memory.

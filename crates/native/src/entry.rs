@@ -13,21 +13,10 @@ use std::mem::offset_of;
 use nthbyte_requests::blocks::{BLOCKS, Blocks};
 use nthbyte_requests::pages::PAGE_SHIFT;
 
+use crate::calls::count_of_page;
 use crate::replaced::{REPLACED, Replaced};
 use crate::thread::Thread;
 use crate::{aligned, calls, mappings};
-
-/// Instructions of a `free` that compare the count of the block's page in the filter ([`nthbyte_requests::pages`]) with 0.
-/// They keep the arguments.
-macro_rules! count_of_page {
-    () => {
-        "mov eax, edi
-         shr eax, {shift}
-         lea rcx, [rip + {blocks} + {pages}]
-         cmp byte ptr [rcx + rax], 0"
-    };
-}
-pub(crate) use count_of_page;
 
 /// `malloc`.
 #[unsafe(no_mangle)]

@@ -6,7 +6,8 @@ use std::ffi::CStr;
 macro_rules! functions {
     ($($function:ident = $name:literal,)*) => {
         /// The functions that are replaced. [`Function::Dlsym`] and [`Function::Dlclose`] have handles of libraries; the
-        /// others allocate. Those from [`OPERATORS`] on are C++'s.
+        /// others allocate, or free. Those from [`OPERATORS`] on are C++'s operators, and functions that free and that
+        /// the C library does not have.
         #[derive(Clone, Copy, Debug)]
         #[repr(usize)]
         pub enum Function {
@@ -63,7 +64,20 @@ functions! {
     DeleteArraySizedAligned = c"_ZdaPvmSt11align_val_t",
     DeleteAlignedNothrow = c"_ZdlPvSt11align_val_tRKSt9nothrow_t",
     DeleteArrayAlignedNothrow = c"_ZdaPvSt11align_val_tRKSt9nothrow_t",
+    Dallocx = c"dallocx",
+    Sdallocx = c"sdallocx",
+    FreeSized = c"free_sized",
+    FreeAlignedSized = c"free_aligned_sized",
+    TcFreeSized = c"tc_free_sized",
 }
 
-/// The number of the first of C++'s operators.
+/// Functions that are told the size of a block of `malloc`, or of another function of C, when they free it.
+pub const SIZED: [&CStr; 4] = [
+    c"sdallocx",
+    c"free_sized",
+    c"free_aligned_sized",
+    c"tc_free_sized",
+];
+
+/// The number of the first function that only another allocator than the C library's may have.
 pub const OPERATORS: usize = Function::New as usize;

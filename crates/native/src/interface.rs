@@ -72,7 +72,9 @@ unsafe extern "C" fn set_period(period: u64) {
 
 /// Whether sampled blocks of a session with this period are put at the start of an OS page.
 fn is_marked(period: u64) -> bool {
-    period >= MARKED_FROM && replaced::functions().is_some_and(|all| all.memalign.is_some())
+    period >= MARKED_FROM
+        && replaced::functions().is_some_and(|all| all.memalign.is_some())
+        && !replaced::trusts_sizes()
 }
 
 unsafe extern "C" fn disconnect() {

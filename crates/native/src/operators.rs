@@ -1,4 +1,4 @@
-//! C++'s `operator new` and `operator delete` of another allocator.
+//! C++'s `operator new` and `operator delete` of another allocator, and its own functions that free.
 //!
 //! The C++ library's own operators call `malloc` and `free`, and are left alone: their memory is sampled there. jemalloc,
 //! mimalloc and tcmalloc bring operators that call neither. Those are replaced, if they are in the same library as the
@@ -9,6 +9,9 @@
 //! an OS page: `operator delete` may be told size and alignment, and such an allocator believes them. So each
 //! `operator delete` must know whether its block is sampled: the count of its OS page tells, of most, that it is not
 //! ([`pages`](nthbyte_requests::pages)). A `delete` that does not come here is missed, as a `free` is.
+//!
+//! jemalloc's `dallocx` and `sdallocx`, tcmalloc's `tc_free_sized` and C's `free_sized` and `free_aligned_sized` free blocks
+//! of `malloc`, as `operator delete` does those of `operator new`. See [`replaced::trusts_sizes`](crate::replaced).
 
 use std::arch::naked_asm;
 use std::ffi::c_void;
@@ -19,7 +22,7 @@ use nthbyte_requests::blocks::{BLOCKS, Blocks};
 use nthbyte_requests::pages::PAGE_SHIFT;
 use nthbyte_session::native::Kind;
 
-use crate::entry::count_of_page;
+use crate::calls::count_of_page;
 use crate::functions::Function;
 use crate::replaced::FOUND;
 use crate::{calls, sampler, thread};
@@ -83,7 +86,7 @@ new! {
     new_array_aligned_nothrow(alignment, tag) = NewArrayAlignedNothrow, "rcx", new_array_aligned_nothrow_at_point;
 }
 
-/// Defines the entries of `operator delete`, and what they do in a page with a sampled block. They pass on all arguments as
+/// Defines the entries of functions that free, and what they do in a page with a sampled block. They pass on all arguments as
 /// they are.
 macro_rules! delete {
     ($($(#[$doc:meta])* $name:ident = $function:ident, $in_page:ident;)*) => {$(
@@ -109,7 +112,7 @@ macro_rules! delete {
             type Original = unsafe extern "C" fn(*mut c_void, usize, usize);
             calls::forget(block);
             let original = FOUND[Function::$function as usize].load(Relaxed);
-            // SAFETY: the program's call, of the operator with this name, which may have fewer arguments: they are in
+            // SAFETY: the program's call, of the function with this name, which may have fewer arguments: they are in
             // registers. A slot leads here only if there is one.
             unsafe { std::mem::transmute::<*mut c_void, Original>(original)(block, second, third) };
         }
@@ -141,4 +144,14 @@ delete! {
     delete_aligned_nothrow = DeleteAlignedNothrow, delete_aligned_nothrow_in_page;
     /// `operator delete[](block, alignment, nothrow)`.
     delete_array_aligned_nothrow = DeleteArrayAlignedNothrow, delete_array_aligned_nothrow_in_page;
+    /// `dallocx(block, flags)`.
+    dallocx = Dallocx, dallocx_in_page;
+    /// `sdallocx(block, size, flags)`.
+    sdallocx = Sdallocx, sdallocx_in_page;
+    /// `free_sized(block, size)`.
+    free_sized = FreeSized, free_sized_in_page;
+    /// `free_aligned_sized(block, alignment, size)`.
+    free_aligned_sized = FreeAlignedSized, free_aligned_sized_in_page;
+    /// `tc_free_sized(block, size)`.
+    tc_free_sized = TcFreeSized, tc_free_sized_in_page;
 }

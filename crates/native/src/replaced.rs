@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use nthbyte_session::process::image;
 
-use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
+use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS, SIZED};
 #[cfg(not(test))]
 use crate::interface;
 use crate::{calls, definitions, thread};
@@ -24,12 +24,13 @@ pub struct Replaced {
     /// Where `calloc` jumps to.
     pub calloc: AtomicPtr<c_void>,
     /// Where `free` jumps to if the block does not begin at the start of an OS page: to the replaced function, or to
-    /// [`calls::free`] if any block may be a sampled one.
+    /// [`calls::free_in_any_page`] if any block may be a sampled one.
     pub free_unaligned: AtomicPtr<c_void>,
     /// The same for `realloc`, and [`calls::realloc_of_page`].
     pub realloc_unaligned: AtomicPtr<c_void>,
     realloc: AtomicPtr<c_void>,
-    free: AtomicPtr<c_void>,
+    /// The replaced `free`.
+    pub free: AtomicPtr<c_void>,
     memalign: AtomicPtr<c_void>,
     usable_size: AtomicPtr<c_void>,
     /// Whether the functions below are known.
@@ -79,6 +80,7 @@ extern "C" fn initialize() {
         return;
     }
     find_operators();
+    trusts_sizes();
     if is_preloaded() && has_operators() {
         crate::slots::attach_operators();
     }
@@ -175,7 +177,7 @@ pub fn follow_marks() {
 /// Makes `free` and `realloc` search for every block.
 pub fn search_always() {
     let (free, realloc) = (
-        calls::free as *mut c_void,
+        calls::free_in_any_page as *mut c_void,
         calls::realloc_of_page as *mut c_void,
     );
     REPLACED.free_unaligned.store(free, Release);
@@ -207,8 +209,7 @@ fn find_operators() {
     let malloc = REPLACED.malloc.load(Relaxed) as usize;
     let [start, end] = image::range(malloc);
     let allocator = start..end;
-    // A function that only the C library has.
-    let c_library = libc::gnu_get_libc_version as *const () as usize;
+    let c_library = definitions::c_library();
     let is_other = |address| allocator.contains(&malloc) && !allocator.contains(&address);
     // An allocator that is part of the program is not told apart from the rest of it.
     if !is_other(c_library) || !is_other(definitions::program()) {
@@ -228,7 +229,26 @@ fn find_operators() {
     }
 }
 
-/// Whether operators of C++ are replaced.
+/// Whether the allocator may be told a block's size when it is freed, which it believes: jemalloc, tcmalloc. Then a sampled
+/// block must be one of the size that the program has asked for.
+pub fn trusts_sizes() -> bool {
+    static ANSWER: Answer = Answer::new();
+    ANSWER.get(|| {
+        let malloc = REPLACED.malloc.load(Relaxed) as usize;
+        let [start, end] = image::range(malloc);
+        let [first, last] = image::range(definitions::c_library());
+        let is_c_library = |address: usize| (first..last).contains(&address);
+        // What the program's own allocator is told inside of the program is not known. The C library's `free_sized` is
+        // its `free`.
+        !is_c_library(malloc)
+            && ((start..end).contains(&definitions::program())
+                || definitions::of(&SIZED)
+                    .iter()
+                    .any(|function| !function.is_null() && !is_c_library(*function as usize)))
+    })
+}
+
+/// Whether functions from [`OPERATORS`] on are replaced.
 #[cfg(not(test))]
 pub fn has_operators() -> bool {
     FOUND[OPERATORS..]
@@ -246,15 +266,24 @@ pub fn next(function: Function) -> *mut c_void {
 /// Whether this library was preloaded, so that the dynamic linker finds its functions first. If not, the agent has
 /// loaded it.
 pub fn is_preloaded() -> bool {
-    static ANSWER: AtomicUsize = AtomicUsize::new(UNKNOWN);
+    static ANSWER: Answer = Answer::new();
+    ANSWER.get(definitions::is_preloaded)
+}
+
+/// The answer to a question, which is asked once. If several threads ask it at once, they find the same.
+struct Answer(AtomicUsize);
+
+impl Answer {
     const NO: usize = 2;
-    if ANSWER.load(Relaxed) == UNKNOWN {
-        let answer = if definitions::is_preloaded() {
-            KNOWN
-        } else {
-            NO
-        };
-        ANSWER.store(answer, Relaxed);
+
+    const fn new() -> Self {
+        Self(AtomicUsize::new(UNKNOWN))
     }
-    ANSWER.load(Relaxed) == KNOWN
+
+    fn get(&self, ask: impl FnOnce() -> bool) -> bool {
+        if self.0.load(Relaxed) == UNKNOWN {
+            self.0.store(if ask() { KNOWN } else { Self::NO }, Relaxed);
+        }
+        self.0.load(Relaxed) == KNOWN
+    }
 }

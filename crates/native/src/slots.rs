@@ -79,6 +79,11 @@ fn own(function: Function) -> usize {
         Function::DeleteArraySizedAligned => operators::delete_array_sized_aligned as *const (),
         Function::DeleteAlignedNothrow => operators::delete_aligned_nothrow as *const (),
         Function::DeleteArrayAlignedNothrow => operators::delete_array_aligned_nothrow as *const (),
+        Function::Dallocx => operators::dallocx as *const (),
+        Function::Sdallocx => operators::sdallocx as *const (),
+        Function::FreeSized => operators::free_sized as *const (),
+        Function::FreeAlignedSized => operators::free_aligned_sized as *const (),
+        Function::TcFreeSized => operators::tc_free_sized as *const (),
     };
     address as usize
 }
