@@ -202,6 +202,14 @@ def test_ends_of_threads(
     assert "see it with" in done.err
 
 
+def test_a_program_with_an_allocator_of_its_own(built: Callable[[str], Path], tmp_path: Path) -> None:
+    """It comes before nthbyte's library, and lacks functions that the library has."""
+    program = str(built("own"))
+    plain = run([program], tmp_path).ok()
+    done = _nthbyte("--every", "1", "--", program, folder=tmp_path).ok()
+    assert done.out == plain.out == "7\n(nil)\n"
+
+
 @pytest.mark.parametrize("is_python", [False, True])
 def test_nobody_reads_stderr(is_python: bool, built: Callable[[str], Path], tmp_path: Path) -> None:
     """The line at the end does not end the program, which has SIGPIPE at its default."""

@@ -16,7 +16,7 @@ use nthbyte_requests::pages::PAGE_SHIFT;
 use crate::calls::count_of_page;
 use crate::replaced::{REPLACED, Replaced};
 use crate::thread::Thread;
-use crate::{aligned, calls, mappings};
+use crate::{aligned, calls, mappings, replaced};
 
 /// `malloc`.
 #[unsafe(no_mangle)]
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
     )
 }
 
-/// `reallocarray`.
+/// `reallocarray`. Passes the call on to the process's `realloc`, as the C library's function of this name does.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn reallocarray(
@@ -120,11 +120,28 @@ pub unsafe extern "C" fn reallocarray(
         "mul rdx",
         "jo 2f",
         "mov rsi, rax",
-        "jmp {realloc}",
+        "jmp qword ptr [rip + {replaced} + {offset}]",
         "2:",
         "jmp {too_large}",
-        realloc = sym realloc,
+        replaced = sym REPLACED,
+        offset = const offset_of!(Replaced, resize),
         too_large = sym calls::too_large,
+    )
+}
+
+/// What `reallocarray` jumps to for the first time.
+#[unsafe(naked)]
+pub unsafe extern "C" fn first_resize(block: *mut c_void, size: usize) -> *mut c_void {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {find}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "jmp rax",
+        find = sym replaced::find_resize,
     )
 }
 

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use nthbyte_session::process::image;
 
 use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS, SIZED};
-#[cfg(not(test))]
-use crate::interface;
 use crate::{calls, definitions, thread};
+#[cfg(not(test))]
+use crate::{entry, interface};
 
 /// The replaced functions, by number; null for one that the process does not have, or before the look-up.
 pub static FOUND: [AtomicPtr<c_void>; FUNCTIONS] =
@@ -28,6 +28,8 @@ pub struct Replaced {
     pub free_unaligned: AtomicPtr<c_void>,
     /// The same for `realloc`, and [`calls::realloc_of_page`].
     pub realloc_unaligned: AtomicPtr<c_void>,
+    /// Where `reallocarray` jumps to: see [`find_resize`].
+    pub resize: AtomicPtr<c_void>,
     realloc: AtomicPtr<c_void>,
     /// The replaced `free`.
     pub free: AtomicPtr<c_void>,
@@ -60,6 +62,10 @@ pub static REPLACED: Replaced = Replaced {
     calloc: AtomicPtr::new(null_mut()),
     free_unaligned: AtomicPtr::new(calls::free as *mut c_void),
     realloc_unaligned: AtomicPtr::new(calls::realloc_of_page as *mut c_void),
+    #[cfg(not(test))]
+    resize: AtomicPtr::new(entry::first_resize as *mut c_void),
+    #[cfg(test)]
+    resize: AtomicPtr::new(null_mut()),
     realloc: AtomicPtr::new(null_mut()),
     free: AtomicPtr::new(null_mut()),
     memalign: AtomicPtr::new(null_mut()),
@@ -81,6 +87,7 @@ extern "C" fn initialize() {
     }
     find_operators();
     trusts_sizes();
+    find_resize();
     if is_preloaded() && has_operators() {
         crate::slots::attach_operators();
     }
@@ -182,6 +189,23 @@ pub fn search_always() {
     );
     REPLACED.free_unaligned.store(free, Release);
     REPLACED.realloc_unaligned.store(realloc, Release);
+}
+
+/// Finds the `realloc` that knows the blocks of the process's `malloc`, for `reallocarray`. It is this library's own, unless
+/// a program has an allocator of its own, which comes before a preloaded library, or a library that was preloaded earlier.
+/// Such an allocator may lack `reallocarray`.
+#[cfg(not(test))]
+pub extern "C" fn find_resize() -> *mut c_void {
+    let mut found = null_mut();
+    if is_preloaded() {
+        // SAFETY: the name is a C string.
+        found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"realloc".as_ptr()) };
+    }
+    if found.is_null() {
+        found = entry::realloc as *mut c_void;
+    }
+    REPLACED.resize.store(found, Relaxed);
+    found
 }
 
 /// Finds all functions, in the thread that looks them up.
