@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import LIBRARY
+from .conftest import LIBRARY, PROGRAMS
 
 
 def _run(program: Path, preload: str, *arguments: object) -> list[int]:
@@ -112,6 +112,18 @@ def test_instructions_of_an_operator_that_is_not_sampled(operator: str, limit: i
         end = next(at for at, (word, operand) in enumerate(path) if word == "jmp" and operand.startswith("*"))
         assert end + 1 <= limit, (name, path)
         assert not any(word == "call" for word, _ in path[:end])
+
+
+def test_the_first_lookup_may_allocate(tmp_path: Path) -> None:
+    """It is made before ``main``, or at the first request of another library's initialiser."""
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    (tmp_path / "main.c").write_text("#include <stdlib.h>\nint main(void) { free(malloc(100)); return 3; }")
+    shared = ["-shared", "-fPIC", "-o", "lookup.so", PROGRAMS / "lookup.c", "-ldl"]
+    for words in (["-O0", "-o", "main", "main.c"], shared):
+        subprocess.run(["cc", "-Wall", "-Werror", *words], cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "main"], env={"LD_PRELOAD": f"{LIBRARY}:{tmp_path / 'lookup.so'}"})
+    assert done.returncode == 3
 
 
 def test_static_programs_run_without_it(tmp_path: Path) -> None:

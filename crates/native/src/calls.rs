@@ -88,6 +88,25 @@ pub unsafe extern "C" fn calloc(count: usize, each: usize, caller: usize) -> *mu
     }
 }
 
+/// What `malloc` jumps to until the look-up is done: the dynamic linker may allocate in it. The thread's first request has
+/// taken its countdown below zero, so this one does not come to [`malloc`].
+pub unsafe extern "C" fn malloc_in_look_up(size: usize) -> *mut c_void {
+    match replaced::functions() {
+        None => early::allocate(size),
+        // SAFETY: the caller's request.
+        Some(replaced) => unsafe { (replaced.malloc)(size) },
+    }
+}
+
+/// The same as [`malloc_in_look_up`], for `calloc`; the product does not overflow.
+pub unsafe extern "C" fn calloc_in_look_up(count: usize, each: usize) -> *mut c_void {
+    match replaced::functions() {
+        None => early::allocate(count.wrapping_mul(each)),
+        // SAFETY: the caller's request.
+        Some(replaced) => unsafe { (replaced.calloc)(count, each) },
+    }
+}
+
 /// A request whose size overflows.
 pub unsafe extern "C" fn too_large() -> *mut c_void {
     // SAFETY: a thread has one `errno`.
@@ -98,7 +117,8 @@ pub unsafe extern "C" fn too_large() -> *mut c_void {
 /// `realloc` at a sample point. The result counts as a new allocation of the whole size.
 pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize, caller: usize) -> *mut c_void {
     let Some(replaced) = replaced::functions() else {
-        return early::allocate(size);
+        // SAFETY: inside the look-up, all blocks are early ones.
+        return unsafe { early::resize(block, size) };
     };
     // SAFETY: as in `malloc`; the block is the program's.
     unsafe {
@@ -129,7 +149,8 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize, caller: usize)
 /// `realloc` without a sample point, of a block that may be sampled.
 pub unsafe extern "C" fn realloc_of_page(block: *mut c_void, size: usize) -> *mut c_void {
     let Some(replaced) = replaced::functions() else {
-        return early::allocate(size);
+        // SAFETY: inside the look-up, all blocks are early ones.
+        return unsafe { early::resize(block, size) };
     };
     // SAFETY: as in `malloc`; the block is the program's.
     unsafe {

@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use nthbyte_requests::blocks::BLOCKS;
 
 const PAGE: usize = 4096;
-const PAGES: usize = 16;
+/// A dynamic linker that allocates at each look-up of a name needs some dozens. Unused ones take no memory.
+const PAGES: usize = 128;
 
 #[repr(C, align(4096))]
 struct Pages(UnsafeCell<[u8; PAGE * PAGES]>);
@@ -36,6 +37,21 @@ pub fn allocate(size: usize) -> *mut c_void {
     block
 }
 
+/// A larger or smaller block with the contents of one from here, which may be null; null if there is no room.
+///
+/// # Safety
+/// The block is null, or was allocated here.
+pub unsafe fn resize(block: *mut c_void, size: usize) -> *mut c_void {
+    let resized = allocate(size);
+    if let Some(readable) = readable(block)
+        && !resized.is_null()
+    {
+        // SAFETY: both have so many bytes. They may overlap only in what lies behind the end of the old block.
+        unsafe { block.copy_to(resized, readable.min(size)) };
+    }
+    resized
+}
+
 /// Whether a block was allocated here; then the number of bytes from its start that can be read.
 pub fn readable(block: *const c_void) -> Option<usize> {
     let offset = (block as usize).wrapping_sub(MEMORY.0.get() as usize);
@@ -53,6 +69,12 @@ mod tests {
             assert_eq!(block as usize % PAGE, 0);
             assert!(BLOCKS.pages.may_have(block));
             assert!(readable(block).is_some_and(|bytes| bytes >= size));
+            // SAFETY: the blocks have the sizes that were asked for.
+            unsafe {
+                block.cast::<u8>().write_bytes(7, size);
+                let larger = resize(block, size + 1).cast::<u8>();
+                assert!(larger != block.cast() && (0..size).all(|at| larger.add(at).read() == 7));
+            }
         }
         assert!(allocate(PAGES * PAGE).is_null());
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use nthbyte_session::process::image;
 
 use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS, SIZED};
-use crate::{calls, definitions, thread};
+use crate::{calls, definitions, sampler, thread};
 #[cfg(not(test))]
 use crate::{entry, interface};
 
@@ -19,7 +19,7 @@ pub static FOUND: [AtomicPtr<c_void>; FUNCTIONS] =
 /// Addresses of functions. Each type below has the arguments of its function.
 #[repr(C)]
 pub struct Replaced {
-    /// Where `malloc` jumps to. Not used before the first sample point of a thread, so not before [`functions`].
+    /// Where `malloc` jumps to: the replaced function once it is known. A thread's first request asks for [`functions`].
     pub malloc: AtomicPtr<c_void>,
     /// Where `calloc` jumps to.
     pub calloc: AtomicPtr<c_void>,
@@ -58,8 +58,8 @@ pub fn usable_size() -> Option<unsafe extern "C" fn(*mut c_void) -> usize> {
 }
 
 pub static REPLACED: Replaced = Replaced {
-    malloc: AtomicPtr::new(null_mut()),
-    calloc: AtomicPtr::new(null_mut()),
+    malloc: AtomicPtr::new(calls::malloc_in_look_up as *mut c_void),
+    calloc: AtomicPtr::new(calls::calloc_in_look_up as *mut c_void),
     free_unaligned: AtomicPtr::new(calls::free as *mut c_void),
     realloc_unaligned: AtomicPtr::new(calls::realloc_of_page as *mut c_void),
     #[cfg(not(test))]
@@ -153,13 +153,14 @@ fn look_up() -> bool {
     find_all();
     let found = |function: Function| FOUND[function as usize].load(Relaxed);
     let (malloc, memalign) = (found(Function::Malloc), found(Function::Memalign));
+    let [start, end] = image::range(malloc as usize);
+    let [usable_size] = find(&[c"malloc_usable_size"]);
+    // Nothing below allocates: inside of the look-up, all blocks are early ones.
     REPLACED.malloc.store(malloc, Relaxed);
     REPLACED.calloc.store(found(Function::Calloc), Relaxed);
     REPLACED.realloc.store(found(Function::Realloc), Relaxed);
     REPLACED.free.store(found(Function::Free), Relaxed);
     // A small allocator may lack these. The C library's do not know its blocks.
-    let [start, end] = image::range(malloc as usize);
-    let [usable_size] = find(&[c"malloc_usable_size"]);
     for (place, function) in [
         (&REPLACED.memalign, memalign),
         (&REPLACED.usable_size, usable_size),
@@ -170,6 +171,9 @@ fn look_up() -> bool {
     }
     REPLACED.state.store(KNOWN, Release);
     follow_marks();
+    // Requests inside of the look-up have taken it below zero.
+    // SAFETY: the calling thread's state.
+    unsafe { sampler::join(thread::current()) };
     true
 }
 
