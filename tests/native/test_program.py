@@ -188,13 +188,18 @@ def test_a_child_of_vfork_ends_alone(built: Callable[[str], Path], tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("way", "status", "out", "times"),
-    [("fork", 0, "forked\nforked\n", 1), ("exit", 5, "", 1), ("main", 0, "last\n", 2)],
+    [
+        ("fork", 0, "forked\nforked\n", 1),
+        ("exit", 5, "", 1),
+        ("main", 0, "last\n", 2),
+        ("signal", 0, "got\n", 2),
+    ],
 )
 def test_ends_of_threads(
     way: str, status: int, out: str, times: int, built: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Cancelled threads, and a main thread that ends before the process. Each stack begins with large variables."""
-    done = _nthbyte("--every", "1", "--", built("threads"), way, folder=tmp_path, idle=60)
+    done = _nthbyte("--every", "1", "--", built("threads"), way, folder=tmp_path, timeout=300)
     assert (done.status, done.out) == (status, out), done.err
     profile = tmp_path / "out.nthb"
     assert _rows(profile)["allocate"]["self_bytes"]["estimate"] == times * 10_000_000

@@ -11,7 +11,7 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use nthbyte_session::native;
+use nthbyte_session::{BlockedSignals, native};
 
 /// Between two looks at the threads of the process.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -57,8 +57,9 @@ unsafe extern "C" fn ended(_: *mut c_void) {
     let attributes = attributes.as_mut_ptr();
     let mut thread = 0;
     // SAFETY: the attributes are initialised before their use, and destroyed after it. Without a thread, the process
-    // waits for a signal that ends it at once.
+    // waits for a signal that ends it at once. The thread takes no signal: another one of the program may wait for it.
     native::unobserved(|| unsafe {
+        let _signals = BlockedSignals::all();
         if libc::pthread_attr_init(attributes) == 0 {
             libc::pthread_attr_setdetachstate(attributes, libc::PTHREAD_CREATE_DETACHED);
             libc::pthread_create(&raw mut thread, attributes, stand_in, null_mut());

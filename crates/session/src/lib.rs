@@ -72,7 +72,7 @@
 //! keeper      work of the host that the writer thread does
 //! reserve     the allocator, with a reserve for when memory runs out
 //! process     descriptors, reads that cannot fault, resident size, the library's own pages
-//! cancellation  waits in threads that the program cancels
+//! cancellation  waits in threads that the program cancels    signals  threads that take no signal
 //! config, outcome, clock
 //! ```
 
@@ -104,6 +104,7 @@ mod recording;
 mod registry;
 mod reserve;
 mod session;
+mod signals;
 mod sleeper;
 mod sync;
 mod system;
@@ -127,3 +128,4 @@ pub use reserve::AgentAllocator;
 #[cfg(feature = "test-seams")]
 pub use reserve::failing;
 pub use session::{RUNNING_ALREADY, Session};
+pub use signals::BlockedSignals;

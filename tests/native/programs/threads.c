@@ -1,5 +1,7 @@
 /* Threads that end in unusual ways, as the argument says. */
+#define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,14 +43,37 @@ static void *last(void *unused)
     return unused;
 }
 
+/* Only this thread blocks the signal, and takes it when the main thread has ended. */
+static void *waiting(void *unused)
+{
+    sigset_t set;
+    int number = 0;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    usleep(300000);
+    allocate();
+    kill(getpid(), SIGUSR1);
+    sigwait(&set, &number);
+    puts(number == SIGUSR1 ? "got" : "another");
+    return unused;
+}
+
+static void *(*work(void))(void *)
+{
+    if (strcmp(way, "main") == 0) return last;
+    if (strcmp(way, "signal") == 0) return waiting;
+    return cancelled;
+}
+
 int main(int number, char **words)
 {
     pthread_t thread;
     way = number == 2 ? words[1] : "";
     allocate();
-    pthread_create(&thread, NULL, strcmp(way, "main") == 0 ? last : cancelled, NULL);
+    pthread_create(&thread, NULL, work(), NULL);
     /* The process goes on until its last thread ends, whose status is 0. */
-    if (strcmp(way, "main") == 0) pthread_exit(NULL);
+    if (work() != cancelled) pthread_exit(NULL);
     pthread_join(thread, NULL);
     while (wait(NULL) > 0) {
     }

@@ -16,6 +16,7 @@ use crate::pace::Spent;
 use crate::preload;
 use crate::process::{HostDescriptor, image};
 use crate::reserve;
+use crate::signals::BlockedSignals;
 use crate::sleeper::Sleeper;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard};
 use crate::termination::{self, WriterCount};
@@ -268,35 +269,5 @@ impl Drop for LeaveSomething<'_> {
     fn drop(&mut self) {
         self.0.set_dead();
         self.0.leave(Left::Nothing);
-    }
-}
-
-/// Blocks all signals in the calling thread until it is dropped.
-struct BlockedSignals {
-    before: libc::sigset_t,
-}
-
-impl BlockedSignals {
-    fn all() -> Self {
-        // SAFETY: a zeroed set is a valid place for `sigfillset` and `pthread_sigmask` to write to.
-        unsafe {
-            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            Self { before }
-        }
-    }
-}
-
-impl Drop for BlockedSignals {
-    fn drop(&mut self) {
-        // SAFETY: `before` was filled by `pthread_sigmask`.
-        unsafe {
-            libc::pthread_sigmask(
-                libc::SIG_SETMASK,
-                &raw const self.before,
-                std::ptr::null_mut(),
-            );
-        }
     }
 }

@@ -22,6 +22,8 @@ mod lost;
 mod outcome;
 #[path = "../../src/postponed.rs"]
 mod postponed;
+#[path = "../../src/signals.rs"]
+mod signals;
 #[path = "../../src/sleeper.rs"]
 mod sleeper;
 #[path = "../../src/termination.rs"]
