@@ -193,6 +193,7 @@ def test_a_child_of_vfork_ends_alone(built: Callable[[str], Path], tmp_path: Pat
         ("exit", 5, "", 1),
         ("main", 0, "last\n", 2),
         ("signal", 0, "got\n", 2),
+        ("files", 0, "limited 0\n", 2),
     ],
 )
 def test_ends_of_threads(

@@ -129,3 +129,4 @@ pub use reserve::AgentAllocator;
 pub use reserve::failing;
 pub use session::{RUNNING_ALREADY, Session};
 pub use signals::BlockedSignals;
+pub use writer::is_writer_thread;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,10 +60,23 @@ static void *waiting(void *unused)
     return unused;
 }
 
+/* When the main thread has ended, no file can be opened any more. */
+static void *without_files(void *unused)
+{
+    usleep(300000);
+    allocate();
+    int free_number = dup(0);
+    struct rlimit limit = {free_number, free_number};
+    close(free_number);
+    printf("limited %d\n", setrlimit(RLIMIT_NOFILE, &limit));
+    return unused;
+}
+
 static void *(*work(void))(void *)
 {
     if (strcmp(way, "main") == 0) return last;
     if (strcmp(way, "signal") == 0) return waiting;
+    if (strcmp(way, "files") == 0) return without_files;
     return cancelled;
 }
 

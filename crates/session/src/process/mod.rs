@@ -9,6 +9,7 @@
 //! image        releases this library's own pages
 //! host_images  releases what the host's start-up used of its images
 //! segments     the segments of the process's images
+//! thread_list  the threads of the process
 //! dynamic_section    the tables of an image: names, symbols, relocations
 //! ```
 
@@ -24,6 +25,7 @@ mod resident;
 mod segments;
 #[cfg(test)]
 mod tests;
+mod thread_list;
 
 pub(crate) use descriptor::{HostDescriptor, Identity, duplicate_high, keep_only};
 pub use maps::MapsLine;
@@ -32,3 +34,4 @@ pub use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 pub use reads::{CachedProbe, Plain, Probe, field};
 pub(crate) use resident::ResidentSet;
 pub use segments::{Segment, for_each as for_each_segment};
+pub use thread_list::ThreadList;

@@ -22,5 +22,6 @@ mod thread;
 
 pub(crate) use drain::Drain;
 pub(crate) use handle::{LONGEST_WAIT, Writer};
+pub use os_thread::is_writer_thread;
 #[cfg(test)]
 pub(crate) use pending::Pending;

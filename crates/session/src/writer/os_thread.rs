@@ -38,6 +38,41 @@ fn stack_bytes(attributes: *const libc::pthread_attr_t) -> usize {
 /// The longest time that the system may need to remove a thread that has ended. It usually needs microseconds.
 const LONGEST_REMOVAL: Duration = Duration::from_millis(200);
 
+/// The system's numbers of the threads that run; 0 in a place that is free. A session may end while the next one has begun.
+static RUNNING: [AtomicI32; 4] = [const { AtomicI32::new(0) }; 4];
+
+/// Whether a thread of this process, by the system's number, is nthbyte's writer thread.
+#[must_use]
+pub fn is_writer_thread(number: i32) -> bool {
+    number != 0
+        && RUNNING
+            .iter()
+            .any(|running| running.load(Relaxed) == number)
+}
+
+/// A thread is in the list until this is dropped: when its number may be another thread's, it is not in there.
+struct Listed(i32);
+
+impl Listed {
+    fn new(number: i32) -> Self {
+        let take = |place: &&AtomicI32| {
+            let taken = place.compare_exchange(0, number, Relaxed, Relaxed);
+            taken.is_ok()
+        };
+        // Without a free place, the thread is not known.
+        let _ = RUNNING.iter().find(take);
+        Self(number)
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        for place in &RUNNING {
+            let _ = place.compare_exchange(self.0, 0, Relaxed, Relaxed);
+        }
+    }
+}
+
 /// A running thread. Dropping it lets the thread run on.
 pub(super) struct OsThread {
     /// `None` after [`OsThread::join`].
@@ -53,7 +88,9 @@ impl OsThread {
         let own_number = Arc::clone(&number);
         let parcel = Box::into_raw(Box::new(move || {
             // SAFETY: always succeeds.
-            own_number.store(unsafe { libc::gettid() }, Relaxed);
+            let number = unsafe { libc::gettid() };
+            own_number.store(number, Relaxed);
+            let _listed = Listed::new(number);
             work();
         }));
         Self::run(parcel).map(|thread| Self {
@@ -141,9 +178,15 @@ mod tests {
         // Another test looks for the thread of its session by name.
         let _lock = crate::tests::one_at_a_time();
         let (sender, receiver) = channel();
-        let thread = OsThread::spawn(move || sender.send(7).unwrap()).unwrap();
+        let thread = OsThread::spawn(move || {
+            // SAFETY: no preconditions.
+            let own = unsafe { libc::gettid() };
+            sender.send((own, is_writer_thread(own))).unwrap();
+        })
+        .unwrap();
         thread.join();
-        assert_eq!(receiver.try_recv(), Ok(7));
+        let (number, is_listed) = receiver.try_recv().unwrap();
+        assert!(is_listed && !is_writer_thread(number));
         for _ in 0..100 {
             let thread = OsThread::spawn(|| assert!(crate::process::keep_only(2))).unwrap();
             let number = Arc::clone(&thread.number);
