@@ -8,6 +8,8 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
+use nthbyte_session::BlockedSignals;
+
 /// `RTLD_DI_TLS_DATA` of `dlinfo`: the calling thread's variables of a library, null if there is no room yet (dlfcn.h).
 const TLS_DATA: c_int = 10;
 
@@ -31,33 +33,18 @@ pub fn are_in_each_thread(address: usize) -> bool {
         return true;
     }
     let library = handle.expose_provenance();
-    let looking = without_signals(|| {
-        let builder = std::thread::Builder::new();
-        builder.spawn(move || {
-            let mut variables: *mut c_void = null_mut();
-            let handle = std::ptr::with_exposed_provenance_mut(library);
-            // SAFETY: the library stays loaded, and this is a place for the answer.
-            let failed = unsafe { dlinfo(handle, TLS_DATA, (&raw mut variables).cast()) } != 0;
-            failed || !variables.is_null()
-        })
+    // The thread gets none of the program's signals.
+    let blocked = BlockedSignals::all();
+    let looking = std::thread::Builder::new().spawn(move || {
+        let mut variables: *mut c_void = null_mut();
+        let handle = std::ptr::with_exposed_provenance_mut(library);
+        // SAFETY: the library stays loaded, and this is a place for the answer.
+        let failed = unsafe { dlinfo(handle, TLS_DATA, (&raw mut variables).cast()) } != 0;
+        failed || !variables.is_null()
     });
+    drop(blocked);
     let found = looking.map_or(Ok(true), |looking| looking.join());
     // SAFETY: the handle is from above.
     unsafe { libc::dlclose(handle) };
     found.unwrap_or(true)
-}
-
-/// Makes a thread that gets none of the program's signals.
-fn without_signals<T>(make: impl FnOnce() -> T) -> T {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the sets are filled before they are read.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-    }
-    let made = make();
-    // SAFETY: as above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut()) };
-    made
 }
