@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
-from harness import Interpreter, report, summary
+from harness import Interpreter, report, rows_so_far, summary
 from processes import family
 
 POOL = """
@@ -279,3 +280,31 @@ def test_merge_destroys_no_profile(forked: Path, tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in parts} == before
     report("merge", "app.nthb", "--all", "-o", other, "--force", folder=tmp_path).ok()
     assert summary(other) == summary(forked, "--all")
+
+
+# Its parent forks, allocates a little, and rests. The child ends it with SIGTERM when standard input ends.
+RESTING = """
+import os, signal, sys
+
+def later():
+    return [bytes(1000 + n % 8) for n in range(8000)]
+
+if os.fork() == 0:
+    sys.stdin.read()
+    os.kill(os.getppid(), signal.SIGTERM)
+    os._exit(0)
+kept = later()
+while True:
+    signal.pause()
+"""
+
+
+def test_a_parent_that_rests_after_a_fork_has_its_samples(interpreter: Interpreter, tmp_path: Path) -> None:
+    profile = tmp_path / "app.nthb"
+    words = ("run", "-q", "--every", "1KiB", "-o", profile, "-c", RESTING)
+    done = interpreter.nthbyte(*words, folder=tmp_path, until=lambda: "later" in rows_so_far(profile))
+    assert done.status == -signal.SIGTERM
+    found = summary(profile)
+    assert found["complete"] and found["lost"] == 0
+    assert [note for note in found["notes"] if "was ended by SIGTERM" in note]
+    assert any(row["name"] == "later" for row in found["rows"])

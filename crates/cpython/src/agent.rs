@@ -22,7 +22,7 @@ use crate::heap::{accounts, huge_pages};
 use crate::layout::Layout;
 use crate::patches::allocators::{self, Installed};
 use crate::patches::gc_callbacks::{self, Entry};
-use crate::patches::{allocated_blocks, dealloc, raw_calloc, thread_starts};
+use crate::patches::{allocated_blocks, dealloc, forks, raw_calloc, thread_starts};
 use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::tracker::Tracker;
 use crate::{ticks, verify};
@@ -250,6 +250,7 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     unsafe {
         dealloc::install(gil, &layout, code_freed, type_freed);
         allocated_blocks::install(gil, &layout, blocks_in_use);
+        forks::install(gil, &layout);
     }
     Ok(())
 }

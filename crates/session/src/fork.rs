@@ -4,7 +4,7 @@
 //! that run around a fork change only that word, the lock, and the writer thread.
 //!
 //! ```text
-//!               fork, in the parent            next recording              250 ms later
+//!               fork, in the parent            next recording       250 ms later, or at let_writer_run
 //! Undisturbed ──────────────────────▶ Forked ──────────────────▶ WriterAway ─────────────▶ Undisturbed
 //!      │        fork, in the child              next recording, in a new epoch
 //!      └────────────────────────────▶ Child ─────────────────────────────────────────────▶ Undisturbed
@@ -13,16 +13,22 @@
 //! - *Before the fork* the forking thread takes the lock, so that no recording is half done in the child, and stops the
 //!   writer thread: CPython 3.12 and later warn of a fork in a process with more than one thread. Both waits have a
 //!   limit. If the writer thread is in a write that does not end, the fork continues without it.
-//! - *In the parent* the writer thread starts again 250 ms after the next recording, because the interpreter must count
-//!   its threads before that.
+//! - *In the parent* the writer thread starts again at once, unless the host says ([`set_after_fork`]) that the process's
+//!   threads are about to be counted. Then it starts when the host calls [`let_writer_run`]; the parent may record
+//!   nothing for hours. If the host cannot do that in time, the thread starts 250 ms after the next recording. A signal
+//!   that ends the process waits for the thread.
 //! - *In the child* the lock is free. Everything recorded so far belongs to the parent. The next recording begins a
 //!   profile with its own file, in a new epoch. The child does not touch what the parent's writer thread uses. If it has
 //!   forked too by then, its writer thread is away as in a parent: even the file that the interpreter opens to count
 //!   its threads takes memory that may be sampled.
 
 use std::sync::Once;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::cancellation::uncancelled;
+use crate::guard::guarded;
+use crate::recording::begin_with_lock;
 use crate::registry;
 use crate::termination;
 use crate::ticks::TICKS;
@@ -40,6 +46,26 @@ pub(crate) fn watch() {
     });
 }
 
+/// The host's function, of type `fn() -> bool`.
+static AFTER_FORK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Sets the function that is called in the parent of a fork, by the thread that forks, while `fork` has not returned. It
+/// returns whether someone will count the process's threads. Then the host calls [`let_writer_run`] when that is over.
+pub fn set_after_fork(function: fn() -> bool) {
+    AFTER_FORK.store(function as *mut (), Release);
+}
+
+/// Starts the writer thread that a fork has stopped. If a thread is inside a recording for long, its next one starts the
+/// writer thread.
+pub fn let_writer_run() {
+    for slot in registry::slots().filter(|slot| slot.is_running()) {
+        // If another thread has the lock, its next recording starts the thread.
+        if slot.fork.let_writer_run() && slot.lock.acquire() {
+            drop(begin_with_lock(slot, None));
+        }
+    }
+}
+
 extern "C" fn before_fork() {
     // The wait for the writer thread's end is a join.
     uncancelled(|| registry::slots().for_each(|slot| slot.before_fork()));
@@ -49,6 +75,22 @@ extern "C" fn before_fork() {
 extern "C" fn after_fork_in_parent() {
     TICKS.after_fork_in_parent();
     registry::slots().for_each(|slot| slot.after_fork_in_parent());
+    // If the fork has failed, `errno` says why.
+    // SAFETY: the address of this thread's `errno` is valid as long as the thread runs.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { errno.read() };
+    guarded(|| {
+        let function = AFTER_FORK.load(Acquire);
+        // SAFETY: a function of this type was stored.
+        let are_counted = !function.is_null()
+            && unsafe { std::mem::transmute::<*mut (), fn() -> bool>(function)() };
+        if !are_counted {
+            uncancelled(let_writer_run);
+        }
+    });
+    // SAFETY: as above.
+    unsafe { errno.write(before) };
 }
 
 extern "C" fn after_fork_in_child() {

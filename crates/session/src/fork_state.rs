@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::lock::Holder;
 use crate::sync::AtomicU64;
 
-/// How long the writer thread stays stopped after a fork, in nanoseconds.
+/// How long the writer thread stays stopped after the first recording since a fork, in nanoseconds, if the host does not
+/// say before that that it may run.
 pub(crate) const WRITER_AWAY: u64 = 250_000_000;
 
 /// The state of a session with respect to forks.
@@ -61,6 +62,8 @@ pub(crate) enum ToDo {
     BeginAnew {
         is_whole: bool,
     },
+    /// Start the writer thread, which a fork has stopped.
+    StartWriter,
 }
 
 /// The fork state of one session.
@@ -87,19 +90,46 @@ impl ForkState {
     /// is a time of `CLOCK_MONOTONIC`.
     pub(crate) fn notice(&self, now: u64) -> ToDo {
         let away = State::WriterAway(now.saturating_add(WRITER_AWAY));
-        match self.get() {
-            State::Forked => self.set(away),
-            State::WriterAway(until) if now >= until => self.set(State::Undisturbed),
-            State::Undisturbed | State::WriterAway(_) => {}
-            State::Child {
-                is_whole,
-                has_forked,
-            } => {
-                self.set(if has_forked { away } else { State::Undisturbed });
-                return ToDo::BeginAnew { is_whole };
+        loop {
+            let before = self.get();
+            let (after, to_do) = match before {
+                State::Forked => (away, ToDo::Nothing),
+                State::WriterAway(until) if now >= until => (State::Undisturbed, ToDo::StartWriter),
+                State::Undisturbed | State::WriterAway(_) => return ToDo::Nothing,
+                State::Child {
+                    is_whole,
+                    has_forked,
+                } => {
+                    let after = if has_forked { away } else { State::Undisturbed };
+                    (after, ToDo::BeginAnew { is_whole })
+                }
+            };
+            if self.replace(before, after) {
+                return to_do;
             }
         }
-        ToDo::Nothing
+    }
+
+    /// Lets the writer thread run: the next recording starts it. The caller need not hold the session's lock. Returns
+    /// whether there is such a thread: not in a child that has recorded nothing.
+    pub(crate) fn let_writer_run(&self) -> bool {
+        loop {
+            let before = self.get();
+            let (after, is_there) = match before {
+                State::Undisturbed => return false,
+                State::Forked | State::WriterAway(_) => (State::WriterAway(0), true),
+                State::Child { is_whole, .. } => (
+                    State::Child {
+                        is_whole,
+                        has_forked: false,
+                    },
+                    false,
+                ),
+            };
+            if self.replace(before, after) {
+                return is_there;
+            }
+        }
     }
 
     /// Whether the writer thread may run at this time.
@@ -144,6 +174,13 @@ impl ForkState {
 
     pub(crate) fn get(&self) -> State {
         State::of_word(self.0.load(Relaxed))
+    }
+
+    /// Changes the state, unless another thread has changed it. Returns whether it did.
+    fn replace(&self, before: State, after: State) -> bool {
+        self.0
+            .compare_exchange(before.word(), after.word(), Relaxed, Relaxed)
+            .is_ok()
     }
 
     fn set(&self, state: State) {

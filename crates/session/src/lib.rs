@@ -59,6 +59,7 @@
 //! pace        the period by itself
 //! lost        counts of events that could not be recorded
 //! recorder    the producer of the ring                  record    the records in the ring
+//! room        waits for room in the ring
 //! interner    threads, functions, types, stack nodes by the host's keys; epochs
 //! fork        how a session handles forks; fork_state is their one word
 //! writer      the writer thread, the drain, pending samples    sleeper   the thread's sleep
@@ -103,6 +104,7 @@ mod recorder;
 mod recording;
 mod registry;
 mod reserve;
+mod room;
 mod session;
 mod signals;
 mod sleeper;
@@ -119,6 +121,7 @@ agent_allocator!();
 pub use cancellation::uncancelled;
 pub use clock::{Clock, monotonic_nanos};
 pub use config::Config;
+pub use fork::{let_writer_run, set_after_fork};
 pub use guard::guarded;
 pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
 pub use keeper::{Keeper, set_keeper, set_preparer};
@@ -127,6 +130,7 @@ pub use recording::{Recording, record_now};
 pub use reserve::AgentAllocator;
 #[cfg(feature = "test-seams")]
 pub use reserve::failing;
+pub use room::wait_for_room;
 pub use session::{RUNNING_ALREADY, Session};
 pub use signals::BlockedSignals;
 pub use writer::is_writer_thread;

@@ -142,9 +142,8 @@ impl Recorder {
     #[cold]
     #[inline(never)]
     fn begin_after_fork(&mut self) -> Nanos {
-        let mut begins = false;
-        if let ToDo::BeginAnew { is_whole } = self.slot.fork.notice(crate::monotonic_nanos()) {
-            begins = true;
+        let to_do = self.slot.fork.notice(crate::monotonic_nanos());
+        if let ToDo::BeginAnew { is_whole } = to_do {
             let child = self.of_child();
             if is_whole {
                 std::mem::replace(self, child).writer.leave_to_parent();
@@ -158,8 +157,9 @@ impl Recorder {
             self.interner.forget_keys();
         }
         let now = self.clock.now();
-        // In a child, at once: it may rest after this, until a signal ends it.
-        if begins || now.0.wrapping_sub(self.woken.0) > WAKE_AFTER.0 {
+        // In a child, and after the time without the thread, at once: the process may rest after this, until a signal
+        // ends it.
+        if to_do != ToDo::Nothing || now.0.wrapping_sub(self.woken.0) > WAKE_AFTER.0 {
             self.wake(now);
         }
         now
@@ -424,7 +424,25 @@ impl Recorder {
         self.woken = now;
         if self.slot.fork.lets_writer_run(crate::monotonic_nanos()) {
             self.writer.wake();
+        } else {
+            self.writer.stay_away();
         }
+    }
+
+    /// Whether a wait for room makes sense: the writer thread runs, and works. The thread is woken.
+    pub(crate) fn may_wait(&mut self) -> bool {
+        self.wake(self.clock.now());
+        !self.is_stuck && self.writer.is_running() && !self.writer.is_dead()
+    }
+
+    /// The longest wait for room without progress.
+    pub(crate) const fn longest_wait(&self) -> Duration {
+        self.writer.longest_wait()
+    }
+
+    /// Called when a wait for room has timed out.
+    pub(crate) const fn has_waited(&mut self) {
+        self.is_stuck = true;
     }
 
     /// Writes everything recorded and closes the file.

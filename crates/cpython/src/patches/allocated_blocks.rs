@@ -7,7 +7,8 @@
 
 use std::sync::OnceLock;
 
-use crate::api::{Api, Function, Gil, METH_NOARGS, MethodDef, PyObject};
+use super::definition;
+use crate::api::{Api, Function, Gil, METH_NOARGS, PyObject};
 use crate::layout::Layout;
 
 /// Returns the heap's blocks in use, if this interpreter uses the heap. Must not panic.
@@ -32,26 +33,18 @@ pub unsafe fn install(gil: &Gil, layout: &Layout, counter: Counter) {
     else {
         return;
     };
-    let Some((function, flags)) = built_in.c_function() else {
+    // SAFETY: by the contract.
+    let Some(found) = (unsafe { definition(&built_in, layout) }) else {
         return;
     };
-    // SAFETY: by the contract. CPython confirms that this is a built-in function, so it has a definition at this
-    // offset: a writable static variable. The definition's function shows that it is the right one.
-    unsafe {
-        let definition = built_in
-            .as_ptr()
-            .byte_add(layout.function_definition)
-            .cast::<*mut MethodDef>()
-            .read();
-        let defined = (*definition).function.map(|function| function as usize);
-        if defined == Some(function as usize) && flags == METH_NOARGS {
-            BEFORE.get_or_init(|| Before {
-                api: gil.api(),
-                function,
-                counter,
-            });
-            (&raw mut (*definition).function).write_volatile(Some(count_all));
-        }
+    if found.flags == METH_NOARGS {
+        BEFORE.get_or_init(|| Before {
+            api: gil.api(),
+            function: found.function,
+            counter,
+        });
+        // SAFETY: ours has the type that the flags say.
+        unsafe { found.replace(count_all) };
     }
 }
 

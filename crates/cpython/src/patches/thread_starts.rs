@@ -8,7 +8,8 @@
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
-use crate::api::{Function, Gil, METH_KEYWORDS, METH_VARARGS, MethodDef, PyObject};
+use super::definition;
+use crate::api::{Function, Gil, METH_KEYWORDS, METH_VARARGS, PyObject};
 use crate::layout::Layout;
 
 /// Called in the thread that has started another one. Must not panic.
@@ -46,10 +47,11 @@ pub unsafe fn install(gil: &Gil, layout: &Layout, handler: Handler) {
         let Some(built_in) = module.attribute(name) else {
             continue;
         };
-        let Some((function, flags)) = built_in.c_function() else {
+        // SAFETY: by the contract.
+        let Some(found) = (unsafe { definition(&built_in, layout) }) else {
             continue;
         };
-        let ours = match flags {
+        let ours = match found.flags {
             METH_VARARGS => plain[at],
             // SAFETY: functions with these flags get a third argument, and CPython casts them in the same way.
             flags if flags == METH_VARARGS | METH_KEYWORDS => unsafe {
@@ -57,20 +59,11 @@ pub unsafe fn install(gil: &Gil, layout: &Layout, handler: Handler) {
             },
             _ => continue,
         };
-        // SAFETY: by the contract. CPython confirms that this is a built-in function, so it has a definition at this
-        // offset: a writable static variable. The definition's function shows that it is the right one.
-        unsafe {
-            let definition = built_in
-                .as_ptr()
-                .byte_add(layout.function_definition)
-                .cast::<*mut MethodDef>()
-                .read();
-            let defined = (*definition).function.map(|function| function as usize);
-            let is_ours = function as usize == ours as usize;
-            if defined == Some(function as usize) && !is_ours {
-                BEFORE[at].get_or_init(|| Before { function, handler });
-                (&raw mut (*definition).function).write_volatile(Some(ours));
-            }
+        let function = found.function;
+        if function as usize != ours as usize {
+            BEFORE[at].get_or_init(|| Before { function, handler });
+            // SAFETY: ours has the type that the flags say.
+            unsafe { found.replace(ours) };
         }
     }
 }

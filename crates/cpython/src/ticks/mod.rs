@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use nthbyte_session::process::Probe;
 use nthbyte_session::ticks::TICKS;
-use nthbyte_session::{Keeper, Recording, record_now, set_keeper};
+use nthbyte_session::{Keeper, Recording, let_writer_run, record_now, set_keeper, wait_for_room};
 
 use crate::api::Api;
 use crate::layout::Layout;
@@ -47,7 +47,8 @@ const IDLE: Duration = Duration::from_millis(200);
 const BUSY_FROM: u64 = 1_000_000;
 /// Ticks that are recorded under one lock: other threads wait for it meanwhile.
 const AT_ONCE: usize = 16;
-/// Free slots of the ring that the keeper leaves: it runs in the thread that empties the ring, so it must not wait.
+/// Free slots of the ring without which no ticks are recorded: more than [`AT_ONCE`] of them need. The keeper runs in the
+/// thread that empties the ring, so it must not wait for room.
 const ROOM_LEFT: usize = 512;
 
 static KEEPER: Keeper = Keeper {
@@ -121,9 +122,13 @@ pub fn stop_timers() {
     timers::end();
 }
 
-/// Records all ticks that are waiting.
+/// Records all ticks that are waiting, when the session ends.
 pub fn record_waiting() {
+    // A fork may have stopped it, and more ticks may wait than the ring holds.
+    let_writer_run();
     while TICKS.are_waiting() {
+        // Without room, they are lost, and counted.
+        let _ = wait_for_room(ROOM_LEFT);
         let Some(mut recording) = record_now() else {
             return;
         };
@@ -155,6 +160,7 @@ pub fn end() {
 /// Called when a code object is about to be freed, with the GIL of any interpreter held: a waiting tick may refer to it.
 pub fn before_code_is_freed(code: usize) {
     while TICKS.are_waiting() {
+        let _ = wait_for_room(ROOM_LEFT);
         let recorded = record_now().map(|mut recording| record_some(&mut recording, Some(code)));
         if recorded.is_none_or(|recorded| recorded == 0) {
             TICKS.distrust();

@@ -37,8 +37,9 @@ fn a_parent_waits_and_a_child_begins_anew_once() {
     assert_eq!(state.get(), State::WriterAway(10 + WRITER_AWAY));
     assert_eq!(state.notice(9 + WRITER_AWAY), ToDo::Nothing);
     assert!(!state.is_undisturbed());
-    assert_eq!(state.notice(10 + WRITER_AWAY), ToDo::Nothing);
+    assert_eq!(state.notice(10 + WRITER_AWAY), ToDo::StartWriter);
     assert!(state.is_undisturbed());
+    assert_eq!(state.notice(10 + WRITER_AWAY), ToDo::Nothing);
 
     state.become_child(Holder::Nobody);
     assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: true });
@@ -49,6 +50,28 @@ fn a_parent_waits_and_a_child_begins_anew_once() {
     state.forked();
     state.become_child(Holder::Nobody);
     assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: false });
+}
+
+/// Whether a recording has noticed the fork or not.
+#[test]
+fn the_next_recording_starts_a_writer_that_may_run() {
+    for records_before in [false, true] {
+        let state = ForkState::new(AtomicU64::new(0));
+        assert!(!state.let_writer_run());
+        state.forked();
+        if records_before {
+            assert_eq!(state.notice(10), ToDo::Nothing);
+        }
+        assert!(state.let_writer_run());
+        assert!(state.lets_writer_run(11));
+        assert_eq!(state.notice(11), ToDo::StartWriter);
+        assert!(state.is_undisturbed());
+    }
+    let state = ForkState::new(AtomicU64::new(0));
+    state.become_child(Holder::Nobody);
+    state.forked();
+    assert!(!state.let_writer_run());
+    assert_eq!(state.get(), child(true, false));
 }
 
 /// The interpreter counts its threads right after a fork, and allocates for that.

@@ -2,11 +2,12 @@
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{Child, Profile, in_child, one_at_a_time, record, small_pipe, start};
+use super::{Child, LONGEST, Profile, in_child, one_at_a_time, record, small_pipe, start};
 use crate::termination;
 
 fn has_handler() -> bool {
@@ -173,4 +174,74 @@ fn no_code_runs_after_a_signal_of_the_process_itself() {
     });
     let status = child.status();
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGTERM);
+}
+
+/// A process that has forked may record little after that, and then rest until a signal ends it.
+#[test]
+fn the_writer_thread_comes_back_after_a_fork() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.nthb");
+    let (mut ready, mut says_so) = std::io::pipe().unwrap();
+    let child = Child::running(|| {
+        let session = start(&path, "exponential", 512);
+        record(&session, 1);
+        assert!(in_child(|| {}));
+        record(&session, 1);
+        says_so.write_all(&[1]).unwrap();
+        rest();
+    });
+    ready.read_exact(&mut [0]).unwrap();
+    let begun = Instant::now();
+    while Profile::read(&path).allocations.len() < 2 {
+        assert!(
+            begun.elapsed() < LONGEST,
+            "the last sample is not in the file"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_complete(child, &path, 2);
+}
+
+/// The host counts the threads after a fork, and the signal comes before that is over.
+#[test]
+fn a_signal_waits_for_a_writer_thread_that_is_away() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.nthb");
+    let (mut ready, mut says_so) = std::io::pipe().unwrap();
+    let child = Child::running(|| {
+        crate::set_after_fork(|| true);
+        let session = start(&path, "exponential", 512);
+        record(&session, 1);
+        assert!(in_child(|| {}));
+        session.with_writer(|writer| assert!(!writer.is_running()));
+        record(&session, 1);
+        says_so.write_all(&[1]).unwrap();
+        while termination::requested().is_none() {
+            std::thread::yield_now();
+        }
+        crate::let_writer_run();
+        rest();
+    });
+    ready.read_exact(&mut [0]).unwrap();
+    assert_complete(child, &path, 2);
+}
+
+/// Waits for a signal that ends the process.
+fn rest() -> ! {
+    loop {
+        // SAFETY: no preconditions.
+        unsafe { libc::pause() };
+    }
+}
+
+/// Sends SIGTERM, and checks that the profile has its end, and so many samples.
+fn assert_complete(child: Child, profile: &Path, samples: usize) {
+    // SAFETY: no preconditions; the child has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.0, libc::SIGTERM) }, 0);
+    let status = child.status();
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGTERM);
+    let found = Profile::read(profile);
+    assert_eq!((found.allocations.len(), found.end), (samples, true));
 }

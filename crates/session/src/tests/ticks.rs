@@ -2,9 +2,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::{a_function, in_child, one_at_a_time, start};
 use crate::ticks::{
-    HEADER, LARGEST_BACKLOG, LARGEST_WITH_MEMORY, LONGEST_MEMORY, LONGEST_STACK, Ticks, Walked,
+    HEADER, LARGEST_BACKLOG, LARGEST_WITH_MEMORY, LONGEST_MEMORY, LONGEST_STACK, Place, TICKS,
+    Ticks, Walked,
 };
+use crate::{record_now, wait_for_room};
 
 const fn walked(word: u64, length: usize) -> Walked {
     Walked {
@@ -134,4 +137,41 @@ fn memory_is_copied_beside_the_stack() {
     assert_eq!(copied.iter().filter(|&&length| length == 0).count(), 9);
     assert_eq!(ticks.lost.load(Relaxed), 0);
     ticks.end();
+}
+
+/// More ticks than the ring holds, and the host has kept the writer thread away since a fork.
+#[test]
+fn ticks_wait_for_room() {
+    const TICKS_STORED: usize = 3 * 2048;
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ticks");
+    // A process of its own, because the host's function stays.
+    assert!(in_child(|| {
+        crate::set_after_fork(|| true);
+        let session = start(&path, "exponential", 512 << 10);
+        TICKS.begin(true).unwrap();
+        assert!(in_child(|| {}));
+        for _ in 0..TICKS_STORED {
+            TICKS.store(0, &[0]);
+        }
+        let record = || {
+            let mut recording = record_now().unwrap();
+            recording.ticks(16, |recording, _| Some(Place::of(a_function(recording, 1))));
+        };
+        // Nobody makes room, so nobody waits.
+        while wait_for_room(512) {
+            record();
+        }
+        assert!(TICKS.are_waiting());
+        crate::let_writer_run();
+        while TICKS.are_waiting() {
+            assert!(wait_for_room(512));
+            record();
+        }
+        TICKS.end();
+        let outcome = session.finish(None);
+        let recorded = (outcome.time_samples, outcome.lost);
+        assert_eq!(recorded, (TICKS_STORED as u64, 0));
+    }));
 }

@@ -17,6 +17,7 @@ use crate::pace::Spent;
 use crate::process::{HostDescriptor, image};
 use crate::sleeper::Sleeper;
 use crate::sync::AtomicBool;
+use crate::termination::WriterCount;
 
 /// The longest time that a thread of the program waits for progress of the writer thread: for room in the ring where no
 /// event may be lost, before a fork, and at the end of the session. After that, samples are counted as lost, or the
@@ -38,6 +39,8 @@ pub(crate) struct Writer {
     stuck_at: Option<u64>,
     /// The time of the last failure to create a thread.
     failed: Option<Instant>,
+    /// See [`Writer::stay_away`].
+    away: Option<WriterCount>,
     limits: Limits,
 }
 
@@ -88,6 +91,7 @@ impl Writer {
             place: Place::Stopped(drain),
             stuck_at: None,
             failed: None,
+            away: None,
             limits: Limits::default(),
         };
         writer.spawn(Request::Work).map_err(|error| {
@@ -108,12 +112,15 @@ impl Writer {
             place: Place::Stopped(drain),
             stuck_at: None,
             failed: None,
+            away: None,
             limits: self.limits,
         }
     }
 
     /// Called in the child of a fork: drops the parent's data, without touching what the parent's thread uses.
-    pub(crate) fn leave_to_parent(self) {
+    pub(crate) fn leave_to_parent(mut self) {
+        // The count is the parent's.
+        std::mem::forget(self.away.take());
         if matches!(self.place, Place::Running(_)) {
             std::mem::forget(self);
         }
@@ -121,6 +128,11 @@ impl Writer {
 
     pub(crate) fn is_dead(&self) -> bool {
         self.shared.is_dead()
+    }
+
+    /// Whether there is a thread.
+    pub(crate) const fn is_running(&self) -> bool {
+        matches!(self.place, Place::Running(_))
     }
 
     pub(crate) const fn longest_wait(&self) -> Duration {
@@ -151,6 +163,14 @@ impl Writer {
         }
     }
 
+    /// Says that there is no thread because of a fork. A signal that ends the process waits for its return.
+    pub(crate) fn stay_away(&mut self) {
+        if matches!(self.place, Place::Stopped(_)) && self.failed.is_none() {
+            let sleeper = self.shared.sleeper;
+            self.away.get_or_insert_with(|| WriterCount::new(sleeper));
+        }
+    }
+
     /// Stops the thread between two writes, after it has written the content of the ring. If there is no thread and the
     /// ring holds many records, starts it to write them first: a program that forks continually has no other time for
     /// that. Waits for [`LONGEST_WAIT`] at most; after that the thread continues as before.
@@ -159,9 +179,15 @@ impl Writer {
         if let Place::Stopped(drain) = &self.place
             && (!drain.is_due() || self.spawn(Request::Stop).is_err())
         {
+            self.stay_away();
             return;
         }
+        // Counted before the thread ends: otherwise a signal might find none.
+        let away = WriterCount::new(self.shared.sleeper);
         self.ask_and_put(Request::Stop, false);
+        if matches!(self.place, Place::Stopped(_)) {
+            self.away = Some(away);
+        }
     }
 
     /// Writes all data and the end of the profile, and closes the file. Returns `unfinished` if that takes too long.
@@ -288,11 +314,13 @@ impl Writer {
             Ok(thread) => {
                 self.place = Place::Running(thread);
                 self.failed = None;
+                self.away = None;
                 Ok(())
             }
             Err((drain, error)) => {
                 self.place = Place::Stopped(drain);
                 self.failed = Some(Instant::now());
+                self.away = None;
                 Err(error)
             }
         }

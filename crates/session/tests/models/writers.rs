@@ -99,11 +99,27 @@ fn a_signal_beside_the_end_changes_nothing() {
 /// A fork stops the thread while a signal handler asks it to complete the profile.
 #[test]
 fn a_signal_beside_a_fork_loses_nothing() {
-    model(2, || {
+    // The handler's wait has many orders.
+    model(1, || {
         let (ends, mut writer) = start();
         ends.push(1);
         let handler = handle_signal(&ends, false);
         writer.stop_for_fork();
+        writer.wake();
+        handler.join().unwrap();
+        finish(&ends, writer, &[1]);
+    });
+}
+
+/// A fork has stopped the thread, which comes back while a signal handler waits.
+#[test]
+fn a_signal_waits_for_a_thread_that_is_away() {
+    model(2, || {
+        let (ends, mut writer) = start();
+        writer.stop_for_fork();
+        ends.push(1);
+        let handler = handle_signal(&ends, true);
+        writer.wake();
         handler.join().unwrap();
         finish(&ends, writer, &[1]);
     });

@@ -1,0 +1,26 @@
+"""Time samples of a program that has forked: the writer thread, which records them, has been stopped for the fork."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness import Interpreter, summary
+
+# One call that uses CPU time for longer than the ring has room for time samples, and then the end.
+ONE_CALL = """
+import hashlib, os
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+hashlib.pbkdf2_hmac("sha256", b"", b"", 50_000_000)
+"""
+
+
+def test_time_samples_after_a_fork_are_not_lost(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(ONE_CALL)
+    words = ["run", "-q", "--cpu", "--every", "512KiB", "-o", "out.nthb", "app.py"]
+    cpython.nthbyte(*words, folder=tmp_path).ok()
+    time = summary(tmp_path / "out.nthb")["time"]
+    assert time["samples"] >= time["hz"]
+    # The kernel's timers lose a few on a busy machine.
+    assert time["lost"] <= 0.05 * time["samples"]
