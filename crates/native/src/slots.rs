@@ -18,8 +18,8 @@
 //! - No library is unloaded meanwhile. At the start, the slots are changed inside `dl_iterate_phdr`, which prevents
 //!   that. Later, the caller of `dlsym` has the library's handle, and this module handles of those that it needs.
 //! - No thread waits here for a lock that it would not wait for without this library. The lock of `dl_iterate_phdr`
-//!   would be one: a thread may hold it while it waits for Python's lock. It is taken at the start of a session only,
-//!   like that of each library that is loaded.
+//!   would be one: a thread may hold it while it waits for Python's lock. It is taken at the start of the first session
+//!   only, right after this library was loaded, for which the dynamic linker takes the same lock.
 //! - The dynamic linker makes import slots read-only once they are filled. Objects in which they are not yet are left
 //!   out: another thread is loading them.
 //! - Slots are never restored: a thread may be in any of the functions.

@@ -1,5 +1,6 @@
 //! The observer of the library for native memory, `nthbyte-native`: it receives the library's samples.
 
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -48,11 +49,15 @@ pub fn connect(
         return false;
     };
     let mut ranges = [[0; 2]; MOST_RANGES];
-    let own = image::range(sampled as *const () as usize);
-    for (range, given) in ranges
-        .iter_mut()
-        .zip([own, dynamic_linker()].iter().chain(excluded))
-    {
+    /// They stay where they are.
+    static ALWAYS: OnceLock<[[usize; 2]; 2]> = OnceLock::new();
+    let always = ALWAYS.get_or_init(|| {
+        [
+            image::range(sampled as *const () as usize),
+            dynamic_linker(),
+        ]
+    });
+    for (range, given) in ranges.iter_mut().zip(always.iter().chain(excluded)) {
         *range = *given;
     }
     let settings = Settings {

@@ -1,8 +1,8 @@
 //! Which part of the resident set each mapping belongs to.
 //!
 //! The kernel says how much of each mapping is resident. A mapping without a file tells nothing else, and the kernel joins
-//! neighbours. What is known of addresses comes from the host (its arenas, its own memory), from the loader (zeroed data
-//! of libraries), and from the layout of the C library's heaps and stacks. Where memory of several kinds is in one
+//! neighbours. What is known of addresses comes from the host (its arenas, its own memory), from the images' headers (zeroed
+//! data of libraries), and from the layout of the C library's heaps and stacks. Where memory of several kinds is in one
 //! mapping, the kernel is asked for the resident pages of the smaller ones (`mincore`).
 
 use std::ops::Range;

@@ -111,50 +111,11 @@ fn advise(range: &Range<usize>, advice: c_int) {
     }
 }
 
-/// Start and end of the image that has this address; zeroes if none has.
+/// Start and end of the image that has this address; zeroes if none has. Takes no lock of the dynamic linker, if there is
+/// `/proc`.
 #[must_use]
 pub fn range(address: usize) -> [usize; 2] {
-    struct Search {
-        address: usize,
-        found: [usize; 2],
-    }
-
-    unsafe extern "C" fn look(
-        image: *mut libc::dl_phdr_info,
-        _size: usize,
-        data: *mut c_void,
-    ) -> c_int {
-        // SAFETY: as in `find_ours`; `data` is the caller's.
-        let (base, headers, search) = unsafe {
-            let headers =
-                std::slice::from_raw_parts((*image).dlpi_phdr, (*image).dlpi_phnum.into());
-            (
-                (*image).dlpi_addr as usize,
-                headers,
-                &mut *data.cast::<Search>(),
-            )
-        };
-        let loaded = headers.iter().filter(|one| one.p_type == libc::PT_LOAD);
-        let (mut start, mut end) = (usize::MAX, 0);
-        for header in loaded {
-            let first = base + header.p_vaddr as usize;
-            start = start.min(first);
-            end = end.max(first + header.p_memsz as usize);
-        }
-        if (start..end).contains(&search.address) {
-            search.found = [start, end];
-            return 1;
-        }
-        0
-    }
-
-    let mut search = Search {
-        address,
-        found: [0; 2],
-    };
-    // SAFETY: the callback has the type that is asked for, and `data` is what it expects.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
-    search.found
+    segments::span(address).map_or([0; 2], |span| [span.start, span.end])
 }
 
 #[cfg(test)]

@@ -1,9 +1,24 @@
-//! The segments of the images in this process: the program and its shared libraries.
+//! The images in this process (the program and its shared libraries), and their segments.
+//!
+//! They are found in the kernel's list of mappings, and not with `dl_iterate_phdr`: that takes a lock of the dynamic
+//! linker. A thread of the program may hold the lock in a callback of its own, and wait there for the interpreter's
+//! lock, which the caller here may have. An image may also be unloaded at any time, so that its headers are read
+//! through the kernel.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use super::maps::MapsLine;
+use super::reads::Probe;
 
 const PAGE: usize = 4096;
+/// Images with more headers are left out.
+const MOST_HEADERS: usize = 64;
+/// What the list of mappings grows by while it is read, in bytes.
+const PIECE: usize = 64 << 10;
 
 /// One loaded segment.
 pub struct Segment {
@@ -17,52 +32,267 @@ pub struct Segment {
     pub is_ours: bool,
 }
 
-/// Calls `visit` for each loaded segment. `visit` must not load or unload a library.
+/// Calls `visit` for each loaded segment. It may be that of an image that has just been unloaded. Takes no lock of the
+/// dynamic linker, if there is `/proc`.
 pub fn for_each(visit: &mut dyn FnMut(Segment)) {
+    let own = for_each as fn(&mut dyn FnMut(Segment)) as usize;
+    images(&mut |image| {
+        let is_ours = image
+            .loaded()
+            .any(|header| image.range(header).contains(&own));
+        for header in image.loaded() {
+            let Range { start, end } = image.range(header);
+            visit(Segment {
+                pages: start & !(PAGE - 1)..end.next_multiple_of(PAGE),
+                is_writable: header.p_flags & libc::PF_W != 0,
+                is_code: header.p_flags & libc::PF_X != 0,
+                is_ours,
+            });
+        }
+    });
+}
+
+/// From the first byte to the last one of the image that has this address.
+pub(super) fn span(address: usize) -> Option<Range<usize>> {
+    let mut found = None;
+    images(&mut |image| {
+        let ranges = || image.loaded().map(|header| image.range(header));
+        let start = ranges().map(|range| range.start).min();
+        let end = ranges().map(|range| range.end).max();
+        let span = start.unwrap_or(0)..end.unwrap_or(0);
+        if found.is_none() && span.contains(&address) {
+            found = Some(span);
+        }
+    });
+    found
+}
+
+/// The headers of an image.
+struct Image<'a> {
+    /// The difference between its addresses in memory and in the file.
+    base: usize,
+    headers: &'a [libc::Elf64_Phdr],
+}
+
+impl Image<'_> {
+    fn loaded(&self) -> impl Iterator<Item = &libc::Elf64_Phdr> {
+        self.headers
+            .iter()
+            .filter(|header| header.p_type == libc::PT_LOAD)
+    }
+
+    /// The addresses of a segment.
+    fn range(&self, header: &libc::Elf64_Phdr) -> Range<usize> {
+        let start = self.base.wrapping_add(header.p_vaddr as usize);
+        start..start.wrapping_add(header.p_memsz as usize)
+    }
+
+    /// Whether these mappings are those of the image: a program may also map a library's file to read it.
+    fn is_loaded(&self, first: &MapsLine<'_>, lines: &[MapsLine<'_>]) -> bool {
+        self.loaded()
+            .filter(|header| header.p_filesz > 0)
+            .all(|header| {
+                let page = self.range(header).start & !(PAGE - 1);
+                let Some(line) = line_of(lines, page) else {
+                    return false;
+                };
+                let offset = line.offset + (page - line.range.start) as u64;
+                let is_file = line.inode == first.inode && line.device == first.device;
+                // Code may have been moved to huge pages, which have no file.
+                let is_there = if is_file {
+                    offset == header.p_offset & !(PAGE as u64 - 1)
+                } else {
+                    line.inode == b"0"
+                };
+                is_there && (header.p_flags & libc::PF_X == 0 || line.rights[2] == b'x')
+            })
+    }
+}
+
+/// The mapping with this address. They are in the order of addresses.
+fn line_of<'a, 'b>(lines: &'a [MapsLine<'b>], address: usize) -> Option<&'a MapsLine<'b>> {
+    let at = lines.partition_point(|line| line.range.end <= address);
+    lines.get(at).filter(|line| line.range.contains(&address))
+}
+
+/// Reads of this process's memory, which may be unmapped at any time. Some systems forbid one way, some the other.
+enum Memory {
+    Probe(Probe),
+    File(File),
+}
+
+impl Memory {
+    fn open() -> Option<Self> {
+        let file = || File::open("/proc/self/mem").ok().map(Self::File);
+        Probe::new().map(Self::Probe).or_else(file)
+    }
+
+    /// Fills `into`. `None` if that is not possible.
+    fn read(&self, address: usize, into: &mut [u8]) -> Option<()> {
+        match self {
+            Self::Probe(probe) => (probe.bytes(address, into) == into.len()).then_some(()),
+            Self::File(file) => file.read_exact_at(into, address as u64).ok(),
+        }
+    }
+}
+
+/// Calls `visit` for each image, but not for the kernel's own.
+fn images(visit: &mut dyn FnMut(&Image<'_>)) {
+    if images_of_the_kernel(visit).is_none() {
+        images_of_the_linker(visit);
+    }
+}
+
+/// `None` if the kernel does not tell the mappings, or if there is no memory.
+fn images_of_the_kernel(visit: &mut dyn FnMut(&Image<'_>)) -> Option<()> {
+    let memory = Memory::open()?;
+    let text = read_all(&mut File::open("/proc/self/maps").ok()?)?;
+    let mut lines = Vec::new();
+    lines
+        .try_reserve_exact(memchr::memchr_iter(b'\n', &text).count())
+        .ok()?;
+    let texts = text.split(|&byte| byte == b'\n');
+    lines.extend(texts.filter_map(MapsLine::parse).take(lines.capacity()));
+    // Any bytes are a header.
+    let mut headers = [libc::Elf64_Phdr {
+        p_type: 0,
+        p_flags: 0,
+        p_offset: 0,
+        p_vaddr: 0,
+        p_paddr: 0,
+        p_filesz: 0,
+        p_memsz: 0,
+        p_align: 0,
+    }; MOST_HEADERS];
+    for first in &lines {
+        // The header of the file is in the first segment.
+        if first.offset == 0
+            && first.inode != b"0"
+            && first.rights[0] == b'r'
+            && let Some(image) = read_image(&memory, first.range.start, &mut headers)
+            && image.is_loaded(first, &lines)
+        {
+            visit(&image);
+        }
+    }
+    Some(())
+}
+
+/// The image whose file begins at this address. Its memory may be gone.
+fn read_image<'a>(
+    memory: &Memory,
+    start: usize,
+    headers: &'a mut [libc::Elf64_Phdr; MOST_HEADERS],
+) -> Option<Image<'a>> {
+    let mut file = [0_u8; size_of::<libc::Elf64_Ehdr>()];
+    memory.read(start, &mut file)?;
+    // SAFETY: any bytes are such a header.
+    let file = unsafe { file.as_ptr().cast::<libc::Elf64_Ehdr>().read_unaligned() };
+    let is_image = file.e_ident.starts_with(b"\x7fELF")
+        && file.e_ident[4] == 2 // of 64 bits
+        && usize::from(file.e_phentsize) == size_of::<libc::Elf64_Phdr>();
+    let headers = headers
+        .get_mut(..usize::from(file.e_phnum))
+        .filter(|_| is_image)?;
+    // SAFETY: the bytes of the headers, which may have any values.
+    let bytes = unsafe {
+        std::slice::from_raw_parts_mut(headers.as_mut_ptr().cast::<u8>(), size_of_val(headers))
+    };
+    memory.read(start.checked_add(file.e_phoff as usize)?, bytes)?;
+    let is_first = |header: &&libc::Elf64_Phdr| {
+        header.p_type == libc::PT_LOAD && header.p_offset < PAGE as u64
+    };
+    let first = headers.iter().find(is_first)?;
+    let base = start.wrapping_sub(first.p_vaddr as usize & !(PAGE - 1));
+    Some(Image { base, headers })
+}
+
+fn read_all(file: &mut File) -> Option<Vec<u8>> {
+    let mut text: Vec<u8> = Vec::new();
+    loop {
+        let length = text.len();
+        text.try_reserve(PIECE).ok()?;
+        text.resize(length + PIECE, 0);
+        let got = file.read(&mut text[length..]).ok()?;
+        text.truncate(length + got);
+        if got == 0 {
+            return Some(text);
+        }
+    }
+}
+
+/// Where there is no `/proc`.
+fn images_of_the_linker(visit: &mut dyn FnMut(&Image<'_>)) {
     let mut visit = visit;
     // SAFETY: the callback has the type that is asked for, and gets what it expects.
     unsafe { libc::dl_iterate_phdr(Some(image), (&raw mut visit).cast::<c_void>()) };
 }
 
 /// # Safety
-/// `info` is what `dl_iterate_phdr` gives, and `visit` points to the argument of [`for_each`].
+/// `info` is what `dl_iterate_phdr` gives, and `visit` points to the argument of [`images_of_the_linker`].
 unsafe extern "C" fn image(info: *mut libc::dl_phdr_info, _: usize, visit: *mut c_void) -> c_int {
-    // SAFETY: by the contract. Headers are mapped as long as their image is, and no image is unloaded during the call.
-    let (info, headers, visit) = unsafe {
+    // SAFETY: by the contract. Headers are mapped as long as their image is, and no image is unloaded during the call. A
+    // name is null or a C string.
+    unsafe {
         let info = &*info;
-        (
-            info,
-            std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()),
-            &mut *visit.cast::<&mut dyn FnMut(Segment)>(),
-        )
-    };
-    if !info.dlpi_name.is_null() {
-        // SAFETY: a name is a C string, and lives as long as its image.
-        let name = unsafe { CStr::from_ptr(info.dlpi_name) };
-        if name.to_bytes().starts_with(b"linux-") {
-            return 0; // the kernel's own: linux-vdso.so.1
+        let is_kernels = !info.dlpi_name.is_null()
+            && std::ffi::CStr::from_ptr(info.dlpi_name)
+                .to_bytes()
+                .starts_with(b"linux-"); // linux-vdso.so.1
+        if !is_kernels {
+            let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
+            let base = info.dlpi_addr as usize;
+            (*visit.cast::<&mut dyn FnMut(&Image<'_>)>())(&Image { base, headers });
         }
     }
-    let base = info.dlpi_addr as usize;
-    let loaded = || {
-        headers
-            .iter()
-            .filter(|header| header.p_type == libc::PT_LOAD)
-    };
-    let range = |header: &libc::Elf64_Phdr| {
-        let start = base.wrapping_add(header.p_vaddr as usize);
-        start..start.wrapping_add(header.p_memsz as usize)
-    };
-    let own = for_each as fn(&mut dyn FnMut(Segment)) as usize;
-    let is_ours = loaded().any(|header| range(header).contains(&own));
-    for header in loaded() {
-        let Range { start, end } = range(header);
-        visit(Segment {
-            pages: start & !(PAGE - 1)..end.next_multiple_of(PAGE),
-            is_writable: header.p_flags & libc::PF_W != 0,
-            is_code: header.p_flags & libc::PF_X != 0,
-            is_ours,
-        });
-    }
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segments(find: impl Fn(&mut dyn FnMut(&Image<'_>))) -> Vec<(usize, usize, u32)> {
+        let mut found = Vec::new();
+        find(&mut |image| {
+            found.extend(image.loaded().map(|header| {
+                let range = image.range(header);
+                (range.start, range.end, header.p_flags)
+            }));
+        });
+        found.sort_unstable();
+        found
+    }
+
+    #[test]
+    fn the_kernel_and_the_linker_tell_the_same() {
+        // A library's file that is mapped to be read is no image.
+        let own = File::open("/proc/self/exe").unwrap();
+        let length = own.metadata().unwrap().len() as usize;
+        // SAFETY: a new mapping.
+        let mapped = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE,
+                std::os::fd::AsRawFd::as_raw_fd(&own),
+                0,
+            )
+        };
+        assert_ne!(mapped, libc::MAP_FAILED);
+        let kernel = segments(|visit| images_of_the_kernel(visit).unwrap());
+        assert!(kernel.len() > 4);
+        assert_eq!(kernel, segments(images_of_the_linker));
+        // SAFETY: the mapping from above.
+        unsafe { libc::munmap(mapped, length) };
+    }
+
+    #[test]
+    fn an_address_has_the_image_around_it() {
+        let own = span(for_each as fn(&mut dyn FnMut(Segment)) as usize).unwrap();
+        assert!(own.contains(&(span as fn(usize) -> Option<Range<usize>> as usize)));
+        assert!(!own.contains(&(libc::malloc as *const () as usize)));
+        assert_eq!(span(1), None);
+    }
 }
