@@ -30,8 +30,10 @@ MOST_FOR_A_COLLECTION = 2_400
 # A start of `nthbyte run` and its end, without those of Python. Most of it is the import of our modules.
 MOST_FOR_A_START = 14_000_000
 
-# Work that is not done at each sample, but a few times a second.
-NOT_OF_A_SAMPLE = re.compile("resident|memory|wake|statistics|collapse|writer|nthbyte_heap|holds_gil")
+# Work that is not done at each sample, but a few times a second, or at the start.
+NOT_OF_A_SAMPLE = re.compile(
+    "resident|memory|wake|statistics|collapse|writer|nthbyte_heap|holds_gil|segments|maps::|host_images"
+)
 
 PROGRAM = """
 def work(times, size):

@@ -17,8 +17,10 @@ use super::reads::Probe;
 const PAGE: usize = 4096;
 /// Images with more headers are left out.
 const MOST_HEADERS: usize = 64;
-/// What the list of mappings grows by while it is read, in bytes.
+/// Room for the list of mappings of most processes, in bytes.
 const PIECE: usize = 64 << 10;
+/// So much of an image has its headers nearly always, in bytes.
+const HEAD: usize = 1024;
 
 /// One loaded segment.
 pub struct Segment {
@@ -36,7 +38,7 @@ pub struct Segment {
 /// dynamic linker, if there is `/proc`.
 pub fn for_each(visit: &mut dyn FnMut(Segment)) {
     let own = for_each as fn(&mut dyn FnMut(Segment)) as usize;
-    images(&mut |image| {
+    images(None, &mut |image| {
         let is_ours = image
             .loaded()
             .any(|header| image.range(header).contains(&own));
@@ -54,8 +56,14 @@ pub fn for_each(visit: &mut dyn FnMut(Segment)) {
 
 /// From the first byte to the last one of the image that has this address.
 pub(super) fn span(address: usize) -> Option<Range<usize>> {
+    if let Some(find) = find_object() {
+        let mut object = FoundObject::default();
+        // SAFETY: the function has this type, and `object` is larger than what it fills in.
+        let is_found = unsafe { find(address as *mut c_void, &raw mut object) } == 0;
+        return is_found.then_some(object.start..object.end);
+    }
     let mut found = None;
-    images(&mut |image| {
+    images(Some(address), &mut |image| {
         let ranges = || image.loaded().map(|header| image.range(header));
         let start = ranges().map(|range| range.start).min();
         let end = ranges().map(|range| range.end).max();
@@ -65,6 +73,26 @@ pub(super) fn span(address: usize) -> Option<Range<usize>> {
         }
     });
     found
+}
+
+/// `struct dl_find_object` (dlfcn.h), of which later versions of the C library may fill in more.
+#[repr(C)]
+#[derive(Default)]
+struct FoundObject {
+    flags: u64,
+    start: usize,
+    end: usize,
+    rest: [u64; 13],
+}
+
+type FindObject = unsafe extern "C" fn(*mut c_void, *mut FoundObject) -> c_int;
+
+/// The C library's `_dl_find_object`, which takes no lock. It has it since version 2.35.
+fn find_object() -> Option<FindObject> {
+    // SAFETY: the name is a terminated string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
+    // SAFETY: the function of this name has this type.
+    (!found.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, FindObject>(found) })
 }
 
 /// The headers of an image.
@@ -136,23 +164,27 @@ impl Memory {
     }
 }
 
-/// Calls `visit` for each image, but not for the kernel's own.
-fn images(visit: &mut dyn FnMut(&Image<'_>)) {
-    if images_of_the_kernel(visit).is_none() {
+/// Calls `visit` for each image, but not for the kernel's own. With an address, others than the one that has it may be left
+/// out.
+fn images(address: Option<usize>, visit: &mut dyn FnMut(&Image<'_>)) {
+    if images_of_the_kernel(address, visit).is_none() {
         images_of_the_linker(visit);
     }
 }
 
 /// `None` if the kernel does not tell the mappings, or if there is no memory.
-fn images_of_the_kernel(visit: &mut dyn FnMut(&Image<'_>)) -> Option<()> {
+fn images_of_the_kernel(address: Option<usize>, visit: &mut dyn FnMut(&Image<'_>)) -> Option<()> {
     let memory = Memory::open()?;
     let text = read_all(&mut File::open("/proc/self/maps").ok()?)?;
     let mut lines = Vec::new();
     lines
         .try_reserve_exact(memchr::memchr_iter(b'\n', &text).count())
         .ok()?;
-    let texts = text.split(|&byte| byte == b'\n');
-    lines.extend(texts.filter_map(MapsLine::parse).take(lines.capacity()));
+    let mut start = 0;
+    for end in memchr::memchr_iter(b'\n', &text).take(lines.capacity()) {
+        lines.extend(MapsLine::parse(&text[start..end]));
+        start = end + 1;
+    }
     // Any bytes are a header.
     let mut headers = [libc::Elf64_Phdr {
         p_type: 0,
@@ -164,11 +196,19 @@ fn images_of_the_kernel(visit: &mut dyn FnMut(&Image<'_>)) -> Option<()> {
         p_memsz: 0,
         p_align: 0,
     }; MOST_HEADERS];
+    // The file at the address. Memory without a file may be of any image.
+    let wanted = address
+        .and_then(|address| line_of(&lines, address))
+        .filter(|line| line.inode != b"0");
+    let is_wanted = |line: &MapsLine<'_>| {
+        wanted.is_none_or(|of| line.inode == of.inode && line.device == of.device)
+    };
     for first in &lines {
         // The header of the file is in the first segment.
         if first.offset == 0
             && first.inode != b"0"
             && first.rights[0] == b'r'
+            && is_wanted(first)
             && let Some(image) = read_image(&memory, first.range.start, &mut headers)
             && image.is_loaded(first, &lines)
         {
@@ -184,10 +224,10 @@ fn read_image<'a>(
     start: usize,
     headers: &'a mut [libc::Elf64_Phdr; MOST_HEADERS],
 ) -> Option<Image<'a>> {
-    let mut file = [0_u8; size_of::<libc::Elf64_Ehdr>()];
-    memory.read(start, &mut file)?;
+    let mut head = [0_u8; HEAD];
+    memory.read(start, &mut head)?;
     // SAFETY: any bytes are such a header.
-    let file = unsafe { file.as_ptr().cast::<libc::Elf64_Ehdr>().read_unaligned() };
+    let file = unsafe { head.as_ptr().cast::<libc::Elf64_Ehdr>().read_unaligned() };
     let is_image = file.e_ident.starts_with(b"\x7fELF")
         && file.e_ident[4] == 2 // of 64 bits
         && usize::from(file.e_phentsize) == size_of::<libc::Elf64_Phdr>();
@@ -198,7 +238,11 @@ fn read_image<'a>(
     let bytes = unsafe {
         std::slice::from_raw_parts_mut(headers.as_mut_ptr().cast::<u8>(), size_of_val(headers))
     };
-    memory.read(start.checked_add(file.e_phoff as usize)?, bytes)?;
+    let from = file.e_phoff as usize;
+    match head.get(from..from.saturating_add(bytes.len())) {
+        Some(there) => bytes.copy_from_slice(there),
+        None => memory.read(start.checked_add(from)?, bytes)?,
+    }
     let is_first = |header: &&libc::Elf64_Phdr| {
         header.p_type == libc::PT_LOAD && header.p_offset < PAGE as u64
     };
@@ -209,16 +253,9 @@ fn read_image<'a>(
 
 fn read_all(file: &mut File) -> Option<Vec<u8>> {
     let mut text: Vec<u8> = Vec::new();
-    loop {
-        let length = text.len();
-        text.try_reserve(PIECE).ok()?;
-        text.resize(length + PIECE, 0);
-        let got = file.read(&mut text[length..]).ok()?;
-        text.truncate(length + got);
-        if got == 0 {
-            return Some(text);
-        }
-    }
+    text.try_reserve(PIECE).ok()?;
+    file.read_to_end(&mut text).ok()?;
+    Some(text)
 }
 
 /// Where there is no `/proc`.
@@ -281,7 +318,7 @@ mod tests {
             )
         };
         assert_ne!(mapped, libc::MAP_FAILED);
-        let kernel = segments(|visit| images_of_the_kernel(visit).unwrap());
+        let kernel = segments(|visit| images_of_the_kernel(None, visit).unwrap());
         assert!(kernel.len() > 4);
         assert_eq!(kernel, segments(images_of_the_linker));
         // SAFETY: the mapping from above.
