@@ -67,9 +67,12 @@ def join(text: str) -> None:
     try:
         begin(config, family=family["output"])
     except Error as error:
-        from nthbyte._end_line import say
-
-        say(f"process {os.getpid()} is not profiled: {error}")
+        if sys.stderr is not None:
+            try:
+                print(f"nthbyte: process {os.getpid()} is not profiled: {error}", file=sys.stderr)
+            except OSError:
+                # Nobody can read it.
+                pass
 
 
 def join_when_forked(text: str) -> None:

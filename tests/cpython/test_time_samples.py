@@ -149,44 +149,6 @@ for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
 spend(0.5)
 """
 
-TAKEN = """
-import signal, nthbyte, os
-
-seen = []
-signal.signal(signal.SIGURG, lambda number, frame: seen.append(number))
-
-def work():
-    spend(0.4)
-
-with nthbyte.Profiler("out.nthb", cpu=True):
-    work()
-assert not seen
-os.kill(os.getpid(), signal.SIGURG)
-assert seen == [signal.SIGURG]
-"""
-
-TAKEN_LATER = """
-import signal, nthbyte
-
-seen = []
-
-def early():
-    spend(0.05)
-
-def late():
-    spend(0.4)
-
-with nthbyte.Profiler("out.nthb", cpu=True):
-    signal.signal(signal.SIGURG, lambda number, frame: seen.append(number))
-    for _ in range(200):
-        before = len(seen)
-        early()
-        if len(seen) == before:
-            break
-    late()
-assert len(seen) == before, seen
-"""
-
 BLOCKED = """
 import signal, threading
 
@@ -448,20 +410,6 @@ def test_a_program_that_resets_all_signals(cpython: Interpreter, tmp_path: Path)
     time, _ = profile(cpython, tmp_path, RESET)
     assert samples(time, "spend") == 0
     assert time["lost"] >= 0.3 * time["hz"]
-
-
-def test_a_program_that_uses_the_signal(cpython: Interpreter, tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(SPEND + TAKEN)
-    cpython.python("app.py", folder=tmp_path).ok()
-    time = summary(tmp_path / "out.nthb")["time"]
-    assert samples(time, "work") >= 0.2 * time["hz"]
-
-
-def test_a_handler_that_comes_later_keeps_its_signal(cpython: Interpreter, tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(SPEND + TAKEN_LATER)
-    cpython.python("app.py", folder=tmp_path).ok()
-    time = summary(tmp_path / "out.nthb")["time"]
-    assert samples(time, "late") >= 0.2 * time["hz"]
 
 
 def test_a_thread_that_blocks_all_signals(cpython: Interpreter, tmp_path: Path) -> None:

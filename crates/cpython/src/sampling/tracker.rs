@@ -408,7 +408,10 @@ impl Program {
         };
         pending.sample.type_id = match self.types.of_site(pending.site, recording) {
             Some(known) => known,
-            None => self.type_of(pending, contents, recording),
+            None => {
+                let found = self.type_of(pending, contents, recording);
+                found.unwrap_or(TypeId::UNKNOWN)
+            }
         };
         let period = pending.period;
         profile.rounding.add(&pending.sample, period);
@@ -418,44 +421,30 @@ impl Program {
         profile.pending = None;
     }
 
-    /// The type of the block's content, or of the freed content at `contents`.
+    /// The type of the block's content, or of the freed content at `contents`. `None` if there is none to read.
     fn type_of(
         &self,
         pending: &Pending,
         contents: Option<usize>,
         recording: &mut Recording<'_>,
-    ) -> TypeId {
-        let Some(mut block) = contents.or(pending.block) else {
-            return TypeId::UNKNOWN;
-        };
+    ) -> Option<TypeId> {
+        let mut block = contents.or(pending.block)?;
         let mut size = usize::try_from(pending.sample.size).unwrap_or(0);
         if self.debug_hooks {
             (block, size) = (block + DEBUG_HEAD, size.saturating_sub(DEBUG_AROUND));
         }
-        let heap = self.heap;
+        let (heap, types, layout) = (self.heap, &self.types, &self.layout);
         // SAFETY: the context is the heap's, and the heap's observer calls this, or the GIL's holder.
         let readable = |address: usize| unsafe { Heap::has_address(heap, address) };
         let head;
         if contents.is_none() && !readable(block) {
             // An extension may have freed a large block without the heap, by `free`: then it may be mapped no more.
-            let Some(copy) = self.types.head(block) else {
-                return TypeId::UNKNOWN;
-            };
-            head = copy;
+            head = types.head(block)?;
             block = head.as_ptr() as usize;
         }
         // SAFETY: memory of the heap can be read, whether the block is still in use or not; a block that has just been
         // freed has not been written to yet; of any other one, `head` has as much as is read.
-        unsafe {
-            self.types.of_block(
-                &self.layout,
-                block,
-                size,
-                pending.origin,
-                &readable,
-                recording,
-            )
-        }
+        Some(unsafe { types.of_block(layout, block, size, pending.origin, &readable, recording) })
     }
 }
 
