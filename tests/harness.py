@@ -34,6 +34,16 @@ SCRIPT = SITE / "bin" / "nthbyte"
 # The first bytes of each block of a profile.
 BLOCK = b"\xf5nbk"
 
+# For programs: uses up CPU time of the calling thread.
+SPEND = """
+import time
+
+def spend(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+"""
+
 # Folders that have the same paths inside a chroot.
 _SHARED = ("/proc", "/dev", tempfile.gettempdir(), str(REPOSITORY))
 

@@ -14,17 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness import Interpreter, firefox, report, summary
-
-# Uses up CPU time of the calling thread.
-SPEND = """
-import time
-
-def spend(seconds):
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-"""
+from harness import SPEND, Interpreter, firefox, report, summary
 
 FUNCTIONS = """
 def light():

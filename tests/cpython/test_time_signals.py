@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness import Interpreter, summary
-
-# Uses up CPU time of the calling thread.
-SPEND = """
-import time
-
-def spend(seconds):
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-"""
+from harness import SPEND, Interpreter, summary
 
 TAKEN = """
 import signal, nthbyte, os

@@ -61,8 +61,8 @@
 //!   variables, in the child of a fork.
 //! - Requests of nthbyte itself are not sampled.
 //! - A session ends with its guard, or when the process exits, also with its last thread after the main one. SIGTERM,
-//!   SIGINT and SIGHUP, where the program has left them at
-//!   their defaults, complete the profile first. A forked child writes a profile of its own, with its number in the name.
+//!   SIGINT and SIGHUP, where the program has left them at their defaults, complete the profile first. A forked child
+//!   writes a profile of its own, with its number in the name.
 //!
 //! # What this crate does not do
 //!

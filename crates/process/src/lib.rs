@@ -51,11 +51,16 @@ static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 /// this number in memory that it shares with the process, after `vfork`.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// The running session. `None` if another thread has it: a thread must not wait for one that does not exist any more,
-/// in the child of a fork, or that waits for this one, at the end of the process.
+/// The running session. `None` if another thread has it.
 fn running() -> Option<MutexGuard<'static, Option<Running>>> {
-    match RUNNING.try_lock() {
-        Ok(running) => Some(running),
+    unless_held(&RUNNING)
+}
+
+/// `None` if another thread has the lock: a thread must not wait for one that does not exist any more, in the child of a
+/// fork, or that waits for this one, at the end of the process.
+fn unless_held<T>(lock: &'static Mutex<T>) -> Option<MutexGuard<'static, T>> {
+    match lock.try_lock() {
+        Ok(held) => Some(held),
         Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }

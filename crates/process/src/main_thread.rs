@@ -8,11 +8,13 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::panic::catch_unwind;
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use nthbyte_session::process::ThreadList;
 use nthbyte_session::{BlockedSignals, is_writer_thread, native};
+
+use crate::unless_held;
 
 /// Between two looks at the threads of the process.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -22,15 +24,6 @@ const MOST_FAILED: u32 = 1200;
 /// The list of the process's threads, once the main one has ended: later, the program may have no descriptor left, or be
 /// in a folder without `/proc` (`chroot`).
 static LIST: Mutex<Option<ThreadList>> = Mutex::new(None);
-
-/// `None` if another thread has it, which may not exist any more, in the child of a fork.
-fn list() -> Option<MutexGuard<'static, Option<ThreadList>>> {
-    match LIST.try_lock() {
-        Ok(list) => Some(list),
-        Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
 
 /// A variable of the main thread alone: the C library calls [`ended`] when that thread ends, but not at `exit`.
 struct Watch {
@@ -123,14 +116,14 @@ fn open_list() {
     let Some(opened) = ThreadList::open() else {
         return;
     };
-    match list() {
+    match unless_held(&LIST) {
         Some(mut list) if opened.is_out_of_the_way() => *list = Some(opened),
         _ => opened.close(),
     }
 }
 
 fn close_list() {
-    if let Some(opened) = list().and_then(|mut list| list.take()) {
+    if let Some(opened) = unless_held(&LIST).and_then(|mut list| list.take()) {
         opened.close();
     }
 }
@@ -140,7 +133,7 @@ fn has_threads() -> Option<bool> {
     // SAFETY: no preconditions.
     let own = unsafe { [libc::getpid(), libc::gettid()] };
     let is_own = |thread: c_int| own.contains(&thread) || is_writer_thread(thread);
-    let kept = list().and_then(|list| *list);
+    let kept = unless_held(&LIST).and_then(|list| *list);
     kept.and_then(|list| list.has_others(is_own)).or_else(|| {
         // The program has closed it, or it was not kept.
         let opened = ThreadList::open()?;

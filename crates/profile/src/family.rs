@@ -2,8 +2,8 @@
 //!
 //! A process that a profiled process forks, or starts with `multiprocessing`, writes its own
 //! profile: `app.nthb` belongs to the first process, and `app.1235.nthb` to process 1235, whichever
-//! process started it; so does `app.1235-2.nthb`, of a second recording for example. Names alone do not define a family: files of earlier runs may be in the same
-//! folder. See [`find`].
+//! process started it; so does `app.1235-2.nthb`, of a second recording for example. Names alone do not define a family:
+//! files of earlier runs may be in the same folder. See [`find`].
 
 use std::collections::{HashMap, HashSet};
 use std::io;

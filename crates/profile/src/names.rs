@@ -8,8 +8,12 @@
 //! ```
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// So many names are tried for a new profile.
+const MOST: u32 = 10_000;
 
 /// Another name for a profile: `app.nthb` becomes `app-2.nthb`.
 #[must_use]
@@ -20,6 +24,27 @@ pub fn numbered(path: &Path, number: u32) -> PathBuf {
         .filter(|end| process(end.as_bytes()).is_none());
     let stem = suffix.and(path.file_stem()).or(path.file_name());
     with_stem(path, joined(stem.unwrap_or_default(), "-", number), suffix)
+}
+
+/// Makes a file that is not there yet: with this name, or with the next one that is free. Returns it with its name.
+///
+/// # Errors
+/// Those of `make`. The error that a file is there already is one only after ten thousand of them.
+pub fn first_free<T>(
+    path: &Path,
+    make: impl Fn(&Path) -> io::Result<T>,
+) -> io::Result<(T, PathBuf)> {
+    let mut candidate = path.to_owned();
+    let mut number = 1;
+    loop {
+        match make(&candidate) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST => {
+                number += 1;
+                candidate = numbered(path, number);
+            }
+            made => return Ok((made?, candidate)),
+        }
+    }
 }
 
 /// The name of a child's profile: `app.nthb` becomes `app.1235.nthb`. `first` is that of the first process.

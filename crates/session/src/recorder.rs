@@ -42,7 +42,7 @@ const FEW_NODES: usize = 16;
 
 /// How many times a thread checks a full ring before it starts to sleep between the checks.
 const YIELDS: u32 = 1000;
-const NAP: Duration = Duration::from_micros(200);
+pub(crate) const NAP: Duration = Duration::from_micros(200);
 
 pub(crate) struct Recorder {
     slot: &'static Slot,

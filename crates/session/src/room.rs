@@ -1,11 +1,10 @@
 //! Waits for room in the ring, for work that records more than the ring holds: time samples that have piled up, for example.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::cancellation::uncancelled;
+use crate::recorder::NAP;
 use crate::recording::record_now;
-
-const NAP: Duration = Duration::from_micros(200);
 
 /// Waits until so many events fit into the ring of this process's session, and returns whether they do. The caller is not
 /// inside a recording, and is not the writer thread. As long as the writer thread makes room, the wait goes on;

@@ -28,25 +28,13 @@ impl Claim {
                 is_new: false,
             });
         }
-        let mut candidate = path.clone();
-        for number in 2_u32.. {
-            let made = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&candidate);
-            match made {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    candidate = names::numbered(&path, number);
-                }
-                Err(error) => return Err(explained(&candidate, &error)),
-                Ok(_) => break,
-            }
-        }
-        Ok(Self {
-            path: candidate,
-            is_new: true,
-        })
+        let make = |path: &Path| {
+            let mut options = OpenOptions::new();
+            let made = options.write(true).create_new(true).mode(0o600).open(path);
+            made.map_err(|error| explained(path, &error))
+        };
+        let (_, path) = names::first_free(&path, make)?;
+        Ok(Self { path, is_new: true })
     }
 
     /// Removes the file, because no session began.

@@ -20,9 +20,6 @@ use nthbyte_profile::names;
 
 use crate::process::{HostDescriptor, Identity, duplicate_high, keep_only};
 
-/// So many names are tried for a child's profile.
-const MOST_NAMES: u32 = 10_000;
-
 pub(crate) struct Output {
     file: Option<File>,
     identity: Identity,
@@ -45,19 +42,8 @@ impl Output {
 
     /// The same for a name that nobody has claimed: if there is a file, the next free name is taken.
     pub(crate) fn create_new(path: &Path) -> io::Result<Self> {
-        let mut taken = path.to_owned();
-        let mut number = 1;
-        loop {
-            match nthbyte_profile::create_new(&taken) {
-                Err(error)
-                    if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_NAMES =>
-                {
-                    number += 1;
-                    taken = names::numbered(path, number);
-                }
-                file => return Self::of(file?, &taken),
-            }
-        }
+        let (file, taken) = names::first_free(path, nthbyte_profile::create_new)?;
+        Self::of(file, &taken)
     }
 
     fn of(file: File, path: &Path) -> io::Result<Self> {
