@@ -39,11 +39,17 @@ fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
         let message = format!("cannot write the profile {}: {what}", path.display());
         io::Error::new(error.kind(), message)
     };
-    let file = options
-        .write(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(explain)?;
+    options.write(true).mode(0o600);
+    // A pipe that is also read here would not wait for its reader.
+    let is_special = path.metadata().is_ok_and(|metadata| !metadata.is_file());
+    let file = match options.read(!is_special).open(path) {
+        // There may be a file that can only be written.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            options.read(false).open(path)
+        }
+        opened => opened,
+    };
+    let file = file.map_err(explain)?;
     // The mode above is valid only for a new file, which needs no second call: the process may have given up its rights
     // meanwhile. A device (/dev/null) keeps its own mode.
     let metadata = file.metadata().map_err(explain)?;

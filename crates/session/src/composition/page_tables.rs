@@ -217,9 +217,11 @@ mod tests {
         memory.cast()
     }
 
-    /// The pages of one range.
+    /// The pages of one range. A page that the kernel moves at this moment counts as swapped: they are read again.
     fn pages_of(tables: &PageTables, range: Range<usize>, with_files: bool) -> Option<Pages> {
-        tables.reader(range.end, with_files).pages(&range)
+        let read = || tables.reader(range.end, with_files).pages(&range);
+        let mut tries = std::iter::repeat_with(read).take(1000);
+        tries.find(|pages| !pages.as_ref().is_some_and(|pages| pages.is_swapped))?
     }
 
     #[test]

@@ -8,7 +8,10 @@
 //! The old end stays in the file meanwhile: new data is held, and is written together with the new end.
 //!
 //! Another program may truncate the file, as `logrotate` does with `copytruncate`. What is missing then cannot be
-//! replaced, and a write behind it would leave a hole, so the file gets no more data.
+//! replaced, and a write behind it would leave a hole, so the file gets no more data. The length is checked before each
+//! write, and the [`tail`] after it.
+
+mod tail;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -20,6 +23,8 @@ use nthbyte_profile::names;
 
 use crate::process::{HostDescriptor, Identity, duplicate_high, keep_only};
 
+use tail::{Tail, cut_before_hole};
+
 pub(crate) struct Output {
     file: Option<File>,
     identity: Identity,
@@ -28,6 +33,8 @@ pub(crate) struct Output {
     can_shrink: bool,
     /// The file's length without the provisional end.
     length: u64,
+    /// The last bytes of that length.
+    tail: Tail,
     /// Whether the file has a provisional end.
     is_provisional: bool,
     /// Data since [`Output::hold`].
@@ -61,6 +68,7 @@ impl Output {
             path: path.to_owned(),
             can_shrink,
             length: 0,
+            tail: Tail::default(),
             is_provisional: false,
             held: None,
         })
@@ -120,6 +128,7 @@ impl Output {
         self.is_provisional = true;
         if self.overwrite(&all).is_ok() {
             self.length += held.len() as u64;
+            self.tail.push(&held);
             return Ok(());
         }
         self.take_back()?;
@@ -133,6 +142,8 @@ impl Output {
         if !self.can_shrink {
             return;
         }
+        // The bytes before these places are not known.
+        self.tail = Tail::default();
         for place in places.into_iter().flatten() {
             self.length = place;
             if self.overwrite(bytes).is_ok() {
@@ -147,7 +158,8 @@ impl Output {
         let file = self.file()?;
         file.seek(SeekFrom::Start(start))?;
         file.write_all(bytes)?;
-        file.set_len(start + bytes.len() as u64)
+        file.set_len(start + bytes.len() as u64)?;
+        self.check_tail()
     }
 
     /// Whether the file has a provisional end.
@@ -170,6 +182,7 @@ impl Output {
         if !self.is_ours() {
             self.disown();
             let file = OpenOptions::new()
+                .read(self.can_shrink)
                 .write(true)
                 .custom_flags(libc::O_NOFOLLOW)
                 .open(&self.path)?;
@@ -186,9 +199,20 @@ impl Output {
             .as_mut()
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         if self.can_shrink && file.metadata()?.len() < self.length {
-            return Err(io::Error::other("another program has truncated the file"));
+            return Err(truncated());
         }
         Ok(file)
+    }
+
+    /// After a write: whether another program has truncated the file just before it.
+    fn check_tail(&self) -> io::Result<()> {
+        match &self.file {
+            Some(file) if self.can_shrink && !self.tail.is_before(file, self.length)? => {
+                cut_before_hole(file, self.length)?;
+                Err(truncated())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn is_ours(&self) -> bool {
@@ -218,7 +242,9 @@ impl Write for Output {
             file.seek(SeekFrom::Start(length))?;
         }
         let written = file.write(bytes)?;
+        self.check_tail()?;
         self.length += written as u64;
+        self.tail.push(&bytes[..written]);
         Ok(written)
     }
 
@@ -233,6 +259,10 @@ impl Drop for Output {
             self.disown();
         }
     }
+}
+
+fn truncated() -> io::Error {
+    io::Error::other("another program has truncated the file")
 }
 
 /// The same open file under a high descriptor number, if one is available.
@@ -423,6 +453,38 @@ mod tests {
         other.set_len(5).unwrap();
         output.write_all(b", two").unwrap();
         assert_eq!(read(), b"one, two");
+    }
+
+    /// What a truncation between the look at the length and the write leaves.
+    #[test]
+    fn a_hole_behind_a_truncated_file_is_noticed_and_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ours");
+        for (length, left) in [(8, 4), (100_000, 4), (100_000, 40_960), (100_000, 99_999)] {
+            for provisional in [false, true] {
+                let mut output = Output::create(&path).unwrap();
+                for part in vec![b'x'; length].chunks(7) {
+                    output.write_all(part).unwrap();
+                }
+                let other = OpenOptions::new().write(true).open(&path).unwrap();
+                other.set_len(left).unwrap();
+                other.set_len(length as u64).unwrap();
+                let refused = if provisional {
+                    output.write_provisional(b", perhaps").unwrap_err()
+                } else {
+                    output.write_all(b", three").unwrap_err()
+                };
+                assert!(refused.to_string().contains("truncated"), "{refused}");
+                assert_eq!(std::fs::read(&path).unwrap(), vec![b'x'; left as usize]);
+            }
+        }
+        // Zeroes that were written are no hole.
+        let mut output = Output::create(&path).unwrap();
+        for zeroes in 0..20 {
+            output.write_all(&vec![0; zeroes]).unwrap();
+            output.write_provisional(b"end").unwrap();
+        }
+        assert_eq!(output.length, 190);
     }
 
     #[test]
