@@ -44,16 +44,62 @@ impl Tail {
     }
 }
 
-/// Truncates the file before the hole that a write behind its end has made.
+/// Truncates the file before the hole that a write behind its end has made. If the other program truncates it only now,
+/// there may be none.
 pub(super) fn cut_before_hole(file: &File, place: u64) -> io::Result<()> {
-    // SAFETY: asks for the place of the first hole, or the file's end.
+    let length = file.metadata()?.len();
+    // SAFETY: asks for the place of the first hole, or the file's end. An empty file has neither.
     let hole = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_HOLE) };
-    let mut end = place.min(u64::try_from(hole).unwrap_or(place));
+    let end = place.min(length).min(u64::try_from(hole).unwrap_or(length));
     // The page in which the file ended has no hole, but zeroes.
     let mut page = [0; PAGE as usize];
     let start = end.saturating_sub(PAGE);
-    let page = &mut page[..(end - start) as usize];
-    file.read_exact_at(page, start)?;
-    end -= page.iter().rev().take_while(|byte| **byte == 0).count() as u64;
-    file.set_len(end)
+    let found = file.read_at(&mut page[..(end - start) as usize], start)?;
+    let data = page[..found].iter().rposition(|byte| *byte != 0);
+    let end = start + data.map_or(0, |last| last as u64 + 1);
+    if end < length {
+        file.set_len(end)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The other program may truncate the file after the write, too.
+    #[test]
+    fn nothing_is_cut_from_a_file_without_a_hole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("profile");
+        for length in [0, 1, 4095, 4096, 10_000] {
+            let data = vec![b'x'; length];
+            std::fs::write(&path, &data).unwrap();
+            let file = File::options().read(true).write(true).open(&path).unwrap();
+            for place in [length, length + 1, 50_000] {
+                cut_before_hole(&file, place as u64).unwrap();
+                assert_eq!(std::fs::read(&path).unwrap(), data);
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_bytes_are_those_of_all_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("profile");
+        let data: Vec<u8> = (1..=200).collect();
+        std::fs::write(&path, &data).unwrap();
+        let file = File::open(&path).unwrap();
+        for size in [1, 3, 15, 16, 17, 40] {
+            let (mut tail, mut place) = (Tail::default(), 0);
+            for part in data.chunks(size) {
+                assert!(tail.is_before(&file, place).unwrap());
+                tail.push(part);
+                place += part.len() as u64;
+            }
+            assert!(tail.is_before(&file, 200).unwrap());
+            assert!(!tail.is_before(&file, 199).unwrap());
+            assert!(!tail.is_before(&file, 201).unwrap());
+        }
+    }
 }
