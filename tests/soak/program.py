@@ -281,13 +281,10 @@ def no_memory(chance: random.Random) -> None:
             pass
         finally:
             hoard = []
-            is_short = True
-            while is_short:
-                try:
+            while True:
+                with contextlib.suppress(MemoryError):
                     resource.setrlimit(resource.RLIMIT_AS, before)
-                    is_short = False
-                except MemoryError:
-                    pass
+                    break
 
 
 def full_disk(chance: random.Random) -> None:
