@@ -28,18 +28,13 @@ impl Tail {
         self.known = kept + new.len();
     }
 
-    /// Whether the file has these bytes before this place.
-    ///
-    /// # Errors
-    /// The errors of reading. A file that can only be written is believed.
-    pub(super) fn is_before(&self, file: &File, place: u64) -> io::Result<bool> {
+    /// Whether the file has these bytes before this place; true where the file cannot be read.
+    pub(super) fn is_before(&self, file: &File, place: u64) -> bool {
         let mut found = [0; BYTES];
         let found = &mut found[..self.known];
         match file.read_exact_at(found, place - self.known as u64) {
-            Ok(()) => Ok(found == &self.bytes[..self.known]),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-            Err(error) if error.raw_os_error() == Some(libc::EBADF) => Ok(true),
-            Err(error) => Err(error),
+            Ok(()) => found == &self.bytes[..self.known],
+            Err(error) => error.kind() != io::ErrorKind::UnexpectedEof,
         }
     }
 }
@@ -93,13 +88,30 @@ mod tests {
         for size in [1, 3, 15, 16, 17, 40] {
             let (mut tail, mut place) = (Tail::default(), 0);
             for part in data.chunks(size) {
-                assert!(tail.is_before(&file, place).unwrap());
+                assert!(tail.is_before(&file, place));
                 tail.push(part);
                 place += part.len() as u64;
             }
-            assert!(tail.is_before(&file, 200).unwrap());
-            assert!(!tail.is_before(&file, 199).unwrap());
-            assert!(!tail.is_before(&file, 201).unwrap());
+            assert!(tail.is_before(&file, 200));
+            assert!(!tail.is_before(&file, 199));
+            assert!(!tail.is_before(&file, 201));
         }
+    }
+
+    /// An error of reading says nothing of what was written.
+    #[test]
+    fn a_file_that_cannot_be_read_is_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("profile");
+        std::fs::write(&path, [0; 20]).unwrap();
+        let mut tail = Tail::default();
+        tail.push(b"these bytes");
+        let file = File::open(&path).unwrap();
+        assert!(!tail.is_before(&file, 20));
+        assert!(!tail.is_before(&file, 31));
+        let only_written = File::options().write(true).open(&path).unwrap();
+        assert!(tail.is_before(&only_written, 20));
+        let directory = File::open(folder.path()).unwrap();
+        assert!(tail.is_before(&directory, 20));
     }
 }
