@@ -52,10 +52,12 @@ freed()
     rows = _rows(tmp_path, "function", "--domain", "native")
     for name, bytes_allocated in (("kept", 60_000_000), ("freed", 40_000_000)):
         total = rows[name]["total_bytes"]
-        # PyPy's ctypes allocates at each call.
-        extra = total["estimate"] - bytes_allocated if interpreter.is_pypy and period != "64K" else 0
-        assert 0 <= extra < 0.06 * bytes_allocated
-        assert is_near(total, bytes_allocated + extra), (name, rows[name])
+        if interpreter.is_pypy and period != "64K":
+            # Its ctypes allocates at calls, too, until it has compiled them.
+            assert is_near(total, max(total["estimate"], bytes_allocated)), (name, rows[name])
+            assert total["estimate"] < 1.06 * bytes_allocated
+        else:
+            assert is_near(total, bytes_allocated), (name, rows[name])
     found = summary(tmp_path / "out.nthb", "--domain", "native", "--by", "type")
     [malloc] = [row for row in found["rows"] if row["name"] == "malloc"]
     if period == "1":
