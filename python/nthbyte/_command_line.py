@@ -161,11 +161,14 @@ def is_python_script(head: bytes) -> bool:
     return any(word in line for word in _PYTHON for line in lines)
 
 
-def renamed(wanted: str, path: str) -> str:
-    """Says that a profile has another name than the wanted one, and how to replace the file of that name."""
+def renamed(wanted: str, path: str, folder: str | None = None) -> str:
+    """Says that a profile has another name than the wanted one, and how to replace the file of that name.
+
+    The names are as from ``folder``, which is the working folder if not given.
+    """
     from nthbyte._claim import is_profile
 
-    old, new = os.path.relpath(wanted), os.path.relpath(path)
+    old, new = os.path.relpath(wanted, folder), os.path.relpath(path, folder)
     # No other file is ever replaced.
     how = " (-f replaces it)" if is_profile(wanted) else ""
     return f"{old} exists: the profile is {new}{how}"

@@ -19,6 +19,10 @@ _DEEPEST = 500
 # A walk stops at the launcher's frames: they and their callers do not belong to the program.
 _LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_run.py")
 
+# What stands in the place of no hook. A collection of another thread may have happened whose hook PyPy has not called
+# yet: it would call None, and the program would get a TypeError.
+_DO_NOTHING = bool
+
 
 class MinorHook:
     """Reports minor collections from ``gc.hooks``, and also calls a hook that the program has set before."""
@@ -29,13 +33,14 @@ class MinorHook:
         self._since_sample = 0
         self._busy = False
         self._hooks: Any = gc.hooks  # type: ignore[attr-defined]
-        self._before = self._hooks.on_gc_minor
+        before = self._hooks.on_gc_minor
+        self._before = None if before is _DO_NOTHING else before
         self._hooks.on_gc_minor = self._on_minor
 
     def remove(self) -> None:
         """Restores the previous hook, unless the program has set another one."""
         if self._hooks.on_gc_minor == self._on_minor:
-            self._hooks.on_gc_minor = self._before
+            self._hooks.on_gc_minor = self._before or _DO_NOTHING
 
     def _on_minor(self, stats: Any) -> None:
         if not self._busy:

@@ -126,6 +126,7 @@ class Running:
         self._load = load
         self._has_loaded = False
         self._main = sys.modules["__main__"]
+        self._own_loader = vars(self._main).get("__loader__")
 
     def execute(self) -> None:
         """Runs the program.
@@ -155,14 +156,20 @@ class Running:
             raise
         finally:
             # The end of the program destroys its objects then in the same order as without nthbyte.
-            del self._load, self._main
+            del self._load, self._main, self._own_loader
 
     def _discard_unless_begun(self) -> None:
         """Removes the profile of a program that could not be loaded."""
-        # runpy sets the specification when it has found the module.
-        is_module = self._load.__name__ == "load_module"
-        if not self._has_loaded or (is_module and self._main.__spec__ is None):
+        # runpy sets both when it has found the module. Programs set the specification to None, too.
+        main = vars(self._main)
+        is_missing = main.get("__spec__") is None and main.get("__loader__") is self._own_loader
+        if not self._has_loaded or (self._load.__name__ == "load_module" and is_missing):
             discard()
+
+
+def _ends_with_m(word: str) -> bool:
+    """Returns whether these are options of the interpreter that take no argument, and -m after them."""
+    return word[:1] == "-" and word[-1:] == "m" and set(word[1:-1]) <= set("bBdEhiIOPqRsStuvVx")
 
 
 def _become(program: Program) -> None:
@@ -172,8 +179,10 @@ def _become(program: Program) -> None:
     if original:
         # The interpreter's own options come before nthbyte's arguments; -m or the script is the last of them.
         own = len(sys.argv) - 1
-        interpreter = original[: len(original) - own]
-        interpreter = interpreter[: -2 if interpreter[-2:-1] == ["-m"] else -1]
+        interpreter = original[: len(original) - own - 1]
+        if _ends_with_m(interpreter[-1]):
+            # "-um" stands for "-u -m".
+            interpreter[-1:] = [interpreter[-1][:-1]] if interpreter[-1] != "-m" else []
         sys.orig_argv = [*interpreter, *words]
     first = {"script": program.target, "module": "-m", "code": "-c"}[program.kind]
     sys.argv[:] = [first, *program.arguments]

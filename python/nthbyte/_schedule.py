@@ -60,7 +60,7 @@ class Schedule:
         self._is_exiting = False
 
     def run(self) -> None:
-        """Begins now, or prepares for later. Raises Error if a recording cannot begin now."""
+        """Begins now, or prepares for later. Raises Error if a recording cannot begin now, or not be awaited."""
         if self._signal is not None:
             try:
                 _signal.signal(self._signal, self._toggle)
@@ -114,13 +114,16 @@ class Schedule:
         self._force = False
         self._has_begun = True
         if self._length is not None:
-            self._alarm = _Alarm(time.monotonic() + self._length, self._end_in_time)
+            try:
+                self._alarm = _Alarm(time.monotonic() + self._length, self._end_in_time)
+            except Error as error:
+                say(f"{error}: the recording ends with the program")
 
     def _named(self, wanted: str, path: str) -> str:
         """Says which name a profile has."""
         if self._has_begun:
             return f"the next recording is {shortest(path, self._folder)}"
-        return renamed(wanted, path)
+        return renamed(wanted, path, self._folder)
 
     def _begin_in_time(self) -> None:
         with self._acting:
@@ -147,7 +150,10 @@ class Schedule:
 
     def _after_fork(self) -> None:
         if self._alarm is not None:
-            self._alarm.resume()
+            try:
+                self._alarm.resume()
+            except Error as error:
+                say(f"{error}: no recording begins or ends in time in process {os.getpid()}")
 
     def _after_fork_in_child(self) -> None:
         # The child has no thread that could release the lock.
@@ -224,11 +230,14 @@ class _Alarm:
         self.resume()
 
     def resume(self) -> None:
-        """Starts the thread."""
+        """Starts the thread. Raises Error if the system allows no more threads."""
         self._native_id = 0
         self._lock = _thread.allocate_lock()
         self._lock.acquire()
-        _thread.start_new_thread(self._wait, (self._lock,))
+        try:
+            _thread.start_new_thread(self._wait, (self._lock,))
+        except RuntimeError as error:
+            raise Error(f"no thread can wait for the time ({error})") from None
 
     def cancel(self) -> None:
         """Ends the thread, which does nothing any more, unless it has called the function already."""

@@ -8,11 +8,12 @@ import os
 import sys
 import time
 
-from nthbyte._agent import Error, Result, interpreter, load
+from nthbyte._agent import Error, Result, interpreter, load, to_json
 from nthbyte._children import follow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Any, Callable, Union
 
@@ -35,6 +36,11 @@ _LONGEST_WAIT = 0.5
 
 # The threads that hold it because they fork.
 _forking: set[int] = set()
+
+# The part of a long command line that a profile keeps, and the part of the first argument that is left out, in
+# characters. Linux gives an argument or a variable of a child process 128 KiB at most, and they have it, too.
+_LONGEST_COMMAND = 32 << 10
+_BEGINNING = 100
 
 # The running session's configuration for child processes: `output` is the path of the first process's profile.
 _running: Config | None = None
@@ -267,8 +273,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "native_frames": checked["native_frames"],
         "native_problem": None,
         "huge_pages": checked["huge_pages"],
-        # Arguments may contain bytes that are not Unicode; JSON must not.
-        "command": [_text(argument) for argument in (sys.argv if command is None else command)],
+        "command": _kept(sys.argv if command is None else command),
         "executable": _text(sys.executable or ""),
         "interpreter": interpreter(),
         "parent_pid": None,
@@ -379,5 +384,19 @@ def _call_on_os_exit(function: Callable[[], None]) -> None:
     sys.modules[exit_now.__module__]._exit = os._exit = _exit  # type: ignore[attr-defined, assignment]
 
 
+def _kept(command: Sequence[str]) -> list[str]:
+    """Returns a command line as a profile keeps it: a long one ends early, and says so."""
+    kept: list[str] = []
+    room = _LONGEST_COMMAND
+    for number, argument in enumerate(command):
+        text = _text(argument)
+        room -= len(to_json(text))
+        if room < 0:
+            return [*kept, f"{text[:_BEGINNING]}...", f"({len(command) - number - 1} more)"]
+        kept.append(text)
+    return kept
+
+
 def _text(argument: str) -> str:
+    # Arguments may contain bytes that are not Unicode; JSON must not.
     return argument.encode(errors="replace").decode()

@@ -59,6 +59,10 @@ PROGRAMS: dict[str, tuple[list[str], str]] = {
     "encoding": (["latin.py"], ""),
     "warning in a script": (["warn.py"], ""),
     "missing module": (["-m", "missing"], ""),
+    "module without a specification": (["-m", "package.unspecified"], ""),
+    "module that deletes its specification": (["-m", "package.deleted"], ""),
+    "module that empties itself": (["-m", "package.emptied"], ""),
+    "long command line": (["-c", "import sys; print(len(str(sys.argv)))", *(["x" * 40] * 4000)], ""),
     "module without main": (["-m", "package.empty"], ""),
     "exit": (["-c", "import sys; sys.exit()"], ""),
     "exit with a number": (["-c", "import sys; sys.exit(7)"], ""),
@@ -104,6 +108,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.write_text(SHOW)
     for path in (folder / "fail.py", package / "fail.py"):
         path.write_text(FAIL)
+    (package / "unspecified.py").write_text("__spec__ = None\nraise SystemExit(3)\n")
+    (package / "deleted.py").write_text("del __spec__\nraise SystemExit(3)\n")
+    (package / "emptied.py").write_text("globals().clear()\n1/0\n")
     (folder / "link.py").symlink_to(package / "show.py")
     (folder / "syntax.py").write_text("if True:\nprint(1)\n")
     (folder / "latin.py").write_bytes(b"# coding: latin-1\nprint(ascii('\xe4'))\n")
@@ -128,6 +135,47 @@ def test_programs_behave_as_under_plain_python(
     assert profiled.status == plain.status
     # A program that cannot be loaded leaves no profile.
     assert profile.exists() == (program not in NOT_LOADED and "IndentationError" not in plain.err)
+
+
+@pytest.mark.parametrize(
+    ("written", "flags"),
+    [
+        (("-um",), ("-u",)),
+        (("-bB", "-sm"), ("-bB", "-s")),
+        (("-Xfaulthandler", "-W", "ignore", "-m"), ("-Xfaulthandler", "-W", "ignore")),
+        (("-m",), ()),
+    ],
+)
+def test_the_launchers_own_options_may_be_written_together_with_m(
+    written: tuple[str, ...], flags: tuple[str, ...], cpython: Interpreter, tmp_path: Path
+) -> None:
+    """Programs start themselves again by ``sys.orig_argv``."""
+    program = "import sys; print(sys.orig_argv)"
+    words = (*written, "nthbyte", "run", "-q", "-o", "out.nthb", "-c", program)
+    assert cpython.python(*words, folder=tmp_path) == cpython.python(*flags, "-c", program, folder=tmp_path)
+
+
+WITH_LONG_ARGUMENTS = """
+import multiprocessing, sys
+def work(queue): queue.put(len(sys.argv))
+if __name__ == "__main__":
+    for method in ("spawn", "forkserver"):
+        context = multiprocessing.get_context(method)
+        queue = context.SimpleQueue()
+        process = context.Process(target=work, args=(queue,))
+        process.start()
+        process.join()
+        print(process.exitcode, queue.get())
+"""
+
+
+def test_processes_of_a_program_with_many_arguments(interpreter: Interpreter, tmp_path: Path) -> None:
+    """Linux gives one argument 128 KiB at most, and that of multiprocessing has nthbyte's settings in it."""
+    (tmp_path / "app.py").write_text(WITH_LONG_ARGUMENTS)
+    words = ["run", "-q", "-o", "out.nthb", "app.py", *(["y" * 1000] * 50), *(["z" * 40] * 2500)]
+    done = interpreter.nthbyte(*words, folder=tmp_path).ok()
+    assert done.out == "0 2551\n0 2551\n"
+    assert len(list(tmp_path.glob("out.*.nthb"))) >= 2
 
 
 def test_code_of_dash_c_is_utf_8_despite_a_coding_comment(cpython: Interpreter, tmp_path: Path) -> None:

@@ -101,6 +101,45 @@ def test_each_recording_of_a_signal_has_its_file(interpreter: Interpreter, tmp_p
     assert "third" in two and not two & {"first", "second", "after"}
 
 
+NO_FOLDER = """
+import os, signal
+os.mkdir("gone")
+os.chdir("gone")
+os.rmdir("../gone")
+os.kill(os.getpid(), signal.SIGUSR1)
+kept = [[n] for n in range(20_000)]
+print("well")
+"""
+
+NO_THREAD = """
+import _thread, os, signal
+def refuse(*arguments):
+    raise RuntimeError("can't start new thread")
+_thread.start_new_thread = refuse
+os.kill(os.getpid(), signal.SIGUSR1)
+kept = [[n] for n in range(20_000)]
+print("well")
+"""
+
+
+def test_a_recording_begins_in_a_folder_that_is_gone(interpreter: Interpreter, tmp_path: Path) -> None:
+    words = ("run", "-o", "out.nthb", "--every", "1K")
+    interpreter.nthbyte(*words, "-c", "pass", folder=tmp_path).ok()
+    done = interpreter.nthbyte(*words, "--signal", "USR1", "-c", NO_FOLDER, folder=tmp_path).ok()
+    assert done.out == "well\n"
+    assert done.err.startswith("nthbyte: out.nthb exists: the profile is out-2.nthb (-f replaces it)\n")
+    assert summary(tmp_path / "out-2.nthb")["samples"] > 0
+
+
+def test_a_recording_whose_end_no_thread_can_await(interpreter: Interpreter, tmp_path: Path) -> None:
+    words = ("run", "-o", "out.nthb", "--every", "1K", "--signal", "USR1", "--for", "1h", "-c", NO_THREAD)
+    done = interpreter.nthbyte(*words, folder=tmp_path).ok()
+    assert done.out == "well\n"
+    reason = "no thread can wait for the time (can't start new thread)"
+    assert f"nthbyte: {reason}: the recording ends with the program\n" in done.err
+    assert summary(tmp_path / "out.nthb")["samples"] > 0
+
+
 @pytest.mark.parametrize("option", [("--start-after", "1h"), ("--signal", "SIGUSR2")])
 def test_a_program_that_ends_before(
     option: tuple[str, str], interpreter: Interpreter, tmp_path: Path

@@ -379,8 +379,8 @@ def test_descriptors_that_the_program_reuses_are_not_written_to(pypy: Interprete
     assert len(late) > 200
 
 
-FALLBACK = """
-import sys
+FALLBACK_ONLY = """
+import os, sys, threading, time
 from nthbyte import _pypy
 def refuse(self, config):
     raise _pypy._Refused("cannot sample inside PyPy 0.0 (build id 00): no reason")
@@ -389,11 +389,66 @@ import nthbyte
 def fill():
     for _ in range(300):
         [[] for _ in range(10_000)]
+"""
+
+FALLBACK = (
+    FALLBACK_ONLY
+    + """
 nthbyte.start("out.nthb", every="512KiB")
 fill()
 result = nthbyte.stop()
 print(result.samples, *result.notes)
 """
+)
+
+FALLBACK_IN_A_THREAD = (
+    FALLBACK_ONLY
+    + """
+def record():
+    for _ in range(40):
+        nthbyte.start("out.nthb", force=True, every="512KiB")
+        time.sleep(0.01)
+        nthbyte.stop()
+    ended.append(True)
+ended = []
+threading.Thread(target=record).start()
+while not ended:
+    fill()
+print("well")
+"""
+)
+
+FALLBACK_AND_FORK = (
+    FALLBACK_ONLY
+    + """
+nthbyte.start("out.nthb", every="512KiB")
+for _ in range(5): fill()
+child = os.fork()
+if child == 0:
+    fill()
+    nthbyte.stop()
+    os._exit(0)
+print(child, os.waitpid(child, 0)[1])
+nthbyte.stop()
+"""
+)
+
+
+def test_the_fallback_ends_in_another_thread(pypy: Interpreter, tmp_path: Path) -> None:
+    """PyPy may call the hook of a collection when the session has ended."""
+    done = pypy.python("-c", FALLBACK_IN_A_THREAD, folder=tmp_path, environment={"PYPY_GC_NURSERY": "64K"})
+    assert done.ok().out == "well\n"
+
+
+def test_the_fallback_counts_a_forked_child_alone(pypy: Interpreter, tmp_path: Path) -> None:
+    environment = {"PYPY_GC_NURSERY": "1M"}
+    done = pypy.python("-c", FALLBACK_AND_FORK, folder=tmp_path, environment=environment).ok()
+    child, status = done.out.split()
+    assert status == "0"
+    parent, own = (
+        harness.summary(tmp_path / name)["bytes_allocated"] for name in ("out.nthb", f"out.{child}.nthb")
+    )
+    assert 0 < own < parent / 2
 
 
 def test_the_fallback_samples_through_gc_hooks(pypy: Interpreter, tmp_path: Path) -> None:

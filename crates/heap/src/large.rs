@@ -251,7 +251,13 @@ unsafe fn cover(heap: *mut Heap, block: *mut c_void, size: usize, domain: Domain
     // SAFETY: `heap` is a heap that no other thread changes, if the caller has the lock. The reference ends before the
     // observer runs.
     unsafe {
-        if block.is_null() || !is_locked(heap) {
+        if block.is_null() {
+            // There may be no memory for any size. Requests that are small enough to end before the point do not come here.
+            let bytes = &(*heap).large_bytes;
+            bytes.store(bytes.load(Relaxed).wrapping_sub(size as u64), Relaxed);
+            return block;
+        }
+        if !is_locked(heap) {
             return block;
         }
         let this = &mut *heap;

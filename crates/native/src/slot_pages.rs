@@ -17,6 +17,8 @@ pub struct SlotPages<'a> {
     open: usize,
     /// The last page that was found to be writable.
     writable: usize,
+    /// Whether the system had no memory to open a page.
+    was_short: bool,
 }
 
 impl<'a> SlotPages<'a> {
@@ -28,7 +30,13 @@ impl<'a> SlotPages<'a> {
             object,
             open: NONE,
             writable: NONE,
+            was_short: false,
         })
+    }
+
+    /// Whether a slot was left as it was only because the system was short of memory.
+    pub const fn was_short(&self) -> bool {
+        self.was_short
     }
 
     /// Stores `new` in a slot if it still holds `old`. Returns whether it does so now.
@@ -70,6 +78,9 @@ impl<'a> SlotPages<'a> {
         };
         if opened {
             self.open = page;
+        } else {
+            // SAFETY: a thread has one `errno`.
+            self.was_short |= unsafe { *libc::__errno_location() } == libc::ENOMEM;
         }
         opened
     }

@@ -140,14 +140,15 @@ pub fn attach_operators() {
 fn attach_once(pass: Pass) {
     if !ATTACHED.swap(true, Relaxed) {
         turn::keep_at_forks(definitions::linker_state());
+        let mut knows_all = true;
         objects::for_each(|object, _| {
             // SAFETY: the object stays loaded during the call.
-            unsafe { pass.look_for_definitions(object) };
+            knows_all &= unsafe { pass.look_for_definitions(object) };
             ControlFlow::Continue(())
         });
         objects::for_each(|object, _| {
             // SAFETY: as above.
-            unsafe { pass.change(object, true) };
+            unsafe { pass.change(object, knows_all) };
             ControlFlow::Continue(())
         });
         // SAFETY: no preconditions. What is not found is no error of the program's.
@@ -190,7 +191,7 @@ pub unsafe fn follow(handle: *mut c_void) {
     // SAFETY: by the contract.
     unsafe {
         let table = table_of_handle(handle);
-        if table != 0 && !Known::is_done(table) {
+        if table != 0 && Known::is_done(table) == Some(false) {
             calls::keep_errno(|| {
                 if objects::is_apart(handle) {
                     Known::with(|known| known.remember(table));
@@ -206,19 +207,21 @@ pub unsafe fn follow(handle: *mut c_void) {
 #[inline(never)]
 unsafe fn follow_new(handle: *mut c_void, table: usize) {
     // The handles of new libraries, and their tables; each library before those that it needs.
-    let mut handles = [(null_mut(), 0, true); MOST_FOLLOWED];
-    handles[0] = (handle, table, true);
+    let mut handles = [(null_mut(), 0); MOST_FOLLOWED];
+    handles[0] = (handle, table);
     let (mut count, mut at) = (1, 0);
+    // Whether all that they need was found; and whether another thread has the turn for too long, so that all is done
+    // again at the next look-up.
+    let (mut knows_all, mut gives_up) = (true, false);
     let pass = Pass::new();
     // SAFETY: the handles are open until the end of the function, the first one by the contract.
     unsafe {
-        while at < count {
+        while at < count && !gives_up {
             let object = Object::of_handle(handles[at].0);
-            let mut all_found = object.is_some();
+            knows_all &= object.is_some() && !turn::is_linker_stopped();
             if let Some(object) = &object {
-                pass.look_for_definitions(object);
+                gives_up |= !pass.look_for_definitions(object);
                 if turn::is_linker_stopped() {
-                    handles[at].2 = false;
                     at += 1;
                     continue;
                 }
@@ -226,29 +229,30 @@ unsafe fn follow_new(handle: *mut c_void, table: usize) {
                     // Only a library that is loaded: it takes the lock that `dlsym` takes too.
                     let needed = libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
                     if needed.is_null() {
-                        all_found = false;
+                        knows_all = false;
                         return;
                     }
                     let table = table_of_handle(needed);
-                    let is_new = !handles[..count].iter().any(|one| one.1 == table);
-                    if is_new && table != 0 && !Known::is_done(table) && count < MOST_FOLLOWED {
-                        handles[count] = (needed, table, true);
+                    let is_listed = handles[..count].iter().any(|one| one.1 == table);
+                    let is_done = Known::is_done(table);
+                    if !is_listed && is_done == Some(false) && count < MOST_FOLLOWED {
+                        handles[count] = (needed, table);
                         count += 1;
-                    } else {
-                        libc::dlclose(needed);
+                        return;
                     }
+                    gives_up |= is_done.is_none();
+                    knows_all &= is_listed || is_done == Some(true);
+                    libc::dlclose(needed);
                 });
             }
-            handles[at].2 = all_found;
             at += 1;
         }
-        let knows_all = handles[..count].iter().all(|one| one.2);
-        for &(handle, ..) in handles[..count].iter().rev() {
-            if let Some(object) = Object::of_handle(handle) {
+        for &(handle, _) in handles[..count].iter().rev() {
+            if !gives_up && let Some(object) = Object::of_handle(handle) {
                 pass.change(&object, knows_all);
             }
         }
-        for &(needed, ..) in &handles[1..count] {
+        for &(needed, _) in &handles[1..count] {
             libc::dlclose(needed);
         }
     }
@@ -271,9 +275,10 @@ impl Known {
         (0..8).map(move |at| ((table >> 12) + at) % REMEMBERED)
     }
 
-    /// Whether the object with this table is done. It is, if this thread cannot find out.
-    fn is_done(table: usize) -> bool {
-        Self::with(|known| Self::places(table).any(|at| known.done[at] == table)).unwrap_or(true)
+    /// Whether the object with this table is done. An object without a table is. `None` if another thread has the turn for
+    /// too long.
+    fn is_done(table: usize) -> Option<bool> {
+        Self::with(|known| table == 0 || Self::places(table).any(|at| known.done[at] == table))
     }
 
     fn remember(&mut self, table: usize) {
@@ -327,13 +332,14 @@ impl Pass {
         !others.any(|address| object.image.contains(address))
     }
 
-    /// Finds out whether the object defines functions of the replaced names.
+    /// Finds out whether the object defines functions of the replaced names. Returns false if another thread has the turn
+    /// for too long.
     ///
     /// # Safety
     /// The object is loaded.
-    unsafe fn look_for_definitions(&self, object: &Object) {
+    unsafe fn look_for_definitions(&self, object: &Object) -> bool {
         if !self.is_foreign(object) {
-            return;
+            return true;
         }
         Known::with(|known| {
             for (at, name) in NAMES.into_iter().enumerate().take(self.named) {
@@ -342,7 +348,8 @@ impl Pass {
                     known.defined_again[at] |= unsafe { object.defines(name, self.hashes[at]) };
                 }
             }
-        });
+        })
+        .is_some()
     }
 
     /// Changes the slots of an object. `knows_all`: [`Pass::look_for_definitions`] was called for it, and for all libraries in
@@ -373,7 +380,9 @@ impl Pass {
                     }
                 });
             }
-            known.remember(object.dynamic.start);
+            if !pages.was_short() {
+                known.remember(object.dynamic.start);
+            }
         });
     }
 

@@ -1,36 +1,92 @@
 //! One thread at a time changes slots.
 //!
-//! The holder takes no other lock, and makes a few system calls at most. So another thread waits shortly, and gives up
-//! if it takes long: the holder may be interrupted by the waiting signal handler. Forks wait for it as well, for in a child
-//! the holder would not exist.
+//! The holder takes no other lock, and makes a few system calls at most. So another thread waits, but with a limit: a fork
+//! has the turn as well, for in a child another holder would not exist, and handlers of other libraries run in a fork,
+//! which may wait for that thread. A signal handler that interrupts the holder does not wait.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize};
 
+use nthbyte_session::monotonic_nanos;
+
+use crate::calls::keep_errno;
 use crate::thread;
 
 /// The thread that has the turn, by [`thread::current`]; one more if it has it for a fork; 0 if none has.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
 
-/// Attempts of a waiting thread, each of which lets other threads run.
-const ATTEMPTS: u32 = 10_000;
+/// The longest time that a thread waits for another one, in nanoseconds. A holder that takes so long has no processor: a
+/// quota of the system may keep it waiting for 100 ms.
+const LONGEST_WAIT: u64 = 300_000_000;
+/// That of a fork, which has the session's lock meanwhile.
+const LONGEST_WAIT_OF_FORK: u64 = 5_000_000;
+/// That of all, after one has waited in vain.
+const LONGEST_WAIT_IN_VAIN: u64 = 1_000_000;
+/// A waiting thread lets others run so many times, and sleeps after that.
+const YIELDS: u32 = 100;
+/// How long it sleeps each time.
+static NAP: libc::timespec = libc::timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000,
+};
 
-fn take(holder: usize) -> bool {
-    let mut attempts = 0;
+/// Whether the last thread that waited did so in vain.
+static IS_STUCK: AtomicBool = AtomicBool::new(false);
+
+fn take(holder: usize, longest: u64) -> bool {
+    HOLDER.compare_exchange(0, holder, Acquire, Relaxed).is_ok() || wait(holder, longest)
+}
+
+#[cold]
+#[inline(never)]
+fn wait(holder: usize, longest: u64) -> bool {
+    let longest = if IS_STUCK.load(Relaxed) {
+        LONGEST_WAIT_IN_VAIN
+    } else {
+        longest
+    };
+    let until = monotonic_nanos().saturating_add(longest);
+    let mut yields = 0;
     while HOLDER
         .compare_exchange_weak(0, holder, Acquire, Relaxed)
         .is_err()
     {
-        attempts += 1;
-        if attempts == ATTEMPTS || HOLDER.load(Relaxed) & !1 == holder & !1 {
+        if HOLDER.load(Relaxed) & !1 == holder & !1 {
             return false;
         }
-        // SAFETY: no preconditions.
-        unsafe { libc::sched_yield() };
+        if monotonic_nanos() >= until {
+            IS_STUCK.store(true, Relaxed);
+            return false;
+        }
+        yields += 1;
+        if yields <= YIELDS {
+            // SAFETY: no preconditions.
+            unsafe { libc::sched_yield() };
+        } else {
+            nap();
+        }
     }
+    IS_STUCK.store(false, Relaxed);
     true
+}
+
+/// Sleeps shortly. Not by a function of the C library, which may end a thread that is cancelled.
+fn nap() {
+    let (flags, left) = (0, null_mut::<libc::timespec>());
+    keep_errno(|| {
+        // SAFETY: the call reads the time, and does not write what is left of it.
+        unsafe {
+            libc::syscall(
+                libc::SYS_clock_nanosleep,
+                libc::CLOCK_MONOTONIC,
+                flags,
+                &raw const NAP,
+                left,
+            );
+        }
+    });
 }
 
 /// The turn of the calling thread, until it is dropped.
@@ -39,7 +95,7 @@ pub struct Turn;
 impl Turn {
     /// `None` if this thread has the turn already, or another one for too long.
     pub fn take() -> Option<Self> {
-        take(thread::current() as usize).then_some(Self)
+        take(thread::current() as usize, LONGEST_WAIT).then_some(Self)
     }
 }
 
@@ -74,7 +130,7 @@ pub fn is_linker_stopped() -> bool {
 pub fn keep_at_forks(linker: usize) {
     LINKER.store(linker as *mut LinkerState, Relaxed);
     unsafe extern "C" fn before() {
-        take(thread::current() as usize + 1);
+        take(thread::current() as usize + 1, LONGEST_WAIT_OF_FORK);
     }
     unsafe extern "C" fn in_parent() {
         // Not if it was not taken.

@@ -7,6 +7,8 @@
 //!
 //! Python calls these functions without the interpreter's lock, so the counters here have a lock of their own.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -24,8 +26,10 @@ struct Sampling {
     codes: PerEpoch<KeyMap<String, CodeId>>,
     nursery: u64,
     every: u64,
-    /// Number of minor collections until now.
-    collections: u64,
+    /// Number of minor collections in this process until now.
+    collections: PerEpoch<u64>,
+    /// Those that are not among them, because nothing could be recorded.
+    uncounted: u64,
 }
 
 static SESSION: Mutex<Option<Sampling>> = Mutex::new(None);
@@ -33,6 +37,8 @@ static SESSION: Mutex<Option<Sampling>> = Mutex::new(None);
 /// The longest wait for another thread. In the child of a fork, the owner of the lock may be a thread that does not
 /// exist in the child.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// Whether a thread has waited in vain. None waits again before the next session.
+static HAS_WAITED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a session of this kind is on.
 pub fn is_on() -> bool {
@@ -50,7 +56,8 @@ fn lock() -> Option<MutexGuard<'static, Option<Sampling>>> {
             Err(TryLockError::WouldBlock) => {}
         }
         let now = Instant::now();
-        if now >= *until.get_or_insert(now + LONGEST_WAIT) {
+        if HAS_WAITED.load(Relaxed) || now >= *until.get_or_insert(now + LONGEST_WAIT) {
+            HAS_WAITED.store(true, Relaxed);
             return None;
         }
         std::thread::sleep(Duration::from_micros(50));
@@ -87,13 +94,15 @@ pub fn start(config: &Config) -> Result<(), String> {
         config.cpu_hz,
     );
     let session = Session::start(config, meta)?;
+    HAS_WAITED.store(false, Relaxed);
     let mut place = lock().ok_or("an earlier session failed")?;
     *place = Some(Sampling {
         session,
         codes: PerEpoch::default(),
         nursery,
         every,
-        collections: 0,
+        collections: PerEpoch::default(),
+        uncounted: 0,
     });
     Ok(())
 }
@@ -101,9 +110,14 @@ pub fn start(config: &Config) -> Result<(), String> {
 /// Ends the session and returns its result. The number of allocated bytes has an error of at most
 /// the nursery's size.
 pub fn stop() -> Option<Outcome> {
-    let sampling = lock()?.take()?;
-    let allocated = sampling.collections * sampling.nursery;
-    Some(sampling.session.finish(Some(allocated)))
+    let mut sampling = lock()?.take()?;
+    let epoch = sampling
+        .session
+        .record(LostKind::Other)
+        .map(|recording| recording.epoch());
+    let allocated = epoch
+        .map(|epoch| (*sampling.collections.of(epoch) + sampling.uncounted) * sampling.nursery);
+    Some(sampling.session.finish(allocated))
 }
 
 impl Sampling {
@@ -117,12 +131,17 @@ impl Sampling {
         os_thread: u64,
         stack: &str,
     ) -> Option<()> {
-        let mut recording = self.session.record(LostKind::Allocations)?;
+        let Some(mut recording) = self.session.record(LostKind::Allocations) else {
+            self.uncounted += count;
+            return None;
+        };
         let now = recording.now();
+        let collections = self.collections.of(recording.epoch());
+        let before = *collections / self.every;
+        *collections += count + std::mem::take(&mut self.uncounted);
+        let collections = *collections;
+        let points = collections / self.every - before;
         let thread = recording.thread(os_thread)?;
-        let before = self.collections / self.every;
-        self.collections += count;
-        let points = self.collections / self.every - before;
         if points > 0 {
             let stack = node_of(&mut recording, &mut self.codes, stack)?;
             let bytes = self.every * self.nursery;
@@ -154,7 +173,7 @@ impl Sampling {
             heap_used: used,
             heap_reserved: None,
             rss: None,
-            allocated: Some(self.collections * self.nursery),
+            allocated: Some(collections * self.nursery),
             peak_rss: None,
         });
         Some(())

@@ -138,13 +138,15 @@ pub fn end(stop: impl FnOnce()) {
     finish_waiting();
 }
 
-/// Completes the samples that wait for their stacks, while the writer thread makes room for them.
+/// Records the frees that wait for a recording, and completes the samples that wait for their stacks, while the writer
+/// thread makes room for them.
 fn finish_waiting() {
     for _ in 0..MOST_ROUNDS {
         keeper::prepare();
         let Some(mut recording) = recording::record_now() else {
             return;
         };
+        record_frees(&mut recording);
         if !unfinished::are_waiting(&mut recording) {
             return;
         }

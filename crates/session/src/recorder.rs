@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::{Code, CodeId, End, LabelSetId, LostKind, Nanos, Node, SourceId};
 use nthbyte_profile::meta::Unit;
-use nthbyte_profile::{Distances, Meta};
+use nthbyte_profile::{Distances, MAGIC, Meta};
 use rtrb::{Producer, PushError};
 
 use crate::cancellation::uncancelled;
@@ -69,6 +69,10 @@ impl Recorder {
     /// # Errors
     /// One line that says why the file could not be opened or the thread could not be started.
     pub(crate) fn start(slot: &'static Slot, config: &Config, meta: Meta) -> Result<Self, String> {
+        if std::fs::metadata(&config.output).is_ok_and(|file| file.len() > MAGIC.len() as u64) {
+            // An earlier profile, which is to be replaced. It stays if the session cannot begin.
+            Writer::try_thread()?;
+        }
         let clock = Clock::start();
         let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta, config.auto));
         let drain = Drain::open(far_end, clock, &config.output, &meta)?;

@@ -189,6 +189,13 @@ impl Ticks {
         self.are_wanted.load(Acquire)
     }
 
+    /// Whether ticks are stored: not in a forked child before its first recording, either.
+    #[inline]
+    #[must_use]
+    pub fn are_stored(&self) -> bool {
+        !self.are_paused.load(Relaxed)
+    }
+
     /// Stores a tick of the calling thread, or counts it as lost. Safe in a signal handler.
     pub fn store(&self, word: u64, stack: &[u8]) {
         self.with_lock(1, || {

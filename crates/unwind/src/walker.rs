@@ -78,7 +78,7 @@ pub struct Unwinder {
     cut: Cut,
     /// The first frame of the last walk whose module is not known and may become known.
     wanted: Option<Unknown>,
-    /// Always there between two walks.
+    /// Always there between two walks, but not in the child of a fork that came in one.
     chunk: Option<Box<Chunk>>,
     /// The stack of the last walk that waits, if one waits.
     kept: Vec<Arc<Part>>,
@@ -208,7 +208,7 @@ impl Unwinder {
             self.main_end,
             memory,
             &mut self.kept,
-            &mut self.chunk.as_mut()?.words,
+            &mut self.chunk.get_or_insert_default().words,
         );
         recording.wake_writer();
         copy
@@ -346,7 +346,7 @@ impl Unwinder {
                 options(nostack, nomem, preserves_flags),
             );
         }
-        let mut chunk = self.chunk.take()?;
+        let mut chunk = self.chunk.take().unwrap_or_default();
         let mut stack = Stack::from(pointer as usize, self.main_end, memory, &mut chunk);
         let mut read = |address| stack.word(address).ok_or(());
         let registers = UnwindRegsX86_64::new(instruction, pointer, base);

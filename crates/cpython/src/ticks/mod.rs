@@ -180,8 +180,10 @@ pub fn forget_code(code: usize) {
 
 /// Called when a thread has been started, by the thread that has started it: the new one gets its timer before it can run
 /// Python code.
+///
+/// Not in a forked child before its first recording: until then it has the parent's timers in its memory, but none of them.
 pub fn thread_has_started() {
-    if TICKS.are_wanted()
+    if TICKS.are_stored()
         && !timers::find_new()
         && let Some(mut recording) = record_now()
     {

@@ -60,6 +60,23 @@ fn products_that_overflow_are_refused() {
 }
 
 #[test]
+fn a_request_that_fails_is_not_counted() {
+    let heap = Fixture::new(Config::default());
+    let observer = Observer {
+        context: null_mut(),
+        sampled: failing_sampled,
+        freed: failing_freed,
+    };
+    heap.start(1 << 20, observer);
+    heap.free(heap.malloc(100_000));
+    let before = heap.statistics().allocated_large;
+    assert!(heap.malloc(1 << 60).is_null());
+    assert!(heap.calloc(1, 1 << 60).is_null());
+    assert_eq!(heap.statistics().allocated_large, before);
+    heap.stop();
+}
+
+#[test]
 fn any_address_may_be_asked_for() {
     let heap = Fixture::new(Config::default());
     let block = heap.malloc(1);

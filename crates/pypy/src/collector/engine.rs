@@ -14,7 +14,7 @@ use super::statistics::Statistics;
 use crate::binary::Redirect;
 use crate::stacks::Vmprof;
 use crate::types::Types;
-use nthbyte_session::{Session, guarded};
+use nthbyte_session::{Recording, Session, guarded};
 
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -102,19 +102,25 @@ impl Engine {
 
     /// A minor collection has ended: it is known which objects of pending samples survived it.
     pub(super) fn settle(&mut self, started: Nanos) {
-        guarded(|| {
-            if let Some(mut recording) = self.session.record(LostKind::Other) {
-                self.sampling.settle(&mut recording, started);
-            }
-        });
+        self.after_collection(|sampling, recording| sampling.settle(recording, started));
     }
 
     /// A step of a major collection has ended. `before` is the collector's state before the step.
     pub(super) fn step(&mut self, before: State, started: Nanos) {
-        guarded(|| {
-            if let Some(mut recording) = self.session.record(LostKind::Other) {
-                self.sampling.step(&mut recording, before, started);
-            }
+        self.after_collection(|sampling, recording| sampling.step(recording, before, started));
+    }
+
+    /// Records what a collection has shown. Another thread may have the session for too long, memory may be short, or
+    /// the session may have failed: then the next collection must not find the samples of this one.
+    fn after_collection(&mut self, work: impl FnOnce(&mut Sampling, &mut Recording<'_>)) {
+        let is_recorded = guarded(|| {
+            self.session
+                .record(LostKind::Other)
+                .map(|mut recording| work(&mut self.sampling, &mut recording))
         });
+        if is_recorded.flatten().is_none() {
+            let lost = self.sampling.skip_collection();
+            self.session.lost(LostKind::Allocations, lost);
+        }
     }
 }

@@ -45,9 +45,13 @@ pub struct Sampling {
     /// `None` if `major_collection_step` was not found.
     pub majors: Option<Majors>,
     pub pending: Vec<PendingSample>,
-    profile: PerEpoch<Profile>,
     /// The number of large objects among the pending samples.
     pending_large: usize,
+    /// The number of pending samples, from the oldest on, that were published.
+    published: usize,
+    /// The number of pending samples that were published with their types.
+    typed: usize,
+    profile: PerEpoch<Profile>,
     /// The library's imports of `free`. They are redirected while a sampled large object is pending, and for
     /// [`WATCHED_MINORS`] minor collections after that.
     frees: Vec<Redirect>,
@@ -63,10 +67,6 @@ pub struct Sampling {
 struct Profile {
     /// The time of the last sample.
     sampled: Option<Nanos>,
-    /// The number of pending samples, from the oldest on, that were published.
-    published: usize,
-    /// The number of pending samples that were published with their types.
-    typed: usize,
     /// Finished events that wait for room in the ring.
     backlog: Backlog,
 }
@@ -112,8 +112,10 @@ impl Sampling {
             statistics,
             majors,
             pending: Vec::with_capacity(4096),
-            profile,
             pending_large: 0,
+            published: 0,
+            typed: 0,
+            profile,
             frees,
             watching: false,
             minors_without_large: 0,
@@ -158,6 +160,7 @@ impl Sampling {
             self.begin(&mut recording);
             self.write_out(&mut recording);
         }
+        session.lost(LostKind::Allocations, self.pending.len() as u64);
         if let Some(recording) = session.record(LostKind::Other) {
             let epoch = recording.epoch();
             drop(recording);
@@ -246,10 +249,9 @@ impl Sampling {
         } else {
             PendingSample::in_nursery(object, allocation, period)
         };
-        let typed = self.profile.of(recording.epoch()).typed;
         if self.pending.len() >= MOST_PENDING {
             self.write_out(recording);
-        } else if let Some(oldest) = self.pending.get(typed)
+        } else if let Some(oldest) = self.pending.get(self.typed)
             && time.0 - oldest.allocation.time.0 > TYPED_AFTER.0
         {
             self.publish_types(recording);
@@ -266,9 +268,9 @@ impl Sampling {
         }
         let profile = self.profile.of(recording.epoch());
         let is_recent = |other: Nanos| time.0.saturating_sub(other.0) < UNPUBLISHED_FOR.0;
-        let oldest = self.pending.get(profile.published).unwrap_or(&pending);
+        let oldest = self.pending.get(self.published).unwrap_or(&pending);
         let follows = profile.sampled.replace(time).is_some_and(is_recent);
-        let are_many = self.pending.len() - profile.published >= MOST_UNPUBLISHED;
+        let are_many = self.pending.len() - self.published >= MOST_UNPUBLISHED;
         if is_large || !follows || are_many || !is_recent(oldest.allocation.time) {
             self.publish(recording);
         }
@@ -287,11 +289,10 @@ impl Sampling {
     /// Publishes the samples that were not published yet, if there is room.
     #[inline(never)]
     fn publish(&mut self, recording: &mut Recording<'_>) {
-        let profile = self.profile.of(recording.epoch());
-        while let Some(pending) = self.pending.get(profile.published)
+        while let Some(pending) = self.pending.get(self.published)
             && recording.publish_provisionally(pending.allocation, pending.period)
         {
-            profile.published += 1;
+            self.published += 1;
         }
     }
 
@@ -324,8 +325,7 @@ impl Sampling {
             majors.forget();
         }
         self.nursery.forget_allocated();
-        self.pending.clear();
-        self.pending_large = 0;
+        self.forget_pending();
         self.watch(false);
     }
 
@@ -335,14 +335,21 @@ impl Sampling {
         backlog.push(finished, recording, &mut self.types);
     }
 
-    /// Notes that no sample is pending any more. `pending` is the empty list, whose memory is used
-    /// again.
-    fn none_is_pending(&mut self, recording: &Recording<'_>, mut pending: Vec<PendingSample>) {
-        pending.clear();
-        self.pending = pending;
-        let profile = self.profile.of(recording.epoch());
-        (profile.published, profile.typed) = (0, 0);
-        self.pending_large = 0;
+    /// Notes that no sample is pending any more.
+    fn forget_pending(&mut self) {
+        self.pending.clear();
+        (self.pending_large, self.published, self.typed) = (0, 0, 0);
+    }
+
+    /// Called instead of [`Sampling::settle`] or [`Sampling::step`] if nothing can be recorded. Drops the pending samples,
+    /// and returns their number: their objects may lie elsewhere now, or nowhere.
+    #[cold]
+    pub fn skip_collection(&mut self) -> u64 {
+        let lost = self.pending.len() as u64;
+        self.forget_pending();
+        self.stacks.collected();
+        self.stacks.code_freed();
+        lost
     }
 
     /// Records the pending samples; it is not known whether the objects survive.
@@ -354,25 +361,23 @@ impl Sampling {
             self.read_type(object);
             self.finish(recording, Finished::Sample(*object));
         }
-        self.none_is_pending(recording, pending);
+        self.pending = pending;
+        self.forget_pending();
     }
 
     /// Publishes the pending samples with their types, each once, if there is room.
     #[cold]
     #[inline(never)]
     fn publish_types(&mut self, recording: &mut Recording<'_>) {
-        let mut typed = self.profile.of(recording.epoch()).typed;
-        while let Some(&(mut object)) = self.pending.get(typed) {
+        while let Some(&(mut object)) = self.pending.get(self.typed) {
             self.read_type(&mut object);
             let type_id = self.types.id(recording, object.type_number, object.class);
             if !recording.publish_provisionally(object.finish(type_id), object.period) {
                 break;
             }
-            typed += 1;
+            self.typed += 1;
         }
-        let profile = self.profile.of(recording.epoch());
-        profile.typed = typed;
-        profile.published = profile.published.max(typed);
+        self.published = self.published.max(self.typed);
     }
 
     /// Reads the type of a pending sample's object. Its header has been written: the object is
@@ -426,7 +431,8 @@ impl Sampling {
                 self.finish(recording, Finished::Sample(*object));
             }
         }
-        self.none_is_pending(recording, pending);
+        self.pending = pending;
+        self.forget_pending();
         self.minors_without_large += 1;
         if self.minors_without_large > WATCHED_MINORS {
             self.watch(false);

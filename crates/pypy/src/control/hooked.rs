@@ -297,17 +297,23 @@ fn check(collector: &Collector, settings: &Settings) -> Result<(), String> {
         // SAFETY: the address lies in the library's writable memory (`search` looked).
         unsafe { ((collector.gc + offset) as *const usize).read_volatile() }
     };
-    let (free, top) = (read(collector.nursery_free), read(collector.nursery_top));
-    let moved = (0..GilTrap::TRIES).find_map(|_| {
-        allocate(Request::Small, 0);
-        let now = read(collector.nursery_free);
-        (now != free).then_some(now)
-    });
-    let Some(moved) = moved else {
-        return Err("nursery_free does not move when Python allocates".to_owned());
-    };
     let most = settings.nursery_size.unwrap_or(LARGEST_NURSERY);
-    check_nursery(free, top, moved, most)
+    let mut checked = Ok(());
+    // The lock is not held: another thread may be in a collection, which sets nursery_free to 0 meanwhile.
+    for _ in 0..GilTrap::TRIES {
+        let (free, top) = (read(collector.nursery_free), read(collector.nursery_top));
+        allocate(Request::Small, 0);
+        let moved = read(collector.nursery_free);
+        checked = if moved == free {
+            Err("nursery_free does not move when Python allocates".to_owned())
+        } else {
+            check_nursery(free, top, moved, most)
+        };
+        if checked.is_ok() {
+            break;
+        }
+    }
+    checked
 }
 
 /// Checks the nursery's two pointers, the first one also after an allocation.

@@ -37,18 +37,20 @@ fn a_profile_that_another_program_truncates_ends_there() {
     for keeps in [0, 2] {
         let path = folder.path().join(format!("{keeps}.nthb"));
         let session = start(&path, "exponential", 64);
+        let mut recorded = 0;
         while std::fs::metadata(&path).unwrap().len() < 4000 {
-            record(&session, 1000);
+            recorded += record(&session, 1000);
         }
         let other = std::fs::OpenOptions::new().write(true).open(&path);
         let left = std::fs::metadata(&path).unwrap().len() / 3 * keeps;
         other.unwrap().set_len(left).unwrap();
         let mut has_ended = false;
         while !has_ended {
-            record(&session, 1000);
+            recorded += record(&session, 1000);
             session.with_writer(|writer| has_ended = writer.is_dead());
         }
         let outcome = session.finish(None);
+        assert_eq!(outcome.samples + outcome.lost, recorded, "{outcome:?}");
         let [note] = &outcome.notes[..] else {
             panic!("{outcome:?}")
         };

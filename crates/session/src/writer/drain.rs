@@ -130,6 +130,7 @@ impl Drain {
         let mut records = 0_usize;
         while let Ok(record) = self.ring.pop() {
             records += 1;
+            let counted = u64::from(!matches!(self.sink, Sink::Failed(_)));
             match &record {
                 Record::Provisional(sample) => {
                     let period = self.periods.get(sample.source.index());
@@ -147,9 +148,9 @@ impl Drain {
                     if sample.source == SourceId::ALLOCATIONS {
                         self.pending.recorded(sample.time);
                     }
-                    self.samples += 1;
+                    self.samples += counted;
                 }
-                Record::Cpu(_) => self.time_samples += 1,
+                Record::Cpu(_) => self.time_samples += counted,
                 _ => {}
             }
             record.for_each_event(|event| self.write(event, shared));
@@ -377,7 +378,7 @@ impl Drain {
             }
             Sink::Failed(_) | Sink::Later(_) => {
                 shared.set_dead();
-                if matches!(event, Event::Allocation(_)) {
+                if matches!(event, Event::Allocation(_) | Event::Cpu(_)) {
                     self.lost += 1;
                 }
             }

@@ -14,7 +14,9 @@ use super::thread::{self, Left, Request, Shared};
 use crate::lost::Lost;
 use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::pace::Spent;
+use crate::preload;
 use crate::process::{HostDescriptor, image};
+use crate::signals::BlockedSignals;
 use crate::sleeper::Sleeper;
 use crate::sync::AtomicBool;
 use crate::termination::WriterCount;
@@ -73,6 +75,11 @@ impl Default for Limits {
     }
 }
 
+#[allow(clippy::needless_pass_by_value)] // as `map_err` gives it
+fn no_thread(error: io::Error) -> String {
+    format!("cannot start the writer thread: {error}; raise the limit on threads")
+}
+
 impl Writer {
     /// Starts the thread.
     ///
@@ -94,10 +101,18 @@ impl Writer {
             away: None,
             limits: Limits::default(),
         };
-        writer.spawn(Request::Work).map_err(|error| {
-            format!("cannot start the writer thread: {error}; raise the limit on threads")
-        })?;
+        writer.spawn(Request::Work).map_err(no_thread)?;
         Ok(writer)
+    }
+
+    /// Starts a thread that ends at once, to find out whether it is possible.
+    ///
+    /// # Errors
+    /// As [`Writer::start`].
+    pub(crate) fn try_thread() -> Result<(), String> {
+        let _signals = BlockedSignals::all();
+        let thread = OsThread::spawn(preload::ignore_thread);
+        thread.map(OsThread::join).map_err(no_thread)
     }
 
     /// The writer of a forked child. The first wake starts its thread.

@@ -96,6 +96,15 @@ fn callers_are_those_that_the_c_library_finds() {
     }
 }
 
+/// The parent's walk, in another thread, had the room for the stack.
+#[test]
+fn the_child_of_a_fork_inside_a_walk_walks() {
+    if let Some(mut unwinder) = unwinder() {
+        unwinder.chunk = None;
+        first(&mut unwinder, 7, check);
+    }
+}
+
 thread_local! {
     /// What a signal handler has kept of this thread.
     static KEPT: RefCell<Option<(Registers, Vec<u8>)>> = const { RefCell::new(None) };
