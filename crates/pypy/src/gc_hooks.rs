@@ -37,8 +37,10 @@ static SESSION: Mutex<Option<Sampling>> = Mutex::new(None);
 /// The longest wait for another thread. In the child of a fork, the owner of the lock may be a thread that does not
 /// exist in the child.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// Whether a thread has waited in vain. None waits again before the next session.
-static HAS_WAITED: AtomicBool = AtomicBool::new(false);
+/// The longest wait after one in vain.
+const SHORT_WAIT: Duration = Duration::from_millis(10);
+/// Whether the last wait was in vain.
+static IN_VAIN: AtomicBool = AtomicBool::new(false);
 
 /// Whether a session of this kind is on.
 pub fn is_on() -> bool {
@@ -51,13 +53,26 @@ fn lock() -> Option<MutexGuard<'static, Option<Sampling>>> {
     let mut until = None;
     loop {
         match SESSION.try_lock() {
-            Ok(guard) => return Some(guard),
+            Ok(guard) => {
+                if until.is_some() {
+                    IN_VAIN.store(false, Relaxed);
+                }
+                return Some(guard);
+            }
             Err(TryLockError::Poisoned(_)) => return None,
             Err(TryLockError::WouldBlock) => {}
         }
         let now = Instant::now();
-        if HAS_WAITED.load(Relaxed) || now >= *until.get_or_insert(now + LONGEST_WAIT) {
-            HAS_WAITED.store(true, Relaxed);
+        let longest = || {
+            let was_in_vain = IN_VAIN.load(Relaxed);
+            now + if was_in_vain {
+                SHORT_WAIT
+            } else {
+                LONGEST_WAIT
+            }
+        };
+        if now >= *until.get_or_insert_with(longest) {
+            IN_VAIN.store(true, Relaxed);
             return None;
         }
         std::thread::sleep(Duration::from_micros(50));
@@ -94,7 +109,6 @@ pub fn start(config: &Config) -> Result<(), String> {
         config.cpu_hz,
     );
     let session = Session::start(config, meta)?;
-    HAS_WAITED.store(false, Relaxed);
     let mut place = lock().ok_or("an earlier session failed")?;
     *place = Some(Sampling {
         session,
