@@ -17,7 +17,6 @@ BUSY = """
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 static void stop(int signal) { (void)signal; usleep(10000); }

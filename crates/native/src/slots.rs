@@ -213,15 +213,15 @@ unsafe fn follow_new(handle: *mut c_void, table: usize) {
     // Whether all that they need was found; and whether another thread has the turn for too long, so that all is done
     // again at the next look-up.
     let (mut knows_all, mut gives_up) = (true, false);
-    let pass = Pass::new();
+    let (pass, is_linker_stopped) = (Pass::new(), turn::is_linker_stopped());
     // SAFETY: the handles are open until the end of the function, the first one by the contract.
     unsafe {
         while at < count && !gives_up {
             let object = Object::of_handle(handles[at].0);
-            knows_all &= object.is_some() && !turn::is_linker_stopped();
+            knows_all &= object.is_some() && !is_linker_stopped;
             if let Some(object) = &object {
                 gives_up |= !pass.look_for_definitions(object);
-                if turn::is_linker_stopped() {
+                if is_linker_stopped {
                     at += 1;
                     continue;
                 }

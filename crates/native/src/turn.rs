@@ -8,8 +8,9 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize};
+use std::time::Duration;
 
-use nthbyte_session::monotonic_nanos;
+use nthbyte_session::{monotonic_nanos, uncancelled};
 
 use crate::calls::keep_errno;
 use crate::thread;
@@ -27,10 +28,7 @@ const LONGEST_WAIT_IN_VAIN: u64 = 1_000_000;
 /// A waiting thread lets others run so many times, and sleeps after that.
 const YIELDS: u32 = 100;
 /// How long it sleeps each time.
-static NAP: libc::timespec = libc::timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000,
-};
+const NAP: Duration = Duration::from_micros(100);
 
 /// Whether the last thread that waited did so in vain.
 static IS_STUCK: AtomicBool = AtomicBool::new(false);
@@ -65,28 +63,11 @@ fn wait(holder: usize, longest: u64) -> bool {
             // SAFETY: no preconditions.
             unsafe { libc::sched_yield() };
         } else {
-            nap();
+            keep_errno(|| uncancelled(|| std::thread::sleep(NAP)));
         }
     }
     IS_STUCK.store(false, Relaxed);
     true
-}
-
-/// Sleeps shortly. Not by a function of the C library, which may end a thread that is cancelled.
-fn nap() {
-    let (flags, left) = (0, null_mut::<libc::timespec>());
-    keep_errno(|| {
-        // SAFETY: the call reads the time, and does not write what is left of it.
-        unsafe {
-            libc::syscall(
-                libc::SYS_clock_nanosleep,
-                libc::CLOCK_MONOTONIC,
-                flags,
-                &raw const NAP,
-                left,
-            );
-        }
-    });
 }
 
 /// The turn of the calling thread, until it is dropped.

@@ -20,13 +20,16 @@ impl<T> BoundedLock<T> {
 
     /// Takes the lock. `None` if another thread does not release it in time, or panicked while it held the lock.
     pub fn lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.lock_within(LONGEST_WAIT, std::thread::yield_now)
+    }
+
+    /// As [`BoundedLock::lock`], for a lock that another thread may hold for so long. `pause` lets others run.
+    pub fn lock_within(&self, longest: Duration, pause: fn()) -> Option<MutexGuard<'_, T>> {
         let start = Instant::now();
         loop {
             match self.0.try_lock() {
                 Ok(data) => return Some(data),
-                Err(TryLockError::WouldBlock) if start.elapsed() < LONGEST_WAIT => {
-                    std::thread::yield_now();
-                }
+                Err(TryLockError::WouldBlock) if start.elapsed() < longest => pause(),
                 Err(_) => return None,
             }
         }

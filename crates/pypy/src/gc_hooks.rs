@@ -7,10 +7,10 @@
 //!
 //! Python calls these functions without the interpreter's lock, so the counters here have a lock of their own.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nthbyte_profile::event::{
     Allocation, Code, CodeId, Collection, CollectionKind, FrameKind, LabelSetId, Lines, LostKind,
@@ -18,6 +18,7 @@ use nthbyte_profile::event::{
 };
 use nthbyte_profile::{Distances, Method, Source};
 
+use crate::bounded_lock::BoundedLock;
 use nthbyte_session::{Config, KeyMap, Outcome, PerEpoch, Recording, Session, guarded};
 
 struct Sampling {
@@ -32,13 +33,15 @@ struct Sampling {
     uncounted: u64,
 }
 
-static SESSION: Mutex<Option<Sampling>> = Mutex::new(None);
+static SESSION: BoundedLock<Option<Sampling>> = BoundedLock::new(None);
 
 /// The longest wait for another thread. In the child of a fork, the owner of the lock may be a thread that does not
 /// exist in the child.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait after one in vain.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
+/// A waiting thread sleeps so long each time.
+const PAUSE: Duration = Duration::from_micros(50);
 /// Whether the last wait was in vain.
 static IN_VAIN: AtomicBool = AtomicBool::new(false);
 
@@ -50,33 +53,14 @@ pub fn is_on() -> bool {
 /// Locks the state. `None` if another thread holds the lock too long, or an earlier session
 /// panicked.
 fn lock() -> Option<MutexGuard<'static, Option<Sampling>>> {
-    let mut until = None;
-    loop {
-        match SESSION.try_lock() {
-            Ok(guard) => {
-                if until.is_some() {
-                    IN_VAIN.store(false, Relaxed);
-                }
-                return Some(guard);
-            }
-            Err(TryLockError::Poisoned(_)) => return None,
-            Err(TryLockError::WouldBlock) => {}
-        }
-        let now = Instant::now();
-        let longest = || {
-            let was_in_vain = IN_VAIN.load(Relaxed);
-            now + if was_in_vain {
-                SHORT_WAIT
-            } else {
-                LONGEST_WAIT
-            }
-        };
-        if now >= *until.get_or_insert_with(longest) {
-            IN_VAIN.store(true, Relaxed);
-            return None;
-        }
-        std::thread::sleep(Duration::from_micros(50));
-    }
+    let longest = if IN_VAIN.load(Relaxed) {
+        SHORT_WAIT
+    } else {
+        LONGEST_WAIT
+    };
+    let locked = SESSION.lock_within(longest, || std::thread::sleep(PAUSE));
+    IN_VAIN.store(locked.is_none(), Relaxed);
+    locked
 }
 
 /// Starts a session. Python passes the nursery's size.

@@ -62,12 +62,7 @@ fn products_that_overflow_are_refused() {
 #[test]
 fn a_request_that_fails_is_not_counted() {
     let heap = Fixture::new(Config::default());
-    let observer = Observer {
-        context: null_mut(),
-        sampled: failing_sampled,
-        freed: failing_freed,
-    };
-    heap.start(1 << 20, observer);
+    heap.start(1 << 20, FAILING);
     heap.free(heap.malloc(100_000));
     let before = heap.statistics().allocated_large;
     assert!(heap.malloc(1 << 60).is_null());
@@ -235,15 +230,16 @@ unsafe extern "C" fn failing_freed(_: *mut c_void, _: *const c_void, _: u32) {
     set_errno(libc::EFAULT);
 }
 
+const FAILING: Observer = Observer {
+    context: null_mut(),
+    sampled: failing_sampled,
+    freed: failing_freed,
+};
+
 #[test]
 fn an_observer_cannot_change_errno() {
     let heap = Fixture::new(Config::default());
-    let observer = Observer {
-        context: null_mut(),
-        sampled: failing_sampled,
-        freed: failing_freed,
-    };
-    heap.start(1, observer);
+    heap.start(1, FAILING);
     set_errno(libc::EXDEV);
     for size in [10, 1000, 100_000] {
         let block = heap.malloc(size);
@@ -441,12 +437,7 @@ fn free_blocks_and_no_memory() {
 #[test]
 fn sampled_blocks_share_pages() {
     let heap = Fixture::new(Config::default());
-    let observer = Observer {
-        context: null_mut(),
-        sampled: failing_sampled,
-        freed: failing_freed,
-    };
-    heap.start(1, observer);
+    heap.start(1, FAILING);
     let blocks: Vec<*mut u8> = (0..2000).map(|_| heap.malloc(50)).collect();
     let reserved = heap.statistics().reserved;
     assert!(reserved <= 4 << 20, "{reserved}");
