@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness import REPOSITORY, SITE, Done, Interpreter, is_near, report, run, summary
+from harness import REPOSITORY, SITE, Done, Interpreter, firefox, is_near, report, run, summary
 
 NUMPY = REPOSITORY / "build" / "native" / "bin" / "python"
 
@@ -137,6 +137,24 @@ for _ in range(20):
     assert is_near(rows["in_thread"]["total_bytes"], 200_000_000)
     # A block of 10 MB is missed once in 10^66 times.
     assert 200_000_000 <= rows["[no Python frame]"]["total_bytes"]["estimate"] < 202_000_000, rows
+
+
+def test_names_of_threads(cpython: Interpreter, tmp_path: Path) -> None:
+    """The first sample of a thread is one of native memory, and later ones are objects."""
+    program = """
+def work():
+    allocate(10, 1 << 20)
+    return [bytes(1000) for _ in range(2000)]
+
+for at in range(5):
+    thread = threading.Thread(target=work, name=f"worker {at}")
+    thread.start()
+    thread.join()
+"""
+    _profile(cpython, tmp_path, program, "--every", "64K")
+    names = {thread["name"] for thread in firefox(tmp_path / "out.nthb")["threads"]}
+    for at in range(5):
+        assert any(name.startswith(f"worker {at}") for name in names), names
 
 
 def test_mappings(interpreter: Interpreter, tmp_path: Path) -> None:

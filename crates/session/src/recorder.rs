@@ -16,7 +16,7 @@ use crate::cancellation::uncancelled;
 use crate::clock::Clock;
 use crate::config::{Config, child_meta, child_path, native_period};
 use crate::fork_state::ToDo;
-use crate::interner::Interner;
+use crate::interner::{Interner, Naming};
 use crate::keeper;
 use crate::native;
 use crate::outcome::Outcome;
@@ -251,9 +251,13 @@ impl Recorder {
         self.interner.threads.reserve()?;
         self.interner.reserve_bulky()?;
         let is_main = os_id == u64::from(std::process::id());
-        let name = text(if is_main { "MainThread" } else { "" })?;
+        let (name, naming) = match is_main {
+            true => ("MainThread", Naming::Host),
+            false => ("", Naming::Unnamed),
+        };
+        let name = text(name)?;
         self.interner.new_bulky.push(Bulky::Thread { os_id, name });
-        Some(self.interner.threads.define(os_id, is_main))
+        Some(self.interner.threads.define(os_id, naming))
     }
 
     /// Counts the recording of a sample. Returns when its timing began; 0 if it is not timed.

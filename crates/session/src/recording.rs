@@ -8,7 +8,7 @@ use nthbyte_profile::event::{
     Nanos, Node, NodeId, SampleId, SourceId, ThreadId, TypeId, TypeName,
 };
 
-use crate::interner::{Appearance, Epoch, KnownType};
+use crate::interner::{Appearance, Epoch, KnownType, Naming};
 use crate::pace::Timed;
 use crate::record::{Bulky, Record, text};
 use crate::recorder::{Recorder, ring_bytes};
@@ -194,16 +194,17 @@ impl Recording<'_> {
     }
 
     /// A thread, as in [`Recording::thread`]. Except for the main thread, `name` is called once to get the thread's
-    /// name.
+    /// name from there, unless it is known from a better place.
     #[inline]
     pub fn thread_named_by(
         &mut self,
         os_id: u64,
+        naming: Naming,
         name: &mut dyn FnMut() -> Option<String>,
     ) -> Option<ThreadId> {
         match self.recorder.interner.threads.last(os_id) {
-            Some(known) if known.is_named => Some(known.id),
-            _ => self.other_thread(os_id, Some(name)),
+            Some(known) if known.naming >= naming => Some(known.id),
+            _ => self.other_thread(os_id, Some((naming, name))),
         }
     }
 
@@ -212,16 +213,16 @@ impl Recording<'_> {
     fn other_thread(
         &mut self,
         os_id: u64,
-        name: Option<&mut dyn FnMut() -> Option<String>>,
+        name: Option<(Naming, &mut dyn FnMut() -> Option<String>)>,
     ) -> Option<ThreadId> {
         let known = match self.recorder.interner.threads.get(os_id) {
             Some(known) => known,
             None => self.recorder.define_thread(os_id)?,
         };
-        if let Some(name) = name
-            && !known.is_named
+        if let Some((naming, name)) = name
+            && known.naming < naming
         {
-            self.recorder.interner.threads.set_named(os_id);
+            self.recorder.interner.threads.set_naming(os_id, naming);
             if let Some(name) = name() {
                 self.rename(known.id, &name);
             }

@@ -18,8 +18,6 @@ pub const MAX_TABLE: usize = 4 << 20;
 pub struct Codes {
     /// The folder of nthbyte's own Python modules.
     own_folder: String,
-    /// The address of the code object of `Thread._bootstrap`.
-    thread_bootstrap: usize,
     code_type: usize,
     name: String,
     file: String,
@@ -31,29 +29,36 @@ impl Codes {
     pub fn new(api: &Api) -> Self {
         Self {
             own_folder: own_folder().unwrap_or_default(),
-            thread_bootstrap: 0,
             code_type: api.PyCode_Type as usize,
             name: String::new(),
             file: String::new(),
         }
     }
 
-    /// Called when a session begins. Code objects freed since the last session may not have been reported.
-    pub const fn begin(&mut self) {
-        self.thread_bootstrap = 0;
+    /// Whether a code object belongs to `threading.Thread._bootstrap`. Asked once in each thread.
+    ///
+    /// # Safety
+    /// As for [`Self::appearance`].
+    #[cold]
+    pub unsafe fn is_thread_bootstrap(&mut self, layout: &Layout, code: usize) -> bool {
+        // SAFETY: by the contract.
+        code != 0
+            && unsafe {
+                self.read_names(layout, code);
+                self.name == "Thread._bootstrap" && self.file.ends_with("/threading.py")
+            }
     }
 
-    /// Called when a code object is about to be freed.
-    pub const fn freed(&mut self, code: usize) {
-        if code == self.thread_bootstrap {
-            self.thread_bootstrap = 0;
+    /// # Safety
+    /// As for [`Self::appearance`].
+    unsafe fn read_names(&mut self, layout: &Layout, code: usize) {
+        self.name.clear();
+        self.file.clear();
+        // SAFETY: in every code object, these fields hold two `str`.
+        unsafe {
+            strings::append(layout, field(code, layout.code_qualname), &mut self.name);
+            strings::append(layout, field(code, layout.code_filename), &mut self.file);
         }
-    }
-
-    /// Whether a code object belongs to `threading.Thread._bootstrap`.
-    #[must_use]
-    pub const fn is_thread_bootstrap(&self, code: usize) -> bool {
-        code != 0 && code == self.thread_bootstrap
     }
 
     /// Whether the object at an address is a code object.
@@ -94,20 +99,14 @@ impl Codes {
         code: usize,
         recording: &mut Recording<'_>,
     ) -> Option<Appearance> {
-        self.name.clear();
-        self.file.clear();
-        // SAFETY: in every code object, these fields hold two `str`, an `int` and a `bytes`.
+        // SAFETY: in every code object, these fields hold an `int` and a `bytes`.
         let (first_line, table) = unsafe {
-            strings::append(layout, field(code, layout.code_qualname), &mut self.name);
-            strings::append(layout, field(code, layout.code_filename), &mut self.file);
+            self.read_names(layout, code);
             (
                 field::<u32>(code, layout.code_first_line),
                 table(layout, code),
             )
         };
-        if self.name == "Thread._bootstrap" && self.file.ends_with("/threading.py") {
-            self.thread_bootstrap = code;
-        }
         let Some(appearance) = appearance_of(&self.name, &self.file, &self.own_folder) else {
             return recording.hide_function(code as u64);
         };

@@ -25,7 +25,7 @@ use crate::sampling::rounding::Rounding;
 use crate::sampling::tokens::Tokens;
 use crate::sampling::types::{Origin, Types};
 use crate::sampling::walker::Walker;
-use nthbyte_session::{PerEpoch, Recording, Session};
+use nthbyte_session::{Naming, PerEpoch, Recording, Session};
 
 /// Bytes that the debug hooks of `PYTHONMALLOC=debug` put before a block and around it (`Objects/obmalloc.c`,
 /// `_PyMem_DebugRawAlloc`).
@@ -117,7 +117,6 @@ impl Tracker {
         let program = &mut self.program;
         program.period = period;
         program.types.begin();
-        program.codes.begin();
         // The heap does not report frees of blocks that an earlier session sampled.
         self.unrecorded.clear();
         self.profile = PerEpoch::new(Profile::of(program.heap));
@@ -172,7 +171,6 @@ impl Tracker {
 
     /// Called when a code object is about to be freed.
     pub fn forget_code(&mut self, code: usize) {
-        self.program.codes.freed(code);
         if let Some(session) = &self.session
             && session.forget_function(code as u64)
         {
@@ -347,19 +345,22 @@ impl Program {
             types,
             ..
         } = self;
-        let stack = match state {
-            0 => NodeId::ROOT,
-            // SAFETY: the heap is only called with the GIL held, and this is the holder's state.
-            _ => unsafe { walker.stack(layout, state, codes, recording)? },
-        };
+        if state == 0 {
+            return Some((recording.thread(os_id)?, NodeId::ROOT));
+        }
+        // SAFETY: the heap is only called with the GIL held, and this is the holder's state.
+        let stack = unsafe { walker.stack(layout, state, codes, recording)? };
         let mut name = || {
             // SAFETY: the stack of this thread has just been walked.
             let (code, local) = unsafe { walker.outermost(layout)? };
-            codes
-                .is_thread_bootstrap(code)
-                .then(|| types.thread_name(layout, local))?
+            // SAFETY: the code object of a frame of that stack.
+            let is_thread = unsafe { codes.is_thread_bootstrap(layout, code) };
+            is_thread.then(|| types.thread_name(layout, local))?
         };
-        Some((recording.thread_named_by(os_id, &mut name)?, stack))
+        Some((
+            recording.thread_named_by(os_id, Naming::Host, &mut name)?,
+            stack,
+        ))
     }
 
     #[inline(always)]

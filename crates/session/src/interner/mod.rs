@@ -19,6 +19,7 @@ mod types;
 pub use epoch::{Epoch, PerEpoch};
 pub use functions::Appearance;
 pub(crate) use threads::Known as KnownThread;
+pub use threads::Naming;
 pub use types::KnownType;
 
 use std::collections::HashMap;

@@ -11,12 +11,22 @@ pub(crate) struct Threads {
     last: Option<(u64, Known)>,
 }
 
+/// Where the name of a thread is from. A later one replaces those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Naming {
+    /// There was no look for a name.
+    Unnamed,
+    /// From the system: a thread has that name before it is one of the host's.
+    System,
+    /// From the host; or it has none.
+    Host,
+}
+
 /// A defined thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Known {
     pub(crate) id: ThreadId,
-    /// Whether the thread's name is known or was looked for.
-    pub(crate) is_named: bool,
+    pub(crate) naming: Naming,
 }
 
 impl Threads {
@@ -38,17 +48,17 @@ impl Threads {
     }
 
     /// Adds a thread. The caller has reserved space for it.
-    pub(crate) fn define(&mut self, os_id: u64, is_named: bool) -> Known {
+    pub(crate) fn define(&mut self, os_id: u64, naming: Naming) -> Known {
         let id = ThreadId(u32::try_from(self.known.len()).unwrap_or(u32::MAX));
-        let known = Known { id, is_named };
+        let known = Known { id, naming };
         self.known.insert(os_id, known);
         known
     }
 
-    /// Records that the thread's name was looked for.
-    pub(crate) fn set_named(&mut self, os_id: u64) {
+    /// Records where the thread's name was looked for.
+    pub(crate) fn set_naming(&mut self, os_id: u64, naming: Naming) {
         if let Some(known) = self.known.get_mut(&os_id) {
-            known.is_named = true;
+            known.naming = naming;
         }
     }
 

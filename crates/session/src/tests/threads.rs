@@ -5,7 +5,7 @@ use std::path::Path;
 use nthbyte_profile::event::LostKind;
 
 use super::{Profile, a_function, an_allocation, one_at_a_time, start};
-use crate::{PerEpoch, Session};
+use crate::{Naming, PerEpoch, Session};
 
 #[test]
 fn what_two_threads_record_arrives_once() {
@@ -142,4 +142,32 @@ fn each_session_has_an_epoch_of_its_own() {
             *count += 1;
         }
     }
+}
+
+#[test]
+fn the_hosts_name_of_a_thread_replaces_the_systems() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("threads");
+    let session = start(&path, "every", 1);
+    let mut recording = session.record(LostKind::Other).unwrap();
+    let mut looks = Vec::new();
+    for naming in [Naming::System, Naming::Host, Naming::System, Naming::Host] {
+        recording.thread_named_by(1, naming, &mut || {
+            looks.push(naming);
+            Some(format!("{naming:?}"))
+        });
+        // Another thread is the last one then.
+        recording.thread(2);
+    }
+    drop(recording);
+    assert_eq!(looks, [Naming::System, Naming::Host]);
+    session.finish(None);
+    let profile = nthbyte_profile::Profile::load(&path).unwrap();
+    let names: Vec<_> = profile
+        .threads
+        .iter()
+        .map(|thread| &thread.name[..])
+        .collect();
+    assert_eq!(names, ["Host", ""]);
 }
