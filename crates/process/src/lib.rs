@@ -21,7 +21,7 @@ use nthbyte_profile::Method;
 use nthbyte_profile::event::NodeId;
 use nthbyte_session::native::Placed;
 use nthbyte_session::process::READS_ARE_FORBIDDEN;
-use nthbyte_session::{Config, Naming, Outcome, Recording, Session, native, termination};
+use nthbyte_session::{Config, Outcome, Recording, Session, native, termination};
 
 /// Signals that end a program when a user stops it. The profile is completed first, as at SIGTERM.
 const ENDING: [i32; 2] = [libc::SIGINT, libc::SIGHUP];
@@ -150,7 +150,7 @@ fn c_library() -> String {
 pub fn place(recording: &mut Recording<'_>, inside: usize) -> Option<Placed> {
     // SAFETY: no preconditions.
     let os_id = u64::from(unsafe { libc::gettid() }.cast_unsigned());
-    let thread = recording.thread_named_by(os_id, Naming::System, &mut native::name_of_thread)?;
+    let thread = recording.thread_named_by_system(os_id)?;
     // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
     let Some(unwinder) = (unsafe { nthbyte_unwind::unwinder() }) else {
         return Some(Placed::Now(thread, NodeId::ROOT));

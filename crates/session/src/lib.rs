@@ -123,7 +123,7 @@ pub use clock::{Clock, monotonic_nanos};
 pub use config::Config;
 pub use fork::{let_writer_run, set_after_fork};
 pub use guard::guarded;
-pub use interner::{Appearance, Epoch, KeyMap, KnownType, Naming, PerEpoch};
+pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
 pub use keeper::{Keeper, set_keeper, set_preparer};
 pub use outcome::{Outcome, copy_text};
 pub use recording::{Recording, record_now};

@@ -169,8 +169,7 @@ fn source_of(meta: &Meta) -> Option<(u16, u64)> {
 }
 
 /// The system's name of the calling thread.
-#[must_use]
-pub fn name_of_thread() -> Option<String> {
+pub(crate) fn name_of_thread() -> Option<String> {
     let mut name = [0_u8; 16];
     // SAFETY: the call writes 16 bytes at most.
     let failed = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } != 0;

@@ -9,6 +9,7 @@ use nthbyte_profile::event::{
 };
 
 use crate::interner::{Appearance, Epoch, KnownType, Naming};
+use crate::native::name_of_thread;
 use crate::pace::Timed;
 use crate::record::{Bulky, Record, text};
 use crate::recorder::{Recorder, ring_bytes};
@@ -193,10 +194,25 @@ impl Recording<'_> {
         self.other_thread(os_id, None)
     }
 
-    /// A thread, as in [`Recording::thread`]. Except for the main thread, `name` is called once to get the thread's
-    /// name from there, unless it is known from a better place.
+    /// A thread, as in [`Recording::thread`]. Except for the main thread, `name` is called once to get the name that the
+    /// host has for the thread.
     #[inline]
     pub fn thread_named_by(
+        &mut self,
+        os_id: u64,
+        name: &mut dyn FnMut() -> Option<String>,
+    ) -> Option<ThreadId> {
+        self.thread_named(os_id, Naming::Host, name)
+    }
+
+    /// The calling thread, whose number this is, as in [`Recording::thread`]. It has the system's name until the host gives
+    /// another one ([`Recording::thread_named_by`]).
+    pub fn thread_named_by_system(&mut self, os_id: u64) -> Option<ThreadId> {
+        self.thread_named(os_id, Naming::System, &mut name_of_thread)
+    }
+
+    #[inline]
+    pub(crate) fn thread_named(
         &mut self,
         os_id: u64,
         naming: Naming,

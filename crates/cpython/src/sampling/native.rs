@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use nthbyte_profile::event::{LostKind, NodeId};
 use nthbyte_session::native::Placed;
-use nthbyte_session::{Naming, Recording, Session, native};
+use nthbyte_session::{Recording, Session, native};
 use nthbyte_unwind::Unwinder;
 
 use crate::api::Api;
@@ -98,8 +98,7 @@ fn place(recording: &mut Recording<'_>) -> Option<Placed> {
     // SAFETY: callable at any time, in any thread. The state that it returns is the calling thread's own.
     let thread = unsafe { (state.api.PyGILState_GetThisThreadState)() };
     if thread.is_null() {
-        let thread =
-            recording.thread_named_by(os_id, Naming::System, &mut native::name_of_thread)?;
+        let thread = recording.thread_named_by_system(os_id)?;
         // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
         return match unsafe { unwinder(state.has_frames) } {
             Some(unwinder) => unwinder.place(recording, thread),

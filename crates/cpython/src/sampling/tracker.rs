@@ -25,7 +25,7 @@ use crate::sampling::rounding::Rounding;
 use crate::sampling::tokens::Tokens;
 use crate::sampling::types::{Origin, Types};
 use crate::sampling::walker::Walker;
-use nthbyte_session::{Naming, PerEpoch, Recording, Session};
+use nthbyte_session::{PerEpoch, Recording, Session};
 
 /// Bytes that the debug hooks of `PYTHONMALLOC=debug` put before a block and around it (`Objects/obmalloc.c`,
 /// `_PyMem_DebugRawAlloc`).
@@ -357,10 +357,7 @@ impl Program {
             let is_thread = unsafe { codes.is_thread_bootstrap(layout, code) };
             is_thread.then(|| types.thread_name(layout, local))?
         };
-        Some((
-            recording.thread_named_by(os_id, Naming::Host, &mut name)?,
-            stack,
-        ))
+        Some((recording.thread_named_by(os_id, &mut name)?, stack))
     }
 
     #[inline(always)]

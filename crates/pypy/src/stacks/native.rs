@@ -10,9 +10,9 @@
 use std::sync::OnceLock;
 
 use nthbyte_profile::event::NodeId;
-use nthbyte_session::native::{Kind, Placed, Request, name_of_thread};
+use nthbyte_session::Recording;
+use nthbyte_session::native::{Kind, Placed, Request};
 use nthbyte_session::process::Probe;
-use nthbyte_session::{Naming, Recording};
 
 use super::handler::{Work, walk_here};
 use super::links::Link;
@@ -69,7 +69,7 @@ pub fn place(recording: &mut Recording<'_>) -> Option<Placed> {
     let os_id = u64::from(unsafe { libc::gettid() }.cast_unsigned());
     let frames = walk_here();
     if frames.is_empty() {
-        let thread = recording.thread_named_by(os_id, Naming::System, &mut name_of_thread)?;
+        let thread = recording.thread_named_by_system(os_id)?;
         return Some(Placed::Now(thread, NodeId::ROOT));
     }
     let stack = node_of_frames(recording, &frames)?;

@@ -19,7 +19,7 @@ mod types;
 pub use epoch::{Epoch, PerEpoch};
 pub use functions::Appearance;
 pub(crate) use threads::Known as KnownThread;
-pub use threads::Naming;
+pub(crate) use threads::Naming;
 pub use types::KnownType;
 
 use std::collections::HashMap;

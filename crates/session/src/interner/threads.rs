@@ -13,7 +13,7 @@ pub(crate) struct Threads {
 
 /// Where the name of a thread is from. A later one replaces those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Naming {
+pub(crate) enum Naming {
     /// There was no look for a name.
     Unnamed,
     /// From the system: a thread has that name before it is one of the host's.

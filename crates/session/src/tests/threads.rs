@@ -5,7 +5,8 @@ use std::path::Path;
 use nthbyte_profile::event::LostKind;
 
 use super::{Profile, a_function, an_allocation, one_at_a_time, start};
-use crate::{Naming, PerEpoch, Session};
+use crate::interner::Naming;
+use crate::{PerEpoch, Session};
 
 #[test]
 fn what_two_threads_record_arrives_once() {
@@ -153,7 +154,7 @@ fn the_hosts_name_of_a_thread_replaces_the_systems() {
     let mut recording = session.record(LostKind::Other).unwrap();
     let mut looks = Vec::new();
     for naming in [Naming::System, Naming::Host, Naming::System, Naming::Host] {
-        recording.thread_named_by(1, naming, &mut || {
+        recording.thread_named(1, naming, &mut || {
             looks.push(naming);
             Some(format!("{naming:?}"))
         });
