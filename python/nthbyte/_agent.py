@@ -33,7 +33,7 @@ class Error(Exception):
 class Result:
     """The result of a session."""
 
-    __slots__ = ("bytes_allocated", "lost", "notes", "path", "samples", "time_samples")
+    __slots__ = ("bytes_allocated", "is_stalled", "lost", "notes", "path", "samples", "time_samples")
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Result:
         lost: int,
         bytes_allocated: int | None,
         notes: tuple[str, ...],
+        is_stalled: bool = False,
     ):
         self.path = path
         """The absolute path of the profile."""
@@ -56,6 +57,8 @@ class Result:
         """Bytes allocated during the session, sampled or not; None where the agent cannot count them."""
         self.notes = notes
         """Remarks of the agent, one sentence each."""
+        self.is_stalled = is_stalled
+        """Whether the profile's file took nothing for some seconds: whoever looks into its folder may wait for ever."""
 
     def __repr__(self) -> str:
         return f"<nthbyte.Result {self.path!r}, {self.samples} samples>"
@@ -72,7 +75,7 @@ def read_result(answer: str | None, notes: tuple[str, ...] = ()) -> Result:
         raise Error("nthbyte is not running: nothing to stop")
     head, _, path = answer.partition("\n\n")
     counts, *more = head.split("\n")
-    samples, time_samples, lost, allocated = counts.split(",")
+    samples, time_samples, lost, allocated, is_stalled = counts.split(",")
     return Result(
         path,
         int(samples),
@@ -80,6 +83,7 @@ def read_result(answer: str | None, notes: tuple[str, ...] = ()) -> Result:
         int(lost),
         None if allocated == "-" else int(allocated),
         (*notes, *more),
+        is_stalled == "1",
     )
 
 

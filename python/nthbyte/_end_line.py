@@ -50,7 +50,9 @@ class EndLine:
             parts.append(
                 "1 time sample" if result.time_samples == 1 else f"{result.time_samples:,} time samples"
             )
-        children = len(set(profiles_of_children(self.path, self._started).values()))
+        children = 0
+        if not result.is_stalled:
+            children = len(set(profiles_of_children(self.path, self._started).values()))
         if children:
             parts.append("1 child process" if children == 1 else f"{children} child processes")
         elif (seconds := _cpu_seconds_of_children()) >= WORTH_SAYING:
@@ -63,8 +65,8 @@ class EndLine:
         if _session.native_problem:
             parts.append(f"native memory was not recorded: {_session.native_problem}")
         parts.extend(note.rstrip(".") for note in result.notes)
-        if not os.path.isfile(result.path):
-            # Such as /dev/null.
+        if result.is_stalled or not os.path.isfile(result.path):
+            # Its file system may be dead; or it is such a file as /dev/null.
             return ", ".join(parts)
         family = " --all" if children else ""
         return f"{', '.join(parts)}; see it with: nthbyte explain {quoted(path)}{family}"

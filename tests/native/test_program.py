@@ -177,6 +177,22 @@ def test_ends(way: str, status: int, is_whole: bool, built: Callable[[str], Path
     assert ("see it with" in done.err) == (way == "return")
 
 
+@pytest.mark.parametrize("way", ["exit", "_exit"])
+def test_a_signal_handler_ends_the_process_inside_malloc(
+    way: str, built: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The interrupted thread holds a lock of the C library, which nobody will release."""
+    for microseconds in range(1_000, 17_000, 2_000):
+        words = ["--", built("interrupted"), str(microseconds), way]
+        done = _nthbyte(*words, folder=tmp_path, timeout=120)
+        assert (done.status, done.out) == (7, "")
+        assert ("samples; see it with" in done.err) == (way == "exit"), done.err
+        found = summary(tmp_path / "out.nthb", *DOMAIN)
+        # Where nothing may be allocated, the end of the process waits a second at most for that of the profile.
+        assert found["complete"] or way == "_exit"
+        assert found["all"]["freed"]["estimate"] > 0
+
+
 def test_a_child_of_vfork_ends_alone(built: Callable[[str], Path], tmp_path: Path) -> None:
     """It has the memory of the program, and is ended by SIGTERM."""
     done = _nthbyte("--every", "1", "--", built("ending"), "vfork", folder=tmp_path)

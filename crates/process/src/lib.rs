@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! nthbyte-program, nthbyte-global-alloc ─▶ begin: Session, the unwinder, the sampling ─▶ place, at each sample
-//!                                      ─▶ end: the sampling, the session
+//!                                      ─▶ end, end_at_exit: the sampling, the session
 //! main_thread  when it ends before the process
 //! ```
 
@@ -115,20 +115,32 @@ pub fn is_own() -> bool {
     PROCESS.load(Relaxed) == std::process::id()
 }
 
-/// Ends the session: when the process exits, or before. `None` if none is running.
+/// Ends the session, and the process goes on. `None` if none is running.
 pub fn end() -> Option<Outcome> {
+    end_with(|session| Some(session.finish(None)))
+}
+
+/// Ends the session when the process exits. `None` if none is running.
+///
+/// A signal handler may have called `exit`, in a thread that was interrupted anywhere: inside `malloc`, or in the middle of
+/// a recording. So nothing here takes memory of the program, but in a program whose allocator is nthbyte's too.
+pub fn end_at_exit() -> Option<Outcome> {
+    end_with(Session::finish_at_exit)
+}
+
+fn end_with(finish: impl FnOnce(&Session) -> Option<Outcome>) -> Option<Outcome> {
     if !is_own() {
         return None;
     }
     let Running { session, sampling } = running()?.take()?;
     (sampling.end)();
     // Not `guarded`: after a panic, the profile still gets its end.
-    let outcome = catch_unwind(AssertUnwindSafe(|| session.finish(None)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| finish(&session)));
     if outcome.is_err() {
         // It would try to end again.
         std::mem::forget(session);
     }
-    outcome.ok()
+    outcome.ok().flatten()
 }
 
 /// Has the writer thread complete the profile, because the process ends at once. Safe in a signal handler.

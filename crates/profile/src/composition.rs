@@ -74,10 +74,9 @@ parts! {
     LibraryFree = 21,
     /// Blocks of the C library with a mapping of their own, whether they have memory behind them or not.
     LibraryMapped = 22,
-    /// Blocks of nthbyte's agent in the C library's heaps.
+    /// Blocks of nthbyte's agent in the C library's heaps. No longer written: its memory is not the C library's.
     AgentBlocks = 23,
-    /// Those of [`LibraryMapped`](Self::LibraryMapped) that are blocks of nthbyte's agent. No longer written: its large
-    /// blocks are not the C library's.
+    /// Those of [`LibraryMapped`](Self::LibraryMapped) that are blocks of nthbyte's agent. No longer written either.
     AgentMapped = 24,
     /// Pages of the agent's heap that hold blocks.
     HeapPages = 30,

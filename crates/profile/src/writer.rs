@@ -99,7 +99,6 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// The errors of `out`; `InvalidInput` if `meta` is larger than a mebibyte.
     pub fn new(mut out: W, meta: &Meta) -> io::Result<Self> {
-        let packer = Packer::new()?;
         let meta = serde_json::to_vec(meta)?;
         if meta.len() > MAX_META {
             let message = "the command line is too long for a profile's header";
@@ -117,7 +116,7 @@ impl<W: Write> Writer<W> {
         Ok(Self {
             out,
             encoder: Encoder::new(TICK_NANOS),
-            packer,
+            packer: Packer::default(),
             written: header.len() as u64,
             last_block: 0,
         })
@@ -148,10 +147,8 @@ impl<W: Write> Writer<W> {
         if self.encoder.events() == 0 {
             return Ok(());
         }
-        let result = match self.packer.pack(&self.encoder) {
-            Ok(block) => self.out.write_all(block).map(|()| block.len()),
-            Err(error) => Err(error),
-        };
+        let block = self.packer.pack(&self.encoder);
+        let result = self.out.write_all(block).map(|()| block.len());
         self.encoder.begin(*result.as_ref().unwrap_or(&0));
         let length = result? as u64;
         self.last_block = self.written;
@@ -174,21 +171,21 @@ impl<W: Write> Writer<W> {
         let mark = self.encoder.mark();
         let blocks = self.pack(events);
         self.encoder.take_back(mark);
-        blocks
+        Ok(blocks)
     }
 
-    fn pack<'a>(&mut self, events: impl IntoIterator<Item = Event<'a>>) -> io::Result<Vec<u8>> {
+    fn pack<'a>(&mut self, events: impl IntoIterator<Item = Event<'a>>) -> Vec<u8> {
         let mut blocks = Vec::new();
         let mut events = events.into_iter().peekable();
         while let Some(event) = events.next() {
             self.encoder.event(&event);
             if self.encoder.is_full() || events.peek().is_none() {
-                let block = self.packer.pack(&self.encoder)?;
+                let block = self.packer.pack(&self.encoder);
                 blocks.extend_from_slice(block);
                 self.encoder.begin(block.len());
             }
         }
-        Ok(blocks)
+        blocks
     }
 
     /// Records what ends the process or its session early, in one line: the name of a signal, for example.
@@ -205,19 +202,16 @@ impl<W: Write> Writer<W> {
     /// Returns a block that says why no more can be written, after an error of the file; it replaces the rest of the
     /// file from one of two places. At the first, an incomplete block may lie, whose space may suffice on a full disk.
     /// At the second lies the last complete block, if there is one. Events since the last block are lost.
-    ///
-    /// # Errors
-    /// There is no memory to compress the block.
-    pub fn last_words(&mut self, reason: &str) -> io::Result<(Vec<u8>, [Option<u64>; 2])> {
+    pub fn last_words(&mut self, reason: &str) -> (Vec<u8>, [Option<u64>; 2]) {
         self.encoder.begin(0);
         self.encoder.event(&Event::Extension(Extension {
             kind: extension::ENDED_BY,
             bytes: reason.as_bytes(),
         }));
-        let block = self.packer.pack(&self.encoder)?.to_vec();
+        let block = self.packer.pack(&self.encoder).to_vec();
         self.encoder.begin(0);
         let last = (self.last_block > 0).then_some(self.last_block);
-        Ok((block, [Some(self.written), last]))
+        (block, [Some(self.written), last])
     }
 
     /// Writes the end of the session, and the last block.

@@ -1,10 +1,16 @@
 //! The line that is printed when the program has ended.
 
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use nthbyte_profile::names;
 use nthbyte_session::Outcome;
+use nthbyte_session::process::for_each_name;
 
 const STDERR: i32 = 2;
 /// Descriptors from here on are out of the program's way.
@@ -60,12 +66,19 @@ impl EndLine {
     }
 
     /// Prints the line; not in a forked child, and not into another file that the program has opened as stderr.
+    ///
+    /// The program may have been interrupted inside `malloc`: its signal handler has called `exit`. So nothing here needs the
+    /// C library's memory.
     pub fn print(&self, outcome: &Outcome) {
         if std::process::id() == self.process
             && let Some(descriptor) = self.stderr.as_ref().and_then(Stderr::descriptor)
         {
             let path = outcome.path.as_deref().unwrap_or(&self.path);
-            let text = line(outcome, &self.shown(path), self.children());
+            let children = match outcome.is_stalled {
+                true => 0,
+                false => self.children(),
+            };
+            let text = line(outcome, &self.shown(path), children);
             say(descriptor, &text);
         }
     }
@@ -91,18 +104,27 @@ impl EndLine {
 
     /// The number of children with a profile, `app.1234.nthb` beside `app.nthb`, written since the start.
     fn children(&self) -> usize {
-        let Some(entries) = self.path.parent().and_then(|of| std::fs::read_dir(of).ok()) else {
+        let Some(folder) = self.path.parent() else {
             return 0;
         };
-        let is_new = |entry: &std::fs::DirEntry| {
-            let data = entry.metadata();
+        let is_new = |name: &OsStr| {
+            let data = std::fs::symlink_metadata(folder.join(name));
             data.and_then(|data| data.modified())
                 .is_ok_and(|written| written >= self.started)
         };
-        let child = |entry: std::fs::DirEntry| {
-            names::child_in(&self.path, &entry.file_name()).filter(|_| is_new(&entry))
-        };
-        let mut children: Vec<u32> = entries.flatten().filter_map(child).collect();
+        let flags = libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(folder);
+        let mut children: Vec<u32> = Vec::new();
+        if let Ok(opened) = opened {
+            for_each_name(opened.as_raw_fd(), |name| {
+                let name = OsStr::from_bytes(name.to_bytes());
+                children.extend(names::child_in(&self.path, name).filter(|_| is_new(name)));
+                true
+            });
+        }
         children.sort_unstable();
         // A process may have several.
         children.dedup();

@@ -113,11 +113,15 @@ mod tests {
 
     /// Takes the settings out of an environment. Returns them, and the variables that are left.
     fn taken(variables: &[&str]) -> (Option<Result<Settings, String>>, Vec<String>) {
-        let strings = variables.iter().map(|text| CString::new(*text).unwrap());
-        let strings: Vec<*mut c_char> = strings.map(CString::into_raw).collect();
+        let copy = |text: &&str| {
+            let text = CString::new(*text).unwrap();
+            // SAFETY: a C string.
+            unsafe { libc::strdup(text.as_ptr()) }
+        };
+        let strings: Vec<*mut c_char> = variables.iter().map(copy).collect();
         let mut array = strings.clone();
         array.push(std::ptr::null_mut());
-        // SAFETY: an array as the function wants it. The strings are freed once; they did not become longer.
+        // SAFETY: an array as the function wants it. The strings are freed once.
         unsafe {
             let settings = take(array.as_mut_ptr());
             let left = array.iter().take_while(|text| !text.is_null());

@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use std::sync::OnceLock;
 
 use nthbyte_process::main_thread;
-use nthbyte_session::{guarded, uncancelled};
+use nthbyte_session::{Outcome, guarded, uncancelled};
 
 use crate::agent;
 use crate::end_line::{EndLine, explain};
@@ -45,7 +45,7 @@ fn start(settings: &Settings) -> Result<(), String> {
     agent::begin(&settings.session)?;
     // SAFETY: the handler is a function of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    main_thread::watch(|| end());
+    main_thread::watch(|| end_with(nthbyte_process::end));
     Ok(())
 }
 
@@ -59,12 +59,16 @@ extern "C" fn in_child() {
     });
 }
 
-/// Ends the session, if that was not done.
+/// Ends the session when the process exits, if that was not done.
 pub extern "C" fn end() {
+    end_with(nthbyte_process::end_at_exit);
+}
+
+fn end_with(end: fn() -> Option<Outcome>) {
     let printed = catch_unwind(|| {
         // The thread that calls `exit` may be cancelled, but does not end.
         uncancelled(|| {
-            if let Some(outcome) = nthbyte_process::end()
+            if let Some(outcome) = end()
                 && let Some(line) = LINE.get()
             {
                 line.print(&outcome);

@@ -70,8 +70,10 @@
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM, and before other ends
 //! composition what the resident set is made of, at intervals
+//! os_thread   a thread that needs no thread-local data
+//! exit        the end of the process
 //! keeper      work of the host that the writer thread does
-//! reserve     the allocator, with a reserve for when memory runs out
+//! reserve     the allocator, with a reserve for when memory runs out    pool  its small blocks    region  the reserve's memory
 //! process     descriptors, reads that cannot fault, resident size, the library's own pages
 //! cancellation  waits in threads that the program cancels    signals  threads that take no signal
 //! config, outcome, clock
@@ -87,21 +89,26 @@ pub mod ticks;
 
 mod cancellation;
 mod clock;
+mod exit;
 mod fork;
 mod fork_state;
+mod free_list;
 mod guard;
 mod interner;
 mod keeper;
 mod lock;
 mod lost;
 mod observer;
+mod os_thread;
 mod outcome;
 mod output;
+mod pool;
 mod postponed;
 mod preload;
 mod record;
 mod recorder;
 mod recording;
+mod region;
 mod registry;
 mod reserve;
 mod room;
@@ -125,6 +132,7 @@ pub use fork::{let_writer_run, set_after_fork};
 pub use guard::guarded;
 pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
 pub use keeper::{Keeper, set_keeper, set_preparer};
+pub use os_thread::is_writer_thread;
 pub use outcome::{Outcome, copy_text};
 pub use recording::{Recording, record_now};
 pub use reserve::AgentAllocator;
@@ -133,4 +141,3 @@ pub use reserve::failing;
 pub use room::wait_for_room;
 pub use session::{RUNNING_ALREADY, Session};
 pub use signals::BlockedSignals;
-pub use writer::is_writer_thread;

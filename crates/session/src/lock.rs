@@ -77,6 +77,11 @@ impl Lock {
         self.0.load(Relaxed) & !FOR_FORK == this_thread()
     }
 
+    /// Whether the calling thread is inside a recording, and not in a fork.
+    pub(crate) fn is_held_for_recording(&self) -> bool {
+        self.0.load(Relaxed) == this_thread()
+    }
+
     /// Takes the lock for a fork. Returns whether it succeeded.
     pub(crate) fn acquire_for_fork(&self) -> bool {
         let own = this_thread();

@@ -19,21 +19,26 @@ pub struct Outcome {
     pub lost: u64,
     /// Bytes allocated during the session, sampled or not. `None` where the host cannot count them.
     pub bytes_allocated: Option<u64>,
+    /// Whether the profile's file took nothing for some seconds. Whoever looks into its folder may wait for ever.
+    pub is_stalled: bool,
     /// Messages for the user, one sentence each: why the profile is incomplete, for example.
     pub notes: Vec<String>,
 }
 
 impl Outcome {
     /// The outcome as text, which Python code takes apart without a module: the numbers of samples, of time samples, of
-    /// dropped events and of allocated bytes, with commas between them (`-` if the bytes were not counted); a line for each note; an empty
-    /// line; the path, with U+FFFD for bytes that are not UTF-8. It has no zero byte.
+    /// dropped events and of allocated bytes (`-` if they were not counted), and 1 if the file is stalled, else 0, with commas
+    /// between them; a line for each note; an empty line; the path, with U+FFFD for bytes that are not UTF-8. It has no zero byte.
     #[must_use]
     pub fn to_text(&self) -> String {
         let allocated = self.bytes_allocated.map(|bytes| bytes.to_string());
         let allocated = allocated.as_deref().unwrap_or("-");
         let mut text = format!(
-            "{},{},{},{allocated}\n",
-            self.samples, self.time_samples, self.lost
+            "{},{},{},{allocated},{}\n",
+            self.samples,
+            self.time_samples,
+            self.lost,
+            u8::from(self.is_stalled)
         );
         for note in self.notes.iter().filter(|note| !note.is_empty()) {
             text += &note.replace(['\n', '\0'], " ");
@@ -71,18 +76,19 @@ mod tests {
 
     #[test]
     fn an_outcome_is_text() {
-        assert_eq!(Outcome::default().to_text(), "0,0,0,-\n\n");
+        assert_eq!(Outcome::default().to_text(), "0,0,0,-,0\n\n");
         let outcome = Outcome {
             path: Some(PathBuf::from("/tmp/a\n\nb.nthb")),
             samples: 3,
             time_samples: 6,
             lost: 4,
             bytes_allocated: Some(5),
+            is_stalled: true,
             notes: vec!["two\nlines\n\0".to_owned(), String::new(), "one".to_owned()],
         };
         assert_eq!(
             outcome.to_text(),
-            "3,6,4,5\ntwo lines  \none\n\n/tmp/a\n\nb.nthb"
+            "3,6,4,5,1\ntwo lines  \none\n\n/tmp/a\n\nb.nthb"
         );
     }
 }

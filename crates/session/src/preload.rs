@@ -119,21 +119,25 @@ pub struct Interface {
     pub busy: BusyCounter,
 }
 
-/// The interface of the library that [`load`] has loaded; null before.
-static LOADED: AtomicPtr<Interface> = AtomicPtr::new(std::ptr::null_mut());
+/// The interface of the library, once it was found; null before. The end of the process must not ask the dynamic linker.
+static FOUND: AtomicPtr<Interface> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The interface of the library; `None` if it was neither preloaded nor loaded in this process.
 #[must_use]
 pub fn interface() -> Option<&'static Interface> {
     // SAFETY: the library is never unloaded.
-    if let Some(loaded) = unsafe { LOADED.load(Acquire).as_ref() } {
-        return Some(loaded);
+    if let Some(found) = unsafe { FOUND.load(Acquire).as_ref() } {
+        return Some(found);
     }
     // SAFETY: the name is a C string.
     let found: *mut c_void = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) };
     // SAFETY: a symbol of this name is a static of this type, or begins like one.
     let interface = unsafe { found.cast::<Interface>().as_ref() }?;
-    (interface.version == VERSION).then_some(interface)
+    if interface.version != VERSION {
+        return None;
+    }
+    FOUND.store(found.cast(), Release);
+    Some(interface)
 }
 
 /// Bytes that must be left beside native memory: 4 MiB for the session's ring, its writer thread and their buffers, and
@@ -155,7 +159,7 @@ pub fn load(path: &CStr) -> Result<(), String> {
     if !unsafe { (found.attach)() } {
         return Err("the calls of this process cannot be changed".to_owned());
     }
-    LOADED.store(std::ptr::from_ref(found).cast_mut(), Release);
+    FOUND.store(std::ptr::from_ref(found).cast_mut(), Release);
     BUSY.store(found.busy as *mut (), Relaxed);
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! [`Recording`](crate::Recording). The recorder never aborts when memory runs out. It waits only where no event may be
 //! lost ([`Distances::Every`]), and only for a limited time. Events that cannot be recorded are counted as lost.
 
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use rtrb::{Producer, PushError};
 use crate::cancellation::uncancelled;
 use crate::clock::Clock;
 use crate::config::{Config, child_meta, child_path, native_period};
+use crate::exit;
 use crate::fork_state::ToDo;
 use crate::interner::{Interner, Naming};
 use crate::keeper;
@@ -465,9 +467,17 @@ impl Recorder {
             time_samples: 0,
             lost: 0,
             bytes_allocated: allocated,
+            is_stalled: false,
             notes: Vec::new(),
         };
-        self.writer.finish(end, unfinished)
+        if !exit::has_begun() {
+            return self.writer.finish(end, unfinished);
+        }
+        // The rest may be half changed by the recording that was interrupted.
+        let own = ManuallyDrop::new(self);
+        // SAFETY: the writer is read once, and the recorder is neither used nor dropped after that.
+        let writer = unsafe { std::ptr::read(&raw const own.writer) };
+        writer.finish(end, unfinished)
     }
 }
 

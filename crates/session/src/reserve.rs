@@ -1,41 +1,36 @@
-//! The allocator of the agents, with a reserve for when memory runs out.
+//! The allocator of the agents: small blocks from a pool, large ones as mappings, and a reserve for when memory runs out.
 //!
 //! A library that is an agent makes it its global allocator with [`agent_allocator`](crate::agent_allocator). A program
 //! that links this crate keeps an allocator of its own: nothing is taken from the reserve then, memory never counts as
 //! short, and the program ends if an allocation of nthbyte fails, as it does when a `Vec` cannot grow.
 //!
+//! Nothing is the C library's: see [`crate::pool`] and [`crate::system`]. The reserve is zeroed data of this library:
+//! see [`crate::region`].
+//!
 //! `Vec`, `Box` and `Arc` end the process when an allocation fails. Code of the agents that can do without the memory
-//! asks with `try_reserve`. For the rest there is the reserve: part of this library's zeroed data, so that it takes
-//! address space but no memory until it is used. When the system's allocator fails, the reserve serves the
+//! asks with `try_reserve`. For the rest there is the reserve. When the system has no memory, the reserve serves the
 //! allocation, and memory counts as *short*: no recording begins, so that events are counted as lost, and the writer
 //! thread rests. That bounds what is taken from the reserve. When the system has memory again, recordings begin again.
 //!
-//! While there is memory, an allocation costs two comparisons and an atomic addition more than the system's, and freeing
-//! one comparison more than that. The addition counts the agent's own memory, for [`crate::composition`].
+//! While there is memory, a small block costs a compare-and-exchange when it is allocated, and one when it is freed.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::cell::UnsafeCell;
-use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use crate::system::{self, LARGE};
+use crate::pool::{self, Pool};
+use crate::region::{self, Region};
+use crate::system::{self, PAGE};
 
-/// Bytes of the reserve: the rings of two sessions, and some for writing what is in them.
-const SIZE: usize = 8 << 20;
-/// Blocks of the reserve are powers of two, from this size on.
-const SMALLEST: usize = 64;
-/// Number of sizes.
-const SIZES: usize = (SIZE / SMALLEST).ilog2() as usize + 1;
 /// Memory is no longer short when the system has this many bytes.
 const ENOUGH: usize = 1 << 20;
 
-/// The one of this library.
-static RESERVE: Reserve = Reserve::new();
+/// The memory of this library.
+static MEMORY: Memory = Memory::new();
 
-/// The global allocator of an agent: the system's, with the reserve behind it. All values are the same one.
+/// The global allocator of an agent. All values are the same one.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentAllocator;
 
@@ -48,205 +43,144 @@ macro_rules! agent_allocator {
     };
 }
 
-// SAFETY: as for the reserve.
+// SAFETY: as for the memory.
 unsafe impl GlobalAlloc for AgentAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: by the caller's contract.
-        unsafe { RESERVE.alloc(layout) }
+        unsafe { MEMORY.alloc(layout) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: by the caller's contract.
-        unsafe { RESERVE.dealloc(pointer, layout) }
+        unsafe { MEMORY.dealloc(pointer, layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: by the caller's contract.
-        unsafe { RESERVE.realloc(pointer, layout, size) }
+        unsafe { MEMORY.realloc(pointer, layout, size) }
     }
 }
 
-struct Reserve {
-    /// The first byte that was never used.
-    unused: AtomicUsize,
-    /// For each size, the list of freed blocks: the first one's number (its offset divided by [`SMALLEST`], plus one;
-    /// 0 is the end) in the lower half. The upper half counts changes, so that a list that has changed meanwhile is never
-    /// taken for the same one.
-    freed: [AtomicU64; SIZES],
-    /// For each block in a list, the number of the next one. A thread may still read it when another one has got the
-    /// block, so it is not in the block itself.
-    next: [AtomicU32; SIZE / SMALLEST],
+struct Memory {
+    pool: Pool,
+    reserve: Region,
     is_short: AtomicBool,
-    /// Bytes of blocks of the system below [`LARGE`].
-    small: AtomicUsize,
-    /// Starts and sizes of the system's blocks from [`LARGE`] on; 0 in a place that is free.
+    /// Starts and sizes of mappings; 0 in a place that is free.
     large: [[AtomicUsize; 2]; MOST_LARGE],
-    bytes: Bytes,
 }
 
 /// Number of large blocks that are known: the rings, buffers and tables of two sessions are some dozens.
-const MOST_LARGE: usize = 64;
+const MOST_LARGE: usize = 256;
 
-#[repr(align(4096))]
-struct Bytes(UnsafeCell<[MaybeUninit<u8>; SIZE]>);
-
-// SAFETY: `unused` and `freed` give each byte to one allocation at a time.
-unsafe impl Sync for Reserve {}
-
-impl Reserve {
+impl Memory {
     const fn new() -> Self {
         Self {
-            unused: AtomicUsize::new(0),
-            freed: [const { AtomicU64::new(0) }; SIZES],
-            next: [const { AtomicU32::new(0) }; SIZE / SMALLEST],
+            pool: Pool::new(),
+            reserve: Region::new(),
             is_short: AtomicBool::new(false),
-            small: AtomicUsize::new(0),
             large: [const { [const { AtomicUsize::new(0) }; 2] }; MOST_LARGE],
-            bytes: Bytes(UnsafeCell::new([MaybeUninit::zeroed(); SIZE])),
         }
-    }
-
-    fn start(&self) -> *mut u8 {
-        self.bytes.0.get().cast()
-    }
-
-    #[inline]
-    fn offset(&self, pointer: *mut u8) -> Option<usize> {
-        let offset = (pointer as usize).wrapping_sub(self.start() as usize);
-        (offset < SIZE).then_some(offset)
-    }
-
-    /// The number of the next freed block.
-    const fn next(&self, number: u32) -> &AtomicU32 {
-        &self.next[number as usize - 1]
     }
 
     /// Takes memory from the reserve; null if it is used up. Safe in a signal handler.
     #[cold]
     fn take(&self, layout: Layout) -> *mut u8 {
         self.is_short.store(true, Relaxed);
-        let Some((size, list)) = self.list(layout) else {
-            return null_mut();
-        };
-        let pop = |head: u64| match head as u32 {
-            0 => None,
-            first => Some(changed(head, self.next(first).load(Relaxed))),
-        };
-        let offset = match list.fetch_update(AcqRel, Acquire, pop) {
-            Ok(head) => (head as u32 as usize - 1) * SMALLEST,
-            Err(_) => {
-                // A block of a size that is a power of two is as aligned as it is large.
-                let end = |unused: usize| unused.next_multiple_of(size) + size;
-                let grow = |unused| Some(end(unused)).filter(|&end| end <= SIZE);
-                match self.unused.fetch_update(Relaxed, Relaxed, grow) {
-                    Ok(unused) => end(unused) - size,
-                    Err(_) => return null_mut(),
-                }
-            }
-        };
-        self.start().wrapping_add(offset)
-    }
-
-    /// Gives a block back.
-    #[cold]
-    fn give_back(&self, offset: usize, layout: Layout) {
-        if let Some((_, list)) = self.list(layout) {
-            let number = (offset / SMALLEST + 1) as u32;
-            let push = |head: u64| {
-                self.next(number).store(head as u32, Relaxed);
-                Some(changed(head, number))
-            };
-            let _ = list.fetch_update(AcqRel, Acquire, push);
-        }
-    }
-
-    /// The size of the block for an allocation, and the list of that size. `None` if there is none.
-    fn list(&self, layout: Layout) -> Option<(usize, &AtomicU64)> {
-        let least = layout.size().max(layout.align()).max(SMALLEST);
-        let size = least.checked_next_power_of_two()?;
-        let list = self.freed.get((size / SMALLEST).ilog2() as usize)?;
-        // Blocks are aligned as the reserve is.
-        (layout.align() <= align_of::<Bytes>()).then_some((size, list))
+        self.reserve.take(layout).unwrap_or(null_mut())
     }
 }
 
-/// The head of a list whose first block is another one now.
-const fn changed(head: u64, first: u32) -> u64 {
-    ((head >> 32).wrapping_add(1) << 32) | first as u64
+const fn is_mapping(layout: Layout) -> bool {
+    layout.size() > pool::LARGEST && layout.align() <= PAGE
 }
 
-// SAFETY: memory is the system's, or bytes of the reserve that no other allocation has; it is freed to where it is from.
-unsafe impl GlobalAlloc for Reserve {
+// SAFETY: a block lies in the pool or the reserve, where no other allocation has its bytes, or is a mapping; it is freed to
+// where it is from.
+unsafe impl GlobalAlloc for Memory {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let memory = match fails() {
-            true => null_mut(),
-            // SAFETY: passed on to the caller.
-            false => unsafe { system::alloc(layout) },
-        };
-        if memory.is_null() {
+        if fails() {
             return self.take(layout);
         }
-        self.account(memory, layout.size());
-        memory
+        if is_mapping(layout) {
+            return self.map(layout);
+        }
+        match self.pool.take(layout) {
+            Some(block) => block,
+            None => self.take(layout),
+        }
     }
 
     #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        match self.offset(pointer) {
-            Some(offset) => self.give_back(offset, layout),
-            // SAFETY: the memory is the system's.
-            None => unsafe {
-                self.discount(pointer, layout.size());
-                system::dealloc(pointer, layout);
-            },
+        if self.reserve.has(pointer) {
+            self.reserve.give_back(pointer, layout);
+        } else if is_mapping(layout) {
+            self.unmap(pointer, layout);
+        } else {
+            self.pool.give_back(pointer, layout);
         }
     }
 
     #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if self.offset(pointer).is_none() && !fails() {
-            // Before the address may belong to another block.
-            self.discount(pointer, layout.size());
-            // SAFETY: the memory is the system's.
-            let memory = unsafe { system::realloc(pointer, layout, size) };
-            if !memory.is_null() {
-                self.account(memory, size);
-                return memory;
+        // SAFETY: by the contract of `realloc`, the size is valid for the alignment.
+        let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        if self.reserve.has(pointer) {
+            if region::size(new) == region::size(layout) {
+                return pointer;
             }
-            self.account(pointer, layout.size());
+        } else if is_mapping(layout) {
+            if is_mapping(new) && !fails() {
+                let moved = self.remap(pointer, layout, size);
+                if !moved.is_null() {
+                    return moved;
+                }
+            }
+        } else if pool::size(new) == pool::size(layout) {
+            return pointer;
         }
         // SAFETY: passed on to the caller.
-        unsafe { self.relocate(pointer, layout, size) }
+        unsafe { self.relocate(pointer, layout, new) }
     }
 }
 
-impl Reserve {
-    /// Counts a block of the system.
-    #[inline]
-    fn account(&self, block: *mut u8, size: usize) {
-        if size < LARGE {
-            self.small.fetch_add(size, Relaxed);
-        } else {
-            self.account_large(block as usize, size);
+impl Memory {
+    #[cold]
+    fn map(&self, layout: Layout) -> *mut u8 {
+        let block = system::map(layout.size());
+        if block.is_null() {
+            return self.take(layout);
         }
-    }
-
-    /// The inverse of `account`, before the block is freed.
-    #[inline]
-    fn discount(&self, block: *mut u8, size: usize) {
-        if size < LARGE {
-            self.small.fetch_sub(size, Relaxed);
-        } else {
-            self.discount_large(block as usize);
-        }
+        self.account(block as usize, layout.size());
+        block
     }
 
     #[cold]
-    fn account_large(&self, start: usize, size: usize) {
+    fn unmap(&self, block: *mut u8, layout: Layout) {
+        // Before the address may belong to another block.
+        self.discount(block as usize);
+        // SAFETY: a mapping of this size, which the caller frees.
+        unsafe { system::unmap(block, layout.size()) };
+    }
+
+    /// Changes the size of a mapping. Null if there is no memory.
+    #[cold]
+    fn remap(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        self.discount(block as usize);
+        // SAFETY: a mapping of this size.
+        let moved = unsafe { system::remap(block, layout.size(), size) };
+        match moved.is_null() {
+            true => self.account(block as usize, layout.size()),
+            false => self.account(moved as usize, size),
+        }
+        moved
+    }
+
+    fn account(&self, start: usize, size: usize) {
         // Without a free place, the block is not known.
         let free = |place: &&[AtomicUsize; 2]| {
             place[0]
@@ -258,8 +192,8 @@ impl Reserve {
         }
     }
 
-    #[cold]
-    fn discount_large(&self, start: usize) {
+    /// The inverse of `account`.
+    fn discount(&self, start: usize) {
         let ours = |place: &&[AtomicUsize; 2]| {
             place[0].load(Relaxed) == start && {
                 place[1].store(0, Relaxed);
@@ -274,32 +208,23 @@ impl Reserve {
     /// # Safety
     /// As for `realloc`.
     #[cold]
-    unsafe fn relocate(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the new size is valid by the contract of `realloc`. Both blocks hold the copied bytes, and differ.
+    unsafe fn relocate(&self, pointer: *mut u8, layout: Layout, new: Layout) -> *mut u8 {
+        // SAFETY: both blocks hold the copied bytes, and differ.
         unsafe {
-            let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
-            if !new.is_null() {
-                std::ptr::copy_nonoverlapping(pointer, new, layout.size().min(size));
+            let block = self.alloc(new);
+            if !block.is_null() {
+                std::ptr::copy_nonoverlapping(pointer, block, layout.size().min(new.size()));
                 self.dealloc(pointer, layout);
             }
-            new
+            block
         }
     }
 }
 
-/// Whether [`AgentAllocator`] is the global allocator, so that the library's own memory is counted: a session has blocks.
-pub(crate) fn is_counted() -> bool {
-    small_bytes() > 0
-}
-
-/// Bytes of this library's blocks that are too small for a mapping of their own.
-pub(crate) fn small_bytes() -> u64 {
-    RESERVE.small.load(Relaxed) as u64
-}
-
-/// Calls `visit` with the addresses of this library's large blocks.
-pub(crate) fn large_blocks(visit: &mut dyn FnMut(Range<usize>)) {
-    for [start, size] in &RESERVE.large {
+/// Calls `visit` with the addresses of this library's memory.
+pub(crate) fn own_memory(visit: &mut dyn FnMut(Range<usize>)) {
+    MEMORY.pool.chunks(visit);
+    for [start, size] in &MEMORY.large {
         let (start, size) = (start.load(Relaxed), size.load(Relaxed));
         if start > 0 {
             visit(start..start + size);
@@ -310,14 +235,14 @@ pub(crate) fn large_blocks(visit: &mut dyn FnMut(Range<usize>)) {
 /// Whether memory is short. If the system has memory again, it is not.
 #[inline]
 pub(crate) fn is_short() -> bool {
-    RESERVE.is_short.load(Relaxed) && !recovers()
+    MEMORY.is_short.load(Relaxed) && !recovers()
 }
 
 #[cold]
 fn recovers() -> bool {
     let recovers = has(ENOUGH);
     if recovers {
-        RESERVE.is_short.store(false, Relaxed);
+        MEMORY.is_short.store(false, Relaxed);
     }
     recovers
 }
@@ -395,80 +320,40 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_serves_until_it_is_used_up() {
-        static RESERVE: Reserve = Reserve::new();
-        let reserve = &RESERVE;
-        let one = reserve.take(layout(3, 1));
-        let two = reserve.take(layout(65, 64));
-        assert_eq!(
-            (reserve.offset(one), reserve.offset(two)),
-            (Some(0), Some(128))
-        );
-        assert_eq!(two as usize % 64, 0);
-        assert!(reserve.is_short.load(Relaxed));
-        assert!(reserve.take(layout(SIZE, 1)).is_null());
-        let aligned = reserve.take(layout(384, 512));
-        assert_eq!(aligned as usize % 512, 0);
-        assert!(reserve.take(layout(1, 1 << 20)).is_null());
-        assert!(reserve.take(layout(usize::MAX / 2, 1)).is_null());
-        let half = reserve.take(layout(SIZE / 2, 1));
-        assert_eq!(reserve.offset(half), Some(SIZE / 2));
-        assert!(reserve.take(layout(1, 1)).is_null());
-        assert_eq!(reserve.offset(reserve.start().wrapping_add(SIZE)), None);
-        // Blocks are used again, the last one first.
-        reserve.give_back(0, layout(3, 1));
-        assert_eq!(reserve.take(layout(64, 8)), one);
-        for offset in [0, 64, 192] {
-            reserve.give_back(offset, layout(64, 8));
-        }
-        let again = [(); 3].map(|()| reserve.offset(reserve.take(layout(1, 1))));
-        assert_eq!(again, [Some(192), Some(64), Some(0)]);
-        assert!(reserve.take(layout(1, 1)).is_null());
-        reserve.give_back(SIZE / 2, layout(SIZE / 2, 1));
-        assert_eq!(reserve.take(layout(SIZE / 2 - 5, 1)), half);
-    }
-
-    #[test]
-    fn threads_get_different_blocks() {
-        static RESERVE: Reserve = Reserve::new();
-        std::thread::scope(|scope| {
-            for own in 1..=4_u8 {
-                scope.spawn(move || {
-                    for turn in 0..20_000 {
-                        let sizes = [layout(100, 8), layout(70, 8), layout(64 + turn % 64, 8)];
-                        let blocks = sizes.map(|layout| RESERVE.take(layout));
-                        // SAFETY: the blocks have these sizes, and are this thread's own.
-                        unsafe {
-                            for (block, layout) in blocks.into_iter().zip(sizes) {
-                                block.write_bytes(own, layout.size());
-                            }
-                            for (block, layout) in blocks.into_iter().zip(sizes) {
-                                let bytes = std::slice::from_raw_parts(block, layout.size());
-                                assert!(bytes.iter().all(|&byte| byte == own));
-                                RESERVE.give_back(RESERVE.offset(block).unwrap(), layout);
-                            }
-                        }
-                    }
-                });
-            }
-        });
-        // Twelve blocks of 128 bytes, four of 64, and as many gaps between them.
-        assert!(RESERVE.unused.load(Relaxed) <= 12 * 128 + 4 * 64 + 4 * 64);
-    }
-
-    #[test]
-    fn content_survives_growth_between_the_system_and_the_reserve() {
-        static RESERVE: Reserve = Reserve::new();
-        let reserve = &RESERVE;
+    fn content_survives_growth_between_the_pool_mappings_and_the_reserve() {
+        static MEMORY: Memory = Memory::new();
+        let memory = &MEMORY;
         // SAFETY: each block is used within its size, and freed with its layout.
         unsafe {
-            let inside = reserve.take(layout(4, 4));
-            std::ptr::copy_nonoverlapping(b"abcd".as_ptr(), inside, 4);
-            let outside = reserve.realloc(inside, layout(4, 4), 9);
-            assert_eq!(std::slice::from_raw_parts(outside, 4), b"abcd");
-            assert_eq!(reserve.offset(outside), None);
-            assert_eq!(reserve.take(layout(4, 4)), inside);
-            reserve.dealloc(outside, layout(9, 4));
+            let mut block = memory.take(layout(4, 4));
+            assert!(memory.reserve.has(block) && memory.is_short.load(Relaxed));
+            std::ptr::copy_nonoverlapping(b"abcd".as_ptr(), block, 4);
+            // In the same block, in the pool, as a mapping that grows, and in the pool again.
+            let mut before = 4;
+            for (size, is_reserved, mappings) in [
+                (64, true, 0),
+                (65, false, 0),
+                (128, false, 0),
+                (pool::LARGEST, false, 0),
+                (pool::LARGEST + 1, false, 1),
+                (90 * pool::LARGEST, false, 1),
+                (5, false, 0),
+            ] {
+                block = memory.realloc(block, layout(before, 4), size);
+                before = size;
+                assert_eq!(std::slice::from_raw_parts(block, 4), b"abcd");
+                let known = memory
+                    .large
+                    .iter()
+                    .filter(|[_, size]| size.load(Relaxed) > 0);
+                let places = (memory.reserve.has(block), known.count());
+                assert_eq!(places, (is_reserved, mappings), "{size}");
+                block.add(4).write_bytes(7, size - 4);
+            }
+            memory.dealloc(block, layout(5, 4));
+            assert_eq!(memory.alloc(layout(1, 1)), block);
+            // Nobody has use for such blocks.
+            assert!(memory.alloc(layout(1 << 20, 1 << 16)).is_null());
         }
     }
 }

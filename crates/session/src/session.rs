@@ -33,7 +33,7 @@ use crate::recorder::{Recorder, ring_bytes};
 use crate::recording::{Recording, begin_with_lock, child_has_memory};
 use crate::registry::{self, Slot, Status};
 use crate::writer::LONGEST_WAIT;
-use crate::{fork, reserve, termination};
+use crate::{exit, fork, reserve, termination};
 
 /// The error of a start while there is a session.
 pub const RUNNING_ALREADY: &str = "nthbyte is running already; call nthbyte.stop() first";
@@ -157,9 +157,28 @@ impl Session {
     /// Waits for the writer thread as long as it makes progress. If it makes none for some seconds, the profile stays
     /// without its end.
     pub fn finish(&self, allocated: Option<u64>) -> Outcome {
-        let Some(recorder) = self.take_recorder() else {
-            return Outcome::default();
-        };
+        let recorder = self.take_recorder(false);
+        recorder.map_or_else(Outcome::default, |recorder| {
+            self.finish_with(recorder, allocated)
+        })
+    }
+
+    /// Ends the session because the process ends: the calling thread does not return from this function to code that it
+    /// was interrupted in. It may have been interrupted by a signal, whose handler has called `exit`, inside `malloc` or in
+    /// the middle of a recording. What was recorded of that sample may be missing. `None` if there is nothing to end, or if
+    /// that is not possible.
+    pub fn finish_at_exit(&self) -> Option<Outcome> {
+        exit::begin();
+        if self.slot.fork.is_child() {
+            // It has recorded nothing. The data is the parent's.
+            self.slot.set_status(Status::Finished);
+            return None;
+        }
+        let recorder = self.take_recorder(true)?;
+        Some(self.finish_with(recorder, None))
+    }
+
+    fn finish_with(&self, recorder: Recorder, allocated: Option<u64>) -> Outcome {
         let failed = self.slot.has_failed();
         self.slot.set_status(Status::Finished);
         let mut outcome = uncancelled(|| recorder.finish(allocated));
@@ -172,16 +191,19 @@ impl Session {
     }
 
     /// Removes the recorder, which ends all recording. `None` if the session has ended, or if the calling thread is
-    /// inside a recording.
-    fn take_recorder(&self) -> Option<Recorder> {
+    /// inside a recording that goes on: not at an exit.
+    fn take_recorder(&self, is_exit: bool) -> Option<Recorder> {
         let slot = self.slot;
         let until = Instant::now() + LONGEST_WAIT;
         while !slot.lock.acquire() {
+            if is_exit && slot.lock.is_held_for_recording() {
+                break;
+            }
             if slot.lock.is_held_by_caller() || Instant::now() >= until {
                 return None;
             }
         }
-        // SAFETY: the lock was acquired, and is released below.
+        // SAFETY: this thread has the lock, which is released below. A recording that it was interrupted in never goes on.
         let place = unsafe { slot.recorder() };
         // The child of a fork of which the C library does not know (`clone`, `_Fork`): without a word, the data is the
         // parent's, and so is the writer thread.
@@ -190,6 +212,7 @@ impl Session {
         let has_memory = is_known && (!slot.fork.is_child() || child_has_memory(slot));
         if let Some(recorder) = place
             && has_memory
+            && !is_exit
         {
             // In the child of a fork: the parent finishes its own data.
             recorder.begin();
@@ -214,6 +237,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if exit::has_begun() {
+            return;
+        }
         let _ = self.finish(None);
         self.slot.give_back();
     }

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 
 use nthbyte_profile::event::LostKind;
 use nthbyte_session::process::Probe;
-use nthbyte_session::{Session, guarded, monotonic_nanos, native, record_now, set_preparer};
+use nthbyte_session::{
+    Session, guarded, is_writer_thread, monotonic_nanos, native, record_now, set_preparer,
+};
 
 use crate::bounds;
 use crate::modules::Modules;
@@ -138,11 +140,19 @@ pub(crate) fn last_look() -> u64 {
 
 /// Looks at what is loaded, if there is a reason, and completes the stacks that wait for it.
 fn prepare() {
+    // SAFETY: no preconditions.
+    prepare_in(is_writer_thread(unsafe { libc::gettid() }));
+}
+
+/// A thread that ends the session may have been interrupted inside `malloc`, so it does not ask the C library.
+fn prepare_in(is_writer: bool) {
     let wanted = WANTED.swap(false, Acquire);
     if !wanted && !WALKED.load(Relaxed) {
         return;
     }
-    bounds::learn();
+    if is_writer {
+        bounds::learn();
+    }
     guarded(|| with_watch(|watch| look(watch.as_mut()?, wanted)));
 }
 
@@ -236,10 +246,13 @@ mod tests {
             assert!(inside.status.success(), "{inside:?}");
             return;
         }
-        std::thread::spawn(prepare).join().unwrap();
+        let prepare = |is_writer| std::thread::spawn(move || prepare_in(is_writer)).join();
+        prepare(true).unwrap();
+        walked(true);
+        prepare(false).unwrap();
         assert!(bounds::tests::is_not_asked());
         walked(true);
-        std::thread::spawn(prepare).join().unwrap();
+        prepare(true).unwrap();
         assert!(!bounds::tests::is_not_asked());
     }
 }

@@ -63,7 +63,11 @@ pub(crate) fn start(options: Options) -> io::Result<PathBuf> {
 
 /// Ends the session, if one is running.
 pub(crate) fn stop() -> Outcome {
-    let outcome = unobserved(nthbyte_process::end);
+    ended(nthbyte_process::end)
+}
+
+fn ended(end: fn() -> Option<nthbyte_session::Outcome>) -> Outcome {
+    let outcome = unobserved(end);
     outcome.map_or_else(Outcome::default, |outcome| Outcome {
         path: outcome.path,
         samples: outcome.samples,
@@ -157,12 +161,16 @@ fn watch() {
         libc::atexit(at_exit);
         libc::pthread_atfork(None, None, Some(in_child));
     });
-    main_thread::watch(|| at_exit());
+    main_thread::watch(|| end_quietly(nthbyte_process::end));
 }
 
 extern "C" fn at_exit() {
+    end_quietly(nthbyte_process::end_at_exit);
+}
+
+fn end_quietly(end: fn() -> Option<nthbyte_session::Outcome>) {
     // Not `guarded`: after a panic, the profile still gets its end.
-    let stopped = catch_unwind(stop);
+    let stopped = catch_unwind(|| ended(end));
     // Dropping what a panic carries may panic again.
     std::mem::forget(stopped);
 }

@@ -36,37 +36,35 @@ pub(crate) const MAX_BYTES_AN_EVENT: usize = 160;
 const MIN_COMPRESSED: usize = 64;
 
 /// Compresses columns and assembles blocks. Reuses its buffers.
+#[derive(Default)]
 pub(crate) struct Packer {
-    compressor: zstd::bulk::Compressor<'static>,
+    /// Made by the first block.
+    compressor: Option<zstd::bulk::Compressor<'static>>,
     compressed: Vec<u8>,
     block: Vec<u8>,
 }
 
-impl Packer {
-    pub(crate) fn new() -> io::Result<Self> {
-        use zstd::zstd_safe::CParameter;
-        let mut compressor = zstd::bulk::Compressor::new(1)?;
-        // Limits the memory of the compressor, which runs in the profiled process.
-        compressor.set_parameter(CParameter::WindowLog(17))?;
-        compressor.set_parameter(CParameter::HashLog(12))?;
-        compressor.set_parameter(CParameter::ContentSizeFlag(false))?;
-        compressor.set_parameter(CParameter::ChecksumFlag(false))?;
-        compressor.set_parameter(CParameter::DictIdFlag(false))?;
-        Ok(Self {
-            compressor,
-            compressed: Vec::new(),
-            block: Vec::new(),
-        })
-    }
+fn compressor() -> io::Result<zstd::bulk::Compressor<'static>> {
+    use zstd::zstd_safe::CParameter;
+    let mut compressor = zstd::bulk::Compressor::new(1)?;
+    // Limits the memory of the compressor, which runs in the profiled process.
+    compressor.set_parameter(CParameter::WindowLog(17))?;
+    compressor.set_parameter(CParameter::HashLog(12))?;
+    compressor.set_parameter(CParameter::ContentSizeFlag(false))?;
+    compressor.set_parameter(CParameter::ChecksumFlag(false))?;
+    compressor.set_parameter(CParameter::DictIdFlag(false))?;
+    Ok(compressor)
+}
 
+impl Packer {
     /// The bytes of a block with the encoder's events.
-    pub(crate) fn pack(&mut self, encoder: &Encoder) -> io::Result<&[u8]> {
-        self.fill(encoder, true)?;
+    pub(crate) fn pack(&mut self, encoder: &Encoder) -> &[u8] {
+        self.fill(encoder, true);
         let length = |column: Column| encoder.columns()[column as usize].len();
         let longest = length(Column::Texts).max(length(Column::Extensions));
         let mut body = self.block.len() - HEADER;
         if encoder.events() > MAX_EVENTS_A_BYTE * body || longest > MAX_TEXT_EXPANSION * body {
-            self.fill(encoder, false)?;
+            self.fill(encoder, false);
             body = self.block.len() - HEADER;
         }
         let (header, stored) = self.block.split_at_mut(HEADER);
@@ -75,10 +73,10 @@ impl Packer {
         header[8..12].copy_from_slice(&crc32fast::hash(stored).to_le_bytes());
         let check = crc32fast::hash(&header[..12]);
         header[12..].copy_from_slice(&check.to_le_bytes());
-        Ok(&self.block)
+        &self.block
     }
 
-    fn fill(&mut self, encoder: &Encoder, compress: bool) -> io::Result<()> {
+    fn fill(&mut self, encoder: &Encoder, compress: bool) {
         self.block.clear();
         self.block.resize(HEADER, 0);
         put(&mut self.block, encoder.events() as u64);
@@ -98,22 +96,32 @@ impl Packer {
             if column.is_empty() {
                 continue;
             }
-            if compress && column.len() >= MIN_COMPRESSED {
-                self.compressed.clear();
-                self.compressed
-                    .reserve(zstd::zstd_safe::compress_bound(column.len()));
-                self.compressor
-                    .compress_to_buffer(column, &mut self.compressed)?;
-                if self.compressed.len() < column.len() {
-                    put(&mut self.block, self.compressed.len() as u64);
-                    self.block.extend_from_slice(&self.compressed);
-                    continue;
-                }
+            if compress && self.compress(column) {
+                put(&mut self.block, self.compressed.len() as u64);
+                self.block.extend_from_slice(&self.compressed);
+                continue;
             }
             put(&mut self.block, column.len() as u64);
             self.block.extend_from_slice(column);
         }
-        Ok(())
+    }
+
+    /// Compresses a column. Returns false if it is not shorter then, or if there is no memory for that.
+    fn compress(&mut self, column: &[u8]) -> bool {
+        if column.len() < MIN_COMPRESSED {
+            return false;
+        }
+        if self.compressor.is_none() {
+            self.compressor = compressor().ok();
+        }
+        let Some(compressor) = &mut self.compressor else {
+            return false;
+        };
+        self.compressed.clear();
+        self.compressed
+            .reserve(zstd::zstd_safe::compress_bound(column.len()));
+        let compressed = compressor.compress_to_buffer(column, &mut self.compressed);
+        compressed.is_ok() && self.compressed.len() < column.len()
     }
 }
 
@@ -290,11 +298,7 @@ mod tests {
                 encoder.event(&Event::Lost(LostKind::Other, number % 100));
             }
             let raw: usize = encoder.columns().iter().map(Vec::len).sum();
-            let packed = Packer::new()
-                .expect("memory")
-                .pack(&encoder)
-                .expect("memory")
-                .len();
+            let packed = Packer::default().pack(&encoder).len();
             (packed - HEADER, raw)
         };
         // A reader allows more events than bytes: eight of them for each.

@@ -3,13 +3,19 @@
 //! glibc counts the blocks with mappings of their own and what it has taken for its heaps, but the free blocks only when
 //! it is asked: it takes the lock of one heap after the other, and walks its lists of free blocks. Threads that allocate
 //! in that heap wait meanwhile. So it is asked rarely, and never again once it has been slow.
+//!
+//! A thread of the program may hold such a lock for ever: it was interrupted inside `malloc` by a signal, whose handler has
+//! called `exit`, and ends the session. So the writer thread has another thread ask, which may stay behind.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::stopwatch::{Budget, Stopwatch};
+use crate::os_thread::OsThread;
+use crate::{exit, preload, termination};
 
 /// After an answer that took longer, glibc is not asked again.
 const TOO_SLOW: Duration = Duration::from_millis(5);
@@ -17,6 +23,11 @@ const TOO_SLOW: Duration = Duration::from_millis(5);
 const SHARE: u32 = 2000;
 /// Time for the first answers.
 const TO_BEGIN_WITH: Duration = Duration::from_millis(1);
+
+/// The longest wait for an answer.
+const LONGEST_WAIT: Duration = Duration::from_millis(if cfg!(test) { 600_000 } else { 500 });
+/// The same where the process ends at once, and waits a second for the whole profile.
+const LONGEST_WAIT_AT_ONCE: Duration = Duration::from_millis(250);
 
 /// Counts of the C library, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +57,18 @@ impl Default for Asker {
 }
 
 impl Asker {
+    /// The counts when the session begins; `is_writer` says whether the writer thread asks. `None` if the C library has
+    /// none.
+    pub(super) fn ask_at_first(&mut self, is_writer: bool) -> Option<LibraryHeap> {
+        let mallinfo2 = mallinfo2()?;
+        let (counts, worked) = match is_writer {
+            true => counts_in_time(mallinfo2)?,
+            false => counts(mallinfo2),
+        };
+        self.spend(worked);
+        Some(counts)
+    }
+
     /// The counts. `None` if the C library has none, or if asking takes too much time. The last answer of a session need
     /// not be within the budget: the report of the end is worth it.
     pub(super) fn ask(&mut self, session: Duration, is_last: bool) -> Option<LibraryHeap> {
@@ -54,35 +77,81 @@ impl Asker {
         if self.last > TOO_SLOW || !is_allowed() {
             return None;
         }
+        let mallinfo2 = mallinfo2()?;
         let watch = Stopwatch::start();
-        let counts = counts();
+        let (counts, worked) = counts_in_time(mallinfo2)?;
         // The lock is held while the thread waits for a processor, but that is no reason to ask more rarely.
-        self.last = watch.worked();
-        self.budget.spend(self.last);
-        counts
+        self.spend(watch.worked() + worked);
+        Some(counts)
+    }
+
+    fn spend(&mut self, worked: Duration) {
+        self.last = worked;
+        self.budget.spend(worked);
     }
 }
 
-/// glibc's answer; `None` with another C library.
-fn counts() -> Option<LibraryHeap> {
-    type Mallinfo2 = unsafe extern "C" fn() -> libc::mallinfo2;
+/// The answer of another thread, and its processor time. Where there can be no thread, this one asks, unless the process
+/// ends. `None` if there is no answer in time.
+fn counts_in_time(mallinfo2: Mallinfo2) -> Option<(LibraryHeap, Duration)> {
+    let longest = match termination::requested() {
+        None => LONGEST_WAIT,
+        Some(_) => LONGEST_WAIT_AT_ONCE,
+    };
+    let answer = Arc::new((Mutex::new(None), Condvar::new()));
+    let sender = Arc::clone(&answer);
+    let spawned = OsThread::spawn(move || {
+        preload::ignore_thread();
+        let counts = counts(mallinfo2);
+        *sender.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);
+        sender.1.notify_all();
+    });
+    let Ok(thread) = spawned else {
+        let is_end = exit::has_begun() || termination::requested().is_some();
+        return (!is_end).then(|| counts(mallinfo2));
+    };
+    let place = answer.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = answer
+        .1
+        .wait_timeout_while(place, longest, |counts| counts.is_none());
+    let counts = waited.unwrap_or_else(PoisonError::into_inner).0.take()?;
+    thread.join();
+    Some(counts)
+}
+
+type Mallinfo2 = unsafe extern "C" fn() -> libc::mallinfo2;
+
+/// The function of glibc 2.33 and later. `None` with another C library.
+fn mallinfo2() -> Option<Mallinfo2> {
+    /// Stands for a function that there is not. The dynamic linker is asked once: each time, it would make a message.
+    const MISSING: usize = 1;
+    // No `OnceLock`: the child of a fork must not wait for a thread that it does not have.
     static FUNCTION: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     let mut found = FUNCTION.load(Relaxed);
     if found.is_null() {
         // SAFETY: the name is a C string.
         found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr()) };
+        if found.is_null() {
+            found = std::ptr::without_provenance_mut(MISSING);
+        }
         FUNCTION.store(found, Relaxed);
     }
-    if found.is_null() {
-        return None;
-    }
-    // SAFETY: the function of this name, glibc 2.33 and later, has this type and no preconditions.
-    let counts = unsafe { std::mem::transmute::<*mut c_void, Mallinfo2>(found)() };
-    Some(LibraryHeap {
+    let is_there = found as usize != MISSING;
+    // SAFETY: the function of this name has this type.
+    is_there.then(|| unsafe { std::mem::transmute::<*mut c_void, Mallinfo2>(found) })
+}
+
+/// glibc's answer, and the processor time that it took.
+fn counts(mallinfo2: Mallinfo2) -> (LibraryHeap, Duration) {
+    let watch = Stopwatch::start();
+    // SAFETY: the function has no preconditions.
+    let counts = unsafe { mallinfo2() };
+    let heap = LibraryHeap {
         used: counts.uordblks as u64,
         free: counts.fordblks as u64,
         mapped: counts.hblkhd as u64,
-    })
+    };
+    (heap, watch.worked())
 }
 
 #[cfg(test)]
@@ -91,15 +160,16 @@ mod tests {
 
     #[test]
     fn blocks_in_use_are_counted() {
-        let Some(before) = counts() else {
+        let Some(mallinfo2) = mallinfo2() else {
             eprintln!("not tested: the C library has no mallinfo2");
             return;
         };
+        let (before, _) = counts(mallinfo2);
         const SIZE: usize = 80 << 20;
         // SAFETY: the block is freed once.
         let block = unsafe { libc::malloc(SIZE) };
         assert!(!block.is_null());
-        let after = counts().unwrap();
+        let (after, _) = counts_in_time(mallinfo2).unwrap();
         // SAFETY: as above.
         unsafe { libc::free(block) };
         let total = |of: LibraryHeap| of.used + of.mapped;
@@ -119,7 +189,7 @@ mod tests {
         // At the end it is asked without a budget.
         assert_eq!(
             asker.ask(Duration::ZERO, true).is_some(),
-            counts().is_some()
+            mallinfo2().is_some()
         );
     }
 }

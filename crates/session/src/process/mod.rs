@@ -9,6 +9,7 @@
 //! image        releases this library's own pages
 //! host_images  releases what the host's start-up used of its images
 //! segments     the segments of the process's images
+//! folder       the names in a folder
 //! thread_list  the threads of the process
 //! dynamic_section    the tables of an image: names, symbols, relocations
 //! ```
@@ -18,6 +19,7 @@ pub mod host_images;
 pub mod image;
 
 mod descriptor;
+mod folder;
 mod maps;
 mod memory_file;
 mod reads;
@@ -28,6 +30,7 @@ mod tests;
 mod thread_list;
 
 pub(crate) use descriptor::{HostDescriptor, Identity, duplicate_high, keep_only};
+pub use folder::for_each_name;
 pub use maps::MapsLine;
 pub use memory_file::MemoryFile;
 pub use nthbyte_profile::meta::READS_ARE_FORBIDDEN;

@@ -117,10 +117,11 @@ impl Image<'_> {
         start..start.wrapping_add(header.p_memsz as usize)
     }
 
-    /// Whether these mappings are those of the image: a program may also map a library's file to read it.
+    /// Whether these mappings are those of the image: a program may also map a library's file to read it, or that with its
+    /// debug information, which has the same headers without their bytes.
     fn is_loaded(&self, first: &MapsLine<'_>, lines: &[MapsLine<'_>]) -> bool {
         self.loaded()
-            .filter(|header| header.p_filesz > 0)
+            .filter(|header| header.p_filesz > 0 || header.p_flags & libc::PF_W == 0)
             .all(|header| {
                 let page = self.range(header).start & !(PAGE - 1);
                 let Some(line) = line_of(lines, page) else {
@@ -282,6 +283,8 @@ unsafe extern "C" fn image(info: *mut libc::dl_phdr_info, _: usize, visit: *mut 
 
 #[cfg(test)]
 mod tests {
+    use std::mem::offset_of;
+
     use super::*;
 
     fn segments(find: impl Fn(&mut dyn FnMut(&Image<'_>))) -> Vec<(usize, usize, u32)> {
@@ -296,23 +299,49 @@ mod tests {
         found
     }
 
+    /// A file that is mapped to be read.
+    struct Mapped(*mut c_void, usize);
+
+    impl Mapped {
+        fn new(content: &[u8]) -> Self {
+            let mut file = tempfile::tempfile().unwrap();
+            std::io::Write::write_all(&mut file, content).unwrap();
+            // SAFETY: a new mapping.
+            let start = unsafe {
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    content.len(),
+                    libc::PROT_READ,
+                    libc::MAP_PRIVATE,
+                    std::os::fd::AsRawFd::as_raw_fd(&file),
+                    0,
+                )
+            };
+            assert_ne!(start, libc::MAP_FAILED);
+            Self(start, content.len())
+        }
+    }
+
+    impl Drop for Mapped {
+        fn drop(&mut self) {
+            // SAFETY: the mapping of `new`.
+            unsafe { libc::munmap(self.0, self.1) };
+        }
+    }
+
     #[test]
     fn the_kernel_and_the_linker_tell_the_same() {
-        // A library's file that is mapped to be read is no image.
-        let own = File::open("/proc/self/exe").unwrap();
-        let length = own.metadata().unwrap().len() as usize;
-        // SAFETY: a new mapping.
-        let mapped = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                libc::PROT_READ,
-                libc::MAP_PRIVATE,
-                std::os::fd::AsRawFd::as_raw_fd(&own),
-                0,
-            )
-        };
-        assert_ne!(mapped, libc::MAP_FAILED);
+        // A library's file that is mapped to be read is no image, nor is one with debug information only.
+        let mut bytes = std::fs::read("/proc/self/exe").unwrap();
+        let own = Mapped::new(&bytes);
+        let header = size_of::<libc::Elf64_Ehdr>();
+        for at in (header..)
+            .step_by(size_of::<libc::Elf64_Phdr>())
+            .take(usize::from(bytes[56]))
+        {
+            bytes[at + offset_of!(libc::Elf64_Phdr, p_filesz)..][..8].fill(0);
+        }
+        let debug = Mapped::new(&bytes);
         loop {
             let before = segments(images_of_the_linker);
             let kernel = segments(|visit| images_of_the_kernel(None, visit).unwrap());
@@ -323,8 +352,7 @@ mod tests {
                 break;
             }
         }
-        // SAFETY: the mapping from above.
-        unsafe { libc::munmap(mapped, length) };
+        drop((own, debug));
     }
 
     #[test]

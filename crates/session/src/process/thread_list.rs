@@ -1,12 +1,9 @@
 //! The threads of this process, as the kernel lists them.
 
-use std::ffi::{CStr, c_int};
-use std::mem::offset_of;
+use std::ffi::c_int;
 
 use super::descriptor::{HostDescriptor, Identity, duplicate_high};
-
-/// Room for some dozens of entries, aligned as they are.
-type Buffer = [u64; 256];
+use super::folder::for_each_name;
 
 /// The folder with the threads of the process that has opened it. It stays open where no file can be opened any more, and
 /// where there is no `/proc`.
@@ -56,42 +53,15 @@ impl ThreadList {
         if unsafe { libc::lseek(number, 0, libc::SEEK_SET) } != 0 {
             return None;
         }
-        let mut buffer: Buffer = [0; 256];
-        let mut count = 0;
-        loop {
-            // SAFETY: the buffer has so many bytes.
-            let filled = unsafe {
-                libc::syscall(
-                    libc::SYS_getdents64,
-                    number,
-                    buffer.as_mut_ptr(),
-                    size_of::<Buffer>(),
-                )
-            };
-            let filled = usize::try_from(filled).ok()?;
-            if filled == 0 {
-                // A thread asks, so an empty list is none.
-                return (count > 0).then_some(false);
-            }
-            let mut at = 0;
-            while at < filled {
-                // SAFETY: the kernel has written whole entries, of which each begins with its length and ends with a
-                // name that is a C string.
-                let (length, name) = unsafe {
-                    let entry = buffer.as_ptr().byte_add(at).cast::<libc::dirent64>();
-                    let name = (&raw const (*entry).d_name).cast();
-                    ((&raw const (*entry).d_reclen).read(), CStr::from_ptr(name))
-                };
-                // The folder itself and the one above have no numbers.
-                if let Some(thread) = name.to_str().ok().and_then(|name| name.parse().ok()) {
-                    count += 1;
-                    if !is_known(thread) {
-                        return Some(true);
-                    }
-                }
-                at += usize::from(length).max(offset_of!(libc::dirent64, d_name));
-            }
-        }
+        // A thread asks, so an empty list is none.
+        let mut answer = None;
+        for_each_name(number, |name| {
+            // The folder itself and the one above have no numbers.
+            let thread = name.to_str().ok().and_then(|name| name.parse().ok());
+            answer = thread.map(|thread| !is_known(thread)).or(answer);
+            answer != Some(true)
+        })?;
+        answer
     }
 
     /// Closes the folder, unless the program has.

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Profile, in_child, one_at_a_time, record, small_pipe, start};
+use nthbyte_profile::event::LostKind;
+
+use super::{
+    Profile, a_function, an_allocation, in_child, one_at_a_time, record, small_pipe, start,
+};
 
 /// Every allocation is recorded, so samples wait for room, and there is no writer thread to make room.
 #[test]
@@ -124,4 +128,26 @@ fn nobody_waits_for_a_pipe_that_nobody_reads() {
         outcome.notes
     );
     drop(reader);
+}
+
+/// A signal has interrupted a recording, and its handler has called `exit`.
+#[test]
+fn a_process_ends_in_the_middle_of_a_recording() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("profile.nthb");
+    // In a process of its own, which does not go on.
+    assert!(in_child(|| {
+        let session = start(&path, "exponential", 512);
+        let mut recording = session.record(LostKind::Allocations).unwrap();
+        let stack = a_function(&mut recording, 1);
+        an_allocation(&mut recording, stack, 100).unwrap();
+        // It is not used again, as if its thread had ended.
+        std::mem::forget(recording);
+        assert_eq!(session.finish(None).path, None);
+        let outcome = session.finish_at_exit().unwrap();
+        assert_eq!((outcome.samples, outcome.lost), (1, 0));
+    }));
+    let found = Profile::read(&path);
+    assert_eq!((found.allocations.len(), found.end), (1, true));
 }

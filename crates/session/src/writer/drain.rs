@@ -69,7 +69,7 @@ impl Drain {
     ) -> Result<Self, String> {
         let sink = Sink::Open(Box::new(create(path, meta, Output::create)?));
         let mut drain = Self::new(ring, clock, path.to_owned(), sink, meta);
-        drain.composer.begin(clock.now());
+        drain.composer.begin(clock.now(), false);
         Ok(drain)
     }
 
@@ -192,7 +192,7 @@ impl Drain {
             return;
         }
         let now = self.clock.now();
-        self.composer.begin(now);
+        self.composer.begin(now, true);
         if let Some(first) = self.composer.take_first() {
             self.write_composition(&first, shared);
         }
@@ -330,6 +330,7 @@ impl Drain {
             time_samples: self.time_samples,
             lost: self.lost,
             bytes_allocated: end.allocated,
+            is_stalled: false,
             notes: Vec::new(),
         };
         match std::mem::replace(&mut self.sink, Sink::Failed(String::new())) {
@@ -395,9 +396,8 @@ impl Drain {
                 io::ErrorKind::StorageFull => "the disk was full".to_owned(),
                 _ => format!("writing failed: {error}"),
             };
-            if let Ok((block, places)) = writer.last_words(&format!("{reason}; {after}")) {
-                writer.get_mut().write_last_words(&block, places);
-            }
+            let (block, places) = writer.last_words(&format!("{reason}; {after}"));
+            writer.get_mut().write_last_words(&block, places);
         }
     }
 }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use nthbyte_profile::event::End;
 
 use super::drain::Drain;
-use super::os_thread::OsThread;
 use super::thread::{self, Left, Request, Shared};
 use crate::lost::Lost;
+use crate::os_thread::OsThread;
 use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::pace::Spent;
 use crate::preload;
@@ -242,7 +242,11 @@ impl Writer {
                     .display();
                 let seconds = self.limits.longest_wait.as_secs();
                 let note = format!("{path} took nothing for {seconds} s; the profile is not whole");
-                with_note(unfinished, note)
+                let stalled = Outcome {
+                    is_stalled: true,
+                    ..unfinished
+                };
+                with_note(stalled, note)
             }
         }
     }
@@ -284,7 +288,7 @@ impl Writer {
     /// Takes the drain back if the thread has stopped.
     fn take_back(&mut self) {
         if matches!(self.place, Place::Running(_))
-            && let Some(left) = self.shared.wait(Duration::ZERO, false)
+            && let Some(left) = self.shared.left()
         {
             self.join();
             self.put(left);

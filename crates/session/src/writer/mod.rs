@@ -4,7 +4,6 @@
 //! handle    the thread, as the recorder sees it: started, stopped, waited for
 //! thread    the thread itself: takes records from the ring until a request ends it
 //! drain     converts records into blocks of the file
-//! os_thread a thread that needs no thread-local data
 //! arenas    the arenas of samples, until they are written
 //! pending   samples that are published provisionally at the end of the file
 //! ```
@@ -16,12 +15,10 @@
 mod arenas;
 mod drain;
 mod handle;
-mod os_thread;
 mod pending;
 mod thread;
 
 pub(crate) use drain::Drain;
 pub(crate) use handle::{LONGEST_WAIT, Writer};
-pub use os_thread::is_writer_thread;
 #[cfg(test)]
 pub(crate) use pending::Pending;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use nthbyte_profile::event::{End, Nanos};
 
 use super::drain::Drain;
-use super::os_thread::OsThread;
 use crate::keeper;
 use crate::lost::Lost;
+use crate::os_thread::OsThread;
 use crate::outcome::Outcome;
 use crate::pace::Spent;
 use crate::preload;
@@ -64,7 +64,9 @@ pub(crate) struct Shared {
     pub(super) spent: &'static Spent,
     pub(super) sleeper: &'static Sleeper,
     exchange: Mutex<Exchange>,
-    has_left: Condvar,
+    /// Whether the thread has left its result.
+    has_left: AtomicBool,
+    left: Condvar,
 }
 
 #[derive(Default)]
@@ -87,7 +89,8 @@ impl Shared {
             spent,
             sleeper,
             exchange: Mutex::default(),
-            has_left: Condvar::new(),
+            has_left: AtomicBool::new(false),
+            left: Condvar::new(),
         }
     }
 
@@ -130,6 +133,20 @@ impl Shared {
         self.exchange().end = Some(end);
     }
 
+    /// The thread's result, if it has left one. Takes no lock if not: a signal handler may end the process meanwhile.
+    pub(super) fn left(&self) -> Option<Left> {
+        if !self.has_left.load(Acquire) {
+            return None;
+        }
+        self.take(&mut self.exchange())
+    }
+
+    fn take(&self, exchange: &mut Exchange) -> Option<Left> {
+        let left = exchange.left.take()?;
+        self.has_left.store(false, Relaxed);
+        Some(left)
+    }
+
     /// Waits for the thread's result; `None` if there is none within `longest`. With `has_time`, each progress of the
     /// thread restarts the time limit.
     pub(super) fn wait(&self, longest: Duration, has_time: bool) -> Option<Left> {
@@ -137,10 +154,10 @@ impl Shared {
         loop {
             let progress = self.progress();
             let waited = self
-                .has_left
+                .left
                 .wait_timeout_while(exchange, longest, |exchange| exchange.left.is_none());
             exchange = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if let Some(left) = exchange.left.take() {
+            if let Some(left) = self.take(&mut exchange) {
                 return Some(left);
             }
             if !has_time || self.progress() == progress {
@@ -151,7 +168,8 @@ impl Shared {
 
     fn leave(&self, left: Left) {
         self.exchange().left = Some(left);
-        self.has_left.notify_all();
+        self.has_left.store(true, Release);
+        self.left.notify_all();
     }
 
     fn exchange(&self) -> MutexGuard<'_, Exchange> {

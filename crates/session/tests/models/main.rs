@@ -51,11 +51,11 @@ mod writer {
     pub mod drain;
     #[path = "../../../src/writer/handle.rs"]
     pub mod handle;
-    mod os_thread;
     #[path = "../../../src/writer/thread.rs"]
     mod thread;
 }
 
+mod os_thread;
 mod recording;
 mod sync;
 

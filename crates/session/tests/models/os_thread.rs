@@ -9,14 +9,14 @@ use crate::sync::be_thread;
 pub(crate) struct OsThread(JoinHandle<()>);
 
 impl OsThread {
-    pub(super) fn spawn<W: FnOnce() + Send + 'static>(work: W) -> io::Result<Self> {
+    pub(crate) fn spawn<W: FnOnce() + Send + 'static>(work: W) -> io::Result<Self> {
         Ok(Self(loom::thread::spawn(move || {
             be_thread(9);
             work();
         })))
     }
 
-    pub(super) fn join(self) {
+    pub(crate) fn join(self) {
         self.0.join().unwrap();
     }
 }

@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::cancellation::uncancelled;
+use crate::exit;
 
 /// What the thread uses of its stack, at most. The thread has no deep calls.
 const STACK_BYTES: usize = 256 << 10;
@@ -74,7 +75,7 @@ impl Drop for Listed {
 }
 
 /// A running thread. Dropping it lets the thread run on.
-pub(super) struct OsThread {
+pub(crate) struct OsThread {
     /// `None` after [`OsThread::join`].
     thread: Option<libc::pthread_t>,
     /// The system's number of the thread. 0 until it runs.
@@ -83,7 +84,7 @@ pub(super) struct OsThread {
 
 impl OsThread {
     /// Starts a thread that inherits the signal mask of the caller. If that fails, `work` is dropped.
-    pub(super) fn spawn<W: FnOnce() + Send + 'static>(work: W) -> io::Result<Self> {
+    pub(crate) fn spawn<W: FnOnce() + Send + 'static>(work: W) -> io::Result<Self> {
         let number = Arc::new(AtomicI32::new(0));
         let own_number = Arc::clone(&number);
         let parcel = Box::into_raw(Box::new(move || {
@@ -131,7 +132,12 @@ impl OsThread {
 
     /// Waits until the process does not have the thread any more. CPython counts the threads at a fork, and warns of
     /// more than one; the kernel still counts one that `pthread_join` has waited for, while it closes its files.
-    pub(super) fn join(mut self) {
+    pub(crate) fn join(mut self) {
+        if exit::has_begun() {
+            // The C library would take locks for it.
+            std::mem::forget(self);
+            return;
+        }
         if let Some(thread) = self.thread.take() {
             // SAFETY: the thread was neither joined nor detached.
             uncancelled(|| unsafe { libc::pthread_join(thread, std::ptr::null_mut()) });
@@ -148,7 +154,9 @@ impl OsThread {
 
 impl Drop for OsThread {
     fn drop(&mut self) {
-        if let Some(thread) = self.thread {
+        if let Some(thread) = self.thread
+            && !exit::has_begun()
+        {
             // SAFETY: the thread was neither joined nor detached.
             unsafe { libc::pthread_detach(thread) };
         }
