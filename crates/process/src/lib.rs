@@ -123,7 +123,7 @@ pub fn end() -> Option<Outcome> {
 /// Ends the session when the process exits. `None` if none is running.
 ///
 /// A signal handler may have called `exit`, in a thread that was interrupted anywhere: inside `malloc`, or in the middle of
-/// a recording. So nothing here takes memory of the program, but in a program whose allocator is nthbyte's too.
+/// a recording. So nothing here takes memory of the program, except in one that links nthbyte.
 pub fn end_at_exit() -> Option<Outcome> {
     end_with(Session::finish_at_exit)
 }

@@ -152,6 +152,10 @@ fn line(outcome: &Outcome, path: &str, children: usize) -> String {
     parts.extend(notes.map(|note| note.trim_end_matches('.').to_owned()));
     let family = if children > 0 { " --all" } else { "" };
     let parts = parts.join(", ");
+    if outcome.is_stalled {
+        // Who reads it may wait for ever, too.
+        return parts;
+    }
     let path = quoted(path);
     format!("{parts}; see it with: nthbyte explain {path}{family}")
 }

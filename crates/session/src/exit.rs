@@ -13,6 +13,11 @@ pub(crate) fn begin() {
     HAS_BEGUN.store(true, Relaxed);
 }
 
+/// Another thread has forked meanwhile: its child goes on.
+pub(crate) fn after_fork_in_child() {
+    HAS_BEGUN.store(false, Relaxed);
+}
+
 /// Whether the process ends.
 pub(crate) fn has_begun() -> bool {
     HAS_BEGUN.load(Relaxed)

@@ -27,6 +27,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::cancellation::uncancelled;
+use crate::exit;
 use crate::guard::guarded;
 use crate::recording::begin_with_lock;
 use crate::registry;
@@ -95,6 +96,7 @@ extern "C" fn after_fork_in_parent() {
 
 extern "C" fn after_fork_in_child() {
     termination::after_fork_in_child();
+    exit::after_fork_in_child();
     TICKS.after_fork_in_child();
     registry::slots().for_each(|slot| slot.after_fork_in_child());
 }

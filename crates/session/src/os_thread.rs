@@ -42,7 +42,7 @@ const LONGEST_REMOVAL: Duration = Duration::from_millis(200);
 /// The system's numbers of the threads that run; 0 in a place that is free. A session may end while the next one has begun.
 static RUNNING: [AtomicI32; 4] = [const { AtomicI32::new(0) }; 4];
 
-/// Whether a thread of this process, by the system's number, is nthbyte's writer thread.
+/// Whether a thread of this process, by the system's number, is nthbyte's writer thread, or one that works for it.
 #[must_use]
 pub fn is_writer_thread(number: i32) -> bool {
     number != 0

@@ -228,7 +228,7 @@ pub(super) fn rows(of: &OfProcess<'_>, live: &Live) -> Rows {
         rows.count(key, bytes);
     }
     heap(composition, live, &mut rows);
-    // The agent's small blocks are in the C library's heaps, which have at least so much.
+    // In profiles of earlier versions, the agent's small blocks are in the C library's heaps, which have at least so much.
     let agent = part(Part::AgentBlocks).min(part(Part::LibraryHeap));
     rows.count(
         Key::Agent,

@@ -8,8 +8,8 @@
 //! called `exit`, and ends the session. So the writer thread has another thread ask, which may stay behind.
 
 use std::ffi::c_void;
-use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicPtr};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const SHARE: u32 = 2000;
 const TO_BEGIN_WITH: Duration = Duration::from_millis(1);
 
 /// The longest wait for an answer.
-const LONGEST_WAIT: Duration = Duration::from_millis(if cfg!(test) { 600_000 } else { 500 });
+const LONGEST_WAIT: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 1 });
 /// The same where the process ends at once, and waits a second for the whole profile.
 const LONGEST_WAIT_AT_ONCE: Duration = Duration::from_millis(250);
 
@@ -61,12 +61,22 @@ impl Asker {
     /// none.
     pub(super) fn ask_at_first(&mut self, is_writer: bool) -> Option<LibraryHeap> {
         let mallinfo2 = mallinfo2()?;
-        let (counts, worked) = match is_writer {
-            true => counts_in_time(mallinfo2)?,
-            false => counts(mallinfo2),
+        let answer = match is_writer {
+            true => counts_in_time(mallinfo2, longest_wait()),
+            false => Some(counts(mallinfo2)),
         };
-        self.spend(worked);
-        Some(counts)
+        self.learn(answer)
+    }
+
+    /// Called by the writer thread, before it asks. With the stack of this thread, the C library keeps memory that another
+    /// one needs: the next thread can start where the lock of `malloc` is held for ever.
+    pub(super) fn prepare() {
+        static IS_PREPARED: AtomicBool = AtomicBool::new(false);
+        if !IS_PREPARED.swap(true, Relaxed)
+            && let Ok(thread) = OsThread::spawn(preload::ignore_thread)
+        {
+            thread.join();
+        }
     }
 
     /// The counts. `None` if the C library has none, or if asking takes too much time. The last answer of a session need
@@ -79,25 +89,34 @@ impl Asker {
         }
         let mallinfo2 = mallinfo2()?;
         let watch = Stopwatch::start();
-        let (counts, worked) = counts_in_time(mallinfo2)?;
-        // The lock is held while the thread waits for a processor, but that is no reason to ask more rarely.
-        self.spend(watch.worked() + worked);
-        Some(counts)
+        let answer = counts_in_time(mallinfo2, longest_wait());
+        self.budget.spend(watch.worked());
+        self.learn(answer)
     }
 
-    fn spend(&mut self, worked: Duration) {
+    /// Learns how long an answer took. Without one, the C library is not asked again.
+    fn learn(&mut self, answer: Option<(LibraryHeap, Duration)>) -> Option<LibraryHeap> {
+        let Some((counts, worked)) = answer else {
+            self.last = Duration::MAX;
+            return None;
+        };
+        // The lock is held while the thread waits for a processor, but that is no reason to ask more rarely.
         self.last = worked;
         self.budget.spend(worked);
+        Some(counts)
+    }
+}
+
+fn longest_wait() -> Duration {
+    match termination::requested() {
+        None => LONGEST_WAIT,
+        Some(_) => LONGEST_WAIT_AT_ONCE,
     }
 }
 
 /// The answer of another thread, and its processor time. Where there can be no thread, this one asks, unless the process
 /// ends. `None` if there is no answer in time.
-fn counts_in_time(mallinfo2: Mallinfo2) -> Option<(LibraryHeap, Duration)> {
-    let longest = match termination::requested() {
-        None => LONGEST_WAIT,
-        Some(_) => LONGEST_WAIT_AT_ONCE,
-    };
+fn counts_in_time(mallinfo2: Mallinfo2, longest: Duration) -> Option<(LibraryHeap, Duration)> {
     let answer = Arc::new((Mutex::new(None), Condvar::new()));
     let sender = Arc::clone(&answer);
     let spawned = OsThread::spawn(move || {
@@ -157,6 +176,7 @@ fn counts(mallinfo2: Mallinfo2) -> (LibraryHeap, Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signals::BlockedSignals;
 
     #[test]
     fn blocks_in_use_are_counted() {
@@ -169,11 +189,26 @@ mod tests {
         // SAFETY: the block is freed once.
         let block = unsafe { libc::malloc(SIZE) };
         assert!(!block.is_null());
-        let (after, _) = counts_in_time(mallinfo2).unwrap();
+        let (after, _) = counts_in_time(mallinfo2, LONGEST_WAIT).unwrap();
         // SAFETY: as above.
         unsafe { libc::free(block) };
         let total = |of: LibraryHeap| of.used + of.mapped;
         assert!(total(after) + (16 << 20) >= total(before) + SIZE as u64);
+    }
+
+    #[test]
+    fn a_library_that_does_not_answer_is_not_asked_again() {
+        unsafe extern "C" fn never() -> libc::mallinfo2 {
+            loop {
+                std::thread::park();
+            }
+        }
+        // Another test looks at the signals of a thread with this name.
+        let _signals = BlockedSignals::all();
+        let mut asker = Asker::default();
+        let answer = counts_in_time(never, Duration::from_millis(1));
+        assert_eq!(asker.learn(answer), None);
+        assert_eq!(asker.ask(Duration::from_secs(1 << 30), true), None);
     }
 
     #[test]

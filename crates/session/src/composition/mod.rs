@@ -105,6 +105,11 @@ impl Composer {
         self.first = Some(first);
     }
 
+    /// Called by the writer thread when it begins.
+    pub(crate) fn enter_thread() {
+        Asker::prepare();
+    }
+
     /// What was counted when the session began, once.
     pub(crate) fn take_first(&mut self) -> Option<Composition> {
         self.first.take()
@@ -164,13 +169,14 @@ impl Composer {
         let accounts = accounts::accounts();
         let mut own = Ranges::default();
         let mut arenas = Ranges::default();
-        reserve::own_memory(&mut |range| own.add(range));
         if let Some(accounts) = accounts {
             (accounts.own)(&mut |range| own.add(range));
             (accounts.arenas)(&mut |range| arenas.add(range));
         }
         let mut composition = Composition::at(now);
         let mappings = mappings::read(LONGEST)?;
+        // With the memory of the list.
+        reserve::own_memory(&mut |range| own.add(range));
         let known = Known {
             arenas: arenas.in_order(),
             own: own.in_order(),

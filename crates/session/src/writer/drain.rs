@@ -104,6 +104,7 @@ impl Drain {
     pub(super) fn enter_thread(&mut self) {
         self.is_on_thread = true;
         self.take_file_along();
+        Composer::enter_thread();
     }
 
     /// Called by the writer thread before it gives the drain back, and ends.

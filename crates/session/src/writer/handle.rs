@@ -320,6 +320,8 @@ impl Writer {
         {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        // Until the place is known again: a signal handler may end the process.
+        let _signals = BlockedSignals::all();
         let Place::Stopped(drain) = std::mem::replace(&mut self.place, Place::Gone) else {
             return Ok(());
         };

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use nthbyte_profile::event::{End, Nanos};
 
 use super::drain::Drain;
+use crate::exit;
 use crate::keeper;
 use crate::lost::Lost;
 use crate::os_thread::OsThread;
@@ -16,7 +17,6 @@ use crate::pace::Spent;
 use crate::preload;
 use crate::process::{HostDescriptor, image};
 use crate::reserve;
-use crate::signals::BlockedSignals;
 use crate::sleeper::Sleeper;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard};
 use crate::termination::{self, WriterCount};
@@ -167,8 +167,10 @@ impl Shared {
     }
 
     fn leave(&self, left: Left) {
-        self.exchange().left = Some(left);
+        let mut exchange = self.exchange();
+        exchange.left = Some(left);
         self.has_left.store(true, Release);
+        drop(exchange);
         self.left.notify_all();
     }
 
@@ -177,8 +179,8 @@ impl Shared {
     }
 }
 
-/// Starts the thread with all signals blocked, because signals belong to the program. Returns the drain if the thread
-/// cannot be started.
+/// Starts the thread. The caller has blocked all signals, because signals belong to the program. Returns the drain if the
+/// thread cannot be started.
 ///
 /// The thread tells the preloaded library first that its requests are not the program's.
 pub(super) fn spawn(
@@ -187,11 +189,12 @@ pub(super) fn spawn(
 ) -> Result<OsThread, (Box<Drain>, io::Error)> {
     let parcel = Arc::new(Mutex::new(Some(drain)));
     let (shared, received) = (Arc::clone(shared), Arc::clone(&parcel));
-    spare_addresses();
+    if !exit::has_begun() {
+        spare_addresses();
+    }
     preload::find_interface();
     // Before the thread runs: on a busy machine, a signal may end the process first.
     let count = WriterCount::new(shared.sleeper);
-    let signals = BlockedSignals::all();
     let spawned = OsThread::spawn(move || {
         preload::ignore_thread();
         let drain = open(&received).expect("the parcel is handed over before the spawn");
@@ -202,7 +205,6 @@ pub(super) fn spawn(
         shared.leave(left);
         drop(count);
     });
-    drop(signals);
     spawned.map_err(|error| {
         let drain = open(&parcel).expect("a thread that was not started takes nothing");
         (drain, error)

@@ -12,6 +12,8 @@
 
 #![allow(dead_code, unused_imports)] // a model uses a part of each file
 
+#[path = "../../src/exit.rs"]
+mod exit;
 #[path = "../../src/fork_state.rs"]
 mod fork_state;
 #[path = "../../src/lock.rs"]
