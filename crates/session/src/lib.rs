@@ -132,7 +132,7 @@ pub use fork::{let_writer_run, set_after_fork};
 pub use guard::guarded;
 pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
 pub use keeper::{Keeper, set_keeper, set_preparer};
-pub use os_thread::is_writer_thread;
+pub use os_thread::{in_own_thread, is_writer_thread};
 pub use outcome::{Outcome, copy_text};
 pub use recording::{Recording, record_now};
 pub use reserve::AgentAllocator;

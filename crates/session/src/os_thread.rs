@@ -8,13 +8,15 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI32};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::cancellation::uncancelled;
 use crate::exit;
+use crate::preload;
+use crate::signals::BlockedSignals;
 
 /// What the thread uses of its stack, at most. The thread has no deep calls.
 const STACK_BYTES: usize = 256 << 10;
@@ -160,6 +162,33 @@ impl Drop for OsThread {
             // SAFETY: the thread was neither joined nor detached.
             unsafe { libc::pthread_detach(thread) };
         }
+    }
+}
+
+/// Whether [`in_own_thread`] was called.
+static HAD_ONE: AtomicBool = AtomicBool::new(false);
+
+/// Runs `work` in a thread of its own, whose requests are not the program's, and waits for it. If there can be no thread,
+/// it does not run.
+///
+/// With the stack of the thread, the C library keeps memory that another one needs: from then on, a thread can start while
+/// the lock of `malloc` is held for ever.
+pub fn in_own_thread(work: fn()) {
+    HAD_ONE.store(true, Relaxed);
+    let _signals = BlockedSignals::all();
+    let spawned = OsThread::spawn(move || {
+        preload::ignore_thread();
+        work();
+    });
+    if let Ok(thread) = spawned {
+        thread.join();
+    }
+}
+
+/// Has the C library keep what a thread needs. Costs as much as a thread, once in a process.
+pub(crate) fn prepare() {
+    if !HAD_ONE.load(Relaxed) {
+        in_own_thread(|| ());
     }
 }
 

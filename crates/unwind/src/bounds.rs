@@ -11,7 +11,7 @@
 //! guardsize                                             (the description itself lies in between, near the end)
 //! ```
 //!
-//! Their place is not public, and the same in all threads of a process. The writer thread, which is the session's own,
+//! Their place is not public, and the same in all threads of a process. When a session begins, a thread of its own
 //! asks the function about itself, and looks for three words in its description that agree with the answer
 //! ([`learn`]). If there are none, or more than one such place, as with another C library, no bounds are known.
 //!
@@ -134,7 +134,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Finds the bounds in a thread of its own, as the writer thread does. Returns whether they are known.
+    /// Finds the bounds in a thread of its own, as a session does. Returns whether they are known.
     pub(crate) fn are_known() -> bool {
         std::thread::spawn(learn).join().unwrap();
         let are_known = ![NOT_ASKED, UNKNOWN].contains(&PLACE.load(Relaxed));
@@ -142,10 +142,6 @@ pub(crate) mod tests {
             eprintln!("not tested: the C library's description of threads is not known here");
         }
         are_known
-    }
-
-    pub(crate) fn is_not_asked() -> bool {
-        PLACE.load(Relaxed) == NOT_ASKED
     }
 
     /// The stack pointer, nearly.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 use nthbyte_profile::event::LostKind;
 use nthbyte_session::process::Probe;
 use nthbyte_session::{
-    Session, guarded, is_writer_thread, monotonic_nanos, native, record_now, set_preparer,
+    Session, guarded, in_own_thread, monotonic_nanos, native, record_now, set_preparer,
 };
 
 use crate::bounds;
@@ -89,6 +89,8 @@ fn begin_with(session: &Session, own: Vec<usize>) -> bool {
     let Some(memory) = Probe::new() else {
         return false;
     };
+    // Not later, in the writer thread: the program may be interrupted inside `malloc` and end then.
+    in_own_thread(bounds::learn);
     let mut modules = Modules::new();
     modules.refresh(memory, &own);
     let unwinder = Unwinder::with(memory, modules.clone());
@@ -138,20 +140,12 @@ pub(crate) fn last_look() -> u64 {
     LOOKS.load(Acquire)
 }
 
-/// Looks at what is loaded, if there is a reason, and completes the stacks that wait for it.
+/// Looks at what is loaded, if there is a reason, and completes the stacks that wait for it. The thread that ends the
+/// session calls it, too, which may have been interrupted inside `malloc`.
 fn prepare() {
-    // SAFETY: no preconditions.
-    prepare_in(is_writer_thread(unsafe { libc::gettid() }));
-}
-
-/// A thread that ends the session may have been interrupted inside `malloc`, so it does not ask the C library.
-fn prepare_in(is_writer: bool) {
     let wanted = WANTED.swap(false, Acquire);
     if !wanted && !WALKED.load(Relaxed) {
         return;
-    }
-    if is_writer {
-        bounds::learn();
     }
     guarded(|| with_watch(|watch| look(watch.as_mut()?, wanted)));
 }
@@ -226,33 +220,4 @@ fn with_watch<T>(work: impl FnOnce(&mut Option<Watch>) -> T) -> Option<T> {
     let result = work(unsafe { &mut *place });
     WATCH.user.store(0, Release);
     Some(result)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// In a process of its own, in which no other test has learnt anything.
-    #[test]
-    fn the_bounds_of_stacks_are_known_after_the_first_walk() {
-        const NAME: &str = "upkeep::tests::the_bounds_of_stacks_are_known_after_the_first_walk";
-        const INSIDE: &str = "NTHBYTE_TEST_BOUNDS";
-        if std::env::var_os(INSIDE).is_none() {
-            let inside = std::process::Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", NAME])
-                .env(INSIDE, "1")
-                .output()
-                .unwrap();
-            assert!(inside.status.success(), "{inside:?}");
-            return;
-        }
-        let prepare = |is_writer| std::thread::spawn(move || prepare_in(is_writer)).join();
-        prepare(true).unwrap();
-        walked(true);
-        prepare(false).unwrap();
-        assert!(bounds::tests::is_not_asked());
-        walked(true);
-        prepare(true).unwrap();
-        assert!(!bounds::tests::is_not_asked());
-    }
 }

@@ -8,8 +8,8 @@
 //! called `exit`, and ends the session. So the writer thread has another thread ask, which may stay behind.
 
 use std::ffi::c_void;
+use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicPtr};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -66,17 +66,6 @@ impl Asker {
             false => Some(counts(mallinfo2)),
         };
         self.learn(answer)
-    }
-
-    /// Called by the writer thread, before it asks. With the stack of this thread, the C library keeps memory that another
-    /// one needs: the next thread can start where the lock of `malloc` is held for ever.
-    pub(super) fn prepare() {
-        static IS_PREPARED: AtomicBool = AtomicBool::new(false);
-        if !IS_PREPARED.swap(true, Relaxed)
-            && let Ok(thread) = OsThread::spawn(preload::ignore_thread)
-        {
-            thread.join();
-        }
     }
 
     /// The counts. `None` if the C library has none, or if asking takes too much time. The last answer of a session need

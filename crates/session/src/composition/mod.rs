@@ -105,11 +105,6 @@ impl Composer {
         self.first = Some(first);
     }
 
-    /// Called by the writer thread when it begins.
-    pub(crate) fn enter_thread() {
-        Asker::prepare();
-    }
-
     /// What was counted when the session began, once.
     pub(crate) fn take_first(&mut self) -> Option<Composition> {
         self.first.take()

@@ -14,6 +14,7 @@ use super::pending::Pending;
 use super::thread::Shared;
 use crate::clock::Clock;
 use crate::composition::Composer;
+use crate::os_thread;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::pace::{Spent, cpu_nanos};
@@ -104,7 +105,7 @@ impl Drain {
     pub(super) fn enter_thread(&mut self) {
         self.is_on_thread = true;
         self.take_file_along();
-        Composer::enter_thread();
+        os_thread::prepare();
     }
 
     /// Called by the writer thread before it gives the drain back, and ends.
