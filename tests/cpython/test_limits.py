@@ -41,8 +41,8 @@ def test_numbers_in_blocks_are_no_addresses(cpython: Interpreter, tmp_path: Path
 
 @pytest.mark.parametrize("words", [["-c", "print(1)"], ["app.py"]])
 def test_a_small_address_space_suffices(words: list[str], cpython: Interpreter, tmp_path: Path) -> None:
-    """``ulimit -v``: 24 MiB more than plain Python needs suffice: the library has 3, its reserve 8, an arena 2. Native
-    memory is recorded if there is room for it beside that, and never instead of it."""
+    """``ulimit -v``: 24 MiB more than plain Python needs suffice: the library has 3, its reserve 8, an arena 2, and the
+    pool of small blocks 2. Native memory is recorded if there is room for it beside that, and never instead of it."""
     if cpython.tree is not None:
         pytest.skip("the limit would hold for the tools that enter the chroot")
     (tmp_path / "app.py").write_text(PROGRAM)

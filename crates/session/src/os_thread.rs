@@ -175,14 +175,17 @@ static HAD_ONE: AtomicBool = AtomicBool::new(false);
 /// the lock of `malloc` is held for ever.
 pub fn in_own_thread(work: fn()) {
     HAD_ONE.store(true, Relaxed);
+    let _ = run(work);
+}
+
+/// Runs `work` in a thread of its own, whose requests are not the program's, and waits for it.
+pub(crate) fn run(work: fn()) -> io::Result<()> {
     let _signals = BlockedSignals::all();
     let spawned = OsThread::spawn(move || {
         preload::ignore_thread();
         work();
     });
-    if let Ok(thread) = spawned {
-        thread.join();
-    }
+    spawned.map(OsThread::join)
 }
 
 /// Has the C library keep what a thread needs. Costs as much as a thread, once in a process.

@@ -121,8 +121,7 @@ impl Image<'_> {
     /// debug information, which has the same headers without their bytes.
     fn is_loaded(&self, first: &MapsLine<'_>, lines: &[MapsLine<'_>]) -> bool {
         self.loaded()
-            .filter(|header| header.p_memsz > 0)
-            .filter(|header| header.p_filesz > 0 || header.p_flags & libc::PF_W == 0)
+            .filter(|of| of.p_filesz > 0 || (of.p_memsz > 0 && of.p_flags & libc::PF_W == 0))
             .all(|header| {
                 let page = self.range(header).start & !(PAGE - 1);
                 let Some(line) = line_of(lines, page) else {

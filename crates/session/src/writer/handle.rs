@@ -11,10 +11,9 @@ use nthbyte_profile::event::End;
 use super::drain::Drain;
 use super::thread::{self, Left, Request, Shared};
 use crate::lost::Lost;
-use crate::os_thread::OsThread;
+use crate::os_thread::{self, OsThread};
 use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::pace::Spent;
-use crate::preload;
 use crate::process::{HostDescriptor, image};
 use crate::signals::BlockedSignals;
 use crate::sleeper::Sleeper;
@@ -110,9 +109,7 @@ impl Writer {
     /// # Errors
     /// As [`Writer::start`].
     pub(crate) fn try_thread() -> Result<(), String> {
-        let _signals = BlockedSignals::all();
-        let thread = OsThread::spawn(preload::ignore_thread);
-        thread.map(OsThread::join).map_err(no_thread)
+        os_thread::run(|| ()).map_err(no_thread)
     }
 
     /// The writer of a forked child. The first wake starts its thread.

@@ -6,6 +6,10 @@ use loom::thread::JoinHandle;
 
 use crate::sync::be_thread;
 
+pub(crate) fn run(work: fn()) -> io::Result<()> {
+    OsThread::spawn(work).map(OsThread::join)
+}
+
 pub(crate) struct OsThread(JoinHandle<()>);
 
 impl OsThread {
