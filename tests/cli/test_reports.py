@@ -201,7 +201,8 @@ def test_what_is_damaged_of_several_profiles_is_not_said_of_the_first(profile: P
     data = profile.read_bytes()
     words = ["run", "-q", "-o", "whole.nthb", "-c", "pass"]
     cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
-    (tmp_path / "cut.nthb").write_bytes(data[: len(data) // 2])
+    # Inside a block: a profile that ends between two is that of a process that was killed.
+    (tmp_path / "cut.nthb").write_bytes(data[:-1])
     [line] = report("tree", "whole.nthb", "cut.nthb", folder=tmp_path).ok().err.splitlines()
     assert line.startswith("nthbyte: one of 2 profiles is damaged at byte ")
     [line] = report("tree", "cut.nthb", folder=tmp_path).ok().err.splitlines()

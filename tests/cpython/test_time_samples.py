@@ -336,10 +336,10 @@ def together(profile: Path) -> float:
     return sum(samples**2 for samples in signals.values()) / signals.total()
 
 
-def check(found: int, expected: float, of: int, together: float = 1) -> None:
-    """Checks a number of samples against the expected share."""
+def check(found: int, expected: float, of: int, together: float = 1, lost: int = 0) -> None:
+    """Checks a number of samples against the expected share. All that are lost may be of one kind."""
     deviation = math.sqrt(together * of * expected * (1 - expected))
-    assert abs(found - of * expected) <= 6 * deviation + 2, (found, of * expected, of)
+    assert abs(found - of * expected) <= 6 * deviation + 2 + lost, (found, of * expected, of, lost)
 
 
 def test_functions_have_their_shares(cpython: Interpreter, tmp_path: Path) -> None:
@@ -363,7 +363,8 @@ def test_threads_have_their_shares(cpython: Interpreter, tmp_path: Path) -> None
     counts = [samples(time, name) for name in ("first", "second", "third")]
     several = together(tmp_path / "out.nthb")
     for count, seconds in zip(counts, (0.2, 0.4, 0.6), strict=True):
-        check(count, seconds / 1.2, sum(counts), several)
+        # On a busy machine, a thread is found late.
+        check(count, seconds / 1.2, sum(counts), several, time["lost"])
     names = [thread["name"] for thread in firefox(tmp_path / "out.nthb")["threads"]]
     assert sum(name.endswith(": time") for name in names) >= 3, names
 

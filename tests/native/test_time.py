@@ -81,10 +81,10 @@ def _gaps(stacks: Stacks) -> list[tuple[str, ...]]:
     ]
 
 
-def _check(found: int, expected: float, of: int) -> None:
-    """Checks a number of samples against the expected share."""
+def _check(found: int, expected: float, of: int, lost: int = 0) -> None:
+    """Checks a number of samples against the expected share. All that are lost may be of one kind."""
     deviation = math.sqrt(of * expected * (1 - expected))
-    assert abs(found - of * expected) <= 6 * deviation + 2, (found, of * expected, of)
+    assert abs(found - of * expected) <= 6 * deviation + 2 + lost, (found, of * expected, of, lost)
 
 
 def test_functions_of_c_have_their_shares(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ outermost()
 thread = threading.Thread(target=outermost)
 thread.start(); thread.join()
 """
-    _run(cpython, libraries, tmp_path, program)
+    time = _run(cpython, libraries, tmp_path, program)
     stacks = collapsed(tmp_path)
     order = (
         "outermost",
@@ -175,7 +175,8 @@ thread.start(); thread.join()
     spent = _of(stacks, "chains::spend")
     assert spent == _of(stacks, *order)
     thread = _of(stacks, "Thread.run", *order)
-    _check(thread, 0.5, spent)
+    # On a busy machine, a thread is found late.
+    _check(thread, 0.5, spent, time["lost"])
     for stack in stacks:
         if "chains::spend" in stack:
             # What runs Python code is shown as the Python code that it runs.
@@ -239,7 +240,7 @@ thread = threading.Thread(target=outermost)
 threading.stack_size(16 << 20)
 thread.start(); thread.join()
 """
-    _run(cpython, libraries, tmp_path, program)
+    time = _run(cpython, libraries, tmp_path, program)
     stacks = collapsed(tmp_path)
     deep = ("outermost", "deep", GAP, "chains::descend", "inside")
     deepest = ("outermost", *["recursive"] * 101, "deepest", GAP, "chains::descend")
@@ -249,7 +250,7 @@ thread.start(); thread.join()
         # A sample or two hit the way there.
         assert _of(stacks, function) <= found + 3
     threads = _of(stacks, "Thread.run", GAP, "chains::spend")
-    _check(threads, 0.5, _of(stacks, "chains::spend"))
+    _check(threads, 0.5, _of(stacks, "chains::spend"), time["lost"])
     for stack in stacks:
         # All but the outermost frames are not far from the innermost 64 KiB.
         assert stack.count("chains::descend") < 600
