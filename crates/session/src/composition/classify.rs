@@ -219,7 +219,9 @@ impl Asked {
 /// The smallest page of the operating system. With larger ones, `mincore` says less; then too little is found.
 const PAGE: usize = 4096;
 
-/// The resident bytes of a range; 0 if it is not mapped any more.
+/// The resident bytes of a range. What is not mapped any more has none: since the list was read, another thread may have
+/// freed it; and a mapping from before the session had memory of the agent in it, where the kernel joined them. `mincore`
+/// fails for a range with such a hole, so its halves are asked.
 fn resident(range: Range<usize>, pages: &mut Vec<u8>) -> u64 {
     pages.clear();
     pages.resize(range.len().div_ceil(PAGE), 0);
@@ -232,7 +234,12 @@ fn resident(range: Range<usize>, pages: &mut Vec<u8>) -> u64 {
         )
     };
     if failed != 0 {
-        return 0;
+        let has_hole = std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM);
+        if !has_hole || pages.len() < 2 {
+            return 0;
+        }
+        let middle = range.start + pages.len() / 2 * PAGE;
+        return resident(range.start..middle, pages) + resident(middle..range.end, pages);
     }
     let present = pages.iter().filter(|&&page| page & 1 != 0).count();
     (present * PAGE) as u64
@@ -266,6 +273,41 @@ mod tests {
         assert_eq!(found, [page(4..6), page(8..9)]);
         assert_eq!(outside(&ranges, page(2..4)), []);
         assert_eq!(outside(&[], page(2..4)), [page(2..4)]);
+    }
+
+    #[test]
+    fn what_is_unmapped_leaves_the_rest() {
+        const PAGES: usize = 23;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        // SAFETY: maps new memory.
+        let memory =
+            unsafe { libc::mmap(std::ptr::null_mut(), PAGES * PAGE, rights, flags, -1, 0) };
+        assert_ne!(memory, libc::MAP_FAILED);
+        let start = memory.addr();
+        let found = |pages: Range<usize>| {
+            resident(
+                start + pages.start * PAGE..start + pages.end * PAGE,
+                &mut Vec::new(),
+            )
+        };
+        assert_eq!(found(0..PAGES), (PAGES * PAGE) as u64);
+        let unmap = |pages: Range<usize>| {
+            // SAFETY: the pages are of the mapping, and nothing uses them.
+            let failed =
+                unsafe { libc::munmap(memory.byte_add(pages.start * PAGE), pages.len() * PAGE) };
+            assert_eq!(failed, 0);
+        };
+        unmap(6..8);
+        unmap(22..23);
+        let left = found(0..PAGES);
+        unmap(0..6);
+        unmap(8..22);
+        // Another test may have mapped something there meanwhile.
+        assert!(
+            ((PAGES - 3) * PAGE..=PAGES * PAGE).contains(&(left as usize)),
+            "{left}"
+        );
     }
 
     fn closed(start: usize, size: usize) -> Mapping {
