@@ -7,7 +7,6 @@ machine or its load. Bounds are six standard deviations of the binomial: less th
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from harness import SPEND, Interpreter, firefox, report, summary
+from shares import check_share
 
 FUNCTIONS = """
 def light():
@@ -336,18 +336,12 @@ def together(profile: Path) -> float:
     return sum(samples**2 for samples in signals.values()) / signals.total()
 
 
-def check(found: int, expected: float, of: int, together: float = 1, lost: int = 0) -> None:
-    """Checks a number of samples against the expected share. All that are lost may be of one kind."""
-    deviation = math.sqrt(together * of * expected * (1 - expected))
-    assert abs(found - of * expected) <= 6 * deviation + 2 + lost, (found, of * expected, of, lost)
-
-
 def test_functions_have_their_shares(cpython: Interpreter, tmp_path: Path) -> None:
     for _ in range(5):
         time, _ = profile(cpython, tmp_path, FUNCTIONS)
         light, heavy = samples(time, "light"), samples(time, "heavy")
         assert samples(time, "spend") == light + heavy
-        check(light, 0.3 / 1.2, light + heavy, together(tmp_path / "out.nthb"))
+        check_share(light, 0.3 / 1.2, light + heavy, together(tmp_path / "out.nthb"))
         # The samples stand for the time that was used, not only for its shares.
         whole = 1.2 * time["hz"]
         assert abs(light + heavy + time["lost"] - whole) <= 0.1 * whole + 3
@@ -364,7 +358,7 @@ def test_threads_have_their_shares(cpython: Interpreter, tmp_path: Path) -> None
     several = together(tmp_path / "out.nthb")
     for count, seconds in zip(counts, (0.2, 0.4, 0.6), strict=True):
         # On a busy machine, a thread is found late.
-        check(count, seconds / 1.2, sum(counts), several, time["lost"])
+        check_share(count, seconds / 1.2, sum(counts), several, time["lost"])
     names = [thread["name"] for thread in firefox(tmp_path / "out.nthb")["threads"]]
     assert sum(name.endswith(": time") for name in names) >= 3, names
 
@@ -428,9 +422,9 @@ def test_the_collector(cpython: Interpreter, tmp_path: Path) -> None:
     own = sum(row["samples"] for row in time["rows"] if row["name"] == collector)
     all_samples = samples(time, "<module>")
     several = together(tmp_path / "out.nthb")
-    check(own, collecting / whole, all_samples, several)
+    check_share(own, collecting / whole, all_samples, several)
     finalizers = samples(time, "Dying.__del__")
-    check(finalizers, finalizing / whole, all_samples, several)
+    check_share(finalizers, finalizing / whole, all_samples, several)
     # A finalizer runs inside of the collection that calls it.
     assert samples(time, collector) == own + finalizers
     tree = report("tree", "--time", "out.nthb", folder=tmp_path).ok().out

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import math
 import re
 import shutil
 import zlib
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import Interpreter, report, summary
+from shares import check_share
 
 from .collapsed import Stacks, collapsed, is_within
 from .test_frames import libraries as libraries
@@ -81,12 +81,6 @@ def _gaps(stacks: Stacks) -> list[tuple[str, ...]]:
     ]
 
 
-def _check(found: int, expected: float, of: int, lost: int = 0) -> None:
-    """Checks a number of samples against the expected share. All that are lost may be of one kind."""
-    deviation = math.sqrt(of * expected * (1 - expected))
-    assert abs(found - of * expected) <= 6 * deviation + 2 + lost, (found, of * expected, of, lost)
-
-
 def test_functions_of_c_have_their_shares(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
     program = """
 def work():
@@ -96,7 +90,7 @@ work()
     time = _run(cpython, libraries, tmp_path, program)
     stacks = collapsed(tmp_path)
     light, heavy = (_of(stacks, "work", "chains_spend", f"chains::{name}") for name in ("light", "heavy"))
-    _check(light, 0.25, light + heavy)
+    check_share(light, 0.25, light + heavy)
     # Nearly every sample of the Python function is in them, down to the function at work.
     assert light + heavy >= 0.95 * _of(stacks, "work")
     assert _of(stacks, "chains::spend") == light + heavy
@@ -137,7 +131,7 @@ sorted([1], key=lambda _: outer())
     for has_native in (True, False):
         time = _run(cpython, libraries, tmp_path, program, has_native=has_native)
         rows = {row["name"]: row["total_samples"] for row in time["rows"] if "app.py" in row["file"]}
-        _check(rows["inner"], 0.75, rows["outer"])
+        check_share(rows["inner"], 0.75, rows["outer"])
         # A sample or two hit the way there.
         assert rows["inner"] <= rows["middle"] <= rows["inner"] + 3
         assert rows["middle"] <= rows["outer"] <= rows["<lambda>"] <= rows["<module>"]
@@ -176,7 +170,7 @@ thread.start(); thread.join()
     assert spent == _of(stacks, *order)
     thread = _of(stacks, "Thread.run", *order)
     # On a busy machine, a thread is found late.
-    _check(thread, 0.5, spent, time["lost"])
+    check_share(thread, 0.5, spent, time["lost"])
     for stack in stacks:
         if "chains::spend" in stack:
             # What runs Python code is shown as the Python code that it runs.
@@ -250,7 +244,7 @@ thread.start(); thread.join()
         # A sample or two hit the way there.
         assert _of(stacks, function) <= found + 3
     threads = _of(stacks, "Thread.run", GAP, "chains::spend")
-    _check(threads, 0.5, _of(stacks, "chains::spend"), time["lost"])
+    check_share(threads, 0.5, _of(stacks, "chains::spend"), time["lost"])
     for stack in stacks:
         # All but the outermost frames are not far from the innermost 64 KiB.
         assert stack.count("chains::descend") < 600

@@ -248,6 +248,7 @@ fn resident(range: Range<usize>, pages: &mut Vec<u8>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::composition::page_tables::tests::map;
     use nthbyte_profile::event::Nanos;
 
     fn mapping(start: usize, size: usize, resident: usize) -> Mapping {
@@ -278,12 +279,7 @@ mod tests {
     #[test]
     fn what_is_unmapped_leaves_the_rest() {
         const PAGES: usize = 23;
-        let rights = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-        // SAFETY: maps new memory.
-        let memory =
-            unsafe { libc::mmap(std::ptr::null_mut(), PAGES * PAGE, rights, flags, -1, 0) };
-        assert_ne!(memory, libc::MAP_FAILED);
+        let memory = map(PAGES, libc::MAP_PRIVATE | libc::MAP_POPULATE);
         let start = memory.addr();
         let found = |pages: Range<usize>| {
             resident(
@@ -295,7 +291,7 @@ mod tests {
         let unmap = |pages: Range<usize>| {
             // SAFETY: the pages are of the mapping, and nothing uses them.
             let failed =
-                unsafe { libc::munmap(memory.byte_add(pages.start * PAGE), pages.len() * PAGE) };
+                unsafe { libc::munmap(memory.add(pages.start * PAGE).cast(), pages.len() * PAGE) };
             assert_eq!(failed, 0);
         };
         unmap(6..8);

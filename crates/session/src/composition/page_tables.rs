@@ -193,13 +193,13 @@ impl Pages {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const PAGE: usize = 4096;
 
     /// New memory of this many pages; its first byte.
-    fn map(pages: usize, flags: libc::c_int) -> *mut u8 {
+    pub(in crate::composition) fn map(pages: usize, flags: libc::c_int) -> *mut u8 {
         // SAFETY: asks for new memory.
         let memory = unsafe {
             libc::mmap(
