@@ -58,6 +58,23 @@ def test_little_of_the_library_stays_resident(cpython: Interpreter, tmp_path: Pa
     assert 0 < resident < size / 3
 
 
+# The sizes of the native library's mappings that no code writes to, in KiB.
+PIECES = """
+import re
+maps = open("/proc/self/maps").read()
+found = re.findall(r"^(\\S+)-(\\S+) r-.p .*/libnthbyte_native.so$", maps, re.M)
+print(*[(int(end, 16) - int(start, 16)) // 1024 for start, end in found])
+"""
+
+
+def test_the_native_library_is_mapped_in_small_pieces(cpython: Interpreter, tmp_path: Path) -> None:
+    """The kernel brings back more pages around a touched one, but not those of another piece."""
+    (tmp_path / "app.py").write_text(PIECES)
+    pieces = [int(size) for size in cpython.nthbyte("run", "-q", "app.py", folder=tmp_path).ok().out.split()]
+    assert len(pieces) > 10
+    assert max(pieces) <= 16
+
+
 # Functions of nthbyte that code in the section `nthbyte_hot` calls, but rarely: at the first use of something, when
 # memory is taken from the system or given back to it, in other interpreters, or after a fork.
 RARELY_CALLED = {

@@ -1,11 +1,12 @@
 //! What an agent calls: see [`nthbyte_session::native`].
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 
 use nthbyte_session::native::{
     Interface, MOST_RANGES, NOT_INTERESTED, Observer, Request, Settings, VERSION,
 };
+use nthbyte_session::process::image;
 
 use crate::{mappings, replaced, sampler, thread};
 
@@ -43,9 +44,15 @@ unsafe extern "C" fn attach() -> bool {
     false
 }
 
+/// Whether the mappings of this library are split: the kernel brings back fewer pages then, after they were released.
+static IS_SPLIT: AtomicBool = AtomicBool::new(false);
+
 unsafe extern "C" fn connect(settings: &Settings) {
     if replaced::functions().is_none() {
         return;
+    }
+    if !IS_SPLIT.swap(true, Relaxed) {
+        image::split();
     }
     let Observer { sampled, freed } = settings.observer;
     for (place, range) in EXCLUDED.iter().zip(settings.excluded) {

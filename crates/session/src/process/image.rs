@@ -17,7 +17,7 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::segments::{self, Segment};
+use super::segments;
 
 /// Segments are mapped in multiples of this size.
 const PAGE: usize = 4096;
@@ -34,11 +34,14 @@ type Ranges = [Range<usize>; 5];
 static CONSTANT: OnceLock<Ranges> = OnceLock::new();
 
 unsafe extern "C" {
-    /// The bounds of the section, which the linker defines.
+    /// The bounds of the section. The linker defines them.
     #[link_name = "__start_nthbyte_hot"]
     static HOT_START: u8;
     #[link_name = "__stop_nthbyte_hot"]
     static HOT_STOP: u8;
+    /// The library's first byte. The linker defines it.
+    #[link_name = "__ehdr_start"]
+    static FILE_START: libc::Elf64_Ehdr;
 }
 
 /// The code that runs inside an allocation, in whole pages.
@@ -53,43 +56,62 @@ fn hot() -> Range<usize> {
 #[unsafe(link_section = "nthbyte_hot")]
 pub fn release() {
     CONSTANT.get_or_init(|| {
-        let constant = find();
-        constant.iter().for_each(cut);
+        let constant = find(&hot());
+        constant.iter().for_each(|range| cut(range, PIECE));
         constant
     });
     release_again();
 }
 
-/// The read-only segments of this library, without the hot code.
-fn find() -> Ranges {
-    let hot = hot();
+/// Splits the mappings of this library's code and constants into pieces, and releases nothing: for a library without hot
+/// code, which [`host_images::release`](super::host_images::release) of another library may release.
+///
+/// The pieces are larger than those of [`release`]: with the same, 40 KiB less were resident, and a start took 0.3 ms more.
+pub fn split() {
+    find(&(0..0)).iter().for_each(|range| cut(range, 2 * PIECE));
+}
+
+/// The read-only segments of this library, without the hot code, if there is any. By its own headers: a search among all
+/// images reads `/proc/self/maps`.
+fn find(hot: &Range<usize>) -> Ranges {
+    let file = &raw const FILE_START;
+    // SAFETY: the linker puts the symbol at the start of the library's first segment, which begins with the file's header.
+    // The program headers are in that segment, too.
+    let headers = unsafe {
+        let first = file.byte_add((*file).e_phoff as usize);
+        std::slice::from_raw_parts(first.cast::<libc::Elf64_Phdr>(), (*file).e_phnum.into())
+    };
     let mut found = Ranges::default();
     let mut free = found.iter_mut();
-    segments::for_each(&mut |segment: Segment| {
-        if segment.is_ours && !segment.is_writable {
-            let Range { start, end } = segment.pages;
-            for part in [start..end.min(hot.start), start.max(hot.end)..end] {
-                if !part.is_empty()
-                    && let Some(range) = free.next()
-                {
-                    *range = part;
-                }
+    for header in headers {
+        if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_W != 0 {
+            continue;
+        }
+        // The first segment has the address 0 in the file.
+        let start = file as usize + header.p_vaddr as usize;
+        let end = (start + header.p_memsz as usize).next_multiple_of(PAGE);
+        let start = start & !(PAGE - 1);
+        for part in [start..end.min(hot.start), start.max(hot.end)..end] {
+            if !part.is_empty()
+                && let Some(range) = free.next()
+            {
+                *range = part;
             }
         }
-    });
+    }
     found
 }
 
-/// Splits a mapping into pieces; the kernel does not map pages of other pieces around a touched address. Neighbouring
-/// pieces differ in a `madvise` setting that matters only for reads from the disk.
-fn cut(range: &Range<usize>) {
+/// Splits a mapping into pieces of this size; the kernel does not map pages of other pieces around a touched address.
+/// Neighbouring pieces differ in a `madvise` setting that matters only for reads from the disk.
+fn cut(range: &Range<usize>, piece: usize) {
     // SAFETY: no preconditions.
     if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != PAGE as i64 {
         return;
     }
-    for piece in range.clone().step_by(2 * PIECE) {
-        let length = PIECE.min(range.end - piece);
-        advise(&(piece..piece + length), libc::MADV_RANDOM);
+    for start in range.clone().step_by(2 * piece) {
+        let length = piece.min(range.end - start);
+        advise(&(start..start + length), libc::MADV_RANDOM);
     }
 }
 
@@ -136,7 +158,7 @@ mod tests {
     #[test]
     fn what_is_released_is_mapped_again_in_pieces() {
         release();
-        let piece = mapping_of(find as fn() -> Ranges as usize).unwrap();
+        let piece = mapping_of(find as fn(&Range<usize>) -> Ranges as usize).unwrap();
         assert!(piece.len() <= PIECE, "{piece:?}");
         // The content stays the same whenever it is released.
         let texts: Vec<String> = (0..100)
