@@ -322,8 +322,9 @@ impl Arenas {
     fn next_backing(&self) -> Backing {
         if self.huge_pages != HugePages::Thp || self.count < self.huge_from {
             Backing::Ordinary
-        } else if self.count < self.peak_count {
-            // The heap was larger before, so the wasted memory does not increase the peak.
+        } else if self.count + 1 < self.peak_count {
+            // The heap was larger before, so the wasted memory does not increase the peak. Of the last arena that it had
+            // then, part was perhaps never touched.
             Backing::Huge
         } else if self.max_waste() < PAGES_PER_ARENA as usize && self.collapses.are_possible() {
             Backing::CollapseSoon

@@ -35,8 +35,9 @@ fn the_next_arena_has_the_memory_that_suits_the_heap() {
     assert!(of_size(HugePages::Thp, 2, 2) == (8, Backing::CollapseSoon));
     assert!(of_size(HugePages::Thp, 31, 31) == (124, Backing::CollapseSoon));
     assert!(of_size(HugePages::Thp, 32, 32) == (128, Backing::Huge));
-    // A heap that was larger before.
-    assert!(of_size(HugePages::Thp, 2, 3) == (8, Backing::Huge));
+    // A heap that was larger before, whose last arena may have been nearly empty.
+    assert!(of_size(HugePages::Thp, 2, 4) == (8, Backing::Huge));
+    assert!(of_size(HugePages::Thp, 2, 3) == (8, Backing::CollapseSoon));
     // The kernel has refused to collapse arenas.
     (arenas.count, arenas.peak_count) = (2, 2);
     arenas.collapses.refusals_left = 0;

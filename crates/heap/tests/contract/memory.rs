@@ -96,7 +96,9 @@ fn a_heap_that_grows_again_is_huge_from_the_start() {
     let kept: Vec<_> = first.into_keys().filter(is_kept).collect();
     let (blocks, mut again) = grow(&heap);
     again.retain(|arena, _| !kept.contains(arena));
-    assert!(again.len() > 8 && again.into_values().all(|huge| huge));
+    // Of the last arena, part may not have been touched the first time.
+    let small = again.values().filter(|&&huge| !huge).count();
+    assert!(again.len() > 8 && small <= 1, "{small} of {}", again.len());
     free(&heap, blocks);
 }
 
