@@ -341,7 +341,7 @@ def test_functions_have_their_shares(cpython: Interpreter, tmp_path: Path) -> No
         time, _ = profile(cpython, tmp_path, FUNCTIONS)
         light, heavy = samples(time, "light"), samples(time, "heavy")
         assert samples(time, "spend") == light + heavy
-        check_share(light, 0.3 / 1.2, light + heavy, together(tmp_path / "out.nthb"))
+        check_share(light, 0.3 / 1.2, light + heavy, together=together(tmp_path / "out.nthb"))
         # The samples stand for the time that was used, not only for its shares.
         whole = 1.2 * time["hz"]
         assert abs(light + heavy + time["lost"] - whole) <= 0.1 * whole + 3
@@ -358,7 +358,7 @@ def test_threads_have_their_shares(cpython: Interpreter, tmp_path: Path) -> None
     several = together(tmp_path / "out.nthb")
     for count, seconds in zip(counts, (0.2, 0.4, 0.6), strict=True):
         # On a busy machine, a thread is found late.
-        check_share(count, seconds / 1.2, sum(counts), several, time["lost"])
+        check_share(count, seconds / 1.2, sum(counts), together=several, lost=time["lost"])
     names = [thread["name"] for thread in firefox(tmp_path / "out.nthb")["threads"]]
     assert sum(name.endswith(": time") for name in names) >= 3, names
 
@@ -422,9 +422,9 @@ def test_the_collector(cpython: Interpreter, tmp_path: Path) -> None:
     own = sum(row["samples"] for row in time["rows"] if row["name"] == collector)
     all_samples = samples(time, "<module>")
     several = together(tmp_path / "out.nthb")
-    check_share(own, collecting / whole, all_samples, several)
+    check_share(own, collecting / whole, all_samples, together=several)
     finalizers = samples(time, "Dying.__del__")
-    check_share(finalizers, finalizing / whole, all_samples, several)
+    check_share(finalizers, finalizing / whole, all_samples, together=several)
     # A finalizer runs inside of the collection that calls it.
     assert samples(time, collector) == own + finalizers
     tree = report("tree", "--time", "out.nthb", folder=tmp_path).ok().out

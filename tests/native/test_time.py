@@ -170,7 +170,7 @@ thread.start(); thread.join()
     assert spent == _of(stacks, *order)
     thread = _of(stacks, "Thread.run", *order)
     # On a busy machine, a thread is found late.
-    check_share(thread, 0.5, spent, time["lost"])
+    check_share(thread, 0.5, spent, lost=time["lost"])
     for stack in stacks:
         if "chains::spend" in stack:
             # What runs Python code is shown as the Python code that it runs.
@@ -244,7 +244,7 @@ thread.start(); thread.join()
         # A sample or two hit the way there.
         assert _of(stacks, function) <= found + 3
     threads = _of(stacks, "Thread.run", GAP, "chains::spend")
-    check_share(threads, 0.5, _of(stacks, "chains::spend"), time["lost"])
+    check_share(threads, 0.5, _of(stacks, "chains::spend"), lost=time["lost"])
     for stack in stacks:
         # All but the outermost frames are not far from the innermost 64 KiB.
         assert stack.count("chains::descend") < 600
