@@ -47,7 +47,7 @@ unsafe extern "C" {
 /// The code that runs inside an allocation, in whole pages.
 fn hot() -> Range<usize> {
     let (start, stop) = (&raw const HOT_START as usize, &raw const HOT_STOP as usize);
-    start & !(PAGE - 1)..stop.next_multiple_of(PAGE)
+    segments::whole_pages(start..stop)
 }
 
 /// Releases the pages of this library's code and constants, but not of the hot code. The kernel maps the needed ones
@@ -89,8 +89,7 @@ fn find(hot: &Range<usize>) -> Ranges {
         }
         // The first segment has the address 0 in the file.
         let start = file as usize + header.p_vaddr as usize;
-        let end = (start + header.p_memsz as usize).next_multiple_of(PAGE);
-        let start = start & !(PAGE - 1);
+        let Range { start, end } = segments::whole_pages(start..start + header.p_memsz as usize);
         for part in [start..end.min(hot.start), start.max(hot.end)..end] {
             if !part.is_empty()
                 && let Some(range) = free.next()

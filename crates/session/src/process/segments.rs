@@ -40,15 +40,19 @@ pub fn for_each(visit: &mut dyn FnMut(Segment)) {
             .loaded()
             .any(|header| image.range(header).contains(&own));
         for header in image.loaded() {
-            let Range { start, end } = image.range(header);
             visit(Segment {
-                pages: start & !(PAGE - 1)..end.next_multiple_of(PAGE),
+                pages: whole_pages(image.range(header)),
                 is_writable: header.p_flags & libc::PF_W != 0,
                 is_code: header.p_flags & libc::PF_X != 0,
                 is_ours,
             });
         }
     });
+}
+
+/// The pages that these bytes lie in.
+pub(super) fn whole_pages(bytes: Range<usize>) -> Range<usize> {
+    bytes.start & !(PAGE - 1)..bytes.end.next_multiple_of(PAGE)
 }
 
 /// From the first byte to the last one of the image that has this address.
