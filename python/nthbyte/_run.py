@@ -175,11 +175,12 @@ def _ends_with_m(word: str) -> bool:
 def _become(program: Program) -> None:
     """Puts ``sys`` into the state in which plain Python would start the program."""
     words = program.command_line
-    original = getattr(sys, "orig_argv", None)
-    if original:
-        # The interpreter's own options come before nthbyte's arguments; -m or the script is the last of them.
-        own = len(sys.argv) - 1
-        interpreter = original[: len(original) - own - 1]
+    original = getattr(sys, "orig_argv", [])
+    # The interpreter's own options come before nthbyte's arguments; -m or the script is the last of them.
+    options = len(original) - len(sys.argv)
+    # A program that calls nthbyte's `main` itself may have set other arguments; then the interpreter's stay.
+    if options > 0 and original[options + 1 :] == sys.argv[1:]:
+        interpreter = original[:options]
         if _ends_with_m(interpreter[-1]):
             # "-um" stands for "-u -m".
             interpreter[-1:] = [interpreter[-1][:-1]] if interpreter[-1] != "-m" else []

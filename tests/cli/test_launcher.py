@@ -155,6 +155,16 @@ def test_the_launchers_own_options_may_be_written_together_with_m(
     assert cpython.python(*words, folder=tmp_path) == cpython.python(*flags, "-c", program, folder=tmp_path)
 
 
+def test_a_launcher_may_set_the_arguments(cpython: Interpreter, tmp_path: Path) -> None:
+    """``sys.orig_argv`` is still the interpreter's then, and there may be fewer of them."""
+    program = "import sys; print(sys.argv, len(sys.orig_argv))"
+    launcher = (
+        "import sys; from nthbyte.__main__ import main; "
+        f"sys.argv = ['nthbyte', 'run', '-q', '-o', 'out.nthb', '-c', {program!r}, 'x']; main().execute()"
+    )
+    assert cpython.python("-c", launcher, folder=tmp_path).ok().out == "['-c', 'x'] 3\n"
+
+
 WITH_LONG_ARGUMENTS = """
 import multiprocessing, sys
 def work(queue): queue.put(len(sys.argv))
