@@ -238,6 +238,35 @@ fn damage_in_the_middle_loses_only_the_damaged_records() {
     }
 }
 
+/// The search looks at each byte of the damaged part, and may not read the rest of the file at each of them: this test
+/// would take minutes.
+#[test]
+fn long_damage_that_looks_like_long_symbols_is_skipped() {
+    let mut file = ordinary();
+    let begin = file.0.len();
+    file.0.push(0xee);
+    for _ in 0..200_000 {
+        file.0.push(2);
+        file.word(0);
+        file.word(1 << 20);
+    }
+    let end = file.0.len();
+    // Sound symbols, and longer together than what each of those claims.
+    for _ in 0..100 {
+        file.symbol(0x99, &format!("py:late:1:{}", "x".repeat(20_000)));
+    }
+    file.trailer();
+    let (imported, _) = import(&file.0).unwrap();
+    assert_eq!(imported.time_samples, 100);
+    let len = end - begin;
+    let skipped = format!("at byte {begin}: {len} bytes were skipped");
+    assert!(
+        imported.damage.len() == 1 && imported.damage[0].ends_with(&skipped),
+        "{:?}",
+        imported.damage
+    );
+}
+
 #[test]
 fn compressed_files_are_read_even_if_truncated() {
     let mut file = ordinary();

@@ -45,6 +45,9 @@ mod version {
 /// byte, and longer traces would make it slow.
 const LIKELY_DEPTH: i64 = 2_048;
 
+/// The longest symbol in bytes that is accepted there, for the same reason.
+const LIKELY_SYMBOL: i64 = 1 << 16;
+
 /// A key that only the paper's fork writes among the descriptions.
 const FORK_KEY: &str = "start_time_offset";
 
@@ -337,8 +340,13 @@ impl Recording {
             }
             marker::VIRTUAL_IP | marker::NATIVE_SYMBOLS => {
                 bytes.address()?;
-                match bytes.string()?.split(':').count() {
-                    4.. => Ok(()),
+                let len = bytes.word()?;
+                if !(0..=LIKELY_SYMBOL).contains(&len) {
+                    return unlikely;
+                }
+                let symbol = bytes.take(len as usize)?;
+                match symbol.iter().filter(|&&byte| byte == b':').count() {
+                    3.. => Ok(()),
                     _ => unlikely,
                 }
             }
