@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import harness
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs a test that takes ``interpreter``, ``cpython`` or ``pypy`` once for each that is there."""
+    """Runs a test that takes ``interpreter``, ``cpython`` or ``pypy`` once for each that is there.
+
+    With the environment variable ``NTHBYTE_QUICK``, one with the marker ``slow`` runs for two of them only: those with
+    the oldest and the newest Python.
+    """
+    is_short = bool(os.environ.get("NTHBYTE_QUICK")) and any(metafunc.definition.iter_markers("slow"))
     found = {"interpreter": harness.interpreters, "cpython": harness.cpythons, "pypy": harness.pypys}
-    for name, those in found.items():
+    for name, function in found.items():
         if name in metafunc.fixturenames:
-            metafunc.parametrize(name, those(), ids=str, scope="session")
+            those = sorted(function(), key=lambda one: one.python_version) if is_short else function()
+            those = [*those[:1], *those[1:][-1:]] if is_short else those
+            metafunc.parametrize(name, those, ids=str, scope="session")
 
 
 def pytest_report_header() -> list[str]:

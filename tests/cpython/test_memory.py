@@ -64,6 +64,7 @@ print(json.dumps({**counts, "samples": after.samples, "lost": after.lost}))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how_many", [1, 1 << 63], ids=["one", "all later ones"])
 def test_each_allocation_of_the_agent_fails(
     how_many: int, seams: Path, cpython: Interpreter, tmp_path: Path

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from harness import Interpreter, summary
 
 # One call that uses CPU time for longer than the ring has room for time samples, and then the end.
@@ -16,6 +18,7 @@ hashlib.pbkdf2_hmac("sha256", b"", b"", 50_000_000)
 """
 
 
+@pytest.mark.slow
 def test_time_samples_after_a_fork_are_not_lost(cpython: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(ONE_CALL)
     words = ["run", "-q", "--cpu", "--every", "512KiB", "-o", "out.nthb", "app.py"]

@@ -445,6 +445,7 @@ def test_changing_frames(cpython: Interpreter, tmp_path: Path) -> None:
     assert time["lost"] <= 0.2 * time["samples"]
 
 
+@pytest.mark.slow
 def test_many_sessions(cpython: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(SPEND + SESSIONS)
     assert cpython.python("app.py", folder=tmp_path).ok().out == "well\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Interpreter, cpythons, summary
+from harness import Interpreter, summary
 
 # More samples than the ring and a pipe hold together; then forks, with children that record too.
 FORKS = """
@@ -38,9 +38,8 @@ print(pid, os.waitpid(pid, 0)[1])
 """
 
 
+@pytest.mark.slow
 def test_a_pipe_that_nobody_reads(cpython: Interpreter, tmp_path: Path) -> None:
-    if os.environ.get("NTHBYTE_QUICK") and cpython not in (cpythons()[0], cpythons()[-1]):
-        pytest.skip("the oldest and the newest are enough where time is short")
     pipe = tmp_path / "pipe.nthb"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
