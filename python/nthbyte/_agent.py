@@ -119,6 +119,7 @@ class Agent:
         name = "nthbyte._native"
         spec = ModuleSpec(name, ExtensionFileLoader(name, path), origin=path)
         self._native: Any = module_from_spec(spec)
+        os.register_at_fork(after_in_child=self._native.forked)
         self.compile: Callable[[bytes, str, bool], CodeType] = self._native.compile
         """Compiles a source without zero bytes. CPython only.
 

@@ -28,6 +28,7 @@ _START_METHODS = {
 }
 
 _following = False
+_started = 0
 
 
 def follow(running: Callable[[], Config | None]) -> None:
@@ -53,14 +54,19 @@ def child_path(path: str, pid: int) -> str:
     return f"{stem}.{pid}{suffix}"
 
 
-def join(text: str) -> None:
-    """Starts a session in this process, as a child of the one that ``text`` describes."""
+def join(text: str, number: int = 0) -> None:
+    """Starts a session in this process, as a child of the one that ``text`` describes.
+
+    ``number`` tells processes with the same text apart.
+    """
     import json
 
     from nthbyte._session import begin
 
     family: Config = json.loads(text)
     config: Config = {**family, "output": child_path(family["output"], os.getpid())}
+    if number and config["seed"] is not None:
+        config["seed"] = _seed_of_child(config["seed"], number)
     if config["native"]:
         # The first process could record it; this one may be another program's child with other rights.
         config["native"] = None
@@ -77,11 +83,30 @@ def join(text: str) -> None:
 
 def join_when_forked(text: str) -> None:
     """Makes each fork of this process join. This process is the fork server, and does not join itself."""
-    os.register_at_fork(after_in_child=lambda: join(text))
+    forks = 0
+
+    def count() -> None:
+        nonlocal forks
+        forks += 1
+
+    os.register_at_fork(before=count, after_in_child=lambda: join(text, forks))
+
+
+def _seed_of_child(seed: int, number: int) -> int:
+    """Returns another seed for each child. With the same one, children that do the same are sampled at the same points,
+    and a report takes their samples for independent ones.
+
+    It is the last step of MurmurHash3 (``fmix64``).
+    """
+    value = (seed + number) % 2**64
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        value = (value ^ value >> 33) * factor % 2**64
+    return value ^ value >> 33
 
 
 def _joining(command: Any, config: Config) -> Any:
     """Returns the command line with our line in it, or ``command`` itself if it starts another program."""
+    global _started
     try:
         # The interpreter's path is bytes, the other arguments are text.
         if os.fsencode(command[0]) != os.fsencode(sys.executable):
@@ -94,8 +119,10 @@ def _joining(command: Any, config: Config) -> Any:
         function = _START_METHODS[code.partition(";")[0]]
     except (AttributeError, TypeError, ValueError, LookupError):
         return command
+    _started += 1
+    seed = None if config["seed"] is None else _seed_of_child(config["seed"], _started)
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    text = to_json({**config, "parent_pid": os.getpid()})
+    text = to_json({**config, "seed": seed, "parent_pid": os.getpid()})
     line = (
         f"import sys; sys.path.append({package!r}); from nthbyte._children import {function}; "
         f"sys.path.pop(); {function}({text!r}); "

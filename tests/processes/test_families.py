@@ -49,6 +49,20 @@ assert os.wait()[1] == 0
 """
 
 
+# Children that do the same, one after the other.
+SIBLINGS = """
+import multiprocessing
+def work():
+    keep = [bytes(1000) for _ in range(5000)]
+if __name__ == "__main__":
+    context = multiprocessing.get_context("{method}")
+    for _ in range(6):
+        process = context.Process(target=work)
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+"""
+
 # Children that fork before they allocate much. CPython 3.12 and later count the threads after each fork: they open a
 # file for that, which is an allocation like any other.
 FORKING_CHILDREN = """
@@ -102,6 +116,24 @@ def test_grandchildren_belong_to_it(own: int, interpreter: Interpreter, tmp_path
     heavy = [one for one in whole["processes"][1:] if one["bytes"]["low"] > 1 << 20]
     assert len(heavy) == (2 if own else 1)
     assert whole["pid"] not in {one["pid"] for one in heavy}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_children_that_do_the_same_have_other_samples(
+    method: str, interpreter: Interpreter, tmp_path: Path
+) -> None:
+    """Reports take the samples of processes for independent: at the same points, an interval would be too narrow."""
+    first = run(
+        interpreter, SIBLINGS.format(method=method), tmp_path, "-q", "--every", "64KiB", "--seed", "7"
+    )
+    children = [summary(path, "--by", "type")["rows"] for path in family.parts_of(first)[1:]]
+    # Of the `bytes` objects only, of which all children make the same: about 80 samples.
+    estimates = [
+        sum(row["self_bytes"]["estimate"] for row in rows if row["name"].endswith("bytes"))
+        for rows in children
+    ]
+    assert len(estimates) == 6
+    assert max(estimates) > 1.02 * min(estimates) > 0, estimates
 
 
 def test_no_thread_of_a_child_is_there_when_it_forks(cpython: Interpreter, tmp_path: Path) -> None:

@@ -255,6 +255,14 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     Ok(())
 }
 
+/// Continues a session in the child of a fork: its sample points differ from those of its parent and of other children.
+pub fn forked(gil: &mut Gil) {
+    guarded(gil, (), |agent| {
+        // SAFETY: the GIL is held, and the heap is not further up the stack: this is a function of the module.
+        unsafe { agent.installed.diverge(nthbyte_session::forks()) };
+    });
+}
+
 impl Agent {
     /// Opens the profile and starts sampling.
     fn begin(&mut self, config: &Config) -> Result<(), String> {

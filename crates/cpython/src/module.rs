@@ -51,6 +51,7 @@ extern "C" fn PyInit__native() -> *mut PyObject {
         method(c"execute", execute, METH_VARARGS),
         method(c"start", start, METH_O),
         method(c"stop", stop, METH_NOARGS),
+        method(c"forked", forked, METH_NOARGS),
         MethodDef {
             name: std::ptr::null(),
             function: None,
@@ -165,6 +166,14 @@ unsafe extern "C" fn start(_module: *mut PyObject, config: *mut PyObject) -> *mu
 unsafe extern "C" fn stop(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     answer(None, |gil| {
         agent::stop(gil).map(|outcome| outcome.to_text())
+    })
+}
+
+/// `forked()`: called in the child of a fork, by `os.register_at_fork`.
+unsafe extern "C" fn forked(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    answer(None, |gil| {
+        agent::forked(gil);
+        None
     })
 }
 

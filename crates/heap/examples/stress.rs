@@ -53,6 +53,9 @@ fn operation(random: &mut Random, live: usize, wanted: usize) -> Operation {
             seed: random.next_u64(),
         },
         1 if below(random, 4) == 0 => Operation::Stop,
+        1 => Operation::Diverge {
+            number: random.next_u64(),
+        },
         2 => Operation::Burst {
             size: size(random).min(2032),
             count: below(random, 3000),

@@ -6,7 +6,7 @@ use crate::os;
 use crate::page::Tag;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
-use nthbyte_sampling::{Countdown, Period, SamplePoints};
+use nthbyte_sampling::{Countdown, Distances, Period, SamplePoints};
 
 impl Heap {
     /// Begins a session: the next allocation is the first that may be sampled. If sampling was on, that session ends.
@@ -62,11 +62,35 @@ impl Heap {
     #[unsafe(link_section = "nthbyte_hot")]
     pub unsafe fn set_period(heap: *mut Self, period: Period) {
         // SAFETY: by the caller.
+        unsafe { Self::draw_anew(heap, |points| points.set_period(period)) };
+    }
+
+    /// Continues a session in the child of a fork, if one is on: its sample points differ from those of its parent, and
+    /// of children with another number. Points with fixed distances stay. Takes as long as [`Heap::set_period`].
+    ///
+    /// # Safety
+    /// `heap` is a heap that no other thread uses now.
+    pub unsafe fn diverge(heap: *mut Self, number: u64) {
+        // SAFETY: by the caller.
+        let points = unsafe { &(*Self::state(heap)).points };
+        if points.as_ref().map(SamplePoints::distances) == Some(Distances::Exponential) {
+            // SAFETY: by the caller.
+            unsafe { Self::draw_anew(heap, |points| points.diverge(number)) };
+        }
+    }
+
+    /// Draws what remains of each distance anew after a change, if sampling is on.
+    ///
+    /// # Safety
+    /// `heap` is a heap that no other thread uses now.
+    #[inline(always)]
+    unsafe fn draw_anew(heap: *mut Self, change: impl FnOnce(&mut SamplePoints)) {
+        // SAFETY: by the caller.
         let this = unsafe { &mut *Self::state(heap) };
         let Some(mut points) = this.points.take() else {
             return;
         };
-        points.set_period(period);
+        change(&mut points);
         this.settle_all();
         for class in &mut this.classes {
             class.countdown = Countdown::new(&mut points);

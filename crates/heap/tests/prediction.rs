@@ -37,6 +37,7 @@ fn operations() -> impl Strategy<Value = Operation> {
         3 => (periods(), any::<u64>()).prop_map(|(period, seed)| Operation::Start { period, seed }),
         4 => (changed_periods(), any::<bool>())
             .prop_map(|(period, in_observer)| Operation::Period { period, in_observer }),
+        2 => any::<u64>().prop_map(|number| Operation::Diverge { number }),
         1 => Just(Operation::Stop),
         1 => any::<usize>().prop_map(|block| Operation::RemoteFree { block }),
     ]

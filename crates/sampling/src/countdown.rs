@@ -148,6 +148,15 @@ impl Sampler {
         self.countdown = Countdown::new(&mut self.points);
     }
 
+    /// Continues with other sample points, for the child of a fork. See [`SamplePoints::diverge`]. Points with fixed
+    /// distances stay.
+    pub fn diverge(&mut self, number: u64) {
+        if matches!(self.points.distances(), Distances::Exponential) {
+            self.points.diverge(number);
+            self.countdown = Countdown::new(&mut self.points);
+        }
+    }
+
     /// How many bytes away the next sample point is; at least 1. See [`Countdown`].
     #[must_use]
     pub const fn bytes_until_sample(&self) -> u64 {

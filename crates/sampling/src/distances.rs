@@ -84,6 +84,16 @@ impl SamplePoints {
         }
     }
 
+    /// Continues with other random numbers, for the child of a fork: another sequence for each number. The caller draws
+    /// the distance that it counts down anew, as for [`Self::set_period`].
+    ///
+    /// Without this, children of one process that do the same are sampled at the same points, and a report takes their
+    /// samples for independent ones.
+    pub const fn diverge(&mut self, number: u64) {
+        let mut other = Random::new(self.random.next_u64() ^ number);
+        self.random = Random::new(other.next_u64());
+    }
+
     /// The distance from one sample point to the next, in bytes: from 1 to less than 2^46.
     ///
     /// Exponential: ⌈-ln(u)·period⌉ with u uniform in (0, 1]. P(distance > s) = exp(-s/period)
@@ -148,6 +158,34 @@ mod tests {
                 .fold(0.0, f64::max);
             assert!(worst < 0.0027, "period {bytes}: {worst}");
         }
+    }
+
+    /// The children of a process continue with sequences of their own, and a program that runs again has the same ones.
+    #[test]
+    fn each_child_has_other_distances() {
+        let period = Period::new(1 << 20).unwrap();
+        let mut parent = SamplePoints::new(period, Distances::Exponential, 5);
+        let mut sequences: std::vec::Vec<std::vec::Vec<u64>> = (1..=100)
+            .map(|number| {
+                let mut child = parent.clone();
+                child.diverge(number);
+                let mut again = parent.clone();
+                again.diverge(number);
+                let drawn: std::vec::Vec<u64> = (0..20).map(|_| child.next_distance()).collect();
+                assert!(
+                    drawn
+                        .iter()
+                        .all(|&distance| distance == again.next_distance())
+                );
+                drawn
+            })
+            .collect();
+        sequences.push((0..20).map(|_| parent.next_distance()).collect());
+        // A sequence that begins later in another one has distances of it, too.
+        let mut all = sequences.concat();
+        all.sort_unstable();
+        all.dedup();
+        assert!(all.len() > 101 * 20 - 20);
     }
 
     /// At the largest period, one distance in some thousands is whole before it is rounded.

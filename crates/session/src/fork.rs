@@ -23,8 +23,8 @@
 //!   its threads takes memory that may be sampled.
 
 use std::sync::Once;
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 use crate::cancellation::uncancelled;
 use crate::exit;
@@ -45,6 +45,16 @@ pub(crate) fn watch() {
             Some(after_fork_in_child),
         );
     });
+}
+
+/// See [`forks`].
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// The number of forks that this process was part of, as the parent or as the child, since the first session began. It
+/// tells children of one process apart, and is the same when a program runs again.
+#[must_use]
+pub fn forks() -> u64 {
+    FORKS.load(Relaxed)
 }
 
 /// The host's function, of type `fn() -> bool`.
@@ -68,6 +78,7 @@ pub fn let_writer_run() {
 }
 
 extern "C" fn before_fork() {
+    FORKS.fetch_add(1, Relaxed);
     // The wait for the writer thread's end is a join.
     uncancelled(|| registry::slots().for_each(|slot| slot.before_fork()));
     TICKS.before_fork();

@@ -132,6 +132,15 @@ impl Installed {
         unsafe { Heap::start(self.heap, points, observer) };
     }
 
+    /// Continues in the child of a fork: see [`Heap::diverge`].
+    ///
+    /// # Safety
+    /// The GIL is held, and the heap is not further up the stack.
+    pub unsafe fn diverge(&mut self, number: u64) {
+        // SAFETY: by the contract.
+        unsafe { Heap::diverge(self.heap, number) };
+    }
+
     /// Stops sampling. Returns the exact totals of the session.
     ///
     /// # Safety

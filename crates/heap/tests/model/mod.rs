@@ -8,16 +8,18 @@
 
 mod block;
 mod events;
+mod prediction;
 mod trust;
 
 use self::block::Live;
 use self::events::{ANY_STAMP, Event, Recorder, token};
+use self::prediction::Prediction;
 use self::trust::{is_trusted, next};
 use core::ffi::c_void;
 use nthbyte_heap::{
     Config, Domain, Fallback, Functions, Heap, MEDIUM_LIMIT, NOT_INTERESTED, block_size,
 };
-use nthbyte_sampling::{Countdown, Distances, Period, SamplePoints};
+use nthbyte_sampling::{Distances, Period, SamplePoints};
 
 #[allow(unused_imports)] // the long run has the highest limits
 pub use self::trust::trusts;
@@ -63,38 +65,11 @@ pub enum Operation {
         period: u64,
         in_observer: bool,
     },
+    /// This process is the child of a fork.
+    Diverge {
+        number: u64,
+    },
     Stop,
-}
-
-struct Prediction {
-    points: SamplePoints,
-    classes: Vec<Countdown>,
-    large: Countdown,
-    /// The period that the observer sets at the next sample.
-    next_period: Option<Period>,
-}
-
-impl Prediction {
-    fn of(mut points: SamplePoints, classes: usize) -> Self {
-        let classes = (0..classes).map(|_| Countdown::new(&mut points)).collect();
-        let large = Countdown::new(&mut points);
-        Self {
-            points,
-            classes,
-            large,
-            next_period: None,
-        }
-    }
-
-    /// Each distance is drawn anew.
-    fn set_period(&mut self, period: Period) {
-        self.points.set_period(period);
-        let next_period = self.next_period;
-        *self = Self {
-            next_period,
-            ..Self::of(self.points.clone(), self.classes.len())
-        };
-    }
 }
 
 /// The heap and its prediction.
@@ -189,6 +164,13 @@ impl Model {
                 period,
                 in_observer,
             } => self.set_period(period, in_observer),
+            Operation::Diverge { number } => {
+                if let Some(prediction) = &mut self.prediction {
+                    prediction.diverge(number);
+                }
+                // SAFETY: this is the only thread that uses the heap.
+                unsafe { Heap::diverge(self.heap, number) };
+            }
             Operation::Stop => {
                 self.prediction = None;
                 self.session += 1;

@@ -14,7 +14,7 @@ use super::statistics::Statistics;
 use crate::binary::Redirect;
 use crate::stacks::Vmprof;
 use crate::types::Types;
-use nthbyte_session::{Recording, Session, guarded};
+use nthbyte_session::{Recording, Session, forks, guarded};
 
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -57,11 +57,14 @@ impl Engine {
         Some(sampling.into_remains(session))
     }
 
-    /// Prepares `_vmprof` to be enabled again in the child of a fork, which has one thread. Returns whether Python
-    /// must enable it.
+    /// Continues in the child of a fork, which has one thread: it has other sample points than its parent and other
+    /// children, and `_vmprof` can be enabled again. Returns whether Python must do that.
     pub fn after_fork() -> bool {
         // SAFETY: there is no other thread.
-        unsafe { Self::current() }.is_some_and(|engine| engine.sampling.vmprof().reopen().is_ok())
+        unsafe { Self::current() }.is_some_and(|engine| {
+            engine.sampling.nursery.diverge(forks());
+            engine.sampling.vmprof().reopen().is_ok()
+        })
     }
 
     /// The engine that is on. Only the holder of the interpreter's lock may call this.

@@ -176,6 +176,14 @@ impl Nursery {
         self.set_limit();
     }
 
+    /// Continues with other sample points, for the child of a fork; see [`Sampler::diverge`]. Called as
+    /// [`Self::set_period`] is.
+    pub fn diverge(&mut self, number: u64) {
+        self.catch_up();
+        self.sampler.diverge(number);
+        self.set_limit();
+    }
+
     /// Counts the bytes that were allocated since `mark`.
     fn catch_up(&mut self) {
         let free = self.get_free();
