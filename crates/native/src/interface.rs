@@ -44,15 +44,12 @@ unsafe extern "C" fn attach() -> bool {
     false
 }
 
-/// Whether the mappings of this library are split: the kernel brings back fewer pages then, after they were released.
-static IS_SPLIT: AtomicBool = AtomicBool::new(false);
+/// Whether the memory that the start needed of this library was released.
+static IS_RELEASED: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" fn connect(settings: &Settings) {
     if replaced::functions().is_none() {
         return;
-    }
-    if !IS_SPLIT.swap(true, Relaxed) {
-        image::split();
     }
     let Observer { sampled, freed } = settings.observer;
     for (place, range) in EXCLUDED.iter().zip(settings.excluded) {
@@ -68,6 +65,9 @@ unsafe extern "C" fn connect(settings: &Settings) {
         replaced::search_always();
     }
     watch_forks();
+    if !IS_RELEASED.swap(true, Relaxed) {
+        image::release_all();
+    }
     sampler::begin(settings.period, settings.seed);
     // SAFETY: the calling thread's state.
     unsafe { sampler::join(thread::current()) };

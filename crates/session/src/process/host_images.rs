@@ -10,11 +10,14 @@
 //!
 //! As for any page that the kernel drops when memory is short, the file must still be readable. A file that was
 //! replaced or removed is: the mapping keeps it.
+//!
+//! All this is only for a process with one thread. Another one might unload an image and map other memory at its place,
+//! between the look at a page and its release.
 
 use std::ffi::c_void;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::segments::{self, Segment};
 
@@ -30,27 +33,49 @@ const SWAPPED: u64 = 1 << 62;
 /// The page belongs to a file, or is shared.
 const OF_FILE: u64 = 1 << 61;
 
-/// Releases what is unchanged of all images except this library. Opens a file for a moment.
-pub fn release() {
-    // SAFETY: no preconditions.
-    if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != PAGE as i64 {
-        return;
-    }
-    let Ok(entries) = File::open("/proc/self/pagemap") else {
-        return;
-    };
-    let mut found: Vec<Range<usize>> = Vec::new();
-    if found.try_reserve_exact(MOST).is_err() {
-        return;
-    }
-    segments::for_each(&mut |segment: Segment| {
-        if !segment.is_writable && !segment.is_ours && found.len() < MOST {
-            found.push(segment.pages);
+/// The segments of all images except this library that nothing may write to.
+#[derive(Debug)]
+pub struct HostImages(Vec<Range<usize>>);
+
+impl HostImages {
+    /// Finds them. `None` if the process has several threads, if pages are not 4 KiB, or if there is no memory for the list.
+    #[must_use]
+    pub fn find() -> Option<Self> {
+        // SAFETY: no preconditions.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        if page == PAGE as i64 && is_only_thread() {
+            Self::find_anyway()
+        } else {
+            None
         }
-    });
-    for pages in found {
-        release_unchanged(&entries, pages);
     }
+
+    fn find_anyway() -> Option<Self> {
+        let mut found = Vec::new();
+        found.try_reserve_exact(MOST).ok()?;
+        segments::for_each(&mut |segment: Segment| {
+            if !segment.is_writable && !segment.is_ours && found.len() < MOST {
+                found.push(segment.pages);
+            }
+        });
+        Some(Self(found))
+    }
+
+    /// Releases what is unchanged of them. Opens a file for a moment. Since [`Self::find`], only code that unloads no image
+    /// has run.
+    pub fn release(&self) {
+        if let Ok(entries) = File::open("/proc/self/pagemap") {
+            for pages in &self.0 {
+                release_unchanged(&entries, pages.clone());
+            }
+        }
+    }
+}
+
+/// Whether the process has one thread. The folder of the threads has a link for each of them (`proc_task_getattr` of the
+/// kernel's `fs/proc/base.c`), and two of its own.
+fn is_only_thread() -> bool {
+    std::fs::metadata("/proc/self/task").is_ok_and(|folder| folder.nlink() == 3)
 }
 
 /// Releases the runs of unchanged pages in a range.
@@ -165,10 +190,22 @@ mod tests {
     #[test]
     fn the_program_goes_on() {
         let before: Vec<String> = std::env::args().collect();
+        let images = HostImages::find_anyway().unwrap();
         for _ in 0..20 {
-            release();
+            images.release();
         }
         assert_eq!(std::env::args().collect::<Vec<_>>(), before);
         assert_eq!(format!("{:.3} {}", 2f64.sqrt(), 1 << 20), "1.414 1048576");
+    }
+
+    /// Another thread may unload an image at any time.
+    #[test]
+    fn nothing_is_found_beside_another_thread() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || ended.recv());
+        assert!(!is_only_thread());
+        assert!(HostImages::find().is_none());
+        drop(end);
+        thread.join().unwrap().unwrap_err();
     }
 }
