@@ -39,6 +39,35 @@ def test_numbers_in_blocks_are_no_addresses(cpython: Interpreter, tmp_path: Path
     assert summary(profile)["samples"] > 1 << 14
 
 
+# A program that raises its limit as far as it may. Its mapping has no memory. It lies right below the others, so the
+# kernel puts later ones below it: first large blocks, which are freed again, and then arenas.
+FAR_MAPPINGS = """
+import mmap, resource
+hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+NORESERVE = 0x4000
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
+far = mmap.mmap(-1, 700 << 30, flags=flags, prot=mmap.PROT_READ)
+for _ in range(20):
+    del [bytes(300_000) for _ in range(20)][:]
+print(len([object() for _ in range(1_000_000)]))
+"""
+
+
+@pytest.mark.parametrize("limit", ["ulimit -v 1073741824", "ulimit -S -v 8388608"])
+def test_far_mappings_under_a_high_limit(limit: str, cpython: Interpreter, tmp_path: Path) -> None:
+    """1 TiB, and 8 GiB that the program may raise. A part of the heap's table that is not mapped ends it (SIGSEGV)."""
+    (tmp_path / "app.py").write_text(FAR_MAPPINGS)
+    shell = ["sh", "-c", f'{limit} && exec "$@"', "sh"]
+    plain = run([*shell, *cpython.words(["app.py"], tmp_path)], tmp_path)
+    if plain.status != 0:
+        pytest.skip("plain Python cannot map 700 GiB here")
+    command = ["-m", "nthbyte", "run", "-q", "-o", "out.nthb", "app.py"]
+    done = run([*shell, *cpython.words(command, tmp_path)], tmp_path).ok()
+    assert done.out == plain.out
+    assert summary(tmp_path / "out.nthb")["complete"]
+
+
 @pytest.mark.parametrize("words", [["-c", "print(1)"], ["app.py"]])
 def test_a_small_address_space_suffices(words: list[str], cpython: Interpreter, tmp_path: Path) -> None:
     """``ulimit -v``: 24 MiB more than plain Python needs suffice: the library has 3, its reserve 8, an arena 2, and the

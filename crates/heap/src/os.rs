@@ -75,15 +75,27 @@ pub fn map_at(address: usize, size: usize) -> Option<NonNull<u8>> {
     None
 }
 
-/// Whether the process may not have as many addresses as it likes (`ulimit -v`).
-pub fn has_limited_addresses() -> bool {
+/// The limit of the process's addresses in bytes (`ulimit -v`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressLimit {
+    /// What holds now. The process may raise it up to `hard`.
+    pub soft: u64,
+    /// `u64::MAX` if there is none. Only a privileged process may raise it.
+    pub hard: u64,
+}
+
+/// The limit of the process's addresses. `None` if it may have as many as it likes, or if that is not known.
+pub fn address_limit() -> Option<AddressLimit> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: the pointer is to a local variable.
     let failed = keep_errno(|| unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) });
-    failed == 0 && limit.rlim_cur != libc::RLIM_INFINITY
+    (failed == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(AddressLimit {
+        soft: limit.rlim_cur,
+        hard: limit.rlim_max,
+    })
 }
 
 /// Calls `visit` with the start and the end of each mapping of the process. Returns false if they are not known.

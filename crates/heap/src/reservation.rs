@@ -1,13 +1,26 @@
 //! The address space of a heap: its state and the arena table.
 //!
-//! The table has a byte for each 2 MiB of all addresses that a program may have: 64 MiB. They cost address space only. But
-//! where that is limited (`ulimit -v`), they would be taken from the program. There, only some parts of the table are
-//! mapped: those for the addresses near the mappings that the process has now. The kernel puts new mappings beside the old
-//! ones, and the limit keeps them near. Other parts of the table are never looked up, because no block has such an address;
-//! what else may be mapped at their place does not matter.
+//! The table has a byte for each 2 MiB of all addresses that a program may have: 64 MiB. They cost address space only.
+//! But where that is limited (`ulimit -v`), they would be taken from the program. Under a low limit, only some parts
+//! of the table are mapped: those for the addresses within 512 GiB of the mappings that the process has now. The kernel
+//! puts new mappings beside the old ones, and the limit keeps them near. Other parts of the table are never looked up,
+//! because no block has such an address; what else may be mapped at their place does not matter.
+//!
+//! A limit is low in two cases:
+//!
+//! - The hard limit is below 512 GiB. The process cannot raise it.
+//! - The soft limit is below 256 MiB, so that the whole table would take more than a quarter of it. The process may
+//!   raise it, but hardly two thousand times.
+//!
+//! Under a higher limit, the parts are mapped only if there are too few addresses left for the whole table.
+//!
+//! What remains: the limit of a process whose table is in parts rises above 512 GiB, and the process then maps so much
+//! that new mappings lie farther away. The heap touches a part of the table that is not mapped then, and the process
+//! ends (SIGSEGV); or it changes a byte of what is mapped there. That takes a hard limit that a privileged process has
+//! raised (`CAP_SYS_RESOURCE`), or a soft limit that was tiny, or nearly used up, when the heap was made.
 
 use crate::geometry::{ADDRESS_BITS, ARENA_BITS, SMALLEST_OS_PAGE, STATE_SIZE, TABLE_SIZE};
-use crate::os;
+use crate::os::{self, AddressLimit};
 use core::ptr::NonNull;
 
 /// The pages of the table.
@@ -16,6 +29,10 @@ const PAGES: usize = TABLE_SIZE / SMALLEST_OS_PAGE;
 const COVERED_BITS: u32 = ARENA_BITS + SMALLEST_OS_PAGE.trailing_zeros();
 /// Mappings may appear up to this many pages of the table away from the present ones: 512 GiB.
 const MARGIN: usize = 64;
+/// The same in bytes. A process that may have fewer addresses has no mapping farther away.
+const MARGIN_SIZE: u64 = (MARGIN as u64) << COVERED_BITS;
+/// A process that may have fewer addresses than this, in bytes, misses those of the whole table: more than a quarter.
+const FEW_ADDRESSES: u64 = 4 * TABLE_SIZE as u64;
 /// Addresses for the table, far from those that the kernel chooses itself.
 const PLACES: [usize; 4] = [1 << 37, 1 << 38, 3 << 37, 1 << 39];
 
@@ -28,14 +45,25 @@ const _: () = {
     }
 };
 
-/// Maps zeroes for the state, and behind it the table, or the parts of it that are needed. `None` if there is no address
-/// space.
+/// Maps zeroes for the state, and behind it the table, or the parts of it that are needed. `None` if there is no
+/// address space.
 pub fn reserve() -> Option<NonNull<u8>> {
     let whole = || os::map(STATE_SIZE + TABLE_SIZE);
-    if os::has_limited_addresses() && os::page_size() == SMALLEST_OS_PAGE {
-        return reserve_parts().or_else(whole);
+    match os::address_limit() {
+        Some(limit) if os::page_size() == SMALLEST_OS_PAGE => {
+            if is_low(limit) {
+                reserve_parts().or_else(whole)
+            } else {
+                whole().or_else(reserve_parts)
+            }
+        }
+        _ => whole(),
     }
-    whole()
+}
+
+/// Whether parts of the table suffice under a limit, as long as nobody raises it by far: see the module.
+const fn is_low(limit: AddressLimit) -> bool {
+    limit.hard < MARGIN_SIZE || limit.soft < FEW_ADDRESSES
 }
 
 fn reserve_parts() -> Option<NonNull<u8>> {
@@ -132,6 +160,28 @@ mod tests {
         assert_eq!(pages.next_run(165), Some((5000 - MARGIN, 5003 + MARGIN)));
         assert_eq!(pages.next_run(5100), Some((PAGES - 1 - MARGIN, PAGES)));
         assert_eq!(pages.next_run(PAGES), None);
+    }
+
+    /// Parts under a limit that may become higher than what they cover are memory that is not mapped.
+    #[test]
+    fn a_limit_is_low_if_the_parts_suffice_under_it() {
+        const MIB: u64 = 1 << 20;
+        const GIB: u64 = 1 << 30;
+        const NONE: u64 = libc::RLIM_INFINITY;
+        for (soft, hard, expected) in [
+            (100 * MIB, 100 * MIB, true),
+            (8 * GIB, 8 * GIB, true),
+            (8 * GIB, 512 * GIB - 1, true),
+            (8 * GIB, 512 * GIB, false),
+            (1024 * GIB, 1024 * GIB, false),
+            (8 * GIB, NONE, false),
+            (256 * MIB, NONE, false),
+            (256 * MIB - 1, NONE, true),
+            (100 * MIB, 1024 * GIB, true),
+        ] {
+            let limit = AddressLimit { soft, hard };
+            assert_eq!(is_low(limit), expected, "{limit:?}");
+        }
     }
 
     #[test]
