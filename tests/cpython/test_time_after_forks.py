@@ -56,3 +56,63 @@ def test_a_thread_of_a_child_has_one_timer(cpython: Interpreter, tmp_path: Path)
     time = summary(tmp_path / f"out.{child}.nthb")["time"]
     [spent] = [row["total_samples"] for row in time["rows"] if row["name"] == "spend"]
     assert 0 < spent <= 0.75 * time["hz"]
+
+
+# A child that makes a timer, the kernel's first one in this process, and then stops the recording. Its parent has time
+# samples that are not recorded yet.
+STOP_IN_A_CHILD = """
+import ctypes, os, time
+import nthbyte
+
+class Event(ctypes.Structure):
+    _fields_ = [
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("rest", ctypes.c_char * 48),
+    ]
+
+SIGEV_NONE = 1
+libc = ctypes.CDLL(None)
+
+def spend():
+    end = time.thread_time() + 0.1
+    while time.thread_time() < end:
+        pass
+
+nthbyte.start(cpu=100, every=PERIOD, native=False, output="out.nthb")
+spend()
+child = os.fork()
+if child == 0:
+    timer = ctypes.c_void_p()
+    event = Event(notify=SIGEV_NONE)
+    assert libc.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)) == 0
+    times = ctypes.create_string_buffer(32)
+    assert libc.timer_gettime(timer, times) == 0
+    nthbyte.stop()
+    assert libc.timer_gettime(timer, times) == 0, "the timer was deleted"
+    nthbyte.start(cpu=100, every=PERIOD, native=False, output="second.nthb")
+    spend()
+    nthbyte.stop()
+    assert libc.timer_gettime(timer, times) == 0, "the timer was deleted by the second recording"
+    os._exit(0)
+print(child, os.waitpid(child, 0)[1])
+nthbyte.stop()
+"""
+
+
+@pytest.mark.parametrize("period", ["1TiB", "1KiB"])
+def test_a_child_that_stops_leaves_the_programs_timers(
+    period: str, cpython: Interpreter, tmp_path: Path
+) -> None:
+    """In the child, the program's first timer has the number of the parent's first one. The child's own profile begins
+    with its end, or before; it has no time samples of its parent's."""
+    (tmp_path / "app.py").write_text(STOP_IN_A_CHILD.replace("PERIOD", repr(period)))
+    child, status = cpython.python("app.py", folder=tmp_path).ok().out.split()
+    assert status == "0"
+    rows = {
+        name: summary(tmp_path / name)["time"]["rows"]
+        for name in ("out.nthb", f"out.{child}.nthb", "second.nthb")
+    }
+    spent = {name: any(row["name"] == "spend" for row in rows[name]) for name in rows}
+    assert spent == {"out.nthb": True, f"out.{child}.nthb": False, "second.nthb": True}

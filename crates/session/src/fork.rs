@@ -24,7 +24,7 @@
 
 use std::sync::Once;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU64};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::cancellation::uncancelled;
 use crate::exit;
@@ -55,6 +55,31 @@ static FORKS: AtomicU64 = AtomicU64::new(0);
 #[must_use]
 pub fn forks() -> u64 {
     FORKS.load(Relaxed)
+}
+
+/// Counts the forks that lead to this process: a child has one more than its parent.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Identifies a process, so that a child knows that what its memory says of timers and the like is about its parent's.
+///
+/// The number alone does not suffice: a child in a new PID namespace may have the same one as its parent. Nor do forks:
+/// the C library does not know of all of them (`clone`, `_Fork`). Only a child of both kinds is taken for its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessIdentity {
+    number: u32,
+    pub(crate) generation: u32,
+}
+
+impl ProcessIdentity {
+    /// The identity of this process. The first call counts forks from then on, if no session has begun.
+    #[must_use]
+    pub fn of_this() -> Self {
+        watch();
+        Self {
+            number: std::process::id(),
+            generation: GENERATION.load(Relaxed),
+        }
+    }
 }
 
 /// The host's function, of type `fn() -> bool`.
@@ -106,6 +131,7 @@ extern "C" fn after_fork_in_parent() {
 }
 
 extern "C" fn after_fork_in_child() {
+    GENERATION.fetch_add(1, Relaxed);
     termination::after_fork_in_child();
     exit::after_fork_in_child();
     TICKS.after_fork_in_child();

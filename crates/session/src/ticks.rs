@@ -11,7 +11,7 @@
 //! stack; or [`lose`](Ticks::lose).
 //!
 //! Forks: no handler stores a tick while the process forks. The child stores no ticks until the host calls
-//! [`begin`](Ticks::begin) again, because the file belongs to the parent.
+//! [`begin`](Ticks::begin) again, and reads none, because the file belongs to the parent.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -397,6 +397,8 @@ impl Ticks {
     pub(crate) fn after_fork_in_child(&self) {
         self.lock.release_in_child();
         self.are_paused.store(true, Relaxed);
+        // The ticks that wait are the parent's, which records them itself.
+        self.read.store(self.file.length(), Relaxed);
         self.missed.store(0, Relaxed);
         self.lost.store(0, Relaxed);
     }

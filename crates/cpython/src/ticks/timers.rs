@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use nthbyte_session::ProcessIdentity;
 use nthbyte_session::ticks::TICKS;
 
 /// The largest number of threads that have timers at the same time.
@@ -37,8 +38,15 @@ static PERIOD: AtomicU64 = AtomicU64::new(0);
 static SEED: AtomicU64 = AtomicU64::new(0);
 /// Whether timers may be made. The writer thread may still be looking for threads when the session has ended.
 static ARE_WANTED: AtomicBool = AtomicBool::new(false);
-/// The timers of this process. A child has its own: its parent's may have been locked at the fork.
-static TABLE: AtomicPtr<Mutex<Table>> = AtomicPtr::new(std::ptr::null_mut());
+/// The timers of this process; in a forked child, those of its parent until it has a table of its own.
+static TIMERS: AtomicPtr<Timers> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The timers of one process. A child does not use its parent's: the table may have been locked at the fork, and the
+/// kernel's numbers in it may be those of the program's own timers in the child.
+struct Timers {
+    process: ProcessIdentity,
+    table: Mutex<Table>,
+}
 
 struct Table {
     signal: c_int,
@@ -119,7 +127,7 @@ pub fn begin_in_child() {
     table.add(this, cpu, cpu);
 }
 
-/// Stops all timers. A thread that holds the table for seconds stops them when it goes on.
+/// Stops all timers of this process. A thread that holds the table for seconds stops them when it goes on.
 pub fn end() {
     ARE_WANTED.store(false, SeqCst);
     if let Some(mut table) = table() {
@@ -142,11 +150,10 @@ pub fn leave_out_this_thread() {
     LEFT_OUT.store(this_thread(), Relaxed);
 }
 
-/// Finds threads that have started. Returns false if another thread is looking for them.
+/// Finds threads that have started. Returns false if another thread is looking for them, or if this process has no
+/// table.
 pub fn find_new() -> bool {
-    // SAFETY: tables are never freed.
-    let table = unsafe { TABLE.load(Acquire).as_ref() };
-    let Some(mut table) = table.and_then(|table| table.try_lock().ok()) else {
+    let Some(mut table) = of_this_process().and_then(|table| table.try_lock().ok()) else {
         return false;
     };
     table.while_wanted(|table| {
@@ -334,18 +341,26 @@ impl Table {
 
 /// Makes this the table of the process. The one before stays in memory.
 fn replace(table: Table) -> MutexGuard<'static, Table> {
-    let table: *mut Mutex<Table> = Box::leak(Box::new(Mutex::new(table)));
-    TABLE.store(table, Release);
-    // SAFETY: tables are never freed.
-    unsafe { &*table }
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
+    let timers: &Timers = Box::leak(Box::new(Timers {
+        process: ProcessIdentity::of_this(),
+        table: Mutex::new(table),
+    }));
+    // Before the keeper can find it.
+    let table = timers.table.lock().unwrap_or_else(PoisonError::into_inner);
+    TIMERS.store(std::ptr::from_ref(timers).cast_mut(), Release);
+    table
 }
 
-/// The table of this process. `None` if there is none, or if a thread that holds it does not run for seconds.
+/// The table of this process, not locked. `None` if there is none, or only the parent's.
+fn of_this_process() -> Option<&'static Mutex<Table>> {
+    // SAFETY: timers are never freed, and no code writes through the pointer.
+    let timers = unsafe { TIMERS.load(Acquire).as_ref()? };
+    (timers.process == ProcessIdentity::of_this()).then_some(&timers.table)
+}
+
+/// The table of this process, locked. `None` if there is none, or if a thread that holds it does not run for seconds.
 fn table() -> Option<MutexGuard<'static, Table>> {
-    // SAFETY: tables are never freed.
-    let table = unsafe { TABLE.load(Acquire).as_ref()? };
+    let table = of_this_process()?;
     for _ in 0..WAITS {
         match table.try_lock() {
             Ok(table) => return Some(table),
@@ -395,34 +410,4 @@ fn this_thread() -> c_int {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The number of timers, after the keeper has looked for threads.
-    fn timers_after(look: fn()) -> usize {
-        look();
-        table().unwrap().threads.len()
-    }
-
-    #[test]
-    fn no_timer_is_made_after_the_end() {
-        const AN_HOUR: u64 = 3600 * SECOND;
-        let find_new = || assert!(super::find_new());
-        for _ in 0..2 {
-            begin(libc::SIGURG, AN_HOUR, 1).unwrap();
-            // The main thread of the tests, and this one.
-            assert!(timers_after(scan) > 1);
-            end();
-            // The writer thread may get there late.
-            assert_eq!([timers_after(scan), timers_after(find_new)], [0, 0]);
-        }
-        begin(libc::SIGURG, AN_HOUR, 1).unwrap();
-        table().unwrap().while_wanted(|_| end_without_the_table());
-        assert_eq!(timers_after(|| ()), 0);
-    }
-
-    /// What [`end`] does if it does not get the table.
-    fn end_without_the_table() {
-        ARE_WANTED.store(false, SeqCst);
-    }
-}
+mod tests;

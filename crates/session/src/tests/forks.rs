@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use nthbyte_profile::event::LostKind;
 
 use super::{Profile, a_function, an_allocation, in_child, one_at_a_time, start};
-use crate::{PerEpoch, Session};
+use crate::{PerEpoch, ProcessIdentity, Session};
 
 /// Records a sample of this size, with the function of this number.
 fn record(session: &Session, number: u64) {
@@ -196,4 +196,32 @@ fn a_child_that_is_not_known_waits_for_nobody() {
     assert_eq!(status, 0);
     assert_eq!(session.finish(None).samples, 1);
     assert_eq!(sizes(&path), [1]);
+}
+
+/// Even with its parent's number: a child may be in a PID namespace of its own.
+#[test]
+fn a_child_is_another_process_than_its_parent() {
+    let parent = ProcessIdentity::of_this();
+    assert!(in_child(|| {
+        let child = ProcessIdentity::of_this();
+        assert_ne!(child.generation, parent.generation);
+        assert!(in_child(|| {
+            let grandchild = ProcessIdentity::of_this();
+            assert_ne!(grandchild.generation, child.generation);
+        }));
+        assert_eq!(ProcessIdentity::of_this(), child);
+    }));
+    // Nothing tells the session of this one (`clone`, `_Fork`).
+    // SAFETY: the child ends below; before that, it allocates nothing.
+    let unknown = unsafe { libc::syscall(libc::SYS_fork) };
+    if unknown == 0 {
+        let is_taken_for_its_parent = ProcessIdentity::of_this() == parent;
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(is_taken_for_its_parent)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child that was just made.
+    unsafe { libc::waitpid(unknown as libc::pid_t, &raw mut status, 0) };
+    assert_eq!(status, 0);
+    assert_eq!(ProcessIdentity::of_this(), parent);
 }

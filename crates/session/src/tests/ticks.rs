@@ -35,7 +35,7 @@ fn what_is_stored_is_read_in_order() {
     assert_eq!(ticks.next(&mut buffer), None);
     assert_eq!(ticks.lost.load(Relaxed), 1);
 
-    // A tick that interrupts another one is counted; a child does not write to the file that its parent reads.
+    // A tick that interrupts another one is counted; a child neither writes to its parent's file nor reads it.
     assert!(ticks.lock.acquire());
     ticks.store(1, b"interrupted");
     ticks.store_walked(3, |_| Some(walked(1, 0)));
@@ -43,9 +43,11 @@ fn what_is_stored_is_read_in_order() {
     ticks.lock.release();
     ticks.miss();
     assert_eq!((ticks.take_missed(), ticks.take_missed()), (1, 0));
+    ticks.store(1, b"the parent's");
     ticks.before_fork();
     ticks.after_fork_in_child();
     ticks.store(1, b"the child's");
+    assert!(!ticks.are_waiting());
     assert_eq!(
         (ticks.next(&mut buffer), ticks.lost.load(Relaxed)),
         (None, 0)
