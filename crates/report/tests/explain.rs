@@ -306,6 +306,7 @@ fn a_coarse_period_is_said_with_a_better_one() {
         ["nthbyte", "run", "--every", "8KiB", "PROGRAM"]
     );
     let fine = explain(&profile(&[churn(400), churn(300)]));
+    assert!(fine.render(80).contains("In brackets: 95 % intervals."));
     let period = answer(&fine, Topic::Period).unwrap();
     assert!(!period.figures.contains_key("proposed_period"));
     assert_eq!(period.figures["rankable_functions"].estimate, 2.0);
@@ -316,7 +317,10 @@ fn an_empty_profile_says_that_it_is_empty() {
     let explanation = explain(&profile(&[]));
     assert_eq!(explanation.answers[0].topic, Topic::Period);
     assert!(explanation.answers[0].sentences[0].starts_with("There is no sample"));
-    assert!(explanation.render(80).lines().count() <= 24);
+    let text = explanation.render(80);
+    assert!(text.lines().count() <= 24);
+    // It shows no interval.
+    assert!(!text.contains("In brackets"), "{text}");
 }
 
 #[test]

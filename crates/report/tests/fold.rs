@@ -137,6 +137,30 @@ fn the_programs_figures_stay() {
     assert!(!Tree::of(&after, 500).render(200).contains("importlib"));
 }
 
+/// A legend of a name that no row has would explain nothing.
+#[test]
+fn only_names_that_are_shown_are_explained() {
+    let mut profile = profile();
+    fold(&mut profile);
+    let mut summary = Summary::of(&profile, By::Function);
+    let explained = |text: &str| {
+        [IMPORT, LAUNCHER].map(|name| {
+            text.lines()
+                .any(|line| line.contains(&format!("{name} is")))
+        })
+    };
+    assert_eq!(explained(&summary.render(120)), [true, true]);
+    assert_eq!(explained(&summary.render_time(120)), [true, true]);
+    summary.rows.retain(|row| row.name != LAUNCHER);
+    summary.time.rows.retain(|row| row.name != IMPORT);
+    assert_eq!(explained(&summary.render(120)), [true, false]);
+    assert_eq!(explained(&summary.render_time(120)), [false, true]);
+    summary.truncate(0);
+    for text in [summary.render(120), summary.render_time(120)] {
+        assert!(!text.contains("--all-frames"), "{text}");
+    }
+}
+
 #[test]
 fn a_program_without_such_frames_is_as_it_was() {
     let mut profile = Profile::read(&Synthetic::default().bytes()[..]).expect("a profile");

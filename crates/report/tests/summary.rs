@@ -360,7 +360,13 @@ fn a_profile_without_samples_has_a_summary() {
     });
     let summary = Summary::of(&profile, By::Function);
     assert!(summary.rows.is_empty());
-    assert!(summary.render(80).contains("no samples"));
+    let text = summary.render(80);
+    assert!(text.contains("no samples"));
+    // The first figure has an interval; of a list that is not there, nothing is said.
+    assert!(
+        text.contains("\n0 B (0–") && text.ends_with("\n\nIntervals are 95 %.\n"),
+        "{text}"
+    );
     assert!(
         Tree::of(&profile, 10)
             .render(80)

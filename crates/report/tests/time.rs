@@ -122,6 +122,18 @@ fn a_selected_time_is_said_to_have_run() {
 }
 
 #[test]
+fn a_part_without_time_samples_has_no_table_and_no_legend() {
+    let mut profile = profile();
+    profile.cpu.clear();
+    let text = Summary::of(&profile, By::Function).render_time(100);
+    assert!(text.contains("\n0 time samples"), "{text}");
+    assert!(
+        !text.contains("own time") && !text.contains("Intervals"),
+        "{text}"
+    );
+}
+
+#[test]
 fn lost_time_samples_do_not_count_as_lost_allocations() {
     let mut profile = profile();
     profile.lost = vec![(LostKind::CpuSamples, 7)];

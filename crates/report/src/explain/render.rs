@@ -40,17 +40,22 @@ impl Explanation {
                 text.push_str(&answer.command(width));
             }
         }
-        let mut last = match (self.exact, self.samples) {
-            (true, _) => "Every allocation was recorded: the figures are exact.".to_owned(),
-            (false, _) => "In brackets: 95 % intervals.".to_owned(),
-        };
+        let mut last = Vec::new();
+        if self.exact {
+            last.push("Every allocation was recorded: the figures are exact.".to_owned());
+        } else if text.contains('–') {
+            // An interval is shown, such as (80.9–110).
+            last.push("In brackets: 95 % intervals.".to_owned());
+        }
         let left_out = kept.iter().filter(|&&sentences| sentences == 0).count();
         match left_out {
             0 => {}
-            1 => last.push_str(" 1 more answer: --json."),
-            number => last.push_str(&format!(" {number} more answers: --json.")),
+            1 => last.push("1 more answer: --json.".to_owned()),
+            number => last.push(format!("{number} more answers: --json.")),
         }
-        wrap(&mut text, &last, width);
+        if !last.is_empty() {
+            wrap(&mut text, &last.join(" "), width);
+        }
         text
     }
 

@@ -33,6 +33,14 @@ impl Leaks {
             }
             report.render(&mut text, width, self.profiles.len() > 1);
         }
+        // Only a finding has intervals, or is called a leak.
+        if self
+            .profiles
+            .iter()
+            .all(|report| report.findings.is_empty())
+        {
+            return text;
+        }
         let percent = 100.0 * self.false_discovery_rate;
         let tests = text::grouped(self.tests as u64);
         let last = if self.tests > 0 && self.profiles.iter().any(|report| report.heap.is_none()) {

@@ -10,6 +10,9 @@ use crate::estimate::Estimate;
 use crate::fold::IMPORT;
 use crate::text::{self, Cut, NARROWEST};
 
+/// What is said below a report that shows intervals.
+const INTERVALS: &str = "Intervals are 95 %.";
+
 impl Summary {
     /// The summary as text with lines of at most `width` columns (but at least 60).
     #[must_use]
@@ -59,12 +62,16 @@ impl Summary {
             }
             lines.push(line);
         }
-        lines.extend(self.folded());
+        let shown = self.rows[..rows].iter();
+        lines.extend(self.folded(shown.map(|row| row.name.as_str())));
         if self.distances != Distances::Every {
-            let mut line = "Intervals are 95 %.".to_owned();
+            // The head has one even without a row.
+            let mut line = INTERVALS.to_owned();
             let nothing = text::bytes(self.unlisted.high);
-            // Processes are all listed.
-            if self.by == By::Process {
+            if rows == 0 {
+                // There is no list.
+            } else if self.by == By::Process {
+                // Processes are all listed.
                 let _ = write!(line, " 0 B is less than {nothing}.");
             } else {
                 let _ = write!(
@@ -78,8 +85,8 @@ impl Summary {
         lines
     }
 
-    /// Says what the names of folded frames mean, if there are some.
-    fn folded(&self) -> Option<String> {
+    /// Says what the names of folded frames mean, for those among the names of the rows that are shown.
+    fn folded<'a>(&self, shown: impl Iterator<Item = &'a str>) -> Option<String> {
         if matches!(self.by, By::Type | By::Process) {
             return None;
         }
@@ -87,7 +94,9 @@ impl Summary {
             IMPORT => format!("{IMPORT} is the machinery of imports"),
             name => format!("{name} is what starts the program"),
         };
-        let parts: Vec<String> = self.folded.iter().map(part).collect();
+        let shown: Vec<&str> = shown.collect();
+        let named = self.folded.iter().filter(|name| shown.contains(name));
+        let parts: Vec<String> = named.map(part).collect();
         (!parts.is_empty()).then(|| format!("{} (--all-frames shows it).", parts.join(", ")))
     }
 
@@ -114,14 +123,18 @@ impl Summary {
             wrap(&mut text, &line, width);
         }
         text.push('\n');
+        if self.time.rows.is_empty() {
+            return text;
+        }
         self.time_table(&mut text, width);
         if self.time.rows_left_out > 0 {
             let _ = writeln!(text, "… and {} more", self.time.rows_left_out);
         }
-        if let Some(line) = self.folded() {
+        let shown = self.time.rows.iter();
+        if let Some(line) = self.folded(shown.map(|row| row.name.as_str())) {
             wrap(&mut text, &line, width);
         }
-        text.push_str("Intervals are 95 %.\n");
+        let _ = writeln!(text, "{INTERVALS}");
         text
     }
 
