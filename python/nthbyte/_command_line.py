@@ -60,6 +60,12 @@ class Program:
             return "stdin"
         return os.path.splitext(os.path.basename(os.path.abspath(self.target)))[0]
 
+    @property
+    def default_output(self) -> str:
+        """The profile's file name by default. Bytes of the program's name that are not UTF-8 are ``_``."""
+        name = "".join("_" if "\ud800" <= sign <= "\udfff" else sign for sign in self.name)
+        return f"nthbyte-{name}.{os.getpid()}.nthb"
+
 
 _BY_FLAG = {flag: option for option in OPTIONS for flag in option.flags}
 

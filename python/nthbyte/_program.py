@@ -17,7 +17,7 @@ from nthbyte._claim import claim
 from nthbyte._command_line import HEAD, Program, fail, is_interpreter, is_python_script, renamed
 from nthbyte._end_line import say
 from nthbyte._options import OPTIONS
-from nthbyte._session import configure
+from nthbyte._session import as_text, configure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
     """
     path = program.target
     _refuse_others(options, path)
-    output = options["output"] or f"nthbyte-{program.name}.{os.getpid()}.nthb"
+    output = options["output"] or program.default_output
     defaults = {option.name: option.default for option in OPTIONS}
     settings = {**defaults, **{name: options[name] for name in _SETTINGS}}
     try:
@@ -83,7 +83,11 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
         say(renamed(config["output"], claimed.path))
     # The agent names the C library in place of an interpreter.
     config.update(
-        output=claimed.path, native=True, native_frames=True, executable=os.path.abspath(path), interpreter=""
+        output=claimed.path,
+        native=True,
+        native_frames=True,
+        executable=as_text(os.path.abspath(path)),
+        interpreter="",
     )
     _restore_signals()
     try:

@@ -55,7 +55,7 @@ def start(words: list[str]) -> Running:
         os.getcwd()
     except OSError as error:
         fail(f"there is no working folder ({error.strerror}): change to another one", 1)
-    output = options.pop("output") or f"nthbyte-{program.name}.{os.getpid()}.nthb"
+    output = options.pop("output") or program.default_output
     is_quiet = options.pop("quiet")
     schedule = {name: options.pop(name) for name in ("start_after", "for", "signal")}
     try:

@@ -261,7 +261,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"the profile's name is not UTF-8: {path!a}") from None
+        raise ValueError(f"the profile's path is not UTF-8: {path!a}; choose one in UTF-8 with -o") from None
     return {
         "output": path,
         "period": period,
@@ -274,7 +274,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "native_problem": None,
         "huge_pages": checked["huge_pages"],
         "command": _kept(sys.argv if command is None else command),
-        "executable": _text(sys.executable or ""),
+        "executable": as_text(sys.executable or ""),
         "interpreter": interpreter(),
         "parent_pid": None,
         "run": time.time_ns(),
@@ -389,7 +389,7 @@ def _kept(command: Sequence[str]) -> list[str]:
     kept: list[str] = []
     room = _LONGEST_COMMAND
     for number, argument in enumerate(command):
-        text = _text(argument)
+        text = as_text(argument)
         room -= len(to_json(text))
         if room < 0:
             return [*kept, f"{text[:_BEGINNING]}...", f"({len(command) - number - 1} more)"]
@@ -397,6 +397,6 @@ def _kept(command: Sequence[str]) -> list[str]:
     return kept
 
 
-def _text(argument: str) -> str:
-    # Arguments may contain bytes that are not Unicode; JSON must not.
+def as_text(argument: str) -> str:
+    """Returns a text for JSON. Arguments and paths may contain bytes that are not Unicode; JSON must not."""
     return argument.encode(errors="replace").decode()

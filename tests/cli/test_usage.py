@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,20 @@ def test_a_path_that_cannot_be_written(
     assert said in line and line.count("cannot write") <= 1
     assert tmp_path.name in line or "/proc/out.nthb" in line
     assert (done.status, done.out) == (1, "")
+
+
+def test_a_name_that_is_not_utf_8(interpreter: Interpreter, tmp_path: Path) -> None:
+    """nthbyte takes its own default name, whatever the script's; for another, it says what to do."""
+    script = os.fsdecode(b"caf\xe9.py")
+    (tmp_path / script).write_text("print(1)")
+    done = interpreter.nthbyte("run", "-q", script, folder=tmp_path).ok()
+    [profile] = tmp_path.glob("*.nthb")
+    assert (done.out, done.err) == ("1\n", "") and profile.name.startswith("nthbyte-caf_.")
+    assert summary(profile)["complete"]
+    done = interpreter.nthbyte("run", "-o", os.fsdecode(b"\xff.nthb"), script, folder=tmp_path)
+    path = tmp_path / "\\udcff.nthb"
+    assert done.err == f"nthbyte: the profile's path is not UTF-8: '{path}'; choose one in UTF-8 with -o\n"
+    assert (done.status, done.out) == (2, "")
 
 
 def test_a_device_is_nothing_to_look_at(interpreter: Interpreter, tmp_path: Path) -> None:

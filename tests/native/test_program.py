@@ -284,6 +284,16 @@ main()
 """.replace("SITE", repr(str(Path(__file__).resolve().parents[2] / "build" / "site")))
 
 
+def test_a_name_that_is_not_utf_8(built: Callable[[str], Path], tmp_path: Path) -> None:
+    """It is no obstacle, neither in the profile's default name nor among the settings."""
+    name = os.fsdecode(b"end\xff")
+    shutil.copy(built("ending"), tmp_path / name)
+    done = INTERPRETER.nthbyte("run", "--", f"./{name}", "return", folder=tmp_path)
+    [profile] = tmp_path.glob("nthbyte-end_.*.nthb")
+    assert done.status == 6 and profile.name in done.err
+    assert summary(profile, *DOMAIN)["complete"]
+
+
 def _refusal(done: Done, status: int = 2) -> str:
     assert (done.status, done.out) == (status, ""), done
     assert done.err.count("\n") == 1
