@@ -147,6 +147,10 @@ class Agent:
         if message is not None:
             raise Error(message)
 
+    def has_profile(self) -> bool:
+        """Whether this process has a profile. The child of a fork has none before its first recording."""
+        return self._native.has_profile() is not None
+
     def stop(self) -> Result:
         """Stops the session and returns what it recorded. Raises Error if none is running."""
         answer = self._native.stop()

@@ -111,6 +111,10 @@ class PyPyAgent(Agent):
         self._minor_hook = MinorHook(self._library.report_minors, self._library.minors_per_sample())
         self._notes = tuple(notes)
 
+    def has_profile(self) -> bool:
+        """Whether this process has a profile. The child of a fork has none before its first recording."""
+        return bool(self._library.has_profile())
+
     def stop(self) -> Result:
         """Stops the session and returns what it recorded. Raises Error if none is running."""
         if not self._on:
@@ -286,6 +290,7 @@ class _Library:
         self._name_thread = function("name_thread", void, u64, self._text)
         self._load_native = function("load_native", self._int, self._text, self._text, size)
         self._start = function("start", self._int, self._text, self._text, size)
+        self.has_profile = function("has_profile", self._int)
         self._stop = function("stop", self._text)
         self._release_outcome = function("release_outcome", void, self._text)
         self.reopen_vmprof = function("reopen_vmprof", self._int)

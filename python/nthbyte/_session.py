@@ -310,7 +310,7 @@ def begin(
         if _at_exit is None:
             # atexit runs its functions in reverse order: this one runs after all functions of the program.
             atexit.register(exiting)
-            _call_on_os_exit(exiting)
+            _call_on_os_exit(_leaving)
             follow(lambda: _running)
         _at_exit = at_exit or end_quietly
         return claimed.path
@@ -366,6 +366,12 @@ def exiting() -> None:
             _at_exit()
         except Exception:
             pass
+
+
+def _leaving() -> None:
+    """Ends the session before ``os._exit``. The child of a fork that has recorded nothing leaves without a profile."""
+    if load().has_profile():
+        exiting()
 
 
 def _call_on_os_exit(function: Callable[[], None]) -> None:

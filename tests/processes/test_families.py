@@ -136,6 +136,19 @@ def test_children_that_do_the_same_have_other_samples(
     assert max(estimates) > 1.02 * min(estimates) > 0, estimates
 
 
+def test_a_child_that_records_nothing_writes_no_profile(interpreter: Interpreter, tmp_path: Path) -> None:
+    """A server may fork thousands of them."""
+    program = """
+import os
+for _ in range(5):
+    if os.fork() == 0:
+        os._exit(0)
+    assert os.wait()[1] == 0
+"""
+    first = run(interpreter, program, tmp_path, "--every", "1TiB", "--no-native")
+    assert family.parts_of(first) == [first]
+
+
 def test_no_thread_of_a_child_is_there_when_it_forks(cpython: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(FORKING_CHILDREN)
     words = ["run", "-q", "--every", "16KiB", "-o", "app.nthb", "app.py"]

@@ -52,6 +52,7 @@ extern "C" fn PyInit__native() -> *mut PyObject {
         method(c"start", start, METH_O),
         method(c"stop", stop, METH_NOARGS),
         method(c"forked", forked, METH_NOARGS),
+        method(c"has_profile", has_profile, METH_NOARGS),
         MethodDef {
             name: std::ptr::null(),
             function: None,
@@ -179,6 +180,14 @@ unsafe extern "C" fn forked(_module: *mut PyObject, _: *mut PyObject) -> *mut Py
     answer(None, |gil| {
         agent::forked(gil);
         None
+    })
+}
+
+/// `has_profile() -> str | None`: a text if this process has a profile. The child of a fork has none before its first
+/// recording.
+unsafe extern "C" fn has_profile(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    answer(None, |_| {
+        nthbyte_session::has_profile().then(|| "yes".to_owned())
     })
 }
 

@@ -91,6 +91,12 @@ pub fn set_after_fork(function: fn() -> bool) {
     AFTER_FORK.store(function as *mut (), Release);
 }
 
+/// Whether a session of this process has a profile: the child of a fork has none before its first recording.
+#[must_use]
+pub fn has_profile() -> bool {
+    registry::slots().any(|slot| slot.is_running() && !slot.fork.is_child())
+}
+
 /// Starts the writer thread that a fork has stopped. If a thread is inside a recording for long, its next one starts the
 /// writer thread.
 pub fn let_writer_run() {

@@ -128,7 +128,7 @@ agent_allocator!();
 pub use cancellation::uncancelled;
 pub use clock::{Clock, monotonic_nanos};
 pub use config::Config;
-pub use fork::{ProcessIdentity, forks, let_writer_run, set_after_fork};
+pub use fork::{ProcessIdentity, forks, has_profile, let_writer_run, set_after_fork};
 pub use guard::guarded;
 pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
 pub use keeper::{Keeper, set_keeper, set_preparer};

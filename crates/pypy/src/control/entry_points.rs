@@ -194,6 +194,12 @@ pub extern "C" fn nthbyte_pypy_stop() -> *mut c_char {
     })
 }
 
+/// Whether this process has a profile. The child of a fork has none before its first recording.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_has_profile() -> c_int {
+    c_int::from(nthbyte_session::has_profile())
+}
+
 /// Frees what [`nthbyte_pypy_stop`] has returned.
 ///
 /// # Safety
