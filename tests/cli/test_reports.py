@@ -380,17 +380,39 @@ def test_a_profile_is_never_destroyed(command: str, profile: Path, tmp_path: Pat
     assert (done.status, other.read_bytes(), ours.read_bytes()) == (1, data, data)
     report(*_words(command, ours, other), "-f", folder=tmp_path).ok()
     assert other.read_bytes() != data
-    # A file that is not a profile is replaced without --force.
+    # The same report again needs no --force, whatever the name.
     report(*_words(command, ours, other), folder=tmp_path).ok()
 
 
-def test_a_page_of_leaks_replaces_no_profile(profile: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [name for name, words in COMMANDS.items() if "{out}" in words])
+def test_a_file_of_the_user_is_never_destroyed(command: str, profile: Path, tmp_path: Path) -> None:
+    """A file that nthbyte has not written is kept without --force, even if it is named; an empty one is none."""
+    source = tmp_path / "app.py"
+    source.write_text("import nthbyte  # the only copy\n")
+    done = report(*_words(command, profile, source), folder=tmp_path)
+    why = "nthbyte has not written it; choose another name, or overwrite it with --force"
+    assert done.err == f"nthbyte: cannot write {source}: {why}\n"
+    assert (done.status, source.read_text()) == (1, "import nthbyte  # the only copy\n")
+    report(*_words(command, profile, source), "-f", folder=tmp_path).ok()
+    assert b"the only copy" not in source.read_bytes()
+    (tmp_path / "empty").touch()
+    report(*_words(command, profile, tmp_path / "empty"), folder=tmp_path).ok()
+
+
+def test_a_page_of_leaks_replaces_only_a_page(profile: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.nthb"
     other.write_bytes(profile.read_bytes())
     [line] = report("leaks", profile, "--page", other, folder=tmp_path).err.splitlines()
     # It has no option that says so.
     assert line == f"nthbyte: cannot write {other}: it is a profile; choose another name"
     assert other.read_bytes() == profile.read_bytes()
+    other.write_text("notes")
+    [line] = report("leaks", profile, "--page", other, folder=tmp_path).err.splitlines()
+    assert line == f"nthbyte: cannot write {other}: nthbyte has not written it; choose another name"
+    for _ in range(2):
+        report("leaks", profile, "--page", tmp_path / "page.html", folder=tmp_path).ok()
+    compared = ("diff", profile, profile, "--flamegraph", tmp_path / "page.html")
+    assert "Intervals" in report(*compared, folder=tmp_path).ok().out
 
 
 def _append(words: list[str], path: Path, folder: Path) -> str:

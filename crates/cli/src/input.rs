@@ -231,7 +231,7 @@ impl Inputs {
         .collect()
     }
 
-    /// Makes sure that writing destroys no profile: see [`Output::protect`].
+    /// Makes sure that writing destroys no profile, and nothing that nthbyte has not written: see [`Output::protect`].
     ///
     /// # Errors
     /// As there.

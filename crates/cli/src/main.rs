@@ -7,6 +7,7 @@
 mod commands;
 mod input;
 mod output;
+mod own_output;
 mod progress;
 mod rows;
 mod selecting;

@@ -11,20 +11,19 @@ use nthbyte_profile::MAGIC;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::NamedTempFile;
 
+use crate::own_output::{self, HEAD};
+
 /// Names of files that are not yet complete begin with this.
 const PREFIX: &str = ".nthbyte-";
-
-/// So much of a file says what it is, in bytes.
-const HEAD: u64 = 4096;
 
 /// The destination of what a command writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Standard output: `-` on the command line.
     Standard,
-    /// A file, which is replaced if it exists.
+    /// A file that the user has named. It replaces no other file than one that nthbyte has written.
     File(PathBuf),
-    /// A file whose name follows from the profile's. It replaces no other file than one that nthbyte has written.
+    /// The same, with a name that follows from the profile's.
     Derived(PathBuf),
     /// A profile: a file that only its owner can read.
     Profile(PathBuf),
@@ -43,12 +42,11 @@ impl Output {
         }
     }
 
-    /// Makes sure that writing destroys no profile, and no file that the user has not named.
+    /// Makes sure that writing destroys no profile, and nothing that nthbyte has not written. An empty file is nothing.
     ///
     /// # Errors
     /// If the output is the file that the command reads, by whatever name; if a profile would replace another file;
-    /// and, unless it is [`Overwrite::Any`], if it is another profile, or a file that was not named would replace one
-    /// that nthbyte has not written.
+    /// and, unless it is [`Overwrite::Any`], if it is another profile, or a file that nthbyte has not written.
     pub fn protect(&self, input: &Path, overwrite: Overwrite) -> Result<()> {
         let found = match self {
             Self::Standard => {
@@ -76,10 +74,13 @@ impl Output {
         };
         let force = match overwrite {
             Overwrite::WithForce => ", or overwrite it with --force",
-            Overwrite::NoProfile | Overwrite::Any => "",
+            Overwrite::OwnOutput | Overwrite::Any => "",
         };
         let head = head(path);
-        let problem = if head.is_empty() {
+        let is_empty = head.as_ref().is_ok_and(Vec::is_empty);
+        // What cannot be read is not nthbyte's.
+        let head = head.unwrap_or_default();
+        let problem = if is_empty {
             None
         } else if head.starts_with(&MAGIC) {
             (overwrite != Overwrite::Any)
@@ -87,10 +88,13 @@ impl Output {
         } else {
             match self {
                 Self::Profile(_) => Some("it is no profile; choose another name".to_owned()),
-                Self::Derived(_) if overwrite != Overwrite::Any && !is_ours(&head) => Some(
-                    format!("nthbyte has not written it; choose another name with -o{force}"),
-                ),
-                _ => None,
+                _ if overwrite == Overwrite::Any || own_output::is_own(&head) => None,
+                Self::Derived(_) => Some(format!(
+                    "nthbyte has not written it; choose another name with -o{force}"
+                )),
+                _ => Some(format!(
+                    "nthbyte has not written it; choose another name{force}"
+                )),
             }
         };
         match problem {
@@ -139,12 +143,12 @@ impl Output {
     }
 }
 
-/// The profiles that an output may overwrite. None of them is one that the command reads.
+/// The files that an output may overwrite. None of them is one that the command reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overwrite {
-    /// None.
-    NoProfile,
-    /// None, because `--force` is not given.
+    /// Pages and exports that nthbyte has written.
+    OwnOutput,
+    /// The same, because `--force` is not given.
     WithForce,
     /// Any.
     Any,
@@ -302,23 +306,14 @@ fn without_temporary_name(error: io::Error, folder: &Path) -> io::Error {
 
 /// Whether there is a file that begins like a profile.
 pub fn is_profile(path: &Path) -> bool {
-    head(path).starts_with(&MAGIC)
+    head(path).is_ok_and(|head| head.starts_with(&MAGIC))
 }
 
-/// The first bytes of a file; none if it cannot be read.
-fn head(path: &Path) -> Vec<u8> {
+/// The first bytes of a file.
+fn head(path: &Path) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    let file = File::open(path).map(|file| file.take(HEAD));
-    match file.and_then(|mut file| file.read_to_end(&mut head)) {
-        Ok(_) => head,
-        Err(_) => Vec::new(),
-    }
-}
-
-/// Whether a file that begins with `head` is a page or an export that nthbyte has written: they all name it there.
-fn is_ours(head: &[u8]) -> bool {
-    let name = b"nthbyte";
-    head.windows(name.len()).any(|word| word == name)
+    File::open(path)?.take(HEAD).read_to_end(&mut head)?;
+    Ok(head)
 }
 
 #[cfg(test)]
@@ -334,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_not_named_or_is_no_profile_stays() {
+    fn a_file_that_nthbyte_has_not_written_stays() {
         let folder = tempfile::tempdir().expect("a folder");
         let input = folder.path().join("app.nthb");
         std::fs::write(&input, MAGIC).expect("writable");
@@ -342,15 +337,15 @@ mod tests {
         let [file, page, profile] =
             [Output::File, Output::Derived, Output::Profile].map(|of| of(path.clone()));
         let page_of_ours = b"<!doctype html><title>nthbyte</title>";
-        // Whether each output may replace such a file, without `--force` and with it.
-        for (content, [named, by_default, as_profile]) in [
-            (&b""[..], [[true, true]; 3]),
-            (&MAGIC, [[false, true]; 3]),
-            (page_of_ours, [[true, true], [true, true], [false, false]]),
-            (b"notes", [[true, true], [false, true], [false, false]]),
+        // Whether a page and a profile may replace such a file, without `--force` and with it.
+        for (content, [as_page, as_profile]) in [
+            (&b""[..], [[true, true]; 2]),
+            (&MAGIC, [[false, true]; 2]),
+            (page_of_ours, [[true, true], [false, false]]),
+            (b"import nthbyte", [[false, true], [false, false]]),
         ] {
             std::fs::write(&path, content).expect("writable");
-            for (output, may) in [(&file, named), (&page, by_default), (&profile, as_profile)] {
+            for (output, may) in [(&file, as_page), (&page, as_page), (&profile, as_profile)] {
                 let found = [false, true].map(|force| {
                     let protected = output.protect(&input, Overwrite::if_forced(force));
                     protected.is_ok()

@@ -157,7 +157,7 @@ impl Arguments {
             .map(|path| Output::beside(Path::new(""), Some(path), "html"));
         if let Some(page) = &page {
             for input in &inputs {
-                page.protect(input, Overwrite::NoProfile)?;
+                page.protect(input, Overwrite::OwnOutput)?;
             }
             let progress = Progress::steps("writing");
             page.write(|out| {

@@ -24,7 +24,7 @@ pub struct Arguments {
     /// standard output for collapsed stacks).
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Overwrite the output even if it is another profile.
+    /// Overwrite the output even if it is another profile, or a file that nthbyte has not written.
     #[arg(short, long)]
     force: bool,
     /// Put the text of the program's Python files, as they are on this machine now, into a Firefox Profiler file.

@@ -19,7 +19,7 @@ pub struct Arguments {
     /// The file to write; `-` is standard output (default: the profile's name with the suffix .html).
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Overwrite the output even if it is another profile.
+    /// Overwrite the output even if it is another profile, or a file that nthbyte has not written.
     #[arg(short, long)]
     force: bool,
     /// Put each process at the top, with its own calls below it.

@@ -36,7 +36,7 @@ impl Arguments {
         let leaks = Leaks::of(&inputs.load_each()?);
         if let Some(page) = self.page {
             let output = Output::beside(&page, Some(page.clone()), "html");
-            inputs.protect(&output, Overwrite::NoProfile)?;
+            inputs.protect(&output, Overwrite::OwnOutput)?;
             output.write(|out| Ok(flamegraph::write_leaks(&leaks, out)?))?;
             return Ok(ExitCode::from(u8::from(self.fail && leaks.leaks)));
         }
