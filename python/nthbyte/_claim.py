@@ -9,6 +9,10 @@ import time
 
 from nthbyte._agent import Error
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 # The first bytes of every profile: see docs/format.md.
 MAGIC = b"\x89nthb\r\n\x1a"
 
@@ -36,20 +40,24 @@ class Claim:
             pass
 
 
-def claim(path: str, *, force: bool = False) -> Claim:
+def claim(path: str, *, force: bool = False, kept: Collection[str] = ()) -> Claim:
     """Makes a new file for a profile: at ``path``, or with a free name that resembles it.
 
-    A file that is there stays as it is, unless it is empty. With ``force``, a profile is replaced; no other file is. A
-    device or a pipe is used as it is. The new file begins like a profile, so that no other session claims it.
+    A file that is there stays as it is, unless it is empty. With ``force``, a profile is replaced, unless its real path
+    is in ``kept``; no other file is. A device or a pipe is used as it is. The new file begins like a profile, so that
+    no other session claims it.
 
     Raises Error if the file cannot be made.
     """
     number = 1
     candidate = path
     while True:
-        claimed = _take(candidate, force)
-        if claimed is not None:
-            return claimed
+        is_kept = kept and os.path.realpath(candidate) in kept and os.path.exists(candidate)
+        if not is_kept:
+            # A file that cannot be replaced is an error at the wanted path only.
+            claimed = _take(candidate, force, is_wanted=force and number == 1)
+            if claimed is not None:
+                return claimed
         number += 1
         candidate = numbered(path, number)
 
@@ -82,8 +90,8 @@ def abandon(path: str) -> None:
         pass
 
 
-def _take(path: str, force: bool) -> Claim | None:
-    """Claims this path; None if a file is there."""
+def _take(path: str, force: bool, *, is_wanted: bool) -> Claim | None:
+    """Claims this path; None if a file is there that stays: with ``is_wanted``, this is an error."""
     is_new = False
     try:
         if not os.path.lexists(path):
@@ -107,7 +115,7 @@ def _take(path: str, force: bool) -> Claim | None:
             return Claim(path)
         raise Error(_explain(path, error)) from None
     except PermissionError as error:
-        if not force and os.access(os.path.dirname(path), os.W_OK):
+        if not is_wanted and os.access(os.path.dirname(path), os.W_OK):
             # Another user's file.
             return None
         raise Error(_explain(path, error)) from None
@@ -119,11 +127,11 @@ def _take(path: str, force: bool) -> Claim | None:
         if not head:
             os.write(file, MAGIC)
             return Claim(path, is_new, was_empty=True)
-        if not force:
-            return None
-        if head != MAGIC[: len(head)]:
+        if force and head == MAGIC[: len(head)]:
+            return Claim(path)
+        if is_wanted:
             raise Error(f"{path} exists and is not a profile: choose another name with -o, or remove it")
-        return Claim(path)
+        return None
     except OSError as error:
         raise Error(_explain(path, error)) from None
     finally:

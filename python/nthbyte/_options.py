@@ -182,7 +182,8 @@ OPTIONS = (
     ),
     Option(
         "force",
-        "replace the profile OUT if it exists; without it, a new name is taken",
+        "replace the profile OUT if it exists, and with --signal those of later recordings, OUT-2 and so on; "
+        "without it, new names are taken",
         default=False,
         short="-f",
         check=_switch("--force"),

@@ -46,6 +46,8 @@ class Schedule:
     ):
         self._config = config
         self._force = force
+        # The real paths of this process's recordings.
+        self._recorded: set[str] = set()
         self._is_quiet = is_quiet
         self._start_after = start_after
         self._length = length
@@ -98,20 +100,23 @@ class Schedule:
         if is_running():
             return
         self._cancel()
-        config, family, line = self._config, None, None
+        config, force, family, line = self._config, self._force, None, None
         if os.getpid() != self._pid:
+            # Profiles of children replace nothing.
+            force = False
             family = config["output"]
             path = child_path(family, os.getpid())
             config = {**config, "output": path, "parent_pid": self._pid}
         elif not self._is_quiet:
             line = EndLine(config["output"], self._folder)
-        path = begin(config, family=family, force=self._force, at_exit=line)
+        path = begin(config, family=family, force=force, kept=self._recorded, at_exit=line)
         if line is not None:
             line.path = path
         if path != config["output"]:
             say(self._named(config["output"], path))
-        # The next recording does not replace this one.
-        self._force = False
+        if os.path.isfile(path):
+            # The next recording does not replace this one; a device or a pipe takes all.
+            self._recorded.add(os.path.realpath(path))
         self._has_begun = True
         if self._length is not None:
             try:

@@ -13,7 +13,7 @@ from nthbyte._children import follow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from types import TracebackType
     from typing import Any, Callable, Union
 
@@ -286,11 +286,13 @@ def begin(
     *,
     family: str | None = None,
     force: bool = False,
+    kept: Collection[str] = (),
     at_exit: Callable[[], None] | None = None,
 ) -> str:
     """Starts a session and returns its profile's path. It ends with the process at the latest. Child processes join it.
 
     family: for a child, the path of the profile of the first process.
+    kept: the real paths of profiles that are not replaced, even with ``force``.
     at_exit: called when the process exits, in place of a plain stop.
     Raises Error if the session cannot start; then there is no new file.
     """
@@ -299,7 +301,7 @@ def begin(
 
     _refuse_to_interrupt()
     with _turn:
-        claimed = claim(config["output"], force=force)
+        claimed = claim(config["output"], force=force, kept=kept)
         config = {**config, "output": claimed.path}
         try:
             load().start(_with_native(config))

@@ -101,6 +101,43 @@ def test_each_recording_of_a_signal_has_its_file(interpreter: Interpreter, tmp_p
     assert "third" in two and not two & {"first", "second", "after"}
 
 
+SERIES = """
+import os, shutil, signal, sys
+for _ in range(2 * int(sys.argv[1])):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    kept = [[n] for n in range(1000)]
+pid = os.fork()
+if pid == 0:
+    # A profile of that name, from an earlier process with the same number.
+    shutil.copy("out.nthb", f"out.{os.getpid()}.nthb")
+    os.kill(os.getpid(), signal.SIGUSR1)
+    sys.exit()
+os.waitpid(pid, 0)
+assert os.path.exists(f"out.{pid}-2.nthb")
+"""
+
+
+def test_each_recording_replaces_that_of_an_earlier_run(interpreter: Interpreter, tmp_path: Path) -> None:
+    """With -f no recording of this run is replaced, nothing that is no profile, and nothing by a child."""
+
+    def run(name: str, recordings: int, *options: str) -> dict[str, str]:
+        words = ["-q", "-o", "out.nthb", "--signal", "USR1", *options, "-c", SERIES, str(recordings), name]
+        interpreter.nthbyte("run", *words, folder=tmp_path).ok()
+        profiles = [path for number in (1, 3, 4, 5) if (path := tmp_path / names[number]).exists()]
+        return {path.name: summary(path)["command"][-1] for path in profiles}
+
+    names = ["", "out.nthb", *(f"out-{number}.nthb" for number in range(2, 6))]
+    run("old", 3)
+    assert summary(tmp_path / "out-2.nthb")["command"][-1] == "old"
+    (tmp_path / "out-2.nthb").write_text("mine")
+    assert run("new", 2, "-f") == {names[1]: "new", names[3]: "new"}
+    assert run("third", 3, "-f") == {names[1]: "third", names[3]: "third", names[4]: "third"}
+    assert run("again", 1, "-f") == {names[1]: "again", names[3]: "third", names[4]: "third"}
+    # Without -f, nothing is replaced.
+    assert run("last", 1) == {names[1]: "again", names[3]: "third", names[4]: "third", names[5]: "last"}
+    assert (tmp_path / "out-2.nthb").read_text() == "mine"
+
+
 NO_FOLDER = """
 import os, signal
 os.mkdir("gone")
