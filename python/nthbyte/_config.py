@@ -36,5 +36,7 @@ class Config(TypedDict):
     """Name and version of the interpreter."""
     parent_pid: int | None
     """The profiled process that started this one, if any."""
+    line_at_signal: str | None
+    """What the agent prints on stderr if a signal ends the process; with the line end."""
     run: int
     """A number that all processes of a run have in common, and no other run of the same program has."""

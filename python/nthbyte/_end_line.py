@@ -43,6 +43,13 @@ class EndLine:
         if os.getpid() == self._pid:
             say(self._line(result))
 
+    def at_signal(self, path: str) -> str | None:
+        """Returns the line for the case that SIGTERM ends the program. What was recorded is not known before.
+
+        ``path`` is that of the profile. None if it is no file to look at.
+        """
+        return line_at_signal("SIGTERM", path, self._folder)
+
     def _line(self, result: Result) -> str:
         path = shortest(result.path, self._folder)
         parts = ["1 sample" if result.samples == 1 else f"{result.samples:,} samples"]
@@ -70,6 +77,13 @@ class EndLine:
             return ", ".join(parts)
         family = " --all" if children else ""
         return f"{', '.join(parts)}; see it with: nthbyte explain {quoted(path)}{family}"
+
+
+def line_at_signal(signal: str, path: str, folder: str) -> str | None:
+    """Returns the line for a program that a signal ends; see :meth:`EndLine.at_signal`."""
+    if not os.path.isfile(path):
+        return None
+    return f"nthbyte: ended by {signal}; see it with: nthbyte explain {quoted(shortest(path, folder))}\n"
 
 
 def profiles_of_children(path: str, since: float) -> dict[str, str]:

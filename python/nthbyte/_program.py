@@ -15,7 +15,7 @@ import sys
 from nthbyte._agent import NATIVE_LIBRARY, PROGRAM_LIBRARY, Error, interpreter, to_json
 from nthbyte._claim import claim
 from nthbyte._command_line import HEAD, Program, fail, is_interpreter, is_python_script, renamed
-from nthbyte._end_line import say
+from nthbyte._end_line import line_at_signal, say
 from nthbyte._options import OPTIONS
 from nthbyte._session import as_text, configure
 
@@ -89,6 +89,8 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
         executable=as_text(os.path.abspath(path)),
         interpreter="",
     )
+    if not options["quiet"]:
+        config.update(line_at_signal=_line_at_signal(claimed.path))
     _restore_signals()
     try:
         os.execve(path, program.command_line, _environment(libraries, config, options["quiet"]))
@@ -96,6 +98,15 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
         claimed.withdraw()
         missing = error.errno == errno.ENOENT and os.path.exists(path)
         fail(f"cannot run {path}: {'its dynamic linker is missing' if missing else error.strerror}", 1)
+
+
+def _line_at_signal(path: str) -> str | None:
+    try:
+        # The agent handles SIGTERM, SIGINT and SIGHUP.
+        return line_at_signal("a signal", path, os.getcwd())
+    except OSError:
+        # There is no working folder.
+        return None
 
 
 def check(path: str) -> None:

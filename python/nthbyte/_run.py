@@ -84,7 +84,7 @@ def _begin(config: Config, force: bool, is_quiet: bool) -> None:
     from nthbyte._command_line import renamed
 
     line = None if is_quiet else EndLine(config["output"], os.getcwd())
-    path = begin(config, force=force, at_exit=line)
+    path = begin(config, force=force, at_exit=line, at_signal=line.at_signal if line is not None else None)
     if line is not None:
         line.path = path
     if path != config["output"]:

@@ -109,7 +109,10 @@ class Schedule:
             config = {**config, "output": path, "parent_pid": self._pid}
         elif not self._is_quiet:
             line = EndLine(config["output"], self._folder)
-        path = begin(config, family=family, force=force, kept=self._recorded, at_exit=line)
+        at_signal = line.at_signal if line is not None else None
+        path = begin(
+            config, family=family, force=force, kept=self._recorded, at_exit=line, at_signal=at_signal
+        )
         if line is not None:
             line.path = path
         if path != config["output"]:

@@ -277,6 +277,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "executable": as_text(sys.executable or ""),
         "interpreter": interpreter(),
         "parent_pid": None,
+        "line_at_signal": None,
         "run": time.time_ns(),
     }
 
@@ -288,12 +289,14 @@ def begin(
     force: bool = False,
     kept: Collection[str] = (),
     at_exit: Callable[[], None] | None = None,
+    at_signal: Callable[[str], str | None] | None = None,
 ) -> str:
     """Starts a session and returns its profile's path. It ends with the process at the latest. Child processes join it.
 
     family: for a child, the path of the profile of the first process.
     kept: the real paths of profiles that are not replaced, even with ``force``.
     at_exit: called when the process exits, in place of a plain stop.
+    at_signal: makes the line that is printed if a signal ends the process, from the profile's path.
     Raises Error if the session cannot start; then there is no new file.
     """
     global _running, _at_exit
@@ -304,7 +307,9 @@ def begin(
         claimed = claim(config["output"], force=force, kept=kept)
         config = {**config, "output": claimed.path}
         try:
-            load().start(_with_native(config))
+            # Children, which get `_running`, print no line.
+            line = at_signal(claimed.path) if at_signal is not None else None
+            load().start({**_with_native(config), "line_at_signal": line})
         except BaseException:
             claimed.withdraw()
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,68 @@ def test_a_killed_program_leaves_a_readable_profile(
     assert found["complete"] == (end == "SIGTERM")
     assert found["damage"] == []
     _holds_what_was_kept(found, 5000)
+
+
+# Ends by SIGTERM, after children that end in the same way.
+TERMINATED = """
+import multiprocessing, os, signal, sys
+
+def end():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+if __name__ == "__main__":
+    pid = os.fork()
+    if pid == 0:
+        end()
+    os.waitpid(pid, 0)
+    process = multiprocessing.get_context("spawn").Process(target=end)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGTERM
+    print("out", flush=True)
+    {last}
+    end()
+"""
+
+
+def test_a_program_that_sigterm_ends_names_its_profile(interpreter: Interpreter, tmp_path: Path) -> None:
+    """The default name has a number that the user does not know. Only the process that was started says it."""
+    (tmp_path / "my app.py").write_text(TERMINATED.format(last="pass"))
+    done = interpreter.nthbyte("run", "my app.py", folder=tmp_path)
+    said, _, name = done.err.partition("'")
+    assert said == "nthbyte: ended by SIGTERM; see it with: nthbyte explain "
+    assert (done.status, done.out, name[-2:]) == (-signal.SIGTERM, "out\n", "'\n")
+    assert summary(tmp_path / name[:-2])["complete"]
+
+
+NOT_SAID = {
+    "quiet": (["-q"], "pass"),
+    "stderr is closed": ([], "os.close(2)"),
+    "another stderr": ([], "os.dup2(os.open('theirs', os.O_CREAT | os.O_WRONLY), 2)"),
+    "a device": (["-o", "/dev/null"], "pass"),
+    "the session has ended": ([], "import nthbyte; nthbyte.stop()"),
+    "the program ends itself": ([], "signal.signal(signal.SIGTERM, lambda *_: os._exit(0))"),
+}
+
+
+@pytest.mark.parametrize("why", NOT_SAID)
+def test_the_line_at_sigterm_is_not_printed(why: str, interpreter: Interpreter, tmp_path: Path) -> None:
+    options, last = NOT_SAID[why]
+    (tmp_path / "app.py").write_text(TERMINATED.format(last=last))
+    done = interpreter.nthbyte("run", *options, "app.py", folder=tmp_path)
+    assert done.out == "out\n" and "ended by SIGTERM" not in done.err
+    theirs = tmp_path / "theirs"
+    assert not theirs.exists() or theirs.read_text() == ""
+
+
+def test_the_line_at_sigterm_is_that_of_the_recording(interpreter: Interpreter, tmp_path: Path) -> None:
+    code = "import os, signal; [os.kill(os.getpid(), number) for number in (10, 10, 10, signal.SIGTERM)]"
+    words = ("run", "-o", "out.nthb", "--signal", "10", "-c", code)
+    done = interpreter.nthbyte(*words, folder=tmp_path)
+    first, second, third = done.err.splitlines()
+    assert first.endswith("; see it with: nthbyte explain out.nthb")
+    assert second == "nthbyte: the next recording is out-2.nthb"
+    assert third == "nthbyte: ended by SIGTERM; see it with: nthbyte explain out-2.nthb"
 
 
 def _highest(rows: dict[str, Any]) -> float:

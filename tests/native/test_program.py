@@ -174,7 +174,12 @@ def test_ends(way: str, status: int, is_whole: bool, built: Callable[[str], Path
     assert (done.status, done.out) == (status, "ready\n")
     assert _rows(profile)["allocate"]["self_bytes"]["estimate"] == 10_000_000
     assert summary(profile, *DOMAIN)["complete"] == is_whole
-    assert ("see it with" in done.err) == (way == "return")
+    if way == "return":
+        assert done.err.endswith("; see it with: nthbyte explain out.nthb\n")
+    else:
+        # Of the other ends, only a signal that nthbyte handles is said.
+        by_signal = "nthbyte: ended by a signal; see it with: nthbyte explain out.nthb\n"
+        assert done.err == (by_signal if is_whole and status < 0 else "")
 
 
 @pytest.mark.parametrize("way", ["exit", "_exit"])

@@ -52,6 +52,9 @@ pub struct Config {
     /// The profiled process that started this one, if any.
     #[serde(default)]
     pub parent_pid: Option<u32>,
+    /// What is printed on stderr if a signal ends the process; with the line end.
+    #[serde(default)]
+    pub line_at_signal: Option<String>,
     /// The number of the run: see [`Meta::run`].
     #[serde(default)]
     pub run: Option<u64>,

@@ -69,6 +69,7 @@
 //! postponed   frees that wait for a recording          unfinished  samples whose stack the writer thread completes
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM, and before other ends
+//! last_line   what is printed at SIGTERM
 //! composition what the resident set is made of, at intervals
 //! os_thread   a thread that needs no thread-local data
 //! exit        the end of the process
@@ -96,6 +97,7 @@ mod free_list;
 mod guard;
 mod interner;
 mod keeper;
+mod last_line;
 mod lock;
 mod lost;
 mod observer;

@@ -33,7 +33,7 @@ use crate::recorder::{Recorder, ring_bytes};
 use crate::recording::{Recording, begin_with_lock, child_has_memory};
 use crate::registry::{self, Slot, Status};
 use crate::writer::LONGEST_WAIT;
-use crate::{exit, fork, reserve, termination};
+use crate::{exit, fork, last_line, reserve, termination};
 
 /// The error of a start while there is a session.
 pub const RUNNING_ALREADY: &str = "nthbyte is running already; call nthbyte.stop() first";
@@ -72,6 +72,7 @@ impl Session {
         // SAFETY: the lock was acquired; the borrow ends here.
         unsafe { *slot.recorder() = Some(recorder) };
         guard::reset();
+        last_line::prepare(config.line_at_signal.as_deref());
         termination::watch();
         slot.set_status(Status::Running);
         slot.lock.release();

@@ -3,7 +3,8 @@
 //! ([`complete`]).
 //!
 //! If the program has left the signal at its default, a session replaces that by a handler. It asks the writer thread to
-//! complete the profile, waits a second at most, and then ends the process as the default does. A program that installs
+//! complete the profile, waits a second at most, prints the line of the session's settings, and then ends the process as
+//! the default does. A program that installs
 //! its own handler, or ignores the signal, replaces ours or never gets it; if that handler calls ours, as one calls the
 //! handler from before, ours ends the process. New programs (`exec`) get the default back from
 //! the kernel. The first process of a container is left alone: the kernel does not deliver such a signal to it without a
@@ -15,6 +16,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::last_line;
 use crate::sleeper::Sleeper;
 use crate::sync::{AtomicI32, AtomicPtr, AtomicU32, constant, sleep_millisecond};
 
@@ -111,6 +113,7 @@ pub(crate) fn after_fork_in_child() {
     // A signal that has arrived was the parent's.
     REQUESTED.store(0, Relaxed);
     WAITED.store(0, Relaxed);
+    last_line::forget_in_child();
 }
 
 /// Installs the handler for one more session, if SIGTERM has its default.
@@ -124,6 +127,7 @@ pub(crate) fn watch() {
 pub(crate) fn unwatch() {
     if SESSIONS.fetch_sub(1, AcqRel) == 1 {
         remove();
+        last_line::forget();
         // A session that has begun meanwhile saw the handler in place.
         if SESSIONS.load(Acquire) > 0 {
             install();
@@ -195,6 +199,7 @@ extern "C" fn terminated(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mu
             return;
         }
         wait(LONGEST_WAIT);
+        last_line::print();
     }
     remove();
     set_default(signal);

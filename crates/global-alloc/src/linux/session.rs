@@ -125,6 +125,7 @@ fn config(options: &Options) -> Config {
         executable: executable.to_string_lossy().into_owned(),
         interpreter: String::new(),
         parent_pid: None,
+        line_at_signal: None,
         run: None,
         pypy: Default::default(),
     }

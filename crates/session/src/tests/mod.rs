@@ -2,6 +2,7 @@
 
 mod fork_state;
 mod forks;
+mod last_line;
 mod lock;
 mod memory;
 mod pace;
@@ -38,7 +39,10 @@ pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
 
 fn start(path: &Path, distances: &str, period: u64) -> Session {
     let period = if distances == "every" { 1 } else { period };
-    let json = serde_json::json!({"output": path, "period": period, "distances": distances});
+    start_with(serde_json::json!({"output": path, "period": period, "distances": distances}))
+}
+
+fn start_with(json: serde_json::Value) -> Session {
     let config = Config::parse(&json.to_string()).unwrap();
     let meta = config.meta(Method::NurseryLimit, 1, Vec::new());
     Session::start(&config, meta).unwrap()

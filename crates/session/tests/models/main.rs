@@ -16,6 +16,8 @@
 mod exit;
 #[path = "../../src/fork_state.rs"]
 mod fork_state;
+#[path = "../../src/last_line.rs"]
+mod last_line;
 #[path = "../../src/lock.rs"]
 mod lock;
 #[path = "../../src/lost.rs"]
