@@ -1,6 +1,6 @@
 //! The allocation samples of a profile, packed for tens of millions of them.
 //!
-//! A sample takes 33 bytes, and four more if any sample has labels. Size, block, sample points and
+//! A sample takes 33 bytes, and four more if any sample has labels, or if others were removed. Size, block, sample points and
 //! sampling are interned together as a [`ShapeId`]: programs request few distinct sizes, so values
 //! that depend only on the shape (the weight) are computed once for each shape instead of once for
 //! each sample. The disadvantage: columns cannot be borrowed as slices of the public types. Call
@@ -92,6 +92,8 @@ pub struct Samples {
     labels: Vec<LabelSetId>,
     lifetime: Vec<Lifetime>,
     freed: Vec<Nanos>,
+    /// Of samples of which others were removed: their numbers before. Shorter than the other columns if none was.
+    numbers: Vec<SampleId>,
     shapes: Vec<Shape>,
     shape_ids: HashMap<Shape, ShapeId, RandomState>,
 }
@@ -218,15 +220,17 @@ impl Samples {
         Some(self.freed[id.index()]).filter(|&time| time != NEVER)
     }
 
+    /// The number that it had before any other sample was removed.
+    #[must_use]
+    pub fn number(&self, id: SampleId) -> SampleId {
+        self.numbers.get(id.index()).copied().unwrap_or(id)
+    }
+
     /// Appends a sample and returns its number. Returns `None`, and appends nothing, if there are
     /// already 2^32 - 1 samples.
     pub fn push(&mut self, sample: Sample) -> Option<SampleId> {
         let id = u32::try_from(self.len()).ok().filter(|&id| id < u32::MAX)?;
-        let shape = *self.shape_ids.entry(sample.shape).or_insert_with(|| {
-            self.shapes.push(sample.shape);
-            // There are at most as many shapes as samples.
-            ShapeId(self.shapes.len() as u32 - 1)
-        });
+        let shape = self.intern(sample.shape);
         if sample.labels != LabelSetId::NONE {
             self.labels.resize(self.time.len(), LabelSetId::NONE);
             self.labels.push(sample.labels);
@@ -241,16 +245,31 @@ impl Samples {
         Some(SampleId(id))
     }
 
-    /// Removes the samples for which `keep` returns false. The table of shapes stays, so a profile
-    /// without samples still knows how they were taken.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Sample) -> bool) {
+    fn intern(&mut self, shape: Shape) -> ShapeId {
+        *self.shape_ids.entry(shape).or_insert_with(|| {
+            self.shapes.push(shape);
+            // There are at most twice as many shapes as samples: a report may give each another one, once.
+            ShapeId(self.shapes.len() as u32 - 1)
+        })
+    }
+
+    /// Removes the samples for which `keep` returns false; `keep` may give a sample another shape. The table of shapes stays,
+    /// so a profile without samples still knows how they were taken.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&mut Sample) -> bool) {
+        if self.numbers.len() < self.len() {
+            self.numbers = self.ids().map(|id| self.number(id)).collect();
+        }
         let mut kept = 0;
         for id in self.ids() {
-            let sample = self.get(id);
-            if !keep(&sample) {
+            let mut sample = self.get(id);
+            let shape = sample.shape;
+            if !keep(&mut sample) {
                 continue;
             }
             let from = id.index();
+            if sample.shape != shape {
+                self.shape[from] = self.intern(sample.shape);
+            }
             self.time[kept] = sample.time;
             self.thread[kept] = sample.thread;
             self.stack[kept] = sample.stack;
@@ -258,6 +277,7 @@ impl Samples {
             self.type_id[kept] = sample.type_id;
             self.lifetime[kept] = sample.lifetime;
             self.freed[kept] = self.freed[from];
+            self.numbers[kept] = self.numbers[from];
             // The column is shorter than the others, but not shorter than the samples with labels.
             if let Some(labels) = self.labels.get_mut(kept) {
                 *labels = sample.labels;
@@ -272,6 +292,7 @@ impl Samples {
         self.labels.truncate(kept);
         self.lifetime.truncate(kept);
         self.freed.truncate(kept);
+        self.numbers.truncate(kept);
     }
 
     /// Changes the stack of a sample.

@@ -7,6 +7,11 @@ impl Profile {
     /// Keeps only the allocation samples for which `keep` returns true. What the agent counted is
     /// then no longer the sum of the samples, so it is removed if a sample is.
     pub fn retain_samples(&mut self, mut keep: impl FnMut(&Sample) -> bool) {
+        self.retain_changed_samples(|sample| keep(sample));
+    }
+
+    /// The same; `keep` may give a sample another shape.
+    pub(crate) fn retain_changed_samples(&mut self, mut keep: impl FnMut(&mut Sample) -> bool) {
         let before = self.samples.len();
         let mut kept = Vec::with_capacity(before);
         self.samples.retain(|sample| {

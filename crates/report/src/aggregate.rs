@@ -6,11 +6,11 @@
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::ThreadId;
-use nthbyte_profile::model::{Lifetime, ProcessId, Sample};
+use nthbyte_profile::model::{Lifetime, ProcessId};
 
 use crate::estimate::{Estimator, Moments, Totals};
 use crate::inclusive::Sum;
-use crate::selection::{Lives, Moment};
+use crate::selection::{Alive, Moment};
 
 /// Samples, with the bytes of each lifetime and of what was alive at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -24,11 +24,11 @@ pub struct ByLifetime {
 }
 
 impl ByLifetime {
-    fn count(&mut self, sample: &Totals, lifetime: Lifetime, is_alive: bool) {
+    fn count(&mut self, sample: &Totals, lifetime: Lifetime, alive: Option<&Totals>) {
         self.all.add(sample);
         self.lifetimes[lifetime as usize].add(&sample.bytes);
-        if is_alive {
-            self.alive.add(&sample.bytes);
+        if let Some(alive) = alive {
+            self.alive.add(&alive.bytes);
         }
     }
 
@@ -72,6 +72,8 @@ pub struct Aggregate {
     pub all: ByLifetime,
     /// Turns sums into estimates.
     pub estimator: Estimator,
+    /// The same for the sums of what was alive at the moment: [`ByLifetime::alive`].
+    pub of_alive: Estimator,
 }
 
 impl Aggregate {
@@ -88,27 +90,28 @@ impl Aggregate {
         let mut stacks = vec![ByLifetime::default(); profile.stacks.len()];
         let mut types = vec![ByLifetime::default(); profile.types.len()];
         let mut processes = vec![ByLifetime::default(); profile.processes.len().max(1)];
-        let lives = Lives::of(profile);
+        let alive = Alive::at(profile, moment);
         for id in samples.ids() {
             let totals = &shapes[samples.shape_id(id).0 as usize];
-            let sample: Sample = samples.get(id);
-            let process = of_threads.get(sample.thread.index());
+            let process = of_threads.get(samples.thread(id).index());
             let process = process.copied().unwrap_or(ProcessId::FIRST);
-            let alive = lives.is_alive(&sample, moment);
-            let count = |sum: &mut ByLifetime| sum.count(totals, sample.lifetime, alive);
-            count(&mut stacks[sample.stack.index()]);
-            count(&mut types[sample.type_id.index()]);
+            let (lifetime, of_alive) = (samples.lifetime(id), alive.totals(id));
+            let count = |sum: &mut ByLifetime| sum.count(totals, lifetime, of_alive);
+            count(&mut stacks[samples.stack(id).index()]);
+            count(&mut types[samples.type_id(id).index()]);
             count(&mut processes[process.index()]);
         }
         let mut all = ByLifetime::default();
         types.iter().for_each(|totals| all.add(totals));
         let estimator = Estimator::new(profile, &all.all);
+        let of_alive = alive.estimator(&estimator);
         Self {
             stacks,
             types,
             processes,
             all,
             estimator,
+            of_alive,
         }
     }
 }

@@ -31,7 +31,7 @@
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::meta::Distances;
-use nthbyte_profile::model::{Shape, Weight};
+use nthbyte_profile::model::{Sampling, Shape, Weight};
 use serde::Serialize;
 use statrs::function::gamma::{gamma_lr, gamma_ur};
 
@@ -149,7 +149,11 @@ impl Totals {
     /// The totals of one sample of a profile, with the period that its source had at that time.
     #[must_use]
     pub fn of_sample(profile: &Profile, shape: Shape) -> Self {
-        let sampling = profile.sampling(shape.sampling);
+        Self::of(&profile.sampling(shape.sampling), shape)
+    }
+
+    /// The totals of one sample, with a sampling that may be another than that of its shape.
+    pub(crate) fn of(sampling: &Sampling, shape: Shape) -> Self {
         let weight = sampling.weight(&shape);
         let (bytes, allocations) = match sampling.distances {
             Distances::Every | Distances::Exponential => (
@@ -222,6 +226,16 @@ impl Estimator {
             exact: profile.is_exact(),
             typical_bytes: period,
             typical_allocations,
+        }
+    }
+
+    /// The estimator for sums over one half of the samples: each stands for twice as much.
+    #[must_use]
+    pub(crate) fn of_half(&self) -> Self {
+        Self {
+            typical_bytes: 2.0 * self.typical_bytes,
+            typical_allocations: 2.0 * self.typical_allocations,
+            ..*self
         }
     }
 

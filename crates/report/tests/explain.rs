@@ -10,9 +10,9 @@ use nthbyte_profile::model::{
     StackNode, ThreadNames, TimeSample, TypeNames,
 };
 use nthbyte_profile::synthetic::Synthetic;
-use nthbyte_report::Explanation;
 use nthbyte_report::explain::{Answer, Asked, Topic};
 use nthbyte_report::text;
+use nthbyte_report::{Estimate, Explanation};
 use proptest::prelude::*;
 
 const PERIOD: u64 = 64 << 10;
@@ -238,11 +238,16 @@ fn what_a_process_keeps_is_gone_when_it_ends() {
     let mut family = of_two(profile(&[kept]), |sample| sample.time > middle);
     let peak = |profile: &Profile| {
         let explanation = explain(profile);
-        answer(&explanation, Topic::Peak).unwrap().figures["bytes"].estimate
+        answer(&explanation, Topic::Peak).unwrap().figures["bytes"]
     };
+    let whole: f64 = family.samples.ids().map(|id| family.weight(id).bytes).sum();
+    let holds = |of: &Estimate, truth: f64| of.low <= truth && truth <= of.high;
     let together = peak(&family);
+    assert!(holds(&together, whole), "{together:?} {whole}");
     family.processes[0].end = middle;
-    assert!((peak(&family) - together / 2.0).abs() < 1.0);
+    let alone = peak(&family);
+    assert!(holds(&alone, whole / 2.0), "{alone:?} {whole}");
+    assert!(alone.high < together.estimate, "{alone:?} {together:?}");
 }
 
 #[test]

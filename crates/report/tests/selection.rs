@@ -1,5 +1,7 @@
 //! Selections against the same choices made sample by sample.
 
+mod halves;
+
 use nthbyte_profile::Distances;
 use nthbyte_profile::event::{Memory, Nanos, ThreadId};
 use nthbyte_profile::model::{Lifetime, Profile, Sample};
@@ -112,28 +114,51 @@ proptest! {
         prop_assert!(close(column, summary.all.alive.expect("known").estimate));
     }
 
+    /// The first half of the samples finds the peak, and the second one says what was alive: the rows of a summary and a
+    /// profile of what was alive then agree. If everything is recorded, nothing is above the peak.
     #[test]
-    fn nothing_is_above_the_peak(samples in 1_u32..300, seed: u64, from in 0.0_f64..0.9, length in 0.01_f64..1.0) {
-        let profile = profile(samples, seed);
-        let peak = bytes(&applied(&profile, &at(At::Peak)));
+    fn one_half_of_the_samples_finds_the_peak_and_the_other_one_says_what_was_alive(
+        samples in 1_u32..300,
+        seed: u64,
+        distances in proptest::sample::select(vec![Distances::Exponential, Distances::Fixed, Distances::Every]),
+        from in 0.0_f64..0.9,
+        length in 0.01_f64..1.0,
+    ) {
+        let period = if distances == Distances::Every { 1 } else { 64 << 10 };
+        let profile = made(Synthetic { samples, seed, distances, period, ..Synthetic::default() });
         let times: Vec<Nanos> = profile.samples.iter().map(|sample| sample.time).collect();
-        let most = times.iter().map(|&time| alive_at(&profile, time)).fold(0.0, f64::max);
-        prop_assert!(close(peak, most), "{} {}", peak, most);
+        let peak_of = |selection: &Selection| {
+            let mut narrowed = profile.clone();
+            let selected = selection.narrow(&mut narrowed).ok()?;
+            let json = serde_json::to_value(&selected).expect("JSON");
+            let peak = Nanos(json["at_nanos"].as_u64().expect("a time"));
+            Some((peak, Summary::of_selected(&narrowed, By::Function, selected)))
+        };
+        let (peak, summary) = peak_of(&at(At::Peak)).expect("there are samples");
+        let (_, most) = halves::found(&profile, times.iter().copied());
+        prop_assert!(close(halves::first(&profile, peak), most), "{} {}", peak.0, most);
+        let alive = bytes(&applied(&profile, &at(At::Peak)));
+        prop_assert!(close(alive, halves::second(&profile, peak)), "{} {}", peak.0, alive);
+        let column: f64 = summary.rows.iter().map(|row| row.alive.expect("known").estimate).sum();
+        prop_assert!(close(column, alive));
+        prop_assert!(close(column, summary.all.alive.expect("known").estimate));
+        prop_assert!(close(summary.all.bytes.estimate, bytes(&profile)));
+        if distances == Distances::Every {
+            let most = times.iter().map(|&time| alive_at(&profile, time)).fold(0.0, f64::max);
+            prop_assert!(close(alive, most), "{} {}", alive, most);
+        }
         // Within a range: of all that was alive then, what was allocated in it.
         let (since, until) = (part(&profile, from), part(&profile, from + length));
         prop_assume!(since < until);
-        let mut narrowed = profile.clone();
         let selection = Selection { since: Some(since), until: Some(until), at: Some(At::Peak), ..Selection::default() };
-        let Ok(selected) = selection.narrow(&mut narrowed) else {
+        let Some((peak, _)) = peak_of(&selection) else {
             prop_assert!(times.iter().all(|&time| until <= time));
             return Ok(());
         };
-        let json = serde_json::to_value(selected).expect("JSON");
-        let peak = Nanos(json["at_nanos"].as_u64().expect("a time"));
         prop_assert!(since <= peak && peak < until);
         let inside = times.iter().filter(|&&time| since <= time && time < until).chain([&since]);
-        let most = inside.map(|&time| alive_at(&profile, time)).fold(0.0, f64::max);
-        prop_assert!(close(alive_at(&profile, peak), most));
+        let (_, most) = halves::found(&profile, inside.copied());
+        prop_assert!(close(halves::first(&profile, peak), most));
     }
 
     #[test]

@@ -4,14 +4,13 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::Nanos;
 use nthbyte_profile::model::{Function, Lifetime};
 use serde::Serialize;
 
 use crate::estimate::{Moments, Totals};
 use crate::inclusive::{self, KeyTotals, Sum};
 use crate::periods;
-use crate::selection;
+use crate::selection::{self, Alive, Moment};
 use crate::summary::{By, NO_FILE, NO_STACK, NO_TYPE};
 
 /// A quantity that is compared.
@@ -25,7 +24,7 @@ pub enum Measure {
     Allocations,
     /// Bytes alive at the end.
     Alive,
-    /// Bytes alive at the moment with the most live bytes.
+    /// Bytes alive at the moment with the most live bytes, by the half of the samples that did not find it.
     Peak,
     /// Bytes that died young.
     Young,
@@ -241,26 +240,24 @@ impl Cells {
             types: vec![Cell::default(); profile.types.len()],
             processes: vec![Cell::default(); profile.processes.len().max(1)],
         };
-        cells.add_allocations(profile, selection::peak_of_all(profile));
+        cells.add_allocations(profile);
         if has_time {
             cells.add_time(profile);
         }
         cells
     }
 
-    fn add_allocations(&mut self, profile: &Profile, peak: Option<Nanos>) {
+    fn add_allocations(&mut self, profile: &Profile) {
         let samples = &profile.samples;
-        let lives = selection::Lives::of(profile);
+        let peak = selection::peak_of_all(profile).map(Moment::Found);
+        let peak = peak.map(|moment| Alive::at(profile, moment));
         let shapes = samples.shapes().iter();
         let shapes: Vec<Totals> = shapes
             .map(|&shape| Totals::of_sample(profile, shape))
             .collect();
         for id in samples.ids() {
             let totals = &shapes[samples.shape_id(id).0 as usize];
-            let at_peak = peak.is_some_and(|moment| {
-                let moment = selection::Moment::Time(moment);
-                lives.is_alive(&profile.samples.get(id), moment)
-            });
+            let at_peak = peak.as_ref().and_then(|alive| alive.totals(id));
             let process = profile.process_of(samples.thread(id));
             let cells = [
                 &mut self.stacks[samples.stack(id).index()],
@@ -275,7 +272,7 @@ impl Cells {
                     Lifetime::StillLive => cell.of_mut(Measure::Alive).add(&totals.bytes),
                     Lifetime::Freed | Lifetime::Survived => {}
                 }
-                if at_peak {
+                if let Some(totals) = at_peak {
                     cell.of_mut(Measure::Peak).add(&totals.bytes);
                 }
             }

@@ -247,11 +247,14 @@ fn side<'a>(runs: &[Run], cells: impl Iterator<Item = &'a Cell>, measure: Measur
     let mean = |of: fn(&Run) -> f64| runs.iter().map(of).sum::<f64>() / (number * number);
     let unit = match measure {
         Measure::Cpu => mean(|run| run.tick),
+        // Half of the samples say what was alive then.
+        Measure::Peak => 2.0 * mean(|run| run.period),
         _ => mean(|run| run.period),
     };
     let typical = match measure {
         Measure::Allocations => mean(|run| run.typical_allocations),
         Measure::Cpu => unit,
+        Measure::Peak => 2.0 * mean(|run| run.longest_period),
         _ => mean(|run| run.longest_period),
     };
     Side {

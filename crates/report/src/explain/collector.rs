@@ -105,7 +105,9 @@ fn feeds(facts: &Facts<'_>, answer: &mut Answer) {
         Some(starts) => is_container(profile, id) && meets_collector(profile, starts, id),
         None => samples.lifetime(id) == Lifetime::Survived,
     };
-    let sums = facts.places.sums(counts);
+    let sums = facts
+        .places
+        .sums(|id| counts(id).then(|| facts.places.totals(id)));
     let estimator = &facts.aggregate.estimator;
     let figure = |sum: &Totals| match knows_frees {
         true => estimator.allocations(sum),
@@ -127,8 +129,10 @@ fn feeds(facts: &Facts<'_>, answer: &mut Answer) {
     } else {
         "many were made for"
     };
-    let here =
-        |id: SampleId| counts(id) && facts.places.key(samples.stack(id), By::OwnLine) == first.key;
+    let here = |id: SampleId| {
+        let is_here = counts(id) && facts.places.key(samples.stack(id), By::OwnLine) == first.key;
+        is_here.then(|| facts.places.totals(id))
+    };
     let types = types_text(&facts.places.types(here));
     let (made, of) = if knows_frees {
         answer.figure("objects", whole);

@@ -2,26 +2,24 @@
 
 use super::places::{self, By, types_text};
 use super::{Answer, Facts, Topic, of_bytes, weight};
-use crate::estimate::{Estimate, Totals};
+use crate::estimate::Estimate;
 use crate::leaks::name;
 use crate::memory::Memory;
-use crate::selection::{Lives, Moment, peak_of_all};
+use crate::selection::{Alive, Moment, peak_of_all};
 use crate::text;
 
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let profile = facts.profile;
     let mut answer = facts.answer(Topic::Peak, weight::PEAK, &["flamegraph"]);
     match peak_of_all(profile) {
-        Some(moment) => {
-            let lives = Lives::of(profile);
-            let is_alive = |id| lives.is_alive(&profile.samples.get(id), Moment::Time(moment));
-            let sums = facts.places.sums(is_alive);
-            let mut all = Totals::default();
-            sums.iter().for_each(|sum| all.add(sum));
-            let estimator = &facts.aggregate.estimator;
-            let bytes = estimator.bytes(&all);
+        Some(time) => {
+            let alive = Alive::at(profile, Moment::Found(time));
+            let of_alive = |id| alive.totals(id);
+            let sums = facts.places.sums(of_alive);
+            let estimator = alive.estimator(&facts.aggregate.estimator);
+            let bytes = estimator.bytes(&alive.sum());
             answer.figure("bytes", bytes);
-            answer.figure("at_nanos", Estimate::exact(moment.0 as f64));
+            answer.figure("at_nanos", Estimate::exact(time.0 as f64));
             let lines = facts.places.group(&sums, By::OwnLine).into_iter();
             let lines = places::ranked(lines.map(|(key, sum)| (key, estimator.bytes(&sum))));
             let of = |one: &places::Ranked| {
@@ -38,13 +36,13 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
             answer.figure("line_bytes", first.figure);
             answer.say(format!(
                 "At the peak, after {}, {} were alive; of that, {} were allocated for {}.",
-                text::duration(moment.0),
+                text::duration(time.0),
                 of_bytes(&bytes),
                 of_bytes(&first.figure),
                 name(&answer.places[0]),
             ));
             let next: Vec<String> = lines.iter().skip(1).take(2).map(of).collect();
-            let types = types_text(&facts.places.types(is_alive));
+            let types = types_text(&facts.places.types(of_alive));
             if !types.is_empty() {
                 answer.say(format!("The types: {types}."));
             }

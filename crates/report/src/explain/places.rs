@@ -17,6 +17,8 @@ use crate::summary::{NO_STACK, NO_TYPE};
 pub(super) struct Places<'a> {
     profile: &'a Profile,
     frames: Frames,
+    /// By shape: what a sample stands for.
+    totals: Vec<Totals>,
     /// By function: the one that is counted in its place. The machinery of imports counts as one, and so does the launcher.
     stand_ins: Vec<u32>,
 }
@@ -44,9 +46,12 @@ impl Sum for Totals {
 
 impl<'a> Places<'a> {
     pub(super) fn of(profile: &'a Profile) -> Self {
+        let shapes = profile.samples.shapes().iter();
+        let totals = shapes.map(|&shape| Totals::of_sample(profile, shape));
         Self {
             profile,
             frames: Frames::of(profile),
+            totals: totals.collect(),
             stand_ins: stand_ins(profile),
         }
     }
@@ -83,32 +88,37 @@ impl<'a> Places<'a> {
         group(with_samples.map(|(node, &sum)| (self.key(NodeId(node), by), sum)))
     }
 
-    /// The sums of each stack over some samples.
-    pub(super) fn sums(&self, counts: impl Fn(SampleId) -> bool) -> Vec<Totals> {
+    /// What a sample stands for.
+    pub(super) fn totals(&self, id: SampleId) -> &Totals {
+        &self.totals[self.profile.samples.shape_id(id).0 as usize]
+    }
+
+    /// The sums of each stack over some samples. `counts`: what a sample stands for, if it is one of them.
+    pub(super) fn sums<'t>(&self, counts: impl Fn(SampleId) -> Option<&'t Totals>) -> Vec<Totals> {
         let samples = &self.profile.samples;
-        let shapes = samples.shapes().iter();
-        let shapes: Vec<Totals> = shapes
-            .map(|&shape| Totals::of_sample(self.profile, shape))
-            .collect();
         let mut stacks = vec![Totals::default(); self.profile.stacks.len()];
-        for id in samples.ids().filter(|&id| counts(id)) {
-            stacks[samples.stack(id).index()].add(&shapes[samples.shape_id(id).0 as usize]);
+        for id in samples.ids() {
+            if let Some(totals) = counts(id) {
+                stacks[samples.stack(id).index()].add(totals);
+            }
         }
         stacks
     }
 
-    /// The types of some samples by their share of the bytes, largest first.
-    pub(super) fn types(&self, counts: impl Fn(SampleId) -> bool) -> Vec<(String, f64)> {
+    /// The types of some samples by their share of the bytes, largest first. `counts` as in [`Places::sums`].
+    pub(super) fn types<'t>(
+        &self,
+        counts: impl Fn(SampleId) -> Option<&'t Totals>,
+    ) -> Vec<(String, f64)> {
         let samples = &self.profile.samples;
-        let weights = self.profile.shape_weights();
-        let chosen = samples.ids().filter(|&id| counts(id)).map(|id| {
-            let bytes = weights[samples.shape_id(id).0 as usize].bytes;
+        let chosen = samples.ids().filter_map(|id| {
+            let totals = counts(id)?;
             let names = &self.profile.types[samples.type_id(id).index()];
             let name = match names.name.as_str() {
                 "" => NO_TYPE,
                 name => name,
             };
-            (name, Bytes(bytes))
+            Some((name, Bytes(totals.bytes.estimate)))
         });
         let mut types = group(chosen);
         types.sort_by(|one, other| other.1.0.total_cmp(&one.1.0).then(one.0.cmp(other.0)));

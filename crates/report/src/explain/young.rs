@@ -18,9 +18,9 @@ const LEAST: f64 = 0.05;
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let aggregate = &facts.aggregate;
     let samples = &facts.profile.samples;
-    let stacks = facts
-        .places
-        .sums(|id| samples.lifetime(id) == Lifetime::DiedYoung);
+    let places = &facts.places;
+    let is_young = |id: SampleId| samples.lifetime(id) == Lifetime::DiedYoung;
+    let stacks = places.sums(|id| is_young(id).then(|| places.totals(id)));
     let mut young = Totals::default();
     stacks.iter().for_each(|sum| young.add(sum));
     let bytes = aggregate.estimator.bytes(&young);
@@ -45,8 +45,8 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     lines.sort_by(|one, other| other.figure.low.total_cmp(&one.figure.low));
     let first = lines.first()?;
     let here = |id: SampleId| {
-        samples.lifetime(id) == Lifetime::DiedYoung
-            && facts.places.key(samples.stack(id), By::Line) == first.key
+        let is_here = is_young(id) && places.key(samples.stack(id), By::Line) == first.key;
+        is_here.then(|| places.totals(id))
     };
     let place = facts.places.place(first.key);
     let most = if clear {

@@ -5,7 +5,7 @@ use nthbyte_profile::{Part, Profile};
 
 use super::distance;
 use super::moment::{Moment, OfProcess};
-use crate::selection::{At, Reading, peak_of_rss};
+use crate::selection::{self, At, Reading, peak_of_rss};
 use crate::text;
 
 /// The writer thread reads the resident set after a sixteenth of the session's time, within these limits in nanoseconds.
@@ -86,7 +86,8 @@ fn time_of_peak(profile: &Profile, peak_rss: Option<u64>) -> Option<Nanos> {
     let readings = Reading::all(&profile.memory);
     let largest = readings.iter().map(|reading| reading.rss).max()?;
     let is_near = peak_rss.is_none_or(|peak| peak - peak / NOTICEABLE <= largest);
-    is_near.then(|| peak_of_rss(profile, &readings)).flatten()
+    let peak = is_near.then(|| peak_of_rss(profile, &readings)).flatten();
+    peak.and_then(selection::Moment::time)
 }
 
 fn is_far(distance: u64, wanted: Nanos) -> bool {

@@ -2,12 +2,11 @@
 
 use nthbyte_profile::Part;
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::Nanos;
 use nthbyte_profile::meta::SourceKind;
-use nthbyte_profile::model::{ProcessId, Sample};
+use nthbyte_profile::model::{ProcessId, Sample, Shape};
 
 use crate::estimate::{Estimate, Estimator, Moments, Totals};
-use crate::selection::{Lives, Moment};
+use crate::selection::{Alive, Moment};
 
 /// The largest request that the agent's heap serves, where a profile does not say.
 const HEAP_LIMIT: u64 = 2032;
@@ -45,54 +44,44 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn of(profile: &Profile, process: ProcessId, time: Nanos) -> Self {
-        let estimator = Estimator::new(profile, &all(profile));
+    pub(super) fn of(profile: &Profile, process: ProcessId, moment: Moment) -> Self {
+        let alive = Alive::at(profile, moment);
+        let estimator = alive.estimator(&Estimator::new(profile, &all(profile)));
         let limit = limit(profile, process);
-        let shapes: Vec<_> = profile
+        let places: Vec<_> = profile
             .samples
             .shapes()
             .iter()
-            .map(|&shape| {
-                let totals = Totals::of_sample(profile, shape);
+            .map(|shape| {
                 let source = profile.samplings.get(shape.sampling.index());
                 let source = source.and_then(|of| profile.sources.get(of.source.index()));
                 let kind = source.and_then(nthbyte_profile::Source::kind);
-                let place = match kind {
+                match kind {
                     Some(SourceKind::Native) => 2,
                     Some(SourceKind::Mapping) => 3,
                     _ if shape.size > limit => 1,
                     // The heap counts blocks, and few requests have just a block's size.
                     _ if shape.size > SHARED_FROM && shape.block == shape.size => 1,
                     _ => 0,
-                };
-                let part = if place == 0 {
-                    let waste = shape.block.saturating_sub(shape.size) as f64;
-                    scaled(
-                        &totals.bytes,
-                        waste / (shape.size as f64).max(1.0),
-                        waste,
-                        &totals,
-                    )
-                } else {
-                    totals.bytes
-                };
-                let room = match place {
-                    0 => room_of_sampled(shape.block),
-                    _ => 0,
-                };
-                (place, part, room)
+                }
             })
             .collect();
         let mut sums = [Moments::default(); 4];
         let mut sampled_room = 0;
-        let moment = Moment::Time(time);
-        let lives = Lives::of(profile);
         for id in profile.samples.ids() {
             let sample: Sample = profile.samples.get(id);
-            if profile.process_of(sample.thread) == process && lives.is_alive(&sample, moment) {
-                let (place, part, room) = &shapes[profile.samples.shape_id(id).0 as usize];
-                sums[*place].add(part);
-                sampled_room += room;
+            if profile.process_of(sample.thread) != process || !alive.has(&sample) {
+                continue;
+            }
+            let place = places[profile.samples.shape_id(id).0 as usize];
+            if place == 0 {
+                sampled_room += room_of_sampled(sample.shape.block);
+            }
+            if let Some(totals) = alive.totals(id) {
+                sums[place].add(&match place {
+                    0 => slack(&sample.shape, totals),
+                    _ => totals.bytes,
+                });
             }
         }
         let [slack, large, native, mappings] = sums.map(|sum| estimator.of_bytes(&sum));
@@ -107,8 +96,11 @@ impl Live {
     }
 }
 
-/// The moments of another value of the same samples.
-fn scaled(bytes: &Moments, factor: f64, value: f64, totals: &Totals) -> Moments {
+/// The moments of what blocks have more than was asked for.
+fn slack(shape: &Shape, totals: &Totals) -> Moments {
+    let value = shape.block.saturating_sub(shape.size) as f64;
+    let factor = value / (shape.size as f64).max(1.0);
+    let bytes = &totals.bytes;
     if bytes.estimate == 0.0 {
         // Blocks of 0 bytes have a size all the same.
         let each = totals.allocations;

@@ -22,7 +22,7 @@ use nthbyte_profile::{Composition, Domain, Part, Profile};
 use serde::Serialize;
 
 use crate::estimate::Estimate;
-use crate::selection::At;
+use crate::selection::{self, At};
 pub use accounting::Key;
 use accounting::Rows;
 pub use holders::{Holder, Holders};
@@ -121,7 +121,12 @@ impl Memory {
         let mut rss = 0;
         let mut swapped = 0;
         for one in &moment.processes {
-            let live = live::Live::of(profile, one.process, one.composition.time);
+            let time = one.composition.time;
+            let read = match moment.is_found {
+                true => selection::Moment::Found(time),
+                false => selection::Moment::Time(time),
+            };
+            let live = live::Live::of(profile, one.process, read);
             rows.add(&accounting::rows(one, &live));
             rss += one.composition.get(Part::Resident).unwrap_or(0);
             swapped += one.composition.get(Part::Swapped).unwrap_or(0);

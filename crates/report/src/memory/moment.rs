@@ -6,12 +6,14 @@ use nthbyte_profile::model::{Process, ProcessId};
 use nthbyte_profile::{Composition, Part, Profile, Source};
 
 use super::{MemoryError, distance, is_whole};
-use crate::selection::{At, Reading, peak_of_rss};
+use crate::selection::{self, At, Reading, peak_of_rss};
 use crate::text;
 
 /// A moment, with a composition of each process that ran then.
 pub(super) struct Moment<'a> {
     pub(super) time: Nanos,
+    /// Whether the first half of the samples found it: see [`selection::Moment::Found`].
+    pub(super) is_found: bool,
     pub(super) processes: Vec<OfProcess<'a>>,
     /// The largest resident set that is known; `None` for several processes.
     pub(super) peak_rss: Option<u64>,
@@ -37,8 +39,13 @@ pub(super) fn of(profile: &Profile, at: At) -> Result<Moment<'_>, MemoryError> {
     if all.peek().is_none() {
         return Err(MemoryError::NotRecorded);
     }
+    let mut is_found = false;
     let time = match at {
-        At::Peak => peak(profile),
+        At::Peak => {
+            let peak = peak(profile);
+            is_found = peak.is_found();
+            peak.time().unwrap_or(profile.end)
+        }
         At::End => profile.end,
         At::Time(time) if time > profile.end => {
             let (time, end) = (text::duration(time.0), text::duration(profile.end.0));
@@ -53,7 +60,10 @@ pub(super) fn of(profile: &Profile, at: At) -> Result<Moment<'_>, MemoryError> {
             .map(|of| of.time)
             .min_by_key(|&other| distance(other, time)),
     };
-    Ok(at_time(profile, nearest.unwrap_or(time), at == At::End))
+    Ok(Moment {
+        is_found,
+        ..at_time(profile, nearest.unwrap_or(time), at == At::End)
+    })
 }
 
 /// Several moments, in the order of time, the peak and the end among them.
@@ -65,7 +75,7 @@ pub(super) fn several(profile: &Profile, most: usize) -> Vec<(Moment<'_>, At)> {
         return Vec::new();
     };
     let step = times.len().div_ceil(most.max(1)).max(1);
-    let peak = peak.time;
+    let (peak, is_found) = (peak.time, peak.is_found);
     let mut chosen: Vec<Nanos> = times.into_iter().step_by(step).collect();
     chosen.extend([peak, last]);
     chosen.sort_unstable();
@@ -77,7 +87,14 @@ pub(super) fn several(profile: &Profile, most: usize) -> Vec<(Moment<'_>, At)> {
     };
     let moments = chosen.into_iter();
     moments
-        .map(|time| (at_time(profile, time, false), at(time)))
+        .map(|time| {
+            let is_found = is_found && time == peak;
+            let moment = Moment {
+                is_found,
+                ..at_time(profile, time, false)
+            };
+            (moment, at(time))
+        })
         .collect()
 }
 
@@ -90,7 +107,7 @@ fn wholes(profile: &Profile) -> impl Iterator<Item = &Composition> {
 }
 
 /// The time at which the resident sets together were largest, as far as compositions tell.
-fn peak(profile: &Profile) -> Nanos {
+fn peak(profile: &Profile) -> selection::Moment {
     let mut times: Vec<Nanos> = wholes(profile).map(|of| of.time).collect();
     times.sort_unstable();
     let mut sums = vec![0_u64; times.len()];
@@ -117,7 +134,7 @@ fn peak(profile: &Profile) -> Nanos {
     }
     let readings = times.into_iter().zip(sums);
     let readings: Vec<Reading> = readings.map(|(time, sum)| Reading::at(time, sum)).collect();
-    peak_of_rss(profile, &readings).unwrap_or(profile.end)
+    peak_of_rss(profile, &readings).unwrap_or_default()
 }
 
 /// Whether a process ran at a time.
@@ -159,6 +176,7 @@ fn at_time(profile: &Profile, time: Nanos, is_end: bool) -> Moment<'_> {
             [one] => one.composition.time,
             _ => time,
         },
+        is_found: false,
         peak_rss: peak_rss.filter(|_| processes.len() == 1),
         processes,
     }

@@ -8,11 +8,11 @@ use std::iter::Peekable;
 use std::ops::RangeInclusive;
 use std::vec::IntoIter;
 
-use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
-use nthbyte_profile::model::{Lifetime, Sample};
+use nthbyte_profile::model::{Lifetime, Sample, Sampling, Shape};
+use nthbyte_profile::{Halves, Profile};
 
-use crate::estimate::Totals;
+use crate::estimate::{Estimator, Totals};
 
 /// A moment at which objects are alive or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +22,24 @@ pub enum Moment {
     End,
     /// This time.
     Time(Nanos),
+    /// This time, which the first half of the samples found: the second half says what was alive then. See
+    /// [`nthbyte_profile::Halves`].
+    Found(Nanos),
+}
+
+impl Moment {
+    /// Its time; `None` for the end, of which each process has its own.
+    pub(crate) const fn time(self) -> Option<Nanos> {
+        match self {
+            Self::End => None,
+            Self::Time(time) | Self::Found(time) => Some(time),
+        }
+    }
+
+    /// Whether half of the samples say what was alive.
+    pub(crate) const fn is_found(self) -> bool {
+        matches!(self, Self::Found(_))
+    }
 }
 
 /// When sampled objects were alive. It does not refer to the profile, whose samples may be removed
@@ -59,31 +77,102 @@ impl Lives {
 
     /// Whether the sampled object was alive.
     pub(crate) fn is_alive(&self, sample: &Sample, moment: Moment) -> bool {
-        let Moment::Time(time) = moment else {
-            return sample.lifetime == Lifetime::StillLive;
-        };
-        self.life(sample)
-            .is_some_and(|(from, to)| from <= time && to.is_none_or(|to| to > time))
-    }
-}
-
-/// The sums over what was alive.
-pub(crate) fn alive_at(profile: &Profile, moment: Moment) -> Totals {
-    let shapes = profile.samples.shapes().iter();
-    let shapes: Vec<Totals> = shapes
-        .map(|&shape| Totals::of_sample(profile, shape))
-        .collect();
-    let lives = Lives::of(profile);
-    let mut totals = Totals::default();
-    for id in profile.samples.ids() {
-        if lives.is_alive(&profile.samples.get(id), moment) {
-            totals.add(&shapes[profile.samples.shape_id(id).0 as usize]);
+        match moment {
+            Moment::End => sample.lifetime == Lifetime::StillLive,
+            Moment::Time(time) | Moment::Found(time) => self
+                .life(sample)
+                .is_some_and(|(from, to)| from <= time && to.is_none_or(|to| to > time)),
         }
     }
-    totals
 }
 
-/// The first time at which most was alive, by the estimate; `None` if the times of frees are not
+/// What each sample says of what was alive at a moment.
+pub(crate) struct Alive<'a> {
+    profile: &'a Profile,
+    lives: Lives,
+    moment: Moment,
+    weights: Weights<Totals>,
+}
+
+impl<'a> Alive<'a> {
+    pub(crate) fn at(profile: &'a Profile, moment: Moment) -> Self {
+        Self {
+            profile,
+            lives: Lives::of(profile),
+            moment,
+            weights: Weights::of(profile, moment.is_found(), Totals::of),
+        }
+    }
+
+    /// Whether the sampled object was alive, whatever half it is of.
+    pub(crate) fn has(&self, sample: &Sample) -> bool {
+        self.lives.is_alive(sample, self.moment)
+    }
+
+    /// What a sample stands for of what was alive; `None` if it says nothing of it.
+    pub(crate) fn totals(&self, id: SampleId) -> Option<&Totals> {
+        let is_alive = self.has(&self.profile.samples.get(id));
+        is_alive
+            .then(|| self.weights.get(self.profile, id, |halves| halves.second))
+            .flatten()
+    }
+
+    /// The sums over all samples.
+    pub(crate) fn sum(&self) -> Totals {
+        let mut sum = Totals::default();
+        let ids = self.profile.samples.ids();
+        ids.filter_map(|id| self.totals(id))
+            .for_each(|totals| sum.add(totals));
+        sum
+    }
+
+    /// The estimator for the sums, made of that for sums over all samples.
+    pub(crate) fn estimator(&self, of_all: &Estimator) -> Estimator {
+        match self.moment.is_found() {
+            true => of_all.of_half(),
+            false => *of_all,
+        }
+    }
+}
+
+/// What samples stand for: all of them, or those of a half.
+enum Weights<T> {
+    /// By shape.
+    All(Vec<T>),
+    /// By shape, for half of its sample points, rounded down and up.
+    Half(Vec<[T; 2]>),
+}
+
+impl<T> Weights<T> {
+    fn of(profile: &Profile, is_half: bool, weight: impl Fn(&Sampling, Shape) -> T) -> Self {
+        let shapes = profile.samples.shapes().iter();
+        if !is_half {
+            let of = |&shape: &Shape| weight(&profile.sampling(shape.sampling), shape);
+            return Self::All(shapes.map(of).collect());
+        }
+        let of = |shape: &Shape| {
+            let sampling = profile.sampling(shape.sampling).of_half();
+            let half = shape.points / 2;
+            [half, shape.points - half].map(|points| weight(&sampling, Shape { points, ..*shape }))
+        };
+        Self::Half(shapes.map(of).collect())
+    }
+
+    /// What a sample stands for; `None` if it is not in the half, of which `half` gives the sample points.
+    fn get(&self, profile: &Profile, id: SampleId, half: fn(Halves) -> u32) -> Option<&T> {
+        let shape = profile.samples.shape_id(id).0 as usize;
+        match self {
+            Self::All(weights) => Some(&weights[shape]),
+            Self::Half(weights) => {
+                let points = half(profile.halves(id));
+                let is_more = points > profile.samples.points(id) / 2;
+                (points > 0).then(|| &weights[shape][usize::from(is_more)])
+            }
+        }
+    }
+}
+
+/// The first time at which most was alive, by the first half of the samples; `None` if the times of frees are not
 /// known, or without a sample.
 pub(crate) fn peak_of_all(profile: &Profile) -> Option<Nanos> {
     super::lifetimes_are_known(profile)
@@ -91,8 +180,9 @@ pub(crate) fn peak_of_all(profile: &Profile) -> Option<Nanos> {
         .flatten()
 }
 
-/// The first time of the windows at which most was alive, by the estimate; `None` if nothing was allocated before the end of
-/// the last one. Windows include both ends. None begins or ends before the one before it.
+/// The first time of the windows at which most was alive, by the first half of the samples; `None` if nothing was allocated
+/// before the end of the last one. If that half has no sample so early, it is the end of the last window: also that does not depend
+/// on the second half. Windows include both ends. None begins or ends before the one before it.
 pub(super) fn most_alive(
     profile: &Profile,
     windows: impl IntoIterator<Item = RangeInclusive<Nanos>>,
@@ -100,6 +190,7 @@ pub(super) fn most_alive(
     let mut windows = windows.into_iter().peekable();
     let mut steps = Steps::of(profile).peekable();
     let mut most: Option<(f64, Nanos)> = None;
+    let mut last = None;
     while let Some((from, alive)) = steps.next() {
         let next = steps.peek().map(|&(next, _)| next);
         let is_over = |time: Nanos| next.is_none_or(|next| time < next);
@@ -111,17 +202,23 @@ pub(super) fn most_alive(
             if !is_over(end) {
                 break;
             }
+            last = Some(end);
             windows.next();
         }
     }
-    most.map(|(_, time)| time)
+    most.map(|(_, time)| time).or_else(|| {
+        let last = windows.last().map(|window| *window.end()).or(last)?;
+        let mut ids = profile.samples.ids();
+        ids.any(|id| profile.samples.time(id) <= last)
+            .then(|| last.min(profile.end))
+    })
 }
 
-/// The times at which objects were allocated or freed, in order, each with the estimate of the bytes that were alive from
-/// then on.
+/// The times at which objects of the first half of the samples were allocated or freed, in order, each with the estimate of
+/// the bytes that were alive from then on.
 struct Steps<'a> {
     profile: &'a Profile,
-    weights: Vec<f64>,
+    weights: Weights<f64>,
     born: Peekable<IntoIter<SampleId>>,
     dead: Peekable<IntoIter<(Nanos, SampleId)>>,
     alive: f64,
@@ -135,17 +232,19 @@ impl<'a> Steps<'a> {
         let mut born: Vec<SampleId> = Vec::new();
         let mut dead: Vec<(Nanos, SampleId)> = Vec::new();
         for id in samples.ids() {
-            if let Some((_, end)) = lives.life(&samples.get(id)) {
+            if let Some((_, end)) = lives.life(&samples.get(id))
+                && profile.halves(id).first > 0
+            {
                 born.push(id);
                 dead.extend(end.map(|end| (end, id)));
             }
         }
         born.sort_by_key(|id| samples.time(*id));
         dead.sort_by_key(|&(end, _)| end);
-        let weights = profile.shape_weights();
+        let bytes = |sampling: &Sampling, shape: Shape| sampling.weight(&shape).bytes;
         Self {
             profile,
-            weights: weights.iter().map(|weight| weight.bytes).collect(),
+            weights: Weights::of(profile, true, bytes),
             born: born.into_iter().peekable(),
             dead: dead.into_iter().peekable(),
             alive: 0.0,
@@ -153,7 +252,8 @@ impl<'a> Steps<'a> {
     }
 
     fn bytes(&self, id: SampleId) -> f64 {
-        self.weights[self.profile.samples.shape_id(id).0 as usize]
+        let bytes = self.weights.get(self.profile, id, |halves| halves.first);
+        bytes.copied().unwrap_or(0.0)
     }
 }
 

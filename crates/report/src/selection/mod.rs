@@ -17,7 +17,7 @@ use nthbyte_profile::{Domain, Profile};
 use serde::Serialize;
 
 pub use alive::Moment;
-pub(crate) use alive::{Lives, alive_at, peak_of_all};
+pub(crate) use alive::{Alive, Lives, peak_of_all};
 pub(crate) use place::module_path;
 pub(crate) use resident::{Reading, peak_of_rss};
 
@@ -50,7 +50,8 @@ pub struct Selection {
 pub enum At {
     /// The end of each process.
     End,
-    /// When the estimate of the live memory was largest, within the selected time.
+    /// When the estimate of the live memory was largest, within the selected time. One half of the samples finds the moment,
+    /// the other one says what was alive then: see [`nthbyte_profile::Halves`].
     Peak,
     /// A time.
     Time(Nanos),
@@ -135,6 +136,9 @@ pub struct Selected {
     /// Missing for the end: each process has its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     at_nanos: Option<u64>,
+    /// The same.
+    #[serde(skip)]
+    moment: Moment,
     /// The conditions in words.
     #[serde(skip)]
     conditions: Option<String>,
@@ -149,15 +153,27 @@ impl Selection {
     /// objects are not recorded.
     pub fn apply(&self, profile: &mut Profile) -> Result<(), SelectionError> {
         let selected = self.narrow(profile)?;
+        let is_exact = profile.is_exact();
         if self.at.is_some() {
             let moment = selected.moment();
+            if moment.is_found() {
+                profile.keep_second_half();
+            }
             let lives = Lives::of(profile);
             profile.retain_samples(|sample| lives.is_alive(sample, moment));
         }
         if self.is_about_objects() {
             profile.cpu.clear();
         }
-        let moment = self.at.map(|_| format!("alive {}", selected.when()));
+        let moment = self.at.map(|at| {
+            let by = match at {
+                At::Peak if !is_exact => {
+                    ", by the half of the samples that did not find this moment"
+                }
+                _ => "",
+            };
+            format!("alive {}{by}", selected.when())
+        });
         if let Some(text) = self.describe(moment) {
             profile.meta.notes.push(text);
         }
@@ -308,12 +324,12 @@ impl Selection {
     }
 
     fn selected(&self, profile: &Profile) -> Result<Selected, SelectionError> {
-        let (at, at_nanos) = match self.at.unwrap_or(At::End) {
-            At::End => ("end", None),
-            At::Time(time) => ("time", Some(time)),
+        let (at, moment) = match self.at.unwrap_or(At::End) {
+            At::End => ("end", Moment::End),
+            At::Time(time) => ("time", Moment::Time(time)),
             At::Peak => {
                 let peak = self.peak(profile).ok_or(SelectionError::NoPeak)?;
-                ("peak", Some(peak))
+                ("peak", Moment::Found(peak))
             }
         };
         Ok(Selected {
@@ -323,13 +339,14 @@ impl Selection {
             places: self.places.clone(),
             temporary_bytes: self.temporary,
             at,
-            at_nanos: at_nanos.map(|time| time.0),
+            at_nanos: moment.time().map(|time| time.0),
+            moment,
             conditions: self.describe(None),
         })
     }
 
-    /// The moment of the selected time at which the estimate of the live memory of all threads and
-    /// places is largest; `None` if there is no allocation before its end.
+    /// The moment of the selected time at which the live memory of all threads and places is largest, by the first half of
+    /// the samples; `None` if there is no allocation before its end.
     fn peak(&self, profile: &Profile) -> Option<Nanos> {
         let (since, until) = self.range();
         let last = Nanos(until.0.checked_sub(1)?);
@@ -367,9 +384,8 @@ impl Selection {
 impl Selected {
     /// The moment for which a report says what was alive.
     #[must_use]
-    pub fn moment(&self) -> Moment {
-        self.at_nanos
-            .map_or(Moment::End, |time| Moment::Time(Nanos(time)))
+    pub const fn moment(&self) -> Moment {
+        self.moment
     }
 
     /// Whether it is the whole profile, at any moment.

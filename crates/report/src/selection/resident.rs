@@ -4,14 +4,15 @@
 //! kilobytes come and go. So the largest of several nearly equal readings may be one of a time at which little
 //! was alive. All readings within a hundredth of the largest count as the peak, and the moment is that at which
 //! most was alive: this is what the memory was needed for. Where the kernel only knows that the peak lay
-//! between two readings, it is the time in between at which most was alive.
+//! between two readings, it is the time in between at which most was alive. If there is a choice, the first half of the
+//! samples makes it ([`Moment::Found`]).
 
 use std::ops::RangeInclusive;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Memory, Nanos};
 
-use super::alive::most_alive;
+use super::alive::{Moment, most_alive};
 use super::lifetimes_are_known;
 
 /// Readings that differ from the largest by less than it divided by this are as good.
@@ -69,13 +70,18 @@ impl Reading {
 
 /// When the resident set was largest. The readings are in the order of time. Where it is not known what was alive, it is the
 /// first of the nearly equal ones.
-pub(crate) fn peak_of_rss(profile: &Profile, readings: &[Reading]) -> Option<Nanos> {
+pub(crate) fn peak_of_rss(profile: &Profile, readings: &[Reading]) -> Option<Moment> {
     let largest = readings.iter().map(|reading| reading.rss).max()?;
     let is_near = |reading: &&Reading| largest - reading.rss <= largest / NEAR;
-    let mut near = readings.iter().filter(is_near).map(|of| of.when.clone());
-    let first = near.clone().next().map(|when| *when.end());
+    let near = || readings.iter().filter(is_near).map(|of| of.when.clone());
+    let (start, end) = near().next()?.into_inner();
     if !lifetimes_are_known(profile) {
-        return first;
+        return Some(Moment::Time(end));
     }
-    most_alive(profile, near.by_ref()).or(first)
+    // Without a choice, all samples say what was alive.
+    if end.0 - start.0 <= 1 && near().count() == 1 {
+        return Some(Moment::Time(start));
+    }
+    let found = most_alive(profile, near()).map(Moment::Found);
+    found.or(Some(Moment::Time(end)))
 }

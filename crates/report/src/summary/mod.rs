@@ -11,7 +11,7 @@ pub use rows::{Row, Sort};
 pub use time::{Time, TimeRow, Unit};
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{LostKind, Nanos};
+use nthbyte_profile::event::LostKind;
 use nthbyte_profile::meta::Distances;
 use nthbyte_profile::model::Lifetime;
 use serde::Serialize;
@@ -21,7 +21,7 @@ use crate::estimate::{Estimate, Estimator, Totals};
 use crate::fold;
 use crate::inclusive::Sum;
 use crate::periods;
-use crate::selection::{Moment, Reading, Selected, alive_at, lifetimes_are_known, peak_of_rss};
+use crate::selection::{Alive, Moment, Reading, Selected, lifetimes_are_known, peak_of_rss};
 
 /// The kind of the rows of a summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -124,6 +124,9 @@ pub struct Summary {
     left_out: ByLifetime,
     #[serde(skip)]
     estimator: Estimator,
+    /// The same for what was alive at the moment.
+    #[serde(skip)]
+    of_alive: Estimator,
     /// The order of the rows.
     #[serde(skip)]
     sorted_by: Sort,
@@ -198,7 +201,7 @@ impl Summary {
             survived: lifetime(Lifetime::Survived),
             still_live: lifetime(Lifetime::StillLive),
             survivors: estimator.of_bytes(&aggregate.all.survivors()),
-            alive: alive_is_known.then(|| estimator.of_bytes(&aggregate.all.alive)),
+            alive: alive_is_known.then(|| aggregate.of_alive.of_bytes(&aggregate.all.alive)),
         };
         let lost = |of_samples: bool| {
             let kinds = profile.lost.iter();
@@ -227,8 +230,10 @@ impl Summary {
             bytes_counted: counted.is_some(),
             all,
             peak_rss,
-            alive_at_peak_rss: covered
-                .map(|time| estimator.bytes(&alive_at(profile, Moment::Time(time)))),
+            alive_at_peak_rss: covered.map(|moment| {
+                let alive = Alive::at(profile, moment);
+                alive.estimator(estimator).bytes(&alive.sum())
+            }),
             collections: collections(profile),
             complete: profile.complete,
             notes: meta.notes.clone(),
@@ -241,6 +246,7 @@ impl Summary {
             time: Time::of(profile, by),
             left_out: ByLifetime::default(),
             estimator: *estimator,
+            of_alive: aggregate.of_alive,
             sorted_by: Sort::Own,
             folded: fold::folded(profile),
             selection,
@@ -255,7 +261,7 @@ impl Summary {
                 self.left_out.add(&row.own);
             }
             self.bytes_left_out = self.estimator.bytes(&self.left_out.all);
-            let alive = || self.estimator.of_bytes(&self.left_out.alive);
+            let alive = || self.of_alive.of_bytes(&self.left_out.alive);
             self.alive_left_out = self.all.alive.is_some().then(alive);
         }
         self.time.truncate(rows);
@@ -281,7 +287,7 @@ impl Summary {
 }
 
 /// When the resident set was largest, if it was read about then: the kernel knows the size of its peak, but not the time.
-fn time_of_peak_rss(profile: &Profile, peak: Option<u64>) -> Option<Nanos> {
+fn time_of_peak_rss(profile: &Profile, peak: Option<u64>) -> Option<Moment> {
     let readings = Reading::all(&profile.memory);
     let largest = readings.iter().map(|reading| reading.rss).max()?;
     if largest < peak? / 10 * 9 {

@@ -6,7 +6,7 @@ use nthbyte_profile::meta::{Distances, Method};
 
 use super::{By, Summary};
 use crate::columns::wrap;
-use crate::estimate::Estimate;
+use crate::estimate::{Estimate, Totals};
 use crate::fold::IMPORT;
 use crate::text::{self, Cut, NARROWEST};
 
@@ -68,16 +68,24 @@ impl Summary {
             // The head has one even without a row.
             let mut line = INTERVALS.to_owned();
             let nothing = text::bytes(self.unlisted.high);
+            let then = match self.selection.moment().is_found() {
+                // Half of the samples say what was alive.
+                true => {
+                    let nothing = self.of_alive.bytes(&Totals::default()).high;
+                    format!("; as alive at the peak, less than {}", text::bytes(nothing))
+                }
+                false => String::new(),
+            };
             if rows == 0 {
                 // There is no list.
             } else if self.by == By::Process {
                 // Processes are all listed.
-                let _ = write!(line, " 0 B is less than {nothing}.");
+                let _ = write!(line, " 0 B is less than {nothing}{then}.");
             } else {
                 let _ = write!(
                     line,
                     " A {one} without any sample is not listed: it allocated less than {nothing}, at 95 %. \
-                     0 B means the same."
+                     0 B means the same{then}."
                 );
             }
             lines.push(line);

@@ -116,7 +116,7 @@ pub(super) fn rows(
         By::Function | By::Line | By::File => by_frame(profile, &aggregate.stacks, by),
     };
     let whole = aggregate.all.all.bytes.estimate;
-    let estimator = &aggregate.estimator;
+    let (estimator, of_alive) = (&aggregate.estimator, &aggregate.of_alive);
     let row = |(process, ((name, file, line), KeyTotals { own, total })): (
         usize,
         (Label, KeyTotals<ByLifetime>),
@@ -138,8 +138,8 @@ pub(super) fn rows(
         survived: estimator.of_bytes(own.of(Lifetime::Survived)),
         still_live: estimator.of_bytes(own.of(Lifetime::StillLive)),
         survivors: estimator.of_bytes(&own.survivors()),
-        alive: alive_is_known.then(|| estimator.of_bytes(&own.alive)),
-        total_alive: alive_is_known.then(|| estimator.of_bytes(&total.alive)),
+        alive: alive_is_known.then(|| of_alive.of_bytes(&own.alive)),
+        total_alive: alive_is_known.then(|| of_alive.of_bytes(&total.alive)),
         own,
     };
     let seen =
