@@ -54,6 +54,40 @@ def test_large_and_small_blocks(cpython: Interpreter, tmp_path: Path) -> None:
     assert rows["file_text"] > 0
 
 
+@pytest.mark.parametrize(("size", "row"), [(900, "objects"), (1900, "objects"), (2100, "large")])
+def test_objects_of_up_to_2032_bytes_are_in_the_heap(
+    size: int, row: str, cpython: Interpreter, tmp_path: Path
+) -> None:
+    """What the heap serves is the same in all versions."""
+    number = 20 * MIB // size
+    found = memory(
+        run(cpython, tmp_path, f"kept = [bytes({size}) for n in range({number})]\n"), "--at", "end"
+    )
+    [other] = {"objects", "large"} - {row}
+    # An interpreter has some megabytes of its own.
+    assert found["rows"][row] == pytest.approx(number * (size + 33), abs=4 * MIB)
+    assert found["rows"][other] < 5 * MIB
+
+
+LATE = """
+kept = [bytes(3000) for n in range(5000)]
+import nthbyte
+nthbyte.start("out.nthb", force=True, every="4KiB")
+for number in range(15000):
+    kept[number % 5000] = bytes(3000)
+nthbyte.stop()
+"""
+
+
+def test_blocks_of_a_late_session_are_in_place_of_earlier_ones(cpython: Interpreter, tmp_path: Path) -> None:
+    """The C library has as much in use as when the session began, but other blocks."""
+    (tmp_path / "app.py").write_text(LATE)
+    cpython.python("app.py", folder=tmp_path).ok()
+    rows = memory(tmp_path / "out.nthb", "--at", "end")["rows"]
+    assert rows["large"] == pytest.approx(5000 * 3033, rel=0.08)
+    assert rows["before"] < 8 * MIB
+
+
 def test_free_blocks_and_who_holds_them(cpython: Interpreter, tmp_path: Path) -> None:
     program = """
 def hold(number):

@@ -43,7 +43,9 @@ function showMoment(moment: MemoryMoment, slider: HTMLInputElement): void {
   slider.setAttribute("aria-valuetext", text);
   const groups = new Map<string, number>();
   for (const row of moment.rows) groups.set(row.group, (groups.get(row.group) ?? 0) + row.bytes.estimate);
-  const whole = [...groups.values()].reduce((sum, size) => sum + Math.max(size, 0), 0);
+  // A row below zero may be larger than all others of its group.
+  for (const [group, size] of groups) groups.set(group, Math.max(size, 0));
+  const whole = [...groups.values()].reduce((sum, size) => sum + size, 0);
   byId("memory-bar").replaceChildren(
     ...[...groups].filter(([, size]) => size > 0).map(([group, size]) => {
       const part = document.createElement("span");

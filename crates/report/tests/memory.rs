@@ -97,6 +97,11 @@ proptest! {
             prop_assert!(row.bytes.low <= row.bytes.estimate && row.bytes.estimate <= row.bytes.high, "{row:?}");
             prop_assert_eq!(row.bytes.estimate < 0.0, row.key == Key::NotResident, "{:?}", row);
         }
+        // A group is not less than nothing, though a row may be.
+        let text = memory.render(80);
+        let groups = text.lines().filter(|line| line.contains('%') && !line.starts_with(' '));
+        prop_assert!(groups.clone().count() > 0 || memory.rows.is_empty());
+        prop_assert!(groups.clone().all(|line| !line.contains('−')), "{}", text);
         for width in [60, 80] {
             let text = memory.render(width);
             prop_assert!(text.lines().all(|line| line.chars().count() <= width), "{}", text);

@@ -126,7 +126,7 @@ fn made_of(memory: &Memory, answer: &mut Answer) {
         let bytes = groups.iter().find(|(name, _)| *name == group);
         answer.figure(
             figure,
-            Estimate::exact(bytes.map_or(0.0, |(_, bytes)| *bytes)),
+            Estimate::exact(bytes.map_or(0.0, |(_, bytes)| bytes.max(0.0))),
         );
     }
     if let Some(holders) = &memory.holders

@@ -5,142 +5,18 @@
 //! interpreter's large blocks is an estimate, and native blocks are what remains of the blocks in use. Otherwise both are
 //! estimates. What is allocated but was never written to, or is swapped out, is in no resident set; where counts of
 //! allocated memory are larger than the mappings that hold it, a row below zero says by how much.
+//!
+//! What the C library had in use when the session began is taken to be in use still, as long as the samples agree. Where they
+//! find more live blocks than there is room for beside it ([`Before`]), some of it was freed.
 
 use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
-use nthbyte_profile::{Composition, Domain, Part};
-use serde::Serialize;
+use nthbyte_profile::{Composition, Part};
 
 use super::Row;
+use super::key::Key;
 use super::live::Live;
 use super::moment::OfProcess;
 use crate::estimate::Estimate;
-
-/// What a row is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Key {
-    /// Live objects in the heap's blocks, of the sizes that were asked for. PyPy: old objects in arenas.
-    Objects,
-    /// What those blocks have more.
-    Slack,
-    /// Large blocks of the interpreter.
-    Large,
-    /// PyPy: the nursery.
-    Nursery,
-    /// Free blocks in used pages. PyPy: free memory in arenas.
-    FreeBlocks,
-    /// Free pages in used arenas.
-    FreePages,
-    /// Arenas without a used page.
-    FreeArenas,
-    /// Headers, and memory of arenas that was not used yet.
-    Unused,
-    /// Blocks of the C library that are not the interpreter's large blocks.
-    Native,
-    /// Mappings of the program.
-    Mappings,
-    /// Free memory that the C library keeps.
-    LibraryFree,
-    /// Allocated, but not in memory: never written to, or swapped out. Below zero.
-    NotResident,
-    /// Memory from before the session.
-    Before,
-    /// Code and constants of the program and its libraries.
-    FileText,
-    /// Data of the program and its libraries.
-    FileData,
-    /// Stacks.
-    Stacks,
-    /// Code that was made at run time.
-    MachineCode,
-    /// Memory shared with other processes.
-    Shared,
-    /// nthbyte's own.
-    Agent,
-    /// The rest.
-    Unknown,
-}
-
-impl Key {
-    /// All keys, in the order of the table.
-    pub const ALL: [Self; 20] = [
-        Self::Objects,
-        Self::Slack,
-        Self::Large,
-        Self::Nursery,
-        Self::FreeBlocks,
-        Self::FreePages,
-        Self::FreeArenas,
-        Self::Unused,
-        Self::Native,
-        Self::Mappings,
-        Self::LibraryFree,
-        Self::NotResident,
-        Self::Before,
-        Self::FileText,
-        Self::FileData,
-        Self::Stacks,
-        Self::MachineCode,
-        Self::Shared,
-        Self::Agent,
-        Self::Unknown,
-    ];
-
-    /// The row's name in the table.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Objects => "live objects",
-            Self::Slack => "slack in their blocks",
-            Self::Large => "live large blocks",
-            Self::Nursery => "nursery",
-            Self::FreeBlocks => "free blocks in used pages",
-            Self::FreePages => "free pages in used arenas",
-            Self::FreeArenas => "free arenas",
-            Self::Unused => "headers, and arena memory not used yet",
-            Self::Before => "from before the session",
-            Self::Native => "native blocks (malloc)",
-            Self::Mappings => "mappings of the program",
-            Self::LibraryFree => "free memory kept by the C library",
-            Self::NotResident => "allocated, but not in memory",
-            Self::FileText => "files: code and constants",
-            Self::FileData => "files: data",
-            Self::Stacks => "stacks of threads",
-            Self::MachineCode => "machine code made at run time",
-            Self::Shared => "shared memory",
-            Self::Agent => "nthbyte itself",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    /// Whose memory it is: the interpreter's or native code's; `None` for neither.
-    #[must_use]
-    pub fn domain(self) -> Option<Domain> {
-        match self.group() {
-            "native" => Some(Domain::Native),
-            "Python, live" | "Python, free" => Some(Domain::Python),
-            _ => None,
-        }
-    }
-
-    /// The group of rows that it belongs to.
-    #[must_use]
-    pub const fn group(self) -> &'static str {
-        match self {
-            Self::Objects | Self::Slack | Self::Large | Self::Nursery => "Python, live",
-            Self::FreeBlocks | Self::FreePages | Self::FreeArenas | Self::Unused => "Python, free",
-            Self::Native | Self::Mappings | Self::LibraryFree | Self::NotResident => "native",
-            Self::Before
-            | Self::FileText
-            | Self::FileData
-            | Self::Stacks
-            | Self::MachineCode
-            | Self::Shared => "program",
-            Self::Agent => "nthbyte",
-            Self::Unknown => "unknown",
-        }
-    }
-}
 
 /// Rows by key.
 #[derive(Clone, Debug, Default)]
@@ -196,11 +72,16 @@ fn sum(one: &Estimate, other: &Estimate) -> Estimate {
 
 /// An estimate that is at most so much.
 fn at_most(of: &Estimate, most: f64) -> Estimate {
-    let most = most.max(0.0);
+    bounded(of, most, most)
+}
+
+/// An estimate that is rather not more than `likely`, and never more than `most`.
+fn bounded(of: &Estimate, likely: f64, most: f64) -> Estimate {
+    let likely = likely.max(0.0);
     Estimate {
-        estimate: of.estimate.min(most),
-        low: of.low.min(most),
-        high: of.high.min(most),
+        estimate: of.estimate.min(likely),
+        low: of.low.min(likely),
+        high: of.high.min(most.max(likely)),
     }
 }
 
@@ -278,6 +159,57 @@ fn heap(composition: &Composition, live: &Live, rows: &mut Rows) {
     rows.count(Key::Unused, left);
 }
 
+/// Memory in use when the session began. Of none of it is it known whether it was freed since.
+struct Before {
+    /// Blocks in the C library's heaps.
+    heaps: f64,
+    /// Blocks of the C library with mappings of their own.
+    mapped: f64,
+    /// What is resident of anonymous mappings from then, those of such blocks included.
+    anonymous: f64,
+}
+
+impl Before {
+    fn of(of: &OfProcess<'_>, agent: f64) -> Self {
+        let now = |part: Part| of.composition.get(part).map(|bytes| bytes as f64);
+        let part = |part: Part| now(part).unwrap_or(0.0);
+        let first = |part: Part| of.first.and_then(|first| first.get(part)).unwrap_or(0) as f64;
+        let heaps = first(Part::LibraryUsed) - first(Part::AgentBlocks);
+        let mapped = first(Part::LibraryMapped) - first(Part::AgentMapped);
+        // No more than what is there now, and than what is in use now.
+        let there = part(Part::LibraryHeap).min(now(Part::LibraryUsed).unwrap_or(f64::MAX)) - agent;
+        let in_use = now(Part::LibraryMapped).unwrap_or(f64::MAX) - part(Part::AgentMapped);
+        Self {
+            heaps: heaps.min(there).max(0.0),
+            mapped: mapped.min(in_use).max(0.0),
+            anonymous: part(Part::Earlier),
+        }
+    }
+
+    /// How much of it may have made room for blocks of the session. `is_counted`: the C library's counts are known. If they are
+    /// not, it may be all of it; else only its blocks.
+    fn most(&self, is_counted: bool) -> f64 {
+        let elsewhere = if is_counted {
+            self.mapped
+        } else {
+            self.anonymous
+        };
+        self.heaps + elsewhere
+    }
+
+    /// Takes off what has made room for blocks of the session: returns how much of the anonymous memory is no longer from before
+    /// it.
+    fn make_room(&mut self, bytes: f64) -> f64 {
+        let in_heaps = bytes.min(self.heaps);
+        self.heaps -= in_heaps;
+        let elsewhere = bytes - in_heaps;
+        self.mapped = (self.mapped - elsewhere).max(0.0);
+        let resident = elsewhere.min(self.anonymous);
+        self.anonymous -= resident;
+        resident
+    }
+}
+
 /// What the C library's heaps and the anonymous mappings hold.
 struct Pool {
     /// The C library's heaps, without the agent's blocks and those from before the session.
@@ -286,22 +218,37 @@ struct Pool {
     anonymous: f64,
     /// Blocks in use: in the heaps, and with mappings of their own; `None` if that was not recorded.
     used: Option<(f64, f64)>,
+    /// If the samples have made it larger ([`Before::make_room`]): the most that blocks in use may be. Then no count says what is
+    /// left for native blocks.
+    most: Option<f64>,
 }
 
 impl Pool {
-    /// `before`: blocks in use from before the session, in the heaps and with mappings.
-    fn of(composition: &Composition, agent: f64, before: (f64, f64), anonymous: f64) -> Self {
+    /// `anonymous`: without what is from before the session.
+    fn of(composition: &Composition, agent: f64, before: &Before, anonymous: f64) -> Self {
         let part = |part: Part| composition.get(part).map(|bytes| bytes as f64);
         let heaps = part(Part::LibraryHeap).unwrap_or(0.0) - agent;
         let used = part(Part::LibraryUsed).zip(part(Part::LibraryMapped));
         Self {
-            heaps: (heaps - before.0).max(0.0),
+            heaps: (heaps - before.heaps).max(0.0),
             anonymous,
             used: used.map(|(used, mapped)| {
-                let mapped = mapped - part(Part::AgentMapped).unwrap_or(0.0) - before.1;
-                ((used - agent - before.0).max(0.0), mapped.max(0.0))
+                let mapped = mapped - part(Part::AgentMapped).unwrap_or(0.0) - before.mapped;
+                ((used - agent - before.heaps).max(0.0), mapped.max(0.0))
             }),
+            most: None,
         }
+    }
+
+    /// All that it holds.
+    fn all(&self) -> f64 {
+        self.heaps + self.anonymous
+    }
+
+    /// The most that blocks in use can be.
+    fn room(&self) -> f64 {
+        self.used
+            .map_or(self.all(), |(heaps, mapped)| heaps + mapped)
     }
 
     /// Fills the rows of what is alive and of what is free. `known`: blocks of the interpreter that are in the pool, of which
@@ -317,7 +264,13 @@ impl Pool {
             left = self.anonymous - mapped;
             not_resident += (-left).max(0.0);
             left = left.max(0.0);
-            native = rest(in_heaps + mapped, known);
+            native = match self.most.filter(|_| has_native) {
+                Some(most) => {
+                    let left = in_heaps + mapped - known.estimate;
+                    bounded(&live.native, left, most - known.low)
+                }
+                None => rest(in_heaps + mapped, known),
+            };
             let missing = (known.estimate - in_heaps - mapped).max(0.0);
             // Another allocator serves the interpreter: its blocks are in other mappings.
             let elsewhere = missing.min(left);
@@ -354,24 +307,29 @@ impl Pool {
 /// CPython, and native code alone, which has no large blocks of an interpreter.
 fn cpython(of: &OfProcess<'_>, live: &Live, agent: f64, rows: &mut Rows) {
     let part = |part: Part| of.composition.get(part).unwrap_or(0) as f64;
-    let first = |part: Part| of.first.and_then(|first| first.get(part)).unwrap_or(0) as f64;
-    let before = (first(Part::LibraryUsed) - first(Part::AgentBlocks))
-        .clamp(0.0, (part(Part::LibraryHeap) - agent).max(0.0));
-    let mapped = (first(Part::LibraryMapped) - first(Part::AgentMapped)).max(0.0);
-    rows.count(Key::Before, before + part(Part::Earlier));
-    let pool = Pool::of(
-        of.composition,
-        agent,
-        (before, mapped),
-        part(Part::Anonymous),
-    );
-    let all = pool.heaps + pool.anonymous;
-    let most = match pool.used {
-        // If even the lower end is larger, another allocator serves the interpreter.
-        Some((heaps, mapped)) if live.large.low <= heaps + mapped => heaps + mapped,
-        _ => all,
+    let mut before = Before::of(of, agent);
+    let anonymous = part(Part::Anonymous);
+    let mut pool = Pool::of(of.composition, agent, &before, anonymous);
+    let most = pool.room() + before.most(pool.used.is_some());
+    let own = match of.has_native {
+        true => sum(&live.large, &live.native),
+        false => live.large,
     };
-    let large = at_most(&live.large, most);
+    // If even the lower end has no room, blocks from before the session were freed. If it is more than all blocks in use, another
+    // allocator serves the interpreter.
+    if own.low > pool.room() && own.low <= most {
+        let missing = own.estimate.min(most) - pool.room();
+        let resident = before.make_room(missing);
+        pool = Pool {
+            most: Some(most),
+            ..Pool::of(of.composition, agent, &before, anonymous + resident)
+        };
+    }
+    rows.count(Key::Before, before.heaps + before.anonymous);
+    let large = match pool.used {
+        Some(_) if live.large.low > pool.room() => at_most(&live.large, pool.all()),
+        _ => bounded(&live.large, pool.room(), most),
+    };
     if of.has_interpreter {
         rows.put(Key::Large, large, false);
     }
@@ -397,7 +355,12 @@ fn pypy(of: &OfProcess<'_>, live: &Live, agent: f64, rows: &mut Rows) {
     }
     // Its memory from before the session is of the same kinds.
     let anonymous = part(Part::Anonymous) + part(Part::Earlier);
-    let pool = Pool::of(of.composition, agent, (0.0, 0.0), anonymous);
+    let before = Before {
+        heaps: 0.0,
+        mapped: 0.0,
+        anonymous: 0.0,
+    };
+    let pool = Pool::of(of.composition, agent, &before, anonymous);
     pool.share_out(&Estimate::exact(known), live, of.has_native, rows);
 }
 

@@ -5,6 +5,7 @@
 //! moment      which compositions a report is about
 //! apart       how far they are from the moment that was asked for
 //! live        what the samples say of live memory
+//! key         the kinds of rows
 //! accounting  the rows, which add up to the resident set
 //! holders     who holds the free blocks of used pages
 //! render      the table
@@ -13,6 +14,7 @@
 mod accounting;
 mod apart;
 mod holders;
+mod key;
 mod live;
 mod moment;
 mod render;
@@ -23,9 +25,9 @@ use serde::Serialize;
 
 use crate::estimate::Estimate;
 use crate::selection::{self, At};
-pub use accounting::Key;
 use accounting::Rows;
 pub use holders::{Holder, Holders};
+pub use key::Key;
 
 /// The version of the JSON; docs/memory.md describes it.
 const VERSION: u32 = 1;

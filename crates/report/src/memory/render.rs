@@ -59,7 +59,8 @@ impl Memory {
                     .map(|row| row.bytes.estimate)
                     .sum();
                 out.push('\n');
-                line(&mut out, group, sum, whole, "");
+                // A row below zero may be larger than all others of its group.
+                line(&mut out, group, sum.max(0.0), whole, "");
             }
             if row.key.group() != row.key.name() && row.key != Key::Agent {
                 let name = format!("  {}", row.key.name());
