@@ -6,7 +6,7 @@ use crate::os;
 use crate::page::Tag;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
-use nthbyte_sampling::{Countdown, Distances, Period, SamplePoints};
+use nthbyte_sampling::{Countdown, Period, SamplePoints};
 
 impl Heap {
     /// Begins a session: the next allocation is the first that may be sampled. If sampling was on, that session ends.
@@ -61,8 +61,12 @@ impl Heap {
     /// `heap` is a heap that no other thread uses now.
     #[unsafe(link_section = "nthbyte_hot")]
     pub unsafe fn set_period(heap: *mut Self, period: Period) {
+        let change = |points: &mut SamplePoints| {
+            points.set_period(period);
+            true
+        };
         // SAFETY: by the caller.
-        unsafe { Self::draw_anew(heap, |points| points.set_period(period)) };
+        unsafe { Self::draw_anew(heap, change) };
     }
 
     /// Continues a session in the child of a fork, if one is on: its sample points differ from those of its parent, and
@@ -72,25 +76,24 @@ impl Heap {
     /// `heap` is a heap that no other thread uses now.
     pub unsafe fn diverge(heap: *mut Self, number: u64) {
         // SAFETY: by the caller.
-        let points = unsafe { &(*Self::state(heap)).points };
-        if points.as_ref().map(SamplePoints::distances) == Some(Distances::Exponential) {
-            // SAFETY: by the caller.
-            unsafe { Self::draw_anew(heap, |points| points.diverge(number)) };
-        }
+        unsafe { Self::draw_anew(heap, |points| points.diverge(number)) };
     }
 
-    /// Draws what remains of each distance anew after a change, if sampling is on.
+    /// Draws what remains of each distance anew if sampling is on and `change` says so.
     ///
     /// # Safety
     /// `heap` is a heap that no other thread uses now.
     #[inline(always)]
-    unsafe fn draw_anew(heap: *mut Self, change: impl FnOnce(&mut SamplePoints)) {
+    unsafe fn draw_anew(heap: *mut Self, change: impl FnOnce(&mut SamplePoints) -> bool) {
         // SAFETY: by the caller.
         let this = unsafe { &mut *Self::state(heap) };
         let Some(mut points) = this.points.take() else {
             return;
         };
-        change(&mut points);
+        if !change(&mut points) {
+            this.points = Some(points);
+            return;
+        }
         this.settle_all();
         for class in &mut this.classes {
             class.countdown = Countdown::new(&mut points);

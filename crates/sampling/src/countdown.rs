@@ -151,8 +151,7 @@ impl Sampler {
     /// Continues with other sample points, for the child of a fork. See [`SamplePoints::diverge`]. Points with fixed
     /// distances stay.
     pub fn diverge(&mut self, number: u64) {
-        if matches!(self.points.distances(), Distances::Exponential) {
-            self.points.diverge(number);
+        if self.points.diverge(number) {
             self.countdown = Countdown::new(&mut self.points);
         }
     }

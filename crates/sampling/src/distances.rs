@@ -84,14 +84,16 @@ impl SamplePoints {
         }
     }
 
-    /// Continues with other random numbers, for the child of a fork: another sequence for each number. The caller draws
-    /// the distance that it counts down anew, as for [`Self::set_period`].
+    /// Continues with other random numbers, for the child of a fork: another sequence for each number. Returns whether
+    /// that changes the points: then the caller draws the distance that it counts down anew, as for [`Self::set_period`].
+    /// Fixed distances are not random; one that is drawn anew would lose what was counted of it.
     ///
     /// Without this, children of one process that do the same are sampled at the same points, and a report takes their
     /// samples for independent ones.
-    pub const fn diverge(&mut self, number: u64) {
+    pub const fn diverge(&mut self, number: u64) -> bool {
         let mut other = Random::new(self.random.next_u64() ^ number);
         self.random = Random::new(other.next_u64());
+        matches!(self.distances, Distances::Exponential)
     }
 
     /// The distance from one sample point to the next, in bytes: from 1 to less than 2^46.

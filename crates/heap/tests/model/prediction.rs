@@ -1,6 +1,6 @@
 //! The sample points of a session, drawn beside the heap.
 
-use nthbyte_sampling::{Countdown, Distances, Period, SamplePoints};
+use nthbyte_sampling::{Countdown, Period, SamplePoints};
 
 /// The sample points that the heap is to have.
 pub struct Prediction {
@@ -31,8 +31,7 @@ impl Prediction {
 
     /// The same with other random numbers.
     pub fn diverge(&mut self, number: u64) {
-        if self.points.distances() == Distances::Exponential {
-            self.points.diverge(number);
+        if self.points.diverge(number) {
             self.draw_anew();
         }
     }
