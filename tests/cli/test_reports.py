@@ -45,6 +45,12 @@ COMMANDS = {
     "speedscope": ["export", "{profile}", "--to", "speedscope", "-o", "{out}"],
     "collapsed": ["export", "{profile}", "--to", "collapsed", "-o", "{out}"],
 }
+EXPORTS = [name for name, words in COMMANDS.items() if "{out}" in words]
+# Reports that can write a page.
+PAGES = {
+    "page of leaks": ["leaks", "{profile}", "--page", "{out}"],
+    "page of diff": ["diff", "{profile}", "{profile}", "--flamegraph", "{out}"],
+}
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +65,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _words(command: str, profile: Path, out: Path) -> list[str]:
-    return [word.format(profile=profile, out=out) for word in COMMANDS[command]]
+    return [word.format(profile=profile, out=out) for word in (COMMANDS | PAGES)[command]]
 
 
 @pytest.mark.parametrize("by", ["function", "line", "file", "type"])
@@ -92,7 +98,7 @@ def test_collapsed_agrees_with_the_summary(profile: Path) -> None:
     assert all(line.startswith("<module> (") for line in lines if "app.py" in line)
 
 
-@pytest.mark.parametrize("command", [name for name, words in COMMANDS.items() if "{out}" in words])
+@pytest.mark.parametrize("command", EXPORTS)
 def test_exported_files_are_complete_and_have_default_names(
     command: str, profile: Path, tmp_path: Path
 ) -> None:
@@ -159,7 +165,7 @@ def test_the_undamaged_parts_of_a_profile_are_read(command: str, profile: Path, 
     assert "damage" in done.err + done.out
 
 
-@pytest.mark.parametrize("command", [name for name, words in COMMANDS.items() if "{out}" in words])
+@pytest.mark.parametrize("command", EXPORTS)
 def test_an_output_that_cannot_be_written_gives_one_line(command: str, profile: Path, tmp_path: Path) -> None:
     for path, said in (
         ("/dev/full", "No space left"),
@@ -358,7 +364,7 @@ def test_view_serves_sources_on_request_only(profile: Path) -> None:
     assert [b"[Node(depth - 1) for _ in range(3)]" in data for data in served] == [True, False]
 
 
-@pytest.mark.parametrize("command", [name for name, words in COMMANDS.items() if "{out}" in words])
+@pytest.mark.parametrize("command", [*EXPORTS, *PAGES])
 def test_a_profile_is_never_destroyed(command: str, profile: Path, tmp_path: Path) -> None:
     data = profile.read_bytes()
     ours, other = tmp_path / "ours.nthb", tmp_path / "other.nthb"
@@ -384,7 +390,7 @@ def test_a_profile_is_never_destroyed(command: str, profile: Path, tmp_path: Pat
     report(*_words(command, ours, other), folder=tmp_path).ok()
 
 
-@pytest.mark.parametrize("command", [name for name, words in COMMANDS.items() if "{out}" in words])
+@pytest.mark.parametrize("command", [*EXPORTS, *PAGES])
 def test_a_file_of_the_user_is_never_destroyed(command: str, profile: Path, tmp_path: Path) -> None:
     """A file that nthbyte has not written is kept without --force, even if it is named; an empty one is none."""
     source = tmp_path / "app.py"
@@ -397,22 +403,6 @@ def test_a_file_of_the_user_is_never_destroyed(command: str, profile: Path, tmp_
     assert b"the only copy" not in source.read_bytes()
     (tmp_path / "empty").touch()
     report(*_words(command, profile, tmp_path / "empty"), folder=tmp_path).ok()
-
-
-def test_a_page_of_leaks_replaces_only_a_page(profile: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other.nthb"
-    other.write_bytes(profile.read_bytes())
-    [line] = report("leaks", profile, "--page", other, folder=tmp_path).err.splitlines()
-    # It has no option that says so.
-    assert line == f"nthbyte: cannot write {other}: it is a profile; choose another name"
-    assert other.read_bytes() == profile.read_bytes()
-    other.write_text("notes")
-    [line] = report("leaks", profile, "--page", other, folder=tmp_path).err.splitlines()
-    assert line == f"nthbyte: cannot write {other}: nthbyte has not written it; choose another name"
-    for _ in range(2):
-        report("leaks", profile, "--page", tmp_path / "page.html", folder=tmp_path).ok()
-    compared = ("diff", profile, profile, "--flamegraph", tmp_path / "page.html")
-    assert "Intervals" in report(*compared, folder=tmp_path).ok().out
 
 
 def _append(words: list[str], path: Path, folder: Path) -> str:

@@ -306,14 +306,11 @@ def test_the_page(runs: list[Path], grown: list[Path], tmp_path: Path) -> None:
     assert (done.out, done.err) == (plain, "nthbyte: wrote out.html\n")
     page = (tmp_path / "out.html").read_text()
     assert page.startswith("<!doctype html>")
-    # A profile is no page, and there is no option that says so.
-    before = runs[0].read_bytes()
-    done = report("diff", *words, runs[0], folder=tmp_path)
-    assert (done.status, runs[0].read_bytes()) == (1, before)
-    copy = tmp_path / "copy.nthb"
-    copy.write_bytes(before)
-    [line] = report("diff", *words, copy, folder=tmp_path).err.splitlines()
-    assert line == f"nthbyte: cannot write {copy}: it is a profile; choose another name"
+    # None of the profiles that are compared is overwritten.
+    for path in (runs[1], grown[-1]):
+        before = path.read_bytes()
+        done = report("diff", *words, path, "--force", folder=tmp_path)
+        assert (done.status, path.read_bytes()) == (1, before)
     # By itself on standard output.
     assert report("diff", *words, "-", folder=tmp_path).ok().out == page
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use nthbyte_profile::{Domain, Profile, family};
 
-use crate::output::{Output, Overwrite, say};
+use crate::output::{Output, say};
 use crate::progress::Progress;
 use crate::selecting::is_size;
 
@@ -235,12 +235,8 @@ impl Inputs {
     ///
     /// # Errors
     /// As there.
-    pub fn protect(&self, output: &Output, overwrite: Overwrite) -> Result<()> {
-        for input in &self.paths {
-            // None of them may be overwritten, whatever is forced.
-            output.protect(input, Overwrite::Any)?;
-        }
-        output.protect(&self.paths[0], overwrite)
+    pub fn protect(&self, output: &Output, force: bool) -> Result<()> {
+        output.protect(&self.paths, force)
     }
 }
 

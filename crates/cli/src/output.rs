@@ -45,9 +45,9 @@ impl Output {
     /// Makes sure that writing destroys no profile, and nothing that nthbyte has not written. An empty file is nothing.
     ///
     /// # Errors
-    /// If the output is the file that the command reads, by whatever name; if a profile would replace another file;
-    /// and, unless it is [`Overwrite::Any`], if it is another profile, or a file that nthbyte has not written.
-    pub fn protect(&self, input: &Path, overwrite: Overwrite) -> Result<()> {
+    /// If the output is a file that the command reads, by whatever name; if a profile would replace another file;
+    /// and, without `force`, if it is another profile, or a file that nthbyte has not written.
+    pub fn protect(&self, inputs: &[PathBuf], force: bool) -> Result<()> {
         let found = match self {
             Self::Standard => {
                 let stdout = io::stdout().as_fd().try_clone_to_owned();
@@ -60,10 +60,11 @@ impl Output {
         if !found.is_file() {
             return Ok(());
         }
-        let is_input = input
-            .metadata()
-            .is_ok_and(|read| (read.dev(), read.ino()) == (found.dev(), found.ino()));
-        if is_input {
+        let is_found = |input: &PathBuf| {
+            let read = input.metadata();
+            read.is_ok_and(|read| (read.dev(), read.ino()) == (found.dev(), found.ino()))
+        };
+        if inputs.iter().any(is_found) {
             bail!(
                 "cannot write {}: it is the file that is read; choose another name",
                 self.name()
@@ -72,10 +73,6 @@ impl Output {
         let (Self::File(path) | Self::Derived(path) | Self::Profile(path)) = self else {
             return Ok(());
         };
-        let force = match overwrite {
-            Overwrite::WithForce => ", or overwrite it with --force",
-            Overwrite::OwnOutput | Overwrite::Any => "",
-        };
         let head = head(path);
         let is_empty = head.as_ref().is_ok_and(Vec::is_empty);
         // What cannot be read is not nthbyte's.
@@ -83,18 +80,17 @@ impl Output {
         let problem = if is_empty {
             None
         } else if head.starts_with(&MAGIC) {
-            (overwrite != Overwrite::Any)
-                .then(|| format!("it is a profile; choose another name{force}"))
+            (!force).then_some("it is a profile; choose another name, or overwrite it with --force")
         } else {
             match self {
-                Self::Profile(_) => Some("it is no profile; choose another name".to_owned()),
-                _ if overwrite == Overwrite::Any || own_output::is_own(&head) => None,
-                Self::Derived(_) => Some(format!(
-                    "nthbyte has not written it; choose another name with -o{force}"
-                )),
-                _ => Some(format!(
-                    "nthbyte has not written it; choose another name{force}"
-                )),
+                Self::Profile(_) => Some("it is no profile; choose another name"),
+                _ if force || own_output::is_own(&head) => None,
+                Self::Derived(_) => Some(
+                    "nthbyte has not written it; choose another name with -o, or overwrite it with --force",
+                ),
+                _ => Some(
+                    "nthbyte has not written it; choose another name, or overwrite it with --force",
+                ),
             }
         };
         match problem {
@@ -140,24 +136,6 @@ impl Output {
         file.persist(folder, path).with_context(context)?;
         say!("nthbyte: wrote {}", path.display());
         Ok(())
-    }
-}
-
-/// The files that an output may overwrite. None of them is one that the command reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overwrite {
-    /// Pages and exports that nthbyte has written.
-    OwnOutput,
-    /// The same, because `--force` is not given.
-    WithForce,
-    /// Any.
-    Any,
-}
-
-impl Overwrite {
-    /// For a command with the option `--force`.
-    pub fn if_forced(force: bool) -> Self {
-        if force { Self::Any } else { Self::WithForce }
     }
 }
 
@@ -346,10 +324,8 @@ mod tests {
         ] {
             std::fs::write(&path, content).expect("writable");
             for (output, may) in [(&file, as_page), (&page, as_page), (&profile, as_profile)] {
-                let found = [false, true].map(|force| {
-                    let protected = output.protect(&input, Overwrite::if_forced(force));
-                    protected.is_ok()
-                });
+                let found = [false, true]
+                    .map(|force| output.protect(std::slice::from_ref(&input), force).is_ok());
                 assert_eq!(found, may, "{output:?} over {content:?}");
             }
         }

@@ -16,6 +16,7 @@ use crate::event::{
     TypeId, TypeName,
 };
 use crate::meta::{Distances, Meta, Method, Source};
+use crate::model::{Lifetime, Sample, SamplingId, Shape};
 use crate::writer::Writer;
 
 /// The settings of a synthetic profile.
@@ -46,6 +47,27 @@ impl Default for Synthetic {
             hostile: false,
             nodes: 60_000,
         }
+    }
+}
+
+/// A sample of an object of this size that is still live, with one sample point and no rounding; nothing is known about its
+/// stack, its type and its labels. Tests set what they need beside it.
+#[must_use]
+pub fn sample(time: Nanos, size: u64, sampling: SamplingId) -> Sample {
+    Sample {
+        time,
+        thread: ThreadId(0),
+        stack: NodeId::ROOT,
+        shape: Shape {
+            size,
+            block: size,
+            points: 1,
+            sampling,
+        },
+        type_id: TypeId::UNKNOWN,
+        labels: LabelSetId::NONE,
+        lifetime: Lifetime::StillLive,
+        freed: None,
     }
 }
 

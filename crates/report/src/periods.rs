@@ -92,9 +92,10 @@ fn first_and_last(profile: &Profile) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use nthbyte_profile::event::{LabelSetId, Nanos, NodeId, SourceId, ThreadId, TypeId};
+    use nthbyte_profile::event::{Nanos, SourceId};
     use nthbyte_profile::meta::{Meta, Method, Source, SourceKind, Unit};
-    use nthbyte_profile::model::{Lifetime, Sample, SamplingId, Shape};
+    use nthbyte_profile::model::SamplingId;
+    use nthbyte_profile::synthetic;
 
     use super::*;
     use crate::estimate::{Estimator, Totals};
@@ -126,21 +127,8 @@ mod tests {
         profile.samplings.push(sampling(1, 256 << 10));
         profile.samplings.push(sampling(1, 4 << 20));
         for (number, &sampling) in of_samples.iter().enumerate() {
-            profile.samples.push(Sample {
-                time: Nanos(number as u64),
-                thread: ThreadId(0),
-                stack: NodeId::ROOT,
-                shape: Shape {
-                    size: 48,
-                    block: 48,
-                    points: 1,
-                    sampling: SamplingId(sampling),
-                },
-                type_id: TypeId::UNKNOWN,
-                labels: LabelSetId::NONE,
-                lifetime: Lifetime::StillLive,
-                freed: None,
-            });
+            let made = synthetic::sample(Nanos(number as u64), 48, SamplingId(sampling));
+            profile.samples.push(made);
         }
         profile
     }

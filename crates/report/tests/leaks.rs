@@ -1,12 +1,12 @@
 //! Verdicts on made-up programs whose truth is known: how often a leak is found, and how often
 //! something is accused that is none.
 
-use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId};
+use nthbyte_profile::event::{FrameKind, Nanos, NodeId, TypeId};
 use nthbyte_profile::meta::{Distances, Meta, Method, Source};
 use nthbyte_profile::model::{
-    Frame, Function, Lifetime, Profile, Sample, SamplingId, Shape, StackNode, TypeNames,
+    Frame, Function, Lifetime, Profile, Sample, SamplingId, StackNode, TypeNames,
 };
-use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_report::Leaks;
 use nthbyte_report::leaks::Verdict;
 use rand::rngs::StdRng;
@@ -60,23 +60,15 @@ fn profile(sites: &[Vec<Life>], seed: u64) -> Profile {
     let nanos = |part: f64| Nanos((part * 1e9) as u64);
     for (birth, death, node) in samples {
         let sample = Sample {
-            time: nanos(birth),
-            thread: ThreadId(0),
             stack: NodeId(node),
-            shape: Shape {
-                size: SIZE,
-                block: SIZE,
-                points: 1,
-                sampling: SamplingId(0),
-            },
             type_id: TypeId(1),
-            labels: LabelSetId::default(),
             lifetime: if death.is_some() {
                 Lifetime::Freed
             } else {
                 Lifetime::StillLive
             },
             freed: death.map(nanos),
+            ..synthetic::sample(nanos(birth), SIZE, SamplingId(0))
         };
         profile.samples.push(sample);
     }

@@ -2,10 +2,10 @@
 //! made-up programs, of which it is known what is alive, are sampled, and their rows compared with the truth.
 
 use nthbyte_profile::composition::{Composition, Part};
-use nthbyte_profile::event::{LabelSetId, Nanos, NodeId, ThreadId, TypeId};
+use nthbyte_profile::event::Nanos;
 use nthbyte_profile::meta::{Distances, Meta, Method, Source, SourceKind};
-use nthbyte_profile::model::{Lifetime, Profile, Sample, SamplingId, Shape};
-use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::model::{Profile, SamplingId};
+use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_report::memory::Key;
 use nthbyte_report::{At, Estimate, Memory};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -83,21 +83,8 @@ impl Process {
                 if random.random::<f64>() >= probability {
                     continue;
                 }
-                profile.samples.push(Sample {
-                    time: Nanos(1000),
-                    thread: ThreadId(0),
-                    stack: NodeId::ROOT,
-                    shape: Shape {
-                        size,
-                        block: size,
-                        points: 1,
-                        sampling: SamplingId(sampling),
-                    },
-                    type_id: TypeId::UNKNOWN,
-                    labels: LabelSetId::NONE,
-                    lifetime: Lifetime::StillLive,
-                    freed: None,
-                });
+                let made = synthetic::sample(Nanos(1000), size, SamplingId(sampling));
+                profile.samples.push(made);
             }
         }
         (profile.end, profile.complete) = (END, true);

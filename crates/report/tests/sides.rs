@@ -2,10 +2,10 @@
 
 use std::slice;
 
-use nthbyte_profile::event::{NodeId, ThreadId, TypeId};
+use nthbyte_profile::event::Nanos;
 use nthbyte_profile::meta::SourceKind;
-use nthbyte_profile::model::{Lifetime, Sample, SamplingId, Shape};
-use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::model::SamplingId;
+use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_profile::{Domain, Profile};
 use nthbyte_report::diff::{Diff, Options};
 
@@ -14,21 +14,8 @@ fn of_source(kind: SourceKind) -> Profile {
     let mut profile = Profile::empty(Synthetic::default().meta());
     profile.complete = true;
     profile.sources[0].kind = kind.name().to_owned();
-    profile.samples.push(Sample {
-        time: Default::default(),
-        thread: ThreadId(0),
-        stack: NodeId::ROOT,
-        shape: Shape {
-            size: 40,
-            block: 48,
-            points: 1,
-            sampling: SamplingId::default(),
-        },
-        type_id: TypeId(0),
-        labels: Default::default(),
-        lifetime: Lifetime::StillLive,
-        freed: None,
-    });
+    let made = synthetic::sample(Nanos::default(), 48, SamplingId::default());
+    profile.samples.push(made);
     profile
 }
 

@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use nthbyte_profile::event::{Memory, Nanos};
-use nthbyte_profile::model::{Lifetime, Profile};
-use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::model::{Lifetime, Profile, SamplingId, ThreadNames};
+use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_profile::{Distances, Writer};
 use nthbyte_report::summary::{NO_STACK, Row};
 use nthbyte_report::{By, Sort, Summary, Tree, text};
@@ -404,25 +404,10 @@ fn losses_damage_and_notes_are_shown() {
 
 #[test]
 fn samples_without_a_stack_have_a_row() {
-    use nthbyte_profile::event::{LabelSetId, NodeId, ThreadId, TypeId};
-    use nthbyte_profile::model::{Sample, SamplingId, Shape, ThreadNames};
     let mut profile = Profile::empty(Synthetic::default().meta());
     profile.threads.push(ThreadNames::default());
-    profile.samples.push(Sample {
-        time: nthbyte_profile::event::Nanos(1),
-        thread: ThreadId(0),
-        stack: NodeId::ROOT,
-        shape: Shape {
-            size: 100,
-            block: 112,
-            points: 1,
-            sampling: SamplingId::default(),
-        },
-        labels: LabelSetId::NONE,
-        type_id: TypeId::UNKNOWN,
-        lifetime: Lifetime::StillLive,
-        freed: None,
-    });
+    let made = synthetic::sample(Nanos(1), 112, SamplingId::default());
+    profile.samples.push(made);
     let summary = Summary::of(&profile, By::Function);
     assert_eq!(summary.rows.len(), 1);
     assert_eq!(summary.rows[0].name, NO_STACK);

@@ -12,7 +12,7 @@ use nthbyte_report::By;
 use nthbyte_report::diff::{Diff, Limit, Measure, Options, write_page};
 
 use crate::input::{self, Inputs};
-use crate::output::{self, Output, Overwrite, say};
+use crate::output::{self, Output, say};
 use crate::progress::Progress;
 use crate::rows::Rows;
 use crate::selecting::Frames;
@@ -55,6 +55,9 @@ pub struct Arguments {
     /// Write a page like that of `nthbyte flamegraph`, where red grew and blue shrank; `-` writes it to standard output, instead of the report.
     #[arg(long, value_name = "OUT", conflicts_with = "json")]
     flamegraph: Option<PathBuf>,
+    /// Overwrite the page's file even if it is a profile, or a file that nthbyte has not written.
+    #[arg(short, long, requires = "flamegraph")]
+    force: bool,
     #[command(flatten)]
     frames: Frames,
     /// Write JSON, as docs/diff.md describes it.
@@ -156,9 +159,7 @@ impl Arguments {
             .flamegraph
             .map(|path| Output::beside(Path::new(""), Some(path), "html"));
         if let Some(page) = &page {
-            for input in &inputs {
-                page.protect(input, Overwrite::OwnOutput)?;
-            }
+            page.protect(&inputs, self.force)?;
             let progress = Progress::steps("writing");
             page.write(|out| {
                 let mut progress = |done, total| progress.at(done, total);

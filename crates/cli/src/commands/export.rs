@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
 
 use crate::input::{Apart, Profiles};
-use crate::output::{Output, Overwrite};
+use crate::output::Output;
 use crate::progress::Progress;
 use crate::selecting::{Frames, Selecting};
 
@@ -85,7 +85,7 @@ impl Arguments {
             (Format::Collapsed, None) => Output::Standard,
             (_, option) => Output::beside(self.profiles.first(), option, self.to.suffix()),
         };
-        inputs.protect(&output, Overwrite::if_forced(self.force))?;
+        inputs.protect(&output, self.force)?;
         let compressed = matches!(&output, Output::File(path) | Output::Derived(path)
             if path.extension().is_some_and(|end| end == "gz"));
         let options = firefox::Options {

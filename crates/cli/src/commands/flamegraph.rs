@@ -7,7 +7,7 @@ use clap::Args;
 use nthbyte_report::{Memory, flamegraph};
 
 use crate::input::{Apart, Profiles};
-use crate::output::{Output, Overwrite};
+use crate::output::Output;
 use crate::progress::Progress;
 use crate::selecting::{Frames, Selecting};
 
@@ -47,7 +47,7 @@ impl Arguments {
             profile.root_by_process();
         }
         let output = Output::beside(self.profiles.first(), self.output, "html");
-        inputs.protect(&output, Overwrite::if_forced(self.force))?;
+        inputs.protect(&output, self.force)?;
         let progress = Progress::steps("writing");
         output.write(|out| {
             Ok(flamegraph::write_with_memory(

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use nthbyte_formats::vmprof;
 
-use crate::output::{self, Output, Overwrite, say};
+use crate::output::{self, Output, say};
 use crate::progress::Progress;
 
 /// What `import` takes.
@@ -33,8 +33,8 @@ impl Arguments {
         if output::is_profile(&self.file) {
             bail!("{} is a profile of nthbyte already", self.file.display());
         }
-        let overwrite = Overwrite::if_forced(self.force);
-        Output::Profile(output.clone()).protect(&self.file, overwrite)?;
+        let input = std::slice::from_ref(&self.file);
+        Output::Profile(output.clone()).protect(input, self.force)?;
         let progress = Progress::bytes("reading");
         let found = vmprof::import(&self.file, &output, &mut |done, total| {
             progress.at(done, total)

@@ -8,7 +8,7 @@ use clap::Args;
 use nthbyte_report::{Leaks, flamegraph};
 
 use crate::input::Profiles;
-use crate::output::{self, Output, Overwrite};
+use crate::output::{self, Output};
 
 /// What `leaks` takes.
 #[derive(Args)]
@@ -24,6 +24,9 @@ pub struct Arguments {
     /// Write a page with the curves of what leaks, and nothing to standard output; `-` is standard output.
     #[arg(long, value_name = "OUT", conflicts_with = "json")]
     page: Option<PathBuf>,
+    /// Overwrite the page's file even if it is a profile, or a file that nthbyte has not written.
+    #[arg(short, long, requires = "page")]
+    force: bool,
 }
 
 impl Arguments {
@@ -36,7 +39,7 @@ impl Arguments {
         let leaks = Leaks::of(&inputs.load_each()?);
         if let Some(page) = self.page {
             let output = Output::beside(&page, Some(page.clone()), "html");
-            inputs.protect(&output, Overwrite::OwnOutput)?;
+            inputs.protect(&output, self.force)?;
             output.write(|out| Ok(flamegraph::write_leaks(&leaks, out)?))?;
             return Ok(ExitCode::from(u8::from(self.fail && leaks.leaks)));
         }

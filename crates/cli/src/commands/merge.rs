@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::input::Profiles;
-use crate::output::{self, Output, Overwrite};
+use crate::output::{self, Output};
 use crate::progress::Progress;
 
 /// What `merge` takes.
@@ -31,7 +31,7 @@ impl Arguments {
         output::require_file(&self.output)?;
         let inputs = self.profiles.find()?;
         let output = Output::Profile(self.output);
-        inputs.protect(&output, Overwrite::if_forced(self.force))?;
+        inputs.protect(&output, self.force)?;
         let profile = inputs.load_raw()?;
         let progress = Progress::steps("writing");
         let total = profile.samples.len() as u64;

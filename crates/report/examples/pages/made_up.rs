@@ -4,12 +4,11 @@ use std::path::Path;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::composition::{ArenaRun, Composition, Occupancy, Part};
-use nthbyte_profile::event::{
-    FrameKind, LabelSetId, Memory, Nanos, NodeId, SampleId, ThreadId, TypeId,
-};
+use nthbyte_profile::event::{FrameKind, Memory, Nanos, NodeId, SampleId, TypeId};
 use nthbyte_profile::model::{
-    Frame, Function, Lifetime, Sample, Samples, SamplingId, Shape, StackNode, TypeNames,
+    Frame, Function, Lifetime, Sample, Samples, SamplingId, StackNode, TypeNames,
 };
+use nthbyte_profile::synthetic;
 
 /// Knuth's MMIX generator, its high bits.
 pub struct Random(pub u64);
@@ -68,19 +67,11 @@ fn sample(profile: &mut Profile, at: (u64, u64), stack: u32, size: u64, lifetime
         _ => Some(Nanos((time.0 + profile.end.0 / 500).min(profile.end.0))),
     };
     let made = Sample {
-        time,
-        thread: ThreadId(0),
         stack: NodeId(stack),
-        shape: Shape {
-            size,
-            block: size,
-            points: 1,
-            sampling: SamplingId::default(),
-        },
-        labels: LabelSetId::NONE,
         type_id: TypeId(1 + stack % 5),
         lifetime,
         freed,
+        ..synthetic::sample(time, size, SamplingId::default())
     };
     profile.samples.push(made).expect("there is room");
 }

@@ -131,28 +131,16 @@ impl Clocks {
 
 #[cfg(test)]
 mod tests {
-    use nthbyte_profile::event::{LabelSetId, NodeId, SourceId, ThreadId, TypeId};
+    use nthbyte_profile::event::SourceId;
     use nthbyte_profile::meta::{Distances, Meta, Unit};
-    use nthbyte_profile::model::{Lifetime, Sample, Sampling, SamplingId, Shape};
+    use nthbyte_profile::model::{Sampling, SamplingId};
+    use nthbyte_profile::synthetic;
 
     use super::*;
 
     fn push(profile: &mut Profile, time: u64, sampling: u32) {
-        profile.samples.push(Sample {
-            time: Nanos(time),
-            thread: ThreadId(0),
-            stack: NodeId::ROOT,
-            shape: Shape {
-                size: 16,
-                block: 16,
-                points: 1,
-                sampling: SamplingId(sampling),
-            },
-            type_id: TypeId::UNKNOWN,
-            labels: LabelSetId::NONE,
-            lifetime: Lifetime::StillLive,
-            freed: None,
-        });
+        let made = synthetic::sample(Nanos(time), 16, SamplingId(sampling));
+        profile.samples.push(made);
     }
 
     /// A sample each millisecond for 100 ms, with a pause after the one with this number; then the end.

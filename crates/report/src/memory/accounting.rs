@@ -160,6 +160,7 @@ fn heap(composition: &Composition, live: &Live, rows: &mut Rows) {
 }
 
 /// Memory in use when the session began. Of none of it is it known whether it was freed since.
+#[derive(Default)]
 struct Before {
     /// Blocks in the C library's heaps.
     heaps: f64,
@@ -355,12 +356,7 @@ fn pypy(of: &OfProcess<'_>, live: &Live, agent: f64, rows: &mut Rows) {
     }
     // Its memory from before the session is of the same kinds.
     let anonymous = part(Part::Anonymous) + part(Part::Earlier);
-    let before = Before {
-        heaps: 0.0,
-        mapped: 0.0,
-        anonymous: 0.0,
-    };
-    let pool = Pool::of(of.composition, agent, &before, anonymous);
+    let pool = Pool::of(of.composition, agent, &Before::default(), anonymous);
     pool.share_out(&Estimate::exact(known), live, of.has_native, rows);
 }
 
