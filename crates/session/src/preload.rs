@@ -4,8 +4,8 @@
 //! the table has a version, and each side uses only a table of its own version.
 
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
 
 use crate::reserve::Room;
 
@@ -201,9 +201,13 @@ pub fn set_busy(counter: BusyCounter) {
     BUSY.store(counter as *mut (), Relaxed);
 }
 
-/// Finds the preloaded library for [`ignore_thread`].
+/// Finds the preloaded library for [`ignore_thread`]: once, when the first session of the process begins. The dynamic linker
+/// has a lock, and whoever loads a library holds it while that is read from the disk and initialised. So a fork, which starts
+/// the writer thread again, must not ask.
 pub(crate) fn find_interface() {
-    if BUSY.load(Relaxed).is_null()
+    static HAS_ASKED: AtomicBool = AtomicBool::new(false);
+    if !HAS_ASKED.swap(true, Relaxed)
+        && BUSY.load(Relaxed).is_null()
         && let Some(interface) = interface()
     {
         BUSY.store(interface.busy as *mut (), Relaxed);

@@ -33,7 +33,7 @@ use crate::recorder::{Recorder, ring_bytes};
 use crate::recording::{Recording, begin_with_lock, child_has_memory};
 use crate::registry::{self, Slot, Status};
 use crate::writer::LONGEST_WAIT;
-use crate::{exit, fork, last_line, reserve, termination};
+use crate::{exit, fork, last_line, preload, reserve, termination};
 
 /// The error of a start while there is a session.
 pub const RUNNING_ALREADY: &str = "nthbyte is running already; call nthbyte.stop() first";
@@ -57,6 +57,7 @@ impl Session {
     /// One line that says why the file could not be opened or the thread could not be started.
     pub fn start(config: &Config, meta: Meta) -> Result<Self, String> {
         fork::watch();
+        preload::find_interface();
         if !reserve::has(ring_bytes(&meta, config.auto)) {
             return Err("no memory for a session; raise the memory limit".to_owned());
         }

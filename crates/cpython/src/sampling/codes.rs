@@ -3,6 +3,8 @@
 //! A code object's address identifies it during its life. The session's interner stores its number and removes it when
 //! the code object is freed (`patches/dealloc.rs`). The agent holds no reference, so it does not delay the free.
 
+use std::sync::OnceLock;
+
 use nthbyte_profile::event::{Code, CodeId, Lines};
 
 use crate::api::Api;
@@ -16,8 +18,6 @@ pub const MAX_TABLE: usize = 4 << 20;
 
 /// Reads code objects.
 pub struct Codes {
-    /// The folder of nthbyte's own Python modules.
-    own_folder: String,
     code_type: usize,
     name: String,
     file: String,
@@ -27,8 +27,8 @@ impl Codes {
     /// A reader of this interpreter's code objects.
     #[must_use]
     pub fn new(api: &Api) -> Self {
+        own_folder();
         Self {
-            own_folder: own_folder().unwrap_or_default(),
             code_type: api.PyCode_Type as usize,
             name: String::new(),
             file: String::new(),
@@ -107,7 +107,7 @@ impl Codes {
                 table(layout, code),
             )
         };
-        let Some(appearance) = appearance_of(&self.name, &self.file, &self.own_folder) else {
+        let Some(appearance) = appearance_of(&self.name, &self.file, own_folder()) else {
             return recording.hide_function(code as u64);
         };
         let definition = Code {
@@ -144,12 +144,18 @@ fn is_invisible(name: &str, file: &str, own_folder: &str) -> bool {
     is_own || (file == "__init__" && name == "__init__")
 }
 
-/// The folder of this library's file.
-pub fn own_folder() -> Option<String> {
+/// The folder of nthbyte's own Python modules, where this library's file is; empty if it is not known. The dynamic linker is
+/// asked once, when the agent is created: later, another thread may hold its lock for as long as it loads a library.
+pub fn own_folder() -> &'static str {
+    static FOLDER: OnceLock<String> = OnceLock::new();
+    FOLDER.get_or_init(|| find_own_folder().unwrap_or_default())
+}
+
+fn find_own_folder() -> Option<String> {
     // SAFETY: a zeroed `Dl_info` is a valid place for the answer; the library's name is never freed.
     let path = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(own_folder as *const libc::c_void, &raw mut info) == 0 {
+        if libc::dladdr(find_own_folder as *const libc::c_void, &raw mut info) == 0 {
             return None;
         }
         std::ffi::CStr::from_ptr(info.dli_fname)

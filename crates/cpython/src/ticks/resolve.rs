@@ -5,8 +5,6 @@
 //!
 //! With native frames, the copy of the native stack is walked here, and its frames are put between the Python frames.
 
-use std::sync::OnceLock;
-
 use nthbyte_profile::event::{Code, FrameKind, LabelSetId, Lines, Node, NodeId};
 use nthbyte_session::process::Probe;
 use nthbyte_session::ticks::{Place, Tick};
@@ -336,9 +334,7 @@ impl<'a> Resolver<'a> {
         let name = self.text(memory, pointer(layout.code_qualname)?)?;
         let file = self.text(memory, pointer(layout.code_filename)?)?;
         let first_line = memory.read::<u32>(address + layout.code_first_line)?;
-        static OWN_FOLDER: OnceLock<String> = OnceLock::new();
-        let own_folder = OWN_FOLDER.get_or_init(|| own_folder().unwrap_or_default());
-        let Some(appearance) = appearance_of(&name, &file, own_folder) else {
+        let Some(appearance) = appearance_of(&name, &file, own_folder()) else {
             return recording.hide_function(address as u64).map(Found::Frame);
         };
         let table = self.table(memory, pointer(layout.code_linetable)?)?;

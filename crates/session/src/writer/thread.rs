@@ -192,7 +192,6 @@ pub(super) fn spawn(
     if !exit::has_begun() {
         spare_addresses();
     }
-    preload::find_interface();
     // Before the thread runs: on a busy machine, a signal may end the process first.
     let count = WriterCount::new(shared.sleeper);
     let spawned = OsThread::spawn(move || {
