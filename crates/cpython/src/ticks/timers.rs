@@ -27,6 +27,11 @@ const WAITS: u32 = 10_000;
 const WAIT: Duration = Duration::from_micros(200);
 /// Sample points that may be on their way when a clock is read.
 const ON_THEIR_WAY: u64 = 3;
+/// With more threads than this, one that has just started is not looked for in the list of all, which takes about a
+/// microsecond for each of them.
+const FEW: usize = 64;
+/// How many numbers are tried then. Linux numbers the threads of all processes in the order of their start.
+const TRIED: c_int = 16;
 
 /// Expirations that have arrived, by the number of the timer.
 static DELIVERED: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
@@ -57,6 +62,8 @@ struct Table {
     /// Numbers of ended timers, and the first number that was never in use.
     free: Vec<usize>,
     next: usize,
+    /// The thread that was found last.
+    newest: c_int,
     /// Whether the threads that existed when the session began are known.
     has_scanned: bool,
 }
@@ -150,22 +157,26 @@ pub fn leave_out_this_thread() {
     LEFT_OUT.store(this_thread(), Relaxed);
 }
 
-/// Finds threads that have started. Returns false if another thread is looking for them, or if this process has no
-/// table.
+/// Finds threads that have started. Returns false if there may be one that was not found: another thread is looking for
+/// them, this process has no table, or it has many threads.
 pub fn find_new() -> bool {
     let Some(mut table) = of_this_process().and_then(|table| table.try_lock().ok()) else {
         return false;
     };
+    if !ARE_WANTED.load(SeqCst) {
+        return true;
+    }
+    let known = table.threads.len();
+    let is_long = known > FEW;
     table.while_wanted(|table| {
-        for thread in threads() {
-            if !table.threads.contains_key(&thread)
-                && let Some(cpu) = read(clock(thread))
-            {
-                table.look_at(thread, cpu);
-            }
+        if is_long {
+            let next = table.newest.saturating_add(1);
+            table.look_for(next..next.saturating_add(TRIED));
+        } else {
+            table.look_for(threads());
         }
     });
-    true
+    !is_long || table.threads.len() > known
 }
 
 /// The threads of this process that may have timers, in order.
@@ -227,6 +238,7 @@ impl Table {
             threads: BTreeMap::new(),
             free: Vec::new(),
             next: 0,
+            newest: 0,
             has_scanned: false,
         }
     }
@@ -249,6 +261,19 @@ impl Table {
         }
     }
 
+    /// Adds those of these threads that exist and are not known yet.
+    fn look_for(&mut self, threads: impl IntoIterator<Item = c_int>) {
+        let left_out = LEFT_OUT.load(Relaxed);
+        for thread in threads {
+            if !self.threads.contains_key(&thread)
+                && thread != left_out
+                && let Some(cpu) = read(clock(thread))
+            {
+                self.look_at(thread, cpu);
+            }
+        }
+    }
+
     fn look_at(&mut self, thread: c_int, cpu: u64) {
         match self.threads.get_mut(&thread) {
             Some(known) if known.seen <= cpu => known.seen = cpu,
@@ -268,6 +293,7 @@ impl Table {
             return;
         }
         self.next = self.next.max(number + 1);
+        self.newest = thread;
         DELIVERED[number].store(0, Relaxed);
         // The first sample point lies anywhere in the first period, so that short threads get their share.
         let mut first = from + self.draw() % self.period + 1;

@@ -1,5 +1,7 @@
 //! Timers end with a session, and are not those of another process.
 
+use std::sync::mpsc;
+
 use super::*;
 
 const AN_HOUR: u64 = 3600 * SECOND;
@@ -36,6 +38,37 @@ fn no_timer_is_made_after_the_end() {
 /// What [`end`] does if it does not get the table.
 fn end_without_the_table() {
     ARE_WANTED.store(false, SeqCst);
+}
+
+/// A thread that waits until the sender is dropped, and its number.
+fn waiting_thread() -> (c_int, mpsc::Sender<()>) {
+    let (tell, number) = mpsc::channel();
+    let (end, until) = mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        tell.send(this_thread()).unwrap();
+        let _ = until.recv();
+    });
+    (number.recv().unwrap(), end)
+}
+
+#[test]
+fn of_many_threads_the_newest_is_found_without_the_list_of_all() {
+    let _lock = one_at_a_time();
+    begin(libc::SIGURG, AN_HOUR, 1).unwrap();
+    let many: Vec<_> = std::iter::repeat_with(waiting_thread).take(FEW).collect();
+    assert!(timers_after(scan) > FEW);
+    // Nothing is new.
+    assert!(!super::find_new());
+    // Other processes start threads too, whose numbers may lie between.
+    let is_found = (0..100).any(|_| {
+        let (newest, _end) = waiting_thread();
+        let is_found = super::find_new() && table().unwrap().threads.contains_key(&newest);
+        scan();
+        is_found
+    });
+    assert!(is_found);
+    drop(many);
+    end();
 }
 
 /// In a child, the kernel gives the program's timers the numbers that its parent's have.
