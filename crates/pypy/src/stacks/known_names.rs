@@ -10,6 +10,9 @@ use nthbyte_session::{KeyMap, Recording};
 use super::handler::{BUFFERS_AT, NAMES};
 use super::names::{Parsed, names_in_buffers, parse};
 
+/// The number of bytes of the file that are read at once.
+const BLOCK: usize = 1 << 16;
+
 /// The names of a session.
 #[derive(Default)]
 struct KnownNames {
@@ -73,15 +76,23 @@ pub unsafe fn read_all_in_child() {
 }
 
 impl KnownNames {
+    /// Without memory for it, the name stays unknown.
     fn insert(&mut self, unique_id: u64, text: &[u8]) {
         let start = self.texts.len();
+        if self.texts.try_reserve(text.len()).is_err() || self.places.try_reserve(1).is_err() {
+            return;
+        }
         self.texts.extend_from_slice(text);
         self.places.insert(unique_id, start..self.texts.len());
     }
 
     /// Reads the names that were appended to the file.
     fn read_all(&mut self) {
-        let mut block = vec![0u8; 1 << 16];
+        let mut block = Vec::new();
+        if block.try_reserve_exact(BLOCK).is_err() {
+            return;
+        }
+        block.resize(BLOCK, 0);
         if self.read < NAMES.start() {
             self.read = NAMES.start();
             self.rest.clear();
@@ -90,6 +101,10 @@ impl KnownNames {
             let Some(got @ 1..) = NAMES.read(&mut block, self.read) else {
                 return;
             };
+            if self.rest.try_reserve(got).is_err() {
+                // The next call reads it again.
+                return;
+            }
             self.read += got as i64;
             self.rest.extend_from_slice(&block[..got]);
             let (rest, mut used) = (std::mem::take(&mut self.rest), 0);
