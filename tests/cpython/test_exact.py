@@ -118,6 +118,21 @@ def test_tracemalloc_from_the_environment(cpython: Interpreter, tmp_path: Path) 
     _check_blocks(cpython, tmp_path, (), {"PYTHONTRACEMALLOC": "3"})
 
 
+RECORDED_LATER = """
+import os, signal, tracemalloc
+os.kill(os.getpid(), signal.SIGUSR1)
+kept = [[n] for n in range(20_000)]
+print(tracemalloc.is_tracing())
+"""
+
+
+def test_a_recording_begins_while_tracemalloc_runs(cpython: Interpreter, tmp_path: Path) -> None:
+    words = ("run", "-q", "-o", "out.nthb", "--every", "1K", "--signal", "USR1", "-c", RECORDED_LATER)
+    done = cpython.nthbyte(*words, folder=tmp_path, flags=("-X", "tracemalloc")).ok()
+    assert (done.out, done.err) == ("True\n", "")
+    assert summary(tmp_path / "out.nthb")["samples"] > 500
+
+
 @pytest.mark.parametrize("allocator", ["debug", "malloc", "malloc_debug", "pymalloc_debug"])
 def test_other_allocators(allocator: str, cpython: Interpreter, tmp_path: Path) -> None:
     _check_blocks(cpython, tmp_path, (), {"PYTHONMALLOC": allocator})

@@ -123,7 +123,6 @@ pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
     if gil.agent().ok_or(BUSY)?.tracker.is_on() {
         return Err(RUNNING_ALREADY.to_owned());
     }
-    allocators::refuse_other_tracers(gil)?;
     if config.cpu_hz.is_some()
         && let Some(layout) = gil.agent().map(|agent| *agent.tracker.layout())
     {
@@ -171,13 +170,11 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     ticks::record_waiting();
     ticks::end();
     agent.tracker.record_memory();
-    let (session, requested) = agent.tracker.end(totals.allocated)?;
-    session.lost(
-        LostKind::Allocations,
-        totals.lost + agent.cell.missed.take(),
-    );
+    let (session, own) = agent.tracker.end(&totals)?;
+    let lost = own.as_ref().map_or(totals.lost, |own| own.lost);
+    session.lost(LostKind::Allocations, lost + agent.cell.missed.take());
     drop(agent);
-    Some(session.finish(requested))
+    Some(session.finish(own.map(|own| own.requested)))
 }
 
 /// Refuses options of the command line that this agent does not support.
@@ -257,6 +254,10 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
 
 /// Continues a session in the child of a fork: its sample points differ from those of its parent and of other children.
 pub fn forked(gil: &mut Gil) {
+    if let Some(cell) = cell() {
+        // The parent counts them itself.
+        cell.missed.set(0);
+    }
     guarded(gil, (), |agent| {
         // SAFETY: the GIL is held, and the heap is not further up the stack: this is a function of the module.
         unsafe { agent.installed.diverge(nthbyte_session::forks()) };

@@ -18,8 +18,17 @@ pub struct Totals {
     heap: *mut c_void,
     /// When they were last taken, and the bytes in use then.
     taken: Option<(Nanos, u64)>,
-    /// The heap's count of allocated bytes when this process was forked.
+    /// The heap's counts of allocated bytes and of lost samples when this process was forked.
     allocated_before: u64,
+    lost_before: u64,
+}
+
+/// What a process did itself, without what its parent did before the fork.
+pub struct Own {
+    /// Bytes that it requested.
+    pub requested: u64,
+    /// Samples that the heap has lost.
+    pub lost: u64,
 }
 
 impl Totals {
@@ -30,19 +39,27 @@ impl Totals {
             heap,
             taken: None,
             allocated_before: 0,
+            lost_before: 0,
         }
     }
 
-    /// Called in the child of a fork: the heap's count includes the parent's allocations.
+    /// Called in the child of a fork: the heap's counts include the parent's.
     pub fn begin_in_child(&mut self) {
+        let before = self.statistics();
         *self = Self::of(self.heap);
-        self.allocated_before = self.statistics().allocated;
+        (self.allocated_before, self.lost_before) = (before.allocated, before.lost);
     }
 
     /// The bytes that this process allocated, in blocks, out of the heap's count.
     #[must_use]
     pub const fn own(&self, counted: u64) -> u64 {
         counted.saturating_sub(self.allocated_before)
+    }
+
+    /// The samples that this process lost, out of the heap's count.
+    #[must_use]
+    pub const fn own_lost(&self, counted: u64) -> u64 {
+        counted.saturating_sub(self.lost_before)
     }
 
     /// Bytes of all blocks in use: of small ones, which the heap counts, and of large ones, which it estimates from their
@@ -97,6 +114,14 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_parent_has_counted_is_not_the_childs() {
+        let mut totals = Totals::of(std::ptr::null_mut());
+        assert_eq!((totals.own(150), totals.own_lost(5)), (150, 5));
+        (totals.allocated_before, totals.lost_before) = (100, 2);
+        assert_eq!((totals.own(150), totals.own_lost(5)), (50, 3));
+    }
 
     #[test]
     fn totals_are_taken_again_when_they_are_old_or_have_changed() {

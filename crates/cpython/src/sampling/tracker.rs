@@ -6,7 +6,7 @@
 
 use std::ffi::c_void;
 
-use nthbyte_heap::{Heap, NOT_INTERESTED, Sample};
+use nthbyte_heap::{Heap, NOT_INTERESTED, Sample, Statistics};
 use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, LabelSetId, LostKind, Nanos, NodeId, SourceId,
     Survival, ThreadId, TypeId,
@@ -14,7 +14,7 @@ use nthbyte_profile::event::{
 use nthbyte_sampling::Period;
 
 use crate::api::{Api, Gil};
-use crate::heap::totals::Totals;
+use crate::heap::totals::{Own, Totals};
 use crate::heap::upkeep::Upkeep;
 use crate::layout::Layout;
 use crate::memory::field;
@@ -134,14 +134,17 @@ impl Tracker {
         }
     }
 
-    /// Ends the session, if there is one. `bytes_in_blocks` is the heap's count of allocated bytes. Also returns the
-    /// bytes that this process requested, if known.
-    pub fn end(&mut self, bytes_in_blocks: u64) -> Option<(Session, Option<u64>)> {
-        let requested = self.record(LostKind::Other, |program, profile, recording| {
+    /// Ends the session, if there is one. `counted` is what the heap has counted. Also returns the part of it that is this
+    /// process's own, if known.
+    pub fn end(&mut self, counted: &Statistics) -> Option<(Session, Option<Own>)> {
+        let own = self.record(LostKind::Other, |program, profile, recording| {
             program.settle(profile, recording, None);
-            profile.requested(bytes_in_blocks)
+            Own {
+                requested: profile.requested(counted.allocated),
+                lost: profile.totals.own_lost(counted.lost),
+            }
         });
-        Some((self.session.take()?, requested))
+        Some((self.session.take()?, own))
     }
 
     /// The layout of the interpreter.
