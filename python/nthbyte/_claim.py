@@ -19,19 +19,26 @@ MAGIC = b"\x89nthb\r\n\x1a"
 # Another process holds the lock of a file for the time of one write. After this many seconds it must be stopped.
 _LONGEST_WAIT = 1.0
 
+# A session writes into the file that it has claimed before so many seconds have passed. Later it must be stopped.
+_LONGEST_START = 10.0
+
 
 class Claim:
     """A file that only this process uses for a profile."""
 
-    def __init__(self, path: str, is_new: bool = False, was_empty: bool = False):
+    def __init__(self, path: str, is_new: bool = False, was_empty: bool = False, replaced: str | None = None):
         self.path = path
         self._is_new = is_new
         self._was_empty = was_empty
+        # The path of the profile whose place the file has taken, for the time until the session has begun.
+        self._replaced = replaced
 
     def withdraw(self) -> None:
         """Makes the file what it was, because no session began."""
         try:
-            if self._is_new:
+            if self._replaced is not None:
+                os.replace(self._replaced, os.path.realpath(self.path))
+            elif self._is_new:
                 os.unlink(self.path)
             elif self._was_empty:
                 os.truncate(self.path, 0)
@@ -44,8 +51,8 @@ def claim(path: str, *, force: bool = False, kept: Collection[str] = ()) -> Clai
     """Makes a new file for a profile: at ``path``, or with a free name that resembles it.
 
     A file that is there stays as it is, unless it is empty. With ``force``, a profile is replaced, unless its real path
-    is in ``kept``; no other file is. A device or a pipe is used as it is. The new file begins like a profile, so that
-    no other session claims it.
+    is in ``kept``, or another session has just claimed it; no other file is. A device or a pipe is used as it is. The
+    new file begins like a profile, so that no other session claims it.
 
     Raises Error if the file cannot be made.
     """
@@ -60,6 +67,34 @@ def claim(path: str, *, force: bool = False, kept: Collection[str] = ()) -> Clai
                 return claimed
         number += 1
         candidate = numbered(path, number)
+
+
+def confirm(claimed: Claim) -> None:
+    """Removes the profile that the file replaces, because the session has begun.
+
+    It is no method: PyPy keeps called methods in a cache, and this module with them, which `nthbyte run` drops.
+    """
+    if claimed._replaced is not None:
+        _remove(claimed._replaced)
+        claimed._replaced, claimed._is_new = None, True
+
+
+def free_name(path: str) -> str:
+    """Returns the name that a claim without ``force`` would take now. It makes no file."""
+    number = 1
+    candidate = path
+    while _is_taken(candidate):
+        number += 1
+        candidate = numbered(path, number)
+    return candidate
+
+
+def _is_taken(path: str) -> bool:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size > 0
 
 
 def numbered(path: str, number: int) -> str:
@@ -128,7 +163,13 @@ def _take(path: str, force: bool, *, is_wanted: bool) -> Claim | None:
             os.write(file, MAGIC)
             return Claim(path, is_new, was_empty=True)
         if force and head == MAGIC[: len(head)]:
-            return Claim(path)
+            found = os.fstat(file)
+            if not _is_at(path, found):
+                # Another process has just replaced it.
+                return _take(path, force, is_wanted=is_wanted)
+            if found.st_size <= len(MAGIC) and time.time() - found.st_mtime < _LONGEST_START:
+                return None
+            return Claim(path, replaced=_replace(os.path.realpath(path)))
         if is_wanted:
             raise Error(f"{path} exists and is not a profile: choose another name with -o, or remove it")
         return None
@@ -137,6 +178,47 @@ def _take(path: str, force: bool, *, is_wanted: bool) -> Claim | None:
     finally:
         # This also gives up the lock.
         os.close(file)
+
+
+def _is_at(path: str, found: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), found)
+    except OSError:
+        return False
+
+
+def _replace(path: str) -> str | None:
+    """Puts a new file in the place of a profile. Returns the profile's other name.
+
+    A session that still writes the old file goes on with that, and does not write into the new one. Returns None if the
+    folder does not allow it; then the file is still the old one.
+    """
+    folder, name = os.path.split(path)
+    old, new = (os.path.join(folder, f".{name}.{os.getpid()}.{which}") for which in ("old", "new"))
+    try:
+        os.link(path, old)
+    except OSError:
+        return None
+    try:
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, MAGIC)
+        finally:
+            os.close(file)
+        os.replace(new, path)
+    except OSError:
+        _remove(new)
+        _remove(old)
+        return None
+    return old
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        # It is gone already, or the folder does not allow it.
+        pass
 
 
 def _lock(file: int) -> None:

@@ -12,8 +12,8 @@ import signal
 import stat
 import sys
 
-from nthbyte._agent import NATIVE_LIBRARY, PROGRAM_LIBRARY, Error, interpreter, to_json
-from nthbyte._claim import claim
+from nthbyte._agent import NATIVE_LIBRARY, PROGRAM_LIBRARY, Error, interpreter, to_json, with_utf8_paths
+from nthbyte._claim import claim, confirm
 from nthbyte._command_line import HEAD, Program, fail, is_interpreter, is_python_script, renamed
 from nthbyte._end_line import line_at_signal, say
 from nthbyte._options import OPTIONS
@@ -92,6 +92,7 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
     if not options["quiet"]:
         config.update(line_at_signal=_line_at_signal(claimed.path))
     _restore_signals()
+    confirm(claimed)
     try:
         os.execve(path, program.command_line, _environment(libraries, config, options["quiet"]))
     except OSError as error:
@@ -203,7 +204,8 @@ def _environment(libraries: bytes, config: dict[str, Any], is_quiet: bool) -> di
     before = environment.get(b"LD_PRELOAD")
     environment[b"LD_PRELOAD"] = libraries + (b":" + before if before else b"")
     # As numbers: a name need not be UTF-8.
-    settings = {"session": config, "quiet": is_quiet, "preload": None if before is None else list(before)}
+    session = with_utf8_paths(config)
+    settings = {"session": session, "quiet": is_quiet, "preload": None if before is None else list(before)}
     environment[_VARIABLE] = to_json(settings).encode()
     return environment
 

@@ -259,8 +259,9 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
             f"there is no working folder ({error.strerror}): name the profile with its whole path"
         ) from None
     try:
-        path.encode()
-    except UnicodeEncodeError:
+        # The agent gets the path as UTF-8, whatever the encoding of the interpreter's file names is.
+        os.fsencode(path).decode()
+    except UnicodeError:
         raise ValueError(f"the profile's path is not UTF-8: {path!a}; choose one in UTF-8 with -o") from None
     return {
         "output": path,
@@ -300,7 +301,7 @@ def begin(
     Raises Error if the session cannot start; then there is no new file.
     """
     global _running, _at_exit
-    from nthbyte._claim import claim
+    from nthbyte._claim import claim, confirm
 
     _refuse_to_interrupt()
     with _turn:
@@ -313,6 +314,7 @@ def begin(
         except BaseException:
             claimed.withdraw()
             raise
+        confirm(claimed)
         _running = {**config, "output": family or config["output"]}
         if _at_exit is None:
             # atexit runs its functions in reverse order: this one runs after all functions of the program.

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import Interpreter, report, summary
+from nthbyte._claim import MAGIC
 
 # Runs each phase until a condition holds, so no outcome depends on time.
 PROGRAM = """
@@ -109,32 +110,38 @@ for _ in range(2 * int(sys.argv[1])):
 pid = os.fork()
 if pid == 0:
     # A profile of that name, from an earlier process with the same number.
-    shutil.copy("out.nthb", f"out.{os.getpid()}.nthb")
+    shutil.copy("out.nthb", f"{sys.argv[3]}.{os.getpid()}.nthb")
     os.kill(os.getpid(), signal.SIGUSR1)
     sys.exit()
 os.waitpid(pid, 0)
-assert os.path.exists(f"out.{pid}-2.nthb")
+assert os.path.exists(f"{sys.argv[3]}.{pid}-2.nthb")
 """
 
 
 def test_each_recording_replaces_that_of_an_earlier_run(interpreter: Interpreter, tmp_path: Path) -> None:
     """With -f no recording of this run is replaced, nothing that is no profile, and nothing by a child."""
 
-    def run(name: str, recordings: int, *options: str) -> dict[str, str]:
-        words = ["-q", "-o", "out.nthb", "--signal", "USR1", *options, "-c", SERIES, str(recordings), name]
+    def run(name: str, recordings: int, *options: str, first: str = "out") -> dict[str, str]:
+        program = ["-c", SERIES, str(recordings), name, first]
+        words = ["-q", "-o", "out.nthb", "--signal", "USR1", *options, *program]
         interpreter.nthbyte("run", *words, folder=tmp_path).ok()
         profiles = [path for number in (1, 3, 4, 5) if (path := tmp_path / names[number]).exists()]
-        return {path.name: summary(path)["command"][-1] for path in profiles}
+        return {path.name: summary(path)["command"][-2] for path in profiles}
 
     names = ["", "out.nthb", *(f"out-{number}.nthb" for number in range(2, 6))]
     run("old", 3)
-    assert summary(tmp_path / "out-2.nthb")["command"][-1] == "old"
+    assert summary(tmp_path / "out-2.nthb")["command"][-2] == "old"
     (tmp_path / "out-2.nthb").write_text("mine")
     assert run("new", 2, "-f") == {names[1]: "new", names[3]: "new"}
     assert run("third", 3, "-f") == {names[1]: "third", names[3]: "third", names[4]: "third"}
     assert run("again", 1, "-f") == {names[1]: "again", names[3]: "third", names[4]: "third"}
     # Without -f, nothing is replaced.
-    assert run("last", 1) == {names[1]: "again", names[3]: "third", names[4]: "third", names[5]: "last"}
+    assert run("last", 1, first="out-5") == {
+        names[1]: "again",
+        names[3]: "third",
+        names[4]: "third",
+        names[5]: "last",
+    }
     assert (tmp_path / "out-2.nthb").read_text() == "mine"
 
 
@@ -311,7 +318,7 @@ for _ in range(16):
     if pid == 0:
         os.close(go)
         os.read(ready, 1)
-        os.write(1, f"{claim(sys.argv[1]).path} ".encode())
+        os.write(1, f"{claim(sys.argv[1], force=len(sys.argv) > 2).path} ".encode())
         os._exit(0)
     children.append(pid)
 os.close(go)
@@ -320,14 +327,38 @@ for pid in children:
 """
 
 
-@pytest.mark.parametrize("is_there", [False, True])
-def test_processes_claim_different_files(is_there: bool, interpreter: Interpreter, tmp_path: Path) -> None:
+@pytest.mark.parametrize("there", [None, b"", MAGIC + b"a profile"], ids=["new", "empty", "replaced"])
+def test_processes_claim_different_files(
+    there: bytes | None, interpreter: Interpreter, tmp_path: Path
+) -> None:
     path = tmp_path / "out.nthb"
-    if is_there:
-        path.touch()
-    done = interpreter.python("-c", RACE, path, folder=tmp_path).ok()
+    if there is not None:
+        path.write_bytes(there)
+    done = interpreter.python("-c", RACE, path, *(["force"] if there else []), folder=tmp_path).ok()
     names = sorted(os.path.basename(line) for line in done.out.split())
     assert names == sorted(["out.nthb", *(f"out-{number}.nthb" for number in range(2, 17))])
+
+
+REPLACED = """
+import os, subprocess, sys, nthbyte
+nthbyte.start("out.nthb", every="1K")
+os.link("out.nthb", "mine.nthb")
+kept = [[n] for n in range(20_000)]
+words = ["run", "-f", "-q", "-o", "out.nthb", "-c", "kept = [[n] for n in range(100_000)]", "other"]
+subprocess.run([sys.executable, "-m", "nthbyte", *words], check=True)
+kept += [[n] for n in range(20_000)]
+print(*nthbyte.stop().notes)
+"""
+
+
+def test_a_session_whose_profile_is_replaced_goes_on_with_its_own_file(
+    interpreter: Interpreter, tmp_path: Path
+) -> None:
+    assert interpreter.python("-c", REPLACED, folder=tmp_path).ok().out == "\n"
+    mine, other = (summary(tmp_path / name) for name in ("mine.nthb", "out.nthb"))
+    assert mine["complete"] and other["complete"]
+    assert other["command"][-1] == "other" != mine["command"][-1]
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.nthb", "out.nthb"}
 
 
 def console_scripts(folder: Path, interpreter: str) -> None:
