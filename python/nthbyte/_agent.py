@@ -77,7 +77,7 @@ def read_result(answer: str | None, notes: tuple[str, ...] = ()) -> Result:
     counts, *more = head.split("\n")
     samples, time_samples, lost, allocated, is_stalled = counts.split(",")
     return Result(
-        path,
+        os.fsdecode(path.encode()),
         int(samples),
         int(time_samples),
         int(lost),
@@ -85,6 +85,17 @@ def read_result(answer: str | None, notes: tuple[str, ...] = ()) -> Result:
         (*notes, *more),
         is_stalled == "1",
     )
+
+
+def with_utf8_paths(config: Config | dict[str, Any]) -> dict[str, Any]:
+    """Returns a session's configuration for the agent, which knows UTF-8 only: another encoding of file names would
+    give it another path.
+    """
+    result: dict[str, Any] = {**config}
+    for name in ("output", "line_at_signal"):
+        if result[name] is not None:
+            result[name] = os.fsencode(result[name]).decode()
+    return result
 
 
 def to_json(value: Any) -> str:
@@ -143,7 +154,7 @@ class Agent:
 
     def start(self, config: Config) -> None:
         """Starts a session. Raises Error if it cannot start."""
-        message = self._native.start(to_json(config))
+        message = self._native.start(to_json(with_utf8_paths(config)))
         if message is not None:
             raise Error(message)
 
@@ -155,6 +166,31 @@ class Agent:
         """Stops the session and returns what it recorded. Raises Error if none is running."""
         answer = self._native.stop()
         return read_result(answer)
+
+
+def stop_tracemalloc() -> int:
+    """Stops tracemalloc (-X tracemalloc) and returns its limit of frames; 0 if it does not run.
+
+    tracemalloc must start after the agent: when it stops, it restores the allocator from before its start, and
+    CPython's own allocator cannot free the agent's blocks.
+    """
+    if sys.implementation.name == "pypy":
+        return 0
+    import _tracemalloc
+
+    if not _tracemalloc.is_tracing():
+        return 0
+    limit = _tracemalloc.get_traceback_limit()
+    _tracemalloc.stop()
+    return limit
+
+
+def restart_tracemalloc(limit: int) -> None:
+    """Starts tracemalloc again; ``limit`` is what ``stop_tracemalloc`` returned."""
+    if limit:
+        import tracemalloc
+
+        tracemalloc.start(limit)
 
 
 _agent: Agent | None = None

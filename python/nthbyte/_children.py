@@ -13,7 +13,7 @@ import _posixsubprocess
 import os
 import sys
 
-from nthbyte._agent import Error, to_json
+from nthbyte._agent import Error, restart_tracemalloc, stop_tracemalloc, to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def join(text: str, number: int = 0) -> None:
     if config["native"]:
         # The first process could record it; this one may be another program's child with other rights.
         config["native"] = None
+    limit = stop_tracemalloc()
     try:
         begin(config, family=family["output"])
     except Error as error:
@@ -79,6 +80,7 @@ def join(text: str, number: int = 0) -> None:
             except OSError:
                 # Nobody can read it.
                 pass
+    restart_tracemalloc(limit)
 
 
 def join_when_forked(text: str) -> None:
@@ -108,11 +110,13 @@ def _joining(command: Any, config: Config) -> Any:
     """Returns the command line with our line in it, or ``command`` itself if it starts another program."""
     global _started
     try:
-        # The interpreter's path is bytes, the other arguments are text.
-        if os.fsencode(command[0]) != os.fsencode(sys.executable):
+        # Some are bytes: multiprocessing's first one, and what the program passes so to subprocess. With -bb, comparing
+        # these with text is an error.
+        words = [os.fsdecode(word) for word in command]
+        if words[0] != sys.executable:
             return command
-        at = command.index("-c") + 1
-        code = command[at]
+        at = words.index("-c") + 1
+        code = words[at]
         if code.startswith("import sys;"):
             # The fork server's code begins like this since CPython 3.15.
             code = code[len("import sys;") :].lstrip(" ")
@@ -127,4 +131,4 @@ def _joining(command: Any, config: Config) -> Any:
         f"import sys; sys.path.append({package!r}); from nthbyte._children import {function}; "
         f"sys.path.pop(); {function}({text!r}); "
     )
-    return [*command[:at], line + command[at], *command[at + 1 :]]
+    return [*command[:at], line + words[at], *command[at + 1 :]]

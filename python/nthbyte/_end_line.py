@@ -131,16 +131,16 @@ def _cpu_seconds_of_children() -> float:
     seconds = times.children_user + times.children_system
     try:
         for thread in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{thread}/children") as file:
+            with open(f"/proc/self/task/{thread}/children", "rb") as file:
                 children = file.read().split()
-            seconds += sum(_cpu_seconds(child) for child in children)
+            seconds += sum(_cpu_seconds(int(child)) for child in children)
     except OSError:
         # A thread has just ended, or the kernel was built without this file.
         pass
     return seconds
 
 
-def _cpu_seconds(process: str) -> float:
+def _cpu_seconds(process: int) -> float:
     with open(f"/proc/{process}/stat", "rb") as file:
         # The name of the program may contain spaces and brackets.
         fields = file.read().rpartition(b")")[2].split()

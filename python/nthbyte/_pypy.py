@@ -17,7 +17,7 @@ import gc
 import os
 import sys
 
-from nthbyte._agent import NATIVE_LIBRARY, Agent, Error, read_result, to_json
+from nthbyte._agent import NATIVE_LIBRARY, Agent, Error, read_result, to_json, with_utf8_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class PyPyAgent(Agent):
             config = {**config, "auto": False, "period": CONSTANT_PERIOD}
             notes.append(f"the period cannot follow the program there: it is {format_size(CONSTANT_PERIOD)}")
         pypy = {"method": "gc-hooks", "nursery": _nursery_size(), "notes": notes}
-        self._library.start(to_json({**config, "native": False, "pypy": pypy}))
+        self._library.start(to_json({**with_utf8_paths(config), "native": False, "pypy": pypy}))
         self._minor_hook = MinorHook(self._library.report_minors, self._library.minors_per_sample())
         self._notes = tuple(notes)
 
@@ -153,7 +153,7 @@ class PyPyAgent(Agent):
             del large
         pypy = {"nursery": _nursery_size()}
         try:
-            self._library.start(to_json({**config, "pypy": pypy}))
+            self._library.start(to_json({**with_utf8_paths(config), "pypy": pypy}))
         except Error as error:
             if "cannot sample inside" in str(error):
                 raise _Refused(str(error)) from None

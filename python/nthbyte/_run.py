@@ -13,7 +13,7 @@ import _frozen_importlib_external
 import os
 import sys
 
-from nthbyte._agent import Error, load
+from nthbyte._agent import Error, load, restart_tracemalloc, stop_tracemalloc
 from nthbyte._end_line import EndLine, say
 from nthbyte._session import begin, configure, discard, exiting
 
@@ -64,7 +64,7 @@ def start(words: list[str]) -> Running:
         fail(str(error), 2)
     _become(program)
     running = Running(_prepare(program))
-    limit = _stop_tracemalloc()
+    limit = stop_tracemalloc()
     try:
         if any(value is not None for value in schedule.values()):
             _begin_by_schedule(config, options["force"], is_quiet, schedule)
@@ -72,10 +72,7 @@ def start(words: list[str]) -> Running:
             _begin(config, options["force"], is_quiet)
     except Error as error:
         fail(str(error), 1)
-    if limit:
-        import tracemalloc
-
-        tracemalloc.start(limit)
+    restart_tracemalloc(limit)
     return running
 
 
@@ -295,10 +292,11 @@ def _prepare_script(path: str, main: ModuleType) -> Loader:
         from nthbyte._command_line import fail
 
         fail(f"can't open {path!r}: {error.strerror}", 2)
+    is_compiled = path != "-" and _is_compiled(path, source)
     loader: Any
     if path == "-":
         loader = _frozen_importlib.BuiltinImporter
-    elif path.endswith(".pyc"):
+    elif is_compiled:
         loader = _frozen_importlib_external.SourcelessFileLoader("__main__", loaded)
     else:
         loader = _frozen_importlib_external.SourceFileLoader("__main__", loaded)
@@ -307,28 +305,20 @@ def _prepare_script(path: str, main: ModuleType) -> Loader:
         main.__dict__["__cached__"] = None
 
     def load() -> Call:
-        is_compiled = path.endswith(".pyc")
         code = loader.get_code("__main__") if is_compiled else _compile(source, compiled, True)
         return exec, (code, main.__dict__)
 
     return load
 
 
-def _stop_tracemalloc() -> int:
-    """Stops tracemalloc (-X tracemalloc) and returns its limit of frames; 0 if it does not run.
-
-    tracemalloc must start after nthbyte: when it stops, it restores the allocator from before its start, and
-    CPython's own allocator cannot free nthbyte's blocks.
+def _is_compiled(path: str, source: bytes) -> bool:
+    """Whether the interpreter takes a script for compiled code. CPython also looks at the first two bytes
+    (``maybe_pyc_file`` in ``Python/pythonrun.c``).
     """
-    if sys.implementation.name == "pypy":
-        return 0
-    import _tracemalloc
-
-    if not _tracemalloc.is_tracing():
-        return 0
-    limit = _tracemalloc.get_traceback_limit()
-    _tracemalloc.stop()
-    return limit
+    if path.endswith(".pyc"):
+        return True
+    magic = _frozen_importlib_external.MAGIC_NUMBER[:2]
+    return sys.implementation.name == "cpython" and source[:2] == magic
 
 
 def _hide_own_frames(error: BaseException) -> None:

@@ -16,6 +16,7 @@ import time
 
 from nthbyte._agent import Error
 from nthbyte._children import child_path
+from nthbyte._claim import free_name
 from nthbyte._command_line import renamed
 from nthbyte._end_line import EndLine, profiles_of_children, quoted, say, shortest
 from nthbyte._session import begin, exiting, is_running
@@ -46,6 +47,8 @@ class Schedule:
     ):
         self._config = config
         self._force = force
+        # The path of the first recording, which those of children have in their names. Children may begin before it.
+        self._first = config["output"]
         # The real paths of this process's recordings.
         self._recorded: set[str] = set()
         self._is_quiet = is_quiet
@@ -71,6 +74,8 @@ class Schedule:
                 raise Error(
                     f"the signal {self._signal} cannot be handled ({reason}); take USR1, for example"
                 ) from None
+        if not self._force:
+            self._first = free_name(self._config["output"])
         os.register_at_fork(
             before=self._before_fork,
             after_in_parent=self._after_fork,
@@ -104,7 +109,7 @@ class Schedule:
         if os.getpid() != self._pid:
             # Profiles of children replace nothing.
             force = False
-            family = config["output"]
+            family = self._first
             path = child_path(family, os.getpid())
             config = {**config, "output": path, "parent_pid": self._pid}
         elif not self._is_quiet:
@@ -186,7 +191,7 @@ class Schedule:
                 f"the program handles the signal {_name(self._signal)} itself, so no recording began: "
                 "take another one, such as --signal RTMIN"
             )
-        children = profiles_of_children(self._config["output"], self._started)
+        children = profiles_of_children(self._first, self._started)
         if not children:
             return "the program ended before a recording began, so there is no profile"
         number = len(set(children.values()))

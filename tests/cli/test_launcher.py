@@ -155,6 +155,21 @@ def test_the_launchers_own_options_may_be_written_together_with_m(
     assert cpython.python(*words, folder=tmp_path) == cpython.python(*flags, "-c", program, folder=tmp_path)
 
 
+def test_compiled_code_under_another_name(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("print(__name__, __file__, type(__loader__).__name__)")
+    cpython.python("-c", "import py_compile; py_compile.compile('app.py', cfile='app')", folder=tmp_path).ok()
+    plain = cpython.python("app", folder=tmp_path).ok()
+    done = cpython.nthbyte("run", "-q", "-o", "out.nthb", "app", folder=tmp_path).ok()
+    assert (done.out, done.err) == (plain.out, plain.err)
+
+
+def test_warnings_of_encodings_are_not_for_nthbyte(interpreter: Interpreter, tmp_path: Path) -> None:
+    flags = ("-X", "warn_default_encoding", "-W", "error")
+    done = interpreter.nthbyte("run", "-o", "out.nthb", "-c", "pass", folder=tmp_path, flags=flags).ok()
+    [line] = done.err.splitlines()
+    assert "see it with" in line
+
+
 def test_a_launcher_may_set_the_arguments(cpython: Interpreter, tmp_path: Path) -> None:
     """``sys.orig_argv`` is still the interpreter's then, and there may be fewer of them."""
     program = "import sys; print(sys.argv, len(sys.orig_argv))"

@@ -118,6 +118,15 @@ def test_a_name_that_is_not_utf_8(interpreter: Interpreter, tmp_path: Path) -> N
     assert (done.status, done.out) == (2, "")
 
 
+def test_a_name_in_a_locale_that_is_not_utf_8(interpreter: Interpreter, tmp_path: Path) -> None:
+    locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    words = ("run", "-o", "übung.nthb", "-c", "pass")
+    [line] = interpreter.nthbyte(*words, folder=tmp_path, environment=locale).ok().err.splitlines()
+    assert "see it with" in line
+    [profile] = tmp_path.iterdir()
+    assert profile.name == "übung.nthb" and summary(profile)["complete"]
+
+
 def test_a_device_is_nothing_to_look_at(interpreter: Interpreter, tmp_path: Path) -> None:
     done = interpreter.nthbyte("run", "-o", "/dev/null", "-c", "print(1)", folder=tmp_path).ok()
     assert "sample" in done.err and "explain" not in done.err

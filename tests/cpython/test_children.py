@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,67 @@ def test_multiprocessing(method: str, interpreter: Interpreter, tmp_path: Path) 
         assert any(row["name"].startswith("work") for row in child["rows"])
     [line] = done.err.splitlines()
     assert f"{len(children)} child process" in line
+
+
+@pytest.mark.parametrize("flags", [("-bb",), ("-X", "tracemalloc")], ids=["-bb", "tracemalloc"])
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_options_of_the_interpreter_that_children_have(
+    flags: tuple[str, ...], method: str, interpreter: Interpreter, tmp_path: Path
+) -> None:
+    script = tmp_path / "app.py"
+    script.write_text(POOL.format(method=method))
+    words = ("run", "--every", "4K", "-o", "out.nthb", script)
+    done = interpreter.nthbyte(*words, folder=tmp_path, flags=flags).ok()
+    children = {path.name for path in tmp_path.glob("out.*.nthb")}
+    assert children >= {f"out.{pid}.nthb" for pid in done.out.split()}
+    [line] = done.err.splitlines()
+    assert f"{len(children)} child process" in line
+
+
+# A library whose initialisation needs the GIL. Meanwhile its thread holds the dynamic linker's lock.
+SLOW_LIBRARY = """
+#include <unistd.h>
+int PyGILState_Ensure(void);
+void PyGILState_Release(int);
+__attribute__((constructor)) static void initialise(void) {
+    write(1, "begins\\n", 7);
+    char end;
+    read(0, &end, 1);
+    PyGILState_Release(PyGILState_Ensure());
+}
+"""
+
+FORK_MEANWHILE = """
+import ctypes, os, threading, nthbyte
+nthbyte.start("out.nthb", native=False)
+kept = [bytes(1000) for _ in range(5000)]
+ready, done = os.pipe()
+go, stdin = os.pipe()
+os.dup2(go, 0)
+stdout = os.dup(1)
+os.dup2(done, 1)
+load = ctypes.CDLL(None).dlopen
+load.argtypes, load.restype = [ctypes.c_char_p, ctypes.c_int], ctypes.c_void_p
+thread = threading.Thread(target=load, args=(b"./slow.so", os.RTLD_NOW))
+thread.start()
+assert os.read(ready, 7) == b"begins\\n"
+for _ in range(3):
+    pid = os.fork()
+    if pid == 0:
+        os.kill(os.getpid(), 9)
+    assert os.waitpid(pid, 0)[1] == 9
+os.write(stdin, b"x")
+thread.join()
+nthbyte.stop()
+os.write(stdout, b"well\\n")
+"""
+
+
+def test_a_fork_while_another_thread_loads_a_library(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "slow.c").write_text(SLOW_LIBRARY)
+    words = ["cc", "-shared", "-fPIC", "-w", "-o", "slow.so", "slow.c"]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    assert cpython.python("-c", FORK_MEANWHILE, folder=tmp_path, idle=10).ok().out == "well\n"
 
 
 @pytest.mark.parametrize("end", ["os._exit(3)", "sys.exit(3)"])
