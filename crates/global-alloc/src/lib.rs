@@ -56,7 +56,7 @@
 //! # What this crate guarantees
 //!
 //! - The inner allocator gets back each block with the layout that it was asked for.
-//! - Without a session, a request runs the same instructions, and each thread takes the slow path once in 64 KiB.
+//! - Without a session, a request runs the same instructions. With or without one, each thread takes the slow path once in 64 KiB.
 //! - An allocation is possible wherever the inner allocator's is: before `main`, in the destructors of thread-local
 //!   variables, in the child of a fork.
 //! - Requests of nthbyte itself are not sampled.

@@ -7,8 +7,8 @@
 //! as such; what remains of the distance is drawn anew then. So each allocation meets the sample points of one known
 //! period.
 //!
-//! Without a session, a thread looks every [`IDLE`] bytes whether one has begun. So a thread that runs when a session
-//! begins joins it at most that many bytes later; the thread that begins the session joins it at once.
+//! A thread looks every [`IDLE`] bytes whether another session has begun, however far the next sample point is. So a thread
+//! that runs when a session begins joins it at most that many bytes later; the thread that begins the session joins it at once.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -17,7 +17,7 @@ use nthbyte_sampling::{Countdown, Distances, Period, Random, SamplePoints};
 
 use crate::thread::Thread;
 
-/// The countdown of a thread while there is no session.
+/// The largest countdown of a thread, and that without a session, in bytes.
 pub const IDLE: u64 = 64 << 10;
 /// No distance is longer. A larger countdown means that a signal handler allocated between the two steps of a call.
 const LONGEST: u64 = 1 << 47;
@@ -75,7 +75,7 @@ pub unsafe fn follow_period(thread: *mut Thread) {
         {
             let points = (*thread).points.assume_init_mut();
             points.set_period(period);
-            (*thread).countdown = Countdown::new(points).bytes_until_sample();
+            set_distance(thread, Countdown::new(points));
         }
     }
 }
@@ -100,11 +100,22 @@ pub fn begin_in_child(process: u32) {
 /// As for [`points`].
 pub unsafe fn join(thread: *mut Thread) {
     // SAFETY: by the contract.
-    unsafe { (*thread).countdown = 0 };
+    unsafe { ((*thread).countdown, (*thread).rest) = (0, 0) };
 }
 
-/// Decides about a request of `bytes`, which were subtracted from the thread's countdown. Returns the number of sample
-/// points in it; 0 if it is not sampled, or is not the program's.
+/// Sets the distance to the thread's next sample point.
+///
+/// # Safety
+/// As for [`points`].
+unsafe fn set_distance(thread: *mut Thread, countdown: Countdown) {
+    let distance = countdown.bytes_until_sample();
+    let near = distance.min(IDLE);
+    // SAFETY: by the contract.
+    unsafe { ((*thread).countdown, (*thread).rest) = (near, distance - near) };
+}
+
+/// Decides about a request of `bytes`, which were subtracted from the thread's countdown and exhausted it. Returns the number of
+/// sample points in it; 0 if it is not sampled, or is not the program's.
 ///
 /// # Safety
 /// `thread` is the calling thread's state.
@@ -116,24 +127,24 @@ pub unsafe fn points(thread: *mut Thread, bytes: usize) -> u32 {
         let before = if before > LONGEST { 0 } else { before };
         let session = SESSION.load(Acquire);
         if (*thread).busy != 0 {
-            (*thread).countdown = if session != 0 && (*thread).session == session {
+            if session != 0 && (*thread).session == session {
                 // The points in this request are passed over. If the distance were kept instead, it would be a short one
                 // whenever that happens, and the program's next request would be sampled far too often.
-                let mut countdown = Countdown::of_bytes(before);
+                let mut countdown = Countdown::of_bytes(before.saturating_add((*thread).rest));
                 countdown.advance(bytes, (*thread).points.assume_init_mut());
-                countdown.bytes_until_sample()
+                set_distance(thread, countdown);
             } else {
-                before
-            };
+                (*thread).countdown = before;
+            }
             return 0;
         }
         if session == 0 {
             (*thread).session = 0;
-            (*thread).countdown = IDLE;
+            set_distance(thread, Countdown::of_bytes(IDLE));
             return 0;
         }
         let mut countdown = if (*thread).session == session {
-            Countdown::of_bytes(before)
+            Countdown::of_bytes(before.saturating_add((*thread).rest))
         } else {
             let points = (*thread).points.write(fresh_points());
             (*thread).session = session;
@@ -141,7 +152,7 @@ pub unsafe fn points(thread: *mut Thread, bytes: usize) -> u32 {
         };
         // The points were written when the thread joined the session.
         let covered = countdown.advance(bytes, (*thread).points.assume_init_mut());
-        (*thread).countdown = countdown.bytes_until_sample();
+        set_distance(thread, countdown);
         covered
     }
 }
@@ -228,6 +239,21 @@ mod tests {
         assert!(error < 6.0 * deviation, "{sampled} of {mean}");
     }
 
+    /// A thread that was in a session with a long distance left, such as one of a pool.
+    fn a_thread_joins_the_next_session_soon(thread: *mut Thread) {
+        begin(1 << 40, 14);
+        // SAFETY: this thread's state.
+        unsafe {
+            join(thread);
+            assert_eq!(points_of(thread, 100), 0);
+            end();
+            begin(1, 15);
+            let unseen = (0..).take_while(|_| points_of(thread, 100) == 0).count();
+            assert!(unseen as u64 * 100 <= IDLE, "{unseen}");
+            assert_eq!(points_of(thread, 100), 100);
+        }
+    }
+
     /// Of requests of `s` bytes, the part 1 - exp(-s/period) is sampled.
     #[test]
     fn the_probability_is_the_formula() {
@@ -236,14 +262,26 @@ mod tests {
         begin(4096, 11);
         // SAFETY: this thread's state.
         unsafe { join(thread) };
-        for size in [64_usize, 1000, 4096, 20_000] {
+        for (period, size) in [
+            (4096, 64_usize),
+            (4096, 1000),
+            (4096, 4096),
+            (4096, 20_000),
+            (1 << 20, 5000),
+        ] {
+            set_period(period);
             let requests = 400_000;
             let mut sampled = 0;
             for _ in 0..requests {
                 // SAFETY: this thread's state.
-                sampled += u32::from(unsafe { points_of(thread, size) } > 0);
+                unsafe {
+                    if points_of(thread, size) > 0 {
+                        sampled += 1;
+                        follow_period(thread);
+                    }
+                }
             }
-            let probability = -(-(size as f64) / 4096.0).exp_m1();
+            let probability = -(-(size as f64) / period as f64).exp_m1();
             let mean = probability * f64::from(requests);
             let deviation = (mean * (1.0 - probability)).sqrt();
             // Six standard deviations: one in 500 million.
@@ -254,6 +292,7 @@ mod tests {
         }
         a_change_is_followed_after_the_next_sample(thread);
         requests_that_are_not_observed_change_no_probability(thread);
+        a_thread_joins_the_next_session_soon(thread);
         begin(1, 11);
         // SAFETY: as above.
         unsafe {

@@ -9,15 +9,17 @@ use nthbyte_sampling::SamplePoints;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Thread {
-    /// Bytes to the next sample point. 0 in a new thread, which makes its first request take the slow path. The fast path
-    /// subtracts each request from it.
+    /// Bytes to the next sample point, but at most [`IDLE`](crate::sampler::IDLE): `rest` comes after them. 0 in a new thread,
+    /// which makes its first request take the slow path. The fast path subtracts each request from it.
     pub countdown: u64,
     /// A place for the caller: where the request came from.
     pub caller: usize,
     /// Not 0 while this thread's requests are not the program's.
     pub busy: u32,
-    /// The number of the session that `countdown` and `points` belong to; 0 if none.
+    /// The number of the session that `countdown`, `rest` and `points` belong to; 0 if none.
     pub(crate) session: u32,
+    /// The rest of the distance to the next sample point, after `countdown`.
+    pub(crate) rest: u64,
     /// The sample points of the session.
     pub(crate) points: MaybeUninit<SamplePoints>,
 }
