@@ -248,6 +248,9 @@ pub struct ArenaRun {
     pub arena: u32,
 }
 
+/// The largest number of runs that are sure to fit into one event [`ARENAS`]: each takes at most 15 bytes.
+pub const MOST_RUNS: usize = 1 << 15;
+
 /// The content of an event [`ARENAS`]: for each run, the samples between the end of
 /// the run before it (at first: sample 0) and its first, their number, and the arena's number less that of the run before.
 #[must_use]

@@ -444,6 +444,9 @@ impl Loader {
     }
 
     fn lost(&mut self, kind: LostKind, count: u64) {
+        if kind != LostKind::CpuSamples {
+            self.lost_of_process(count);
+        }
         let lost = &mut self.profile.lost;
         match lost.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, sum)) => *sum = sum.saturating_add(count),

@@ -47,9 +47,6 @@ struct File<'a, W: Write> {
     out: Writer<W>,
 }
 
-/// Number of runs of samples in one event. A run takes at most 15 bytes.
-const ARENA_RUNS: usize = 1 << 15;
-
 /// Number of samples between two calls of `progress`.
 const STEP: u32 = 1 << 16;
 
@@ -223,7 +220,7 @@ impl<W: Write> File<'_, W> {
                 }))?;
             }
         }
-        for runs in self.profile.arenas.chunks(ARENA_RUNS) {
+        for runs in self.profile.arenas.chunks(composition::MOST_RUNS) {
             self.out.write(&Event::Extension(Extension {
                 kind: composition::ARENAS,
                 bytes: &encode_arenas(runs),

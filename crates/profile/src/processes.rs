@@ -62,6 +62,9 @@ pub struct Process {
     /// What ended the process or its session early, if the agent could tell: a signal, or a full disk. One line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<String>,
+    /// The number of events that were lost, except for time samples.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost: u64,
     /// The process's memory totals, if the profile has several processes; see
     /// [`Profile::memory_of`](crate::Profile::memory_of).
     #[serde(skip)]
@@ -69,6 +72,14 @@ pub struct Process {
     /// What its resident set was made of, at some moments.
     #[serde(skip)]
     pub compositions: Vec<Composition>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 mod nanos {
@@ -96,6 +107,7 @@ impl Process {
             complete: false,
             allocated: None,
             ended_by: None,
+            lost: 0,
             memory: Vec::new(),
             compositions: Vec::new(),
         }

@@ -11,7 +11,7 @@ use crate::processes::{self, Process, ProcessId, extension};
 /// The longest text that says what ended a process, in bytes.
 const LONGEST_REASON: usize = 1 << 10;
 
-/// The largest total size of the events about the composition of memory in one file, in bytes. It limits the memory of a
+/// The total size in bytes of the events [`composition::COMPOSITION`] of one file that are kept. It limits the memory of a
 /// reader.
 const MAX_COMPOSITIONS: usize = 32 << 20;
 
@@ -24,7 +24,7 @@ pub(super) struct Session {
     is_merged: bool,
     /// Total size in bytes of the data about processes.
     process_bytes: usize,
-    /// Total size in bytes of the events about the composition of memory.
+    /// About the total size in bytes of the events whose compositions are kept.
     composition_bytes: usize,
 }
 
@@ -96,19 +96,42 @@ impl Loader {
     }
 
     fn composition(&mut self, bytes: &[u8]) -> Option<()> {
-        self.take_room(bytes)?;
         let (process, mut composition) = Composition::parse(bytes)?;
         composition.time = self.saw(composition.time);
+        while self.session.composition_bytes + bytes.len() > MAX_COMPOSITIONS {
+            self.thin_compositions()?;
+        }
+        self.session.composition_bytes += bytes.len();
         let of_file = self.profile.processes.get_mut(self.first_process..)?;
         let process = of_file.get_mut(process as usize)?;
         process.compositions.push(composition);
         Some(())
     }
 
-    /// Reads the arenas of samples. Samples that were lost are left out.
+    /// Leaves out every second composition of a process, but not the first and the last one; `None` if there is none to leave
+    /// out. The sessions that need it are of weeks.
+    fn thin_compositions(&mut self) -> Option<()> {
+        let (mut before, mut after) = (0, 0);
+        for process in &mut self.profile.processes[self.first_process..] {
+            let count = process.compositions.len();
+            let mut number = 0;
+            process.compositions.retain(|_| {
+                number += 1;
+                number % 2 == 1 || number == count
+            });
+            before += count;
+            after += process.compositions.len();
+        }
+        self.session.composition_bytes = self.session.composition_bytes * after / before.max(1);
+        (after < before).then_some(())
+    }
+
+    /// Reads the arenas of samples, in the order of these: so there are no more runs than samples. Samples that were lost are
+    /// left out.
     fn arenas(&mut self, bytes: &[u8]) -> Option<()> {
-        self.take_room(bytes)?;
         for run in parse_arenas(bytes)? {
+            let ends = |run: &ArenaRun| run.first.0 + run.count;
+            let known = self.profile.arenas.last().map_or(0, ends);
             let Some(last) = run.count.checked_sub(1) else {
                 continue;
             };
@@ -116,17 +139,12 @@ impl Loader {
             let last = SampleId(run.first.0.checked_add(last)?);
             if let (Some(first), Some(last)) = (self.sample(run.first), self.sample(last))
                 && last.0.checked_sub(first.0) == Some(run.count - 1)
+                && first.0 >= known
             {
                 self.profile.arenas.push(ArenaRun { first, ..run });
             }
         }
         Some(())
-    }
-
-    /// Notes that data about memory takes so many bytes more; `None` if the file has too many of them.
-    fn take_room(&mut self, bytes: &[u8]) -> Option<()> {
-        self.session.composition_bytes += bytes.len();
-        (self.session.composition_bytes <= MAX_COMPOSITIONS).then_some(())
     }
 
     fn process_memory(&mut self, bytes: &[u8]) -> Option<()> {
@@ -136,6 +154,15 @@ impl Loader {
         let process = of_file.get_mut(process.index())?;
         process.memory.push(Memory { time, ..memory });
         Some(())
+    }
+
+    /// Notes lost events. A merged file says itself how many of them are of which process.
+    pub(super) fn lost_of_process(&mut self, count: u64) {
+        if !self.session.is_merged
+            && let Some(process) = self.profile.processes.get_mut(self.process.index())
+        {
+            process.lost = process.lost.saturating_add(count);
+        }
     }
 
     /// Called at the end of a file.

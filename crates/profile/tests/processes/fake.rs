@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use nthbyte_profile::composition::{self, ArenaRun, Occupancy};
-use nthbyte_profile::event::{End, Event, Extension, Nanos, SampleId};
+use nthbyte_profile::event::{End, Event, Extension, LostKind, Nanos, SampleId};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Composition, Distances, Meta, Part, Profile, Writer};
 
@@ -100,6 +100,10 @@ impl FakeProcess {
         let end = self.synthetic().events(|event| {
             writer.write(event).expect("an event");
         });
+        let lost = [(LostKind::Allocations, 1), (LostKind::CpuSamples, 2)];
+        for (kind, count) in lost.into_iter().chain([(LostKind::Other, self.pid.into())]) {
+            writer.write(&Event::Lost(kind, count)).expect("an event");
+        }
         for (kind, bytes) in self.compositions() {
             let bytes = &bytes;
             writer

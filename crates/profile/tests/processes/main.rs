@@ -6,7 +6,7 @@ mod family;
 use std::path::{Path, PathBuf};
 
 use nthbyte_profile::event::{End, Event, Memory, Nanos, NodeId, SampleId, ThreadId};
-use nthbyte_profile::model::{Lifetime, ProcessId};
+use nthbyte_profile::model::{Lifetime, Process, ProcessId};
 use nthbyte_profile::{Distances, Profile, Writer};
 
 use fake::{CHILD, FIRST, FakeProcess, Folder, load_all};
@@ -136,6 +136,8 @@ fn assert_same(one: &Profile, other: &Profile) {
     assert_eq!(one.arenas.len(), 2 * one.processes.len());
     assert_eq!(one.memory, other.memory);
     assert_eq!(one.lost, other.lost);
+    let lost = |of: &Process| u64::from(of.meta.pid) + 1;
+    assert!(one.processes.iter().all(|of| of.lost == lost(of)));
     assert_eq!(one.end, other.end);
     assert_eq!(one.complete, other.complete);
     assert_eq!(one.allocated, other.allocated);

@@ -1,11 +1,13 @@
 //! The processes of a profile that has several, each as a profile of its own: what leaks is judged in each process by itself.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{Collection, Memory, Nanos};
+use nthbyte_profile::event::{Collection, LostKind, Memory, Nanos};
 use nthbyte_profile::model::{ProcessId, Sample, Samples};
 
+use super::lost;
+
 /// The profile of each process, in the order of their starts. Times are since the start of that process. The stack tree and
-/// the other tables are those of all processes; events that were lost may have been those of any process.
+/// the other tables are those of all processes. Lost events that are of no known process may have been those of any.
 pub(super) fn of(profile: &Profile) -> Vec<Profile> {
     let mut samples = vec![Samples::default(); profile.processes.len()];
     for sample in profile.samples.iter() {
@@ -18,9 +20,11 @@ pub(super) fn of(profile: &Profile) -> Vec<Profile> {
             });
         }
     }
+    let known = profile.processes.iter().map(|process| process.lost);
+    let unknown = lost(profile).saturating_sub(known.fold(0, u64::saturating_add));
     let processes = profile.process_ids().zip(samples);
     processes
-        .map(|(process, samples)| part(profile, process, samples))
+        .map(|(process, samples)| part(profile, process, samples, unknown))
         .collect()
 }
 
@@ -33,7 +37,7 @@ fn since(time: Nanos, start: Nanos) -> Nanos {
     Nanos(time.0.saturating_sub(start.0))
 }
 
-fn part(profile: &Profile, id: ProcessId, samples: Samples) -> Profile {
+fn part(profile: &Profile, id: ProcessId, samples: Samples, unknown: u64) -> Profile {
     let process = &profile.processes[id.index()];
     let collections = profile.collections.iter();
     let own = collections.filter(|collection| profile.process_of(collection.thread) == id);
@@ -60,10 +64,37 @@ fn part(profile: &Profile, id: ProcessId, samples: Samples) -> Profile {
             ..*memory
         })
         .collect();
-    part.lost.clone_from(&profile.lost);
+    let lost = process.lost.saturating_add(unknown);
+    part.lost
+        .extend((lost > 0).then_some((LostKind::Other, lost)));
     part.damage.clone_from(&profile.damage);
     part.end = process.duration();
     part.complete = process.complete;
     part.allocated = process.allocated;
     part
+}
+
+#[cfg(test)]
+mod tests {
+    use nthbyte_profile::Meta;
+    use nthbyte_profile::model::Process;
+
+    use super::*;
+
+    #[test]
+    fn what_one_process_has_lost_says_nothing_of_the_others() {
+        let mut profile = Profile::empty(Meta::default());
+        let second = Process::new(Meta::default(), Nanos(0));
+        let first = Process {
+            lost: 300,
+            ..second.clone()
+        };
+        profile.processes = vec![first, second];
+        profile.lost = vec![(LostKind::Allocations, 300), (LostKind::CpuSamples, 7)];
+        let lost_by_process = |profile: &Profile| of(profile).iter().map(lost).collect::<Vec<_>>();
+        assert_eq!(lost_by_process(&profile), [300, 0]);
+        // Of merged files of older versions it is not known whose they are.
+        profile.lost.push((LostKind::Other, 5));
+        assert_eq!(lost_by_process(&profile), [305, 5]);
+    }
 }

@@ -34,7 +34,7 @@ impl Arenas {
         }
     }
 
-    /// The runs, each once. At most so many that an event holds them.
+    /// The runs, each once.
     pub(super) fn take(&mut self) -> Vec<ArenaRun> {
         std::mem::take(&mut self.runs)
     }

@@ -251,12 +251,11 @@ impl Drain {
     /// Ends the current block, so that all data so far is in the file.
     fn flush(&mut self, shared: &Shared) {
         self.flushed = Instant::now();
-        let runs = self.arenas.take();
-        if !runs.is_empty() {
+        for runs in self.arenas.take().chunks(composition::MOST_RUNS) {
             self.write(
                 &Event::Extension(Extension {
                     kind: composition::ARENAS,
-                    bytes: &encode_arenas(&runs),
+                    bytes: &encode_arenas(runs),
                 }),
                 shared,
             );
