@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{LabelSetId, Nanos, NodeId, TypeId};
+use nthbyte_profile::event::{LabelSetId, Memory, Nanos, NodeId, TypeId};
 use nthbyte_profile::model::{
     Frame, Function, Sample, SamplingId, Shape, StackNode, TimeSample, TypeNames,
 };
@@ -15,6 +15,12 @@ use nthbyte_profile::model::{
 use super::matching::Matching;
 use super::runs::Key;
 use crate::flamegraph::{self, Base};
+
+/// A time of a session on a time axis of this length. The sessions of a side are scaled to the longest.
+fn scaled(of: Nanos, profile: &Profile, longest: Nanos) -> Nanos {
+    let length = u128::from(profile.end.0.max(1));
+    Nanos((u128::from(of.0) * u128::from(longest.0) / length) as u64)
+}
 
 /// Writes the page of the new side, coloured by the change. For several runs the page shows means, and their sessions
 /// are combined on one time axis. `progress` is called with the number of finished steps and of all steps.
@@ -114,10 +120,15 @@ impl Tables {
             .max()
             .unwrap_or_default();
         side.complete = profiles.iter().all(|profile| profile.complete);
-        side.memory.clone_from(&profiles[0].memory);
         for profile in profiles {
             self.add(&mut side, profile, matching);
         }
+        // One curve is enough, in the same time as the samples.
+        let scaled = |of: &Memory| Memory {
+            time: scaled(of.time, &profiles[0], side.end),
+            ..*of
+        };
+        side.memory = profiles[0].memory.iter().map(scaled).collect();
         side
     }
 
@@ -143,10 +154,8 @@ impl Tables {
         let first = side.samplings.len() as u32;
         side.samplings.extend(&profile.samplings);
         let sampling = |of: SamplingId| SamplingId(first + of.0);
-        // The times of sessions of different lengths are scaled to the longest.
-        let (length, longest) = (profile.end.0.max(1), side.end.0);
-        let time =
-            |of: Nanos| Nanos((u128::from(of.0) * u128::from(longest) / u128::from(length)) as u64);
+        let end = side.end;
+        let time = |of: Nanos| scaled(of, profile, end);
         for sample in profile.samples.iter() {
             // More samples than a profile can hold are left out.
             let _ = side.samples.push(Sample {

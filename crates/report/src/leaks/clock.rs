@@ -39,10 +39,28 @@ pub(crate) type Moment = [f32; 2];
 #[derive(Clone, Debug)]
 pub(crate) struct Clocks {
     end: u64,
-    /// The ends of pauses that count less, and the time to subtract after each.
-    pauses: Vec<(u64, u64)>,
+    /// The pauses that count less, in their order.
+    pauses: Vec<Pause>,
     /// The times at which the work clock stands at 0, 1/MARKS, … 1.
     marks: Vec<u64>,
+}
+
+/// A pause that counts less than it takes. All in nanoseconds.
+#[derive(Clone, Debug)]
+struct Pause {
+    from: u64,
+    to: u64,
+    /// How much less it counts, and all of those before.
+    off: u64,
+    off_before: u64,
+}
+
+impl Pause {
+    /// What is to be subtracted from a moment in the pause, or after it and before the next one.
+    fn off_at(&self, at: u64) -> u64 {
+        let passed = u128::from(at.min(self.to) - self.from);
+        self.off_before + (u128::from(self.off) * passed / u128::from(self.to - self.from)) as u64
+    }
 }
 
 impl Clocks {
@@ -78,8 +96,13 @@ impl Clocks {
         for (from, to) in times.iter().copied().zip(next) {
             let pause = to - from;
             if pause > most && pause < SHORT {
+                pauses.push(Pause {
+                    from,
+                    to,
+                    off: pause - most,
+                    off_before: off,
+                });
                 off += pause - most;
-                pauses.push((to, off));
             }
         }
         Self { end, pauses, marks }
@@ -91,10 +114,10 @@ impl Clocks {
     }
 
     fn time(&self, at: Nanos) -> f64 {
-        let off = |pauses: &[(u64, u64)]| pauses.last().map_or(0, |&(_, off)| off);
-        let before = self.pauses.partition_point(|&(end, _)| end <= at.0);
-        let length = self.end - off(&self.pauses);
-        let position = at.0.saturating_sub(off(&self.pauses[..before]));
+        let begun = self.pauses.partition_point(|pause| pause.from <= at.0);
+        let off = |pauses: &[Pause], at| pauses.last().map_or(0, |pause| pause.off_at(at));
+        let length = self.end - off(&self.pauses, self.end);
+        let position = at.0 - off(&self.pauses[..begun], at.0);
         (position as f64 / length as f64).min(1.0)
     }
 
@@ -152,6 +175,28 @@ mod tests {
         }
         profile.end = Nanos(time(100));
         Clocks::of(&profile)
+    }
+
+    #[test]
+    fn time_goes_on_evenly_within_a_pause() {
+        for pause_after in [0, 40, 99] {
+            let pause = 60_000_000;
+            let clocks = clocks(pause_after, pause);
+            let end = clocks.end / 1_000_000;
+            let at = |milliseconds: u64| clocks.time(Nanos(milliseconds * 1_000_000));
+            let steps = (0..end).map(|at_first| at(at_first + 1) - at(at_first));
+            // Of 160 ms, the pause counts 3.2 ms, so that 102.2 ms are left.
+            let length = 102.2;
+            for (number, step) in steps.enumerate() {
+                let in_pause = (pause_after..pause_after + 61).contains(&(number as u64));
+                let expected = if in_pause { 3.2 / 61.0 } else { 1.0 } / length;
+                assert!(
+                    (step - expected).abs() < 2e-4,
+                    "{pause_after}: {number}: {step}"
+                );
+            }
+            assert!((at(end) - 1.0).abs() < 1e-9);
+        }
     }
 
     /// At first 32 samples a millisecond of 16 KiB each, then one of 512 KiB: the program works evenly.
