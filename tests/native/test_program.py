@@ -279,6 +279,30 @@ def test_the_program_inherits_the_same(built: Callable[[str], Path], tmp_path: P
         assert done.err.count("\n") == 1
 
 
+# Setting a new variable moves the environment to another place.
+SETS_A_VARIABLE = """
+#include <stdlib.h>
+__attribute__((constructor)) static void set(void) { setenv("A_NEW_NAME", "1", 1); }
+"""
+SHOWS_VARIABLES = (
+    'int system(const char *); int main(void) { return system("env | grep -e NTH -e PRELOAD -e NEW"); }'
+)
+
+
+def test_a_library_of_the_program_sets_a_variable_first(tmp_path: Path) -> None:
+    (tmp_path / "set.c").write_text(SETS_A_VARIABLE)
+    (tmp_path / "main.c").write_text(SHOWS_VARIABLES)
+    for words in (
+        ["-shared", "-fPIC", "-o", "set.so", "set.c"],
+        ["-Wl,--no-as-needed", "-o", "main", "main.c", "./set.so"],
+    ):
+        subprocess.run(["cc", *words], cwd=tmp_path, check=True)
+    done = _nthbyte("--", "./main", folder=tmp_path).ok()
+    assert done.out == "A_NEW_NAME=1\n"
+    assert [path.name for path in tmp_path.glob("*.nthb")] == ["out.nthb"]
+    assert summary(tmp_path / "out.nthb", *DOMAIN)["complete"]
+
+
 # Starts nthbyte without a variable that says where it is.
 _LAUNCH = """
 import sys

@@ -21,12 +21,27 @@ static BEGIN: extern "C" fn(c_int, *const *const c_char, *mut *mut c_char) = beg
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = end;
 
+unsafe extern "C" {
+    /// The environment, as `getenv` and `execv` see it (environ(7)).
+    static mut environ: *mut *mut c_char;
+}
+
 /// The line at the end, unless it is not wanted.
 static LINE: OnceLock<EndLine> = OnceLock::new();
 
-extern "C" fn begin(_: c_int, _: *const *const c_char, environment: *mut *mut c_char) {
-    // SAFETY: the C library passes the environment. No other thread exists yet.
-    let Some(settings) = guarded(|| unsafe { settings::take(environment) }).flatten() else {
+extern "C" fn begin(_: c_int, _: *const *const c_char, first: *mut *mut c_char) {
+    // SAFETY: both arrays are environments: the one that the process began with, and the present one, which is another if
+    // the initialiser of a library has set a new variable. No other thread exists yet.
+    let taken = guarded(|| unsafe {
+        let taken = settings::take(environ);
+        let taken_first = if environ == first {
+            None
+        } else {
+            settings::take(first)
+        };
+        taken.or(taken_first)
+    });
+    let Some(settings) = taken.flatten() else {
         return;
     };
     let begun = settings.and_then(|settings| {
