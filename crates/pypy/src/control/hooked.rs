@@ -152,9 +152,6 @@ impl Running {
             running.restore_imports();
             return Err(why);
         }
-        if !running.calls.is_empty() {
-            running.restore_imports();
-        }
         Ok(running)
     }
 
@@ -177,11 +174,15 @@ impl Running {
     ) -> Result<(), String> {
         let mut placed = Ok(());
         let mut has_types = true;
-        let held = self.with_lock(|| {
+        let held = with_lock(|| {
             placed = self.place_hooks();
             if placed.is_err() {
                 self.remove_hooks();
                 return;
+            }
+            if !self.calls.is_empty() {
+                // Not later: when the engine has begun, threads with the lock redirect `free`, perhaps in the same page.
+                self.restore_imports();
             }
             // SAFETY: the search found the struct's address and the fields' offsets, and `check` saw
             // the pointers move.
@@ -242,7 +243,7 @@ impl Running {
     fn stop(mut self) -> Outcome {
         native::disconnect();
         let mut remains = None;
-        if !self.with_lock(|| remains = self.end()) {
+        if !with_lock(|| remains = self.end()) {
             // The interpreter does not allocate any more: it is about to exit, and this is its last thread.
             remains = self.end();
         }
@@ -284,11 +285,11 @@ impl Running {
             let _ = redirect.turn(false);
         }
     }
+}
 
-    /// Runs `action` with the interpreter's lock held. Returns whether that was possible.
-    fn with_lock(&self, action: impl FnOnce()) -> bool {
-        GilTrap::run(|size| allocate(Request::OneLarge, size), action)
-    }
+/// Runs `action` with the interpreter's lock held. Returns whether that was possible.
+fn with_lock(action: impl FnOnce()) -> bool {
+    GilTrap::run(|size| allocate(Request::OneLarge, size), action)
 }
 
 /// Compares the results of the search with values that can be observed.
