@@ -10,6 +10,7 @@ use nthbyte_profile::event::{
     LabelSetId, Lines, Memory, Nanos, Node, NodeId, SourceId, Survival, Thread, ThreadId, TypeId,
     TypeName,
 };
+use nthbyte_profile::meta::Unit;
 use nthbyte_profile::{Distances, Meta, Method, Source, Writer};
 
 use super::names::{Symbol, short_type};
@@ -18,6 +19,9 @@ use super::stacks::{RawFrame, RawKind};
 
 /// VMProf 0.6 treats a longer gap between two samples as a pause.
 const LONGEST_GAP: i64 = 1_000_000_000;
+
+/// The most periods that one sample stands for: a damaged file may have a period of a microsecond.
+const MOST_PERIODS: u64 = 10_000;
 
 /// An event, before all are sorted by [`order`](Self::order).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,12 +100,20 @@ fn meta(recording: &Recording, path: &Path) -> Meta {
     notes.extend(recording.damage.iter().cloned());
     let started = recording.start.unwrap_or(0).max(0) as u64;
     let command = recording.descriptions.get("argv");
-    // 0: there are time samples, but their frequency is unknown.
-    let hz = match recording.period {
-        1.. => u32::try_from(1_000_000 / recording.period).unwrap_or(0),
-        _ => 0,
-    };
-    let hz = (!recording.time_samples.is_empty()).then_some(hz);
+    let has_time = (!recording.time_samples.is_empty()).then_some(0);
+    let mut sources = Source::of_session(
+        Method::Imported,
+        Distances::Fixed,
+        period(recording),
+        has_time,
+    );
+    for time in sources
+        .iter_mut()
+        .filter(|source| source.unit() == Some(Unit::Nanoseconds))
+    {
+        // 0: there are time samples, but their period is unknown. A whole number of samples a second would be another period.
+        time.period = recording.period as u64 * 1_000;
+    }
     Meta {
         nthbyte: env!("CARGO_PKG_VERSION").to_owned(),
         interpreter: match recording.interpreter.as_str() {
@@ -119,7 +131,7 @@ fn meta(recording: &Recording, path: &Path) -> Meta {
         parent_pid: None,
         run: None,
         started_unix_nanos: started.saturating_mul(1_000),
-        sources: Source::of_session(Method::Imported, Distances::Fixed, period(recording), hz),
+        sources,
         seed: 0,
         notes,
     }
@@ -268,7 +280,7 @@ impl Clock {
     fn time(&self, time: Option<i64>, number: usize) -> Nanos {
         Nanos(match time {
             Some(time) => time.saturating_sub(self.start).max(0) as u64,
-            None => self.step * number as u64,
+            None => self.step.saturating_mul(number as u64),
         })
     }
 }
@@ -291,7 +303,7 @@ fn time_samples(
         };
         for back in (0..weigh.periods(sample)).rev() {
             moments.push(Moment::Cpu(CpuSample {
-                time: Nanos(time.0.saturating_sub(back * step)),
+                time: Nanos(time.0.saturating_sub(back.saturating_mul(step))),
                 thread: threads[&sample.thread],
                 stack: NodeId(sample.stack),
                 labels: LabelSetId::NONE,
@@ -345,7 +357,7 @@ impl<'a> Weigh<'a> {
         let exact = periods + self.carry;
         let whole = exact.round().max(0.0);
         self.carry = exact - whole;
-        whole as u64
+        (whole as u64).min(MOST_PERIODS)
     }
 }
 

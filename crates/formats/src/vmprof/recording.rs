@@ -374,7 +374,8 @@ fn static_header(data: &[u8]) -> Result<(i64, Bytes<'_>), String> {
         if wide == 1 {
             bytes.widths.address = 8;
         }
-        return Ok((period.max(0), bytes));
+        // As nanoseconds, it is still a number.
+        return Ok((period.clamp(0, i64::MAX / 1_000), bytes));
     }
     Err("it does not begin like one".to_owned())
 }
