@@ -285,7 +285,7 @@ SETS_A_VARIABLE = """
 __attribute__((constructor)) static void set(void) { setenv("A_NEW_NAME", "1", 1); }
 """
 SHOWS_VARIABLES = (
-    'int system(const char *); int main(void) { return system("env | grep -e NTH -e PRELOAD -e NEW"); }'
+    'int system(const char *); int main(void) { return system("env | grep -e NTHBYTE_PROGRAM -e PRELOAD -e NEW"); }'
 )
 
 
