@@ -145,8 +145,16 @@ impl Pages {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
     use super::*;
     use crate::os::tests::mapped;
+
+    /// Some tests map memory where the kernel would not. A table in parts has none for what is mapped there after it.
+    fn one_at_a_time() -> MutexGuard<'static, ()> {
+        static LOCK: Mutex<()> = Mutex::new(());
+        LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     #[test]
     fn the_parts_cover_what_is_mapped_and_little_else() {
@@ -204,6 +212,7 @@ mod tests {
 
     #[test]
     fn a_place_where_something_is_mapped_is_left_alone() {
+        let _lock = one_at_a_time();
         let places = [8, 9, 10, 11].map(|number| number << 40);
         let size = STATE_SIZE + TABLE_SIZE;
         let page = os::page_size();
@@ -220,6 +229,7 @@ mod tests {
 
     #[test]
     fn parts_are_unmapped_when_the_next_one_cannot_be_mapped() {
+        let _lock = one_at_a_time();
         let place = 12 << 40;
         let mut pages = Pages([0; PAGES / 64]);
         os::map_at(place, STATE_SIZE).expect("nobody maps there");
@@ -240,6 +250,7 @@ mod tests {
     /// Looks up every address that this process has mapped, and blocks that it maps afterwards.
     #[test]
     fn a_table_in_parts_can_be_looked_up() {
+        let _lock = one_at_a_time();
         let base = reserve_parts().expect("there is room");
         let table = crate::arena::ArenaTable::at(base.as_ptr().wrapping_add(STATE_SIZE));
         let own = base.addr().get()..base.addr().get() + STATE_SIZE + TABLE_SIZE;
