@@ -284,9 +284,10 @@ SETS_A_VARIABLE = """
 #include <stdlib.h>
 __attribute__((constructor)) static void set(void) { setenv("A_NEW_NAME", "1", 1); }
 """
-SHOWS_VARIABLES = (
-    'int system(const char *); int main(void) { return system("env | grep -e NTHBYTE_PROGRAM -e PRELOAD -e NEW"); }'
-)
+SHOWS_VARIABLES = """
+int system(const char *);
+int main(void) { return system("env | grep -e NTHBYTE_PROGRAM -e PRELOAD -e NEW"); }
+"""
 
 
 def test_a_library_of_the_program_sets_a_variable_first(tmp_path: Path) -> None:
