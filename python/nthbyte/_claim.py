@@ -11,7 +11,7 @@ from nthbyte._agent import Error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
 # The first bytes of every profile: see docs/format.md.
 MAGIC = b"\x89nthb\r\n\x1a"
@@ -56,17 +56,15 @@ def claim(path: str, *, force: bool = False, kept: Collection[str] = ()) -> Clai
 
     Raises Error if the file cannot be made.
     """
-    number = 1
-    candidate = path
+    names = _names(path)
     while True:
+        candidate = next(names)
         is_kept = kept and os.path.realpath(candidate) in kept and os.path.exists(candidate)
         if not is_kept:
             # A file that cannot be replaced is an error at the wanted path only.
-            claimed = _take(candidate, force, is_wanted=force and number == 1)
+            claimed = _take(candidate, force, is_wanted=force and candidate == path)
             if claimed is not None:
                 return claimed
-        number += 1
-        candidate = numbered(path, number)
 
 
 def confirm(claimed: Claim) -> None:
@@ -81,12 +79,16 @@ def confirm(claimed: Claim) -> None:
 
 def free_name(path: str) -> str:
     """Returns the name that a claim without ``force`` would take now. It makes no file."""
+    return next(candidate for candidate in _names(path) if not _is_taken(candidate))
+
+
+def _names(path: str) -> Iterator[str]:
+    """Yields the names of a profile that is wanted at ``path``, without end."""
+    yield path
     number = 1
-    candidate = path
-    while _is_taken(candidate):
+    while True:
         number += 1
-        candidate = numbered(path, number)
-    return candidate
+        yield numbered(path, number)
 
 
 def _is_taken(path: str) -> bool:
@@ -117,12 +119,9 @@ def is_profile(path: str) -> bool:
 
 def abandon(path: str) -> None:
     """Removes a profile whose program did not begin."""
-    try:
-        if stat.S_ISREG(os.lstat(path).st_mode):
-            os.unlink(path)
-    except OSError:
-        # It is gone already, or the folder does not allow it.
-        pass
+    # Not a link, nor a device.
+    if os.path.isfile(path) and not os.path.islink(path):
+        _remove(path)
 
 
 def _take(path: str, force: bool, *, is_wanted: bool) -> Claim | None:
@@ -131,7 +130,7 @@ def _take(path: str, force: bool, *, is_wanted: bool) -> Claim | None:
     try:
         if not os.path.lexists(path):
             # Two processes may come here, but only one of them makes the file.
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            os.close(_create(path))
             is_new = True
     except FileExistsError:
         pass
@@ -200,7 +199,7 @@ def _replace(path: str) -> str | None:
     except OSError:
         return None
     try:
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        file = _create(new)
         try:
             os.write(file, MAGIC)
         finally:
@@ -211,6 +210,11 @@ def _replace(path: str) -> str | None:
         _remove(old)
         return None
     return old
+
+
+def _create(path: str) -> int:
+    """Makes an empty file that only its owner can read. Raises FileExistsError if there is anything at the path."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
 def _remove(path: str) -> None:

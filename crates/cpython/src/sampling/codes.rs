@@ -27,6 +27,7 @@ impl Codes {
     /// A reader of this interpreter's code objects.
     #[must_use]
     pub fn new(api: &Api) -> Self {
+        // Looks it up now.
         own_folder();
         Self {
             code_type: api.PyCode_Type as usize,

@@ -163,15 +163,12 @@ pub fn find_new() -> bool {
     let Some(mut table) = of_this_process().and_then(|table| table.try_lock().ok()) else {
         return false;
     };
-    if !ARE_WANTED.load(SeqCst) {
-        return true;
-    }
     let known = table.threads.len();
     let is_long = known > FEW;
     table.while_wanted(|table| {
         if is_long {
             let next = table.newest.saturating_add(1);
-            table.look_for(next..next.saturating_add(TRIED));
+            table.look_for((next..next.saturating_add(TRIED)).filter(may_have_timer));
         } else {
             table.look_for(threads());
         }
@@ -179,13 +176,20 @@ pub fn find_new() -> bool {
     !is_long || table.threads.len() > known
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "iterators pass a reference"
+)]
+fn may_have_timer(thread: &c_int) -> bool {
+    *thread != LEFT_OUT.load(Relaxed)
+}
+
 /// The threads of this process that may have timers, in order.
 fn threads() -> Vec<c_int> {
-    let left_out = LEFT_OUT.load(Relaxed);
     let folder = std::fs::read_dir("/proc/self/task").into_iter().flatten();
     let mut there: Vec<c_int> = folder
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|&thread| thread != left_out)
+        .filter(may_have_timer)
         .collect();
     there.sort_unstable();
     there
@@ -263,10 +267,8 @@ impl Table {
 
     /// Adds those of these threads that exist and are not known yet.
     fn look_for(&mut self, threads: impl IntoIterator<Item = c_int>) {
-        let left_out = LEFT_OUT.load(Relaxed);
         for thread in threads {
             if !self.threads.contains_key(&thread)
-                && thread != left_out
                 && let Some(cpu) = read(clock(thread))
             {
                 self.look_at(thread, cpu);

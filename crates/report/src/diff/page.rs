@@ -124,11 +124,12 @@ impl Tables {
             self.add(&mut side, profile, matching);
         }
         // One curve is enough, in the same time as the samples.
-        let scaled = |of: &Memory| Memory {
-            time: scaled(of.time, &profiles[0], side.end),
+        let first = &profiles[0];
+        let memory = first.memory.iter().map(|of| Memory {
+            time: scaled(of.time, first, side.end),
             ..*of
-        };
-        side.memory = profiles[0].memory.iter().map(scaled).collect();
+        });
+        side.memory = memory.collect();
         side
     }
 
