@@ -94,7 +94,7 @@ check-rustdoc:
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --locked
 
 test-rust:
-	cargo test --workspace --locked --no-fail-fast
+	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1} cargo test --workspace --locked --no-fail-fast
 
 # Checks that the code compiles for AArch64. Not part of `make test`: needs a Rust target and a cross compiler.
 AARCH64 := aarch64-unknown-linux-gnu

@@ -77,7 +77,11 @@ def _both(program: str, cpython: Interpreter, folder: Path) -> None:
         pytest.skip("it hangs without nthbyte, too")
     if plain.status != 0:
         pytest.skip(f"it fails without nthbyte, too: {plain.err[-200:]}")
-    done = cpython.nthbyte("run", "-q", "--every", "2K", "-o", "out.nthb", script, folder=folder).ok()
+    done = cpython.nthbyte("run", "-q", "--every", "2K", "-o", "out.nthb", script, folder=folder)
+    # Some programs crash now and then.
+    if done.status != 0 and any(cpython.python(script, folder=folder).status != 0 for _ in range(10)):
+        pytest.skip("it fails without nthbyte, too, but not always")
+    done.ok()
     assert (done.out, done.err) == (plain.out, plain.err)
     found = summary(folder / "out.nthb")
     assert found["complete"]

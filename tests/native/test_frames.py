@@ -17,10 +17,14 @@ from .collapsed import Stacks, collapsed, is_within
 
 PROGRAMS = Path(__file__).parent / "programs"
 
-HEADER = """
-import ctypes, threading
+MAPPINGS = """
 def mappings(name):
     with open("/proc/self/maps") as lines: return sum(name in line for line in lines)
+"""
+
+HEADER = f"""
+import ctypes, threading
+{MAPPINGS}
 cpp, rust = ctypes.CDLL("./libchains.so"), ctypes.CDLL("./librust.so") if RUST else None
 cpp.chains_allocate.restype = ctypes.c_void_p
 cpp.chains_allocate.argtypes = [ctypes.c_size_t]
@@ -57,7 +61,7 @@ def _copy(libraries: Path, folder: Path) -> None:
             shutil.copy(library, folder)
 
 
-def _mappings(interpreter: Interpreter, libraries: Path, folder: Path) -> int:
+def mappings_at_first(interpreter: Interpreter, libraries: Path, folder: Path) -> int:
     """Returns the number of mappings that the dynamic linker makes for libchains.so."""
     _copy(libraries, folder)
     program = HEADER.replace("RUST", "False") + "print(mappings('libchains.so'))"
@@ -176,7 +180,7 @@ for number in range(8):
     _ctypes.dlclose(library._handle)
     del library
 """
-    program = program.replace("LOADED", str(_mappings(cpython, libraries, tmp_path)))
+    program = program.replace("LOADED", str(mappings_at_first(cpython, libraries, tmp_path)))
     stacks = _stacks(cpython, libraries, tmp_path, program, every="16K")
     assert _share(stacks, "chains_allocate", *CHAIN) == 1
 
@@ -258,7 +262,7 @@ for number in range(20):
 while mappings("lib19.so") == LOADED: allocate(library)
 print(os.getpid())
 """
-    program = program.replace("LOADED", str(_mappings(cpython, libraries, tmp_path)))
+    program = program.replace("LOADED", str(mappings_at_first(cpython, libraries, tmp_path)))
     (tmp_path / "app.py").write_text(HEADER.replace("RUST", "False") + program)
     words = ["-m", "nthbyte", "run", "--native-frames", "--every", "16K", "-o", "out.nthb", "app.py"]
     traced = [strace, "-f", "-e", "trace=openat", "-o", str(tmp_path / "trace.txt")]

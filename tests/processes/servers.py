@@ -59,7 +59,7 @@ async def asgi(scope, receive, send):
 
 TASKS = (
     APP
-    + """
+    + f"""
 from celery import Celery
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -67,10 +67,12 @@ box, results = os.path.join(here, "box"), os.path.join(here, "results")
 for folder in (box, results):
     os.makedirs(folder, exist_ok=True)
 app = Celery("tasks", broker="filesystem://", backend="file://" + results)
-app.conf.broker_transport_options = {
+app.conf.broker_transport_options = {{
     "data_folder_in": box, "data_folder_out": box, "control_folder": os.path.join(here, "control"),
-}
+}}
 app.conf.worker_prefetch_multiplier = 1
+# A worker that has not begun by then is killed.
+app.conf.worker_proc_alive_timeout = {LIMIT}
 
 @app.task
 def ask():

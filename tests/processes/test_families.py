@@ -201,7 +201,8 @@ assert os.wait()[1] == 0
 
 
 def test_a_child_replaces_no_file(interpreter: Interpreter, tmp_path: Path) -> None:
-    first = run(interpreter, TAKEN, tmp_path, "--every", "1MiB")
+    # With this seed, the child's first sample is not among its first kilobytes: the file is there before.
+    first = run(interpreter, TAKEN, tmp_path, "--every", "1MiB", "--seed", "1")
     names = sorted(path.name for path in tmp_path.glob("app.*.nthb"))
     texts = [name for name in names if (tmp_path / name).read_bytes() == b"the only copy"]
     [child] = [name.removesuffix("-2.nthb") for name in names if name.endswith("-2.nthb")]

@@ -61,6 +61,7 @@ def check_end(folder: Path) -> None:
 def test_gunicorn(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(servers.APP)
     words = ["-m", "gunicorn", "--workers", "2", "--bind", "127.0.0.1:0", "--timeout", str(servers.LIMIT)]
+    words += ["--graceful-timeout", str(servers.LIMIT)]
     with servers.running([*words, "app:wsgi"], tmp_path) as process:
         answers = servers.ask(servers.address(process, tmp_path), REQUESTS)
     whole = check(tmp_path, answers)
@@ -74,6 +75,8 @@ def test_gunicorn(tmp_path: Path) -> None:
 def test_uvicorn(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(servers.APP)
     words = ["-m", "uvicorn", "--workers", "2", "--host", "127.0.0.1", "--port", "0"]
+    # It kills a worker that does not answer in this time.
+    words += ["--timeout-worker-healthcheck", str(servers.LIMIT)]
     with servers.running([*words, "app:asgi"], tmp_path) as process:
         # It names the address before its workers listen.
         servers.said(process, tmp_path, "Application startup complete", 2)

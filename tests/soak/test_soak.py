@@ -19,7 +19,8 @@ def test_a_round(number: int, interpreter: Interpreter, tmp_path: Path) -> None:
     folder = tmp_path / "round"
     folder.mkdir()
     wrong = soak.run(one, interpreter, folder)
-    if wrong and soak.fails_without(one, interpreter, _fresh(tmp_path / "plain")):
+    plain = (_fresh(tmp_path / f"plain{attempt}") for attempt in range(5))
+    if wrong and any(soak.fails_without(one, interpreter, folder) for folder in plain):
         pytest.skip("it fails without nthbyte, too")
     assert wrong == [], str(one)
 

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ def test_a_suite_runs_alone_without_the_suite_that_it_needs(tmp_path: Path) -> N
 
 def test_the_table_has_a_line_for_each_suite(tmp_path: Path) -> None:
     results = _run(tmp_path, Suite("one", "good"), Suite("the other", "bad"))
-    first, second = suites.table(results).splitlines()
+    first, second = suites.table([replace(result, seconds=0.0) for result in results]).splitlines()
     assert first.split() == ["one", "passed", "0", "s", "3", "passed,", "1", "skipped"]
     assert second.split() == ["the", "other", "FAILED", "0", "s", "2", "passed,", "1", "failed"]
 

@@ -292,7 +292,15 @@ pub unsafe fn collapse(address: *mut u8, size: usize) -> bool {
 
 #[cfg(test)]
 pub mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
     use super::*;
+
+    /// For tests that map memory where the kernel would not. A table in parts has none for what is mapped there after it.
+    pub fn one_at_a_time() -> MutexGuard<'static, ()> {
+        static LOCK: Mutex<()> = Mutex::new(());
+        LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// The parts of a range that are mapped.
     pub fn mapped(range: core::ops::Range<usize>) -> Vec<(usize, usize)> {
@@ -308,6 +316,7 @@ pub mod tests {
 
     #[test]
     fn of_a_range_only_the_aligned_part_stays_mapped() {
+        let _lock = one_at_a_time();
         // Far from where the kernel maps for others.
         let place = 1 << 40;
         for (before, kept) in [(0, ARENA_SIZE), (3 * page_size(), 2 * ARENA_SIZE)] {
@@ -327,6 +336,7 @@ pub mod tests {
 
     #[test]
     fn a_mapping_is_aligned_wherever_the_kernel_puts_it() {
+        let _lock = one_at_a_time();
         let hints = [0, 1, ARENA_SIZE - page_size()].map(|offset| (1 << 41) + offset);
         for hint in hints {
             let arena = map_aligned(ARENA_SIZE, core::ptr::without_provenance_mut(hint));

@@ -145,16 +145,8 @@ impl Pages {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, MutexGuard, PoisonError};
-
     use super::*;
-    use crate::os::tests::mapped;
-
-    /// Some tests map memory where the kernel would not. A table in parts has none for what is mapped there after it.
-    fn one_at_a_time() -> MutexGuard<'static, ()> {
-        static LOCK: Mutex<()> = Mutex::new(());
-        LOCK.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    use crate::os::tests::{mapped, one_at_a_time};
 
     #[test]
     fn the_parts_cover_what_is_mapped_and_little_else() {

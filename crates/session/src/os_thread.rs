@@ -8,9 +8,9 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
 use std::time::{Duration, Instant};
 
 use crate::cancellation::uncancelled;
@@ -27,19 +27,25 @@ fn stack_bytes(attributes: *const libc::pthread_attr_t) -> usize {
     type Least = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
     /// The look-up takes the dynamic linker's lock. The first thread starts with the session, the others where no thread
     /// may wait for that lock.
-    static LEAST: OnceLock<Option<Least>> = OnceLock::new();
-    let least = LEAST.get_or_init(|| {
+    // No `OnceLock`: the child of a fork must not wait for a thread that it does not have.
+    static LEAST: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    static IS_KNOWN: AtomicBool = AtomicBool::new(false);
+    if !IS_KNOWN.load(Acquire) {
         // The standard library asks the same function of glibc.
-        let name = c"__pthread_get_minstack".as_ptr();
-        // SAFETY: a C string. If there is such a function, it has this type.
-        unsafe { std::mem::transmute(libc::dlsym(libc::RTLD_DEFAULT, name)) }
-    });
+        // SAFETY: a C string.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
+        LEAST.store(found, Relaxed);
+        IS_KNOWN.store(true, Release);
+    }
+    // SAFETY: the function of this name has this type; without one, there is no address.
+    let least = unsafe { std::mem::transmute::<*mut c_void, Option<Least>>(LEAST.load(Relaxed)) };
     // SAFETY: the attributes are initialised.
     STACK_BYTES + least.map_or(0, |least| unsafe { least(attributes) })
 }
 
-/// The longest time that the system may need to remove a thread that has ended. It usually needs microseconds.
-const LONGEST_REMOVAL: Duration = Duration::from_millis(200);
+/// The longest time that the system may need to remove a thread that has ended. It usually needs microseconds, but that
+/// thread must get a processor first.
+const LONGEST_REMOVAL: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 1 });
 
 /// The system's numbers of the threads that run; 0 in a place that is free. A session may end while the next one has begun.
 static RUNNING: [AtomicI32; 4] = [const { AtomicI32::new(0) }; 4];

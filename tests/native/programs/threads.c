@@ -44,6 +44,19 @@ static void *last(void *unused)
     return unused;
 }
 
+/* Waits until the main thread has ended: /proc shows it as a zombie. */
+static void await_main(void)
+{
+    for (char state = 0; state != 'Z'; usleep(1000)) {
+        char line[256] = "";
+        FILE *file = fopen("/proc/self/stat", "r");
+        if (file == NULL) continue;
+        char *name_end = fgets(line, sizeof line, file) == NULL ? NULL : strrchr(line, ')');
+        if (name_end != NULL) state = name_end[2];
+        fclose(file);
+    }
+}
+
 /* Only this thread blocks the signal, and takes it when the main thread has ended. */
 static void *waiting(void *unused)
 {
@@ -52,7 +65,7 @@ static void *waiting(void *unused)
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    usleep(300000);
+    await_main();
     allocate();
     kill(getpid(), SIGUSR1);
     sigwait(&set, &number);
@@ -63,7 +76,7 @@ static void *waiting(void *unused)
 /* When the main thread has ended, no file can be opened any more. */
 static void *without_files(void *unused)
 {
-    usleep(300000);
+    await_main();
     allocate();
     int free_number = dup(0);
     struct rlimit limit = {free_number, free_number};

@@ -92,7 +92,8 @@ mod tests {
             (number.recv().unwrap(), thread, end)
         });
         for (number, thread, end) in threads {
-            assert_eq!(list.has_others(|one| one != number), Some(true));
+            // The list may end early where a thread of another test ends.
+            assert!((0..1000).any(|_| list.has_others(|one| one != number) == Some(true)));
             drop(end);
             thread.join().unwrap();
             // The system still lists it for some microseconds.

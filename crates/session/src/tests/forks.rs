@@ -201,6 +201,7 @@ fn a_child_that_is_not_known_waits_for_nobody() {
 /// Even with its parent's number: a child may be in a PID namespace of its own.
 #[test]
 fn a_child_is_another_process_than_its_parent() {
+    let _lock = one_at_a_time();
     let parent = ProcessIdentity::of_this();
     assert!(in_child(|| {
         let child = ProcessIdentity::of_this();

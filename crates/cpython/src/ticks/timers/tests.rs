@@ -57,8 +57,11 @@ fn of_many_threads_the_newest_is_found_without_the_list_of_all() {
     begin(libc::SIGURG, AN_HOUR, 1).unwrap();
     let many: Vec<_> = std::iter::repeat_with(waiting_thread).take(FEW).collect();
     assert!(timers_after(scan) > FEW);
-    // Nothing is new.
-    assert!(!super::find_new());
+    // Nothing is new, unless another test starts just now.
+    assert!((0..100).any(|_| {
+        scan();
+        !super::find_new()
+    }));
     // Other processes start threads too, whose numbers may lie between.
     let is_found = (0..100).any(|_| {
         let (newest, _end) = waiting_thread();

@@ -1,5 +1,13 @@
 use super::*;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// For tests that prepare a detour or a call: the lists of these are waited for only for a moment.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[inline(never)]
 extern "C" fn victim(number: u64) -> u64 {
     std::hint::black_box(number).wrapping_mul(3) + std::hint::black_box(1)
@@ -17,6 +25,7 @@ static ORIGINAL: std::sync::OnceLock<extern "C" fn(u64) -> u64> = std::sync::Onc
 
 #[test]
 fn a_detour_calls_the_original_and_leaves_no_trace() {
+    let _turn = one_at_a_time();
     let target = victim as *const () as usize;
     // SAFETY: the bytes are a function's code and the code after it in the same executable
     // segment; they are only read.
@@ -81,6 +90,7 @@ fn moved_instructions_do_the_same() {
 
 #[test]
 fn each_hook_and_each_protection_has_its_own_detour() {
+    let _turn = one_at_a_time();
     let size = 4096;
     let page = page_near(victim as *const () as usize, REACH).unwrap();
     // At the page's start, so that the bytes before it are in no mapping of the same protection.
@@ -116,6 +126,7 @@ fn each_hook_and_each_protection_has_its_own_detour() {
 
 #[test]
 fn a_jump_into_the_replaced_bytes_is_refused() {
+    let _turn = one_at_a_time();
     // nop; nop; nop; dec edi; jnz -4 (to the third byte); ret
     let code = [
         0x90, 0x90, 0x90, 0xff, 0xcf, 0x75, 0xfb, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
@@ -128,6 +139,7 @@ fn a_jump_into_the_replaced_bytes_is_refused() {
 
 #[test]
 fn one_call_goes_to_the_hook() {
+    let _turn = one_at_a_time();
     // A call of the stub at 16, and a return; the stub jumps through the slot at 32.
     let page = page_near(victim as *const () as usize, REACH).unwrap();
     let slot = (page + 32) as *mut usize;
