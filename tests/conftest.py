@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 
+import hypothesis
 import pytest
 
 import harness
+
+# The same examples each time, however long they take. Loaded first: the settings of a test are changes of these.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("repeatable")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -86,7 +86,7 @@ class Interpreter:
 
     @functools.cached_property
     def about(self) -> Any:
-        done = subprocess.run(self.words(["-c", _PROBE], "/"), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(self.words(["-c", _PROBE], "/"), capture_output=True, text=True, timeout=1200)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def words(self, arguments: list[str], folder: str | Path) -> list[str]:
@@ -106,6 +106,10 @@ class Interpreter:
     ) -> Done:
         """Runs ``python FLAGS -m nthbyte ARGUMENTS``."""
         return self.python(*flags, "-m", "nthbyte", *arguments, folder=folder, **options)
+
+
+# Variables of the developer's shell that change what a program does.
+_OF_A_SHELL = re.compile("PYTHON|PYPY|MALLOC_|(COLUMNS|GLIBC_TUNABLES|LD_PRELOAD)$")
 
 
 @dataclass(frozen=True)
@@ -143,10 +147,8 @@ def run(
     then a slow machine does not matter.
     """
     always = {"PYTHONPATH": str(SITE), "PYTHONDONTWRITEBYTECODE": "1", "PYPY_GC_NURSERY": "4M"}
-    variables = {**os.environ, **always, **(environment or {})}
-    variables.pop("PYTHONHOME", None)
-    if "COLUMNS" not in (environment or {}):
-        variables.pop("COLUMNS", None)
+    own = {name: value for name, value in os.environ.items() if not _OF_A_SHELL.match(name)}
+    variables = {**own, **always, **(environment or {})}
     process = subprocess.Popen(
         words,
         cwd=folder,

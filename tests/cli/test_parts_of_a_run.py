@@ -64,7 +64,9 @@ def functions(profile: Path) -> set[str]:
 def test_a_time_after_the_start(interpreter: Interpreter, tmp_path: Path) -> None:
     options = ["--every", "1K", "-o", "out.nthb", "--start-after", "300ms", "--for", "1s"]
     # A thread that waits is no reason for a warning of a fork, and stays out of the child.
-    program = f"import os\nif os.fork() == 0: os._exit(0)\nos.wait()\n{TIMED}"
+    # On a busy machine, the system needs longer to remove it than a program should wait.
+    waits = "from nthbyte import _schedule, _session\n_schedule._LONGEST_WAIT = _session._LONGEST_WAIT = 600"
+    program = f"{waits}\nimport os\nif os.fork() == 0: os._exit(0)\nos.wait()\n{TIMED}"
     done = interpreter.nthbyte(
         "run", *options, "-c", program, folder=tmp_path, flags=("-W", "error::DeprecationWarning")
     ).ok()

@@ -65,13 +65,15 @@ def host(cpython: Interpreter, tmp_path: Path) -> Callable[..., str]:
     (tmp_path / "host.c").write_text(PROGRAM)
     subprocess.run(["cc", "-o", "host", "host.c", "-ldl"], cwd=tmp_path, check=True)
 
+    environment = {"PYTHONHOME": home, "PYTHONDONTWRITEBYTECODE": "1"}
+
     def run(*code: str) -> str:
         words = [
             str(tmp_path / "host"),
             library,
             *(f"import sys\nsys.path.insert(0, {str(SITE)!r})\n{one}" for one in code),
         ]
-        done = subprocess.run(words, cwd=tmp_path, env={"PYTHONHOME": home}, capture_output=True, text=True)
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 

@@ -50,7 +50,6 @@ print("header", sys.getsizeof(b""))
 
 SETTINGS = settings(
     max_examples=15,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

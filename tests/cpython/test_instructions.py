@@ -174,5 +174,7 @@ def count_lists(folder: Path, length: int) -> Counts:
 def test_a_start(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("")
     plain = sum(count(tmp_path, "app.py").own.values())
-    profiled = sum(count(tmp_path, SCRIPT, "run", "-q", "-o", "out.nthb", "app.py").own.values())
+    # The end waits for the system to remove the writer thread: on a busy machine, that takes instructions too.
+    words = (SCRIPT, "run", "-q", "-f", "-o", "out.nthb", "app.py")
+    profiled = min(sum(count(tmp_path, *words).own.values()) for _ in range(3))
     assert plain < profiled < plain + MOST_FOR_A_START, f"{profiled - plain:,}"

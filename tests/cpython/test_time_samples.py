@@ -49,12 +49,12 @@ SHORT_THREADS = """
 import threading
 
 def short():
-    spend(0.02)
+    spend(0.05)
 
 def main():
     spend(0.8)
 
-for _ in range(40):
+for _ in range(16):
     one = threading.Thread(target=short)
     one.start()
     one.join()
@@ -186,20 +186,22 @@ def collect():
 
 def measured():
     before = time.thread_time()
-    work(600)
-    return (time.thread_time() - before) / 600
+    work(120)
+    return time.thread_time() - before
 
 start = time.thread_time()
-each = measured() / 2
-begun = time.thread_time()
+measuring = 0
 pauses = random.choices(range(40), k=100)
-for pause in pauses:
+for number, pause in enumerate(pauses):
+    # Now and then, because the processor's speed may change.
+    if number % 10 == 5:
+        measuring += measured()
     collect()
     work(pause)
-ended = time.thread_time()
-each += measured() / 2
+whole = time.thread_time() - start
+each = measuring / 1200
 finalizing = 800 * each
-print(ended - begun - sum(pauses) * each - finalizing, finalizing, time.thread_time() - start)
+print(whole - measuring - sum(pauses) * each - finalizing, finalizing, whole)
 """
 
 # Frames are pushed and popped all the time, of code that is made and freed all the time.
@@ -354,9 +356,9 @@ def test_threads_have_their_shares(cpython: Interpreter, tmp_path: Path) -> None
 def test_short_threads_are_not_missed(cpython: Interpreter, tmp_path: Path) -> None:
     time, _ = profile(cpython, tmp_path, SHORT_THREADS)
     short, main = samples(time, "short"), samples(time, "main")
-    # Each thread starts at a random point of its period. A few may end before they are found.
-    assert main / 2 <= short + time["lost"] <= 2 * main
-    assert short >= main / 4
+    # Each thread starts at a random point of its period. A few end before they are found, or before their last signals.
+    assert main / 2 <= short + time["lost"]
+    assert main / 4 <= short <= 2 * main
 
 
 def test_a_child_has_timers_of_its_own(cpython: Interpreter, tmp_path: Path) -> None:

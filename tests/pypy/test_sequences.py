@@ -47,7 +47,12 @@ class Driver:
         self._process = subprocess.Popen(
             interpreter.words([*flags, str(script)], folder),
             cwd=folder,
-            env={"PYTHONPATH": str(harness.SITE), "PATH": os.environ["PATH"], "PYPY_GC_NURSERY": "1M"},
+            env={
+                "PYTHONPATH": str(harness.SITE),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PATH": os.environ["PATH"],
+                "PYPY_GC_NURSERY": "1M",
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -64,7 +69,7 @@ class Driver:
 
     def close(self) -> None:
         """Ends it."""
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=1200)
         assert self._process.returncode == 0
 
 
@@ -76,7 +81,7 @@ def driver(request: Any, pypy: Interpreter, tmp_path_factory: Any) -> Iterator[D
     one.close()
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(actions=ACTIONS)
 def test_random_sequences(driver: Driver, actions: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -94,9 +94,14 @@ import nthbyte
 def buffers(count):
     for _ in range(count):
         ctypes.create_string_buffer(300_000)
-signal.signal(signal.SIGALRM, lambda *_: buffers(1))
-signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+def handler(*_):
+    buffers(1)
+    signal.setitimer(signal.ITIMER_REAL, 0.001 if wanted else 0)
+wanted = True
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.001)
 nthbyte.start("out.nthb", every="64KiB", fixed=True, native=False)
+wanted = False
 signal.setitimer(signal.ITIMER_REAL, 0)
 buffers(200)
 print(nthbyte.stop().samples)
