@@ -285,7 +285,7 @@ for number in range(6):
     # A code object that is freed has all ticks recorded.
     exec("def freed(): pass")
     # Until the writer thread has looked at the library.
-    while mappings(name[2:]) == LOADED: time.sleep(0.01)
+    while mappings(f"lib{{number}}.so") == LOADED: time.sleep(0.01)
     _ctypes.dlclose(library._handle)
     del library
 """

@@ -28,7 +28,8 @@ const ROOM: usize = 64;
 
 /// What a host keeps of a stack.
 pub trait Unfinished: Send {
-    /// Whether what the stack needs is known by now. Stacks become ready in the order in which they were kept.
+    /// Whether what the stack needs is known by now. Stacks are completed in the order in which they were kept: one that is
+    /// ready waits for those before it.
     fn is_ready(&self, recording: &mut Recording<'_>) -> bool;
 
     /// How many bytes are kept, about.
@@ -184,13 +185,13 @@ pub fn are_waiting(recording: &mut Recording<'_>) -> bool {
 }
 
 /// Completes the stacks that are ready, and records their samples, as long as there is room for them: the writer thread
-/// must not wait for itself.
-pub fn complete(recording: &mut Recording<'_>) {
+/// must not wait for itself. Returns whether there was room for all.
+pub fn complete(recording: &mut Recording<'_>) -> bool {
     while recording.room() >= ROOM {
         let list_now = list(recording);
         let at = list_now.settled;
         let Some(place) = list_now.places.get_mut(at) else {
-            return;
+            return true;
         };
         let Place::Waiting(waiting) = std::mem::replace(place, Place::Done) else {
             list_now.settled += 1;
@@ -200,7 +201,7 @@ pub fn complete(recording: &mut Recording<'_>) {
         let list_now = list(recording);
         if !is_ready {
             list_now.places[at] = Place::Waiting(waiting);
-            return;
+            return true;
         }
         list_now.settled += 1;
         let Waiting { sample, stack } = *waiting;
@@ -213,6 +214,7 @@ pub fn complete(recording: &mut Recording<'_>) {
             list(recording).places[at] = Place::Recorded(sample);
         }
     }
+    false
 }
 
 /// Counts the samples that still wait as lost, and forgets them.

@@ -52,8 +52,8 @@ pub struct Unfinished {
     parts: Vec<Arc<Part>>,
     /// The bytes of the parts that are this walk's alone.
     own: usize,
-    /// The last look for modules that had begun. A later one finds what this walk has met.
-    look: u64,
+    /// The last look for modules that had begun. It may have found what this walk has met; a later one finds it.
+    pub(crate) look: u64,
 }
 
 impl Unfinished {
@@ -181,7 +181,7 @@ impl Unfinished {
 impl native::Unfinished for Unfinished {
     fn is_ready(&self, _: &mut Recording<'_>) -> bool {
         // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
-        unsafe { upkeep::unwinder() }.is_none_or(|unwinder| unwinder.knows(self.look))
+        unsafe { upkeep::unwinder() }.is_none_or(|unwinder| unwinder.knows(self))
     }
 
     fn bytes(&self) -> usize {

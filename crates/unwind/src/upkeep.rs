@@ -61,8 +61,12 @@ struct Watch {
     modules: Modules,
     own: Vec<usize>,
     looked: u64,
+    /// The number of the last look.
+    number: u64,
     /// Whether the unwinder has older modules.
     is_ahead: bool,
+    /// Whether stacks may wait that need nothing but the last look. A new one may find a library gone that they need.
+    is_needed: bool,
 }
 
 /// Whether the system allows a process to read itself through the kernel, so that there are native stacks.
@@ -86,6 +90,15 @@ pub fn begin_in_program(session: &Session) -> bool {
 }
 
 fn begin_with(session: &Session, own: Vec<usize>) -> bool {
+    let is_known = learn_modules(session, own);
+    if is_known {
+        set_preparer(prepare);
+    }
+    is_known
+}
+
+/// Looks at all that is loaded, for the session's unwinder and the looks after this one.
+fn learn_modules(session: &Session, own: Vec<usize>) -> bool {
     let Some(memory) = Probe::new() else {
         return false;
     };
@@ -98,7 +111,9 @@ fn begin_with(session: &Session, own: Vec<usize>) -> bool {
         modules,
         own,
         looked: monotonic_nanos(),
+        number: 0,
         is_ahead: false,
+        is_needed: false,
     };
     // An earlier session's writer thread has ended, unless it waits for a disk.
     if with_watch(|place| *place = Some(watch)).is_none() {
@@ -110,7 +125,6 @@ fn begin_with(session: &Session, own: Vec<usize>) -> bool {
     // SAFETY: there is a recording, and no other use of the unwinder in this thread.
     unsafe { *UNWINDER.0.get() = Some(unwinder) };
     drop(recording);
-    set_preparer(prepare);
     true
 }
 
@@ -155,15 +169,18 @@ fn look(watch: &mut Watch, wanted: bool) -> Option<()> {
     if !wanted && now.wrapping_sub(watch.looked) < LOOK_AFTER {
         return None;
     }
-    WALKED.store(false, Relaxed);
-    watch.looked = now;
-    // Before the look: what is loaded from here on may be missing in it.
-    let number = LOOKS.fetch_add(1, AcqRel) + 1;
-    watch.is_ahead |= watch.modules.refresh(Probe::new()?, &watch.own);
+    if !watch.is_needed {
+        WALKED.store(false, Relaxed);
+        watch.looked = now;
+        // Before the look: what is loaded from here on may be missing in it.
+        watch.number = LOOKS.fetch_add(1, AcqRel) + 1;
+        watch.is_ahead |= watch.modules.refresh(Probe::new()?, &watch.own);
+    }
     let mut new = watch.is_ahead.then(|| watch.modules.clone());
     if new.is_none() && !wanted {
         return None;
     }
+    watch.is_needed = true;
     let Some(mut recording) = record_now() else {
         WANTED.store(true, Release);
         return None;
@@ -173,11 +190,11 @@ fn look(watch: &mut Watch, wanted: bool) -> Option<()> {
         if let Some(new) = &mut new {
             unwinder.exchange(new);
         }
-        unwinder.has_looked(number);
+        unwinder.has_looked(watch.number);
     });
     is_there?;
     watch.is_ahead = false;
-    native::complete(&mut recording);
+    watch.is_needed = !native::complete(&mut recording);
     if native::are_waiting(&mut recording) {
         WANTED.store(true, Release);
     }
@@ -211,7 +228,9 @@ fn with_watch<T>(work: impl FnOnce(&mut Option<Watch>) -> T) -> Option<T> {
                 modules: Modules::new(),
                 own,
                 looked: 0,
+                number: 0,
                 is_ahead: true,
+                is_needed: false,
             });
             place.write(fresh);
         }
@@ -220,4 +239,74 @@ fn with_watch<T>(work: impl FnOnce(&mut Option<Watch>) -> T) -> Option<T> {
     let result = work(unsafe { &mut *place });
     WATCH.user.store(0, Release);
     Some(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+
+    use nthbyte_profile::Method;
+    use nthbyte_session::Config;
+
+    use super::*;
+    use crate::maps::{self, Mapping};
+
+    /// Whether the watch knows the code at this address, and the number of changes that the unwinder has seen.
+    fn known(session: &Session, address: usize) -> (bool, u64) {
+        let is_known =
+            with_watch(|watch| watch.as_ref().unwrap().modules.find(address, 0).is_some());
+        let _recording = session.record(LostKind::Other).unwrap();
+        // SAFETY: there is a recording, and the reference is not used after this statement.
+        let generation = unsafe { unwinder() }.unwrap().generation();
+        (is_known.unwrap(), generation)
+    }
+
+    #[test]
+    fn nothing_new_is_looked_at_before_the_last_look_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("looks.nthb");
+        let text =
+            format!(r#"{{"output": {output:?}, "period": 512, "distances": "exponential"}}"#);
+        let config = Config::parse(&text).unwrap();
+        let meta = config.meta(Method::NurseryLimit, 1, Vec::new());
+        let session = Session::start(&config, meta).unwrap();
+        if !learn_modules(&session, Vec::new()) {
+            eprintln!("not tested: process_vm_readv is forbidden here");
+            return;
+        }
+        let load = |name: &str| {
+            let name = CString::new(name).unwrap();
+            // SAFETY: mathematical functions, whose library may be loaded at any time, and twice.
+            let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+            assert!(!handle.is_null(), "{name:?}");
+            handle
+        };
+        let mapping = |path: &str| {
+            let of_path = |one: &Mapping| one.path.ends_with(path);
+            maps::read().into_iter().find(of_path).unwrap()
+        };
+        load("libm.so.6");
+        let copied = folder.path().join("copied.so");
+        std::fs::copy(mapping("/libm.so.6").path, &copied).unwrap();
+        let handle = load(copied.to_str().unwrap());
+        let address = mapping(copied.to_str().unwrap()).range.start;
+        let look = || {
+            walked(false);
+            prepare();
+        };
+        assert_eq!(known(&session, address), (false, 0));
+        // There is no recording now, for another one is under way.
+        let recording = session.record(LostKind::Other).unwrap();
+        look();
+        drop(recording);
+        assert_eq!(known(&session, address), (true, 0));
+        // SAFETY: nothing of the library is used.
+        assert_eq!(unsafe { libc::dlclose(handle) }, 0);
+        // What waits for the first look may need the library.
+        look();
+        assert_eq!(known(&session, address), (true, 1));
+        look();
+        assert_eq!(known(&session, address), (false, 2));
+        session.finish(None);
+    }
 }

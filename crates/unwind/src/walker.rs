@@ -112,9 +112,10 @@ impl Unwinder {
         }
     }
 
-    /// Whether what a walk has met is known, as far as it can be: after a look that began after this one.
-    pub(crate) const fn knows(&self, look: u64) -> bool {
-        look < self.look
+    /// Whether what a walk has met is known, as far as it can be: all of it already, or after a look that began after the
+    /// walk.
+    pub(crate) fn knows(&mut self, walk: &Unfinished) -> bool {
+        walk.look < self.look || self.go_on(walk)
     }
 
     /// The modules are those of this look.
@@ -216,16 +217,7 @@ impl Unwinder {
 
     /// Completes a walk of any thread from what was kept of it.
     pub fn resume(&mut self, walk: &Unfinished) {
-        self.frames.clear();
-        self.frames.extend_from_slice(&walk.frames);
-        let mut is_missing = false;
-        let mut read = |address| walk.word(address).ok_or_else(|| is_missing = true);
-        let Unknown {
-            place,
-            address,
-            registers,
-            ..
-        } = walk.unknown;
+        let place = walk.unknown.place;
         let part = place >> UNKNOWN_SHIFT;
         if self.modules.find(place, 0).is_none()
             && self.unknown.len() < MOST_UNKNOWN
@@ -233,11 +225,25 @@ impl Unwinder {
         {
             self.unknown.push(part);
         }
+        self.go_on(walk);
+    }
+
+    /// Fills `frames` with those of a walk of any thread, from what was kept of it. Returns whether all of them are in known
+    /// modules.
+    fn go_on(&mut self, walk: &Unfinished) -> bool {
+        self.frames.clear();
+        self.frames.extend_from_slice(&walk.frames);
+        let mut is_missing = false;
+        let mut read = |address| walk.word(address).ok_or_else(|| is_missing = true);
         let left_out = walk.interrupted.map_or(LeftOut::Nothing, |_| LeftOut::All);
-        self.follow(address, registers, left_out, &mut read);
+        let Unknown {
+            address, registers, ..
+        } = walk.unknown;
+        let unknown = self.follow(address, registers, left_out, &mut read);
         if is_missing && walk.interrupted == Some(Cut::NotCopied) {
             self.cut = Cut::NotCopied;
         }
+        unknown.is_none()
     }
 
     /// The frames of the last walk, innermost first, without nthbyte's own. Empty if there are none that can be found.

@@ -158,7 +158,7 @@ fn what_waits_at_a_fork_belongs_to_the_parent() {
     let session = start(&path, "exponential", 512);
     READY.store(0, Relaxed);
     wait(&session, 1);
-    with(&session, complete);
+    assert!(with(&session, complete));
     assert!(with(&session, are_waiting));
     READY.store(u64::MAX, Relaxed);
     assert!(in_child(|| {
@@ -201,8 +201,9 @@ fn not_more_wait_than_there_is_room_for() {
 fn complete_all(session: &Session) {
     // The ring may have less room than that: the writer thread makes more.
     while with(session, |recording| {
-        complete(recording);
+        let had_room = complete(recording);
         recording.wake_writer();
+        assert!(!had_room || !are_waiting(recording));
         are_waiting(recording)
     }) {
         std::thread::sleep(std::time::Duration::from_millis(1));

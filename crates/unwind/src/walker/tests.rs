@@ -293,7 +293,8 @@ fn a_walk_is_completed_when_its_library_is_known() {
             // A second copy has most of its parts from the first one.
             let (first, copy) = (copy(unwinder), copy(unwinder));
             assert!(native::Unfinished::bytes(&copy) < native::Unfinished::bytes(&first));
-            // As before, as long as it is not known. Then nothing waits for it any more.
+            // As before, as long as it is not known. After a later look, nothing waits for it any more.
+            assert!(!unwinder.knows(&copy));
             unwinder.resume(&copy);
             assert_eq!(unwinder.frames()[..inner], whole[..inner]);
             assert_ne!(unwinder.frames(), whole);
@@ -301,6 +302,8 @@ fn a_walk_is_completed_when_its_library_is_known() {
             assert!(unwinder.wanted.is_none());
             unwinder.exchange(&mut known.clone());
             assert!(unwinder.unknown.is_empty());
+            // A look that had begun already may find it.
+            assert!(unwinder.knows(&copy));
             unwinder.resume(&copy);
             if whole[whole.len() - 1].stack - whole[inner].stack < copied::MOST {
                 assert_eq!(unwinder.frames(), whole);
