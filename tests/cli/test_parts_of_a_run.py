@@ -62,7 +62,7 @@ def functions(profile: Path) -> set[str]:
 
 
 def test_a_time_after_the_start(interpreter: Interpreter, tmp_path: Path) -> None:
-    options = ["--every", "1K", "-o", "out.nthb", "--start-after", "300ms", "--for", "1s"]
+    options = ["--every", "1K", "-o", "out.nthb", "--start-after", "3s", "--for", "1s"]
     # A thread that waits is no reason for a warning of a fork, and stays out of the child.
     # On a busy machine, the system needs longer to remove it than a program should wait.
     waits = "from nthbyte import _schedule, _session\n_schedule._LONGEST_WAIT = _session._LONGEST_WAIT = 600"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Interpreter, summary
+from harness import Done, Interpreter, summary
 
 # Each interpreter allocates in two threads, and so does the main one. Prints errors.
 PROGRAM = """
@@ -71,15 +71,26 @@ def _both(program: str, cpython: Interpreter, folder: Path) -> None:
     """Runs a program without nthbyte. If it succeeds, runs it with nthbyte."""
     script = folder / "app.py"
     script.write_text(program)
-    try:
-        plain = cpython.python(script, folder=folder, idle=5)
-    except AssertionError:
+
+    def run_plain() -> Done | None:
+        """Returns None if it hangs."""
+        try:
+            return cpython.python(script, folder=folder, idle=5)
+        except AssertionError:
+            return None
+
+    def fails() -> bool:
+        done = run_plain()
+        return done is None or done.status != 0
+
+    plain = run_plain()
+    if plain is None:
         pytest.skip("it hangs without nthbyte, too")
     if plain.status != 0:
         pytest.skip(f"it fails without nthbyte, too: {plain.err[-200:]}")
     done = cpython.nthbyte("run", "-q", "--every", "2K", "-o", "out.nthb", script, folder=folder)
     # Some programs crash now and then.
-    if done.status != 0 and any(cpython.python(script, folder=folder).status != 0 for _ in range(10)):
+    if done.status != 0 and any(fails() for _ in range(10)):
         pytest.skip("it fails without nthbyte, too, but not always")
     done.ok()
     assert (done.out, done.err) == (plain.out, plain.err)

@@ -16,21 +16,17 @@ SEED = 7
 # With the period for the table in docs/leaks.md, one run in ten has too few samples of the slowest leak. With four
 # times as many, the probability of each leak's growth by chance is below one in 10**9.
 PERIOD = "4KiB"
+# A verdict is about time. A program that gets less of the processor half way may look as if it levelled off.
+ATTEMPTS = 3
 # Of a hundred runs of a program without a leak, up to two may be accused by chance: not all four of a test.
 ACCUSED = 4
 
 
-def events_were_lost(report: Any) -> bool:
-    """Whether the writer thread of a busy machine came too late for some events, as the report says."""
-    return any("events were lost" in limit for profile in report["profiles"] for limit in profile["limits"])
-
-
 @pytest.mark.parametrize("name", [name for name in planted.names() if name.startswith("leak_")])
 def test_a_leak_is_found_at_its_line(name: str, tmp_path: Path) -> None:
-    # The verdict is about time. A program that gets less of the processor half way may look as if it levelled off.
-    for number in range(3):
+    for number in range(ATTEMPTS):
         outcome = planted.judge(name, tmp_path, SEED + number, period=PERIOD)
-        if outcome.right and not events_were_lost(outcome.report):
+        if outcome.right:
             break
     assert outcome.right, outcome.report
 
@@ -43,15 +39,20 @@ def test_what_is_no_leak_is_not_accused(name: str, tmp_path: Path) -> None:
 
 
 def test_every_allocation_recorded_gives_the_same_verdicts(tmp_path: Path) -> None:
-    assert planted.judge("leak_closure", tmp_path, SEED, period="1").right
+    assert any(
+        planted.judge("leak_closure", tmp_path, SEED + number, period="1").right for number in range(ATTEMPTS)
+    )
     assert not planted.judge("clean_lru", tmp_path, SEED, period="1").accused
 
 
 def test_the_verdict_is_a_sentence_with_figures(tmp_path: Path) -> None:
     program = planted.PROGRAMS / "leak_traceback.py"
-    words = ["run", "-q", "--every", PERIOD, "--seed", "3", "-o", "app.nthb", program]
-    harness.cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
-    done = harness.report("leaks", "app.nthb", folder=tmp_path).ok()
+    for seed in range(ATTEMPTS):
+        words = ["run", "-q", "-f", "--every", PERIOD, "--seed", str(seed), "-o", "app.nthb", program]
+        harness.cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
+        done = harness.report("leaks", "app.nthb", folder=tmp_path).ok()
+        if "no sign of levelling off" in done.out:
+            break
     assert "no sign of levelling off" in done.out
     assert "parse …/programs/leak_traceback.py:7 keeps" in done.out
     assert max(map(len, done.out.splitlines())) <= 100
@@ -60,8 +61,8 @@ def test_the_verdict_is_a_sentence_with_figures(tmp_path: Path) -> None:
 
 
 def test_one_leaking_worker_is_told_from_the_others(tmp_path: Path) -> None:
-    # One of the others may be named by chance, in a few of a hundred runs.
-    for number in range(3):
+    # One of the others may be named by chance, too, in a few of a hundred runs.
+    for number in range(ATTEMPTS):
         report = planted.judge("leak_in_one_worker", tmp_path, SEED + number, period=PERIOD).report
         leaking = [profile for profile in report["profiles"] if profile["findings"]]
         if len(leaking) == 1:
@@ -71,21 +72,27 @@ def test_one_leaking_worker_is_told_from_the_others(tmp_path: Path) -> None:
 
 def test_a_family_has_one_answer(tmp_path: Path) -> None:
     program = planted.PROGRAMS / "leak_in_one_worker.py"
-    words = ["run", "-q", "--every", PERIOD, "--seed", "3", "-o", "app.nthb", program]
-    harness.cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
-    files = [path.name for path in sorted(tmp_path.glob("*.nthb"), key=lambda path: (len(path.name), path))]
-    assert (files[0], len(files)) == ("app.nthb", 5)
-    harness.report("merge", *files, "-o", "all.nthb", folder=tmp_path).ok()
 
     def verdicts(*words: str) -> list[Any]:
-        done = harness.report("leaks", "--json", *words, folder=tmp_path).ok()
+        done = harness.report("leaks", "--json", *words, folder=folder).ok()
         profiles = json.loads(done.out)["profiles"]
         kept = ("pid", "samples", "live", "findings", "undecided", "others")
         return sorted(
             ({name: one[name] for name in kept} for one in profiles), key=lambda one: int(one["pid"])
         )
 
-    by_name = verdicts(*files)
+    for seed in range(ATTEMPTS):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        words = ["run", "-q", "--every", PERIOD, "--seed", str(seed), "-o", "app.nthb", program]
+        harness.cpythons()[0].nthbyte(*words, folder=folder).ok()
+        paths = sorted(folder.glob("*.nthb"), key=lambda path: (len(path.name), path))
+        files = [path.name for path in paths]
+        assert (files[0], len(files)) == ("app.nthb", 5)
+        by_name = verdicts(*files)
+        if any(one["findings"] for one in by_name):
+            break
+    harness.report("merge", *files, "-o", "all.nthb", folder=folder).ok()
     assert 1 <= [bool(one["findings"]) for one in by_name].count(True) < 5
     assert verdicts("app.nthb", "--all") == by_name
     # A merged file has the clock of its first process: times may differ by a microsecond.
