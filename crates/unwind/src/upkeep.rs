@@ -61,8 +61,6 @@ struct Watch {
     modules: Modules,
     own: Vec<usize>,
     looked: u64,
-    /// The number of the last look.
-    number: u64,
     /// Whether the unwinder has older modules.
     is_ahead: bool,
     /// Whether stacks may wait that need nothing but the last look. A new one may find a library gone that they need.
@@ -111,7 +109,6 @@ fn learn_modules(session: &Session, own: Vec<usize>) -> bool {
         modules,
         own,
         looked: monotonic_nanos(),
-        number: 0,
         is_ahead: false,
         is_needed: false,
     };
@@ -149,7 +146,7 @@ pub(crate) fn walked(is_known: bool) {
     }
 }
 
-/// The number of the last look that has begun.
+/// The number of the last look that has begun. Only the thread that uses the watch begins one.
 pub(crate) fn last_look() -> u64 {
     LOOKS.load(Acquire)
 }
@@ -173,7 +170,7 @@ fn look(watch: &mut Watch, wanted: bool) -> Option<()> {
         WALKED.store(false, Relaxed);
         watch.looked = now;
         // Before the look: what is loaded from here on may be missing in it.
-        watch.number = LOOKS.fetch_add(1, AcqRel) + 1;
+        LOOKS.fetch_add(1, AcqRel);
         watch.is_ahead |= watch.modules.refresh(Probe::new()?, &watch.own);
     }
     let mut new = watch.is_ahead.then(|| watch.modules.clone());
@@ -190,7 +187,7 @@ fn look(watch: &mut Watch, wanted: bool) -> Option<()> {
         if let Some(new) = &mut new {
             unwinder.exchange(new);
         }
-        unwinder.has_looked(watch.number);
+        unwinder.has_looked(last_look());
     });
     is_there?;
     watch.is_ahead = false;
@@ -228,7 +225,6 @@ fn with_watch<T>(work: impl FnOnce(&mut Option<Watch>) -> T) -> Option<T> {
                 modules: Modules::new(),
                 own,
                 looked: 0,
-                number: 0,
                 is_ahead: true,
                 is_needed: false,
             });

@@ -166,6 +166,28 @@ mod tests {
         assert_eq!(set.read, Some(millis(3_600_100)));
     }
 
+    /// New memory of so many bytes, of which nothing is touched without `MAP_POPULATE` among the flags.
+    struct Mapped(*mut libc::c_void, usize);
+
+    impl Mapped {
+        fn new(bytes: usize, flags: i32) -> Mapped {
+            let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: asks for new memory.
+            let memory =
+                unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+            assert_ne!(memory, libc::MAP_FAILED);
+            Mapped(memory, bytes)
+        }
+    }
+
+    impl Drop for Mapped {
+        fn drop(&mut self) {
+            // SAFETY: the memory is ours and unused.
+            unsafe { libc::munmap(self.0, self.1) };
+        }
+    }
+
     /// Memory that is touched and given back between two readings is in the peak. It is more than all else that the process
     /// of the tests has, because other tests make and free memory at the same time.
     #[test]
@@ -173,20 +195,7 @@ mod tests {
         let _lock = crate::tests::one_at_a_time();
         const BYTES: usize = 256 << 20;
         let mut set = ResidentSet::default();
-        // SAFETY: asks for new memory.
-        let memory = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
-                -1,
-                0,
-            )
-        };
-        assert_ne!(memory, libc::MAP_FAILED);
-        // SAFETY: the memory is ours and unused.
-        unsafe { libc::munmap(memory, BYTES) };
+        drop(Mapped::new(BYTES, libc::MAP_POPULATE));
         let after = set.readings(Nanos(1), true)[2].unwrap();
         // The kernel's counters may be some pages late for each thread or core.
         assert!(after.peak_rss.unwrap() >= (BYTES as u64) * 7 / 8);
@@ -215,25 +224,12 @@ mod tests {
     #[test]
     fn only_touched_memory_counts() {
         const BYTES: usize = 1 << 30;
-        // SAFETY: asks for new memory, of which nothing is touched.
-        let memory = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        assert_ne!(memory, libc::MAP_FAILED);
+        let _memory = Mapped::new(BYTES, libc::MAP_NORESERVE);
         let reading = ResidentSet::default().readings(Nanos(0), true)[2].unwrap();
         let (size, peak) = (reading.rss.unwrap(), reading.peak_rss.unwrap());
         // Between what must be there and the most that there ever was, in a process that has 1 GiB more of addresses.
         assert!(status("VmSize:") >= 1 << 30);
         assert!(size <= peak && size < 1 << 30, "{size}");
         assert!(size >= 100 << 10, "{size}");
-        // SAFETY: the memory is ours and unused.
-        unsafe { libc::munmap(memory, BYTES) };
     }
 }
