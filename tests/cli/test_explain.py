@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness import COMMAND, Interpreter, cpythons, report, run, summary
+from leaks import planted
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -93,32 +94,24 @@ def test_the_collector_is_fed_by_cycles(cpython: Interpreter, tmp_path: Path) ->
 
 
 def test_a_leak_comes_first(tmp_path: Path) -> None:
-    program = ROOT / "tests/leaks/programs/leak_traceback.py"
-    # A program that gets less of the processor half way may look as if it levelled off.
-    for seed in range(7, 10):
-        words = ["run", "-q", "-f", "--every", "4KiB", "--seed", str(seed), "-o", "app.nthb", program]
-        cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
-        found = explain("app.nthb", folder=tmp_path)
-        if "leak" in found:
-            break
+    def ask(seed: int) -> tuple[Path, dict[str, Any]]:
+        folder = planted.profile("leak_traceback", tmp_path, seed, "4KiB")
+        return folder, explain("app.nthb", folder=folder)
+
+    folder, found = planted.first_right(ask, lambda answer: "leak" in answer[1])
     assert next(iter(found)) == "leak"
-    leaks = json.loads(report("leaks", "app.nthb", "--json", folder=tmp_path).ok().out)
+    leaks = json.loads(report("leaks", "app.nthb", "--json", folder=folder).ok().out)
     finding = leaks["profiles"][0]["findings"][0]
     assert found["leak"]["places"][0] == finding["place"]
     assert found["leak"]["figures"]["held"] == finding["held"]
 
 
 def test_the_leak_of_one_worker_of_four(tmp_path: Path) -> None:
-    program = ROOT / "tests/leaks/programs/leak_in_one_worker.py"
-    # As above.
-    for seed in range(7, 10):
-        folder = tmp_path / str(seed)
-        folder.mkdir()
-        words = ["run", "-q", "--every", "4KiB", "--seed", str(seed), "-o", "app.nthb", program]
-        cpythons()[0].nthbyte(*words, folder=folder).ok()
-        every = explain("app.nthb", "--all", folder=folder)
-        if "leak" in every:
-            break
+    def ask(seed: int) -> tuple[Path, dict[str, Any]]:
+        folder = planted.profile("leak_in_one_worker", tmp_path, seed, "4KiB")
+        return folder, explain("app.nthb", "--all", folder=folder)
+
+    folder, every = planted.first_right(ask, lambda answer: "leak" in answer[1])
     one = explain("app.nthb", folder=folder)
     assert one["family"]["figures"]["profiles"]["estimate"] == 4
     assert "leak" not in one

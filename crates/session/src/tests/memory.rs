@@ -1,6 +1,7 @@
 //! Every allocation of a session fails in turn: no crash, and each sample is recorded or counted as lost.
 
 use std::path::Path;
+use std::process::Command;
 
 use nthbyte_profile::Method;
 use nthbyte_profile::event::{
@@ -8,7 +9,7 @@ use nthbyte_profile::event::{
     TypeName,
 };
 
-use super::{Child, Profile, in_child, one_at_a_time};
+use super::{Child, Profile, in_child};
 use crate::reserve::{self, failing};
 use crate::{Appearance, Config, Recording, Session};
 
@@ -123,9 +124,24 @@ fn session(path: &Path, first: u64, end: u64) -> bool {
 /// Processes that run at once: a session that has no memory waits much.
 const AT_ONCE: usize = 4;
 
+/// The environment variable of a process in which only one of these tests runs.
+const ALONE: &str = "NTHBYTE_TEST_ALONE";
+
 /// Fails `more` allocations at once: from the first one on, then from the one of number `step`, and so on.
-fn each_fails(more: u64, step: usize) {
-    let _lock = one_at_a_time();
+///
+/// The test of this name runs in a process of its own. In that of all tests, sessions have mapped the code again in
+/// hundreds of pieces, and each of the forked children copies those mappings and writes them into its profile.
+fn each_fails(test: &str, more: u64, step: usize) {
+    if std::env::var_os(ALONE).is_none() {
+        let done = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("tests::memory::{test}")])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&done.stdout);
+        assert!(text.contains("test result: ok. 1 passed"), "{text}");
+        return;
+    }
     let mut firsts = (0_u64..).step_by(step);
     loop {
         // Each in a process and a folder of its own: other tests run in this process.
@@ -162,17 +178,17 @@ fn each_fails(more: u64, step: usize) {
 
 #[test]
 fn one_allocation_fails() {
-    each_fails(1, 1);
+    each_fails("one_allocation_fails", 1, 1);
 }
 
 #[test]
 fn many_allocations_fail() {
-    each_fails(50, 25);
+    each_fails("many_allocations_fail", 50, 25);
 }
 
 #[test]
 fn all_later_allocations_fail() {
-    each_fails(u64::MAX, 1);
+    each_fails("all_later_allocations_fail", u64::MAX, 1);
 }
 
 #[test]
