@@ -144,7 +144,7 @@ fn each_fails(test: &str, more: u64, step: usize) {
     }
     let mut firsts = (0_u64..).step_by(step);
     loop {
-        // Each in a process and a folder of its own: other tests run in this process.
+        // Each in a process and a folder of its own: a session that has failed may leave things behind.
         let children: Vec<_> = firsts
             .by_ref()
             .take(AT_ONCE)
