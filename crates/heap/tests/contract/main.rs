@@ -307,7 +307,7 @@ fn stop_without_a_session_does_nothing() {
 
 /// Runs a test that is marked as ignored, in a process of its own.
 fn in_a_process_of_its_own(test: &str) {
-    let status = Command::new(std::env::current_exe().expect("a path"))
+    let run = Command::new(std::env::current_exe().expect("a path"))
         .args([
             test,
             "--exact",
@@ -315,9 +315,17 @@ fn in_a_process_of_its_own(test: &str) {
             "--nocapture",
             "--test-threads=1",
         ])
-        .status()
+        .output()
         .expect("the test's own executable runs");
-    assert!(status.success(), "{test}: {status}");
+    let text = String::from_utf8_lossy(&run.stdout);
+    let errors = String::from_utf8_lossy(&run.stderr);
+    assert!(
+        run.status.success(),
+        "{test}: {}\n{text}{errors}",
+        run.status
+    );
+    // With a wrong name, no test runs, and the status is 0.
+    assert!(text.contains("test result: ok. 1 passed"), "{text}");
 }
 
 /// The bytes of address space that this process has.
