@@ -18,6 +18,7 @@
 //! - *track*: the rows of one thread, ordered by time.
 
 pub mod collapsed;
+mod depth;
 pub mod firefox;
 mod leaves;
 mod meter;

@@ -116,10 +116,13 @@ impl<'a> Timeline<'a> {
         let keys = self.keys.iter().max().map_or(0, |&key| key as usize + 1);
         let mut tracks = Vec::with_capacity(threads.len());
         let mut left = limit;
+        // The last row of each key, counted from the first row of all threads; it is used only if it is in the current bucket
+        // of the same thread.
+        let mut places = vec![u32::MAX; keys];
         for ids in threads {
+            // There are fewer rows than samples, and samples have 32-bit numbers.
+            let before = (limit - left) as u32;
             let mut rows: Vec<Row> = Vec::new();
-            // The last row of each key; it is used only if it is in the current bucket.
-            let mut places = vec![u32::MAX; keys];
             let mut bucket = u64::MAX;
             let mut first_of_bucket = 0;
             for &id in ids {
@@ -129,14 +132,14 @@ impl<'a> Timeline<'a> {
                     first_of_bucket = rows.len();
                 }
                 let place = &mut places[row.key as usize];
-                match rows.get_mut(*place as usize) {
-                    Some(earlier) if *place as usize >= first_of_bucket => {
+                let of_thread = place.checked_sub(before).map(|place| place as usize);
+                match of_thread.and_then(|place| rows.get_mut(place)) {
+                    Some(earlier) if of_thread >= Some(first_of_bucket) => {
                         earlier.bytes += row.bytes;
                     }
                     _ => {
                         left = left.checked_sub(1)?;
-                        // There are fewer rows than samples, and samples have 32-bit numbers.
-                        *place = rows.len() as u32;
+                        *place = before + rows.len() as u32;
                         rows.push(row);
                     }
                 }

@@ -142,6 +142,9 @@ pub struct TimeSample {
     pub sampling: SamplingId,
 }
 
+/// Labels of a set that are looked at. A program has a handful; a file may have any number, and each sample another set.
+pub const MOST_LABELS: usize = 64;
+
 /// Part of a file that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
@@ -335,12 +338,15 @@ impl Profile {
         Some(1e9 * self.cpu.len() as f64 / nanos.sum::<f64>())
     }
 
-    /// The labels of a set, each key once.
+    /// The labels of a set, each key once. Of a set that many others are part of, the innermost [`MOST_LABELS`] are looked at.
     #[must_use]
     pub fn labels(&self, set: LabelSetId) -> Vec<(&str, &str)> {
         let mut labels: Vec<(&str, &str)> = Vec::new();
         let mut at = set;
-        while at != LabelSetId::NONE {
+        for _ in 0..MOST_LABELS {
+            if at == LabelSetId::NONE {
+                break;
+            }
             let LabelSet { parent, key, value } = &self.label_sets[at.index()];
             // The newest value of a key is valid, and comes first here.
             if labels.iter().all(|(known, _)| known != key) {

@@ -13,32 +13,64 @@ mod message;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use flate2::Compression;
-use flate2::GzBuilder;
+use flate2::write::GzEncoder;
+use flate2::{Compression, GzBuilder};
+use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{LabelSetId, NodeId, TypeId};
-use nthbyte_profile::model::{Image, Lifetime, ProcessId};
+use nthbyte_profile::model::{Lifetime, ProcessId};
 use prost::Message as _;
 
+use crate::depth::Depths;
 use crate::meter::Meter;
 use crate::{Progress, names};
 use message::{Function, Label, Line, Location, Mapping, Sample, ValueType};
 
 /// Writes the samples, summed by stack and type. One step of `progress` is one sample.
 ///
+/// The message is written in pieces, a sample at a time: a reader merges them.
+///
 /// # Errors
 /// Those of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> io::Result<()> {
     let meter = Meter::new(profile.samples.len() as u64, progress);
-    let message = convert(profile, &meter);
-    let mut out = GzBuilder::new()
+    let out = GzBuilder::new()
         // So that a later export knows the file again.
         .comment("nthbyte")
         .write(out, Compression::default());
-    out.write_all(&message.encode_to_vec())?;
-    out.finish()?.flush()?;
+    let mut pieces = Pieces {
+        out,
+        bytes: Vec::new(),
+    };
+    convert(profile, &meter, &mut pieces)?;
+    pieces.finish()?;
     meter.finish();
     Ok(())
+}
+
+/// A message whose fields are written one after the other, as messages that have only these: to a reader they are one.
+struct Pieces<W: Write> {
+    out: GzEncoder<W>,
+    bytes: Vec<u8>,
+}
+
+/// Bytes that are compressed at once.
+const PIECE: usize = 1 << 18;
+
+impl<W: Write> Pieces<W> {
+    fn put(&mut self, piece: &message::Profile) -> io::Result<()> {
+        piece.encode(&mut self.bytes)?;
+        if self.bytes.len() >= PIECE {
+            self.out.write_all(&self.bytes)?;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.out.write_all(&self.bytes)?;
+        self.out.finish()?.flush()
+    }
 }
 
 /// Sums over the samples of one stack and type.
@@ -53,14 +85,14 @@ struct Sums {
 
 /// The format's string table: index 0 is the empty string.
 struct Strings {
-    indexes: HashMap<String, i64>,
+    indexes: HashMap<String, i64, RandomState>,
     list: Vec<String>,
 }
 
 impl Strings {
     fn new() -> Self {
         Self {
-            indexes: HashMap::from([(String::new(), 0)]),
+            indexes: [(String::new(), 0)].into_iter().collect(),
             list: vec![String::new()],
         }
     }
@@ -76,7 +108,7 @@ impl Strings {
     }
 }
 
-fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
+fn convert<W: Write>(profile: &Profile, meter: &Meter<'_>, out: &mut Pieces<W>) -> io::Result<()> {
     let mut strings = Strings::new();
     let mut value_type = |kind, unit| ValueType {
         r#type: strings.index(kind),
@@ -93,15 +125,62 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
         sample_type.push(value_type("samples", "count"));
     }
     let period_type = value_type("space", "bytes");
+    let default_sample_type = strings.index(if profile.samples.is_empty() && with_time {
+        "samples"
+    } else {
+        "alloc_space"
+    });
+    out.put(&message::Profile {
+        sample_type,
+        time_nanos: i64::try_from(profile.meta.started_unix_nanos).unwrap_or_default(),
+        duration_nanos: i64::try_from(profile.end.0).unwrap_or(i64::MAX),
+        period_type: Some(period_type),
+        // 0 is "not said": the values do not need it.
+        period: match profile.periods()[..] {
+            [period] => i64::try_from(period).unwrap_or(i64::MAX),
+            _ => 0,
+        },
+        default_sample_type,
+        ..message::Profile::default()
+    })?;
+    let note = samples(profile, meter, &mut strings, out)?;
+    functions(profile, note.as_deref(), &mut strings, out)?;
+    locations(profile, note.is_some(), out)?;
+    mappings(profile, &mut strings, out)?;
+    let mut comments = comments(profile);
+    comments.extend(note.map(|note| format!("deep stacks are cut: {note}")));
+    out.put(&message::Profile {
+        comment: comments.iter().map(|text| strings.index(text)).collect(),
+        ..message::Profile::default()
+    })?;
+    for text in strings.list {
+        out.put(&message::Profile {
+            string_table: vec![text],
+            ..message::Profile::default()
+        })?;
+    }
+    Ok(())
+}
+
+/// Writes the samples, which all have the stacks of the profile, cut where they are too deep together. Returns the note that
+/// stands for cut frames, if a stack has it.
+fn samples<W: Write>(
+    profile: &Profile,
+    meter: &Meter<'_>,
+    strings: &mut Strings,
+    out: &mut Pieces<W>,
+) -> io::Result<Option<String>> {
     let type_key = strings.index("type");
     let has_several = profile.processes.len() > 1;
     let process_key = strings.index(if has_several { "process" } else { "" });
     let sums = sum(profile, meter);
-    let mut samples = Vec::with_capacity(sums.len());
+    let rows = sums.iter().map(|((stack, ..), _)| *stack);
+    let cut = Depths::of(profile).cut(rows, MOST_FRAMES);
+    let mut frames = Vec::new();
     for ((stack, type_id, process, set), sums) in sums {
         let estimates = [sums.allocations, sums.bytes, sums.in_use, sums.in_use_bytes];
         let mut value = estimates.map(|value| value.round() as i64).to_vec();
-        if with_time {
+        if !profile.cpu.is_empty() {
             value.push(i64::try_from(sums.time_samples).unwrap_or(i64::MAX));
         }
         let label = type_id.map(|type_id| Label {
@@ -123,42 +202,28 @@ fn convert(profile: &Profile, meter: &Meter<'_>) -> message::Profile {
                 str: strings.index(value),
             })
             .collect();
-        samples.push(Sample {
-            location_id: locations_of(profile, stack),
-            value,
-            label: label.into_iter().chain(process).chain(own).collect(),
-        });
+        let is_cut = cut.innermost(profile, stack, &mut frames);
+        // Innermost first. A location has the number of its frame plus 1.
+        let mut location_id: Vec<u64> = frames.iter().map(|&frame| u64::from(frame) + 1).collect();
+        if location_id.is_empty() {
+            location_id.push(no_frame(profile));
+        } else if is_cut {
+            location_id.push(no_frame(profile) + 1);
+        }
+        out.put(&message::Profile {
+            sample: vec![Sample {
+                location_id,
+                value,
+                label: label.into_iter().chain(process).chain(own).collect(),
+            }],
+            ..message::Profile::default()
+        })?;
     }
-    let function = functions(profile, &mut strings);
-    let mapping = mappings(profile, &mut strings);
-    let comment = comments(profile)
-        .iter()
-        .map(|comment| strings.index(comment))
-        .collect();
-    let default_sample_type = strings.index(if profile.samples.is_empty() && with_time {
-        "samples"
-    } else {
-        "alloc_space"
-    });
-    message::Profile {
-        sample_type,
-        sample: samples,
-        mapping,
-        location: locations(profile),
-        function,
-        time_nanos: i64::try_from(profile.meta.started_unix_nanos).unwrap_or_default(),
-        duration_nanos: i64::try_from(profile.end.0).unwrap_or(i64::MAX),
-        period_type: Some(period_type),
-        // 0 is "not said": the values do not need it.
-        period: match profile.periods()[..] {
-            [period] => i64::try_from(period).unwrap_or(i64::MAX),
-            _ => 0,
-        },
-        comment,
-        default_sample_type,
-        string_table: strings.list,
-    }
+    Ok(cut.note())
 }
+
+/// The frames that the samples of a file have together before stacks are cut to less than they have.
+const MOST_FRAMES: u64 = 16 << 20;
 
 /// A stack, the type of what it allocated (time samples have none), the process, and the labels.
 type Key = (NodeId, Option<TypeId>, ProcessId, LabelSetId);
@@ -167,7 +232,7 @@ type Key = (NodeId, Option<TypeId>, ProcessId, LabelSetId);
 fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
     let samples = &profile.samples;
     let weights = profile.shape_weights();
-    let mut sums: HashMap<Key, Sums> = HashMap::new();
+    let mut sums: HashMap<Key, Sums, RandomState> = HashMap::default();
     for id in samples.ids() {
         let weight = weights[samples.shape_id(id).0 as usize];
         let process = profile.process_of(samples.thread(id));
@@ -196,43 +261,35 @@ fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
     sums
 }
 
-/// Innermost first. A location has the number of its frame plus 1. The empty stack has a location of its
-/// own after them, because pprof drops samples without locations.
-fn locations_of(profile: &Profile, stack: NodeId) -> Vec<u64> {
-    let mut locations = Vec::new();
-    let mut at = stack;
-    while at != NodeId::ROOT {
-        let node = profile.stacks[at.index()];
-        locations.push(u64::from(node.frame) + 1);
-        at = node.parent;
-    }
-    if locations.is_empty() {
-        locations.push(profile.frames.len() as u64 + 1);
-    }
-    locations
+/// The location of the empty stack, after those of all frames: pprof drops samples without locations. The one of the note in
+/// cut stacks follows it.
+fn no_frame(profile: &Profile) -> u64 {
+    profile.frames.len() as u64 + 1
 }
 
-fn locations(profile: &Profile) -> Vec<Location> {
+fn locations<W: Write>(profile: &Profile, with_note: bool, out: &mut Pieces<W>) -> io::Result<()> {
     let frames = profile.frames.iter();
     let lines = frames.map(|frame| (u64::from(frame.function) + 1, i64::from(frame.line)));
-    let no_frame = (profile.functions.len() as u64 + 1, 0);
-    lines
-        .chain([no_frame])
-        .zip(1..)
-        .map(|((function_id, line), id)| {
-            let place = profile.code_places.get(&(id as u32 - 1));
-            let (mapping_id, address) = place.map_or((0, 0), |place| {
-                let start = FIRST_START + u64::from(place.image) * DISTANCE;
-                (u64::from(place.image) + 1, start + u64::from(place.address))
-            });
-            Location {
-                id,
-                mapping_id,
-                address,
-                line: vec![Line { function_id, line }],
-            }
-        })
-        .collect()
+    let functions = profile.functions.len() as u64;
+    let added = (1..=1 + u64::from(with_note)).map(|added| (functions + added, 0));
+    for ((function_id, line), id) in lines.chain(added).zip(1..) {
+        let place = profile.code_places.get(&(id as u32 - 1));
+        let (mapping_id, address) = place.map_or((0, 0), |place| {
+            let start = FIRST_START + u64::from(place.image) * DISTANCE;
+            (u64::from(place.image) + 1, start + u64::from(place.address))
+        });
+        let location = Location {
+            id,
+            mapping_id,
+            address,
+            line: vec![Line { function_id, line }],
+        };
+        out.put(&message::Profile {
+            location: vec![location],
+            ..message::Profile::default()
+        })?;
+    }
+    Ok(())
 }
 
 /// A profile has addresses relative to the image, and pprof wants them in a memory of its own: each image has its place
@@ -240,11 +297,14 @@ fn locations(profile: &Profile) -> Vec<Location> {
 const FIRST_START: u64 = 1 << 40;
 const DISTANCE: u64 = 1 << 32;
 
-fn mappings(profile: &Profile, strings: &mut Strings) -> Vec<Mapping> {
-    let images = profile.images.iter().zip(0..);
-    let mapping = |(image, number): (&Image, u32)| {
+fn mappings<W: Write>(
+    profile: &Profile,
+    strings: &mut Strings,
+    out: &mut Pieces<W>,
+) -> io::Result<()> {
+    for (image, number) in profile.images.iter().zip(0..) {
         let memory_start = FIRST_START + u64::from(number) * DISTANCE;
-        Mapping {
+        let mapping = Mapping {
             id: u64::from(number) + 1,
             memory_start,
             memory_limit: memory_start + DISTANCE,
@@ -252,32 +312,47 @@ fn mappings(profile: &Profile, strings: &mut Strings) -> Vec<Mapping> {
             build_id: strings.index(&image.build_id),
             has_functions: true,
             has_inline_frames: true,
-        }
-    };
-    images.map(mapping).collect()
+        };
+        out.put(&message::Profile {
+            mapping: vec![mapping],
+            ..message::Profile::default()
+        })?;
+    }
+    Ok(())
 }
 
-fn functions(profile: &Profile, strings: &mut Strings) -> Vec<Function> {
-    let functions = profile.functions.iter().zip(1..);
-    let no_frame = Function {
-        id: profile.functions.len() as u64 + 1,
-        name: strings.index(names::NO_FRAME),
-        ..Function::default()
-    };
-    functions
-        .map(|(function, id)| {
-            Function {
-                id,
-                name: strings.index(names::function(function)),
-                // If the system name is equal to the name, pprof demangles it as a C++ name, and
-                // removes `<lambda>` and `<locals>` as template arguments.
-                system_name: 0,
-                filename: strings.index(&function.file),
-                start_line: i64::from(function.first_line),
-            }
+fn functions<W: Write>(
+    profile: &Profile,
+    note: Option<&str>,
+    strings: &mut Strings,
+    out: &mut Pieces<W>,
+) -> io::Result<()> {
+    let mut put = |function: Function| {
+        out.put(&message::Profile {
+            function: vec![function],
+            ..message::Profile::default()
         })
-        .chain([no_frame])
-        .collect()
+    };
+    for (function, id) in profile.functions.iter().zip(1..) {
+        put(Function {
+            id,
+            name: strings.index(names::function(function)),
+            // If the system name is equal to the name, pprof demangles it as a C++ name, and
+            // removes `<lambda>` and `<locals>` as template arguments.
+            system_name: 0,
+            filename: strings.index(&function.file),
+            start_line: i64::from(function.first_line),
+        })?;
+    }
+    let added = [Some(names::NO_FRAME), note].into_iter().flatten();
+    for (name, id) in added.zip(profile.functions.len() as u64 + 1..) {
+        put(Function {
+            id,
+            name: strings.index(name),
+            ..Function::default()
+        })?;
+    }
+    Ok(())
 }
 
 fn comments(profile: &Profile) -> Vec<String> {
