@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 
 use nthbyte_session::native::Kind;
 
-use crate::calls::{LEAST_MARKED, PAGE, record, searches_marks};
+use crate::calls::{PAGE, enlarged, record};
 use crate::functions::Function;
 use crate::replaced::{self, next};
 use crate::thread::{self, Busy};
@@ -119,11 +119,7 @@ unsafe fn sampled(alignment: usize, size: usize, caller: usize) -> Option<*mut c
         if points == 0 {
             return None;
         }
-        let block = if searches_marks() {
-            memalign(alignment.max(PAGE), size.max(LEAST_MARKED))
-        } else {
-            memalign(alignment, size)
-        };
+        let block = memalign(alignment, enlarged(size));
         if block.is_null() {
             return None;
         }

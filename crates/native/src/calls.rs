@@ -1,7 +1,8 @@
-//! What `malloc`, `calloc`, `realloc` and `free` do at a sample point, and with blocks at the start of an OS page.
+//! What `malloc`, `calloc`, `realloc` and `free` do at a sample point, and with blocks that may be sampled.
 //!
-//! A sampled block comes from `memalign` of the replaced allocator with the alignment of an OS page. It is an ordinary
-//! block for `free` and `realloc` of that allocator.
+//! A sampled block is the replaced allocator's answer to the same request. glibc has the size of a block in the word before
+//! it, so there a small request is enlarged to [`LEAST`] if it is sampled, and `free` sees in that word that a smaller block
+//! is not sampled. Blocks of `LEAST` bytes or more lie where they would lie without this library.
 
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
@@ -13,16 +14,23 @@ use nthbyte_requests::blocks::{BLOCKS, Blocks};
 use nthbyte_requests::pages::PAGE_SHIFT;
 use nthbyte_session::native::{Kind, NOT_INTERESTED, Request};
 
-use crate::replaced::{Functions, REPLACED, Replaced};
+use crate::replaced::{REPLACED, Replaced};
 use crate::thread::{self, Busy, Thread};
-use crate::{early, interface, mappings, replaced, sampler, zeroes};
+use crate::{early, interface, mappings, replaced, sampler};
 
 /// The smallest OS page of this processor.
 pub const PAGE: usize = 4096;
-/// The smallest size of a block at the start of an OS page. glibc keeps freed blocks of up to 1,032 bytes as they are
-/// and gives them out again first: one such block would make each `free` of a loop search. Larger ones join their free
-/// neighbours, and do not begin at the start of a page any more.
-pub const LEAST_MARKED: usize = 1056;
+/// The smallest sampled block, in bytes, where `free` knows a block's size. glibc's `free` of a smaller one takes some
+/// nanoseconds: it keeps blocks of up to 1,032 bytes as they are, in lists of the thread. That of a larger one looks at the
+/// block's neighbours, and takes ten times as long as a look at the filter.
+pub const LEAST: usize = LEAST_CHUNK - HEADER;
+/// What the word before a block of [`LEAST`] bytes holds at least: the size with that word, and three bits below it
+/// (`mchunk_size` of `malloc_chunk` in glibc's `malloc/malloc.c`).
+pub const LEAST_CHUNK: usize = 1056;
+/// The size of that word.
+pub const HEADER: usize = 8;
+/// The bits in it that are not the size (`SIZE_BITS`).
+pub const FLAGS: usize = 7;
 
 /// Instructions of a `free` that compare the count of the block's page in the filter ([`nthbyte_requests::pages`]) with 0.
 /// They keep the arguments.
@@ -49,11 +57,13 @@ pub unsafe extern "C" fn malloc(size: usize, caller: usize) -> *mut c_void {
         if points == 0 {
             return (replaced.malloc)(size);
         }
-        let block = marked(&replaced, size);
-        if block.is_null() {
+        let asked = enlarged(size);
+        let block = (replaced.malloc)(asked);
+        if !block.is_null() {
+            record(thread, block, size, points, Kind::Malloc);
+        } else if asked != size {
             return (replaced.malloc)(size);
         }
-        record(thread, block, size, points, Kind::Malloc);
         block
     }
 }
@@ -64,25 +74,19 @@ pub unsafe extern "C" fn calloc(count: usize, each: usize, caller: usize) -> *mu
     let Some(replaced) = replaced::functions() else {
         return early::allocate(size);
     };
-    // SAFETY: as in `malloc`. A marked block has `size` bytes.
+    // SAFETY: as in `malloc`.
     unsafe {
         let thread = thread::current();
         let points = sampler::points(thread, size, caller);
         if points == 0 {
             return (replaced.calloc)(count, each);
         }
-        let mut block = null_mut();
-        if searches_marks() {
-            block = marked(&replaced, size);
-            if !block.is_null() {
-                zeroes::fill(block, size);
-            }
-        }
-        if block.is_null() {
-            block = (replaced.calloc)(count, each);
-        }
+        let asked = enlarged(size);
+        let block = (replaced.calloc)(1, asked);
         if !block.is_null() {
             record(thread, block, size, points, Kind::Calloc);
+        } else if asked != size {
+            return (replaced.calloc)(count, each);
         }
         block
     }
@@ -116,38 +120,30 @@ pub unsafe extern "C" fn too_large() -> *mut c_void {
 
 /// `realloc` at a sample point. The result counts as a new allocation of the whole size.
 pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize, caller: usize) -> *mut c_void {
-    let Some(replaced) = replaced::functions() else {
+    if replaced::functions().is_none() {
         // SAFETY: inside the look-up, all blocks are early ones.
         return unsafe { early::resize(block, size) };
-    };
+    }
     // SAFETY: as in `malloc`; the block is the program's.
     unsafe {
         let thread = thread::current();
         let points = sampler::points(thread, size, caller);
         if points == 0 || size == 0 {
-            return realloc_of_page(block, size);
+            return resize(block, size);
         }
-        if block.is_null() {
-            let fresh = marked(&replaced, size);
-            if fresh.is_null() {
-                return (replaced.realloc)(block, size);
-            }
-            record(thread, fresh, size, points, Kind::Realloc);
-            return fresh;
+        let asked = enlarged(size);
+        let resized = resize(block, asked);
+        if !resized.is_null() {
+            record(thread, resized, size, points, Kind::Realloc);
+        } else if asked != size {
+            return resize(block, size);
         }
-        let kept = contents(block).map_or(size, |bytes| bytes.min(size));
-        let resized = realloc_of_page(block, size);
-        if resized.is_null() {
-            return resized;
-        }
-        let resized = mark(&replaced, resized, size, kept);
-        record(thread, resized, size, points, Kind::Realloc);
         resized
     }
 }
 
 /// `realloc` without a sample point, of a block that may be sampled.
-pub unsafe extern "C" fn realloc_of_page(block: *mut c_void, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn resize(block: *mut c_void, size: usize) -> *mut c_void {
     let Some(replaced) = replaced::functions() else {
         // SAFETY: inside the look-up, all blocks are early ones.
         return unsafe { early::resize(block, size) };
@@ -189,9 +185,9 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
     unsafe { (replaced.free)(block) };
 }
 
-/// `free` of a block that does not begin at the start of an OS page, while such a block may be a sampled one.
+/// `free` of a block that seems to be small, while such a block may be a sampled one.
 #[unsafe(naked)]
-pub unsafe extern "C" fn free_in_any_page(block: *mut c_void) {
+pub unsafe extern "C" fn free_of_any_size(block: *mut c_void) {
     naked_asm!(
         count_of_page!(),
         "jne 2f",
@@ -207,55 +203,13 @@ pub unsafe extern "C" fn free_in_any_page(block: *mut c_void) {
     )
 }
 
-/// Whether `free` searches only for blocks at the start of an OS page.
-pub fn searches_marks() -> bool {
-    let free = REPLACED.free.load(Relaxed);
-    REPLACED.free_unaligned.load(Relaxed) == free
-}
-
-/// A block in which `free` recognises a sampled one; null if there is no memory.
-///
-/// # Safety
-/// As `malloc`.
-pub unsafe fn marked(replaced: &Functions, size: usize) -> *mut c_void {
-    // SAFETY: by the contract; the alignment is a power of two.
-    unsafe {
-        match replaced.memalign {
-            Some(memalign) if searches_marks() => memalign(PAGE, size.max(LEAST_MARKED)),
-            _ => (replaced.malloc)(size),
-        }
-    }
-}
-
-/// How many bytes a block may have contents in; `None` if the allocator does not tell.
-///
-/// # Safety
-/// The block is in use.
-unsafe fn contents(block: *mut c_void) -> Option<usize> {
-    if early::readable(block).is_some() {
-        return None;
-    }
-    // SAFETY: by the contract; the block is the replaced allocator's.
-    replaced::usable_size().map(|function| unsafe { function(block) })
-}
-
-/// Moves a block to the start of an OS page, if `free` searches only there. Without memory, the block stays.
-///
-/// A large block moves only once: `mremap`, which the C library resizes such blocks with, keeps the offset in the page. Only
-/// its first `kept` bytes have contents: to copy the others would bring them into memory.
-unsafe fn mark(replaced: &Functions, block: *mut c_void, size: usize, kept: usize) -> *mut c_void {
-    if !searches_marks() || block as usize & (PAGE - 1) == 0 {
-        return block;
-    }
-    // SAFETY: the block is in use and has `kept` bytes or more.
-    unsafe {
-        let moved = marked(replaced, size);
-        if moved.is_null() {
-            return block;
-        }
-        block.copy_to_nonoverlapping(moved, kept);
-        (replaced.free)(block);
-        moved
+/// What the replaced allocator is asked for, for a request that is sampled.
+pub fn enlarged(size: usize) -> usize {
+    let searches_large_only = REPLACED.free_small.load(Relaxed) == REPLACED.free.load(Relaxed);
+    if searches_large_only {
+        size.max(LEAST)
+    } else {
+        size
     }
 }
 

@@ -13,7 +13,7 @@ use std::mem::offset_of;
 use nthbyte_requests::blocks::{BLOCKS, Blocks};
 use nthbyte_requests::pages::PAGE_SHIFT;
 
-use crate::calls::count_of_page;
+use crate::calls::{HEADER, LEAST_CHUNK, count_of_page};
 use crate::replaced::{REPLACED, Replaced};
 use crate::thread::Thread;
 use crate::{aligned, calls, mappings, replaced};
@@ -36,25 +36,31 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     )
 }
 
-/// `free`. A sampled block begins at the start of an OS page, in which the filter counts it.
+/// `free`. The word before a sampled block says that it is large (see [`calls`]), or the block is at the start of an OS page,
+/// as null is; and the filter counts it in its page.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn free(block: *mut c_void) {
     naked_asm!(
         "test edi, 4095",
         "je 2f",
-        "jmp qword ptr [rip + {replaced} + {offset}]",
+        "cmp qword ptr [rdi - {header}], {least}",
+        "jae 2f",
+        "jmp qword ptr [rip + {replaced} + {small}]",
         "2:",
         count_of_page!(),
         "jne 3f",
-        "jmp qword ptr [rip + {replaced} + {offset}]",
+        "jmp qword ptr [rip + {replaced} + {free}]",
         "3:",
         "jmp {slow}",
+        header = const HEADER,
+        least = const LEAST_CHUNK,
         shift = const PAGE_SHIFT,
         blocks = sym BLOCKS,
         pages = const offset_of!(Blocks, pages),
         replaced = sym REPLACED,
-        offset = const offset_of!(Replaced, free_unaligned),
+        small = const offset_of!(Replaced, free_small),
+        free = const offset_of!(Replaced, free),
         slow = sym calls::free,
     )
 }
@@ -94,16 +100,28 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
         "jbe 2f",
         "test edi, 4095",
         "je 3f",
-        "jmp qword ptr [rip + {replaced} + {offset}]",
+        "cmp qword ptr [rdi - {header}], {least}",
+        "jae 3f",
+        "jmp qword ptr [rip + {replaced} + {small}]",
+        "3:",
+        count_of_page!(),
+        "jne 4f",
+        "jmp qword ptr [rip + {replaced} + {realloc}]",
+        "4:",
+        "jmp {resize}",
         "2:",
         "mov rdx, qword ptr [rsp]",
         "jmp {slow}",
-        "3:",
-        "jmp {of_page}",
+        header = const HEADER,
+        least = const LEAST_CHUNK,
+        shift = const PAGE_SHIFT,
+        blocks = sym BLOCKS,
+        pages = const offset_of!(Blocks, pages),
         replaced = sym REPLACED,
-        offset = const offset_of!(Replaced, realloc_unaligned),
+        small = const offset_of!(Replaced, realloc_small),
+        realloc = const offset_of!(Replaced, realloc),
         slow = sym calls::realloc,
-        of_page = sym calls::realloc_of_page,
+        resize = sym calls::resize,
     )
 }
 

@@ -71,13 +71,5 @@ functions! {
     TcFreeSized = c"tc_free_sized",
 }
 
-/// Functions that are told the size of a block of `malloc`, or of another function of C, when they free it.
-pub const SIZED: [&CStr; 4] = [
-    c"sdallocx",
-    c"free_sized",
-    c"free_aligned_sized",
-    c"tc_free_sized",
-];
-
 /// The number of the first function that only another allocator than the C library's may have.
 pub const OPERATORS: usize = Function::New as usize;

@@ -10,10 +10,10 @@ use nthbyte_session::process::image;
 
 use crate::{mappings, replaced, sampler, thread};
 
-/// Below this period, sampled blocks are not put at the start of an OS page, which may waste most of it; instead, each
-/// `free` searches for its block. With this period, up to a quarter of native memory is wasted; with the shortest one of
-/// `--every auto`, less than a fiftieth.
-const MARKED_FROM: u64 = 16 << 10;
+/// Below this period, small requests that are sampled are not enlarged, which may waste most of the memory; instead, each
+/// `free` searches for its block. With this period, up to a sixteenth of native memory is wasted; with the shortest one of
+/// `--every auto`, less than a two hundredth.
+const ENLARGED_FROM: u64 = 16 << 10;
 
 /// The exported table.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -59,8 +59,8 @@ unsafe extern "C" fn connect(settings: &Settings) {
     mappings::exclude_allocator();
     SAMPLED.store(sampled as *mut (), Release);
     FREED.store(freed as *mut (), Release);
-    if is_marked(settings.period) {
-        replaced::follow_marks();
+    if settings.period >= ENLARGED_FROM && replaced::has_sizes() {
+        replaced::search_large_only();
     } else {
         replaced::search_always();
     }
@@ -75,13 +75,6 @@ unsafe extern "C" fn connect(settings: &Settings) {
 
 unsafe extern "C" fn set_period(period: u64) {
     sampler::set_period(period);
-}
-
-/// Whether sampled blocks of a session with this period are put at the start of an OS page.
-fn is_marked(period: u64) -> bool {
-    period >= MARKED_FROM
-        && replaced::functions().is_some_and(|all| all.memalign.is_some())
-        && !replaced::trusts_sizes()
 }
 
 unsafe extern "C" fn disconnect() {

@@ -9,9 +9,9 @@
 //! malloc ─ countdown of the thread ─▶ the replaced malloc
 //!                  │ at a sample point
 //!                  ▼
-//!             memalign(4096) ─▶ observer: the agent records the sample ─▶ blocks: address and token
-//! free   ─ not at the start of an OS page ─▶ the replaced free
-//!                  │ at the start of an OS page
+//!             malloc, of 1,048 bytes or more ─▶ observer: the agent records the sample ─▶ blocks: address and token
+//! free   ─ the word before the block: it is small ─▶ the replaced free
+//!                  │ it is large, or there may be no word
 //!                  ▼
 //!             blocks: is it sampled? ─▶ observer: the agent records the free
 //! ```
@@ -43,8 +43,7 @@
 //! slot_pages, turn    writes to slots, by one thread at a time
 //! interface    what an agent calls
 //! operators    C++'s operator new and delete, if another allocator brings its own
-//! calls, aligned, mappings    what runs at a sample point, and for blocks at the start of an OS page
-//! zeroes       the contents of a sampled block of `calloc`
+//! calls, aligned, mappings    what runs at a sample point, and for blocks that may be sampled
 //! sampler      requests that are sampled: the arithmetic, and excluded code
 //! thread       the state of the calling thread
 //! replaced     the replaced functions
@@ -81,4 +80,3 @@ mod slots;
 mod thread;
 #[cfg(not(test))]
 mod turn;
-mod zeroes;

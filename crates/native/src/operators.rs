@@ -5,13 +5,13 @@
 //! replaced `malloc`, and by import slots only ([`slots`](crate::slots)): a preloaded definition would also stand before
 //! an `operator new` of which nothing but the library that calls it knows.
 //!
-//! A sampled block is one that the replaced operator has made for the request as it is, and not one at the start of
-//! an OS page: `operator delete` may be told size and alignment, and such an allocator believes them. So each
+//! A sampled block is one that the replaced operator has made for the request as it is: `operator delete` may be told size
+//! and alignment, and such an allocator believes them. So each
 //! `operator delete` must know whether its block is sampled: the count of its OS page tells, of most, that it is not
 //! ([`pages`](nthbyte_requests::pages)). A `delete` that does not come here is missed, as a `free` is.
 //!
 //! jemalloc's `dallocx` and `sdallocx`, tcmalloc's `tc_free_sized` and C's `free_sized` and `free_aligned_sized` free blocks
-//! of `malloc`, as `operator delete` does those of `operator new`. See [`replaced::trusts_sizes`](crate::replaced).
+//! of `malloc`, as `operator delete` does those of `operator new`.
 
 use std::arch::naked_asm;
 use std::ffi::c_void;

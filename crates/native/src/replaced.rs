@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use nthbyte_session::process::image;
 
-use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS, SIZED};
+use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
 use crate::{calls, definitions, sampler, thread};
 #[cfg(not(test))]
 use crate::{entry, interface};
@@ -23,15 +23,16 @@ pub struct Replaced {
     pub malloc: AtomicPtr<c_void>,
     /// Where `calloc` jumps to.
     pub calloc: AtomicPtr<c_void>,
-    /// Where `free` jumps to if the block does not begin at the start of an OS page: to the replaced function, or to
-    /// [`calls::free_in_any_page`] if any block may be a sampled one.
-    pub free_unaligned: AtomicPtr<c_void>,
-    /// The same for `realloc`, and [`calls::realloc_of_page`].
-    pub realloc_unaligned: AtomicPtr<c_void>,
+    /// Where `free` jumps to if the word before the block says that it is small: to the replaced function, or to
+    /// [`calls::free_of_any_size`] if any block may be a sampled one.
+    pub free_small: AtomicPtr<c_void>,
+    /// The same for `realloc`, and [`calls::resize`].
+    pub realloc_small: AtomicPtr<c_void>,
     /// Where `reallocarray` jumps to: see [`find_resize`].
     pub resize: AtomicPtr<c_void>,
-    realloc: AtomicPtr<c_void>,
-    /// The replaced `free`.
+    /// Where `realloc` jumps to if there is no sampled block in the block's page: the replaced function, once it is known.
+    pub realloc: AtomicPtr<c_void>,
+    /// The same for `free`.
     pub free: AtomicPtr<c_void>,
     memalign: AtomicPtr<c_void>,
     usable_size: AtomicPtr<c_void>,
@@ -60,14 +61,14 @@ pub fn usable_size() -> Option<unsafe extern "C" fn(*mut c_void) -> usize> {
 pub static REPLACED: Replaced = Replaced {
     malloc: AtomicPtr::new(calls::malloc_in_look_up as *mut c_void),
     calloc: AtomicPtr::new(calls::calloc_in_look_up as *mut c_void),
-    free_unaligned: AtomicPtr::new(calls::free as *mut c_void),
-    realloc_unaligned: AtomicPtr::new(calls::realloc_of_page as *mut c_void),
+    free_small: AtomicPtr::new(calls::free as *mut c_void),
+    realloc_small: AtomicPtr::new(calls::resize as *mut c_void),
     #[cfg(not(test))]
     resize: AtomicPtr::new(entry::first_resize as *mut c_void),
     #[cfg(test)]
     resize: AtomicPtr::new(null_mut()),
-    realloc: AtomicPtr::new(null_mut()),
-    free: AtomicPtr::new(null_mut()),
+    realloc: AtomicPtr::new(calls::resize as *mut c_void),
+    free: AtomicPtr::new(calls::free as *mut c_void),
     memalign: AtomicPtr::new(null_mut()),
     usable_size: AtomicPtr::new(null_mut()),
     state: AtomicUsize::new(UNKNOWN),
@@ -86,7 +87,6 @@ extern "C" fn initialize() {
         return;
     }
     find_operators();
-    trusts_sizes();
     find_resize();
     if is_preloaded() && has_operators() {
         crate::slots::attach_operators();
@@ -170,29 +170,30 @@ fn look_up() -> bool {
         }
     }
     REPLACED.state.store(KNOWN, Release);
-    follow_marks();
+    search_large_only();
     // Requests inside of the look-up have taken it below zero.
     // SAFETY: the calling thread's state.
     unsafe { sampler::join(thread::current()) };
     true
 }
 
-/// Makes `free` and `realloc` search for blocks at the start of an OS page only.
-pub fn follow_marks() {
+/// Makes `free` and `realloc` search for blocks of [`calls::LEAST`] bytes or more only, and for those at the start of an
+/// OS page, before which there may be no word.
+pub fn search_large_only() {
     let free = REPLACED.free.load(Relaxed);
     let realloc = REPLACED.realloc.load(Relaxed);
-    REPLACED.free_unaligned.store(free, Release);
-    REPLACED.realloc_unaligned.store(realloc, Release);
+    REPLACED.free_small.store(free, Release);
+    REPLACED.realloc_small.store(realloc, Release);
 }
 
 /// Makes `free` and `realloc` search for every block.
 pub fn search_always() {
     let (free, realloc) = (
-        calls::free_in_any_page as *mut c_void,
-        calls::realloc_of_page as *mut c_void,
+        calls::free_of_any_size as *mut c_void,
+        calls::resize as *mut c_void,
     );
-    REPLACED.free_unaligned.store(free, Release);
-    REPLACED.realloc_unaligned.store(realloc, Release);
+    REPLACED.free_small.store(free, Release);
+    REPLACED.realloc_small.store(realloc, Release);
 }
 
 /// Finds the `realloc` that knows the blocks of the process's `malloc`, for `reallocarray`. It is this library's own, unless
@@ -257,23 +258,31 @@ fn find_operators() {
     }
 }
 
-/// Whether the allocator may be told a block's size when it is freed, which it believes: jemalloc, tcmalloc. Then a sampled
-/// block must be one of the size that the program has asked for.
-pub fn trusts_sizes() -> bool {
-    static ANSWER: Answer = Answer::new();
-    ANSWER.get(|| {
-        let malloc = REPLACED.malloc.load(Relaxed) as usize;
-        let [start, end] = image::range(malloc);
-        let [first, last] = image::range(definitions::c_library());
-        let is_c_library = |address: usize| (first..last).contains(&address);
-        // What the program's own allocator is told inside of the program is not known. The C library's `free_sized` is
-        // its `free`.
-        !is_c_library(malloc)
-            && ((start..end).contains(&definitions::program())
-                || definitions::of(&SIZED)
-                    .iter()
-                    .any(|function| !function.is_null() && !is_c_library(*function as usize)))
-    })
+/// Whether the word before each block has the block's size: the allocator is glibc's, and one of its blocks says so. Where a
+/// tool has taken over `malloc` in its place (valgrind), it does not.
+pub fn has_sizes() -> bool {
+    let Some(replaced) = functions() else {
+        return false;
+    };
+    let [first, last] = image::range(definitions::c_library());
+    let is_c_library = |function: usize| (first..last).contains(&function);
+    let Some(usable_size) = usable_size() else {
+        return false;
+    };
+    if !is_c_library(replaced.malloc as usize) || !is_c_library(replaced.free as usize) {
+        return false;
+    }
+    // SAFETY: glibc's functions, called as by a program. Before each of its blocks is a word.
+    unsafe {
+        let block = (replaced.malloc)(calls::LEAST);
+        if block.is_null() {
+            return false;
+        }
+        let word = block.cast::<usize>().sub(1).read();
+        let size = usable_size(block) + calls::HEADER;
+        (replaced.free)(block);
+        word & !calls::FLAGS == size && word >= calls::LEAST_CHUNK
+    }
 }
 
 /// Whether functions from [`OPERATORS`] on are replaced.
