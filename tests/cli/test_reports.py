@@ -353,7 +353,9 @@ def test_view_serves_sources_on_request_only(profile: Path) -> None:
         try:
             assert view.stdout
             page = view.stdout.readline().strip()
-            address = urllib.parse.urlsplit(urllib.parse.unquote(page.partition("/from-url/")[2]))
+            address = urllib.parse.urlsplit(
+                urllib.parse.unquote(page.partition("/from-url/")[2].split("/")[0])
+            )
             connection = http.client.HTTPConnection(address.netloc, timeout=60)
             connection.request("GET", address.path, headers={"Origin": "https://profiler.firefox.com"})
             served.append(gzip.decompress(connection.getresponse().read()))

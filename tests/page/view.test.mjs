@@ -31,7 +31,7 @@ before(async () => {
   const line = once(createInterface({ input: view.stdout }), "line");
   const [address] = await Promise.race([line, ended.then((status) => assert.fail(`view ended with ${status}`))]);
   assert.ok(address.startsWith(`${PROFILER}/from-url/`), address);
-  profile = decodeURIComponent(address.slice(`${PROFILER}/from-url/`.length));
+  profile = decodeURIComponent(address.slice(`${PROFILER}/from-url/`.length).split("/")[0]);
   browser = await launch();
   trusting = await launch([
     `--host-resolver-rules=MAP ${REBOUND} 127.0.0.1`,

@@ -122,6 +122,16 @@ impl Frames {
             fold::fold(profile);
         }
     }
+
+    /// The same for the Firefox Profiler, where the frames of imports are shown, and those of the launcher are not: they would be
+    /// the root of every stack.
+    pub fn apply_for_page(&self, profile: &mut Profile) {
+        if self.fold_frames {
+            fold::fold(profile);
+        } else if !self.all_frames {
+            fold::fold_launcher(profile);
+        }
+    }
 }
 
 /// A time since the start: seconds, or with a unit.

@@ -43,6 +43,10 @@ impl View {
             .strip_prefix("https://profiler.firefox.com/from-url/http%3A%2F%2F")
             .expect("the page's address");
         let local = local.replace("%3A", ":").replace("%2F", "/");
+        let (local, tab) = local
+            .split_once("/calltree/")
+            .expect("the inverted call tree");
+        assert_eq!(tab, "?invertCallstack&v=17");
         let (address, path) = local.split_once('/').expect("an address and a path");
         Self {
             child,

@@ -2,15 +2,15 @@
 //!
 //! Like a [timeline](crate::timeline), but a row has two ends. Up to a limit a row is one sampled
 //! object. Above the limit, objects of one key are one row if they were allocated in the same bucket
-//! of time and freed in the same bucket.
+//! of time and freed in the same bucket. Objects of a source that does not record their ends are left out.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
-use nthbyte_profile::model::Lifetime;
+use nthbyte_profile::event::{Nanos, SampleId, SourceId, ThreadId};
+use nthbyte_profile::model::{Lifetime, ProcessId};
 
 use crate::rounding::Rounding;
 
@@ -105,14 +105,17 @@ fn each<'a>(profile: &'a Profile, keys: &'a [u32]) -> impl Iterator<Item = Objec
     let mut ends: Vec<Vec<Nanos>> = vec![Vec::new(); profile.processes.len()];
     for collection in &profile.collections {
         if collection.kind.ends_youth() {
-            let end = Nanos(collection.start.0.saturating_add(collection.duration.0));
-            ends[profile.process_of(collection.thread).index()].push(end);
+            ends[profile.process_of(collection.thread).index()].push(collection.end());
         }
     }
     ends.iter_mut().for_each(|ends| ends.sort_unstable());
     let weights = profile.shape_weights();
     let samples = &profile.samples;
-    samples.ids().map(move |id: SampleId| {
+    let without_ends = without_ends(profile);
+    let known = samples
+        .ids()
+        .filter(move |&id| !without_ends.contains(&recorder(profile, id)));
+    known.map(move |id: SampleId| {
         let allocated = samples.time(id);
         let freed = samples.freed(id).or_else(|| {
             (samples.lifetime(id) == Lifetime::DiedYoung).then(|| {
@@ -129,6 +132,24 @@ fn each<'a>(profile: &'a Profile, keys: &'a [u32]) -> impl Iterator<Item = Objec
             bytes: weights[samples.shape_id(id).0 as usize].bytes,
         }
     })
+}
+
+/// Who recorded a sample: a source of a process.
+fn recorder(profile: &Profile, id: SampleId) -> (ProcessId, SourceId) {
+    let samples = &profile.samples;
+    let shape = samples.shape(samples.shape_id(id));
+    let process = profile.process_of(samples.thread(id));
+    (process, profile.sampling(shape.sampling).source)
+}
+
+/// Those who do not record when an object ends that has survived its first collection (PyPy's collector). What they
+/// recorded is no part of retained memory: nobody knows which of these objects are alive.
+fn without_ends(profile: &Profile) -> HashSet<(ProcessId, SourceId), RandomState> {
+    let samples = &profile.samples;
+    let survivors = samples
+        .ids()
+        .filter(|&id| samples.lifetime(id) == Lifetime::Survived);
+    survivors.map(|id| recorder(profile, id)).collect()
 }
 
 /// `None` if there are more than `limit` rows.

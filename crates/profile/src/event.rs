@@ -295,10 +295,19 @@ pub struct Collection {
     pub kind: CollectionKind,
     /// Number of dead objects, if the collector counts them.
     pub freed_objects: Option<u64>,
-    /// Memory in use before, in bytes, if known.
+    /// Memory in use before, in bytes, if known. Of a minor collection of PyPy these two are old memory, without the nursery: they
+    /// differ by what survived, less the large objects that were freed.
     pub bytes_before: Option<u64>,
     /// Memory in use after, in bytes, if known.
     pub bytes_after: Option<u64>,
+}
+
+impl Collection {
+    /// The end of the work.
+    #[must_use]
+    pub const fn end(&self) -> Nanos {
+        Nanos(self.start.0.saturating_add(self.duration.0))
+    }
 }
 
 /// The kind of a collection.

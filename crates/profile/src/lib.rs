@@ -18,6 +18,7 @@ mod merge;
 pub mod meta;
 pub mod model;
 pub mod names;
+mod native_fates;
 mod processes;
 mod reader;
 mod samples;

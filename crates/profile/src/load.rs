@@ -424,9 +424,7 @@ impl Loader {
     }
 
     fn collection(&mut self, collection: Collection) {
-        self.saw(Nanos(
-            collection.start.0.saturating_add(collection.duration.0),
-        ));
+        self.saw(collection.end());
         if collection.kind.ends_youth() {
             self.youth = self.profile.samples.len() as u32;
         }

@@ -17,9 +17,10 @@ use crate::model::SamplingId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Lifetime {
-    /// Freed before, or by, the first collection of the youngest generation after its allocation.
+    /// Freed before, or by, the first collection of the youngest generation after its allocation. Native memory, which no
+    /// collector looks at: freed before its process had allocated a mebibyte more, or twice its size.
     DiedYoung,
-    /// Survived that collection and was freed later, at a known time.
+    /// Lived longer, and was freed at a known time.
     Freed,
     /// Survived that collection; later events were not recorded (PyPy).
     Survived,

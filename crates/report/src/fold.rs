@@ -64,6 +64,18 @@ enum Part {
 
 /// Removes these frames from all stacks of a profile.
 pub fn fold(profile: &mut Profile) {
+    fold_parts(profile, part);
+}
+
+/// Removes the frames of the launcher only.
+pub fn fold_launcher(profile: &mut Profile) {
+    fold_parts(profile, |file| match part(file) {
+        Part::Launcher => Part::Launcher,
+        Part::Import | Part::Program => Part::Program,
+    });
+}
+
+fn fold_parts(profile: &mut Profile, part: fn(&str) -> Part) {
     let functions: Vec<Part> = profile
         .functions
         .iter()

@@ -67,7 +67,7 @@
 //! native      native memory                              observer    from the library for it
 //! preload     the interface of that library
 //! postponed   frees that wait for a recording          unfinished  samples whose stack the writer thread completes
-//! ticks       time samples, from a signal handler to the file
+//! ticks       time samples, from a signal handler to the file    rate    how many of them there can be
 //! guard       stops panics                              termination  completes the profile at SIGTERM, and before other ends
 //! last_line   what is printed at SIGTERM
 //! composition what the resident set is made of, at intervals
@@ -107,6 +107,7 @@ mod output;
 mod pool;
 mod postponed;
 mod preload;
+mod rate;
 mod record;
 mod recorder;
 mod recording;
@@ -136,6 +137,7 @@ pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
 pub use keeper::{Keeper, set_keeper, set_preparer};
 pub use os_thread::{in_own_thread, is_writer_thread};
 pub use outcome::{Outcome, copy_text};
+pub use rate::Rate;
 pub use recording::{Recording, record_now};
 pub use reserve::AgentAllocator;
 #[cfg(feature = "test-seams")]

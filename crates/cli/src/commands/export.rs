@@ -77,7 +77,11 @@ impl Arguments {
         let inputs = self.profiles.find()?;
         let mut profile = inputs.load()?;
         self.selecting.apply(&mut profile)?;
-        self.frames.apply(&mut profile, false);
+        if matches!(self.to, Format::Firefox) {
+            self.frames.apply_for_page(&mut profile);
+        } else {
+            self.frames.apply(&mut profile, false);
+        }
         if self.by == Some(Apart::Process) {
             profile.root_by_process();
         }

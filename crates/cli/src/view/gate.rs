@@ -6,7 +6,7 @@
 //! - the server listens on the loopback interface only;
 //! - `Host` names the loopback interface, which keeps out a foreign name that resolves
 //!   to this machine (DNS rebinding);
-//! - `Origin` is that of the Firefox Profiler, which a browser does not let a page forge;
+//! - `Origin` is that of the Firefox Profiler (the one that the user has chosen), which a browser does not let a page forge;
 //! - the path holds 256 random bits, so nobody finds the address by guessing.
 //!
 //! A refusal reveals nothing: neither whether the path was right nor that there is a profile.
@@ -17,8 +17,6 @@ use http::header::{HOST, HeaderName, ORIGIN};
 use http::{HeaderMap, Method, Request, StatusCode};
 use subtle::ConstantTimeEq;
 
-use super::PROFILER;
-
 /// Random bytes in the path.
 const SECRET: usize = 32;
 
@@ -26,6 +24,7 @@ const SECRET: usize = 32;
 pub struct Gate {
     address: SocketAddr,
     path: String,
+    origin: String,
 }
 
 /// The answer to a request.
@@ -40,16 +39,25 @@ pub enum Verdict {
 }
 
 impl Gate {
-    /// For a server at this address, with a new secret.
+    /// For a server at this address and the page of this origin, with a new secret.
     ///
     /// # Errors
     /// If the system has no random numbers.
-    pub fn new(address: SocketAddr) -> Result<Self, getrandom::Error> {
+    pub fn new(address: SocketAddr, origin: &str) -> Result<Self, getrandom::Error> {
         let mut secret = [0; SECRET];
         getrandom::fill(&mut secret)?;
         let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         let path = format!("/{secret}/profile.json");
-        Ok(Self { address, path })
+        Ok(Self {
+            address,
+            path,
+            origin: origin.to_owned(),
+        })
+    }
+
+    /// The origin of the page that may read the profile.
+    pub fn origin(&self) -> &str {
+        &self.origin
     }
 
     /// Where the profile is.
@@ -63,7 +71,7 @@ impl Gate {
         if request.uri().authority().is_some() || !self.is_here(request.headers()) {
             return Verdict::Refused(StatusCode::FORBIDDEN);
         }
-        if only(request.headers(), &ORIGIN) != Some(PROFILER.as_bytes()) {
+        if only(request.headers(), &ORIGIN) != Some(self.origin.as_bytes()) {
             return Verdict::Refused(StatusCode::FORBIDDEN);
         }
         let path = request
@@ -99,9 +107,10 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::place::OFFICIAL as PROFILER;
 
     fn gate() -> Gate {
-        Gate::new(SocketAddr::from(([127, 0, 0, 1], 4321))).expect("random numbers")
+        Gate::new(SocketAddr::from(([127, 0, 0, 1], 4321)), PROFILER).expect("random numbers")
     }
 
     fn verdict(gate: &Gate, change: impl FnOnce(&mut Request<()>)) -> Verdict {
@@ -189,12 +198,34 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_of_the_page_takes_the_place_of_the_official_one() {
+        let copy = "http://profiler.corp:4243";
+        let gate = Gate {
+            origin: copy.to_owned(),
+            ..gate()
+        };
+        let from = |origin: &str| {
+            verdict(&gate, |r| {
+                r.headers_mut().insert(ORIGIN, origin.parse().unwrap());
+            })
+        };
+        assert_eq!(from(copy), Verdict::Profile);
+        for origin in [
+            PROFILER,
+            "http://profiler.corp",
+            "https://profiler.corp:4243",
+        ] {
+            assert_eq!(from(origin), Verdict::Refused(StatusCode::FORBIDDEN));
+        }
+    }
+
+    #[test]
     fn another_path_is_not_found() {
         let gate = gate();
         let longer = format!("{}x", gate.path);
         let query = format!("{}?x", gate.path);
         let shorter = &gate.path[..gate.path.len() - 1];
-        let other = super::Gate::new(gate.address).unwrap().path;
+        let other = super::Gate::new(gate.address, PROFILER).unwrap().path;
         let upper = gate.path.to_uppercase();
         for path in [
             "/",

@@ -1,11 +1,13 @@
 //! `nthbyte view`: the profile in the Firefox Profiler.
 //!
 //! The Firefox Profiler is a web page. It fetches the profile from an address on this machine's
-//! loopback interface: nothing is uploaded. [`gate`] decides which requests are answered, [`server`]
-//! answers them, [`network`] tests whether the page can be reached.
+//! loopback interface: nothing is uploaded. [`place`] says where the page comes from, [`gate`] decides which requests are
+//! answered, [`server`] answers them, [`copy`] serves a copy of the page, [`network`] tests whether the page can be reached.
 
+mod copy;
 mod gate;
 mod network;
+mod place;
 mod server;
 
 use std::io;
@@ -20,11 +22,10 @@ use crate::input::Profiles;
 use crate::output::{Output, say};
 use crate::progress::Progress;
 use crate::selecting::{Frames, Selecting};
+use copy::Copy;
 use gate::Gate;
+use place::Place;
 use server::Server;
-
-/// The origin of the page that shows profiles, and the only one that may read them.
-const PROFILER: &str = "https://profiler.firefox.com";
 
 /// What `view` takes.
 #[derive(Args)]
@@ -37,10 +38,58 @@ pub struct Arguments {
     /// Also serve the text of the program's Python files, as they are on this machine now.
     #[arg(long)]
     sources: bool,
+    /// A copy of the Firefox Profiler: a site's address, without a path, or the folder of a built copy, which is served from this
+    /// machine (default: https://profiler.firefox.com).
+    #[arg(long, value_name = "SITE|FOLDER", value_parser = Place::parse)]
+    profiler: Option<Place>,
+    #[command(flatten)]
+    tab: Tab,
     #[command(flatten)]
     frames: Frames,
     #[command(flatten)]
     selecting: Selecting,
+}
+
+/// What the page shows first.
+#[derive(Args)]
+#[group(multiple = false)]
+struct Tab {
+    /// Show the call tree first, from the outermost functions on. Without this and the next options: the inverted call tree, from
+    /// the allocated types on.
+    #[arg(long)]
+    call_tree: bool,
+    /// Show the flame graph first.
+    #[arg(long)]
+    flame_graph: bool,
+    /// Show the stack chart first: stacks over time.
+    #[arg(long)]
+    stack_chart: bool,
+    /// Show the marker chart first: the collections over time.
+    #[arg(long)]
+    marker_chart: bool,
+}
+
+impl Tab {
+    /// The end of the page's address.
+    fn address(&self) -> &'static str {
+        // The number is the version of the address's form: `CURRENT_URL_VERSION` of the first page that reads the
+        // version of the format that is written. Later pages know it too.
+        match self {
+            Self {
+                call_tree: true, ..
+            } => "calltree/?v=17",
+            Self {
+                flame_graph: true, ..
+            } => "flame-graph/?v=17",
+            Self {
+                stack_chart: true, ..
+            } => "stack-chart/?v=17",
+            Self {
+                marker_chart: true, ..
+            } => "marker-chart/?v=17",
+            _ => "calltree/?invertCallstack&v=17",
+        }
+    }
 }
 
 impl Arguments {
@@ -54,38 +103,77 @@ impl Arguments {
             .enable_all()
             .build()
             .context("cannot start a server")?;
-        runtime.block_on(async {
-            let server = Server::bind(json)
-                .await
-                .context("cannot listen on the loopback interface")?;
-            let address = page_address(server.gate());
-            let end = EndSignal::listen().context("cannot wait for signals")?;
-            let announced = async {
-                if self.no_browser {
-                    print(&address)?;
-                } else {
-                    show(&address, self.profiles.first()).await?;
-                }
-                say!(
-                    "nthbyte: serving {}; press Ctrl-C to stop",
-                    self.profiles.first().display()
-                );
-                std::future::pending::<Result<()>>().await
-            };
-            // The server answers while the network is tested: a browser may be faster.
-            tokio::select! {
-                served = server.run() => served,
-                announced = announced => announced,
-                () = end.wait() => Ok(()),
+        runtime.block_on(self.serve(json))
+    }
+
+    async fn serve(&self, json: Vec<u8>) -> Result<()> {
+        let no_port = "cannot listen on the loopback interface";
+        let (origin, copy) = match self.place().await {
+            Place::Site(origin) => (origin, None),
+            Place::Folder(folder) => {
+                let copy = Copy::bind(&folder).await.context(no_port)?;
+                (copy.origin()?, Some(copy))
             }
-        })
+        };
+        let server = Server::bind(json, &origin).await.context(no_port)?;
+        let address = page_address(server.gate(), self.tab.address());
+        let end = EndSignal::listen().context("cannot wait for signals")?;
+        let announced = async {
+            if self.no_browser {
+                print(&address)?;
+            } else {
+                // A copy that is served from here can be reached.
+                let site = copy.is_none().then_some(origin.as_str());
+                show(&address, site, self.profiles.first()).await?;
+            }
+            say!(
+                "nthbyte: serving {}; press Ctrl-C to stop",
+                self.profiles.first().display()
+            );
+            std::future::pending::<Result<()>>().await
+        };
+        let copied = async {
+            match &copy {
+                Some(copy) => copy.run().await,
+                None => std::future::pending().await,
+            }
+        };
+        // The server answers while the network is tested: a browser may be faster.
+        tokio::select! {
+            served = server.run() => served,
+            copied = copied => copied,
+            announced = announced => announced,
+            () = end.wait() => Ok(()),
+        }
+    }
+
+    /// Where the page comes from: as the user says; else from its own site; else, if that cannot be reached, from the copy
+    /// that is installed.
+    async fn place(&self) -> Place {
+        if let Some(place) = &self.profiler {
+            return place.clone();
+        }
+        let Some(installed) = Place::installed().filter(|_| !self.no_browser) else {
+            return Place::default();
+        };
+        match (network::reach(place::OFFICIAL).await, &installed) {
+            (Err(reason), Place::Folder(folder)) => {
+                say!(
+                    "nthbyte: {} cannot be reached ({reason}); this is the copy in {}",
+                    place::OFFICIAL,
+                    folder.display()
+                );
+                installed
+            }
+            _ => Place::default(),
+        }
     }
 
     /// The profile as the Firefox Profiler reads it: JSON, gzipped.
     fn convert(&self) -> Result<Vec<u8>> {
         let mut profile = self.profiles.find()?.load()?;
         self.selecting.apply(&mut profile)?;
-        self.frames.apply(&mut profile, false);
+        self.frames.apply_for_page(&mut profile);
         let progress = Progress::steps("converting");
         let mut json = Vec::new();
         let options = firefox::Options {
@@ -101,17 +189,19 @@ impl Arguments {
 }
 
 /// The page's address that makes it fetch the profile from this machine.
-fn page_address(gate: &Gate) -> String {
+fn page_address(gate: &Gate, tab: &str) -> String {
     let profile = gate.address().replace(':', "%3A").replace('/', "%2F");
-    format!("{PROFILER}/from-url/{profile}")
+    format!("{}/from-url/{profile}/{tab}", gate.origin())
 }
 
-/// Opens the browser; if that cannot work, prints what to do instead.
-async fn show(address: &str, profile: &Path) -> Result<()> {
-    if let Err(reason) = network::reach(PROFILER).await {
+/// Opens the browser; if that cannot work, prints what to do instead. `site`: the origin of the page, if it is on another machine.
+async fn show(address: &str, site: Option<&str>, profile: &Path) -> Result<()> {
+    if let Some(site) = site
+        && let Err(reason) = network::reach(site).await
+    {
         say!(
-            "nthbyte: {PROFILER} cannot be reached ({reason}); \
-             `nthbyte flamegraph {}` writes a page that works without a network",
+            "nthbyte: {site} cannot be reached ({reason}); \
+             `nthbyte flamegraph {}` writes a page that works without a network, and --profiler opens a copy of the Firefox Profiler",
             profile.display()
         );
         return print(address);

@@ -8,22 +8,39 @@ use tokio::time::timeout;
 /// Time limit for each step.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 
-/// Tries to connect to an `https://` origin.
+/// Tries to connect to an `https://` or `http://` origin.
 ///
 /// If a proxy is set, only the browser can tell, and this returns `Ok` without a test.
 ///
 /// # Errors
 /// The reason, as text for the user.
 pub async fn reach(origin: &str) -> Result<(), String> {
-    let proxied = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
+    let is_https = origin.starts_with("https://");
+    let own = if is_https {
+        ["https_proxy", "HTTPS_PROXY"]
+    } else {
+        ["http_proxy", "HTTP_PROXY"]
+    };
+    let proxied = own.into_iter().chain(["all_proxy", "ALL_PROXY"]);
     if proxied
-        .iter()
+        .into_iter()
         .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
     {
         return Ok(());
     }
-    let host = origin.trim_start_matches("https://");
-    connect(host, 443, TIME_LIMIT).await
+    let (host, port) = parts(origin);
+    connect(host, port, TIME_LIMIT).await
+}
+
+/// The host and the port of an origin, as [`Place`](super::place::Place) writes it.
+fn parts(origin: &str) -> (&str, u16) {
+    let (scheme, authority) = origin.split_once("://").unwrap_or(("https", origin));
+    let port = authority.rsplit_once(':');
+    // Colons in brackets are part of an IPv6 address.
+    let port = port.and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let own = if scheme == "https" { 443 } else { 80 };
+    let (host, port) = port.unwrap_or((authority, own));
+    (host.trim_matches(['[', ']']), port)
 }
 
 async fn connect(host: &str, port: u16, limit: Duration) -> Result<(), String> {
@@ -46,6 +63,14 @@ async fn connect(host: &str, port: u16, limit: Duration) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_origin_has_a_host_and_a_port() {
+        assert_eq!(parts("https://profiler.corp"), ("profiler.corp", 443));
+        assert_eq!(parts("http://profiler.corp:4243"), ("profiler.corp", 4243));
+        assert_eq!(parts("http://[::1]"), ("::1", 80));
+        assert_eq!(parts("https://[::1]:8443"), ("::1", 8443));
+    }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_listening_port_is_reached_and_a_closed_one_is_not() {

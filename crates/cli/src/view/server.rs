@@ -18,7 +18,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::PROFILER;
 use super::gate::{Gate, Verdict};
 use crate::output::say;
 
@@ -53,13 +52,13 @@ struct Document {
 }
 
 impl Server {
-    /// Listens on a free port. `json` is gzipped.
+    /// Listens on a free port, for the page of an origin. `json` is gzipped.
     ///
     /// # Errors
     /// If no port is free.
-    pub async fn bind(json: Vec<u8>) -> Result<Self> {
+    pub async fn bind(json: Vec<u8>, origin: &str) -> Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
-        let gate = Gate::new(listener.local_addr()?)?;
+        let gate = Gate::new(listener.local_addr()?, origin)?;
         let document = Arc::new(Document {
             gate,
             json: json.into(),
@@ -77,25 +76,40 @@ impl Server {
     /// # Errors
     /// If no connections can be accepted any more.
     pub async fn run(&self) -> Result<()> {
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    tokio::spawn(connection(stream, Arc::clone(&self.document)));
-                }
-                // The client has closed the connection already, or no descriptor is free for a moment.
-                Err(error) => {
-                    say!("nthbyte: a connection was not accepted: {error}");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
+        let document = Arc::clone(&self.document);
+        accept(&self.listener, move |request| document.answer(request)).await
+    }
+}
+
+/// Answers requests of all connections; does not end.
+///
+/// # Errors
+/// If no connections can be accepted any more.
+pub async fn accept(
+    listener: &TcpListener,
+    answer: impl Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Clone + Send + 'static,
+) -> Result<()> {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(connection(stream, answer.clone()));
+            }
+            // The client has closed the connection already, or no descriptor is free for a moment.
+            Err(error) => {
+                say!("nthbyte: a connection was not accepted: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
 }
 
-async fn connection(stream: TcpStream, document: Arc<Document>) {
+async fn connection(
+    stream: TcpStream,
+    answer: impl Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Clone + Send + 'static,
+) {
     let answer = service_fn(move |request| {
-        let document = Arc::clone(&document);
-        async move { Ok::<_, Infallible>(document.answer(&request)) }
+        let answer = answer.clone();
+        async move { Ok::<_, Infallible>(answer(&request)) }
     });
     // An error of one connection concerns its client only.
     let _ = http1::Builder::new()
@@ -119,10 +133,10 @@ impl Document {
             *response.status_mut() = status;
             return response;
         }
-        headers.insert(
-            ACCESS_CONTROL_ALLOW_ORIGIN,
-            HeaderValue::from_static(PROFILER),
-        );
+        // It is the origin in the request, so it is a valid value.
+        if let Ok(origin) = HeaderValue::from_str(self.gate.origin()) {
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        }
         headers.insert(VARY, HeaderValue::from_static("Origin"));
         if verdict == Verdict::Preflight {
             permit(request.headers(), headers);

@@ -31,7 +31,9 @@ use std::time::Duration;
 
 use nthbyte_session::process::Probe;
 use nthbyte_session::ticks::TICKS;
-use nthbyte_session::{Keeper, Recording, let_writer_run, record_now, set_keeper, wait_for_room};
+use nthbyte_session::{
+    Keeper, Rate, Recording, let_writer_run, record_now, set_keeper, wait_for_room,
+};
 
 use crate::api::Api;
 use crate::layout::Layout;
@@ -215,49 +217,4 @@ fn keep() -> Duration {
         }
     }
     if used >= BUSY_FROM { BUSY } else { IDLE }
-}
-
-/// Time samples per second of CPU time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    wanted: u32,
-    resolution: u64,
-}
-
-impl Rate {
-    /// The highest possible rate up to `hz`: the kernel looks at CPU clocks at its own timer's rate.
-    fn possible(hz: u32) -> Self {
-        Self {
-            wanted: hz.max(1),
-            resolution: timers::resolution(),
-        }
-    }
-
-    /// The CPU time between two samples of a thread, in nanoseconds.
-    const fn period_nanos(self) -> u64 {
-        let wanted = 1_000_000_000 / self.wanted as u64;
-        if wanted > self.resolution {
-            wanted
-        } else {
-            self.resolution
-        }
-    }
-
-    /// Samples per second.
-    #[must_use]
-    pub fn hz(self) -> u32 {
-        u32::try_from(1_000_000_000 / self.period_nanos()).unwrap_or(1)
-    }
-
-    /// What the profile says if the rate is lower than wanted.
-    #[must_use]
-    pub fn note(self) -> Option<String> {
-        (self.hz() < self.wanted).then(|| {
-            format!(
-                "this kernel's CPU timers expire at most {} times a second, so there are so many time samples, not {}",
-                self.hz(),
-                self.wanted
-            )
-        })
-    }
 }

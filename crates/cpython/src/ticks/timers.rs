@@ -79,14 +79,6 @@ struct Timer {
     seen: u64,
 }
 
-/// The CPU time between two looks of the kernel at CPU clocks, in nanoseconds.
-pub fn resolution() -> u64 {
-    let mut time = ZERO;
-    // SAFETY: a valid place for the answer.
-    let asked = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
-    if asked == 0 { nanos(&time) } else { 0 }
-}
-
 /// CPU time of the process in nanoseconds.
 pub fn process_cpu() -> u64 {
     read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)

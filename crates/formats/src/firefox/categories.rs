@@ -1,42 +1,52 @@
 //! Categories: the kind of a frame, shown by a colour.
 //!
 //! Kinds of code have the colours of footnote 14 of "Low Overhead Allocation Sampling in a Garbage
-//! Collected Virtual Machine" (interpreted yellow, JIT orange, native blue), and lifetimes those of
+//! Collected Virtual Machine" (interpreted yellow, native blue), and lifetimes those of
 //! its Figure 1 (died young green, survived red); the two lifetimes it does not have get colours of
 //! their own.
+//!
+//! A function of PyPy is run by the interpreter first, and later as machine code. The page draws a row with two categories
+//! grey, and cannot focus on it: so Python is one category, and interpreted code and machine code of the JIT are its
+//! subcategories. The price is footnote 14's orange.
 
 use nthbyte_profile::event::FrameKind;
 use nthbyte_profile::model::Lifetime;
 use serde::Serialize;
 
-/// A category: its place in [`ALL`].
+/// A category with its subcategory: places in [`ALL`] and in its `subcategories`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Category(pub u32);
+pub(super) struct Category {
+    pub number: u32,
+    pub subcategory: u32,
+}
 
 /// The category of the garbage collector, for frames and markers.
-pub(super) const GC: Category = Category(4);
+pub(super) const GC: Category = whole(3);
 
 #[derive(Serialize)]
 pub(super) struct Description {
     name: &'static str,
     color: &'static str,
-    /// The format requires a category called "Other".
-    subcategories: [&'static str; 1],
+    /// The format requires that the first one is called "Other".
+    subcategories: &'static [&'static str],
 }
 
 const fn describe(name: &'static str, color: &'static str) -> Description {
     Description {
         name,
         color,
-        subcategories: ["Other"],
+        subcategories: &["Other"],
     }
 }
 
 /// In the order of their numbers. The page takes the first grey one as the default.
-pub(super) const ALL: [Description; 9] = [
+pub(super) const ALL: [Description; 8] = [
     describe("Other", "grey"),
-    describe("Interpreted", "yellow"),
-    describe("JIT", "orange"),
+    Description {
+        name: "Python",
+        color: "yellow",
+        subcategories: &["Other", "Interpreted", "JIT"],
+    },
     describe("Native", "blue"),
     describe("Garbage collector", "purple"),
     describe("Died young", "green"),
@@ -45,25 +55,41 @@ pub(super) const ALL: [Description; 9] = [
     describe("Still live", "magenta"),
 ];
 
+/// A category without subcategories.
+const fn whole(number: u32) -> Category {
+    Category {
+        number,
+        subcategory: 0,
+    }
+}
+
+/// Python code, of one of the two kinds.
+const fn python(subcategory: u32) -> Category {
+    Category {
+        number: 1,
+        subcategory,
+    }
+}
+
 /// The category of a frame.
 pub(super) const fn of_kind(kind: FrameKind) -> Category {
     match kind {
-        FrameKind::Note => Category(0),
-        FrameKind::Interpreted => Category(1),
-        FrameKind::Jit => Category(2),
-        FrameKind::Native => Category(3),
+        FrameKind::Note => whole(0),
+        FrameKind::Interpreted => python(1),
+        FrameKind::Jit => python(2),
+        FrameKind::Native => whole(2),
         FrameKind::Gc => GC,
     }
 }
 
 /// The category of an object on top of a stack.
 pub(super) const fn of_lifetime(lifetime: Lifetime) -> Category {
-    match lifetime {
-        Lifetime::DiedYoung => Category(5),
-        Lifetime::Freed => Category(6),
-        Lifetime::Survived => Category(7),
-        Lifetime::StillLive => Category(8),
-    }
+    whole(match lifetime {
+        Lifetime::DiedYoung => 4,
+        Lifetime::Freed => 5,
+        Lifetime::Survived => 6,
+        Lifetime::StillLive => 7,
+    })
 }
 
 #[cfg(test)]
@@ -72,13 +98,17 @@ mod tests {
 
     #[test]
     fn a_categorys_number_is_its_index_in_the_list() {
-        let name = |category: Category| ALL[category.0 as usize].name;
-        assert_eq!(name(of_kind(FrameKind::Interpreted)), "Interpreted");
-        assert_eq!(name(of_kind(FrameKind::Jit)), "JIT");
-        assert_eq!(name(of_kind(FrameKind::Native)), "Native");
-        assert_eq!(name(of_kind(FrameKind::Gc)), "Garbage collector");
+        let name = |category: Category| {
+            let of = &ALL[category.number as usize];
+            (of.name, of.subcategories[category.subcategory as usize])
+        };
+        let interpreted = of_kind(FrameKind::Interpreted);
+        assert_eq!(name(interpreted), ("Python", "Interpreted"));
+        assert_eq!(name(of_kind(FrameKind::Jit)), ("Python", "JIT"));
+        assert_eq!(name(of_kind(FrameKind::Native)), ("Native", "Other"));
+        assert_eq!(name(of_kind(FrameKind::Gc)), ("Garbage collector", "Other"));
         for lifetime in Lifetime::ALL {
-            let spelled = name(of_lifetime(lifetime)).to_lowercase();
+            let spelled = name(of_lifetime(lifetime)).0.to_lowercase();
             assert_eq!(spelled, crate::names::lifetime(lifetime));
         }
     }

@@ -34,7 +34,6 @@ impl Serialize for Meta<'_, '_> {
             map.serialize_entry("profilingEndTime", &millis(profile.end))?;
             map.serialize_entry("processType", &0)?;
             map.serialize_entry("stackwalk", &1)?;
-            map.serialize_entry("debug", &false)?;
             map.serialize_entry("product", names::program(profile))?;
             map.serialize_entry("importedFrom", &format!("nthbyte {}", meta.nthbyte))?;
             map.serialize_entry("arguments", &meta.command.join(" "))?;
@@ -46,9 +45,7 @@ impl Serialize for Meta<'_, '_> {
             // Without native frames the page's filter of stacks has no use.
             map.serialize_entry("usesOnlyOneStackType", &!native.contains(&true))?;
             map.serialize_entry("keepProfileThreadOrder", &true)?;
-            let visible = export.tracks.len().min(VISIBLE);
-            let visible: Vec<usize> = (0..visible).collect();
-            map.serialize_entry("initialVisibleThreads", &visible)?;
+            map.serialize_entry("initialVisibleThreads", &visible(export))?;
             map.serialize_entry("initialSelectedThreads", &[busiest(export)])?;
             map.serialize_entry("sampleUnits", &SampleUnits)?;
             map.serialize_entry("categories", &categories::ALL)?;
@@ -79,15 +76,40 @@ fn interval(export: &Export<'_>) -> f64 {
     }
 }
 
-/// The allocation track with the most rows; without any, the first track.
+/// The allocation track with the most bytes; without any, the first track.
 fn busiest(export: &Export<'_>) -> usize {
     let tracks = export.tracks.iter().enumerate();
     tracks
         .filter(|(_, track)| track.kind == TrackKind::Allocations)
-        // Reversed, since `max_by_key` returns the last of equal elements, and the first is needed.
+        // Reversed, since `max_by` returns the last of equal elements, and the first is needed.
         .rev()
-        .max_by_key(|(_, track)| export.timeline.len(track.thread))
+        .max_by(|(_, one), (_, other)| one.activity.total_cmp(&other.activity))
         .map_or(0, |(at, _)| at)
+}
+
+/// The tracks with the largest shares of all bytes or of all CPU time, in their order.
+fn visible(export: &Export<'_>) -> Vec<usize> {
+    let tracks = &export.tracks;
+    let sum = |kind: TrackKind| {
+        let of_kind = tracks.iter().filter(|track| track.kind == kind);
+        of_kind.map(|track| track.activity).sum::<f64>().max(1.0)
+    };
+    let (bytes, nanos) = (sum(TrackKind::Allocations), sum(TrackKind::Time));
+    let shares = tracks.iter().map(|track| match track.kind {
+        TrackKind::Allocations => track.activity / bytes,
+        TrackKind::Time => track.activity / nanos,
+    });
+    let shares: Vec<f64> = shares.collect();
+    let selected = busiest(export);
+    let mut order: Vec<usize> = (0..tracks.len()).collect();
+    order.sort_by(|&one, &other| {
+        (other == selected)
+            .cmp(&(one == selected))
+            .then(shares[other].total_cmp(&shares[one]))
+    });
+    order.truncate(VISIBLE);
+    order.sort_unstable();
+    order
 }
 
 fn extra(export: &Export<'_>) -> Value {
@@ -162,17 +184,17 @@ fn extra(export: &Export<'_>) -> Value {
     );
     reading.text(
         "Died young",
-        "freed by the first collection of the youngest generation after the allocation",
+        "freed by the first collection of the youngest generation after the allocation; native memory: freed before its process had allocated a mebibyte more, or twice its size",
     );
     reading.text(
         "Freed later",
-        "survived that collection and was freed during the session",
+        "lived longer and was freed during the session",
     );
     reading.text("Survived", "survived it; its end was not recorded (PyPy)");
     reading.text("Still live", "alive when the session ended");
     reading.text(
         "Retained memory",
-        "objects whose end was not recorded: still live, and on PyPy all that survived",
+        "what was alive when the session ended; PyPy's objects are not in it, because their ends are not known",
     );
     for note in &meta.notes {
         reading.text("Note", note);

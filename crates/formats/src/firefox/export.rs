@@ -5,9 +5,11 @@ use std::collections::HashMap;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, ThreadId, TypeId};
-use nthbyte_profile::model::Lifetime;
+use nthbyte_profile::model::{Lifetime, TimeSample};
 
 use super::Options;
+use super::native::{Native, native_samples};
+use super::packages::Callers;
 use super::sources::Sources;
 use super::strings::Strings;
 use crate::leaves::Leaves;
@@ -30,12 +32,23 @@ pub(super) enum TrackKind {
     Time,
 }
 
+/// The frame on top of a stack of allocations: what was allocated, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Top {
+    pub type_id: TypeId,
+    pub lifetime: Lifetime,
+    /// Who called, if it is native memory: its types, such as `malloc`, say little.
+    pub caller: Option<String>,
+}
+
 /// One thread of the page.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Track {
     pub thread: ThreadId,
     pub kind: TrackKind,
     pub name: String,
+    /// The thread's bytes, or its nanoseconds of CPU time.
+    pub activity: f64,
 }
 
 pub(super) struct Export<'a> {
@@ -47,8 +60,10 @@ pub(super) struct Export<'a> {
     /// The width of the buckets in which objects were merged; `None` if they were not.
     pub objects_bucket: Option<Nanos>,
     pub tracks: Vec<Track>,
+    /// Native memory, by process.
+    pub native: Vec<Native>,
     /// Types on top of stacks. Each has a function and a frame, after those of the program.
-    pub tops: Vec<(TypeId, Lifetime)>,
+    pub tops: Vec<Top>,
     /// The type and fate on top of each leaf.
     pub top_of_leaf: Vec<u32>,
     pub sources: Sources,
@@ -68,13 +83,14 @@ impl<'a> Export<'a> {
         let threads = profile.threads.len();
         let changes = objects.changes(threads, leaves.list.len());
         let rows = 3 * timeline.total_len() + 5 * changes.iter().map(Vec::len).sum::<usize>();
-        let (tops, top_of_leaf) = tops(leaves);
+        let (tops, top_of_leaf) = tops(profile, leaves);
         let mut strings = Strings::default();
         let sources = Sources::of(profile, options.sources, &mut strings);
         Self {
             profile,
             leaves,
             tracks: tracks(profile, &timeline),
+            native: Native::of(profile),
             timeline,
             changes,
             objects_bucket: objects.bucket,
@@ -98,13 +114,24 @@ impl<'a> Export<'a> {
     }
 }
 
-/// The distinct types with their lifetimes, and which one each leaf has.
-fn tops(leaves: &Leaves) -> (Vec<(TypeId, Lifetime)>, Vec<u32>) {
+/// The distinct tops, and which one each leaf has.
+fn tops(profile: &Profile, leaves: &Leaves) -> (Vec<Top>, Vec<u32>) {
+    let mut is_native = vec![false; profile.types.len()];
+    for id in native_samples(profile) {
+        is_native[profile.samples.type_id(id).index()] = true;
+    }
+    let mut callers = Callers::of(profile);
     let mut numbers = HashMap::new();
     let mut list = Vec::new();
     let of_leaf = leaves.list.iter().map(|leaf| {
-        let top = (leaf.type_id, leaf.lifetime);
-        *numbers.entry(top).or_insert_with(|| {
+        let top = Top {
+            type_id: leaf.type_id,
+            lifetime: leaf.lifetime,
+            caller: is_native[leaf.type_id.index()]
+                .then(|| callers.of_stack(leaf.stack))
+                .flatten(),
+        };
+        *numbers.entry(top.clone()).or_insert_with(|| {
             list.push(top);
             list.len() as u32 - 1
         })
@@ -113,36 +140,92 @@ fn tops(leaves: &Leaves) -> (Vec<(TypeId, Lifetime)>, Vec<u32>) {
     (list, of_leaf)
 }
 
-/// Up to two tracks for each thread; empty tracks are left out. A session without samples has one
-/// empty track, because the page refuses a profile without tracks.
+/// What a thread did, for the order of tracks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Activity {
+    bytes: f64,
+    cpu_nanos: f64,
+}
+
+fn activities(profile: &Profile) -> Vec<Activity> {
+    let mut threads = vec![Activity::default(); profile.threads.len()];
+    let weights = profile.shape_weights();
+    let samples = &profile.samples;
+    for id in samples.ids() {
+        if let Some(of) = threads.get_mut(samples.thread(id).index()) {
+            of.bytes += weights[samples.shape_id(id).0 as usize].bytes;
+        }
+    }
+    for sample in &profile.cpu {
+        if let Some(of) = threads.get_mut(sample.thread.index()) {
+            of.cpu_nanos += cpu_nanos(profile, sample);
+        }
+    }
+    threads
+}
+
+/// The CPU time that a time sample stands for; a millisecond if it is not known.
+pub(super) fn cpu_nanos(profile: &Profile, sample: &TimeSample) -> f64 {
+    match profile.sampling(sample.sampling).period {
+        0 => 1e6,
+        period => period as f64,
+    }
+}
+
+/// Up to two tracks for each thread; empty tracks are left out. Of a process, the threads with the most bytes are first.
+/// A session without samples has one empty track, because the page refuses a profile without tracks.
 fn tracks(profile: &Profile, timeline: &Timeline<'_>) -> Vec<Track> {
+    let activities = activities(profile);
     let mut with_time = vec![false; profile.threads.len()];
     for sample in &profile.cpu {
         if let Some(with_time) = with_time.get_mut(sample.thread.index()) {
             *with_time = true;
         }
     }
-    let mut with_markers = vec![false; profile.threads.len()];
+    let mut with_allocations: Vec<bool> = (0..profile.threads.len() as u32)
+        .map(|thread| timeline.len(ThreadId(thread)) > 0)
+        .collect();
+    // The collections of a process need a track: see `markers`.
+    let mut has_track = vec![false; profile.processes.len()];
+    for (thread, _) in with_allocations.iter().enumerate().filter(|of| *of.1) {
+        has_track[profile.process_of(ThreadId(thread as u32)).index()] = true;
+    }
     for collection in &profile.collections {
-        if let Some(with_markers) = with_markers.get_mut(collection.thread.index()) {
-            *with_markers = true;
+        let process = profile.process_of(collection.thread).index();
+        if let Some(with_allocations) = with_allocations.get_mut(collection.thread.index())
+            && !std::mem::replace(&mut has_track[process], true)
+        {
+            *with_allocations = true;
         }
     }
+    let mut threads: Vec<usize> = (0..profile.threads.len()).collect();
+    threads.sort_by(|&one, &other| {
+        let place = |thread: usize| profile.process_of(ThreadId(thread as u32));
+        let (first, second) = (activities[one], activities[other]);
+        place(one)
+            .cmp(&place(other))
+            .then(second.bytes.total_cmp(&first.bytes))
+            .then(second.cpu_nanos.total_cmp(&first.cpu_nanos))
+    });
     let mut tracks = Vec::new();
-    for thread in (0..profile.threads.len() as u32).map(ThreadId) {
+    for at in threads {
+        let thread = ThreadId(at as u32);
         let name = names::thread(profile, thread);
-        if timeline.len(thread) > 0 || with_markers[thread.index()] {
+        // The page has room for about twenty letters, so the kind is first.
+        if with_allocations[at] {
             tracks.push(Track {
                 thread,
                 kind: TrackKind::Allocations,
-                name: format!("{name}: allocations"),
+                name: format!("Alloc · {name}"),
+                activity: activities[at].bytes,
             });
         }
-        if with_time[thread.index()] {
+        if with_time[at] {
             tracks.push(Track {
                 thread,
                 kind: TrackKind::Time,
-                name: format!("{name}: time"),
+                name: format!("CPU · {name}"),
+                activity: activities[at].cpu_nanos,
             });
         }
     }
@@ -151,6 +234,7 @@ fn tracks(profile: &Profile, timeline: &Timeline<'_>) -> Vec<Track> {
             thread: ThreadId(0),
             kind: TrackKind::Allocations,
             name: "no samples".to_owned(),
+            activity: 0.0,
         });
     }
     tracks

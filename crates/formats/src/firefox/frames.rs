@@ -8,10 +8,11 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use super::categories;
 use super::column::{Column, object, same};
 use super::export::Export;
+use super::packages;
 use super::sources::{is_library, native_functions};
 use crate::names;
 
-/// A kind of resource in the format: a shared library.
+/// A kind of resource in the format: a library. The other kinds are those of web pages.
 const LIBRARY: u32 = 1;
 
 /// Columns of the table of native symbols. It is empty, since the names are known already.
@@ -27,7 +28,7 @@ impl Serialize for Shared<'_, '_> {
             map.serialize_entry("stackTable", &Stacks(export))?;
             map.serialize_entry("frameTable", &Frames(export))?;
             map.serialize_entry("funcTable", &functions)?;
-            map.serialize_entry("resourceTable", &Libraries(&functions.libraries))?;
+            map.serialize_entry("resourceTable", &Bags(&functions.bags))?;
             map.serialize_entry("nativeSymbols", &Empty(&NATIVE_SYMBOLS))?;
             map.serialize_entry("sources", &SourceTable(export))?;
             map.serialize_entry("sourceLocationTable", &Empty(&["source", "line", "column"]))?;
@@ -105,14 +106,14 @@ impl Serialize for Frames<'_, '_> {
             map.serialize_entry("address", &same(-1, len))?;
             map.serialize_entry("lib", &same(-1, len))?;
             map.serialize_entry("inlineDepth", &same(0, len))?;
-            map.serialize_entry(
-                "category",
-                &Column(|| {
-                    let kinds = frames().map(|frame| categories::of_kind(frame.kind).0);
-                    kinds.chain(tops.iter().map(|top| categories::of_lifetime(top.1).0))
-                }),
-            )?;
-            map.serialize_entry("subcategory", &same(0, len))?;
+            let categories = || {
+                let kinds = frames().map(|frame| categories::of_kind(frame.kind));
+                kinds.chain(tops.iter().map(|top| categories::of_lifetime(top.lifetime)))
+            };
+            let numbers = Column(|| categories().map(|of| of.number));
+            map.serialize_entry("category", &numbers)?;
+            let subcategories = Column(|| categories().map(|of| of.subcategory));
+            map.serialize_entry("subcategory", &subcategories)?;
             map.serialize_entry(
                 "func",
                 &Column(|| {
@@ -148,8 +149,8 @@ struct Functions {
     resources: Vec<i64>,
     sources: Vec<Option<u32>>,
     lines: Vec<Option<u32>>,
-    /// Names of the libraries, by resource.
-    libraries: Vec<u32>,
+    /// Names of libraries and packages, by resource.
+    bags: Vec<u32>,
 }
 
 impl Functions {
@@ -162,15 +163,21 @@ impl Functions {
             python[frame.function as usize] |= is_python;
         }
         let mut resources = vec![-1; profile.functions.len()];
-        let mut libraries = Vec::new();
+        let mut bags = Vec::new();
         let mut indexes: HashMap<&str, i64> = HashMap::new();
+        let program = names::program(profile);
         for (at, function) in profile.functions.iter().enumerate() {
             let file = function.file.as_str();
-            if native[at] && !file.is_empty() && is_library(profile, file) {
-                resources[at] = *indexes.entry(file).or_insert_with(|| {
-                    let name = file.rsplit('/').next().unwrap_or(file);
-                    libraries.push(export.string(name));
-                    libraries.len() as i64 - 1
+            let bag = if native[at] {
+                let is_library = !file.is_empty() && is_library(profile, file);
+                is_library.then(|| file.rsplit('/').next().unwrap_or(file))
+            } else {
+                packages::of_file(file, program)
+            };
+            if let Some(bag) = bag {
+                resources[at] = *indexes.entry(bag).or_insert_with(|| {
+                    bags.push(export.string(bag));
+                    bags.len() as i64 - 1
                 });
             }
         }
@@ -190,11 +197,15 @@ impl Functions {
                 .iter()
                 .map(|function| first_line(function.first_line))
                 .collect(),
-            libraries,
+            bags,
         };
-        for &(type_id, lifetime) in &export.tops {
-            let name = names::type_name(profile, type_id);
-            let name = format!("{name} ({})", names::lifetime(lifetime));
+        for top in &export.tops {
+            let name = names::type_name(profile, top.type_id);
+            let fate = names::lifetime(top.lifetime);
+            let name = match &top.caller {
+                Some(caller) => format!("{name} in {caller} ({fate})"),
+                None => format!("{name} ({fate})"),
+            };
             functions.names.push(export.string(&name));
             functions.python.push(false);
             functions.relevant.push(true);
@@ -223,10 +234,10 @@ impl Serialize for Functions {
     }
 }
 
-/// The table of resources.
-struct Libraries<'e>(&'e [u32]);
+/// The table of resources: where functions come from. The page can collapse the functions of one.
+struct Bags<'e>(&'e [u32]);
 
-impl Serialize for Libraries<'_> {
+impl Serialize for Bags<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         object(serializer, |map| {
             map.serialize_entry("name", self.0)?;

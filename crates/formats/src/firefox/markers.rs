@@ -1,16 +1,23 @@
 //! Collections as markers, each kind with a schema.
+//!
+//! A collection stops all threads of its process. So a process has its markers on one track: that of the thread which
+//! allocated the most. Then the page draws one track of collections for each process, not one for each thread.
 
-use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Nanos, ThreadId};
+use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Memory, Nanos};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::{Value, json};
 
 use super::categories;
 use super::column::{object, same};
-use super::export::{Export, millis};
+use super::export::{Export, Track, TrackKind, millis};
+use crate::names;
 
 /// The format's number for a marker with both a start and an end.
 const INTERVAL: u32 = 1;
+
+/// A collection that stops the program for this long has a colour of its own.
+const LONG: Nanos = Nanos(10_000_000);
 
 /// The markers of one track.
 pub(super) struct Markers {
@@ -26,6 +33,13 @@ pub(super) struct Markers {
 struct Data {
     #[serde(rename = "type")]
     schema: &'static str,
+    color: &'static str,
+    /// The thread, if the track is another one's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread: Option<String>,
+    /// The duration, for the track of collections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,9 +49,15 @@ struct Data {
     #[serde(skip_serializing_if = "Option::is_none")]
     freed_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    survived: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rss: Option<u64>,
 }
 
 impl Markers {
@@ -50,18 +70,44 @@ impl Markers {
         }
     }
 
-    /// The collections in a thread, ordered by their starts.
-    pub fn of(export: &Export<'_>, thread: ThreadId) -> Self {
+    /// The collections of a process on its first track of allocations, ordered by their starts.
+    pub fn of(export: &Export<'_>, track: &Track) -> Self {
+        let profile = export.profile;
         let mut markers = Self::none();
-        let all = &export.profile.collections;
-        let mut list: Vec<&Collection> = all.iter().filter(|of| of.thread == thread).collect();
+        let process = profile.process_of(track.thread);
+        let mut tracks = export.tracks.iter();
+        let first = tracks.find(|one| {
+            one.kind == TrackKind::Allocations && profile.process_of(one.thread) == process
+        });
+        if first.is_none_or(|first| first.thread != track.thread) {
+            return markers;
+        }
+        let all = profile.collections.iter();
+        let mut list: Vec<&Collection> = all
+            .filter(|of| profile.process_of(of.thread) == process)
+            .collect();
         list.sort_by_key(|collection| collection.start);
-        for collection in list {
-            let end = collection.start.0.saturating_add(collection.duration.0);
+        let mut readings: Vec<&Memory> = profile.memory_of(process).iter().collect();
+        readings.sort_by_key(|reading| reading.time);
+        for (at, collection) in list.iter().enumerate() {
+            let mut data = data(collection);
+            if collection.thread != track.thread {
+                data.thread = Some(names::thread(profile, collection.thread));
+            }
+            if collection.kind == CollectionKind::Minor {
+                // The totals that were read after this collection, and before the next one.
+                let next = list.get(at + 1).map_or(profile.end, |next| next.start);
+                let from = readings.partition_point(|reading| reading.time < collection.start);
+                let after = readings[from..].iter().take_while(|of| of.time <= next);
+                for reading in after {
+                    data.reserved = data.reserved.or(reading.heap_reserved);
+                    data.rss = data.rss.or(reading.rss);
+                }
+            }
             markers.names.push(export.string(&name(collection.kind)));
             markers.starts.push(millis(collection.start));
-            markers.ends.push(millis(Nanos(end)));
-            markers.data.push(data(collection));
+            markers.ends.push(millis(collection.end()));
+            markers.data.push(data);
         }
         markers
     }
@@ -75,7 +121,7 @@ impl Serialize for Markers {
             map.serialize_entry("startTime", &self.starts)?;
             map.serialize_entry("endTime", &self.ends)?;
             map.serialize_entry("phase", &same(INTERVAL, len))?;
-            map.serialize_entry("category", &same(categories::GC.0, len))?;
+            map.serialize_entry("category", &same(categories::GC.number, len))?;
             map.serialize_entry("data", &self.data)?;
             map.serialize_entry("length", &len)
         })
@@ -91,9 +137,10 @@ const fn schema_of(kind: CollectionKind) -> &'static str {
     }
 }
 
+/// The name of a row in the page's marker chart, and of a track.
 fn name(kind: CollectionKind) -> String {
     match kind {
-        CollectionKind::Generation(generation) => format!("Collection of generation {generation}"),
+        CollectionKind::Generation(_) => "Collection".to_owned(),
         CollectionKind::Minor => "Minor collection".to_owned(),
         CollectionKind::MajorStep(phase) => format!("Major collection: {}", phase_name(phase)),
         CollectionKind::Major => "Major collection".to_owned(),
@@ -109,10 +156,28 @@ const fn phase_name(phase: MajorPhase) -> &'static str {
     }
 }
 
+/// The older the generation, the warmer the colour; what stops the program for long is red.
+fn color(collection: &Collection) -> &'static str {
+    let stops = collection.kind != CollectionKind::Major;
+    match collection.kind {
+        _ if stops && collection.duration >= LONG => "red",
+        CollectionKind::Generation(0) | CollectionKind::Minor => "teal",
+        CollectionKind::Generation(1) => "blue",
+        CollectionKind::Generation(_) | CollectionKind::MajorStep(_) => "orange",
+        CollectionKind::Major => "purple",
+    }
+}
+
 fn data(collection: &Collection) -> Data {
     let (before, after) = (collection.bytes_before, collection.bytes_after);
+    let totals = before.zip(after);
+    let is_minor = collection.kind == CollectionKind::Minor;
+    let is_generation = matches!(collection.kind, CollectionKind::Generation(_));
     Data {
         schema: schema_of(collection.kind),
+        color: color(collection),
+        thread: None,
+        pause: is_generation.then(|| millis(collection.duration)),
         generation: match collection.kind {
             CollectionKind::Generation(generation) => Some(generation),
             _ => None,
@@ -122,67 +187,92 @@ fn data(collection: &Collection) -> Data {
             _ => None,
         },
         freed_objects: collection.freed_objects,
-        // Memory may grow during a collection (when the nursery's objects move to old memory). Then
-        // only the totals are given.
-        freed_bytes: before
-            .zip(after)
-            .and_then(|(before, after)| before.checked_sub(after)),
+        freed_bytes: totals.and_then(|(before, after)| before.checked_sub(after)),
+        survived: totals
+            .filter(|_| is_minor)
+            .map(|(before, after)| after.saturating_sub(before)),
         before,
         after,
+        reserved: None,
+        rss: None,
     }
 }
 
 /// The schemas of all markers, for `meta.markerSchema`.
 pub(super) fn schemas() -> Value {
     let field = |key, label, format| json!({ "key": key, "label": label, "format": format });
+    let thread = field("thread", "Thread", "string");
     let generation = field("generation", "Generation", "integer");
+    let pause = field("pause", "Pause", "milliseconds");
     let phase = field("phase", "Phase", "string");
-    let totals = [
-        field("freedObjects", "Objects freed", "integer"),
-        field("freedBytes", "Bytes freed", "bytes"),
-        field("before", "Memory before", "bytes"),
-        field("after", "Memory after", "bytes"),
-    ];
-    let schema = |name: &str, label: &str, table: &str, first: Option<&Value>, what: &str| {
-        let fields: Vec<&Value> = first.into_iter().chain(&totals).collect();
-        json!({
+    let survived = field("survived", "Survived (became old)", "bytes");
+    let objects = field("freedObjects", "Objects freed", "integer");
+    let freed = field("freedBytes", "Bytes freed", "bytes");
+    let before = field("before", "Heap used before", "bytes");
+    let after = field("after", "Heap used after", "bytes");
+    let reserved = field("reserved", "Heap reserved", "bytes");
+    let rss = field("rss", "RSS", "bytes");
+    let schema = |name: &str, labels: [&str; 2], fields: &[&Value], graph: Value, what: &str| {
+        let [label, table] = labels;
+        let mut schema = json!({
             "name": name,
             "tooltipLabel": label,
             "tableLabel": table,
             "chartLabel": label,
             "display": ["marker-chart", "marker-table", "timeline-overview", "timeline-memory"],
             "fields": fields,
+            "colorField": "color",
             "description": what,
-        })
+        });
+        if graph.is_object() {
+            schema["graphs"] = json!([graph]);
+        }
+        schema
     };
-    let freed = "freed {marker.data.freedBytes}, left {marker.data.after}";
     json!([
         schema(
             schema_of(CollectionKind::Minor),
-            "Minor collection",
-            freed,
-            None,
-            "PyPy empties the nursery: reachable objects move to old memory, all others died young.",
+            [
+                "Minor collection",
+                "survived {marker.data.survived}, heap used {marker.data.after}, reserved {marker.data.reserved}, RSS {marker.data.rss}",
+            ],
+            &[&survived, &freed, &before, &after, &reserved, &rss, &thread],
+            json!({ "key": "survived", "type": "bar", "color": "teal" }),
+            "PyPy empties the nursery: reachable objects move to old memory, all others died young. Heap used is old memory.",
         ),
         schema(
             schema_of(CollectionKind::MajorStep(MajorPhase::Scanning)),
-            "Major collection: {marker.data.phase}",
-            "{marker.data.phase}",
-            Some(&phase),
+            [
+                "Major collection: {marker.data.phase}",
+                "{marker.data.phase}"
+            ],
+            &[&phase, &thread],
+            Value::Null,
             "One step of an incremental collection of PyPy's old memory.",
         ),
         schema(
             schema_of(CollectionKind::Major),
-            "Major collection",
-            freed,
-            None,
-            "A collection of PyPy's old memory, from its first step to its last.",
+            ["Major collection", "heap used {marker.data.after}"],
+            &[&before, &after, &thread],
+            Value::Null,
+            "A collection of PyPy's old memory, from its first step to its last. The program runs between the steps.",
         ),
         schema(
             schema_of(CollectionKind::Generation(0)),
-            "Collection of generation {marker.data.generation}",
-            "freed {marker.data.freedObjects} objects",
-            Some(&generation),
+            [
+                "Collection of generation {marker.data.generation}",
+                "generation {marker.data.generation} freed {marker.data.freedObjects} objects, {marker.data.freedBytes}",
+            ],
+            &[
+                &generation,
+                &pause,
+                &objects,
+                &freed,
+                &before,
+                &after,
+                &thread
+            ],
+            json!({ "key": "pause", "type": "bar", "color": "teal" }),
             "CPython looks for unreachable cycles in this generation and all younger ones.",
         ),
     ])

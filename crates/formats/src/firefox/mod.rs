@@ -28,6 +28,8 @@ mod description;
 mod export;
 mod frames;
 mod markers;
+mod native;
+mod packages;
 mod sources;
 mod strings;
 mod tracks;

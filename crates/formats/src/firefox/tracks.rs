@@ -1,10 +1,11 @@
 //! The page's threads: a sample table, allocations and deallocations, and markers.
 
 use nthbyte_profile::event::{Nanos, NodeId, ThreadId};
+use nthbyte_profile::model::TimeSample;
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 
 use super::column::{Column, object};
-use super::export::{Export, Track, TrackKind, millis};
+use super::export::{Export, Track, TrackKind, cpu_nanos, millis};
 use super::markers::Markers;
 use crate::names;
 use crate::objects::Change;
@@ -44,7 +45,8 @@ impl Serialize for OneTrack<'_, '_> {
         };
         let os_id = profile.threads.get(thread.index()).map_or(0, |of| of.os_id);
         object(serializer, |map| {
-            map.serialize_entry("processType", "default")?;
+            // One of Firefox's own names for the kinds of its processes.
+            map.serialize_entry("processType", "")?;
             map.serialize_entry("processName", &names::process(profile, number))?;
             map.serialize_entry("processStartupTime", &millis(process.start))?;
             map.serialize_entry("processShutdownTime", &millis(ended))?;
@@ -69,7 +71,7 @@ impl Serialize for OneTrack<'_, '_> {
                         };
                         map.serialize_entry("nativeAllocations", &table)?;
                     }
-                    map.serialize_entry("markers", &Markers::of(export, thread))
+                    map.serialize_entry("markers", &Markers::of(export, track))
                 }
                 TrackKind::Time => {
                     map.serialize_entry("tid", &format!("{os_id} time"))?;
@@ -121,7 +123,7 @@ impl Serialize for AllocationSamples<'_, '_> {
     }
 }
 
-/// Time samples, each of weight one.
+/// Time samples, weighted by CPU time.
 struct TimeSamples<'e, 'a> {
     export: &'e Export<'a>,
     thread: ThreadId,
@@ -143,8 +145,22 @@ impl Serialize for TimeSamples<'_, '_> {
             map.serialize_entry("stack", &stacks)?;
             let times = Column(|| deltas(samples().map(|sample| sample.time)));
             map.serialize_entry("timeDeltas", &times)?;
-            map.serialize_entry("weight", &None::<u32>)?;
-            map.serialize_entry("weightType", "samples")?;
+            let of = |sample: &TimeSample| cpu_nanos(export.profile, sample);
+            let weights = Column(|| samples().map(|sample| of(sample) / 1e6));
+            map.serialize_entry("weight", &weights)?;
+            map.serialize_entry("weightType", "tracing-ms")?;
+            // The CPU time since the sample before it: of several samples at one time, the first has it all.
+            let used = Column(|| {
+                let samples: Vec<(Nanos, f64)> =
+                    samples().map(|sample| (sample.time, of(sample))).collect();
+                let at_one_time = samples.chunk_by(|one, other| one.0.0 / 1000 == other.0.0 / 1000);
+                let used = at_one_time.flat_map(|chunk| {
+                    let sum = chunk.iter().map(|sample| sample.1).sum::<f64>();
+                    std::iter::once(sum).chain(std::iter::repeat_n(0.0, chunk.len() - 1))
+                });
+                used.map(f64::round).collect::<Vec<_>>()
+            });
+            map.serialize_entry("threadCPUDelta", &used)?;
             map.serialize_entry("length", &samples().count())
         })
     }
@@ -168,7 +184,10 @@ impl Serialize for NativeAllocations<'_, '_> {
             let weights = Column(|| rows().map(|change| change.bytes));
             map.serialize_entry("weight", &weights)?;
             map.serialize_entry("weightType", "bytes")?;
-            let stacks = Column(|| rows().map(|change| export.leaf_stack(change.key)));
+            // It is not known where an object was freed, only where it was allocated.
+            let stacks = Column(|| {
+                rows().map(|change| (change.bytes >= 0).then(|| export.leaf_stack(change.key)))
+            });
             map.serialize_entry("stack", &stacks)?;
             let objects = Column(|| rows().map(|change| change.object));
             map.serialize_entry("memoryAddress", &objects)?;

@@ -195,6 +195,7 @@ impl Loader {
     /// The profile of all files that were read; at least one was read.
     pub(crate) fn finish(mut self) -> Profile {
         self.profile.sum_processes();
+        self.profile.set_native_fates();
         for (process, mut damage) in self.all_damage {
             if self.files > 1 {
                 let pid = self.profile.processes[process.index()].meta.pid;

@@ -125,6 +125,7 @@ unsafe extern "C" fn minor_hook(gc: *mut c_void) {
         // SAFETY: no collection has begun yet.
         unsafe { large.read_type() };
     }
+    engine.sampling.statistics.before_minor();
     let started = engine.session.now();
     engine.sampling.in_minor = true;
     Work::Minor.run(original);

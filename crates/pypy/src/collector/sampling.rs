@@ -41,7 +41,7 @@ pub struct Sampling {
     pub nursery: Nursery,
     stacks: Stacks,
     types: Types,
-    statistics: Statistics,
+    pub statistics: Statistics,
     /// `None` if `major_collection_step` was not found.
     pub majors: Option<Majors>,
     pub pending: Vec<PendingSample>,
@@ -437,7 +437,9 @@ impl Sampling {
         if self.minors_without_large > WATCHED_MINORS {
             self.watch(false);
         }
-        self.collected(recording, CollectionKind::Minor, started..ended, None);
+        let is_sweeping = self.majors.as_ref().map(Majors::is_sweeping);
+        let totals = self.statistics.after_minor(recording.now(), is_sweeping);
+        self.collected(recording, CollectionKind::Minor, started..ended, totals);
         self.record_memory(recording);
         self.stacks.ticks(recording);
     }
@@ -464,19 +466,20 @@ impl Sampling {
             self.stacks.code_freed();
         }
         let kind = CollectionKind::MajorStep(step.phase);
-        self.collected(recording, kind, times.clone(), None);
+        self.collected(recording, kind, times.clone(), (None, None));
         if let Some((began, left)) = step.ends {
-            self.collected(recording, CollectionKind::Major, began..times.end, left);
+            let totals = (None, left);
+            self.collected(recording, CollectionKind::Major, began..times.end, totals);
         }
     }
 
-    /// Records a collection or a step of one, and the bytes in use after it.
+    /// Records a collection or a step of one, and the bytes in use before and after it, where they are known.
     fn collected(
         &mut self,
         recording: &mut Recording<'_>,
         kind: CollectionKind,
         times: Range<Nanos>,
-        left: Option<u64>,
+        (before, after): (Option<u64>, Option<u64>),
     ) {
         if let Some(thread) = Stacks::thread(recording) {
             let collection = Collection {
@@ -485,8 +488,8 @@ impl Sampling {
                 thread,
                 kind,
                 freed_objects: None,
-                bytes_before: None,
-                bytes_after: left,
+                bytes_before: before,
+                bytes_after: after,
             };
             self.finish(recording, Finished::Collection(collection));
         }

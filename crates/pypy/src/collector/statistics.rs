@@ -19,6 +19,8 @@ pub struct Statistics {
     nursery: Option<usize>,
     written: Nanos,
     in_arenas: InArenas,
+    /// The totals before the current minor collection.
+    before_minor: Option<Old>,
 }
 
 /// Bytes of old objects in arenas. During a sweep this is the value before the sweep.
@@ -43,6 +45,13 @@ impl InArenas {
     }
 }
 
+/// The collector's totals at one moment, in bytes. During a sweep they are partial.
+#[derive(Clone, Copy, Debug)]
+struct Old {
+    in_arenas: u64,
+    large: u64,
+}
+
 impl Statistics {
     /// No readings yet.
     #[must_use]
@@ -52,6 +61,7 @@ impl Statistics {
             nursery: nursery_size,
             written: Nanos(0),
             in_arenas: InArenas::default(),
+            before_minor: None,
         }
     }
 
@@ -70,8 +80,42 @@ impl Statistics {
 
     /// Bytes that the collector counts as in use, if the place of this total is known.
     pub fn in_use(&mut self) -> Option<u64> {
+        let old = self.old()?;
+        Some(old.in_arenas.saturating_add(old.large))
+    }
+
+    fn old(&mut self) -> Option<Old> {
         let totals = self.totals()?;
-        Some(read(totals.in_arenas).saturating_add(read(totals.large)))
+        Some(Old {
+            in_arenas: read(totals.in_arenas),
+            large: read(totals.large),
+        })
+    }
+
+    /// Notes the totals before a minor collection.
+    pub fn before_minor(&mut self) {
+        self.before_minor = self.old();
+    }
+
+    /// Bytes in use before and after the minor collection that has just ended, where they are known. The nursery is not part of
+    /// them: they differ by what survived, less the large objects that were freed.
+    pub fn after_minor(
+        &mut self,
+        now: Nanos,
+        is_sweeping: Option<bool>,
+    ) -> (Option<u64>, Option<u64>) {
+        let old = self.before_minor.take();
+        let Some((old, new)) = old.zip(self.old()) else {
+            return (None, None);
+        };
+        let in_arenas = self.in_arenas.read(now, new.in_arenas, is_sweeping);
+        // A minor collection does not sweep: if both numbers are partial, their difference is right.
+        let moved = new.in_arenas.saturating_sub(old.in_arenas);
+        let before = in_arenas.checked_sub(moved);
+        (
+            before.map(|before| before.saturating_add(old.large)),
+            Some(in_arenas.saturating_add(new.large)),
+        )
     }
 
     fn totals(&mut self) -> Option<Totals> {

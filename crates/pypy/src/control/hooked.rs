@@ -7,7 +7,7 @@ use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
 use nthbyte_profile::event::LostKind;
-use nthbyte_session::{Config, Outcome, RUNNING_ALREADY, Session, native};
+use nthbyte_session::{Config, Outcome, RUNNING_ALREADY, Rate, Session, native};
 
 use super::python::{self, Request, Settings, allocate};
 use crate::binary::{CallSite, Collector, Detour, Library, MemoryMap, Redirect, entry};
@@ -124,7 +124,14 @@ impl Running {
                 let seed = config.seed();
                 running.native_seed = config.native.then_some(seed);
                 native_stacks::set_library(&library);
-                let mut meta = config.meta(Method::NurseryLimit, seed, settings.notes);
+                let mut notes = settings.notes;
+                let mut config = config.clone();
+                if let Some(rate) = config.cpu_hz.map(Rate::possible) {
+                    config.cpu_hz = Some(rate.hz());
+                    notes.extend(rate.note());
+                }
+                let config = &config;
+                let mut meta = config.meta(Method::NurseryLimit, seed, notes);
                 if config.native {
                     native::add_sources(&mut meta, Method::Preload, config.native_period());
                 }

@@ -1,0 +1,228 @@
+//! The Firefox Profiler's tracks: counters, markers and samples, read as its page reads them.
+
+use std::collections::BTreeMap;
+
+use nthbyte_profile::event::{
+    Collection, CollectionKind, FrameKind, Memory, Nanos, SampleId, ThreadId,
+};
+use nthbyte_profile::model::{Samples, ThreadNames, TimeSample};
+use serde_json::Value;
+
+use super::firefox::{changed, check_table, column_sum, export, list, numbers};
+use super::profile;
+
+/// What the page shows at a row while it shows all rows from another one on: `processCounter` and
+/// `accumulateCounterSamples` of its `profile-data.ts`, and the sources of the rows of a tooltip.
+fn shown(counter: &Value, from: usize, at: usize) -> BTreeMap<String, f64> {
+    let column = |name: &str| {
+        let values = list(&counter["samples"][name]).iter();
+        let mut values: Vec<f64> = values.map(|value| value.as_f64().unwrap()).collect();
+        // "These lines zero out the first values of the counters, as they are unreliable."
+        values[0] = 0.0;
+        values
+    };
+    let (count, number) = (column("count"), column("number"));
+    let rows = list(&counter["display"]["tooltipRows"]).iter();
+    let shown = rows.filter_map(|row| {
+        let value = match row["source"].as_str().unwrap() {
+            "sample-number" => number[at],
+            "selection-total" => count[from + 1..=at].iter().sum(),
+            "accumulated" => count[from..=at].iter().sum(),
+            _ => return None,
+        };
+        Some((row["label"].as_str().unwrap().to_owned(), value))
+    });
+    shown.collect()
+}
+
+#[test]
+fn tooltips_have_the_memory_itself_in_any_range() {
+    let profile = profile(5_000, false);
+    let file = export(&profile);
+    let counters = list(&file["counters"]);
+    let named = |name: &str| counters.iter().find(|of| of["name"] == name).unwrap();
+    for (name, value) in [
+        (
+            "Heap used",
+            (|at| at.heap_used) as fn(&Memory) -> Option<u64>,
+        ),
+        ("RSS", |at| at.rss),
+    ] {
+        let counter = named(name);
+        let known: Vec<f64> = profile
+            .memory
+            .iter()
+            .filter_map(|at| value(at).map(|bytes| bytes as f64))
+            .collect();
+        assert!(known.len() > 2);
+        let label = format!("{name} at this time");
+        for (at, expected) in known.iter().enumerate() {
+            // The row in front has the time of the first one.
+            for from in [0, at / 2 + 1] {
+                assert_eq!(shown(counter, from, at + 1)[&label], *expected);
+            }
+        }
+        let last = known.len();
+        let growth = shown(counter, 1, last)["growth in the selection"];
+        assert_eq!(growth, known[last - 1] - known[0]);
+        let times = list(&counter["samples"]["time"]);
+        assert_eq!(times[0], times[1]);
+    }
+    let rate = named("Allocation rate");
+    let times: Vec<f64> = list(&rate["samples"]["time"])
+        .iter()
+        .map(|time| time.as_f64().unwrap())
+        .collect();
+    // A rate over no time would be infinite.
+    assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
+}
+
+#[test]
+fn a_minor_collection_has_the_papers_figures() {
+    let minor = |start: u64, before, after| Collection {
+        start: Nanos(start),
+        duration: Nanos(1_000_000),
+        thread: ThreadId(0),
+        kind: CollectionKind::Minor,
+        freed_objects: None,
+        bytes_before: Some(before),
+        bytes_after: Some(after),
+    };
+    let reading = |time: u64, rss| Memory {
+        time: Nanos(time),
+        heap_used: Some(5),
+        heap_reserved: rss,
+        rss,
+        ..Memory::default()
+    };
+    let file = changed(|profile| {
+        profile.collections = vec![
+            minor(10_000_000, 100, 150),
+            minor(20_000_000, 150, 120),
+            minor(30_000_000, 120, 180),
+        ];
+        profile.memory = vec![
+            reading(5_000_000, Some(7)),
+            reading(12_000_000, Some(8)),
+            reading(31_000_000, Some(9)),
+        ];
+    });
+    let threads = list(&file["threads"]);
+    let with = threads
+        .iter()
+        .find(|of| of["markers"]["length"] == 3)
+        .unwrap();
+    let data = list(&with["markers"]["data"]);
+    let column =
+        |name: &str| -> Vec<Option<u64>> { data.iter().map(|of| of[name].as_u64()).collect() };
+    assert_eq!(column("survived"), [Some(50), Some(0), Some(60)]);
+    assert_eq!(column("freedBytes"), [None, Some(30), None]);
+    assert_eq!(column("after"), [Some(150), Some(120), Some(180)]);
+    // Read after the collection, and before the next one.
+    assert_eq!(column("rss"), [Some(8), None, Some(9)]);
+    assert_eq!(column("reserved"), column("rss"));
+    let counters = list(&file["counters"]);
+    let used = counters
+        .iter()
+        .find(|of| of["name"] == "Heap used")
+        .unwrap();
+    let numbers: Vec<u64> = list(&used["samples"]["number"])
+        .iter()
+        .map(|number| number.as_u64().unwrap())
+        .collect();
+    // The row in front, a value for each reading, and one for each collection.
+    assert_eq!(numbers, [0, 5, 150, 5, 120, 5, 180]);
+}
+
+#[test]
+fn a_process_has_its_collections_on_one_track() {
+    let profile = profile(5_000, false);
+    let file = export(&profile);
+    let threads = list(&file["threads"]).iter();
+    let with: Vec<&Value> = threads.filter(|of| of["markers"]["length"] != 0).collect();
+    assert_eq!(with.len(), 1);
+    let selected = file["meta"]["initialSelectedThreads"][0].as_u64().unwrap() as usize;
+    assert_eq!(with[0]["name"], file["threads"][selected]["name"]);
+}
+
+#[test]
+fn the_biggest_tracks_are_selected_and_visible() {
+    // Two hundred threads; the last five have nearly all bytes, in few samples.
+    let file = changed(|profile| {
+        let mut samples = Samples::default();
+        profile.threads = (0..200)
+            .map(|number| ThreadNames {
+                os_id: number,
+                name: format!("Thread-{number}"),
+            })
+            .collect();
+        for thread in 0..200_u32 {
+            let is_big = thread >= 195;
+            for _ in 0..if is_big { 1 } else { 20 } {
+                let mut sample = profile.samples.get(SampleId(0));
+                sample.thread = ThreadId(thread);
+                if is_big {
+                    sample.shape.size = (1 << 30) + (u64::from(thread) << 20);
+                    sample.shape.block = sample.shape.size;
+                    sample.shape.points = 2;
+                }
+                samples.push(sample).unwrap();
+            }
+        }
+        profile.samples = samples;
+        profile.cpu.clear();
+        profile.collections.clear();
+    });
+    let threads = list(&file["threads"]);
+    let name = |index: usize| threads[index]["name"].as_str().unwrap();
+    let selected = numbers(&file["meta"]["initialSelectedThreads"])[0];
+    assert_eq!((selected, name(selected)), (0, "Alloc · Thread-199"));
+    let visible = numbers(&file["meta"]["initialVisibleThreads"]);
+    assert_eq!(visible.len(), 30);
+    for big in 195..200 {
+        let big = format!("Alloc · Thread-{big}");
+        assert!(visible.iter().any(|&index| name(index) == big), "{big}");
+    }
+}
+
+#[test]
+fn time_samples_weigh_milliseconds_of_cpu() {
+    let profile = profile(5_000, false);
+    let file = export(&profile);
+    let nanos = |sample: &TimeSample| profile.sampling(sample.sampling).period as f64;
+    let all: f64 = profile.cpu.iter().map(nanos).sum();
+    let (mut weights, mut used) = (0.0, 0.0);
+    for thread in list(&file["threads"]) {
+        let samples = &thread["samples"];
+        if samples["weightType"] == "tracing-ms" {
+            weights += column_sum(&samples["weight"]) * 1e6;
+            used += column_sum(&samples["threadCPUDelta"]);
+            check_table(samples);
+        }
+    }
+    assert!(all > 0.0);
+    assert!((weights - all).abs() < 1e-6 * all, "{weights} {all}");
+    assert!((used - all).abs() < 1e-6 * all, "{used} {all}");
+    assert_eq!(file["meta"]["sampleUnits"]["threadCPUDelta"], "ns");
+}
+
+#[test]
+fn a_function_has_one_category_however_it_runs() {
+    let file = changed(|profile| {
+        for (at, frame) in profile.frames.iter_mut().enumerate() {
+            frame.kind = [FrameKind::Interpreted, FrameKind::Jit][at % 2];
+        }
+    });
+    let frames = &file["shared"]["frameTable"];
+    let categories = list(&file["meta"]["categories"]);
+    let mut of_function: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut kinds = BTreeMap::new();
+    for (at, function) in numbers(&frames["func"]).into_iter().enumerate() {
+        let category = numbers(&frames["category"])[at];
+        assert_eq!(*of_function.entry(function).or_insert(category), category);
+        let subcategory = numbers(&frames["subcategory"])[at];
+        let name = categories[category]["subcategories"][subcategory].as_str();
+        *kinds.entry(name.unwrap().to_owned()).or_insert(0) += 1;
+    }
+    assert!(kinds["Interpreted"] > 3 && kinds["JIT"] > 3, "{kinds:?}");
+}
