@@ -12,10 +12,10 @@ VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
-.PHONY: all demo test check-rustfmt check-clippy check-rustdoc test-rust check-aarch64 check-threads check-ruff check-mypy check-structure \
+.PHONY: all demo test test-all check-rustfmt check-clippy check-rustdoc test-rust test-nursery check-aarch64 check-threads check-ruff check-mypy check-structure \
         test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-build \
-        test-page test-bench soak compatibility system interpreters lock bench count leaks leaks-peers docs docs-outputs \
-        check-docs test-guide clean
+        test-page test-bench test-experiments soak compatibility system interpreters lock bench count leaks leaks-peers docs docs-outputs \
+        check-docs test-guide test-tutorials clean
 
 all: $(VENVS)
 
@@ -75,10 +75,14 @@ demo: system
 
 ## The checks
 
-# Runs every suite, even if others fail, and prints a table of the results; see tests/suites.py.
+# Runs the suites, even if others fail, and prints a table of the results; see tests/suites.py.
 # SUITES="check-ruff test-pypy" runs only these.
 test: system
 	@$(PYTHON) tests/suites.py $(SUITES)
+
+# Runs every suite, and each test on every interpreter: an hour and more. Before a change of what agents do, and a release.
+test-all: system
+	@NTHBYTE_EVERY_INTERPRETER=1 $(PYTHON) tests/suites.py --all
 
 # What the suites share is made before any of them.
 test-build: all build/site/installed build/page/driver
@@ -93,8 +97,14 @@ check-clippy:
 check-rustdoc:
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --locked
 
+CARGO_TEST := PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1} cargo test --locked --no-fail-fast
+
 test-rust:
-	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1} cargo test --workspace --locked --no-fail-fast
+	$(CARGO_TEST) --workspace --exclude nthbyte-nursery
+
+# The crate for builders of virtual machines: no agent has its code, and it changes rarely.
+test-nursery:
+	$(CARGO_TEST) --package nthbyte-nursery
 
 # Checks that the code compiles for AArch64. Not part of `make test`: needs a Rust target and a cross compiler.
 AARCH64 := aarch64-unknown-linux-gnu
@@ -238,10 +248,13 @@ check-docs: docs .venv/ready
 	$(BIN)/python site/commands.py
 	$(BIN)/python site/reference.py --check api
 
-# Runs the tutorials again, and checks that the reference of the command is up to date.
+# Checks what makes the guide's pages, and that the reference of the command is up to date.
 test-guide: all
 	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/guide
 	$(BIN)/python site/reference.py --check command
+
+# Runs the tutorials again: what the pages expect of each output must be in the new one.
+test-tutorials: all
 	$(BIN)/python site/outputs.py --check
 
 ## The measurements
@@ -263,9 +276,13 @@ build/bench/installed: build/bench/ready $(WHEELS)/built
 bench: system build/bench/installed build/page/driver
 	build/bench/bin/python bench/run.py $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-test-bench:
-	@$(MAKE) --no-print-directory bench QUICK=1
+# The pages that `make bench` writes, from the measurements in docs/.
+test-bench: .venv/ready
 	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/bench
+
+# Every experiment of `make bench`, each as short as can be.
+test-experiments:
+	@$(MAKE) --no-print-directory bench QUICK=1
 
 # Instructions and cache misses of the programs, with valgrind. It takes hours, but every run gives the same counts.
 count: system build/bench/installed

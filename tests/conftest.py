@@ -14,19 +14,43 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis.settings.load_profile("repeatable")
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs a test that takes ``interpreter``, ``cpython`` or ``pypy`` once for each that is there.
+# `make test-all` sets it: each test runs on every interpreter.
+EVERY = "NTHBYTE_EVERY_INTERPRETER"
 
-    With the environment variable ``NTHBYTE_QUICK``, one with the marker ``slow`` runs for two of them only: those with
-    the oldest and the newest Python.
+# Folders of tests of what an agent does inside an interpreter: they run once for each version of Python.
+INSIDE = ("cpython", "pypy")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs a test that takes ``interpreter``, ``cpython`` or ``pypy`` once for each of those that it needs.
+
+    With NTHBYTE_EVERY_INTERPRETER that is every one. Without, it depends on what a test is about:
+
+    - with the marker ``each``, every one: it is about the structures and the code of one binary, or the interpreters
+      share its work;
+    - in the folders of ``INSIDE``, the newest of each version of Python;
+    - elsewhere (the command, reports, wording), and with the marker ``slow``, the oldest and the newest CPython, and
+      the newest PyPy.
     """
-    is_short = bool(os.environ.get("NTHBYTE_QUICK")) and any(metafunc.definition.iter_markers("slow"))
     found = {"interpreter": harness.interpreters, "cpython": harness.cpythons, "pypy": harness.pypys}
     for name, function in found.items():
         if name in metafunc.fixturenames:
-            those = sorted(function(), key=lambda one: one.python_version) if is_short else function()
-            those = [*those[:1], *those[1:][-1:]] if is_short else those
-            metafunc.parametrize(name, those, ids=str, scope="session")
+            metafunc.parametrize(name, _chosen(metafunc, function()), ids=str, scope="session")
+
+
+def _chosen(metafunc: pytest.Metafunc, there: list[harness.Interpreter]) -> list[harness.Interpreter]:
+    def has(marker: str) -> bool:
+        return any(metafunc.definition.iter_markers(marker))
+
+    if os.environ.get(EVERY) or has("each"):
+        return there
+    by_age = sorted(there, key=lambda one: one.about[1])
+    if metafunc.definition.path.parent.name in INSIDE and not has("slow"):
+        # The newest of each.
+        return list({(one.is_pypy, one.python_version): one for one in by_age}.values())
+    cpythons = [one for one in by_age if not one.is_pypy]
+    pypys = [one for one in by_age if one.is_pypy]
+    return [*cpythons[:1], *cpythons[1:][-1:], *pypys[-1:]]
 
 
 def pytest_report_header() -> list[str]:

@@ -1,4 +1,4 @@
-"""Runs every suite of `make test`, even if others fail, and prints a table of the results.
+"""Runs the suites of `make test`, even if others fail, and prints a table of the results; ``--all`` runs every suite.
 
 A suite is a target of the Makefile. Suites that keep one core busy run in pairs. The output of the one that began
 first is shown at once, that of the other afterwards. The table at the end has a line for each suite: its result, its
@@ -38,14 +38,17 @@ class Suite:
     """The name of a suite that this one needs."""
     cores: int = CORES
     """How many cores it uses, at most CORES."""
+    only_in_all: bool = False
+    """Whether `make test` leaves it out: it takes long, and what it checks changes rarely or is checked elsewhere."""
 
 
 SUITES = (
     Suite("build", "test-build"),
     Suite("rustfmt", "check-rustfmt"),
     Suite("clippy", "check-clippy"),
-    Suite("rustdoc", "check-rustdoc"),
+    Suite("rustdoc", "check-rustdoc", only_in_all=True),
     Suite("cargo test", "test-rust", cores=1),
+    Suite("nursery", "test-nursery", cores=1, only_in_all=True),
     Suite("ruff", "check-ruff"),
     Suite("mypy", "check-mypy"),
     Suite("structure", "test-structure"),
@@ -56,13 +59,15 @@ SUITES = (
     Suite("compatibility", "test-compatibility", needs="build"),
     # Those of one core begin in this order beside `cargo test`, the longest first.
     Suite("page", "test-page", cores=1),
+    Suite("bench", "test-bench", cores=1),
     # Nearly all that it measures stays on one core.
-    Suite("bench", "test-bench", needs="build", cores=1),
+    Suite("experiments", "test-experiments", needs="build", cores=1, only_in_all=True),
     Suite("pytest PyPy", "test-pypy", needs="build", cores=1),
-    # Uses all cores that it gets, and begins when `cargo test` ends, while `bench` still runs.
+    # Uses all cores that it gets, and begins when `cargo test` ends.
     Suite("pytest soak", "test-soak", needs="build", cores=1),
     Suite("docs", "check-docs", needs="build", cores=1),
-    Suite("guide", "test-guide", needs="build"),
+    Suite("guide", "test-guide", needs="build", cores=1),
+    Suite("tutorials", "test-tutorials", needs="build", only_in_all=True),
 )
 
 
@@ -210,13 +215,17 @@ def table(results: Sequence[Result]) -> str:
     )
 
 
-def main(targets: Sequence[str]) -> int:
-    """Runs the suites of the project, or those whose targets are named; returns the exit status."""
+def main(arguments: Sequence[str]) -> int:
+    """Runs the suites of `make test`, or those whose targets are named, or ``--all``; returns the exit status."""
+    is_all = "--all" in arguments
+    targets = [argument for argument in arguments if argument != "--all"]
     unknown = set(targets) - {suite.target for suite in SUITES}
     if unknown:
         print(f"nthbyte: no such suite: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    chosen = [suite for suite in SUITES if not targets or suite.target in targets]
+    chosen = [
+        suite for suite in SUITES if (suite.target in targets if targets else is_all or not suite.only_in_all)
+    ]
     results = run_all(chosen, [os.environ.get("MAKE", "make"), "--no-print-directory"])
     for result in results:
         if result.failures:

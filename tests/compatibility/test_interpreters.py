@@ -8,6 +8,7 @@ from compatibility import chosen, comparison, stdlib
 from harness import Interpreter, cpythons, interpreters, pypys
 
 
+@pytest.mark.each
 def test_fast_modules(interpreter: Interpreter) -> None:
     those = [one for one in interpreters() if stdlib.modules(one)]
     if interpreter not in those:

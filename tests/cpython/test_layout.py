@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from harness import Interpreter
+
+pytestmark = pytest.mark.each
 
 # Prints the check's error after a change of one field: by field, then by change.
 PROGRAM = """

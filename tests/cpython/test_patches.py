@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from harness import Interpreter, summary
+
+pytestmark = pytest.mark.each
 
 # The program clears the list, reuses the memory, and records the comparisons with its own entries.
 CLEARED = """

@@ -130,17 +130,23 @@ def test_what_failed_is_shown_again(tmp_path: Path) -> None:
 
 def test_the_exit_status_shows_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make = tmp_path / "make"
-    for body, status in (("exit 0", 0), ('case "$*" in *test-page) exit 1; esac', 1)):
+    short = [suite for suite in suites.SUITES if not suite.only_in_all]
+    fails = 'case "$*" in *test-page) exit 1; esac'
+    for body, status, words, those in (
+        ("exit 0", 0, [], short),
+        ("exit 0", 0, ["--all"], suites.SUITES),
+        (fails, 1, [], short),
+    ):
         make.write_text(f"#!/bin/sh\n{body}\n")
         make.chmod(0o755)
         done = subprocess.run(
-            [sys.executable, suites.__file__],
+            [sys.executable, suites.__file__, *words],
             env={**os.environ, "MAKE": str(make)},
             capture_output=True,
             text=True,
         )
         assert done.returncode == status
-        assert len(done.stdout.split("== All suites\n")[1].splitlines()) == len(suites.SUITES)
+        assert len(done.stdout.split("== All suites\n")[1].splitlines()) == len(those)
     assert [suites.main(["check-nothing"]), capsys.readouterr().err] == [
         2,
         "nthbyte: no such suite: check-nothing\n",

@@ -1,7 +1,6 @@
 //! Selections against the same choices made sample by sample.
 
-mod halves;
-
+use crate::halves;
 use nthbyte_profile::Distances;
 use nthbyte_profile::event::{Memory, Nanos, ThreadId};
 use nthbyte_profile::model::{Lifetime, Profile, Sample};

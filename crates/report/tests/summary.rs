@@ -1,10 +1,9 @@
 //! Summaries against the same figures worked out the slow way, sample by sample.
 
-mod halves;
-
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
+use crate::halves;
 use nthbyte_profile::event::{Memory, Nanos};
 use nthbyte_profile::model::{Lifetime, Profile, SamplingId, ThreadNames};
 use nthbyte_profile::synthetic::{self, Synthetic};
