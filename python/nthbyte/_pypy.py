@@ -38,8 +38,7 @@ _LARGE = 300_000
 # The agent finds the memory totals after so many more reports, if it can.
 _MORE_REPORTS = 4
 
-# Seconds between ticks in a session without time samples: the agent stops the timer at once, but _vmprof requires
-# an interval below one second.
+# The seconds between the ticks of _vmprof's own timer, which it never gets: it requires an interval below one second.
 _NO_TIMER = 0.999
 
 
@@ -58,7 +57,6 @@ class PyPyAgent(Agent):
         self._probes: list[Any] | None = None
         self._minor_hook: MinorHook | None = None
         self._notes: tuple[str, ...] = ()
-        self._interval = _NO_TIMER
         os.register_at_fork(after_in_child=self._forked)
 
     def load_native(self) -> str | None:
@@ -79,11 +77,9 @@ class PyPyAgent(Agent):
         vmprof = self._vmprof = _vmprof()
         if vmprof.is_enabled():
             raise Error("vmprof is profiling this program already; stop it first")
-        hertz = config["cpu_hz"]
-        self._interval = 1.0 / hertz if hertz and hertz > 1 else _NO_TIMER
         descriptor = self._library.prepare_vmprof()
         try:
-            vmprof.enable(descriptor, self._interval, 0, 0, 0, 0)
+            vmprof.enable(descriptor, _NO_TIMER, 0, 0, 0, 0)
         except vmprof.VMProfError as error:
             self._library.release_vmprof()
             raise Error(f"PyPy's _vmprof cannot be switched on: {error}") from None
@@ -212,7 +208,7 @@ class PyPyAgent(Agent):
         except vmprof.VMProfError:
             # _vmprof could not write its remaining names. The agent has already read them.
             pass
-        vmprof.enable(descriptor, self._interval, 0, 0, 0, 0)
+        vmprof.enable(descriptor, _NO_TIMER, 0, 0, 0, 0)
         self._library.attach_vmprof()
 
 

@@ -14,6 +14,9 @@ use std::time::Duration;
 pub struct Keeper {
     /// Called by the writer thread between two blocks, without a lock. Returns the longest time until the next call.
     pub keep: fn() -> Duration,
+    /// Called by the writer thread before it completes the profile because the process ends, again and again, until it
+    /// returns false: records what waits, as far as the ring has room. Returns whether more waits.
+    pub record_waiting: fn() -> bool,
     /// Called in the child of a fork when its profile begins, by the thread that records its first event. That thread
     /// holds the session's lock.
     pub begin_in_child: fn(),
@@ -57,6 +60,11 @@ pub(crate) fn keep() -> Option<Duration> {
 }
 
 /// Calls the second function, if there is one.
+pub(crate) fn record_waiting() -> bool {
+    keeper().is_some_and(|keeper| (keeper.record_waiting)())
+}
+
+/// Calls the third function, if there is one.
 pub(crate) fn begin_in_child() {
     if let Some(keeper) = keeper() {
         (keeper.begin_in_child)();

@@ -67,7 +67,8 @@
 //! native      native memory                              observer    from the library for it
 //! preload     the interface of that library
 //! postponed   frees that wait for a recording          unfinished  samples whose stack the writer thread completes
-//! ticks       time samples, from a signal handler to the file    rate    how many of them there can be
+//! timers      the timers of time samples            rate       how many of them there can be
+//! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM, and before other ends
 //! last_line   what is printed at SIGTERM
 //! composition what the resident set is made of, at intervals
@@ -87,6 +88,7 @@ pub mod pace;
 pub mod process;
 pub mod termination;
 pub mod ticks;
+pub mod timers;
 
 mod cancellation;
 mod clock;
@@ -138,7 +140,7 @@ pub use keeper::{Keeper, set_keeper, set_preparer};
 pub use os_thread::{in_own_thread, is_writer_thread};
 pub use outcome::{Outcome, copy_text};
 pub use rate::Rate;
-pub use recording::{Recording, record_now};
+pub use recording::{Recording, is_recording_here, record_now};
 pub use reserve::AgentAllocator;
 #[cfg(feature = "test-seams")]
 pub use reserve::failing;

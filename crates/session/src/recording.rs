@@ -454,6 +454,13 @@ pub(crate) fn child_has_memory(slot: &'static Slot) -> bool {
         .is_none_or(|recorder| reserve::has(ring_bytes(recorder.meta(), recorder.pace.is_auto())))
 }
 
+/// Whether the calling thread is inside of a recording, or begins or ends one: a signal handler asks, which has interrupted
+/// it. Safe there.
+#[must_use]
+pub fn is_recording_here() -> bool {
+    registry::slots().any(|slot| slot.lock.is_held_by_caller())
+}
+
 /// Begins a recording in the running session of this process, for code that has no [`Session`](crate::Session): the host's
 /// [keeper](crate::Keeper), for example. `None` if there is no session, if recording is not possible now, or if this
 /// process is the child of a fork that has not begun its own profile. Counts nothing as lost.

@@ -5,10 +5,10 @@
 //! memory may be copied beside it: the stack of native code. A later recording, in any thread, turns ticks into
 //! [`CpuSample`]s: [`Recording::ticks`].
 //!
-//! The host installs the handler and the timer. The handler calls one of four functions for each tick:
-//! [`store`](Ticks::store); [`store_walked`](Ticks::store_walked), which has room for the walk itself;
-//! [`miss`](Ticks::miss) if the tick interrupted a walk of the same thread's stack, so that it is recorded with that
-//! stack; or [`lose`](Ticks::lose).
+//! The host installs the handler and the timers ([`crate::timers`]). The handler calls one of three functions for each tick:
+//! [`store_samples`](Ticks::store_samples), [`store_walked`](Ticks::store_walked), which has room for the walk itself, or
+//! [`lose_several`](Ticks::lose_several). A tick that has interrupted nthbyte's own code is stored without a stack:
+//! [`Place::inside`].
 //!
 //! Forks: no handler stores a tick while the process forks. The child stores no ticks until the host calls
 //! [`begin`](Ticks::begin) again, and reads none, because the file belongs to the parent.
@@ -18,13 +18,13 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use nthbyte_profile::event::{CpuSample, LabelSetId, LostKind, NodeId, SourceId};
+use nthbyte_profile::event::{CpuSample, FrameKind, LabelSetId, LostKind, NodeId, SourceId};
 
 use crate::clock::monotonic_nanos;
 use crate::lock::Lock;
 use crate::process::MemoryFile;
 use crate::recording::Recording;
-use crate::sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, constant};
+use crate::sync::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, constant};
 
 /// The largest size of a stack in bytes. A tick with a larger one is lost.
 pub const LONGEST_STACK: usize = 16 << 10;
@@ -36,6 +36,8 @@ pub(crate) const HEADER: usize = 40;
 pub(crate) const LARGEST_BACKLOG: i64 = 64 << 20;
 /// With a larger backlog, ticks have no copies of memory: rather these are missing than ticks.
 pub(crate) const LARGEST_WITH_MEMORY: i64 = LARGEST_BACKLOG / 2;
+/// The text of the only frame of a tick that has interrupted nthbyte.
+const INSIDE_NOTE: &str = "(in nthbyte)";
 /// How many times [`Ticks::end`] waits for a handler, a few milliseconds each.
 const WAITS: u32 = 500;
 /// Memory of read ticks, in bytes, that is kept before it is freed.
@@ -54,7 +56,6 @@ pub struct Ticks {
     /// Held by the handler that stores a tick.
     pub(crate) lock: Lock,
     pub(crate) file: MemoryFile,
-    missed: AtomicU32,
     pub(crate) lost: AtomicU64,
     /// The next offset to read. Used by the current recording only.
     pub(crate) read: AtomicI64,
@@ -106,6 +107,12 @@ impl Place {
         ..Self::of(NodeId::ROOT)
     };
 
+    /// One sample of a tick that has interrupted nthbyte's own code, whose stack was not walked. `None` if there is no room.
+    pub fn inside(recording: &mut Recording<'_>) -> Option<Self> {
+        let stack = recording.named_node(NodeId::ROOT, INSIDE_NOTE, FrameKind::Note)?;
+        Some(Self::of(stack))
+    }
+
     /// One sample of a stack, without labels.
     #[must_use]
     pub const fn of(stack: NodeId) -> Self {
@@ -140,7 +147,6 @@ impl Ticks {
                 are_paused: AtomicBool::new(true),
                 lock: Lock::new(AtomicUsize::new(0)),
                 file: MemoryFile::none(),
-                missed: AtomicU32::new(0),
                 lost: AtomicU64::new(0),
                 read: AtomicI64::new(0),
                 forgotten: AtomicI64::new(0),
@@ -175,7 +181,6 @@ impl Ticks {
         for offset in [&self.read, &self.forgotten, &self.distrusted] {
             offset.store(0, Relaxed);
         }
-        self.missed.store(0, Relaxed);
         self.lost.store(0, Relaxed);
         if is_ours {
             self.lock.release();
@@ -198,7 +203,12 @@ impl Ticks {
 
     /// Stores a tick of the calling thread, or counts it as lost. Safe in a signal handler.
     pub fn store(&self, word: u64, stack: &[u8]) {
-        self.with_lock(1, || {
+        self.store_samples(word, 1, stack);
+    }
+
+    /// As [`store`](Self::store), for a tick that stands for several samples.
+    pub fn store_samples(&self, word: u64, samples: u64, stack: &[u8]) {
+        self.with_lock(samples, || {
             stack.len() <= LONGEST_STACK && self.append(word, stack, &(0..0))
         });
     }
@@ -262,11 +272,6 @@ impl Ticks {
         self.file.append_with_memory(&mut header, stack, memory)
     }
 
-    /// Counts a tick that interrupted a walk of the same thread's stack. Safe in a signal handler.
-    pub fn miss(&self) {
-        self.missed.fetch_add(1, Relaxed);
-    }
-
     /// Counts a tick without a stack as lost. Safe in a signal handler.
     pub fn lose(&self) {
         self.lose_several(1);
@@ -287,18 +292,6 @@ impl Ticks {
     /// Makes all ticks that are not recorded yet count as lost: what their stacks refer to may be gone.
     pub fn distrust(&self) {
         self.distrusted.store(self.file.length(), Relaxed);
-    }
-
-    /// The number of ticks that were [missed](Ticks::miss) since the last call. Each is a time sample of the walked
-    /// stack.
-    #[inline]
-    #[must_use]
-    pub fn take_missed(&self) -> u32 {
-        // A load comes first: the exchange costs more than all other checks of a sample.
-        match self.missed.load(Relaxed) {
-            0 => 0,
-            _ => self.missed.swap(0, Relaxed),
-        }
     }
 
     /// Records at most `most` of the stored ticks, and returns how many were read. `place` turns a tick into samples,
@@ -399,7 +392,6 @@ impl Ticks {
         self.are_paused.store(true, Relaxed);
         // The ticks that wait are the parent's, which records them itself.
         self.read.store(self.file.length(), Relaxed);
-        self.missed.store(0, Relaxed);
         self.lost.store(0, Relaxed);
     }
 }

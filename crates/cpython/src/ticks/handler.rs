@@ -1,43 +1,23 @@
 //! The signal handler: it walks the stack of its thread and stores a tick.
 //!
-//! The signal is `SIGURG`, as in Go's runtime: hardly any program uses it, and its default action is to ignore it. So a
-//! program that resets all signals loses time samples, and is not killed. If the program has a handler for it, a real-time
-//! signal takes its place, also if the handler comes later: then it may get a few of our signals. `SIGPROF` and `ITIMER_PROF` stay the program's.
-//!
-//! The handler stays when a session ends: a signal may still be on its way.
+//! It may interrupt a sample, whose code needs stack as well, in a thread that has little. Then it does not walk: the tick
+//! says that the thread was in nthbyte. Where there is not even room for that, the tick is lost.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32};
 
 use nthbyte_session::process::CachedProbe;
 use nthbyte_session::ticks::{LONGEST_STACK, TICKS, Walked};
+use nthbyte_session::timers;
 use nthbyte_unwind::Registers;
 
 use super::walk::LAYOUT;
 use super::words::bits;
-use super::{collecting, timers, walk};
+use super::{collecting, walk};
 use crate::api::Api;
 use crate::layout::Layout;
-
-/// The installed signal; 0 if there is none.
-static SIGNAL: AtomicI32 = AtomicI32::new(0);
-
-/// `SI_TIMER` of a signal that a timer of `timer_create` has sent (`include/uapi/asm-generic/siginfo.h`).
-const SI_TIMER: c_int = -2;
-
-/// `siginfo_t` of such a signal.
-#[repr(C)]
-struct TimerInfo {
-    signal: c_int,
-    errno: c_int,
-    code: c_int,
-    _padding: c_int,
-    timer: c_int,
-    overrun: c_int,
-    value: usize,
-}
 
 /// Reads the program's memory. Only the handler that holds the lock of the ticks uses it.
 struct Memory(UnsafeCell<Option<CachedProbe>>);
@@ -63,71 +43,55 @@ pub fn prepare() {
     unsafe { *MEMORY.0.get() = Some(CachedProbe::new()) };
 }
 
-/// Installs the handler, and returns its signal.
-///
-/// # Errors
-/// One line: the program uses all possible signals.
-pub fn install() -> Result<c_int, String> {
-    let installed = SIGNAL.load(Relaxed);
-    if installed != 0 && action_of(installed) == Some(tick as *const () as usize) {
-        return Ok(installed);
-    }
-    let real_time = (libc::SIGRTMIN()..libc::SIGRTMAX() - 1).rev();
-    let signal = std::iter::once(libc::SIGURG)
-        .chain(real_time)
-        .find(|&signal| action_of(signal) == Some(libc::SIG_DFL))
-        .ok_or("the program handles every signal that --cpu could use; leave --cpu out")?;
-    // SAFETY: zero is a valid value of the struct, and the handler has the type that SA_SIGINFO requires.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = tick as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-        libc::sigfillset(&raw mut action.sa_mask);
-        if libc::sigaction(signal, &raw const action, std::ptr::null_mut()) != 0 {
-            return Err("cannot install a signal handler for --cpu".to_owned());
-        }
-    }
-    SIGNAL.store(signal, Relaxed);
-    Ok(signal)
-}
-
-/// Whether the program has a handler of its own for the signal by now.
-pub fn is_taken() -> bool {
-    let action = action_of(SIGNAL.load(Relaxed));
-    let ours = [tick as *const () as usize, libc::SIG_DFL, libc::SIG_IGN];
-    action.is_some_and(|action| !ours.contains(&action))
-}
-
-/// The action of a signal.
-fn action_of(signal: c_int) -> Option<usize> {
-    // SAFETY: zero is a valid value of the struct, which the call fills in.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        let asked = libc::sigaction(signal, std::ptr::null(), &raw mut action);
-        (asked == 0).then_some(action.sa_sigaction)
-    }
-}
+/// The stack that a walk needs, and that a tick without one needs, in bytes. A test measures both.
+const ROOM_TO_WALK: usize = 4096;
+const ROOM_TO_STORE: usize = 2048;
 
 /// The handler. A signal that no timer of ours has sent is ignored, as by default.
-unsafe extern "C" fn tick(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a `siginfo_t`, which is larger; other signals have other data in the same bytes.
-    let info = unsafe { info.cast::<TimerInfo>().read() };
-    if info.code != SI_TIMER {
-        return;
-    }
+pub unsafe extern "C" fn tick(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: errno belongs to the thread; it is restored below, as the interrupted code expects.
     let errno = unsafe { *libc::__errno_location() };
-    let expired = 1 + u64::from(info.overrun.max(0).cast_unsigned());
-    if let Some(timely) = timers::delivered(info.value, expired) {
-        TICKS.lose_several(expired - timely);
-        // SAFETY: the kernel passes the registers of this thread.
-        let registers = WITH_NATIVE
-            .load(Relaxed)
-            .then(|| unsafe { Registers::of_context(context) });
-        store(timely, registers);
+    // SAFETY: the kernel passes it.
+    if let Some(samples) = unsafe { timers::samples_of(info) } {
+        let is_inside = nthbyte_session::is_recording_here();
+        let needed = if is_inside {
+            ROOM_TO_STORE
+        } else {
+            ROOM_TO_WALK
+        };
+        // SAFETY: the kernel passes the context of this thread.
+        if !unsafe { timers::has_room(context, needed) } {
+            TICKS.lose_several(samples);
+        } else if is_inside {
+            store_inside(samples);
+        } else {
+            // SAFETY: as above.
+            unsafe { store_walked(samples, context) };
+        }
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
+}
+
+/// Stores a tick that has interrupted nthbyte's own code.
+#[inline(never)]
+fn store_inside(samples: u64) {
+    if TICKS.are_wanted() {
+        TICKS.store_samples(bits::IS_INSIDE | samples.min(bits::SAMPLES), samples, &[]);
+    }
+}
+
+/// Stores a tick with the stack of the calling thread.
+///
+/// # Safety
+/// `context` is the third argument of a handler with `SA_SIGINFO`, which runs in this thread.
+#[inline(never)]
+unsafe fn store_walked(samples: u64, context: *const c_void) {
+    let registers = WITH_NATIVE
+        .load(Relaxed)
+        // SAFETY: by the contract.
+        .then(|| unsafe { Registers::of_context(context) });
+    store(samples, registers);
 }
 
 /// Stores a tick of the calling thread that stands for this many samples.

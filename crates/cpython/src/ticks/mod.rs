@@ -21,18 +21,15 @@ mod collecting;
 mod handler;
 mod resolve;
 mod thread_locals;
-mod timers;
 mod walk;
 mod words;
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use nthbyte_session::process::Probe;
 use nthbyte_session::ticks::TICKS;
 use nthbyte_session::{
-    Keeper, Rate, Recording, let_writer_run, record_now, set_keeper, wait_for_room,
+    Keeper, Rate, Recording, let_writer_run, record_now, set_keeper, timers, wait_for_room,
 };
 
 use crate::api::Api;
@@ -41,12 +38,8 @@ use resolve::Resolver;
 use walk::LAYOUT;
 
 pub use collecting::{collection_ended, collection_started};
+pub use nthbyte_session::timers::thread_has_started;
 
-/// The time between two calls of [`keep`] while the process uses the processor, and while it does not.
-const BUSY: Duration = Duration::from_millis(20);
-const IDLE: Duration = Duration::from_millis(200);
-/// The process is busy if it has used this much CPU time since the last call, in nanoseconds.
-const BUSY_FROM: u64 = 1_000_000;
 /// Ticks that are recorded under one lock: other threads wait for it meanwhile.
 const AT_ONCE: usize = 16;
 /// Free slots of the ring without which no ticks are recorded: more than [`AT_ONCE`] of them need. The keeper runs in the
@@ -55,10 +48,9 @@ const ROOM_LEFT: usize = 512;
 
 static KEEPER: Keeper = Keeper {
     keep,
+    record_waiting: record_with_room,
     begin_in_child,
 };
-/// CPU time of the process at the last call of [`keep`] that looked for threads.
-static CPU_BEFORE: AtomicU64 = AtomicU64::new(0);
 
 /// Begins to take time samples in the calling thread, with the frames of native code if these are recorded. The session's
 /// writer thread finds the others. Returns the rate, which may be lower than `hz`.
@@ -88,15 +80,13 @@ pub fn begin(
     }
     LAYOUT.get_or_init(|| *layout);
     let rate = Rate::possible(hz);
-    let signal = handler::install()?;
     handler::prepare();
     handler::with_native_frames(with_native_frames);
     collecting::collection_ended();
     TICKS
         .begin(true)
         .map_err(|why| format!("--cpu needs memfd_create, which failed here: {why}"))?;
-    CPU_BEFORE.store(0, Relaxed);
-    if let Err(why) = timers::begin(signal, rate.period_nanos(), seed) {
+    if let Err(why) = timers::begin(handler::tick, rate, seed) {
         end();
         return Err(why);
     }
@@ -111,7 +101,6 @@ fn begin_in_child() {
     }
     handler::prepare();
     collecting::collection_ended();
-    CPU_BEFORE.store(0, Relaxed);
     // Without a file or a timer, the child has no time samples. Nothing else depends on them.
     if TICKS.begin(true).is_ok() {
         timers::begin_in_child();
@@ -180,41 +169,25 @@ pub fn forget_code(code: usize) {
     }
 }
 
-/// Called when a thread has been started, by the thread that has started it: the new one gets its timer before it can run
-/// Python code.
-///
-/// Not in a forked child before its first recording: until then it has the parent's timers in its memory, but none of them.
-pub fn thread_has_started() {
-    if TICKS.are_stored()
-        && !timers::find_new()
-        && let Some(mut recording) = record_now()
-    {
-        recording.wake_writer();
-    }
-}
-
 /// Called by the writer thread between two blocks.
 fn keep() -> Duration {
-    timers::leave_out_this_thread();
-    if handler::is_taken() {
-        match handler::install() {
-            Ok(signal) => timers::change_signal(signal),
-            Err(_) => timers::end(),
-        }
-    }
-    let cpu = timers::process_cpu();
-    let used = cpu.saturating_sub(CPU_BEFORE.load(Relaxed));
-    if used >= BUSY_FROM {
-        CPU_BEFORE.store(cpu, Relaxed);
-        timers::scan();
-    }
+    let next = timers::keep();
+    record_with_room();
+    next
+}
+
+/// Records ticks that are waiting, as far as the ring has room. Returns whether more wait.
+fn record_with_room() -> bool {
     while TICKS.are_waiting() {
         let Some(mut recording) = record_now() else {
-            break;
+            return true;
         };
-        if recording.room() < ROOM_LEFT || record_some(&mut recording, None) == 0 {
-            break;
+        if recording.room() < ROOM_LEFT {
+            return true;
+        }
+        if record_some(&mut recording, None) == 0 {
+            return false;
         }
     }
-    if used >= BUSY_FROM { BUSY } else { IDLE }
+    false
 }

@@ -121,6 +121,12 @@ impl<'a> Resolver<'a> {
         tick: &Tick<'_>,
         samples: u32,
     ) -> Option<Place> {
+        if tick.word & bits::IS_INSIDE != 0 {
+            return Some(Place {
+                samples,
+                ..Place::inside(recording)?
+            });
+        }
         let stack = self.stack(recording, tick)?;
         let labels = self.labels(recording, tick.word & bits::HAS_GIL != 0)?;
         let place = |stack| Place {

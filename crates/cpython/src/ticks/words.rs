@@ -22,6 +22,8 @@ pub mod bits {
     pub const HAS_REGISTERS: u64 = 1 << 18;
     /// The lowest bit of the generation of the running collection.
     pub const GENERATION: u32 = 19;
+    /// Whether the tick has interrupted nthbyte's own code, so that it has no stack.
+    pub const IS_INSIDE: u64 = 1 << 32;
 }
 
 /// Bits of the position. Code objects are aligned to 8 bytes, and lie below 2^47. So do words of stacks.

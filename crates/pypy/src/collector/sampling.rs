@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use nthbyte_profile::event::{
-    Allocation, Collection, CollectionKind, CpuSample, LabelSetId, LostKind, Nanos, SourceId,
-    Survival, TypeId,
+    Allocation, Collection, CollectionKind, LabelSetId, LostKind, Nanos, SourceId, Survival, TypeId,
 };
 use nthbyte_sampling::Period;
 
@@ -16,7 +15,6 @@ use super::statistics::Statistics;
 use crate::binary::Redirect;
 use crate::stacks::{Stacks, Vmprof};
 use crate::types::{Recent, Types};
-use nthbyte_session::ticks::TICKS;
 use nthbyte_session::{PerEpoch, Recording, Session};
 
 /// If more samples than this are pending, they are recorded before the next minor collection. Then it is not known
@@ -168,7 +166,6 @@ impl Sampling {
             backlog.drain(session, &mut self.types);
         }
         if let Some(mut recording) = session.record(LostKind::Other) {
-            self.stacks.ticks(&mut recording);
             self.statistics.become_due();
             self.record_memory(&mut recording);
             for (os_id, name) in thread_names {
@@ -216,21 +213,10 @@ impl Sampling {
         self.begin(recording);
         let time = recording.now();
         let here = self.stacks.here(recording);
-        let missed_ticks = TICKS.take_missed();
         let Some((thread, stack)) = here else {
             recording.lost(LostKind::Allocations, 1);
-            recording.lost(LostKind::CpuSamples, u64::from(missed_ticks));
             return;
         };
-        for _ in 0..missed_ticks {
-            recording.cpu(CpuSample {
-                time,
-                thread,
-                stack,
-                labels: LabelSetId::NONE,
-                source: SourceId::TIME,
-            });
-        }
         let allocation = Allocation {
             time,
             thread,
@@ -441,7 +427,6 @@ impl Sampling {
         let totals = self.statistics.after_minor(recording.now(), is_sweeping);
         self.collected(recording, CollectionKind::Minor, started..ended, totals);
         self.record_memory(recording);
-        self.stacks.ticks(recording);
     }
 
     /// Records memory totals, if the last ones are old enough.

@@ -23,7 +23,7 @@ use super::{preparation, python};
 use crate::binary::{self, Collector, Library};
 use crate::collector::{Engine, ReportedTotals, found_totals, observe_totals};
 use crate::gc_hooks;
-use crate::stacks::{DESCRIPTOR, Vmprof, take_over};
+use crate::stacks::{DESCRIPTOR, Vmprof, take_over, ticks};
 use crate::types::{ProbeInstance, Types};
 
 /// Whether the collector can be hooked on this processor. If not, all sessions use `gc.hooks`.
@@ -165,16 +165,17 @@ pub unsafe extern "C" fn nthbyte_pypy_start(
     message: *mut c_char,
     length: usize,
 ) -> c_int {
-    preparation::await_buffers(false);
     // SAFETY: the caller's promise.
     let started = unsafe { CStr::from_ptr(config) }
         .to_str()
         .map_err(|error| format!("bad configuration: {error}"))
         .and_then(Config::parse)
         .and_then(|config| super::start(&config));
+    preparation::after_switching(|| ());
     match started {
         Ok(()) => 0,
         Err(why) => {
+            preparation::before_switching_off();
             // SAFETY: the caller's promise.
             unsafe { copy_text(&why, message, length) };
             1
@@ -186,7 +187,9 @@ pub unsafe extern "C" fn nthbyte_pypy_start(
 /// null if no session was on. A buffer of Python's own would be native memory of the session.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_stop() -> *mut c_char {
-    super::stop().map_or(null_mut(), |outcome| {
+    let outcome = super::stop();
+    preparation::before_switching_off();
+    outcome.map_or(null_mut(), |outcome| {
         // The text has no zero bytes.
         CString::new(outcome.to_text())
             .unwrap_or_default()
@@ -214,16 +217,17 @@ pub unsafe extern "C" fn nthbyte_pypy_release_outcome(outcome: *mut c_char) {
 /// Returns the descriptor to which it must write; or -1: the session continues without stacks.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_reopen_vmprof() -> c_int {
-    preparation::await_buffers(true);
+    preparation::before_switching();
     if Engine::after_fork() { DESCRIPTOR } else { -1 }
 }
 
 /// Reads stacks from `_vmprof` again, after [`nthbyte_pypy_reopen_vmprof`] and `_vmprof.enable`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_attach_vmprof() {
-    preparation::await_buffers(false);
     // If this fails, samples have no stacks from now on.
-    let _ = take_over();
+    if preparation::after_switching(take_over).is_ok() {
+        ticks::begin_in_child();
+    }
 }
 
 /// Whether Python must disable `_vmprof` after the session. It must not if the program has disabled

@@ -16,7 +16,7 @@ use crate::collector::{
     free_hook, malloc_hook,
 };
 use crate::gil_trap::GilTrap;
-use crate::stacks::{FrameList, Vmprof, forget_names, native as native_stacks};
+use crate::stacks::{FrameList, Vmprof, forget_names, native as native_stacks, ticks};
 
 /// The search refuses a larger nursery.
 const LARGEST_NURSERY: usize = 1 << 32;
@@ -124,14 +124,13 @@ impl Running {
                 let seed = config.seed();
                 running.native_seed = config.native.then_some(seed);
                 native_stacks::set_library(&library);
-                let mut notes = settings.notes;
-                let mut config = config.clone();
-                if let Some(rate) = config.cpu_hz.map(Rate::possible) {
-                    config.cpu_hz = Some(rate.hz());
-                    notes.extend(rate.note());
-                }
-                let config = &config;
-                let mut meta = config.meta(Method::NurseryLimit, seed, notes);
+                let rate = config.cpu_hz.map(Rate::possible);
+                let config = &Config {
+                    cpu_hz: rate.map(Rate::hz),
+                    ..config.clone()
+                };
+                let mut meta = config.meta(Method::NurseryLimit, seed, settings.notes);
+                meta.notes.extend(rate.and_then(Rate::note));
                 if config.native {
                     native::add_sources(&mut meta, Method::Preload, config.native_period());
                 }
@@ -143,6 +142,9 @@ impl Running {
                     config.cpu_hz.is_some(),
                     FrameList::sought(library.thread_local.clone()),
                 )?;
+                if let Some(rate) = rate {
+                    ticks::begin(rate, seed)?;
+                }
                 let sampler = Sampler::new(period, config.distances, seed);
                 running
                     .begin(
@@ -156,6 +158,7 @@ impl Running {
                     .map_err(refuse)
             });
         if let Err(why) = started {
+            ticks::stop_timers();
             running.restore_imports();
             return Err(why);
         }
@@ -248,6 +251,7 @@ impl Running {
 
     /// Stops the session.
     fn stop(mut self) -> Outcome {
+        ticks::stop_timers();
         native::disconnect();
         let mut remains = None;
         if !with_lock(|| remains = self.end()) {
@@ -258,6 +262,8 @@ impl Running {
         let Some(mut remains) = remains else {
             return Outcome::default();
         };
+        // Before `_vmprof` is given up, which has the names.
+        ticks::record_waiting();
         drop(remains.vmprof);
         python::keep_types(std::mem::take(&mut remains.types));
         let mut outcome = remains.session.finish(Some(remains.allocated));

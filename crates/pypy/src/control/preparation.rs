@@ -1,5 +1,6 @@
-//! Changes around PyPy's `_vmprof` during a session: its system calls are redirected to nthbyte, and the previous
-//! action of SIGPROF is kept.
+//! Changes around PyPy's `_vmprof` during a session: its system calls are redirected to nthbyte. The action of SIGPROF and
+//! the interval timer stay the program's: `_vmprof` sets both when it is switched on and off, which is undone or does not
+//! happen.
 
 use std::ffi::c_int;
 
@@ -7,20 +8,18 @@ use nthbyte_session::RUNNING_ALREADY;
 
 use crate::binary::{Library, MemoryMap, Redirect};
 use crate::bounded_lock::BoundedLock;
-use crate::stacks::{DESCRIPTOR, Vmprof, lseek_hook, mmap_hook, write_hook};
+use crate::stacks::{
+    Action, DESCRIPTOR, Vmprof, changes_here, lseek_hook, mmap_hook, setitimer_hook, write_hook,
+};
 
-/// The redirected imports, and the previous action of SIGPROF.
-#[derive(Debug)]
+/// The redirected imports.
 struct Preparation {
     redirects: Vec<Redirect>,
     /// Those of `mmap`, which are on only until `_vmprof` has its buffers: other mappings are the program's.
     mappings: Vec<Redirect>,
-    sigprof: Disposition,
+    /// The action of SIGPROF, while `_vmprof` is switched on or off.
+    sigprof: Option<Action>,
 }
-
-/// The action of a signal: a handler, `SIG_DFL` or `SIG_IGN`; and flags.
-#[derive(Debug)]
-struct Disposition(usize, c_int);
 
 static PREPARATION: BoundedLock<Option<Preparation>> = BoundedLock::new(None);
 
@@ -48,44 +47,63 @@ pub fn undo() {
     }
 }
 
-/// `_vmprof` is about to get its buffers (`on`), or has them.
-pub fn await_buffers(on: bool) {
+/// `_vmprof` is about to be switched off and on again, in the child of a fork.
+pub fn before_switching() {
+    changed(|preparation| preparation.begin_switching());
+}
+
+/// `_vmprof` was switched on. `take_over` finds its handler of SIGPROF.
+pub fn after_switching<T>(take_over: impl FnOnce() -> T) -> T {
+    let taken = take_over();
+    changed(|preparation| {
+        preparation.turn_mappings(false);
+        preparation.end_switching();
+    });
+    taken
+}
+
+/// `_vmprof` is about to be switched off, before [`undo`].
+pub fn before_switching_off() {
+    if !Vmprof::is_taken_away() {
+        changed(|preparation| preparation.begin_switching());
+    }
+}
+
+fn changed(change: impl FnOnce(&mut Preparation)) {
     // In the child of a fork, the lock may be held by a thread that does not exist there.
-    if let Some(place) = PREPARATION.try_lock()
-        && let Some(preparation) = place.as_ref()
+    if let Some(mut place) = PREPARATION.try_lock()
+        && let Some(preparation) = place.as_mut()
     {
-        for redirect in &preparation.mappings {
-            // If it fails, the buffers are not found, or the hook stays and only calls the original.
-            let _ = redirect.turn(on);
-        }
+        change(preparation);
     }
 }
 
 impl Preparation {
     fn new() -> Result<Self, String> {
         let library = Library::of_this_process().ok_or("this interpreter is not PyPy")?;
-        // SAFETY: zero is a valid value of the struct, which the call fills in.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: only reads the current action.
-        unsafe { libc::sigaction(libc::SIGPROF, std::ptr::null(), &raw mut action) };
-        if action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN {
+        let sigprof = Action::of_sigprof();
+        if !sigprof.is_none() {
             return Err("another profiler is using SIGPROF; stop it first".to_owned());
         }
         Vmprof::prepare()?;
         let mut preparation = Self {
             redirects: Vec::new(),
             mappings: Vec::new(),
-            sigprof: Disposition(action.sa_sigaction, action.sa_flags),
+            sigprof: None,
         };
         let map = MemoryMap::read()?;
         for (name, function) in [
             (c"write", write_hook as *const () as usize),
             (c"lseek", lseek_hook as *const () as usize),
             (c"lseek64", lseek_hook as *const () as usize),
+            (c"setitimer", setitimer_hook as *const () as usize),
             (c"mmap", mmap_hook as *const () as usize),
             (c"mmap64", mmap_hook as *const () as usize),
         ] {
             let slots = library.import_slots(name);
+            if slots.is_empty() && name == c"setitimer" {
+                return Err("this PyPy does not import setitimer".to_owned());
+            }
             // SAFETY: the slots are the library's imports of `name`, and the hook has the same type.
             let redirects = unsafe { Redirect::prepare(&slots, function, &map) }?;
             let list = if name.to_bytes().starts_with(b"mmap") {
@@ -99,7 +117,31 @@ impl Preparation {
             preparation.turn_off();
             return Err(why);
         }
+        preparation.begin_switching();
         Ok(preparation)
+    }
+
+    /// From here on, until [`Self::end_switching`], this thread's changes of SIGPROF and the interval timer are `_vmprof`'s.
+    fn begin_switching(&mut self) {
+        self.turn_mappings(true);
+        if self.sigprof.is_none() {
+            self.sigprof = Some(Action::of_sigprof());
+            changes_here(true);
+        }
+    }
+
+    fn end_switching(&mut self) {
+        if let Some(before) = self.sigprof.take() {
+            before.restore();
+            changes_here(false);
+        }
+    }
+
+    fn turn_mappings(&self, on: bool) {
+        for redirect in &self.mappings {
+            // If it fails, the buffers are not found, or the hook stays and only calls the original.
+            let _ = redirect.turn(on);
+        }
     }
 
     fn turn_on(&self) -> Result<(), String> {
@@ -114,16 +156,8 @@ impl Preparation {
         }
     }
 
-    fn undo(self) {
+    fn undo(mut self) {
+        self.end_switching();
         self.turn_off();
-        let Disposition(handler, flags) = self.sigprof;
-        if !Vmprof::is_taken_away() {
-            // SAFETY: restores the action that `prepare` found: the default, or to ignore the signal.
-            unsafe {
-                let mut action: libc::sigaction = std::mem::zeroed();
-                (action.sa_sigaction, action.sa_flags) = (handler, flags);
-                libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut());
-            }
-        }
     }
 }

@@ -5,7 +5,6 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use nthbyte_session::process::MemoryFile;
-use nthbyte_session::ticks::TICKS;
 
 use super::record::{
     BUFFER, BUFFERS, LONGEST_RECORD, MARKER_STACKTRACE, MARKER_TRAILER, RawFrame, SHORTEST_RECORD,
@@ -18,7 +17,7 @@ const SPINS: u32 = 2000;
 /// Number of retries after that, each after 50 µs or more. A tick retries less often: a lost tick is acceptable, and a
 /// fork may wait for the code that the tick has interrupted.
 pub const NAPS: u32 = 20_000;
-const NAPS_OF_A_TICK: u32 = 20;
+pub const NAPS_OF_A_TICK: u32 = 20;
 
 type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
@@ -84,7 +83,7 @@ impl Work {
     }
 
     /// The word for this work in a tick; 0 means no work.
-    const fn word(self) -> u64 {
+    pub const fn word(self) -> u64 {
         self as u64 + 1
     }
 
@@ -174,23 +173,36 @@ pub unsafe extern "C" fn lseek_hook(fd: c_int, offset: libc::off_t, whence: c_in
     unsafe { libc::lseek(fd, offset, whence) }
 }
 
-/// Replaces the handler of SIGPROF, so that each tick is either recorded or counted.
-pub unsafe extern "C" fn tick(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    if !TICKS.are_wanted() {
-        return;
+/// The threads (their thread pointers) that switch `_vmprof` on or off, or fork; 0 in a free place.
+static CHANGING: [AtomicUsize; 16] = [const { AtomicUsize::new(0) }; 16];
+
+/// Says whether the calling thread switches `_vmprof` on or off, or forks: as long as it does, its `_vmprof` gets no timer.
+pub fn changes_here(on: bool) {
+    let own = thread_pointer();
+    let (from, to) = if on { (0, own) } else { (own, 0) };
+    let _ = CHANGING.iter().find(|place| {
+        let changed = place.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        changed.is_ok()
+    });
+}
+
+/// Replaces the library's `setitimer`: `_vmprof` gets no timer. An interval timer would outlive an `exec`, and kill the new
+/// program, which has no handler. What the program sets itself is passed on.
+///
+/// # Safety
+/// As `setitimer(2)`.
+pub unsafe extern "C" fn setitimer_hook(
+    which: c_int,
+    new: *const libc::itimerval,
+    old: *mut libc::itimerval,
+) -> c_int {
+    let own = thread_pointer();
+    let mut changing = CHANGING.iter().map(|place| place.load(Ordering::Relaxed));
+    if which == libc::ITIMER_PROF && changing.any(|thread| thread == own) {
+        return 0;
     }
-    // SAFETY: errno belongs to the thread; it is restored below, as the interrupted code expects.
-    let errno = unsafe { *libc::__errno_location() };
-    if WALKING.load(Ordering::Relaxed) == thread_pointer() {
-        TICKS.miss();
-    } else if let Some(length) = walk(signal, info, context, NAPS_OF_A_TICK, None) {
-        record_tick(length);
-        done();
-    } else {
-        TICKS.lose();
-    }
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
+    // SAFETY: passed on unchanged.
+    unsafe { libc::setitimer(which as _, new, old) }
 }
 
 /// A list that the handler walks instead of the stack.
@@ -203,8 +215,8 @@ pub struct Substitute {
 }
 
 impl Substitute {
-    /// Replaces the thread's list and returns the previous one, which must be restored before [`done`]. A
-    /// tick of the clock meanwhile finds that this thread walks, and is counted for the stack of that walk.
+    /// Replaces the thread's list and returns the previous one, which must be restored before [`done`]. A tick of the clock
+    /// meanwhile finds that this thread walks.
     fn put_in(self) -> Self {
         // SAFETY: the word belongs to the calling thread.
         unsafe {
@@ -215,17 +227,27 @@ impl Substitute {
     }
 }
 
-/// Calls PyPy's handler, which leaves its record in `RECORD_TAKEN`. Returns the record's length, or
-/// `None` if there is no record. After `Some`, [`done`] must follow. Safe in a signal handler.
+/// What a call of PyPy's handler has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walk {
+    /// It cannot be called now.
+    Unable,
+    /// A thread without Python frames.
+    Empty,
+    /// A record of this length in `RECORD_TAKEN`. [`done`] must follow.
+    Record(usize),
+}
+
+/// Calls PyPy's handler, which leaves its record in `RECORD_TAKEN`. Safe in a signal handler.
 pub fn walk(
     signal: c_int,
     info: *mut libc::siginfo_t,
     context: *mut c_void,
     naps: u32,
     substitute: Option<Substitute>,
-) -> Option<usize> {
+) -> Walk {
     if !begin(naps) {
-        return None;
+        return Walk::Unable;
     }
     TAKEN.store(0, Ordering::Relaxed);
     let before = substitute.map(Substitute::put_in);
@@ -240,9 +262,13 @@ pub fn walk(
     let length = TAKEN.load(Ordering::Relaxed);
     if length < SHORTEST_RECORD {
         done();
-        return None;
+        return if handler.is_null() {
+            Walk::Unable
+        } else {
+            Walk::Empty
+        };
     }
-    Some(length)
+    Walk::Record(length)
 }
 
 /// The arguments for a direct call of the handler: a signal without a sender.
@@ -265,7 +291,7 @@ impl Signal {
     pub fn raise(&mut self, naps: u32, substitute: Option<Substitute>, frames: &mut Vec<RawFrame>) {
         let info = &raw mut self.info;
         let context = (&raw mut self.context).cast();
-        if let Some(length) = walk(libc::SIGPROF, info, context, naps, substitute) {
+        if let Walk::Record(length) = walk(libc::SIGPROF, info, context, naps, substitute) {
             // SAFETY: this thread holds `WALKING` until `done`.
             let record = unsafe { &*RECORD_TAKEN.0.get() };
             frames.extend(decode(&record[..length]));
@@ -339,13 +365,6 @@ pub fn forbid() {
     resume();
 }
 
-/// Stores the last record as a tick. Safe in a signal handler.
-fn record_tick(length: usize) {
-    // SAFETY: this thread holds `WALKING`.
-    let record = unsafe { &*RECORD_TAKEN.0.get() };
-    TICKS.store(Work::here().map_or(0, Work::word), &record[..length]);
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::vmprof;
@@ -364,14 +383,16 @@ mod tests {
     fn a_walk_waits_its_turn_and_ends_with_vmprof() {
         let null = std::ptr::null_mut();
         let walked = || {
-            walk(libc::SIGPROF, null, null.cast(), NAPS, None).inspect(|_| {
+            let walk = walk(libc::SIGPROF, null, null.cast(), NAPS, None);
+            if let Walk::Record(_) = walk {
                 assert_eq!(WALKING.load(Ordering::Relaxed), thread_pointer());
                 done();
-            })
+            }
+            walk
         };
-        assert_eq!(walked(), None);
+        assert_eq!(walked(), Walk::Unable);
         HANDLER.store(handler as *mut c_void, Ordering::Release);
-        assert_eq!(walked(), Some(33));
+        assert_eq!(walked(), Walk::Record(33));
 
         // Another thread walks and loses its processor.
         let (begun, wait) = std::sync::mpsc::channel();
@@ -382,7 +403,7 @@ mod tests {
             resume();
         });
         wait.recv().unwrap();
-        assert_eq!(walked(), Some(33));
+        assert_eq!(walked(), Walk::Record(33));
         other.join().unwrap();
 
         // A fork waits for the walk of another thread, and keeps others from walking until it is over.
@@ -401,7 +422,7 @@ mod tests {
         assert!(other.join().unwrap());
         vmprof::forked_parent();
         assert_eq!(WALKING.load(Ordering::Relaxed), 0);
-        assert_eq!(walked(), Some(33));
+        assert_eq!(walked(), Walk::Record(33));
 
         // A record that no walk waits for is dropped; all other data is kept, in order.
         NAMES.make().unwrap();
@@ -416,7 +437,7 @@ mod tests {
         // SAFETY: the bytes are there.
         unsafe { write_hook(DESCRIPTOR, trailer.as_ptr().cast(), TRAILER) };
         assert!(TAKEN_AWAY.load(Ordering::Relaxed));
-        assert_eq!(walked(), None);
+        assert_eq!(walked(), Walk::Unable);
         NAMES.close();
     }
 }

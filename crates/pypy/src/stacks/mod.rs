@@ -11,6 +11,7 @@
 //! nodes         a table of recent steps and their nodes of the stack tree
 //! tree          stacks as nodes of the profile's stack tree
 //! native        the stack of a sample of native memory
+//! ticks         time samples
 //! ```
 
 mod frame_list;
@@ -21,11 +22,14 @@ mod names;
 pub mod native;
 mod nodes;
 mod record;
+pub mod ticks;
 mod tree;
 mod vmprof;
 
 pub use frame_list::FrameList;
-pub use handler::{DESCRIPTOR, Work, lseek_hook, mmap_hook, write_hook};
+pub use handler::{
+    DESCRIPTOR, Work, changes_here, lseek_hook, mmap_hook, setitimer_hook, write_hook,
+};
 pub use known_names::forget as forget_names;
 pub use tree::Stacks;
-pub use vmprof::{Vmprof, take_over};
+pub use vmprof::{Action, Vmprof, take_over};

@@ -5,6 +5,8 @@ use super::record::{
     MARKER_TIME_N_ZONE, MARKER_TRAILER, MARKER_VIRTUAL_IP, TRAILER, word,
 };
 
+use nthbyte_session::process::Probe;
+
 /// The name of a code object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeName<'a> {
@@ -97,17 +99,29 @@ pub fn names_in_buffers(start: usize, mut visit: impl FnMut(u64, &[u8])) {
     if start == 0 {
         return;
     }
+    let memory = Probe::new();
     let mut copy = vec![0u8; LONGEST_RECORD];
     for index in 0..BUFFERS {
-        // SAFETY: `_vmprof` keeps its twenty buffers mapped until it is disabled, and `detach` is called
-        // before that. A buffer begins with the number of bytes in it, and has room for as many.
-        let mut data = unsafe {
-            let buffer = (start + index * BUFFER) as *const u8;
-            let size = buffer.cast::<u32>().read_volatile() as usize;
-            let data = &mut copy[..size.min(LONGEST_RECORD)];
-            std::ptr::copy_nonoverlapping(buffer.add(8), data.as_mut_ptr(), data.len());
-            &*data
+        // A buffer begins with the number of bytes in it.
+        let buffer = start + index * BUFFER;
+        let size = match memory {
+            // The program may switch `_vmprof` off meanwhile, in another thread: then the buffers are gone.
+            Some(memory) => memory.read::<u32>(buffer).unwrap_or(0),
+            // SAFETY: `_vmprof` keeps its twenty buffers mapped until it is disabled, and the address is forgotten before
+            // that.
+            None => unsafe { (buffer as *const u32).read_volatile() },
         };
+        let data = &mut copy[..(size as usize).min(LONGEST_RECORD)];
+        let copied = match memory {
+            Some(memory) => memory.bytes(buffer + 8, data),
+            None => {
+                let from = (buffer + 8) as *const u8;
+                // SAFETY: as above; a buffer has room for as many bytes.
+                unsafe { std::ptr::copy_nonoverlapping(from, data.as_mut_ptr(), data.len()) };
+                data.len()
+            }
+        };
+        let mut data = &data[..copied];
         while let Parsed::Name(length, id, text) = parse(data) {
             visit(id, text);
             data = &data[length..];

@@ -6,15 +6,13 @@ use std::cell::RefCell;
 use nthbyte_profile::event::{Code, FrameKind, Lines, Node, NodeId, ThreadId};
 
 use super::frame_list::WHOLE_RECORD;
-use super::handler::Work;
 use super::known_names;
 use super::links::{Step, StepKind};
 use super::names::CodeName;
 use super::nodes::{Nodes, Slot};
-use super::record::{RawFrame, decode};
+use super::record::RawFrame;
 use super::vmprof::Vmprof;
 use crate::gil_trap::GilTrap;
-use nthbyte_session::ticks::{Place, TICKS};
 use nthbyte_session::{Appearance, Epoch, PerEpoch, Recording};
 
 /// The launcher's file. Its frames, and the frames outside of them, belong to nthbyte and not to
@@ -129,23 +127,6 @@ impl Stacks {
         Some((thread, self.intern(recording)?))
     }
 
-    /// Records the time samples since the last call.
-    pub fn ticks(&mut self, recording: &mut Recording<'_>) {
-        if !TICKS.are_wanted() {
-            return;
-        }
-        recording.ticks(usize::MAX, |recording, tick| {
-            self.steps.clear();
-            self.steps.extend(decode(tick.stack).map(Step::frame));
-            let stack = self.intern(recording)?;
-            let stack = match Work::from_word(tick.word) {
-                Some(work) => collecting(recording, stack, work)?,
-                None => stack,
-            };
-            Some(Place::of(stack))
-        });
-    }
-
     /// The node of the stack in `steps`, which becomes the previous stack.
     fn intern(&mut self, recording: &mut Recording<'_>) -> Option<NodeId> {
         let known = self.known.of_or_begin(recording.epoch(), Known::clear);
@@ -176,15 +157,6 @@ impl Stacks {
         }
         Some(node)
     }
-}
-
-/// The node of `stack` with the collector as its innermost frame.
-fn collecting(recording: &mut Recording<'_>, stack: NodeId, work: Work) -> Option<NodeId> {
-    let name = match work {
-        Work::Minor => "minor collection",
-        Work::Major => "major collection",
-    };
-    recording.named_node(stack, name, FrameKind::Gc)
 }
 
 /// The step at a depth, counted from the outermost step.

@@ -19,8 +19,8 @@ use std::sync::atomic::Ordering;
 
 use super::frame_list::FrameList;
 use super::handler::{
-    BUFFERS_AT, BUFFERS_AWAITED, HANDLER, NAMES, NAPS, Signal, TAKEN_AWAY, WALKING, forbid, pause,
-    resume, tick,
+    BUFFERS_AT, BUFFERS_AWAITED, HANDLER, NAMES, NAPS, Signal, TAKEN_AWAY, WALKING, changes_here,
+    forbid, pause, resume,
 };
 use super::known_names;
 use super::links::Step;
@@ -58,7 +58,7 @@ impl Vmprof {
         take_over()?;
         ATFORK.call_once(|| {
             // SAFETY: the functions may be called at any fork. `_vmprof` has registered its own
-            // functions before, so the timer that it starts again in the parent is stopped after it.
+            // functions before, so they run while it is known that this thread forks.
             unsafe {
                 libc::pthread_atfork(Some(before_fork), Some(forked_parent), Some(forked_child))
             };
@@ -169,54 +169,66 @@ fn no_file(error: std::io::Error) -> String {
 
 static ATFORK: Once = Once::new();
 
-/// Replaces the handler that `_vmprof` has just installed by [`tick`], and stops its timer if no time
-/// samples are wanted.
+/// Takes the handler that `_vmprof` has just installed. The action of SIGPROF becomes the program's again.
 ///
 /// # Errors
 /// One line, if the handler is not installed.
 pub fn take_over() -> Result<(), String> {
     BUFFERS_AWAITED.store(false, Ordering::Relaxed);
-    // SAFETY: zero is a valid value of the struct, which the call fills in.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: only reads the current action.
-    let asked = unsafe { libc::sigaction(libc::SIGPROF, std::ptr::null(), &raw mut action) };
-    let handler = action.sa_sigaction;
-    if asked != 0 || handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+    let action = Action::of_sigprof();
+    if action.is_none() {
         return Err("PyPy's _vmprof did not install its handler of SIGPROF".to_owned());
     }
-    HANDLER.store(handler as *mut c_void, Ordering::Release);
-    action.sa_sigaction = tick as *const () as usize;
-    // SAFETY: `tick` has the type that SA_SIGINFO requires, and is safe in a signal handler.
-    unsafe { libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut()) };
-    stop_unwanted_timer();
+    HANDLER.store(action.0.sa_sigaction as *mut c_void, Ordering::Release);
     Ok(())
 }
 
-fn stop_unwanted_timer() {
-    if !TICKS.are_wanted() {
-        // SAFETY: a zero timer is valid: it stops the timer that `_vmprof` always starts.
+/// The action of a signal.
+pub struct Action(libc::sigaction);
+
+impl Action {
+    /// That of SIGPROF.
+    pub fn of_sigprof() -> Self {
+        // SAFETY: zero is a valid value of the struct, which the call fills in.
         unsafe {
-            let off: libc::itimerval = std::mem::zeroed();
-            libc::setitimer(libc::ITIMER_PROF, &raw const off, std::ptr::null_mut());
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(libc::SIGPROF, std::ptr::null(), &raw mut action);
+            Self(action)
         }
+    }
+
+    /// Whether it is the default, or to ignore the signal.
+    pub fn is_none(&self) -> bool {
+        matches!(self.0.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+    }
+
+    /// Makes this the action of SIGPROF.
+    pub fn restore(&self) {
+        // SAFETY: it was one.
+        unsafe { libc::sigaction(libc::SIGPROF, &raw const self.0, std::ptr::null_mut()) };
     }
 }
 
 /// Waits until no thread is in the handler when the process forks: in the child that thread does not
 /// exist, and the handler's lock and buffer would stay in use until the process ends.
+///
+/// `_vmprof` stops its timer before a fork, and sets it again after it. It has registered its functions for that before:
+/// they run between these two.
 pub(super) extern "C" fn before_fork() {
     pause();
+    if !HANDLER.load(Ordering::Relaxed).is_null() {
+        changes_here(true);
+    }
 }
 
 pub(super) extern "C" fn forked_parent() {
+    changes_here(false);
     resume();
-    if !HANDLER.load(Ordering::Relaxed).is_null() {
-        stop_unwanted_timer();
-    }
 }
 
 /// The handler must not be called without a file: it would abort the process.
 extern "C" fn forked_child() {
+    changes_here(false);
     HANDLER.store(std::ptr::null_mut(), Ordering::Release);
     WALKING.store(0, Ordering::Relaxed);
     GilTrap::forget_other_threads();

@@ -12,6 +12,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use crate::os_thread::is_writer_thread;
+
 /// The lowest descriptor number that we use. Programs that count on low numbers keep them.
 const FIRST_DESCRIPTOR: c_int = 512;
 
@@ -57,6 +59,33 @@ pub(crate) fn duplicate_high(descriptor: c_int) -> Option<c_int> {
     // SAFETY: duplicates a descriptor; a bad one is an error.
     let high = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) };
     (high >= 0).then_some(high)
+}
+
+/// Opens a file of ours that the program's table has under this number, in the table of the calling thread. `None` if the
+/// thread is not the writer thread, whose table is another one ([`keep_only`]); if the number is another file's by now; or
+/// without `/proc`.
+pub(crate) fn open_in_own_table(number: c_int, identity: Identity) -> Option<c_int> {
+    // SAFETY: no preconditions.
+    if !is_writer_thread(unsafe { libc::gettid() }) {
+        return None;
+    }
+    // The number may be a device's, which an ordinary `open` might change.
+    let path = open(&format!("/proc/self/fd/{number}\0"), libc::O_PATH)?;
+    let opened = identity
+        .is_of(path)
+        .then(|| open(&format!("/proc/thread-self/fd/{path}\0"), libc::O_RDWR))
+        .flatten();
+    // SAFETY: opened above, in this thread's own table.
+    unsafe { libc::syscall(libc::SYS_close, path) };
+    opened
+}
+
+/// Opens a file by its path, which ends with a zero.
+fn open(path: &str, flags: c_int) -> Option<c_int> {
+    let flags = flags | libc::O_CLOEXEC;
+    // SAFETY: the path is terminated. By number, because the C library's function is a cancellation point.
+    let opened = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) };
+    c_int::try_from(opened).ok().filter(|&number| number >= 0)
 }
 
 /// A descriptor in the program's table that refers to a file of ours.

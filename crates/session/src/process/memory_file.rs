@@ -14,12 +14,15 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::descriptor::{Identity, duplicate_high};
+use super::descriptor::{Identity, duplicate_high, open_in_own_table};
 use crate::sync::{AtomicI32, AtomicI64, AtomicU64, constant};
 
 /// A file in memory, or none.
 pub struct MemoryFile {
     pub(super) descriptor: AtomicI32,
+    /// The descriptor in the writer thread's own table; -1 if that thread has not read the file yet. Another writer thread
+    /// may have left the number.
+    writers: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
     /// The offset of the file's first byte. Data before it is no longer available.
@@ -34,6 +37,7 @@ impl MemoryFile {
         pub const fn none() -> Self {
             Self {
                 descriptor: AtomicI32::new(-1),
+                writers: AtomicI32::new(-1),
                 device: AtomicU64::new(0),
                 inode: AtomicU64::new(0),
                 start: AtomicI64::new(0),
@@ -183,7 +187,7 @@ impl MemoryFile {
     /// Reads from an offset between start and end. Returns the number of bytes, or `None` if the file is lost. Another
     /// thread may append meanwhile.
     pub fn read(&self, into: &mut [u8], at: i64) -> Option<usize> {
-        let descriptor = self.descriptor()?;
+        let descriptor = self.to_read()?;
         // The file may have replaced the one in which this offset was.
         let start = self.start();
         if at < start {
@@ -201,7 +205,7 @@ impl MemoryFile {
 
     /// Frees the memory of all data before an offset.
     pub fn forget(&self, before: i64) {
-        if let Some(descriptor) = self.descriptor() {
+        if let Some(descriptor) = self.to_read() {
             let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             // SAFETY: empties a part of our own file.
             unsafe {
@@ -223,11 +227,31 @@ impl MemoryFile {
     /// The descriptor, if it still refers to this file.
     fn descriptor(&self) -> Option<c_int> {
         let descriptor = self.descriptor.load(Acquire);
-        let known = Identity {
+        (descriptor >= 0 && self.identity().is_of(descriptor)).then_some(descriptor)
+    }
+
+    /// The descriptor in the table of the calling thread. The writer thread has one of its own ([`super::keep_only`]), in
+    /// which this file is opened when it is read first.
+    fn to_read(&self) -> Option<c_int> {
+        self.descriptor().or_else(|| self.writers_descriptor())
+    }
+
+    #[cold]
+    fn writers_descriptor(&self) -> Option<c_int> {
+        let known = self.writers.load(Relaxed);
+        if known >= 0 && self.identity().is_of(known) {
+            return Some(known);
+        }
+        let opened = open_in_own_table(self.descriptor.load(Acquire), self.identity())?;
+        self.writers.store(opened, Relaxed);
+        Some(opened)
+    }
+
+    fn identity(&self) -> Identity {
+        Identity {
             device: self.device.load(Relaxed),
             inode: self.inode.load(Relaxed),
-        };
-        (descriptor >= 0 && known.is_of(descriptor)).then_some(descriptor)
+        }
     }
 }
 

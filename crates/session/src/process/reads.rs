@@ -68,6 +68,40 @@ impl Probe {
     }
 }
 
+impl Probe {
+    /// Whether so many pages, 16 at most, are readable from this address on. True where the system does not allow the
+    /// question. Safe in a signal handler, and needs about 500 bytes of stack.
+    pub(crate) fn of_pages(first: usize, pages: usize) -> bool {
+        let mut bytes = [0_u8; 16];
+        let local = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: pages.min(bytes.len()),
+        };
+        let remote: [libc::iovec; 16] = std::array::from_fn(|page| libc::iovec {
+            iov_base: first.wrapping_add(page * 4096) as *mut c_void,
+            iov_len: 1,
+        });
+        let process = Self::unchecked().process;
+        let count = local.iov_len;
+        // SAFETY: `local` is a place of that length; `remote` is checked by the kernel.
+        let got = unsafe {
+            libc::process_vm_readv(
+                process,
+                &raw const local,
+                1,
+                remote.as_ptr(),
+                count as u64,
+                0,
+            )
+        };
+        match usize::try_from(got) {
+            Ok(got) => got == count,
+            // SAFETY: the address of this thread's `errno` is valid as long as the thread runs.
+            Err(_) => unsafe { *libc::__errno_location() != libc::EFAULT },
+        }
+    }
+}
+
 /// The largest number of pieces that one system call copies (`IOV_MAX` is 1024).
 const PIECES: usize = 128;
 

@@ -27,6 +27,9 @@ const NAP: Duration = Duration::from_millis(200);
 /// the pages that the next block needs are mapped. A session writes many blocks at first.
 const BETWEEN_RELEASES: Duration = Duration::from_millis(500);
 
+/// For how long the host records what waits, when the process ends: less than a signal handler waits for the thread.
+const LONGEST_RECORDING: Duration = Duration::from_millis(400);
+
 const NO_END: End = End {
     time: Nanos(0),
     allocated: None,
@@ -239,6 +242,7 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
             keeper::prepare();
             // A child opens its file with its first data.
             drain.work(shared);
+            record_waiting(&mut drain, shared);
             drain.record_pending(shared);
             if let Some(signal) = ending.signal {
                 drain.ended_by(signal, shared);
@@ -279,6 +283,20 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
             }
         }
     }
+}
+
+/// Has the host record what waits in its own memory: time samples. The thread that ends the process may hold the session's
+/// lock, and may be waiting for this one.
+fn record_waiting(drain: &mut Drain, shared: &Shared) {
+    let began = Instant::now();
+    while keeper::record_waiting() && began.elapsed() < LONGEST_RECORDING {
+        if !drain.work(shared) {
+            std::thread::yield_now();
+        }
+    }
+    // Stacks that wait for a library.
+    keeper::prepare();
+    drain.work(shared);
 }
 
 /// Leaves [`Left::Nothing`] if the thread panics, so that no thread waits for it.

@@ -80,6 +80,10 @@ mod keeper {
     pub(crate) const fn keep() -> Option<std::time::Duration> {
         None
     }
+
+    pub(crate) const fn record_waiting() -> bool {
+        false
+    }
 }
 
 /// The writer thread reports its cost here; no model depends on it.

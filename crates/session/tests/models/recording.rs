@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use nthbyte_profile::event::{CpuSample, LostKind, Nanos, ThreadId};
+use nthbyte_profile::event::{CpuSample, FrameKind, LostKind, Nanos, NodeId, ThreadId};
 
 #[derive(Default)]
 pub(crate) struct Recording<'session> {
@@ -18,6 +18,15 @@ impl Recording<'_> {
 
     pub(crate) fn thread(&mut self, _os_id: u64) -> Option<ThreadId> {
         Some(ThreadId(0))
+    }
+
+    pub(crate) fn named_node(
+        &mut self,
+        parent: NodeId,
+        _name: &'static str,
+        _kind: FrameKind,
+    ) -> Option<NodeId> {
+        Some(parent)
     }
 
     pub(crate) fn cpu(&mut self, sample: CpuSample) {

@@ -23,14 +23,14 @@ fn no_timer_is_made_after_the_end() {
     let _lock = one_at_a_time();
     let find_new = || assert!(super::find_new());
     for _ in 0..2 {
-        begin(libc::SIGURG, AN_HOUR, 1).unwrap();
+        begin_with(libc::SIGURG, AN_HOUR, 1).unwrap();
         // The main thread of the tests, and this one.
         assert!(timers_after(scan) > 1);
         end();
         // The writer thread may get there late.
         assert_eq!([timers_after(scan), timers_after(find_new)], [0, 0]);
     }
-    begin(libc::SIGURG, AN_HOUR, 1).unwrap();
+    begin_with(libc::SIGURG, AN_HOUR, 1).unwrap();
     table().unwrap().while_wanted(|_| end_without_the_table());
     assert_eq!(timers_after(|| ()), 0);
 }
@@ -54,7 +54,7 @@ fn waiting_thread() -> (c_int, mpsc::Sender<()>) {
 #[test]
 fn of_many_threads_the_newest_is_found_without_the_list_of_all() {
     let _lock = one_at_a_time();
-    begin(libc::SIGURG, AN_HOUR, 1).unwrap();
+    begin_with(libc::SIGURG, AN_HOUR, 1).unwrap();
     let many: Vec<_> = std::iter::repeat_with(waiting_thread).take(FEW).collect();
     assert!(timers_after(scan) > FEW);
     // Nothing is new, unless another test starts just now.
@@ -78,7 +78,7 @@ fn of_many_threads_the_newest_is_found_without_the_list_of_all() {
 #[test]
 fn a_child_does_not_delete_the_programs_timers() {
     let _lock = one_at_a_time();
-    begin(libc::SIGURG, AN_HOUR, 1).unwrap();
+    begin_with(libc::SIGURG, AN_HOUR, 1).unwrap();
     let ours = table().unwrap().threads[&this_thread()].timer.unwrap();
     // The C library does not know of the second child.
     for is_known in [true, false] {

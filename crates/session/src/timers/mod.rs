@@ -1,4 +1,14 @@
-//! A timer for each thread, on the thread's own CPU clock.
+//! The timers of time samples: one for each thread, on the thread's own CPU clock. Their signal interrupts the thread, and
+//! the host's handler stores a tick ([`crate::ticks`]).
+//!
+//! ```text
+//! mod      timers of threads, and what their clocks say of lost samples
+//! signal   the signal, and what came with it
+//! room     the stack that a handler has left
+//! ```
+//!
+//! The kernel deletes such timers, and the signals that they have sent, when another program replaces this one (`exec`),
+//! and a forked child has none. An interval timer (`setitimer`) would go on in the new program, which has no handler.
 //!
 //! The keeper looks for threads in `/proc/self/task`: threads that Python does not know are there too. A thread that is
 //! found late has used CPU time without a timer; its sample points in that time count as lost. The same holds for sample
@@ -12,8 +22,16 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use nthbyte_session::ProcessIdentity;
-use nthbyte_session::ticks::TICKS;
+use crate::fork::ProcessIdentity;
+use crate::rate::Rate;
+use crate::recording::record_now;
+use crate::ticks::TICKS;
+
+mod room;
+mod signal;
+
+pub use room::has_room;
+pub use signal::{Handler, samples_of};
 
 /// The largest number of threads that have timers at the same time.
 const MOST: usize = 1 << 14;
@@ -22,6 +40,11 @@ const MARK: usize = 0x6e74_6862;
 /// The number of expirations that one signal may stand for: the kernel's looks may be late by some periods, on a machine
 /// that others use too. More means that the thread has blocked the signal, and its stack is not that of the earlier ones.
 const TIMELY: u64 = 5;
+/// The time between two calls of [`keep`] while the process uses the processor, and while it does not.
+const BUSY: Duration = Duration::from_millis(20);
+const IDLE: Duration = Duration::from_millis(200);
+/// The process is busy if it has used this much CPU time since the last call, in nanoseconds.
+const BUSY_FROM: u64 = 1_000_000;
 /// How often, and for how long each time, a thread waits for another one that uses the table.
 const WAITS: u32 = 10_000;
 const WAIT: Duration = Duration::from_micros(200);
@@ -41,6 +64,8 @@ static LEFT_OUT: AtomicI32 = AtomicI32::new(0);
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 static PERIOD: AtomicU64 = AtomicU64::new(0);
 static SEED: AtomicU64 = AtomicU64::new(0);
+/// CPU time of the process at the last call of [`keep`] that looked for threads.
+static CPU_BEFORE: AtomicU64 = AtomicU64::new(0);
 /// Whether timers may be made. The writer thread may still be looking for threads when the session has ended.
 static ARE_WANTED: AtomicBool = AtomicBool::new(false);
 /// The timers of this process; in a forked child, those of its parent until it has a table of its own.
@@ -80,15 +105,21 @@ struct Timer {
 }
 
 /// CPU time of the process in nanoseconds.
-pub fn process_cpu() -> u64 {
+fn process_cpu() -> u64 {
     read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)
 }
 
-/// Begins to sample the calling thread.
+/// Installs the handler, and begins to sample the calling thread. [`keep`] finds the others.
 ///
 /// # Errors
 /// One line that says what prevents it.
-pub fn begin(signal: c_int, period: u64, seed: u64) -> Result<(), String> {
+pub fn begin(handler: Handler, rate: Rate, seed: u64) -> Result<(), String> {
+    CPU_BEFORE.store(0, Relaxed);
+    room::prepare();
+    begin_with(signal::install(handler)?, rate.period_nanos(), seed)
+}
+
+fn begin_with(signal: c_int, period: u64, seed: u64) -> Result<(), String> {
     SIGNAL.store(signal, Relaxed);
     PERIOD.store(period, Relaxed);
     SEED.store(seed, Relaxed);
@@ -120,6 +151,7 @@ pub fn begin(signal: c_int, period: u64, seed: u64) -> Result<(), String> {
 
 /// Begins to sample the only thread of a forked child.
 pub fn begin_in_child() {
+    CPU_BEFORE.store(0, Relaxed);
     let this = this_thread();
     let mut table = replace(Table::new());
     let cpu = read(clock(this)).unwrap_or(0);
@@ -134,8 +166,40 @@ pub fn end() {
     }
 }
 
+/// The host's [keeper](crate::Keeper) calls this: finds threads that have started, and takes another signal if the program
+/// has a handler for ours by now. Returns the longest time until the next call.
+pub fn keep() -> Duration {
+    leave_out_this_thread();
+    if signal::is_taken() {
+        match signal::install_again() {
+            Ok(signal) => change_signal(signal),
+            Err(_) => end(),
+        }
+    }
+    let cpu = process_cpu();
+    if cpu.saturating_sub(CPU_BEFORE.load(Relaxed)) < BUSY_FROM {
+        return IDLE;
+    }
+    CPU_BEFORE.store(cpu, Relaxed);
+    scan();
+    BUSY
+}
+
+/// Called when a thread has been started, by the thread that has started it: the new one gets its timer before it can run
+/// the program's code.
+///
+/// Not in a forked child before its first recording: until then it has the parent's timers in its memory, but none of them.
+pub fn thread_has_started() {
+    if TICKS.are_stored()
+        && !find_new()
+        && let Some(mut recording) = record_now()
+    {
+        recording.wake_writer();
+    }
+}
+
 /// Sends another signal from here on.
-pub fn change_signal(signal: c_int) {
+fn change_signal(signal: c_int) {
     SIGNAL.store(signal, Relaxed);
     if let Some(mut table) = table() {
         table.remove_all();
@@ -145,13 +209,13 @@ pub fn change_signal(signal: c_int) {
 }
 
 /// Leaves the calling thread out.
-pub fn leave_out_this_thread() {
+fn leave_out_this_thread() {
     LEFT_OUT.store(this_thread(), Relaxed);
 }
 
 /// Finds threads that have started. Returns false if there may be one that was not found: another thread is looking for
 /// them, this process has no table, or it has many threads.
-pub fn find_new() -> bool {
+fn find_new() -> bool {
     let Some(mut table) = of_this_process().and_then(|table| table.try_lock().ok()) else {
         return false;
     };
@@ -188,7 +252,7 @@ fn threads() -> Vec<c_int> {
 }
 
 /// Finds threads that have started and threads that have ended.
-pub fn scan() {
+fn scan() {
     let Some(mut table) = table() else {
         return;
     };
@@ -215,7 +279,7 @@ pub fn scan() {
 
 /// Counts expirations of a timer that have arrived together. Returns how many of them belong to the present stack;
 /// `None` if the timer is not ours. Safe in a signal handler.
-pub fn delivered(value: usize, expired: u64) -> Option<u64> {
+fn delivered(value: usize, expired: u64) -> Option<u64> {
     let count = DELIVERED.get(value & 0xffff_ffff)?;
     (value >> 32 == MARK).then(|| {
         count.fetch_add(expired, Relaxed);

@@ -1,0 +1,201 @@
+//! Time samples: the stacks of threads that use the processor.
+//!
+//! The timers are the session's ([`nthbyte_session::timers`]), one for each thread. Their handler calls `_vmprof`'s handler,
+//! which walks the stack, and stores its record. The writer thread turns records into stacks of the profile: it needs no
+//! lock of the interpreter for that, because the numbers of code objects are never used again, and `_vmprof` has written
+//! their names.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use nthbyte_profile::event::{FrameKind, NodeId};
+use nthbyte_session::ticks::{Place, TICKS, Tick};
+use nthbyte_session::{
+    Keeper, Rate, Recording, let_writer_run, record_now, set_keeper, timers, wait_for_room,
+};
+
+use super::handler::{NAPS_OF_A_TICK, RECORD_TAKEN, WALKING, Walk, Work, done, walk};
+use super::record::{RawFrame, decode};
+use super::tree::node_of_frames;
+use crate::binary::thread_pointer;
+
+/// The stack that a walk needs, and that a tick without one needs, in bytes.
+const ROOM_TO_WALK: usize = 5632;
+const ROOM_TO_STORE: usize = 2048;
+
+/// Ticks that are recorded under one lock: other threads wait for it meanwhile.
+const AT_ONCE: usize = 16;
+/// Free slots of the ring without which no ticks are recorded: more than [`AT_ONCE`] of them need. The keeper runs in the
+/// thread that empties the ring, so it must not wait for room.
+const ROOM_LEFT: usize = 512;
+
+/// The word of a tick: the work of the collector, whether it has interrupted nthbyte, and from this bit on the samples that
+/// it stands for.
+const WORK: u64 = 0xff;
+const IS_INSIDE: u64 = 1 << 8;
+const SAMPLES: u32 = 16;
+
+static KEEPER: Keeper = Keeper {
+    keep,
+    record_waiting: record_with_room,
+    begin_in_child: || (),
+};
+
+/// Begins to take time samples.
+///
+/// # Errors
+/// One line that says what prevents it.
+pub fn begin(rate: Rate, seed: u64) -> Result<(), String> {
+    timers::begin(tick, rate, seed)?;
+    set_keeper(Some(&KEEPER));
+    Ok(())
+}
+
+/// Continues in the child of a fork, which has no timers.
+pub fn begin_in_child() {
+    if TICKS.are_wanted() {
+        timers::begin_in_child();
+    }
+}
+
+/// Stops the timers. Ticks that have arrived stay.
+pub fn stop_timers() {
+    set_keeper(None);
+    timers::end();
+}
+
+/// Records all ticks that wait, when the session ends. The child of a fork has begun its profile.
+pub fn record_waiting() {
+    // A fork may have stopped it, and more ticks may wait than the ring holds.
+    let_writer_run();
+    while TICKS.are_waiting() {
+        // Without room, they are lost, and counted.
+        let _ = wait_for_room(ROOM_LEFT);
+        let recorded = record_now().map(|mut recording| record_some(&mut recording));
+        if recorded.is_none_or(|recorded| recorded == 0) {
+            return;
+        }
+    }
+    if let Some(mut recording) = record_now() {
+        // What the timers have lost.
+        record_some(&mut recording);
+    }
+}
+
+/// Called by the writer thread between two blocks.
+fn keep() -> Duration {
+    let next = timers::keep();
+    record_with_room();
+    next
+}
+
+/// Records ticks that are waiting, as far as the ring has room. Returns whether more wait.
+fn record_with_room() -> bool {
+    while TICKS.are_waiting() {
+        let Some(mut recording) = record_now() else {
+            return true;
+        };
+        if recording.room() < ROOM_LEFT {
+            return true;
+        }
+        if record_some(&mut recording) == 0 {
+            return false;
+        }
+    }
+    false
+}
+
+fn record_some(recording: &mut Recording<'_>) -> usize {
+    let mut frames = Vec::new();
+    recording.ticks(AT_ONCE, |recording, tick| {
+        place(recording, tick, &mut frames)
+    })
+}
+
+/// The place of a tick. `None` if there is no room.
+fn place(
+    recording: &mut Recording<'_>,
+    tick: &Tick<'_>,
+    frames: &mut Vec<RawFrame>,
+) -> Option<Place> {
+    let place = if tick.word & IS_INSIDE != 0 {
+        Place::inside(recording)?
+    } else {
+        frames.clear();
+        frames.extend(decode(tick.stack));
+        let stack = node_of_frames(recording, frames)?;
+        Place::of(match Work::from_word(tick.word & WORK) {
+            Some(work) => collecting(recording, stack, work)?,
+            None => stack,
+        })
+    };
+    Some(Place {
+        samples: (tick.word >> SAMPLES) as u32,
+        ..place
+    })
+}
+
+/// The node of `stack` with the collector as its innermost frame.
+fn collecting(recording: &mut Recording<'_>, stack: NodeId, work: Work) -> Option<NodeId> {
+    let name = match work {
+        Work::Minor => "minor collection",
+        Work::Major => "major collection",
+    };
+    recording.named_node(stack, name, FrameKind::Gc)
+}
+
+/// The handler. A signal that no timer of ours has sent is ignored, as by default.
+unsafe extern "C" fn tick(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: errno belongs to the thread; it is restored below, as the interrupted code expects.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the kernel passes it.
+    if let Some(samples) = unsafe { timers::samples_of(info) } {
+        let is_inside =
+            WALKING.load(Relaxed) == thread_pointer() || nthbyte_session::is_recording_here();
+        let needed = if is_inside {
+            ROOM_TO_STORE
+        } else {
+            ROOM_TO_WALK
+        };
+        // SAFETY: the kernel passes the context of this thread.
+        let is_stored = unsafe { timers::has_room(context, needed) }
+            && if is_inside {
+                store(IS_INSIDE, samples, &[]);
+                true
+            } else {
+                store_walked(samples, info, context)
+            };
+        if !is_stored {
+            TICKS.lose_several(samples);
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Stores a tick with the stack of the calling thread. Returns false if it cannot be walked.
+#[inline(never)]
+fn store_walked(samples: u64, info: *mut libc::siginfo_t, context: *mut c_void) -> bool {
+    let work = Work::here().map_or(0, Work::word);
+    match walk(libc::SIGPROF, info, context, NAPS_OF_A_TICK, None) {
+        Walk::Record(length) => {
+            // SAFETY: this thread holds `WALKING`.
+            let record = unsafe { &*RECORD_TAKEN.0.get() };
+            store(work, samples, &record[..length]);
+            done();
+            true
+        }
+        Walk::Empty => {
+            store(work, samples, &[]);
+            true
+        }
+        Walk::Unable => false,
+    }
+}
+
+fn store(word: u64, samples: u64, record: &[u8]) {
+    if TICKS.are_wanted() {
+        TICKS.store_samples(word | samples << SAMPLES, samples, record);
+    }
+}
